@@ -18,21 +18,21 @@ same letters. A digit is an axis of that size, and an axis of size 1 may repeat.
     F  d_ff
     H  heads
     G  groups of heads: heads of keys and values
-    E  heads of one group: H = G · E
+    E  heads of one group: H = G · E; experts
     Q  queries of one group: E · T
     K  head_dim
     V  vocabulary
     I  input width of a linear map
     O  output width of a linear map or of a value
+    L  width of the latents of latent attention
+    J  width of its queries where keys are latents: L + P
+    M  choices of experts: N · (experts of a token)
     N  items of a flat list: tokens of a batch or a text, examples, all prompts
     P  tokens of a prompt or a text, without special tokens
     U  new tokens of a prompt
-    R  rows of a cache: B · W
+    R  rows that a layer reads: those of a batch, or B · W in a step of decoding
     W  hypotheses of a beam (its width)
     A  alternatives that a beam chooses from
-    M  walks along the tokens of a row, which make positions
-    J  elements of a walk's state
-    Z  features of a walk
 """
 
 __version__ = "0.1.0"

@@ -49,8 +49,9 @@ def assert_cached_equals_full(
     """Asserts that decoding with a cache gives the logits of the full forward pass.
 
     Each row's prompt has another length, from no token to half of the row. Several hypotheses, with different tokens,
-    read the rest token by token. They share the prompt's part of the cache, as in a beam search. Take two blocks or
-    more: of a single block the logits do not tell what the tokens of a prompt saw.
+    read the rest token by token. They share the prompt's part of the cache, as in a beam search. Half-way all continue
+    the first one. The slots of the others' tokens are then free for new tokens, which stand before older ones. Take two
+    blocks or more: of a single block the logits do not tell what the tokens of a prompt saw.
 
     Args:
       capacities: numbers of tokens that the cache has room for, T or more; by default T and 2 T + 3.
@@ -65,20 +66,26 @@ def assert_cached_equals_full(
     texts = {name: np.repeat(np.asarray(value), n_hypotheses, axis=0) for name, value in batch.items()}
     lengths_R = np.repeat(lengths_B, n_hypotheses)
     first_R1 = (np.arange(len(lengths_R)) % n_hypotheses == 0)[:, None]
-    of_prompt_RT = np.arange(n_tokens)[None] < lengths_R[:, None]
-    texts["inputs"] = np.where(first_R1 | of_prompt_RT, texts["inputs"], _others(texts["inputs"]))
+    n_steps = n_tokens - max_length
+    half = n_steps // 2 if n_hypotheses > 1 else 0
+    others_RT = _others(texts["inputs"])
+    of_first_RT = np.arange(n_tokens)[None] < lengths_R[:, None] + half
+    texts["inputs"] = np.where(first_R1 | of_first_RT, texts["inputs"], others_RT)
     _, full_RTV, bound = _full_forward(model, params, texts)
 
     prefill, step = jax.jit(model.prefill, static_argnums=2), jax.jit(model.step)
+    from_first = jax.jit(lambda cache: cache.select(jnp.zeros((n_rows, n_hypotheses), jnp.int32)))
     for capacity in capacities or (n_tokens, 2 * n_tokens + 3):
         cache = prefill(params, prompts, capacity)
-        if n_hypotheses > 1:
-            cache = jax.jit(lambda cache: cache.select(jnp.zeros((n_rows, n_hypotheses), jnp.int32)))(cache)
-        for i in range(n_tokens - max_length):
+        for i in range(n_steps):
+            if n_hypotheses > 1 and i in (0, half):
+                cache = from_first(cache)
             at = (np.arange(len(lengths_R)), lengths_R + i)
-            logits_RV, cache = step(params, cache, texts["inputs"][at])
+            goes_on_R = first_R1[:, 0] | (i >= half)
+            logits_RV, cache = step(params, cache, np.where(goes_on_R, texts["inputs"][at], others_RT[at]))
             read = f"{i + 1} tokens after prompts of {lengths_B.tolist()} tokens"
-            _assert_close(f"with a cache for {capacity} tokens, {read}", logits_RV, full_RTV[at], bound)
+            found_RV, expected_RV = np.asarray(logits_RV)[goes_on_R], full_RTV[at][goes_on_R]
+            _assert_close(f"with a cache for {capacity} tokens, {read}", found_RV, expected_RV, bound)
 
 
 def assert_causal(model: Model, params: Params, batch: Mapping[str, Any]) -> None:

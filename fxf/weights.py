@@ -23,6 +23,7 @@ Spec = Mapping[str, Any]
 Params = dict[str, Any]
 
 LAYERS, COPIES = "layers", "copies"  # axes of a stack of layers, and of models side by side
+EXPERT = "expert"  # an axis of experts, each of which has a weight of its own
 VOCABULARY = "vocabulary"  # an axis of all tokens
 TABLES = {VOCABULARY, "position", "segment"}  # first axis of a table of rows: it is looked up, not summed over
 WIDTHS = {"embed", "mlp", "heads"}  # axes that are longer in a wider model
@@ -34,12 +35,17 @@ class Weight:
 
     Its learning rate is `rate` times that of the optimizer. A weight of rate 0 keeps its bits: it has no gradient, no
     decay and no state of the optimizer.
+
+    Attributes:
+      by_sign: each step moves it by -rate · sign(gradient), where `fxf.layers.named.moved` may make the gradient; the
+        optimizer with its schedule and decay leaves it alone, and the gradient's norm does not count it.
     """
 
     shape: tuple[int, ...]
     axes: tuple[str, ...]
     init: Initializer
     rate: float = 1.0
+    by_sign: bool = False
 
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.axes):
@@ -149,7 +155,7 @@ def stack(spec: Spec, n: int, axis: str) -> Spec:
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(shape[0]))
             return jax.vmap(lambda k: weight.init(k, shape[1:], dtype))(keys)
 
-        return Weight((n, *weight.shape), (axis, *weight.axes), init, weight.rate)
+        return dataclasses.replace(weight, shape=(n, *weight.shape), axes=(axis, *weight.axes), init=init)
 
     return map_weights(stacked, spec)
 
@@ -251,7 +257,7 @@ def decay_mask(spec: Spec) -> Any:
     """
 
     def decays(_: str, weight: Weight) -> bool:
-        axes = [axis for axis in weight.axes if axis not in (LAYERS, COPIES, "heads")]
+        axes = [axis for axis in weight.axes if axis not in (LAYERS, COPIES, EXPERT, "heads")]
         return len(axes) >= 2 and axes[0] not in TABLES
 
     return map_weights(decays, spec)
@@ -261,10 +267,10 @@ def axes_of_matrix(weight: Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | 
     """Returns the indices of the axes that are the rows and the columns of a matrix, or None for another weight.
 
     Matrices are those of linear maps between vectors; the map to logits does not count. `heads` and `head_dim` count as
-    one axis.
+    one axis. Each expert has a matrix of its own.
     """
     names = weight.axes
-    starts = [i for i, name in enumerate(names) if name != "head_dim"]
+    starts = [i for i, name in enumerate(names) if name not in ("head_dim", EXPERT)]
     if len(starts) != 2 or TABLES & set(names):
         return None
     first, second = starts

@@ -3,6 +3,7 @@
 import ast
 import copy
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -139,3 +140,32 @@ def applied(layer, params, x, **context):
 
 def attention_of(config):
     return layer_of(config, "attention")
+
+
+def table(name):
+    """Returns [({key: value}, text behind " > ")] of the cases of cases.txt whose heading begins with a name."""
+    found, here = [], False
+    for line in Path(__file__).with_name("cases.txt").read_text().splitlines():
+        if line.startswith("#"):
+            here = line[2:].partition(":")[0] == name
+        elif here and line:
+            keys, _, text = line.partition(" > ")
+            found.append((values(keys), text))
+    return found
+
+
+def values(keys):
+    """Returns {key: value} of "KEY=VALUE, …" with Python's literals."""
+    _, *parts = re.split(r"(?:^|, )([\w.]+)=", keys)
+    return dict(zip(parts[::2], map(ast.literal_eval, parts[1::2]), strict=True))
+
+
+def refused(name):
+    """Returns [({key: value}, pattern)] of a table whose texts are messages, in which … stands for any words."""
+    return [(changes, ".*".join(map(re.escape, re.split(" ?… ?", message)))) for changes, message in table(name)]
+
+
+def programs():
+    """Returns {name: text} of compile/programs.txt."""
+    parts = (Path(__file__).parent / "compile/programs.txt").read_text().split("\n# ")[1:]
+    return {name: text.strip("\n") + "\n" for name, _, text in (part.partition("\n") for part in parts)}

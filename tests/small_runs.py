@@ -1,6 +1,5 @@
 """Small experiments, and the scripts run as a user runs them."""
 
-import atexit
 import functools
 import gc
 import io
@@ -8,13 +7,12 @@ import json
 import logging
 import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +22,7 @@ from fxf.config import Choices, flatten
 from fxf.runs import guests, run
 from fxf.runs.experiment import default_config
 from fxf.runs.programs import share
+from fxf.training.log import Clock
 
 ROOT = Path(__file__).parent.parent
 # Starts a process that hears signals which the tests themselves ignore, as under nohup or in the background of a shell.
@@ -35,6 +34,7 @@ TINY = {
     "checkpoint": {"every": 2, "keep": 3},
     "log": {"every": 3, "tensorboard": False, "report": False},
 }
+ORIGIN = {"config_file": "test", "overrides": {}}
 KEPT = {}  # the programs of runs in this process, whose files of tests have many of them in common
 
 
@@ -48,6 +48,16 @@ def tiny_config(**sections):
             else:
                 config[name] = values
     return config
+
+
+def trained(config, workdir, origin=None, **options):
+    """Trains the run of a config in a folder, as the command does, and returns its result."""
+    return run.train(config, workdir, Clock(time.perf_counter()), origin or ORIGIN, **options)
+
+
+def records(workdir):
+    """Returns the records of a run."""
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
 
 def sharing_programs(patch):
@@ -68,21 +78,23 @@ def overrides(**sections):
     return flags + [f"--config.{key}={value}" for key, value in flatten(config)]
 
 
-SECONDS = 600  # until a script counts as hung, on a machine however busy
 STRICT = ("-W", "error::RuntimeWarning")
+SECONDS = 600  # until a script counts as hung, on a machine however busy
 
 
-def script(name, *arguments, stdin="", env=None, cwd=ROOT, largest_file=0):
-    """Runs experiments/NAME.py, by default in the checkout; returns the finished process, its output as text.
+def script(name, *arguments, stdin="", env=None, cwd=ROOT):
+    """Runs experiments/NAME.py in a process of its own, by default in the checkout; returns it when it has ended.
 
-    It runs in a fork of the script server, unless it needs an environment of its own. With `largest_file` it cannot
-    write files of more bytes, as on a full disk.
+    `command` takes a fraction of the time: it is for all tests but those of processes.
     """
-    if env is None:
-        with started(name, *arguments, stdin=stdin, cwd=cwd, largest_file=largest_file) as running:
-            return running.finished()
-    command = [sys.executable, *STRICT, f"{ROOT}/experiments/{name}.py", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=SECONDS, env=env)
+    return subprocess.run(
+        words_of(name, arguments), cwd=cwd, input=stdin, capture_output=True, text=True, timeout=SECONDS, env=env
+    )
+
+
+def words_of(name, arguments):
+    """Returns the words of a command of the shell."""
+    return [*HEARING, sys.executable, *STRICT, f"{ROOT}/experiments/{name}.py", *map(str, arguments)]
 
 
 def command(verb, *arguments, stdin="", cwd=ROOT):
@@ -139,59 +151,21 @@ def descriptor_to(number, file):
         os.close(kept)
 
 
-class Running:
-    """A script that the script server has started; the next one can start when this one has finished."""
-
-    def __init__(self, arguments, folder):
-        self._arguments, self._folder = arguments, folder
-        self.pid = int(server().stdout.readline())
-        self._code = None
-
-    def ended(self):
-        """Tells whether the process is gone."""
-        return not Path(f"/proc/{self.pid}").exists()
-
-    def finished(self):
-        """Returns what the process leaves when it has ended."""
-        if self._code is None:
-            self._code = int(server().stdout.readline())
-        texts = ((self._folder / name).read_text() for name in ("stdout", "stderr"))
-        return subprocess.CompletedProcess(self._arguments, self._code, *texts)
-
-
 @contextmanager
-def started(name, *arguments, stdin="", cwd=ROOT, largest_file=0):
-    """Starts experiments/NAME.py in a fork of the script server, and kills it in the end."""
-    arguments = [f"{ROOT}/experiments/{name}.py", *map(str, arguments)]
-    with tempfile.TemporaryDirectory() as path:
-        folder = Path(path)
-        (folder / "stdin").write_text(stdin)
-        request = {"arguments": arguments, "environment": dict(os.environ), "folder": str(folder)}
-        request |= {"cwd": str(cwd), "largest_file": largest_file}
-        print(json.dumps(request), file=server().stdin, flush=True)
-        running = Running(arguments, folder)
-        try:
-            yield running
-        finally:
-            with suppress(ProcessLookupError):
-                os.kill(running.pid, signal.SIGKILL)
-            running.finished()
-
-
-@functools.cache
-def server():
-    command = [sys.executable, *STRICT, "tests/script_server.py"]
-    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # no threads, which a fork would lose
+def started(name, *arguments):
+    """Starts experiments/NAME.py, and kills it in the end; `finished` of the process returns what it leaves."""
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=pipe, stdout=pipe, text=True)
+    with subprocess.Popen(words_of(name, arguments), cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
-    @atexit.register
-    def end():
-        process.stdin.close()
-        process.stdout.close()
-        process.wait()
 
-    return process
+def ended(process):
+    """Returns exit code and standard error of a started process when it has ended."""
+    errors = process.communicate(timeout=SECONDS)[1]
+    return process.returncode, errors
 
 
 def environment():

@@ -46,25 +46,6 @@ def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(workdir, ca
     assert len(beam) == 2 and beam[0].score >= beam[1].score
 
 
-def test_training_again_returns_the_result(workdir, capsys):
-    result = fxf.train(tiny_config(), str(workdir))
-    assert (result["steps"], result["task"]) == (6, "reversal")
-    assert "finished already" in capsys.readouterr().out
-
-
-def test_what_is_wrong_is_one_line(workdir):
-    for call, message in (
-        (lambda: fxf.load(workdir / "absent"), "no run here"),
-        (lambda: fxf.load(workdir, beam_widt=2), "decode.beam_widt: unknown key; did you mean 'beam_width'"),
-        (lambda: fxf.load(workdir).generate(["1", "x"]), "prompt 2"),
-        (lambda: fxf.load(workdir).generate("1 2"), "texts: expected a list of texts, got '1 2'"),
-        (lambda: fxf.load(workdir).generate([1]), r"texts: expected a list of texts, got \[1\]"),
-        (lambda: fxf.train(tiny_config(model={"n_heads": 4}), workdir), "model.n_heads: 4 does not divide"),
-    ):
-        with pytest.raises(fxf.UserError, match=message):
-            call()
-
-
 GUEST = """from fxf.runs.experiment import default_config
 
 
@@ -108,24 +89,6 @@ def test_a_config_is_read_by_name_or_path_and_changed():
     config.train.steps = 3
     with pytest.raises(AttributeError):
         config.train.step = 3
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("x = 1\n", "no function get_config"),
-        ("def get_config():\n    return 3\n", "get_config returned no ConfigDict"),
-        ("def get_config():\n    return 1 / 0\n", "wrong.py:2: ZeroDivisionError"),
-        ("def get_config(a):\n    return a\n", "missing 1 required positional argument: 'a'"),
-        (None, "no file .*wrong.py"),
-    ],
-)
-def test_a_wrong_config_file_is_one_line(text, message, tmp_path):
-    if text:
-        (tmp_path / "wrong.py").write_text(text)
-    with pytest.raises(fxf.UserError, match=message) as error:
-        fxf.read_config(str(tmp_path / "wrong.py"))
-    assert "\n" not in str(error.value)
 
 
 def test_importing_fxf_imports_nothing_else_and_each_name_is_there():

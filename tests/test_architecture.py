@@ -2,14 +2,12 @@
 
 import re
 import sys
-import time
 
 import pytest
 
 from fxf.runs import run
 from fxf.runs.configs import read_config
-from fxf.training.log import Clock
-from small_runs import ROOT, TINY
+from small_runs import ROOT, TINY, trained
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 SECTIONS = re.findall(r"^### (.*)\n\n((?:\d\. .*\n)+)\n", PAGE, re.MULTILINE)
@@ -39,7 +37,7 @@ def calls(tmp_path_factory):
         config = read_config(f"{ROOT}/configs/reversal.py").to_dict()
         for name, values in SMALL.items():
             config[name] |= values
-        run.train(config, folder, Clock(time.perf_counter()), {})
+        trained(config, folder)
         run.generate(folder, ["1 2"], {})
     finally:
         sys.setprofile(before)

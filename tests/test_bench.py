@@ -1,18 +1,13 @@
 """The benchmark's table, by ways that take no time."""
 
-import os
-
 import numpy as np
 import pytest
 
 from fxf.data.tokenizer import EOS, PAD
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import Decoder
-from fxf.errors import UserError
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from helpers import random_params, scaled
-
-SETTINGS = {"repeats": 1, "steps": 1, "threads": 1}
 
 
 def test_ways_take_turns_and_the_first_turn_does_not_count():
@@ -35,26 +30,6 @@ def test_ways_take_turns_and_the_first_turn_does_not_count():
     }
     assert found["note"] == "fxf after 8"
     assert called == ["fxf", "peer"] * 4
-
-
-def test_each_way_has_a_process_of_its_own():
-    from bench_rows import processes
-    from experiments.benchmarks.rows import Settings, measured_in_processes
-
-    (row,) = measured_in_processes(processes, Settings(**SETTINGS))
-    assert row["figures"]["fxf"]["median"] == 12 / 2  # its second turn
-    numbers = {os.getpid(), *map(int, row["note"].split())}
-    assert len(numbers) == 3
-    (row,) = measured_in_processes(processes, Settings(**SETTINGS, ways=("peer",)))
-    assert list(row["figures"]) == ["peer"]
-
-
-def test_a_way_that_fails_ends_the_row_with_its_error():
-    from bench_rows import failing
-    from experiments.benchmarks.rows import Settings, measured_in_processes
-
-    with pytest.raises(RuntimeError, match=r"^peer: ValueError: no such weights$"):
-        list(measured_in_processes(failing, Settings(**SETTINGS)))
 
 
 @pytest.mark.parametrize(("unit", "ratio"), [("tokens/s", "0.50"), ("s", "2.00")])
@@ -88,16 +63,3 @@ def test_ctranslate2_begins_and_ends_where_fxf_does():
     found = CTranslator(config, params, 1).beam_search(source.tolist(), width=2, max_tokens=6, least=0)
     assert found == [row[: [*row, EOS].index(EOS)] for row in ours.tolist()]
     assert len(set(map(len, found))) > 1
-
-
-def test_rows_of_a_gpu_are_refused_where_there_is_none_and_can_be_tried_quickly(monkeypatch):
-    from experiments.benchmarks.rows import Settings, measured
-    from experiments.benchmarks.rows_gpu import ROWS
-
-    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "true")
-    for rows in ROWS.values():
-        with pytest.raises(UserError, match="need an NVIDIA GPU"):
-            next(rows(Settings(**SETTINGS)))
-    (row,) = ROWS["gpu_products"](Settings(**SETTINGS, quick=True))
-    assert measured(row, {"XLA": row.ways["XLA"]()}, 1)["figures"]["XLA"]["median"] > 0
-    assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"

@@ -3,7 +3,6 @@
 import pytest
 
 from experiments.claims import others, page, pairs
-from experiments.claims.arms import ARMS
 from experiments.claims.pairs import Paired
 from experiments.runner import filled
 from experiments.seeds.rules import at_least
@@ -70,19 +69,9 @@ def test_an_altered_result_turns_the_verdict_of_a_pair(claim):
         assert claim.outcome(kept).verdict == verdict
 
 
-def test_every_arm_belongs_to_a_claim_and_every_claim_to_arms():
-    named = [arm.split("/") for claim in PAIRS for arm in (claim.first, claim.second)]
-    assert {arm for arm, *_ in named} == set(ARMS)
-    assert all(scoring in ARMS[arm].scorings for arm, *more in named for scoring in more)
-
-
 @pytest.mark.parametrize(
     ("figures", "outcome"),
     [([3.0], ("3", "holds")), ([2.9], ("2.9", "does not hold")), ([2.0, 4.0], ("3 ± 1.4", "holds"))],
 )
 def test_a_rule_decides_by_the_mean_of_several_figures(figures, outcome):
     assert others.of_rule(at_least(3), figures) == outcome
-
-
-def test_the_claims_of_the_seeds_are_those_of_make_seeds():
-    assert len([*others.of_seeds()]) == sum(map(len, others.TRAINED.values()))

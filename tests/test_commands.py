@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from page_code import write_files
-from small_runs import ROOT, environment, script
+from small_runs import ROOT, command, environment, script
 
 pytestmark = pytest.mark.thorough
 
@@ -21,7 +21,7 @@ SHORT = {"train": {"--smoke"}, "sweep": SIX_STEPS, "try": SIX_STEPS | {"--seeds=
 AS_IT_IS = {"--config=reversal:example0", "--workdir=runs/example0"}
 # Commands that need what most machines do not have or take minutes, and the tests that run their like.
 ELSEWHERE = {
-    "fxf compile": "tests/reports/test_roofline.py",
+    "fxf compile": "tests/compile/test_roofline.py",
     "fxf train .*parallel.processes": "tests/training/test_sharding.py",
     "fxf train .*parallel.fsdp": "tests/training/test_sharding.py",
     "WANDB_MODE=offline fxf": "tests/training/test_trackers.py",
@@ -53,7 +53,7 @@ def test_what_runs_elsewhere_is_in_a_page_and_its_test_exists():
 def trained(tmp_path_factory):
     """Returns the folder of the run that the pages begin with."""
     folder = tmp_path_factory.mktemp("trained")
-    done = script("train", *AS_IT_IS, cwd=folder)
+    done = command("train", *AS_IT_IS, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder / "runs/example0"
 
@@ -94,7 +94,12 @@ def short(words, folder):
     if verb == "sweep" and not any(word.startswith(("--together", "--dry_run")) for word in arguments):
         flags |= {"--points=1"}  # else each point is a process
         arguments = [word for word in arguments if not word.startswith("--workers")]
-    done = script(verb, *arguments, *flags, stdin="thank you\n", env=env, cwd=folder)
+    alone = env or verb in ("sweep", "compile")  # which start processes, or look for other devices
+    done = (
+        script(verb, *arguments, *flags, stdin="thank you\n", env=env, cwd=folder)
+        if alone
+        else command(verb, *arguments, *flags, stdin="thank you\n", cwd=folder)
+    )
     if "--smoke" in {*flags, *arguments} and done.returncode == 0:
         (place,) = [word.removeprefix("--workdir=") for word in arguments if word.startswith("--workdir=")]
         if not (folder / place).exists():

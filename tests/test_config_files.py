@@ -106,17 +106,3 @@ def test_the_recipes_of_nanogpt_are_its_size(argument, millions, tmp_path):
 def test_gpt2_is_its_size(tmp_path):
     model = section(TransformerLMConfig, config_of("characters", "gpt2", tmp_path).model.to_dict(), "model")
     assert count(transformer_lm(model, 50257).spec) == 124_439_808
-
-
-def test_multi30k_keeps_within_transformer_tinys_size(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
-    config = config_of("translation", "multi30k_de", tmp_path)
-    experiment = build(config.to_dict())
-    table = config.data.vocab_size * config.model.d_model
-    rest = count(experiment.model.spec) - experiment.task.vocab_size * config.model.d_model
-    assert rest + table <= 2_568_192
-
-
-def test_an_unknown_argument_is_named(tmp_path):
-    with pytest.raises(ValueError, match="unknown argument 'german'; one of fr, es, six"):
-        config_of("translation", "german", tmp_path)

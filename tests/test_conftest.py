@@ -1,13 +1,9 @@
 """What the tests promise of themselves: the same cases each time, and no test skipped where all must run."""
 
 import importlib
-from types import SimpleNamespace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import conftest
 
 
 def drawn_cases():
@@ -29,11 +25,3 @@ def test_the_cases_of_a_property_do_not_depend_on_what_was_imported_before(tmp_p
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("full_of_numbers")
     assert drawn_cases() == first
-
-
-@pytest.mark.parametrize(("no_skips", "outcome"), [(False, "skipped"), (True, "failed")])
-def test_a_skipped_test_fails_where_none_may_be_skipped(no_skips, outcome):
-    config = SimpleNamespace(getoption={"--no-skips": no_skips}.get)
-    report = SimpleNamespace(skipped=True, outcome="skipped", longrepr=("test_x.py", 3, "Skipped: no torch"))
-    report = conftest.not_skipped(report, config)
-    assert (report.outcome, "no torch" in str(report.longrepr)) == (outcome, True)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import time
 
 import jax
 import numpy as np
@@ -15,17 +14,13 @@ from fxf.errors import UserError
 from fxf.layers import chunked_attention
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.models.transformer_lm import transformer_lm
-from fxf.runs import run
-from fxf.runs.experiment import build, default_config
-from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.length.length import Length, LengthConfig
-from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.tasks.text_metrics import METRICS
-from fxf.training.log import Clock
+from fxf.training.gradient import loss_and_gradient
 from fxf.training.step import TrainConfig
 from helpers import VOCAB_SIZE, in_groups, random_params, random_tokens, small
-from small_runs import tiny_config
+from small_runs import tiny_config, trained
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
@@ -89,7 +84,7 @@ def test_a_figure_without_a_value_is_never_the_best_and_stands_as_json(tmp_path,
         train={"steps": 3, "batch_size": 5, "evaluate_every": 1},
         checkpoint={"best": "figure", "keep": 1},
     )
-    assert run.train(config, tmp_path, Clock(time.perf_counter()), {})["best_step"] == 2
+    assert trained(config, tmp_path)["best_step"] == 2
     for line in [(tmp_path / "result.json").read_text(), *(tmp_path / "metrics.jsonl").read_text().splitlines()]:
         json.loads(line, parse_constant=pytest.fail)
 
@@ -99,9 +94,9 @@ def test_a_row_without_tokens_and_weight_changes_no_loss():
     model, tokens = fxf.model("masked_lm", vocab_size=VOCAB_SIZE, **sizes), random_tokens((2, 5))
     mask = np.array([[True] * 5, [False] * 5])
     batch = {"inputs": tokens, "input_mask": mask, "targets": tokens, "weights": mask.astype(np.float32)}
-    with_filler = fxf.fit(model, lambda key, step: batch, steps=2).losses
-    alone = fxf.fit(model, lambda key, step: {name: value[:1] for name, value in batch.items()}, steps=2).losses
-    np.testing.assert_allclose(with_filler, alone, rtol=1e-5)
+    params, one = random_params(model.spec), {name: value[:1] for name, value in batch.items()}
+    both = jax.jit(lambda params: [loss_and_gradient(model, params, each) for each in (batch, one)])(params)
+    assert_close(*both, largest=largest_of(both))
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "sinusoidal_trained", "rotary"])
@@ -109,17 +104,9 @@ def test_a_text_longer_than_the_positions_is_one_line_or_has_finite_logits(posit
     sizes = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 1, "max_len": 5, "positions": positions}
     model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **sizes)
     try:
-        logits = model.apply(fxf.initialize(model), {"inputs": random_tokens((2, 7))})
+        logits = jax.jit(model.apply)(random_params(model.spec), {"inputs": random_tokens((2, 7))})
     except UserError as error:
         assert "max_len" in str(error)
     else:
         assert positions in ("sinusoidal", "rotary")  # the others have no weights for more positions
         assert np.isfinite(logits).all()
-
-
-def test_a_task_of_a_class_of_ones_own_is_built_under_its_own_name(monkeypatch):
-    class Doubled(Reversal):
-        """Reversal under another name, with the section of the first."""
-
-    monkeypatch.setitem(TASKS, "doubled", RegisteredTask({"task": ReversalConfig}, Doubled, ("transformer_lm",)))
-    assert type(build(default_config("doubled")).task) is Doubled

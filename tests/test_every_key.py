@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 import tempfile
-import time
 from inspect import get_annotations
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
 from fxf.interop.weights_file import save_weights
 from fxf.models import MODELS
-from fxf.runs import run
 from fxf.runs.experiment import SECTIONS, build, default_config
 from fxf.runs.generation import generate_texts
 from fxf.runs.warm_start import start_of
@@ -29,12 +27,12 @@ from fxf.sweeps.points import make_points
 from fxf.tasks import TASKS
 from fxf.tasks.task import Evaluator
 from fxf.training.gradient import batch_loss
-from fxf.training.log import Clock
 from fxf.training.state import TrainState, run_keys
 from fxf.training.step import make_step
 from fxf.weights import initialize, leaves, shapes
 from helpers import in_groups, one_device, random_params, scaled
 from key_cases import CASES, COMMON, TINY
+from small_runs import KEPT, records, trained
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,7 +79,7 @@ def test_every_key_has_a_case():
     common = keys_of("")
     cases = {((common | keys_of(owner)).get(key), key) for owner, keys in CASES.items() for key in keys}
     differing = sorted(key for _, key in (there_are | {(None, "seed")}) ^ cases)
-    assert not differing, f"key_cases.py has no case for a key, or one for no key: {differing}"
+    assert not differing, f"keys.txt has no case for a key, or one for no key: {differing}"
 
 
 def plain_config(owner, under=()):
@@ -184,7 +182,6 @@ def decoder(experiment):
     return traced(functools.partial(made.jitted, max_tokens=9), shapes(experiment.model.spec), prompts, made.key)
 
 
-KEPT = {}  # most runs here have the same programs
 PROMPTS = [f"{first} {second}" for first in range(1, 6) for second in range(1, 6)]
 
 
@@ -198,10 +195,8 @@ def finished_run(experiment):
     """Returns what the run leaves in its folder, without times."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        clock = Clock(time.perf_counter())
-        result = run.train(experiment.config, folder, clock, {"config_file": "", "overrides": {}}, kept=KEPT)
-        records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        untimed = [{k: v for k, v in row.items() if "second" not in k} for row in [result, *records]]
+        result = trained(experiment.config, folder, kept=KEPT)
+        untimed = [{k: v for k, v in row.items() if "second" not in k} for row in [result, *records(folder)]]
         names = sorted(str(path.relative_to(folder)) for path in folder.glob("*"))
         return untimed, names, sorted(path.name for path in (folder / "checkpoints").iterdir())
 
@@ -212,7 +207,6 @@ STAGES = {
     "model": (spec, loss),
     "model.init": (initial,),
     "model.remat": (steps,),
-    "model.turns_settle_at": (steps,),
     "model.position_gap": (logits,),
     "model.rope_theta": (logits,),
     "model.rope_trained_len": (logits,),

@@ -14,7 +14,6 @@ from statistics import mean, stdev
 
 import pytest
 
-from experiments.benchmarks import compiled
 from small_runs import ROOT
 
 FIGURES = json.loads((ROOT / "docs/figures.json").read_text())
@@ -141,20 +140,6 @@ def test_every_figure_of_the_results_in_readme_has_its_place():
     assert [n for row in rows for n in numbers_of(" ".join(row.split("|")[2:4])) if n not in known] == []
 
 
-def test_the_overview_of_studies_has_the_figures_of_their_pages():
-    rows = re.findall(
-        r"^\| \[.*\]\((\w+)/README.md\) \| .* \| (.*) \|$",
-        (ROOT / "experiments/studies/README.md").read_text(),
-        re.MULTILINE,
-    )
-    assert len(rows) > 9
-    missing = {
-        study: are_found(set(numbers_of(row)) - FIGURES["quoted"].keys(), [f"studies/{study}/README.md"])
-        for study, row in rows
-    }
-    assert {study: numbers for study, numbers in missing.items() if numbers} == {}
-
-
 def test_a_number_that_no_kept_result_has_is_named():
     assert are_found(["1.50", "1,500", "7,306", "99.9"], ["results/bench/again.json"]) == ["1.50", "1,500"]
 
@@ -166,18 +151,3 @@ def test_kept_results_name_what_made_them():
         made = json.loads(path.read_text())
         assert {"git_commit", "machine", "versions"} <= made.keys()
         assert re.fullmatch(r"[0-9a-f]{40}", made["git_commit"]), f"{folder}: from code that no commit has"
-
-
-def test_older_figures_name_their_command_commit_date_and_machine():
-    older = json.loads((ROOT / "experiments/results/older.json").read_text())
-    for name, entry in older.items():
-        assert name == "about" or {"what", "command", "commit", "date", "machine"} <= set(entry)
-
-
-def test_each_file_of_compiled_programs_has_the_command_that_makes_it():
-    for path in compiled.FOLDER.glob("*.txt"):
-        (command,) = compiled.COMMAND.findall(path.read_text())
-        variables, (verb, *flags) = compiled.split(command)
-        assert set(variables) <= {"LIBTPU_INIT_ARGS"}, path
-        assert verb == "compile" and any(flag.startswith("--topology=") for flag in flags), path
-        assert all(flag.startswith("--") and " " not in flag for flag in flags), path

@@ -9,15 +9,18 @@ mistakes.txt has the cases. A line of it begins with
   <   standard input
 """
 
+import functools
 import re
 import shlex
 import shutil
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 import fxf
 from fxf.verbs.flags import read_lines
+from helpers import random_params
 from small_runs import ROOT, command, overrides, script
 
 TINY = (
@@ -99,6 +102,16 @@ def box(tmp_path_factory):
     return folder
 
 
+@functools.cache
+def names_of_python():
+    """Returns what the cases in Python name: a model and one with a source, params of each, rows and their batch."""
+    sizes, rows = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11}, np.arange(18).reshape(3, 6) % 4
+    model, reader = (fxf.model(name, vocab_size=5, **sizes) for name in ("transformer_lm", "encoder_decoder"))
+    found = {"fxf": fxf, "np": np, "rows": rows + 1, "batch": lambda key, step: fxf.language_model_batch(rows)}
+    found |= {"model": model, "params": random_params(model.spec)}
+    return found | {"reader": reader, "reader_params": random_params(reader.spec)}
+
+
 def change(folder, kind, name, text):
     """Changes a file or folder as a line of mistakes.txt says."""
     path = folder / name
@@ -145,7 +158,7 @@ def test_a_mistake_is_one_line_that_helps_and_costs_nothing(case, box, tmp_path,
     if case.command.startswith(">>>"):
         monkeypatch.chdir(tmp_path)
         with pytest.raises(fxf.UserError) as raised:
-            exec(case.command.removeprefix(">>> "), {"fxf": fxf})
+            exec(case.command.removeprefix(">>> "), names_of_python())
         lines = str(raised.value).splitlines()
     else:
         code, output, lines = ended(case, tmp_path)
@@ -163,16 +176,6 @@ def test_in_a_conversation_a_wrong_prompt_is_one_line_and_the_next_is_answered(b
     assert (finished.returncode, finished.stdout.count("\n")) == (0, 2)
     lines = [line for line in finished.stderr.splitlines() if not line.startswith("warning: ")]  # of answers cut off
     assert len(lines) == 1 and lines[0].startswith("error: prompt 1: ")
-
-
-def test_a_damaged_newest_checkpoint_falls_back_with_a_warning(box, tmp_path):
-    shutil.copytree(box / "reversal", tmp_path / "reversal")
-    change(tmp_path, "~", "reversal/checkpoints/6", "")
-    finished = command("evaluate", "--workdir=reversal", cwd=tmp_path)
-    assert finished.returncode == 0
-    assert finished.stdout.startswith("step 4  exact_match ")
-    (line,) = finished.stderr.splitlines()
-    assert line.startswith("warning: ") and "skipping the damaged checkpoint of step 6" in line
 
 
 def test_help_lists_the_flags_of_a_verb():

@@ -5,8 +5,6 @@ import pytest
 from experiments.race import __main__
 from experiments.race.entries import ENTRIES, PAGE, bound, record, table
 from experiments.runner import filled
-from fxf.api import read_config
-from fxf.errors import UserError
 from fxf.verbs import parser
 
 LOSSES = [1.50, 1.54, 1.52, 1.48, 1.51]  # mean 1.51, standard deviation 0.02236
@@ -29,24 +27,6 @@ def test_an_entry_reaches_its_target_by_its_bound_and_not_by_its_mean():
 
 def test_the_page_has_the_tables_of_the_kept_results():
     assert filled(PAGE, {"record": table()}) == PAGE.read_text()
-
-
-@pytest.mark.parametrize("name", ENTRIES)
-def test_every_entry_is_a_config(name):
-    assert read_config(name).task.name == "language_model"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--text=LICENSE", "--only=fats"], "--only: expected one of characters:nanogpt_cpu, "),
-        ([], "--text: missing; it is tinyshakespeare's input.txt"),
-        (["--text=LICENSE", "--only=fast", "--keep"], "--keep: keeps the table of all entries and five seeds"),
-    ],
-)
-def test_what_is_typed_wrong_is_one_line(arguments, line):
-    with pytest.raises(UserError, match=f"^{line}"):
-        __main__.main(parser("race", __main__).parse(arguments))
 
 
 @pytest.mark.thorough

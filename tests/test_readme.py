@@ -3,7 +3,6 @@
 import functools
 import importlib
 import json
-import pkgutil
 import re
 import shlex
 
@@ -96,22 +95,6 @@ def test_links_lead_to_pages_and_headings(page):
         assert found.is_file(), target
         headings = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE) if anchor else []
         assert not anchor or anchor in [heading.lower().replace(" ", "-") for heading in headings], target
-
-
-def test_make_targets_that_the_pages_name_exist():
-    makefile = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"(?:`|    )make\s([\w-]+)", TEXT))
-    checks = {"test", "test-all", "test-gpu", "fuzz", "check", "smoke"}
-    assert targets == {"reversal", "translation", "seeds", "help", "environment"} | checks
-    for target in targets:
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
-
-
-def test_names_that_the_pages_call_exist():
-    names = set(re.findall(r"\b(fxf(?:\.\w+)+)\(", TEXT))
-    assert {f"fxf.{name}" for name in ("model", "fit", "decode", "load", "train")} <= names
-    for name in names:
-        assert callable(pkgutil.resolve_name(name)), name
 
 
 def test_every_name_of_the_face_has_a_line_in_a_page():

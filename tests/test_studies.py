@@ -1,8 +1,6 @@
 """Studies: pages have the tables and verdicts that follow from the kept runs, and a verdict turns with its rows."""
 
-import itertools
 import json
-import math
 import re
 
 import pytest
@@ -10,9 +8,6 @@ import pytest
 from experiments.runner import filled
 from experiments.studies import study
 from experiments.studies.__main__ import STUDIES, module_of
-from experiments.studies.breadth import result as breadth
-from experiments.studies.forecast.text import ordered
-from experiments.studies.ranking import result as ranking
 from experiments.studies.study import RATE, best, rows_of, steps_to
 from fxf.runs.configs import read_config, read_sweep
 from fxf.sweeps.points import make_points
@@ -67,28 +62,6 @@ def test_steps_count_to_the_first_record_that_reaches_the_bound():
     records = [{"step": 3, "loss": 2.0}, *({"step": step, "share": step / 100} for step in (98, 99, 100))]
     assert steps_to(records, "share") == 99
     assert steps_to(records[:2], "share") is None
-
-
-def test_the_quoted_figures_have_the_mean_gain_that_the_abstract_tells():
-    gains = [max(figures[6:]) - max(figures[:6]) for figures in breadth.PUBLISHED["accuracy"].values()]
-    assert all(kind.startswith("randomized") is (i >= 6) for i, kind in enumerate(breadth.PUBLISHED["kinds"]))
-    assert len(gains) == 15
-    assert round(sum(gains) / 15, 1) == breadth.PUBLISHED["read"]["mean_gain"]
-
-
-def test_without_positions_a_copied_string_is_as_right_as_its_most_frequent_symbol_is_frequent():
-    def share(n):
-        return sum(math.comb(n, k) * max(k, n - k) for k in range(n + 1)) / 2**n / n
-
-    expected = 100 * sum(map(share, range(41, 501))) / 460
-    for problem in ("reverse_string", "duplicate_string", "odds_first"):
-        assert ranking.KINDS.quoted(problem, "none") == round(expected, 1)
-
-
-def test_lines_with_equal_english_stand_together():
-    lines = ["b\t1", "a\t2", "c\t3", "a\t1", "b\t0"]
-    assert sorted(ordered(lines)) == sorted(lines)
-    assert len(list(itertools.groupby(line[0] for line in ordered(lines)))) == 3
 
 
 def test_points_that_have_not_begun_in_a_sweep_keep_what_is_there_of_them(tmp_path, monkeypatch):

@@ -1,17 +1,12 @@
 """The verdict of each study turns with the rows of its runs."""
 
-import math
-
 import pytest
 
 from experiments.studies import __main__
 from experiments.studies.breadth import result as breadth
-from experiments.studies.expressive import result as expressive
 from experiments.studies.forecast import result as forecast
 from experiments.studies.length import result as length
-from experiments.studies.ranking import result as ranking
 from experiments.studies.study import rows_of
-from experiments.studies.width.result import best_rate, spread
 
 # Of breadth and length the tests below change the runs that their verdicts read.
 STUDIES = [name for name in __main__.STUDIES if name not in ("breadth", "length")]
@@ -38,19 +33,6 @@ def test_the_verdicts_of_a_study_turn_when_its_runs_exchange_their_results(name)
     assert found
 
 
-def test_the_plateau_is_the_loss_of_a_guess_among_numbers_of_the_right_parity():
-    guess = math.log(3)
-    losses = [(2, math.log(6)), (5, guess + 0.049), (7, guess - 0.049), (9, guess + 0.051), (12, 0.0)]
-    records = [{"step": step, "loss": loss} for step, loss in losses] + [{"step": 12, "exact_match": 1.0}]
-    assert expressive.at_plateau(records, 6) == 3 + 2
-    assert expressive.at_plateau([{"step": 4, "loss": math.log(2.5)}], 5) == 0  # odd sums say nothing there
-
-
-def test_the_problems_that_length_claims_are_those_with_several_seeds():
-    found = [row["task.problem"] for row in rows_of("length") if row["model.positions"] == "walks"]
-    assert {problem for problem in found if found.count(problem) > 1} == set(length.CLAIMED)
-
-
 def test_a_problem_of_length_counts_only_if_it_holds_in_both_makings_of_the_study(monkeypatch):
     def making(*lower):
         names = ("task.problem", "seed", "model.positions")
@@ -72,34 +54,6 @@ def test_a_margin_is_that_of_the_best_seed_over_every_quoted_kind():
     rows += [{"task.problem": "bucket_sort", "seed": 0}]  # without a result
     assert breadth.margins(rows) == pytest.approx({"even_pairs": 0.0, "parity": 0.1, "odds_first": -0.3})
     assert breadth.verdicts([*rows, row("odds_first", 0.704, seed=1)]) == [(1, False)]
-
-
-def ranked(steps=3, **seeds):
-    keys = {"task.problem": "bucket_sort", "train.steps": steps}
-    return [
-        {**keys, "model.positions": kind, "seed": i, breadth.FIGURE: share}
-        for kind, shares in seeds.items()
-        for i, share in enumerate(shares)
-    ]
-
-
-def test_a_ranking_is_reproduced_by_a_pair_beyond_the_spread_of_seeds_and_contradicted_by_one_the_other_way():
-    found = ranked(none=(0.2, 0.21), sinusoidal=(0.2, 0.22), alibi=(0.3, 0.31))  # quoted in this order
-    pairs = {("sinusoidal", "none"): "open", ("alibi", "none"): "reproduced", ("alibi", "sinusoidal"): "reproduced"}
-    assert ranking.judged(found, "bucket_sort") == pairs
-    assert ranking.reproduced(found) == ["bucket_sort"]
-    against = ranked(none=(0.4, 0.41), sinusoidal=(0.2, 0.22), alibi=(0.3, 0.31))
-    assert ranking.judged(against, "bucket_sort")["alibi", "none"] == "contradicted"
-    assert ranking.reproduced(against) == []
-    assert set(ranking.judged(ranked(alibi=(0.3,)), "bucket_sort").values()) == {"not run"}
-
-
-def test_the_best_rate_is_the_lowest_place_of_a_parabola_over_logarithms():
-    rates = [2.0**k for k in range(-5, 1)]
-    assert best_rate({rate: (math.log2(rate) + 2.3) ** 2 for rate in rates}) == pytest.approx(2**-2.3)
-    assert math.isnan(best_rate({rate: rate for rate in rates}))
-    assert math.isnan(best_rate({0.5: 2.0, 1.0: 1.0, 2.0: math.inf}))
-    assert math.isnan(spread([1.0, math.nan])) and spread([1.0, 3.0, 2.0]) == 3
 
 
 def runs_of_a_law(floor, scale, power, share=1.0):

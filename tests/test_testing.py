@@ -8,8 +8,7 @@ import pytest
 from fxf import testing
 from fxf.layers.attention import Attention
 from fxf.layers.kinds import ATTENTIONS
-from fxf.models.masked_lm import MaskedLMConfig, masked_lm
-from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
+from helpers import random_tokens, small_model
 
 BATCH = {"inputs": random_tokens((3, 7))}
 
@@ -72,13 +71,3 @@ def test_a_cache_that_hypotheses_spoil_for_each_other_is_found(monkeypatch):
     testing.assert_cached_equals_full(blind, params, BATCH, capacities=[7], n_hypotheses=1)
     with pytest.raises(AssertionError, match="with a cache for 7 tokens"):
         testing.assert_cached_equals_full(blind, params, BATCH)
-
-
-def test_padding_that_is_read_is_found():
-    model = masked_lm(small(MaskedLMConfig), VOCAB_SIZE)
-    params = random_params(model.spec)
-    batch = {**BATCH, "input_mask": np.arange(7)[None] < np.array([[7], [3], [5]])}
-    testing.assert_consistent(model, params, batch)
-    reads = model._replace(features=lambda p, b, **kwargs: model.features(p, {"inputs": b["inputs"]}, **kwargs))
-    with pytest.raises(AssertionError, match="with other padding in inputs"):
-        testing.assert_consistent(reads, params, batch)

@@ -1,7 +1,6 @@
 """The tour of docs/ is a script whose assertions hold, and a notebook."""
 
 import ast
-import re
 import runpy
 
 import jax
@@ -27,10 +26,3 @@ def test_the_tour_shows_every_function_from_tokens_to_the_loss_beside_its_formul
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     assert called >= {"embedding", "normalize", "Attention", "Dense", "final_layer", "cross_entropy"}
-
-
-def test_the_tour_is_in_cells_of_text_and_code():
-    _, *cells = re.split(r"^# %%", TOUR.read_text(), flags=re.MULTILINE)
-    texts = [cell for cell in cells if cell.startswith(" [markdown]\n")]
-    assert len(texts) > 10 and len(cells) - len(texts) > 10
-    assert all(line.startswith("#") for cell in texts for line in cell.splitlines()[1:] if line)

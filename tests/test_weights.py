@@ -2,7 +2,6 @@ import functools
 import zlib
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,8 +18,6 @@ from fxf.weights import (
     uniform_half,
 )
 from helpers import small, small_model
-
-ZEROS = jax.nn.initializers.zeros
 
 
 def spec():
@@ -84,14 +81,6 @@ def test_blocks_differ_and_adding_a_block_leaves_the_others_as_they_were():
     assert not np.allclose(up[0], up[1]) and not np.allclose(up[0], up[2])
 
 
-def test_only_matrices_of_linear_maps_decay():
-    model, _ = small_model()
-    decaying = {
-        path for (path, _), decays in zip(leaves(model.spec), _flat(decay_mask(model.spec)), strict=True) if decays
-    }
-    assert decaying == matrices("blocks", 1, "attention") | {"final/kernel"}
-
-
 @pytest.mark.parametrize("embeddings", ["separate", "shared"])
 def test_only_matrices_of_an_encoder_decoder_decay_too(embeddings):
     config = small(EncoderDecoderConfig, embeddings=embeddings, positions="learned", attention_bias="all")
@@ -112,16 +101,6 @@ def matrices(blocks, n_layers, *attentions):
 def _flat(tree):
     for value in tree.values():
         yield from _flat(value) if isinstance(value, dict) else [value]
-
-
-def test_a_weight_names_each_of_its_axes():
-    with pytest.raises(ValueError, match="differ in rank"):
-        Weight((2, 3), ("embed",), ZEROS)
-
-
-def test_dtype_of_the_params_is_chosen_at_init():
-    draw = jax.eval_shape(lambda: initialize(spec(), jax.random.key(0), jnp.bfloat16))
-    assert draw["a"].dtype == jnp.bfloat16
 
 
 def test_matrices_are_the_linear_maps_between_vectors_with_heads_cut_in_two_as_one_axis():

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import fxf
 from fxf.errors import UserError
-from fxf.runs import configs, run
+from fxf.runs import configs, guests, run
 from fxf.runs.experiment import build
 from fxf.runs.programs import Kept
 from fxf.training.log import Clock
@@ -61,6 +61,15 @@ _TRANSLATION = {
     **{"model.n_layers": 1, "model.d_model": 64, "model.d_ff": 128, "train.steps": 300, "train.evaluate_every": 300},
     **{"data.batch_tokens": 1024, "checkpoint.every": 0},
 }
+# Layers of configs/studies. They stand at the head of the blocks, as a block more.
+_TURNS = {
+    **{"model.blocks": "turns:Turns(); attention+feed_forward", "model.attention": "turns:OfTokens"},
+    "model.positions": "none",
+}
+_WALKS = {
+    **{"model.blocks": "walks:Walks(); attention+feed_forward", "model.attention": "walks:Tape"},
+    **{"model.layers": {"Walks": {"n_walks": 144}}, "model.positions": "none"},
+}
 _RECALL = {
     **{"task.n_tokens": 20, "task.max_length": 10, "task.longer": 0, "task.examples": 1000, "model.max_len": 22},
     **{"model.n_layers": 2, "train.steps": 600, "train.batch_size": 32, "checkpoint.every": 0},
@@ -78,8 +87,8 @@ ARMS: dict[str, Arm] = {
         {**_BASE, "model.attention_bias": "none", "model.feed_forward_bias": False, "model.final_bias": False},
     ),
     "rotary": Arm("characters", {**_BASE, "model.positions": "rotary"}),
-    "turns": Arm("characters", {**_BASE, "model.positions": "turns"}),
-    "walks": Arm("characters", {**_BASE, "model.positions": "walks", "model.n_walks": 144}),
+    "turns": Arm("characters", {**_BASE, **_TURNS, "model.n_layers": 3}),
+    "walks": Arm("characters", {**_BASE, **_WALKS, "model.n_layers": 3}),
     "no_positions": Arm("characters", {**_BASE, "model.positions": "none"}),
     "muon": Arm("characters", {**_BASE, "optimizer.name": "muon", "optimizer.learning_rate": 1.5e-2}),
     "fast_rate": Arm("characters", {**_BASE, **_FAST}),
@@ -94,9 +103,6 @@ ARMS: dict[str, Arm] = {
     "tied": Arm("documents", {**_WORDS, "model.tied_embeddings": True}),
     "translation": Arm("translation", _TRANSLATION, {"beam": {"decode.beam_width": 5}}),
     "smoothed": Arm("translation", {**_TRANSLATION, "train.label_smoothing": 0.1}),
-    "translation_rotary": Arm("translation", {**_TRANSLATION, "model.positions": "rotary"}),
-    "translation_turns": Arm("translation", {**_TRANSLATION, "model.positions": "turns"}),
-    "translation_walks": Arm("translation", {**_TRANSLATION, "model.positions": "walks", "model.n_walks": 144}),
     "softmax": Arm("reversal", _RECALL),
     "linear": Arm("reversal", {**_RECALL, "model.attention": "linear"}),
     "softmax_sums": Arm("studies/expressive", _SUMS),
@@ -106,6 +112,7 @@ ARMS: dict[str, Arm] = {
 
 def measure(name: str, folder: Path) -> dict[str, Any]:
     """Trains an arm with each seed, and returns its config and the figures of its runs."""
+    guests.search(configs.folder() / "studies")
     arm, kept = ARMS[name], Kept()
     runs = [_run(arm, seed, folder / f"seed_{seed}", kept) for seed in range(SEEDS)]
     return {"config": arm.config, "changes": dict(arm.changes), "runs": runs}

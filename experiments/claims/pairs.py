@@ -133,8 +133,4 @@ OURS = (
            least=-0.01),
     Paired("walks_characters", "walks lose little to rotary positions on characters", BEFORE, "walks", "rotary",
            least=-0.01),
-    Paired("turns_translation", "turns lose little to rotary positions in translation", BEFORE, "translation_turns",
-           "translation_rotary", figure="validation_loss", least=-0.05),
-    Paired("walks_translation", "walks lose little to rotary positions in translation", BEFORE, "translation_walks",
-           "translation_rotary", figure="validation_loss", least=-0.05),
 )  # fmt: skip

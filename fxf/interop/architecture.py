@@ -23,9 +23,13 @@ class Architecture:
     section: dict[str, Any]
     config: dict[str, Any]
     tensors: dict[str, str]
+    layers: dict[str, dict[str, str]] = field(default_factory=dict)
     defaults: dict[str, Any] = field(default_factory=dict)
     transposed: bool = True
     rotary_halves: bool = False
+    rotary_share: float = 1.0
+    by_head: str = "^$"
+    convolutions: str = "^$"
     rows: tuple[str, ...] = ()
     renamed: dict[str, str] = field(default_factory=dict)
     ignored: str = "^$"

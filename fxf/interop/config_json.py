@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fxf.config import defaults, one_of, section
@@ -11,6 +11,7 @@ from fxf.errors import UserError
 from fxf.interop.architecture import ACTIVATIONS, Architecture
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.layers.config import TransformerConfig
+from fxf.layers.kinds import layer_of
 from fxf.models import MODELS
 
 SIZE_LIMIT = 2**31  # sizes in config.json are smaller
@@ -49,7 +50,18 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
         if values.setdefault(key, value) != value:
             raise UserError(f"{where}: {name}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
     values |= architecture.read(theirs, where)
+    values["layers"] = _layers(architecture, theirs, values.get("layers", {}))
     return section(config_class, defaults(config_class) | architecture.section | values, f"{where}: model")
+
+
+def _layers(architecture: Architecture, theirs: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `model.layers`: what each layer has in this class, what config.json says, and other values."""
+    fixed = architecture.section.get("layers", {})
+    said = {
+        name: {key: theirs[partner] for key, partner in keys.items() if theirs.get(partner) is not None}
+        for name, keys in architecture.layers.items()
+    }
+    return {name: {**fixed.get(name, {}), **keys, **others.get(name, {})} for name, keys in said.items()}
 
 
 class Written(NamedTuple):
@@ -80,10 +92,10 @@ def write_config(config: TransformerConfig) -> Written:
             continue
         try:
             written = _written(architecture, config)
+            differences = list(_differences(architecture, written.section, config))
         except UserError as error:  # no section of this class has such values
             refusal = error
             continue
-        differences = list(_differences(architecture, written.section, config))
         if not differences:
             return written
         nearest = min(nearest or differences, differences, key=len)
@@ -100,6 +112,10 @@ def _written(architecture: Architecture, config: TransformerConfig) -> Written:
         if key == "activation":
             value = next((name for name, known in ACTIVATIONS.items() if known == value), "gelu")
         record[theirs] = value
+    for name, keys in architecture.layers.items():
+        layer: Any = layer_of(config, name)
+        known = {key: getattr(layer, key, getattr(layer.config, key, None)) for key in keys}
+        record |= {theirs: known[key] for key, theirs in keys.items()}
     record |= architecture.write(config)
     return Written(architecture, record, read_config(architecture, record, architecture.name))
 
@@ -112,11 +128,28 @@ def _explicit(config: TransformerConfig) -> TransformerConfig:
 
 def _differences(architecture: Architecture, there: TransformerConfig, here: TransformerConfig) -> Iterator[str]:
     """Yields a text for each key of `here` whose value a model with the section `there` does not have."""
-    free = {*OF_A_RUN, *(key for key in DROPOUTS if key not in architecture.keys)}
-    values, expected = (dataclasses.asdict(_explicit(config)) for config in (here, there))
-    for key, value in values.items():
-        if key not in free and expected[key] != value and not _expressed_by_zeros(key, expected[key], value):
-            yield f"model.{key}: {architecture.name} has {expected[key]!r}, got {value!r}"
+    free = {*OF_A_RUN, "layers", *(key for key in DROPOUTS if key not in architecture.keys)}
+    names = {**there.layers, **here.layers}
+    values, expected = (
+        {**dataclasses.asdict(_explicit(config)), **_of_layers(config, names)} for config in (here, there)
+    )
+    for key in {**values, **expected}:
+        value, known = values.get(key), expected.get(key)
+        if key not in free and known != value and not _expressed_by_zeros(key, known, value):
+            yield f"model.{key}: {architecture.name} has {known!r}, got {value!r}"
+
+
+def _of_layers(config: TransformerConfig, names: Iterable[str]) -> dict[str, Any]:
+    """Returns the keys of single layers that change what they compute, also those by default, by `layers.NAME.KEY`."""
+    found: dict[str, Any] = {}
+    for name in names:
+        layer: Any = layer_of(config, name)
+        own = {**{key: value for key, value in vars(layer).items() if key != "config"}, **config.layers.get(name, {})}
+        own.pop("balance", None)
+        if "bias_rate" in own:
+            own["bias_rate"] = own["bias_rate"] > 0
+        found |= {f"layers.{name}.{key}": value for key, value in own.items()}
+    return found
 
 
 def _expressed_by_zeros(key: str, there: Any, here: Any) -> bool:

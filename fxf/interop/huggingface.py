@@ -1,11 +1,12 @@
 """Import and export of models of the `transformers` library.
 
-They are GPT-2, BERT, Marian, Llama, Mistral, Qwen 2, Qwen 3, Gemma 2 and the text models of Gemma 3.
-`architectures.toml` lists them. Neither `transformers` nor `torch` is needed.
+They are GPT-2, BERT, Marian, Llama, Mistral, Qwen 2, Qwen 3, Gemma 2, the text models of Gemma 3, the mixtures of
+experts Mixtral, Qwen 3 MoE, OLMoE, DeepSeek-V2 and DeepSeek-V3, and Qwen3-Next and Mamba-2, whose memories fade.
+`architectures.toml` and the tables beside it list them. Neither `transformers` nor `torch` is needed.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,7 +81,9 @@ def load(source: Any, layout: Layout | None = None) -> Loaded:
         generation = _optional_json(folder / GENERATION_FILE)
     else:
         huggingface, where = source.config.to_dict(), type(source).__name__
-        tensors = {name: _stored(tensor) for name, tensor in source.state_dict().items()}
+        tensors = {
+            name: _stored(x) for name, tensor in source.state_dict().items() for name, x in _by_expert(name, tensor)
+        }
         if getattr(source, "generation_config", None) is not None:
             generation = source.generation_config.to_dict()
     architecture, config = _section(huggingface, where)
@@ -249,6 +252,19 @@ def _open_folder(folder: Path) -> dict[str, StoredTensor]:
         if name not in opened[file]:
             raise UserError(f"{folder / file}: {name} is absent; {INDEX_FILE} says that it is here")
     return {name: opened[file][name] for name, file in files.items()}
+
+
+def _by_expert(name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
+    """Yields a tensor of a model object; of the experts of a mixture, which are joined there, each as in a folder."""
+    place, mark, joined = name.rpartition(".experts.")
+    if not mark or joined not in ("gate_up_proj", "down_proj"):
+        yield name, tensor
+        return
+    for expert, of_one in enumerate(tensor):
+        parts = (
+            zip(("gate_proj", "up_proj"), of_one.chunk(2), strict=True) if joined != "down_proj" else [(joined, of_one)]
+        )
+        yield from ((f"{place}.experts.{expert}.{part}.weight", x) for part, x in parts)
 
 
 def _stored(tensor: Any) -> StoredTensor:

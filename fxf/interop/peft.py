@@ -123,7 +123,7 @@ def load(folder: Path, config: TransformerConfig, lora: LoraConfig, spec: Spec) 
             {theirs + A: (lora.rank, math.prod(shape_in)), theirs + B: (n_out, lora.rank)},
         )
         columns = columns * np.float32(_scale(record, theirs, lora.rank) / lora.scale)
-        for part, b in read_tensor(architecture, factors, _upright(architecture, columns)):
+        for part, b in read_tensor(architecture, theirs, factors, _upright(architecture, columns)):
             found[f"{LORA}/{part.path}/a"] = rows.T.reshape(*shape_in, lora.rank)
             found[f"{LORA}/{part.path}/b"] = b
     if tensors:

@@ -121,8 +121,47 @@ class Gemma3(Gemma2):
         return {**super().write(section), "rope_local_base_freq": section.local_rope_theta or section.rope_theta}
 
 
+class Qwen3MoE(RotaryDecoder):
+    """It may have one window for all blocks, if a key says so."""
+
+    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+        window = theirs["sliding_window"] if theirs["use_sliding_window"] else None
+        # Version 5 of the library has another name.
+        experts = {"n_experts": theirs.get("num_local_experts", theirs["num_experts"])}
+        return {**super().read(theirs, where), "window": window or 0, "layers": {"feed_forward": experts}}
+
+    def write(self, section: Any) -> dict[str, Any]:
+        window = {"use_sliding_window": section.window > 0, "sliding_window": section.window or None}
+        return {**super().write(section), **window}
+
+
+class OLMoE(RotaryDecoder):
+    """It may clip queries, keys and values, which fxf does not."""
+
+    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+        if theirs.get("clip_qkv") is not None:
+            raise UserError(f"{where}: clip_qkv: fxf has {self.name} with null, got {theirs['clip_qkv']!r}")
+        return super().read(theirs, where)
+
+
+class DeepSeek(RotaryDecoder):
+    """The first blocks have a dense layer in place of the mixture."""
+
+    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+        n_dense = theirs["first_k_dense_replace"]
+        blocks = "attention+feed_forward" if n_dense >= theirs["num_hidden_layers"] else "attention+moe"
+        if 0 < n_dense < theirs["num_hidden_layers"]:
+            blocks = f"{n_dense}*(attention+feed_forward); {blocks}"
+        shared = {"d_shared": theirs["n_shared_experts"] * theirs["moe_intermediate_size"]}
+        return {**super().read(theirs, where), "blocks": blocks, "layers": {"moe": shared}}
+
+    def write(self, section: Any) -> dict[str, Any]:
+        raise UserError(f"model.attention: fxf reads {self.name} and does not write it")
+
+
 # By the `model_type` of config.json.
 CLASSES: dict[str, type[Architecture]] = {
     **{"llama": Llama, "mistral": Mistral, "qwen2": Qwen, "qwen3": Qwen},
-    **{"gemma2": Gemma2, "gemma3_text": Gemma3},
+    **{"gemma2": Gemma2, "gemma3_text": Gemma3, "mixtral": Mistral, "qwen3_moe": Qwen3MoE, "olmoe": OLMoE},
+    **{"deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek},
 }

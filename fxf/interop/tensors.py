@@ -1,5 +1,6 @@
 """Params as the tensors of a model of `transformers`, and back, one tensor at a time."""
 
+import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -13,18 +14,19 @@ from fxf.errors import UserError
 from fxf.interop.architecture import Architecture
 from fxf.interop.weights_file import StoredTensor, as_weights, check_shapes
 from fxf.layers.position_kinds import halves
-from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights, without_indices
+from fxf.weights import EXPERT, TABLES, Params, Spec, Weight, leaves, map_weights, without_indices
 
 TABLE_AGAIN = r"(lm_head|decoder|embed_tokens)\.weight$"  # tensors that repeat the embedding table
 ROUNDING = 2**-8  # of numbers up to 1 in half precision, and of the angles of computed positions
-ROTATED = re.compile(r"(query|key)(_bias|_scale)?$")  # weights whose head_dim rotary positions turn
+ROTATED = re.compile(r"attention/(query|key)(_bias|_scale)?$")  # weights whose head_dim rotary positions turn
 
 
 class Part(NamedTuple):
-    """A weight that is a part of a tensor, or all of it."""
+    """A weight, or that of one expert, that is a part of a tensor, or all of it."""
 
     path: str
     weight: Weight
+    expert: int | None = None
 
 
 def tensors_of(architecture: Architecture, spec: Spec) -> dict[str, list[Part]]:
@@ -33,7 +35,12 @@ def tensors_of(architecture: Architecture, spec: Spec) -> dict[str, list[Part]]:
     for path, weight in leaves(spec):
         number = [part for part in path.split("/") if part.isdecimal()]
         place, name = architecture.tensor(without_indices(path))
-        found.setdefault(name.format(*number), []).append((place, Part(path, weight)))
+        if weight.axes[0] != EXPERT:
+            found.setdefault(name.format(*number), []).append((place, Part(path, weight)))
+            continue
+        of_one = dataclasses.replace(weight, shape=weight.shape[1:], axes=weight.axes[1:])
+        for expert in range(weight.shape[0]):
+            found.setdefault(name.format(*number, expert), []).append((place, Part(path, of_one, expert)))
     return {name: [part for _, part in sorted(parts, key=lambda each: each[0])] for name, parts in found.items()}
 
 
@@ -43,35 +50,47 @@ def tensor_shape(architecture: Architecture, name: str, parts: list[Part]) -> tu
     shape = (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
     if name in architecture.rows:
         return (1, *shape)
+    if _is_convolution(architecture, name, shape):
+        return (shape[1], 1, shape[0])
     return shape[::-1] if _is_transposed(architecture, parts[0].weight) else shape
 
 
 def write_tensor(architecture: Architecture, name: str, parts: list[Part], values: Mapping[str, Any]) -> np.ndarray:
     """Returns a tensor; `values` are weights by path, and those that it lacks are 0."""
+    n_heads = _heads(architecture, name, parts)
 
     def value(part: Part) -> np.ndarray:
         found = values.get(part.path)
+        found = found if found is None or part.expert is None else found[part.expert]
         array = np.zeros(part.weight.shape, np.float32) if found is None else np.asarray(jax.device_get(found))
         if _is_rotated(architecture, part):
-            array = np.moveaxis(array.reshape(*array.shape[:-1], -1, 2), -1, -2).reshape(array.shape)
-        return array.reshape(_shape(part.weight))
+            array = _turned(architecture, array, (-1, 2))
+        shape = _shape(part.weight)
+        return array.reshape(*shape[:-1], n_heads, shape[-1] // n_heads)
 
-    tensor = np.concatenate(list(map(value, parts)), axis=-1) if len(parts) > 1 else value(parts[0])
+    joined = np.concatenate(list(map(value, parts)), axis=-1) if len(parts) > 1 else value(parts[0])
+    tensor = joined.reshape(*joined.shape[:-2], -1)
     if name in architecture.rows:
         return tensor[None]
+    if _is_convolution(architecture, name, tensor.shape):
+        return tensor.T[:, None]
     return tensor.T if _is_transposed(architecture, parts[0].weight) else tensor
 
 
-def read_tensor(architecture: Architecture, parts: list[Part], tensor: np.ndarray) -> Iterator[tuple[Part, np.ndarray]]:
+def read_tensor(
+    architecture: Architecture, name: str, parts: list[Part], tensor: np.ndarray
+) -> Iterator[tuple[Part, np.ndarray]]:
     """Yields each weight of a tensor, float32."""
-    if _is_transposed(architecture, parts[0].weight):
+    shapes, n_heads = [_shape(part.weight) for part in parts], _heads(architecture, name, parts)
+    if _is_convolution(architecture, name, shapes[0]):
+        tensor = tensor[:, 0].T
+    elif _is_transposed(architecture, parts[0].weight):
         tensor = tensor.T
-    ends = np.cumsum([_shape(part.weight)[-1] for part in parts])
-    for part, value in zip(parts, np.split(tensor, ends[:-1], axis=-1), strict=True):
-        value = value.reshape(part.weight.shape)
-        if _is_rotated(architecture, part):
-            value = np.moveaxis(value.reshape(*value.shape[:-1], 2, -1), -2, -1).reshape(value.shape)
-        yield part, value
+    heads = tensor.reshape(*tensor.shape[:-1], n_heads, -1)
+    ends = np.cumsum([shape[-1] // n_heads for shape in shapes])
+    for part, value in zip(parts, np.split(heads, ends[:-1], axis=-1), strict=True):
+        array = value.reshape(part.weight.shape)
+        yield part, _turned(architecture, array, (2, -1)) if _is_rotated(architecture, part) else array
 
 
 def to_params(
@@ -98,14 +117,21 @@ def to_params(
     check_shapes(where, {name: tensor.shape for name, (_, tensor) in found.items()}, expected)
     table = architecture.tensors["embedding/table"]
     values: dict[str, jax.Array] = {}
+    experts: dict[str, list[np.ndarray]] = {}  # by path, those that have been read, in their order
+    sizes = {path: weight.shape[0] for path, weight in leaves(spec) if weight.axes[0] == EXPERT}
     for name, group in parts.items():
         theirs, stored = found[name]
         tensor = as_weights(where, theirs, stored.read())
         for other in again if name == table else ():
             if not np.array_equal(np.asarray(tensors[other].read(), np.float32), tensor):
                 raise UserError(f"{where}: {other} differs from {table}; fxf has one table for both")
-        for part, value in read_tensor(architecture, group, tensor):
-            values[part.path] = place(part.path, value)
+        for part, value in read_tensor(architecture, name, group, tensor):
+            if part.expert is None:
+                values[part.path] = place(part.path, value)
+                continue
+            experts.setdefault(part.path, []).append(value)
+            if len(experts[part.path]) == sizes[part.path]:
+                values[part.path] = place(part.path, np.stack(experts.pop(part.path)))
     return map_weights(lambda path, _: values[path], spec)
 
 
@@ -151,3 +177,19 @@ def _is_transposed(architecture: Architecture, weight: Weight) -> bool:
 
 def _is_rotated(architecture: Architecture, part: Part) -> bool:
     return architecture.rotary_halves and ROTATED.search(part.path) is not None
+
+
+def _turned(architecture: Architecture, array: np.ndarray, pairs: tuple[int, int]) -> np.ndarray:
+    """Returns an array whose last axis, as far as positions turn it, is `pairs` [n, 2] or [2, n] transposed."""
+    turned, rest = np.split(array, [int(array.shape[-1] * architecture.rotary_share)], axis=-1)
+    swapped = np.swapaxes(turned.reshape(*turned.shape[:-1], *pairs), -1, -2)
+    return np.concatenate([swapped.reshape(turned.shape), rest], -1)
+
+
+def _heads(architecture: Architecture, name: str, parts: list[Part]) -> int:
+    """Returns the number of heads whose parts alternate in a tensor; 1 where each part is whole."""
+    return parts[0].weight.shape[1] if re.search(architecture.by_head, name) else 1
+
+
+def _is_convolution(architecture: Architecture, name: str, shape: tuple[int, ...]) -> bool:
+    return len(shape) == 2 and re.search(architecture.convolutions, name) is not None

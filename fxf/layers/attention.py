@@ -18,7 +18,7 @@ from fxf.layers.chunked_attention import chunked, require_whole_sequences
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.flash_attention import flash, require_flash
-from fxf.layers.layer import Context, Memory, Places, remember
+from fxf.layers.layer import Context, Memory, Places, in_order, remember
 from fxf.layers.linear import as_float32, linear
 from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
@@ -45,11 +45,13 @@ class Attention:
 
     Attributes:
       has_scores: whether each query and key have a score, on which positions, windows and dropout can act.
+      ordered: whether `read` needs the keys in the order of their tokens.
       by_document: whether tokens read those of their own document only, where a row has several.
     """
 
     config: TransformerConfig
     has_scores: ClassVar[bool] = True
+    ordered: ClassVar[bool] = False
     by_document: ClassVar[bool] = True
 
     def spec(self) -> Spec:
@@ -67,6 +69,10 @@ class Attention:
             spec["output_bias"] = Weight((d_model,), ("embed",), zeros)
         if config.qk_norm:
             spec |= {f"{name}_scale": scale_weight(config, head_dim, "head_dim") for name in ("query", "key")}
+        if config.qk_norm_joint:
+            for name in ("query", "key"):
+                scale = spec[f"{name}_scale"]
+                spec[f"{name}_scale"] = dataclasses.replace(scale, shape=shapes[name], axes=axes)
         return spec
 
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
@@ -75,8 +81,9 @@ class Attention:
         q_BHTK = self.turned(self.project(params, "query", x_BTD), queries.positions)
         new, context = self.keys_values(params, x_BTD, context)
         memory, keys, cache = remember(context, new)
-        heads_BHTK = self.attend(params, q_BHTK, memory, queries, keys, context)
-        return self.output(params, heads_BHTK).reshape(x.shape), context.replace(cache=cache)
+        memory, keys, reading = in_order(memory, keys, context) if self.ordered else (memory, keys, context)
+        heads_BHTK = self.attend(params, q_BHTK, memory, queries, keys, reading)
+        return self.output(params, heads_BHTK, x_BTD).reshape(x.shape), context.replace(cache=cache)
 
     def keys_values(self, params: Params, x_BTD: jax.Array, context: Context) -> tuple[Any, Context]:
         """Returns the keys and values of tokens, each [B, G, T, K], and the context, whose carry may be another."""
@@ -121,26 +128,40 @@ class Attention:
 
     def mask(self, params: Params, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array:
         """Returns the bias, with -inf for keys that a query may not see."""
-        bias, seen = self.bias(params, queries, keys), queries.sees(keys, self.config.window)
+        bias = None if queries.elsewhere else self.bias(params, queries, keys)
+        seen = self.seen(queries, keys, reads)
         bias = jnp.zeros((1, 1, 1, 1)) if bias is None else bias
-        bias = bias if seen is None else jnp.where(seen[:, None], bias, -jnp.inf)
-        return bias if reads is None else jnp.where(reads[:, None], bias, -jnp.inf)
+        return bias if seen is None else jnp.where(seen, bias, -jnp.inf)
+
+    def seen(self, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array | None:
+        """Returns which keys each query may see, bool [B, H, T, C], where axes of size 1 repeat; None if all.
+
+        Args:
+          reads: which slots of a cache each hypothesis of a prompt reads, bool [B, T, C].
+        """
+        seen = queries.sees(keys, self.config.window)
+        if reads is not None:
+            seen = reads if seen is None else seen & reads
+        return None if seen is None else seen[:, None]
 
     def read(
         self, params: Params, q_BHTK: jax.Array, memory: Any, bias: jax.Array, rng: jax.Array | None = None
     ) -> jax.Array:
         """Returns what the queries read of keys and values with this bias, [B, H, T, K]."""
-        config, (k_BGCK, v_BGCK) = self.config, memory
-        q_BGQK = q_BHTK.reshape(*k_BGCK.shape[:2], -1, q_BHTK.shape[-1])
+        k_BGCK, v_BGCK = memory
+        scores_BHTC = self.scores(q_BHTK, k_BGCK)
+        bias_BHTC = jnp.broadcast_to(bias.astype(scores_BHTC.dtype), scores_BHTC.shape)
+        weights_BHTC = named("weights", self.weigh(params, scores_BHTC, bias_BHTC))
+        weights_BHTC = dropout(rng, weights_BHTC, self.config.attention_dropout).astype(q_BHTK.dtype)
+        weights_BGQC = weights_BHTC.reshape(*v_BGCK.shape[:2], -1, v_BGCK.shape[2])
+        return jnp.einsum("BGQC,BGCK->BGQK", weights_BGQC, v_BGCK).reshape(*q_BHTK.shape[:-1], -1)
+
+    def scores(self, q_BHTK: jax.Array, k_BGCK: jax.Array) -> jax.Array:
+        """Returns the scaled products of queries and keys, [B, H, T, C], in float32, or in float64 if q is float64."""
+        config, q_BGQK = self.config, q_BHTK.reshape(*k_BGCK.shape[:2], -1, q_BHTK.shape[-1])
         products = as_float32(jnp.einsum("BGQK,BGCK->BGQC", q_BGQK, k_BGCK))
         scaled = products * config.query_scale if config.query_scale else products / math.sqrt(q_BHTK.shape[-1])
-        scores = soft_cap(scaled, config.attention_softcap)
-        scores_BHTC = scores.reshape(*q_BHTK.shape[:-1], -1)
-        bias_BHTC = jnp.broadcast_to(bias.astype(scores.dtype), scores_BHTC.shape)
-        weights_BHTC = named("weights", self.weigh(params, scores_BHTC, bias_BHTC))
-        weights_BHTC = dropout(rng, weights_BHTC, config.attention_dropout)
-        heads = jnp.einsum("BGQC,BGCK->BGQK", weights_BHTC.reshape(scores.shape).astype(q_BHTK.dtype), v_BGCK)
-        return heads.reshape(*q_BHTK.shape[:-1], -1)
+        return soft_cap(scaled, config.attention_softcap).reshape(*q_BHTK.shape[:-1], -1)
 
     def project(self, params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
         """Maps vectors to the queries [B, H, T, K], or to the keys or values [B, G, T, K]."""
@@ -149,12 +170,14 @@ class Attention:
         heads = rows.reshape(*x_BTD.shape[:-1], *weight.shape[1:])
         scale = params.get(f"{name}_scale")
         if scale is not None:
-            normalized = over_root_mean_square(heads, self.config.norm_epsilon)
-            heads = (normalized * scale_factor(self.config, scale).reshape(1, 1, 1, -1)).astype(heads.dtype)
+            vectors = rows if self.config.qk_norm_joint else heads
+            normalized = over_root_mean_square(vectors, self.config.norm_epsilon)
+            factors = scale_factor(self.config, scale).reshape((1,) * (vectors.ndim - 1) + (-1,))
+            heads = (normalized * factors).astype(heads.dtype).reshape(heads.shape)
         return heads.transpose(0, 2, 1, 3)
 
-    def output(self, params: Params, heads_BHTK: jax.Array) -> jax.Array:
-        """Maps what the heads read to vectors, [B, T, D]."""
+    def output(self, params: Params, heads_BHTK: jax.Array, x_BTD: jax.Array) -> jax.Array:
+        """Maps what the heads of the vectors x read to vectors, [B, T, D]."""
         batch_size, _, length, _ = heads_BHTK.shape
         weight = params["output"]
         concatenated = heads_BHTK.transpose(0, 2, 1, 3).reshape(batch_size, length, math.prod(weight.shape[:-1]))
@@ -222,8 +245,9 @@ class CrossAttention:
             source_BSD, places = context.source
             memory = Memory(kind.memorize(params, source_BSD, places), places)
         n_rows = jax.tree.leaves(memory.entries)[0].shape[0]
-        q_BHTK = kind.project(params, "query", x.reshape(n_rows, -1, x.shape[-1]))
-        queries = Places(jnp.zeros((1, q_BHTK.shape[2]), jnp.int32))
+        x_BTD = x.reshape(n_rows, -1, x.shape[-1])
+        q_BHTK = kind.project(params, "query", x_BTD)
+        queries = Places(jnp.zeros((1, q_BHTK.shape[2]), jnp.int32), elsewhere=True)
         heads_BHTK = kind.attend(params, q_BHTK, memory.entries, queries, memory.places, context.replace(table=None))
         cache = None if context.cache is None else memory
-        return kind.output(params, heads_BHTK).reshape(x.shape), context.replace(cache=cache)
+        return kind.output(params, heads_BHTK, x_BTD).reshape(x.shape), context.replace(cache=cache)

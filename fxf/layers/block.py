@@ -189,6 +189,18 @@ class Stack:
             i += 1
         return x, context.replace(cache=None if context.cache is None else caches)
 
+    def start(self, x_RTD: jax.Array) -> Any:
+        """Returns the residual stream of a model before its first block, which makes it of vectors [R, T, D]."""
+        return self._first.start(x_RTD) if self._first else x_RTD
+
+    def finish(self, x: Any) -> jax.Array:
+        """Returns the vectors [R, T, D] of the residual stream after the last block."""
+        return self._first.finish(x) if self._first else x
+
+    @property
+    def _first(self) -> Block | None:
+        return next((each for each in layers_of(self) if isinstance(each, Block)), None)
+
     @property
     def cached(self) -> bool:
         """Whether every layer keeps what later tokens need of earlier ones."""
@@ -248,12 +260,12 @@ class Stack:
 
 
 def layers_of(layer: Any) -> Iterator[Any]:
-    """Yields the layers of blocks, stacks and layers around blocks, and those that hold no others."""
+    """Yields blocks, the layers in them and those around them; a stack stands for its blocks."""
     inside = getattr(layer, "blocks", ()) or getattr(layer, "layers", {}).values()
     inside = [*inside, *([layer.part] if hasattr(layer, "part") else [])]
     for each in inside:
         yield from layers_of(each)
-    if not hasattr(layer, "blocks") and not isinstance(layer, Block):
+    if not hasattr(layer, "blocks"):
         yield layer
 
 

@@ -70,7 +70,7 @@ class Cache(flax.struct.PyTreeNode):
         One hypothesis may become several. There are then W times as many slots, so there is room for all tokens.
         """
         batch_size, width = parents_BW.shape
-        rows_R = (jnp.arange(batch_size)[:, None] * (len(self.lengths) // batch_size) + parents_BW).reshape(-1)
+        rows_R = (jnp.arange(batch_size)[:, None] * (self.lengths.shape[0] // batch_size) + parents_BW).reshape(-1)
         layers = _map_layers(lambda x: x, lambda x_R: x_R[rows_R], self.layers)
         lengths_R, given = self.lengths[rows_R], None if self.given is None else self.given[rows_R]
         selected = self.replace(layers=layers, lengths=lengths_R, given=given)
@@ -108,7 +108,7 @@ def begun(layers: Any, lengths_R: jax.Array, places: Places, n_slots: int, given
     """
     if not any(isinstance(x, Slots) for x in jax.tree.leaves(layers, is_leaf=_is_kept)):
         return Cache(layers, lengths_R, None, given)
-    shape = (len(lengths_R), places.positions.shape[1])
+    shape = (lengths_R.shape[0], places.positions.shape[1])
     full = jax.tree.map(lambda x: jnp.broadcast_to(x, shape), places.replace(causal=False))
     return Cache(layers, lengths_R, full, given).with_slots(max(n_slots, shape[1]))
 

@@ -115,7 +115,10 @@ class TransformerConfig:
     qk_norm: bool = key(
         False, "normalize each head's queries and keys by an RMS norm with a scale, whatever model.norm is"
     )
-    feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.feed_forward.FEED_FORWARDS")
+    qk_norm_joint: bool = key(
+        False, "with qk_norm, normalize the heads of a token's queries, and of its keys, together"
+    )
+    feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.kinds.FEED_FORWARDS")
     activation: str = key("relu", "nonlinearity of the feed-forward layer: one of fxf.layers.feed_forward.ACTIVATIONS")
     feed_forward_bias: bool = key(True, "linear maps of the feed-forward layer have a bias")
     gated: bool = key(False, "multiply the hidden layer by a linear map; with silu this is SwiGLU, with gelu GeGLU")
@@ -182,6 +185,8 @@ class TransformerConfig:
                 f"model.feature_map: model.attention '{self.attention}' does not read it; leave it at 'elu'"
             )
 
+        if self.qk_norm_joint and not self.qk_norm:
+            raise UserError("model.qk_norm_joint: only read with model.qk_norm; leave it at False")
         self._check_base()
         self._check_global_blocks()
         if self.rope_trained_len and self.rope_factor == 1:

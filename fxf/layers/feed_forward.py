@@ -1,6 +1,7 @@
 """Feed-forward layer (seed 004, "The Feed Forward layer"). The block has its normalization."""
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 
@@ -46,18 +47,28 @@ class Dense:
         }
 
     def apply(self, params: Params, x_RTD: jax.Array, context: Context) -> tuple[jax.Array, Context]:
-        """Returns f(x up + up_bias) down + down_bias, [R, T, D], where f is the activation.
-
-        A gated layer returns (f(x gate + gate_bias) ⊙ (x up + up_bias)) down + down_bias (Shazeer 2020). Without
-        feed_forward_bias there are no biases.
-        """
-        activation = ACTIVATIONS[self.config.activation]
-        hidden_RTF = linear(x_RTD, params["up"], params.get("up_bias"))
-        if self.config.gated:
-            hidden_RTF = activation(linear(x_RTD, params["gate"], params.get("gate_bias"))) * hidden_RTF
-        else:
-            hidden_RTF = recomputed(activation)(hidden_RTF)
-        return linear(hidden_RTF, params["down"], params.get("down_bias")), context
+        """Returns `feed_forward` of the vectors."""
+        return feed_forward(self.config, params, x_RTD), context
 
 
-FEED_FORWARDS: Choices[type] = Choices({"dense": Dense})
+def feed_forward(
+    config: TransformerConfig,
+    params: Params,
+    x: jax.Array,
+    product: Callable[[jax.Array, jax.Array, jax.Array | None], jax.Array] = linear,
+) -> jax.Array:
+    """Returns f(x up + up_bias) down + down_bias for x [..., D], where f is the activation.
+
+    A gated layer returns (f(x gate + gate_bias) ⊙ (x up + up_bias)) down + down_bias (Shazeer 2020). Without
+    feed_forward_bias there are no biases.
+
+    Args:
+      product: `product(x, w, bias)` maps vectors by a weight.
+    """
+    activation = ACTIVATIONS[config.activation]
+    hidden = product(x, params["up"], params.get("up_bias"))
+    if config.gated:
+        hidden = activation(product(x, params["gate"], params.get("gate_bias"))) * hidden
+    else:
+        hidden = recomputed(activation)(hidden)
+    return product(hidden, params["down"], params.get("down_bias"))

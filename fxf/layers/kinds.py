@@ -8,10 +8,12 @@
     mine:delta+feed_forward                    `delta` in mine.py
 
 A name is that of a kind, or of a section `model.layers.NAME` whose `kind` names one. In such a section stand the keys
-of that layer alone: its own, and those of the `model` section, which other layers share.
+of that layer alone: its own, and those of the `model` section, which other layers share. Those of the kind of block
+stand in a section of its name.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,14 +23,28 @@ from fxf.errors import UserError, nearest
 from fxf.layers.attention import Attention, CrossAttention, Expressive
 from fxf.layers.block import BLOCKS, Stack
 from fxf.layers.config import TransformerConfig
-from fxf.layers.feed_forward import FEED_FORWARDS, Dense
+from fxf.layers.feed_forward import Dense
+from fxf.layers.gated_attention import GatedAttention
+from fxf.layers.gated_delta import GatedDelta
+from fxf.layers.latent_attention import LatentAttention
 from fxf.layers.layer import Layer
 from fxf.layers.linear_attention import LinearAttention
+from fxf.layers.mamba2 import Mamba2
+from fxf.layers.moe import MoE
 
 ATTENTIONS: Choices[type[Attention]] = Choices(
-    {"softmax": Attention, "expressive": Expressive, "linear": LinearAttention}
+    {
+        **{"softmax": Attention, "gated": GatedAttention, "expressive": Expressive},
+        **{"linear": LinearAttention, "latent": LatentAttention},
+    }
 )
-LAYERS: Choices[type] = Choices({"attention": Attention, "cross_attention": CrossAttention, "feed_forward": Dense})
+FEED_FORWARDS: Choices[type] = Choices({"dense": Dense, "moe": MoE})
+LAYERS: Choices[type] = Choices(
+    {
+        **{"attention": Attention, "cross_attention": CrossAttention, "feed_forward": Dense},
+        **{"moe": MoE, "delta": GatedDelta, "mamba2": Mamba2},
+    }
+)
 
 # Where the base classes of Flax's modules are, of which a layer can be made.
 FLAX = ("flax.linen.module", "flax.nnx.module")
@@ -41,20 +57,23 @@ BETWEEN_SEQUENCES: dict[str, Any] = {
 }
 
 
-def stack_of(config: TransformerConfig, cross: bool = False) -> Stack:
+def stack_of(config: TransformerConfig, cross: bool = False, vocab_size: int = 0) -> Stack:
     """Returns the blocks of a model.
 
     Args:
       cross: whether they read a source: each block then has cross-attention before its last layer, unless
         `model.blocks` says where.
+      vocab_size: the number of tokens, for layers that have a field of this name.
 
     Raises:
       UserError: `model.blocks` is no such text, or names a kind or a key that there is not.
     """
     head_text, semicolon, text = config.blocks.rpartition(";")
-    head = _blocks(head_text, config, cross) if semicolon else []
-    period = _alternating(config, cross) if config.global_every else _blocks(text, config, cross)
-    named = {name.rpartition(":")[2] for name in re.findall(r"[\w:]+", config.blocks)} | {"cross_attention"}
+    head = _blocks(head_text, config, cross, vocab_size) if semicolon else []
+    blocks = _alternating if config.global_every else functools.partial(_blocks, text)
+    period = blocks(config, cross, vocab_size)
+    names = re.findall(r"[\w:]+", f"{config.blocks} {config.block} cross_attention")
+    named = {name.rpartition(":")[2] for name in names}
     for name in config.layers.keys() - named:
         raise UserError(
             f"model.layers.{name}: model.blocks '{config.blocks}' names no such layer{nearest(name, named)}"
@@ -66,40 +85,43 @@ def stack_of(config: TransformerConfig, cross: bool = False) -> Stack:
     return Stack(config, tuple([*head, *repeated[:n_repeated]]), len(head), len(period))
 
 
-def _alternating(config: TransformerConfig, cross: bool) -> list[Layer]:
+def _alternating(config: TransformerConfig, cross: bool, vocab_size: int) -> list[Layer]:
     """Returns `global_every` blocks, of which the last one has no window."""
     if config.blocks != TransformerConfig.blocks:
         raise UserError(f"model.global_every: only with model.blocks '{TransformerConfig.blocks}'; leave it at 0")
     plain: dict[str, Any] = {"global_every": 0, "local_rope_theta": 0.0}
-    of_local: dict[str, Any] = {"rope_theta": config.local_rope_theta, "rope_factor": 1.0, "rope_trained_len": 0}
-    local = dataclasses.replace(config, **plain, **(of_local if config.local_rope_theta else {}))
+    rotary: dict[str, Any] = {"rope_theta": config.local_rope_theta, "rope_factor": 1.0, "rope_trained_len": 0}
+    local = dataclasses.replace(config, **plain, **(rotary if config.local_rope_theta else {}))
     last = dataclasses.replace(config, **plain, window=0)
-    return (config.global_every - 1) * _blocks(config.blocks, local, cross) + _blocks(config.blocks, last, cross)
+    of_local, of_last = (_blocks(config.blocks, each, cross, vocab_size) for each in (local, last))
+    return (config.global_every - 1) * of_local + of_last
 
 
-def _blocks(text: str, config: TransformerConfig, cross: bool = False) -> list[Layer]:
+def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) -> list[Layer]:
     """Returns the blocks of a part of `model.blocks`."""
-    found: list[Layer] = []
+    found, given = list[Layer](), {"vocab_size": vocab_size}
     for item in _split(text):
         match = re.fullmatch(r"(\d*)([*@]?)([\w:]*)\((.*)\)", item)
         if match is None:
             names = item.split("+")
             if cross and "cross_attention" not in config.blocks:
                 names.insert(len(names) - 1, "cross_attention")
-            layers = {name.strip().rpartition(":")[2]: layer_of(config, name.strip()) for name in names}
-            found.append(BLOCKS[one_of(config.block, BLOCKS, "model.block")](config, layers))
+            layers = {name.strip().rpartition(":")[2]: layer_of(config, name.strip(), **given) for name in names}
+            cls, short = BLOCKS[one_of(config.block, BLOCKS, "model.block")], config.block.rpartition(":")[2]
+            own = config.layers.get(short, {})
+            found.append(_made(cls, f"model.layers.{short}", config, own, {"layers": layers}))
             continue
         times, mark, kind, inside = match.groups()
         if bool(times) != bool(mark) or bool(mark) == bool(kind):
             raise UserError(f"model.blocks: expected n*(…), n@(…) or kind(…), got {item!r}")
-        inner = _blocks(inside, config, cross) if inside.strip() else []
+        inner = _blocks(inside, config, cross, vocab_size) if inside.strip() else []
         if mark == "*":
             found += int(times) * inner
         elif mark == "@":
             found.append(Stack(config, tuple(int(times) * inner), 0, len(inner), shared=True))
         else:
             part = {"part": inner[0] if len(inner) == 1 else Stack(config, tuple(inner), len(inner))}
-            found.append(layer_of(config, kind, **(part if inner else {})))
+            found.append(layer_of(config, kind, **given, **(part if inner else {})))
     return found
 
 
@@ -138,18 +160,19 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     path, of_model = f"model.layers.{short}", fields_of(type(config))
     changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in of_model}
     changed = dataclasses.replace(config, **changes, layers={}) if changes else config
+    rest = {key: value for key, value in own.items() if key not in changes}
     if kind == "cross_attention":
-        between = dataclasses.replace(changed, **BETWEEN_SEQUENCES)
-        return CrossAttention(ATTENTIONS[one_of(changed.attention, ATTENTIONS, "model.attention")](between))
+        attention = ATTENTIONS[one_of(changed.attention, ATTENTIONS, "model.attention")]
+        return CrossAttention(_made(attention, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, {}))
     classes = {"attention": (ATTENTIONS, "attention"), "feed_forward": (FEED_FORWARDS, "feed_forward")}
     cls = LAYERS[kind]
     if kind in classes:
         choices, key = classes[kind]
         cls = choices[one_of(getattr(changed, key), choices, f"model.{key}")]
-    return _made(cls, path, changed, {key: value for key, value in own.items() if key not in changes}, given)
+    return _made(cls, path, changed, rest, given)
 
 
-def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Layer:
+def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     """Returns a layer of a class, whose fields are `given`, of its own section, of the model, or have their default."""
     of_flax = any(base.__module__ in FLAX for base in getattr(cls, "__mro__", ()))
     if of_flax:

@@ -17,6 +17,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from fxf.errors import UserError
 from fxf.weights import Params, Spec
 
 
@@ -32,12 +33,14 @@ class Places(flax.struct.PyTreeNode):
         padding sees. None: each row is one document without padding.
       causal: whether the order is 0, 1, … in each row, so that a kernel needs no mask for it. It is known before the
         program runs, and no longer where tokens have been picked.
+      elsewhere: whether these queries read another sequence than their own, where distances mean nothing.
     """
 
     positions: jax.Array
     order: jax.Array | None = None
     documents: jax.Array | None = None
     causal: bool = flax.struct.field(pytree_node=False, default=False)
+    elsewhere: bool = flax.struct.field(pytree_node=False, default=False)
 
     def pick(self, f: Callable[[jax.Array], jax.Array]) -> "Places":
         """Returns the places with f of each array."""
@@ -131,6 +134,11 @@ class Context(flax.struct.PyTreeNode):
             return x
         return x.reshape(self.table.at_BT.shape[0], -1, *x.shape[2:])
 
+    def pick(self, f: Callable[[jax.Array], jax.Array]) -> "Context":
+        """Returns the context of other tokens, with f of each array [R, T, …] or [1, T]; cache and table stay."""
+        tokens, carry = jax.tree.map(f, (self.tokens, dict(self.carry)))
+        return self.replace(places=self.places.pick(f), tokens=tokens, carry=carry)
+
     @property
     def queries(self) -> Places:
         """The places of the tokens, by prompt."""
@@ -153,12 +161,13 @@ class Layer(Protocol):
     """A frozen dataclass whose fields are its config keys, with two pure functions.
 
     A field with the name of a key of the `model` section has the model's value, unless `model.layers.NAME` has another;
-    a field `config` holds the whole section.
+    a field `config` holds the whole section, and a field `vocab_size` the number of tokens.
 
     A class may say more of itself by attributes, which are otherwise true:
       cached: whether `apply` keeps in the cache what later tokens need of earlier ones, or needs nothing of them. A
         model with a layer that does not decodes by the whole sequence, slower and with the same logits.
       by_document: whether tokens read those of their own document only, where a row has several.
+      by_row: whether no row of a batch depends on another, also in terms of the objective.
     """
 
     def spec(self) -> Spec:
@@ -190,3 +199,26 @@ def remember(context: Context, new: Any) -> tuple[Any, Places, Any]:
 
     entries = jax.tree.map(written, context.cache.entries, new)
     return entries, context.table.places, Slots(entries)
+
+
+def in_order(memory: Any, keys: Places, context: Context) -> tuple[Any, Places, Context]:
+    """Returns what `remember` returned and the context, with the slots in the order of their tokens.
+
+    Slots have that order but for those of a beam, whose hypotheses take the free ones.
+
+    Raises:
+      UserError: tokens have no order, because all see all.
+    """
+    if keys.order is None:
+        raise UserError("model.attention: this kind reads tokens in order; in a model where all see all they have none")
+    if context.table is None or context.table.reads_BWC is None:
+        return memory, keys, context
+    at_BC = jnp.argsort(keys.order)
+
+    def sorted_slots(x: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(x, at_BC.reshape(len(x), *(1,) * (x.ndim - 3), -1, 1), -2)
+
+    memory = jax.tree.map(sorted_slots, memory)
+    reads_BWC = jnp.take_along_axis(context.table.reads_BWC, at_BC[:, None], -1)
+    keys = keys.pick(lambda x_BC: jnp.take_along_axis(x_BC, at_BC, -1))
+    return memory, keys, context.replace(table=context.table.replace(places=keys, reads_BWC=reads_BWC))

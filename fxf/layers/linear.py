@@ -21,6 +21,16 @@ def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Arr
     return y.reshape(*x.shape[:-1], w.shape[1])
 
 
+def to_heads(x_RTD: jax.Array, w: jax.Array) -> jax.Array:
+    """Returns heads [R, T, …] of vectors, by a map [D, …]."""
+    return linear(x_RTD, w.reshape(w.shape[0], -1)).reshape(*x_RTD.shape[:-1], *w.shape[1:])
+
+
+def from_heads(heads_RT: jax.Array, w: jax.Array) -> jax.Array:
+    """Returns vectors [R, T, D] of heads [R, T, …], by a map […, D]."""
+    return linear(heads_RT.reshape(*heads_RT.shape[:2], -1), w.reshape(-1, w.shape[-1]))
+
+
 @jax.custom_jvp
 def _plus(y: jax.Array, bias: jax.Array) -> jax.Array:
     """Returns y + bias in the type of y, so that a GPU adds the bias within the product."""

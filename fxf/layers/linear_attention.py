@@ -53,20 +53,20 @@ class LinearAttention(Attention):
         if context.places.order is None:
             memory = self.memorize(params, x, context.places)
             heads = self.attend(params, q_RHTK, memory, context.places, context.places, context)
-            return self.output(params, heads), context
+            return self.output(params, heads, x), context
         k_RGTK, v_RGTK = (self.project(params, name, x) for name in ("key", "value"))
         start = context.cache or self._nothing(q_RHTK)
         heads, after = self._causal(q_RHTK, k_RGTK, v_RGTK, context.places, start)
         if context.cache is None:
             self._show_weights(q_RHTK, k_RGTK, context.places)
         cache = None if context.cache is None else after
-        return self.output(params, heads), context.replace(cache=cache)
+        return self.output(params, heads, x), context.replace(cache=cache)
 
     def memorize(self, params: Params, source_BSD: jax.Array, places: Places) -> Associations:
         """Returns the associations of a whole sequence."""
         k_BGCK = self.features(self.project(params, "key", source_BSD), places)
-        v_BGCK = self.project(params, "value", source_BSD)
-        return Associations(jnp.einsum("BGCK,BGCO->BGKO", k_BGCK, v_BGCK), k_BGCK.sum(2))
+        v_BGCO = self.project(params, "value", source_BSD)
+        return Associations(jnp.einsum("BGCK,BGCO->BGKO", k_BGCK, v_BGCO), k_BGCK.sum(2))
 
     def attend(
         self, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places, context: Context
@@ -106,19 +106,19 @@ class LinearAttention(Attention):
             parts = jnp.pad(x, padding).reshape(*x.shape[:-2], n_chunks, chunk, x.shape[-1])
             return jnp.moveaxis(parts, -3, 0)
 
-        q_RGETK = self.features(q_RHTK).reshape(batch_size, n_groups, n_heads // n_groups, length, head_dim)
+        q_BGETK = self.features(q_RHTK).reshape(batch_size, n_groups, n_heads // n_groups, length, head_dim)
         earlier = jnp.tril(jnp.ones((chunk, chunk))).reshape(1, 1, 1, chunk, chunk)
 
         def one_chunk(memory: Associations, part: tuple) -> tuple[Associations, jax.Array]:
             q, k, v = part
-            products = jnp.einsum("BGETK,BGCK->BGETC", q, k) * earlier
-            read = jnp.einsum("BGETC,BGCO->BGETO", products, v) + jnp.einsum("BGETK,BGKO->BGETO", q, memory.values)
-            weight = products.sum(-1) + jnp.einsum("BGETK,BGK->BGET", q, memory.total)
-            after = Associations(memory.values + jnp.einsum("BGCK,BGCO->BGKO", k, v), memory.total + k.sum(2))
+            products = jnp.einsum("RGETK,RGCK->RGETC", q, k) * earlier
+            read = jnp.einsum("RGETC,RGCO->RGETO", products, v) + jnp.einsum("RGETK,RGKO->RGETO", q, memory.values)
+            weight = products.sum(-1) + jnp.einsum("RGETK,RGK->RGET", q, memory.total)
+            after = Associations(memory.values + jnp.einsum("RGCK,RGCO->RGKO", k, v), memory.total + k.sum(2))
             # The weight is 0 where there is only padding.
             return after, read / jnp.where(weight > 0, weight, 1)[..., None]
 
-        parts = (chunked(q_RGETK), chunked(self.features(k_RGTK, places)), chunked(v_RGTK))
+        parts = (chunked(q_BGETK), chunked(self.features(k_RGTK, places)), chunked(v_RGTK))
         if n_chunks == 1:
             after, heads = one_chunk(start, jax.tree.map(lambda x: x[0], parts))
         else:
@@ -130,7 +130,7 @@ class LinearAttention(Attention):
         """Names the weights, for who reads named arrays. A program that does not read them does not compute them."""
         batch_size, n_heads, length, head_dim = q_RHTK.shape
         q_RGETK = self.features(q_RHTK).reshape(batch_size, k_RGTK.shape[1], -1, length, head_dim)
-        products = jnp.einsum("BGETK,BGCK->BGETC", q_RGETK, self.features(k_RGTK, places))
+        products = jnp.einsum("RGETK,RGCK->RGETC", q_RGETK, self.features(k_RGTK, places))
         products = products * jnp.tril(jnp.ones((1, 1, 1, length, length)))
         weights = products / products.sum(-1, keepdims=True)
         named("weights", weights.reshape(batch_size, n_heads, length, length))

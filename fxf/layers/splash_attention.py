@@ -12,7 +12,7 @@ from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
 from fxf.layers.positions import POSITIONS
-from fxf.machine.devices import DATA, FSDP, SEQUENCE, TENSOR, target_mesh
+from fxf.machine.devices import ROWS, SEQUENCE, TENSOR, target_mesh
 from fxf.weights import Params
 
 BLOCKS = (512, 384, 256, 128)  # lengths of a block of queries or keys; the kernel takes multiples of 128
@@ -139,7 +139,7 @@ def mapped(kernel: Callable[..., jax.Array], arrays: Sequence[jax.Array], docume
         return length % math.prod(mesh.shape[axis] for axis in axes) == 0
 
     n_rows, n_groups = arrays[1].shape[:2]
-    rows = next(axes for axes in ((DATA, FSDP), ()) if divides(axes, n_rows))
+    rows = next(axes for axes in (ROWS, ()) if divides(axes, n_rows))
     heads = next(axes for axes in ((TENSOR, SEQUENCE), (TENSOR,), ()) if divides(axes, n_groups))
     specs = (P(rows, heads),) * len(arrays) + (P(rows),) * len(documents)
     # What a kernel writes has no record of the axes over which it differs, which JAX would check.

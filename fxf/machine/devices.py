@@ -21,9 +21,10 @@ ACCELERATORS = (
     *("/dev/nvidia*", "/dev/dxg", "/dev/kfd", "/dev/dri/render*", "/dev/accel*", "/dev/vfio/[0-9]*", "/dev/neuron*"),
 )
 
-# The axes of a mesh of devices: the first two shard the rows of a batch, then its sequences, then heads
+# The axes of a mesh of devices: the first three shard the rows of a batch, then its sequences, then heads
 # (training/sharding.py).
-DATA, FSDP, SEQUENCE, TENSOR = AXES = ("data", "fsdp", "sequence", "tensor")
+DATA, FSDP, EXPERT, SEQUENCE, TENSOR = AXES = ("data", "fsdp", "expert", "sequence", "tensor")
+ROWS = (DATA, FSDP, EXPERT)
 
 _targets: contextvars.ContextVar[Sequence[Any]] = contextvars.ContextVar("targets", default=())
 _mesh: contextvars.ContextVar[Any] = contextvars.ContextVar("mesh", default=None)

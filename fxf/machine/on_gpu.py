@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from fxf.machine.devices import DATA, FSDP, SEQUENCE, target_devices, target_mesh
+from fxf.machine.devices import ROWS, SEQUENCE, target_devices, target_mesh
 
 # Names that a lowered program has for cuDNN's flash attention: of its kernels, or of what puts them there for a mesh.
 FLASH = ("__cudnn$fmha", "CustomSPMDPartitioning")
@@ -91,7 +91,7 @@ def _backward(fixed: _Fixed, indices: jax.Array, gradient: jax.Array) -> tuple[j
         return summed(indices, gradient), None
     cuts = [
         axes if length % math.prod(mesh.shape[axis] for axis in axes) == 0 else ()
-        for axes, length in zip(((DATA, FSDP), (SEQUENCE,)), indices.shape, strict=True)
+        for axes, length in zip((ROWS, (SEQUENCE,)), indices.shape, strict=True)
     ]
 
     def of_device(indices: jax.Array, gradient: jax.Array) -> jax.Array:

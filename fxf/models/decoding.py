@@ -43,13 +43,14 @@ class CachedDecoding:
             require_room(self.config, tokens_BT.shape[1])
         else:  # as many as the cache has room for; no query reads the padded positions
             given = jnp.pad(given, ((0, 0), (0, max(length - given.shape[1], 0))), "edge")
-        tokens_BT = jnp.pad(tokens_BT, ((0, 0), (0, max(1 - tokens_BT.shape[1], 0))))  # an empty prompt is padding
+        if not tokens_BT.size:  # empty prompts are padding
+            tokens_BT = jnp.zeros((tokens_BT.shape[0], 1), tokens_BT.dtype)
         indices_1T = jnp.arange(tokens_BT.shape[1])[None]
         documents_BT = (indices_1T < lengths_B[:, None]).astype(jnp.int32)
         places = Places(token_positions(self.config, indices_1T, given), indices_1T, documents_BT)
         context = Context(places, tokens_BT, cache={}, source=self.source(params, batch))
-        x_BTD = self.embed(params, tokens_BT, places.positions)
-        _, context = self.decoder.apply(self.of_decoder(params), x_BTD, context)
+        x = self.decoder.start(self.embed(params, tokens_BT, places.positions))
+        _, context = self.decoder.apply(self.of_decoder(params), x, context)
         return begun(context.cache, lengths_B, places, length, given)
 
     def step(self, params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
@@ -58,12 +59,13 @@ class CachedDecoding:
         positions_R1 = token_positions(self.config, indices_R1, cache.given)
         places = Places(positions_R1, indices_R1, jnp.ones_like(indices_R1))
         table = cache.table(places)
-        x_R1D, context = self.embed(params, tokens_R1, positions_R1), Context(places, tokens_R1, cache.layers, table)
-        x_R1D, context = self.decoder.apply(self.of_decoder(params), x_R1D, context)
+        x = self.decoder.start(self.embed(params, tokens_R1, positions_R1))
+        context = Context(places, tokens_R1, cache.layers, table)
+        x, context = self.decoder.apply(self.of_decoder(params), x, context)
         cache = cache.replace(layers=context.cache, lengths=cache.lengths + 1)
         if table is not None:
             cache = cache.replace(places=table.places, reads_BWC=table.reads_BWC)
-        return self.readout(params, x_R1D[:, 0]), cache
+        return self.readout(params, self.decoder.finish(x)[:, 0]), cache
 
 
 class WholeSequences:

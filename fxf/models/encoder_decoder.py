@@ -103,7 +103,8 @@ class EncoderDecoder(CachedDecoding):
             places = places_of(self.config, batch, rng_positions, causal=True)
             context = Context(places, batch["inputs"], source=source, rng=rng_blocks)
             x_BTD = self.embed(params, batch["inputs"], places.positions, rng_embedding)
-            return self.decoder.apply(params["decoder"]["blocks"], x_BTD, context)[0]
+            x, _ = self.decoder.apply(self.of_decoder(params), self.decoder.start(x_BTD), context)
+            return self.decoder.finish(x)
 
     def source(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> tuple[jax.Array, Places]:
         """Returns the encoder's output [B, S, D], and the places that cross-attention sees."""
@@ -114,8 +115,10 @@ class EncoderDecoder(CachedDecoding):
             places = places_of(self.config, side, rng_positions, causal=False, name="source")
             x_BSD = self.embed(params, side["inputs"], places.positions, rng_embedding, "source")
             context = Context(places, side["inputs"], rng=rng_blocks)
-            x_BSD, _ = self.encoder.apply(params["encoder"]["blocks"], x_BSD, context)
-            return self._final_norm(params["encoder"], x_BSD), places.replace(documents=_seen_somewhere(places))
+            x, _ = self.encoder.apply(params["encoder"]["blocks"], self.encoder.start(x_BSD), context)
+            return self._final_norm(params["encoder"], self.encoder.finish(x)), places.replace(
+                documents=_seen_somewhere(places)
+            )
 
     def of_decoder(self, params: Params) -> Params:
         return params["decoder"]["blocks"]
@@ -153,7 +156,15 @@ def _seen_somewhere(places: Places) -> jax.Array | None:
 
 def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     """Builds the model; source and target tokens are 0 … vocab_size - 1."""
-    model = EncoderDecoder(config, vocab_size, stack_of(config), stack_of(config, cross=True))
+    stacks = stack_of(config, vocab_size=vocab_size), stack_of(config, cross=True, vocab_size=vocab_size)
+    model = EncoderDecoder(config, vocab_size, *stacks)
     decoding = model if model.decoder.cached else WholeSequences(model.features, model.readout)
     spec = initialized_as(config, model.spec())
-    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes_of(config))
+    return Model(
+        spec,
+        model.features,
+        model.readout,
+        decoding.prefill,
+        decoding.step,
+        **sizes_of(config, model.encoder, model.decoder),
+    )

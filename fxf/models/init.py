@@ -8,7 +8,7 @@ import jax
 
 from fxf.layers.config import TransformerConfig
 from fxf.layers.position_kinds import sinusoids
-from fxf.weights import WIDTHS, Initializer, Spec, Weight, axes_of_matrix, changed, uniform_half
+from fxf.weights import EXPERT, WIDTHS, Initializer, Spec, Weight, axes_of_matrix, changed, uniform_half
 
 
 def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
@@ -27,11 +27,13 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
     narrower = config.base_d_model / config.d_model
 
     def chosen(path: str, weight: Weight) -> Weight:
+        if weight.by_sign:
+            return weight
         factor = narrower if is_between_widths(weight) else 1.0
         init = _named(config, path, weight)
         if init is not None:
             weight = dataclasses.replace(weight, init=init if factor == 1 else _times(init, math.sqrt(factor)))
-        return dataclasses.replace(weight, rate=factor)
+        return dataclasses.replace(weight, rate=weight.rate * factor)
 
     return changed(chosen, spec)
 
@@ -46,7 +48,7 @@ def _named(config: TransformerConfig, path: str, weight: Weight) -> Initializer 
     """Returns the initializer that `config.init` names for a weight, or None if the weight keeps its own."""
     if config.init == "uniform":
         return uniform_half
-    axes = [axis for axis in weight.axes if axis != "heads"]
+    axes = [axis for axis in weight.axes if axis not in ("heads", EXPERT)]
     if config.init == "default" or len(axes) < 2 or weight.init is sinusoids:
         return None
     last = path.split("/")[-1] in ("output", "down")

@@ -26,8 +26,8 @@ def masked_lm(config: MaskedLMConfig, vocab_size: int) -> Model:
     A batch has `inputs` [B, T]. It may have `input_mask` [B, T], false on padding; `positions` [B, T]; and, with
     `config.segments`, `segments` [B, T], the segment of each token, 0 by default.
     """
-    model = TransformerLM(config, vocab_size, stack_of(config), causal=False)
+    model = TransformerLM(config, vocab_size, stack_of(config, vocab_size=vocab_size), causal=False)
     spec = model.spec()
     if config.segments:
         spec["embedding"]["segments"] = Weight((config.segments, config.d_model), ("segment", "embed"), random_rows)
-    return Model(initialized_as(config, spec), model.features, model.readout, **sizes_of(config))
+    return Model(initialized_as(config, spec), model.features, model.readout, **sizes_of(config, model.decoder))

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from fxf.layers.block import Stack, layers_of
 from fxf.layers.cache import Cache
 from fxf.layers.config import TransformerConfig
 from fxf.layers.loss import CROSS_ENTROPY, Loss
@@ -81,6 +82,7 @@ class Model(NamedTuple):
         return self.readout(plain, self.features(plain, batch, rng=rng))
 
 
-def sizes_of(config: TransformerConfig) -> dict[str, Any]:
-    """Returns the attributes of a `Model` that are keys of its config."""
-    return {"max_len": config.max_len, "dtype": config.dtype, "width": config.d_model}
+def sizes_of(config: TransformerConfig, *stacks: Stack) -> dict[str, Any]:
+    """Returns the attributes of a `Model` that follow from its config and its blocks."""
+    by_row = all(getattr(layer, "by_row", True) for stack in stacks for layer in layers_of(stack))
+    return {"max_len": config.max_len, "dtype": config.dtype, "width": config.d_model if by_row else None}

@@ -78,8 +78,8 @@ class TransformerLM(CachedDecoding):
         require_documents(self.decoder, batch)
         rest = {"segments_BT": batch.get("segments"), "rng": rng_embedding}
         x_BTD = self.embed(params, batch["inputs"], places.positions, **rest)
-        context = Context(places, batch["inputs"], rng=rng_blocks)
-        return self.decoder.apply(params["blocks"], x_BTD, context)[0]
+        x, context = self.decoder.start(x_BTD), Context(places, batch["inputs"], rng=rng_blocks)
+        return self.decoder.finish(self.decoder.apply(self.of_decoder(params), x, context)[0])
 
     def of_decoder(self, params: Params) -> Params:
         return params["blocks"]
@@ -99,9 +99,10 @@ class TransformerLM(CachedDecoding):
         return final_layer(config, params["final"], x)
 
 
-def transformer_lm(config: TransformerLMConfig, vocab_size: int) -> Model:
-    """Builds the model; tokens are 0 … vocab_size - 1."""
-    model = TransformerLM(config, vocab_size, stack_of(config))
+def transformer_lm(config: TransformerLMConfig, vocab_size: int, kind: type[TransformerLM] = TransformerLM) -> Model:
+    """Builds the model; tokens are 0 … vocab_size - 1. A subclass may stand in its place."""
+    model = kind(config, vocab_size, stack_of(config, vocab_size=vocab_size))
     decoding = model if model.decoder.cached else WholeSequences(model.features, model.readout)
     spec = initialized_as(config, model.spec())
-    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes_of(config))
+    sizes = sizes_of(config, model.decoder)
+    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes)

@@ -69,7 +69,8 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Each has its file, and the digests of that and of what it imports from its own folder.
     """
-    words = {word.strip() for _, value in flatten(config) if isinstance(value, str) for word in value.split(",")}
+    texts = [value for _, value in flatten(config) if isinstance(value, str)]
+    words = {word.strip() for text in texts for word in re.split(r"[,;+*@()]", text)}
     files = {path.stem: path for path, (_, _, added) in _executed.items() if added & words}
     for name in sorted({word.partition(":")[0] for word in words if _PATH.fullmatch(word)}):
         try:

@@ -66,8 +66,8 @@ def model(name: str = "transformer_lm", *, vocab_size: int, **keys: Any) -> Mode
 def layer_config(**keys: Any) -> TransformerConfig:
     """Returns the config that every layer reads.
 
-        config = fxf.layer_config(d_model=8, n_heads=2)
-        params = fxf.initialize(attention_spec(config))
+        layer = Attention(fxf.layer_config(d_model=8, n_heads=2))
+        params = fxf.initialize(layer.spec())
 
     Args:
       keys: those of `fxf.layers.config.TransformerConfig`; the rest keep their defaults.

@@ -19,7 +19,7 @@ SHARE, LARGE_PART = 0.01, 10_000  # of a text that is scored, and the bytes of i
 SUFFIX = "-smoke"
 MARK = "smoke"  # the key of config.json
 
-INTERVALS = ("optimizer.warmup_steps", "optimizer.decay_steps", "model.turns_settle_at")  # keys that count steps
+INTERVALS = ("optimizer.warmup_steps", "optimizer.decay_steps")  # keys that count steps
 
 
 def smoke_changes(config: Mapping[str, Any]) -> dict[str, Any]:

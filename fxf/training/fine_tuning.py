@@ -76,6 +76,24 @@ def at_own_rates(optimizer: optax.GradientTransformation, spec: Spec) -> optax.G
     return optax.GradientTransformation(optimizer.init, update)
 
 
+def without_by_sign(spec: Spec, gradient: Any) -> Any:
+    """Returns the gradient with zeros for weights that move by its sign, whose size means nothing."""
+    kinds = map_weights(lambda _, weight: weight.by_sign, spec)
+    return jax.tree.map(lambda by_sign, g: jnp.zeros_like(g) if by_sign else g, kinds, gradient)
+
+
+def moving_by_sign(optimizer: optax.GradientTransformation, spec: Spec) -> optax.GradientTransformation:
+    """Returns the optimizer of the other weights; its update of one that moves by sign is -rate · sign(gradient)."""
+    kinds = map_weights(lambda _, weight: weight, spec)
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        others, state = optimizer.update(without_by_sign(spec, updates), state, params)
+        choose = lambda weight, g, other: -weight.rate * jnp.sign(g) if weight.by_sign else other  # noqa: E731
+        return jax.tree.map(choose, kinds, updates, others), state
+
+    return optax.GradientTransformation(optimizer.init, update)
+
+
 def rates_by_layer(spec: Spec, decay: float) -> optax.GradientTransformation:
     """Returns the transformation that multiplies updates by `decay` for each layer between a weight and the output.
 

@@ -10,7 +10,7 @@ import optax
 
 from fxf.config import Choices, arguments, defaults, key, one_of, registered_section
 from fxf.errors import UserError
-from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, rates_by_layer
+from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, moving_by_sign, rates_by_layer
 from fxf.weights import Spec, decay_mask, matrix_axes, without_repeats
 
 
@@ -210,7 +210,8 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     per_optimizer = {name for each in OPTIMIZERS.values() for name in each.reads}
     _refuse(config, per_optimizer - set(registered.reads), f"optimizer '{config.name}'")
-    own_rates = any(weight.rate not in (0, 1) for _, weight, _ in without_repeats(spec))
+    own_rates = any(weight.rate not in (0, 1) and not weight.by_sign for _, weight, _ in without_repeats(spec))
+    by_sign = any(weight.by_sign for _, weight, _ in without_repeats(spec))
     some_frozen = has_frozen(spec, config.frozen)
     if own_rates and not registered.unit_steps:
         able = ", ".join(name for name, each in OPTIMIZERS.items() if each.unit_steps)
@@ -230,6 +231,8 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
             optimizer = at_own_rates(optimizer, spec)
         if config.layer_decay != 1:
             optimizer = optax.chain(optimizer, rates_by_layer(spec, config.layer_decay))
+        if by_sign:
+            optimizer = moving_by_sign(optimizer, spec)
         return averaging(optimizer, config.ema_decay) if config.ema_decay else optimizer
 
     def update(updates: Any, state: Any, params: Any = None, *, numbers: Any = None, **known: Any) -> tuple[Any, Any]:

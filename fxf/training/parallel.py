@@ -17,6 +17,7 @@ class ParallelConfig:
     )
     data: int = key(0, "parts of a batch's rows, each with all weights; 0: as many as the devices allow", minimum=0)
     fsdp: int = key(1, "parts of a batch's rows, and of weights and optimizer state", minimum=1)
+    expert: int = key(1, "parts of a batch's rows, and of the experts of a mixture with their weights", minimum=1)
     sequence: int = key(
         1, "parts of each sequence in training; attention gathers the keys and values of all", minimum=1
     )
@@ -41,6 +42,6 @@ class ParallelConfig:
             )
         if self.kind == "pmap" and self.processes != 1:
             raise UserError("parallel.kind: 'pmap' uses the devices of one process; 'jit' can use several processes")
-        if self.kind == "pmap" and self.fsdp * self.sequence * self.tensor > 1:
-            what = "leave parallel.fsdp, parallel.sequence and parallel.tensor at 1"
+        if self.kind == "pmap" and self.fsdp * self.expert * self.sequence * self.tensor > 1:
+            what = "leave parallel.fsdp, parallel.expert, parallel.sequence and parallel.tensor at 1"
             raise UserError(f"parallel.kind: 'pmap' cuts neither weights nor sequences; {what}")

@@ -1,8 +1,8 @@
 """Sharding: a mesh of devices, and the rules by which it shards weights and batches.
 
-The mesh has four axes. `data` and `fsdp` shard a batch's rows, and `sequence` shards the tokens of each row. `fsdp`
-and `tensor` shard weights, their gradient and the optimizer's state. `fsdp` gathers a weight before its use; `tensor`
-shards the computation too.
+The mesh has five axes. `data`, `fsdp` and `expert` shard a batch's rows, and `sequence` shards the tokens of each row.
+`fsdp`, `expert` and `tensor` shard weights, their gradient and the optimizer's state. `fsdp` gathers a weight before
+its use; `tensor` shards the computation too; `expert` shards the experts of a mixture, which get the rows of its parts.
 """
 
 import dataclasses
@@ -20,13 +20,14 @@ from jax.sharding import PartitionSpec as P
 from jax.tree_util import DictKey
 
 from fxf.errors import UserError
-from fxf.machine.devices import AXES, DATA, FSDP, SEQUENCE, TENSOR, over_mesh
+from fxf.machine.devices import AXES, EXPERT, FSDP, ROWS, SEQUENCE, TENSOR, over_mesh
 from fxf.models.model import Model
 from fxf.training.parallel import ParallelConfig
 from fxf.weights import VOCABULARY, Params, Spec, Weight, leaves, map_weights, without_repeats
 
 # Of these axes of a weight, each mesh axis shards the first that is not sharded yet and whose length it divides.
 RULES = {
+    EXPERT: ("expert",),
     TENSOR: ("heads", "mlp", "vocabulary"),
     FSDP: ("embed", "mlp", "vocabulary", "heads", "head_dim", "position"),
 }
@@ -45,7 +46,7 @@ class Layout(NamedTuple):
     @property
     def parts(self) -> int:
         """The number of parts that a batch's rows are sharded into."""
-        return self.mesh.shape[DATA] * self.mesh.shape[FSDP]
+        return math.prod(self.mesh.shape[axis] for axis in ROWS)
 
     @property
     def replicated(self) -> NamedSharding:
@@ -55,12 +56,12 @@ class Layout(NamedTuple):
     @property
     def rows(self) -> NamedSharding:
         """The sharding of an array along its first axis, the rows of a batch."""
-        return NamedSharding(self.mesh, P((DATA, FSDP)))
+        return NamedSharding(self.mesh, P(ROWS))
 
     @property
     def tokens(self) -> NamedSharding:
         """The sharding of an array [B, T, ...] along its rows and its sequences."""
-        return NamedSharding(self.mesh, P((DATA, FSDP), SEQUENCE)) if self.mesh.shape[SEQUENCE] > 1 else self.rows
+        return NamedSharding(self.mesh, P(ROWS, SEQUENCE)) if self.mesh.shape[SEQUENCE] > 1 else self.rows
 
     def shard_rows(self, arrays: Any) -> Any:
         """Constrains, inside a compiled function, arrays to be sharded along their rows if the devices divide these."""
@@ -229,35 +230,40 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
       UserError: there are fewer devices; `data` is 0 and the other axes do not divide their number; or one of several
         processes would have an unused device, or devices that `tensor` does not divide.
     """
-    others = config.fsdp * config.sequence * config.tensor
+    inner = (config.fsdp, config.expert, config.sequence, config.tensor)
+    others = math.prod(inner)
     if not config.data and len(devices) % others:
-        sizes = _sizes((config.fsdp, config.sequence, config.tensor))
+        sizes = _sizes(inner)
         raise UserError(f"{sizes}: {others} does not divide the number of devices here, {len(devices)}")
-    shape = (config.data or len(devices) // others, config.fsdp, config.sequence, config.tensor)
+    shape = (config.data or len(devices) // others, *inner)
     n = math.prod(shape)
     if n > len(devices):
         raise UserError(f"{_sizes(shape)}: needs {n} devices; here are {len(devices)}")
     n_processes = jax.process_count()
     if n_processes > 1 and n < len(devices):
         raise UserError(f"parallel: uses {n} of {len(devices)} devices; {n_processes} processes must use all")
-    inner = config.sequence * config.tensor
-    if n_processes > 1 and jax.local_device_count() % inner:
+    of_a_row = config.sequence * config.tensor
+    if n_processes > 1 and jax.local_device_count() % of_a_row:
         here = f"the devices of a process, {jax.local_device_count()}"
-        raise UserError(f"{_sizes((config.sequence, config.tensor))}: {inner} does not divide {here}")
+        raise UserError(f"{_sizes((config.sequence, config.tensor))}: {of_a_row} does not divide {here}")
     mesh = jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices[:n])
     return Layout(mesh, config.kind == "pmap")
 
 
 def _sizes(shape: Sequence[int]) -> str:
-    """Returns the sizes of the last axes of the mesh in words, without `sequence` if it is 1."""
+    """Returns the sizes of the last axes of the mesh in words, without `expert` and `sequence` if they are 1."""
     named = zip(AXES[-len(shape) :], shape, strict=True)
-    return " × ".join(f"parallel.{name} {size}" for name, size in named if name != SEQUENCE or size > 1)
+    return " × ".join(f"parallel.{name} {size}" for name, size in named if name not in (EXPERT, SEQUENCE) or size > 1)
 
 
 def require_divisible(layout: Layout, batch_size: int, microbatches: int) -> None:
     """Raises a UserError if the devices do not divide the rows of a microbatch."""
     if (batch_size // microbatches) % layout.parts:
-        sizes = f"parallel.data {layout.mesh.shape[DATA]} × parallel.fsdp {layout.mesh.shape[FSDP]}"
+        sizes = " × ".join(
+            f"parallel.{axis} {layout.mesh.shape[axis]}"
+            for axis in ROWS
+            if axis != EXPERT or layout.mesh.shape[axis] > 1
+        )
         rows = f"{batch_size} / train.microbatches {microbatches}" if microbatches > 1 else f"{batch_size}"
         raise UserError(f"train.batch_size: {rows} does not divide into {layout.parts} equal parts ({sizes})")
 

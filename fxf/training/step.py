@@ -14,11 +14,13 @@ import optax
 from fxf.config import key
 from fxf.layers.loss import mean
 from fxf.machine.compiled import CompiledByShape
+from fxf.machine.devices import DATA
 from fxf.machine.on_cpu import after
 from fxf.machine.on_gpu import in_order
 from fxf.models.model import Batch, Model
+from fxf.training.fine_tuning import without_by_sign
 from fxf.training.gradient import metric_names, objective_and_gradient, parts_of, terms_and_figures
-from fxf.training.sharding import DATA, Layout
+from fxf.training.sharding import Layout
 from fxf.training.state import Hyperparameters, TrainState, run_keys, state_shardings
 
 
@@ -100,7 +102,8 @@ def train_step(
         of_penalty = jax.grad(lambda params: penalty(to_plain(params), state.step))(state.params)
         gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
     factor = mean(jnp.asarray(1, loss_sum.dtype), weight_sum)
-    norm = factor * optax.tree.norm(gradient)  # of arrays that are there; the scaled ones would have to be written
+    # Of arrays that are there; the scaled ones would have to be written.
+    norm = factor * optax.tree.norm(without_by_sign(trainer.model.spec, gradient))
     gradient = optax.tree.scale(after(norm, factor), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
     known = {"numbers": hyperparameters.optimizer, "norm": norm, "step": state.step}

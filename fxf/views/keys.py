@@ -60,7 +60,7 @@ def of_config(tables: Mapping[str, Sequence[Key]], config: Mapping[str, Any]) ->
         found[path] = [
             key._replace(default=_text(config[path][name]), of=())
             for key in keys
-            if (name := key.path.split(".")[1]) in config.get(path, {}) and (not key.of or name_of in key.of)
+            if config.get(path, {}).get(name := key.path.split(".")[1], {}) != {} and (not key.of or name_of in key.of)
         ]
     return {path: keys for path, keys in found.items() if keys}
 
@@ -86,9 +86,13 @@ def keys_of(cls: type, path: str) -> list[Key]:
     """Returns the keys of a section class."""
     types = typing.get_type_hints(cls)
     return [
-        Key(f"{path}.{f.name}", _text(f.default), _values(types[f.name], f.metadata), f.metadata["doc"])
+        Key(f"{path}.{f.name}", _text(_default(f)), _values(types[f.name], f.metadata), f.metadata["doc"])
         for f in dataclasses.fields(cls)
     ]
+
+
+def _default(field: dataclasses.Field) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def _text(value: Any) -> str:

@@ -6,8 +6,15 @@ import pytest
 
 from fxf.compile import costs, hlo
 from fxf.compile.costs import Collective
+from helpers import programs
 
 N, M, K = 3, 5, 7
+PROGRAMS = programs()
+
+
+def numbered(kind):
+    """Returns (number, text) of the programs of a kind, whose names end in a number."""
+    return [(name.split()[1], text) for name, text in PROGRAMS.items() if name.startswith(kind)]
 
 
 def cost_of(function, *shapes):
@@ -34,18 +41,6 @@ def test_a_product_has_twice_its_multiplications_and_moves_its_matrices():
     assert n_bytes(found) == 4 * (N * M + M * K + N * K)
 
 
-def test_a_batch_of_products_counts_each():
-    assert (
-        flops(cost_of(lambda x, y: jnp.einsum("bhik,bhjk->bhij", x, y), (2, 3, N, K), (2, 3, M, K))) == 12 * N * M * K
-    )
-
-
-@pytest.mark.parametrize("what", ["ragged-dot(%a, %a, %n), lhs_contracting_dims={1}", "cholesky(%a)", "fft(%a)"])
-def test_what_is_no_plain_product_is_named(what):
-    found = written(f"  %a = f32[6,6] parameter(0)\n  %n = s32[2] parameter(1)\n  ROOT %c = f32[6,6] {what}")
-    assert (flops(found), found.uncounted) == (0, (what.partition("(")[0],))
-
-
 def test_loops_count_each_turn_also_those_inside_of_others():
     def inner(x, y):
         return jax.lax.fori_loop(0, 4, lambda _, x: jnp.tanh(x @ y), x)
@@ -68,29 +63,9 @@ def test_a_loop_whose_turns_are_not_known_counts_once():
 
 
 def test_the_condition_tells_the_turns_that_xla_does_not_say():
-    loop = """
-%cond (s: (s32[], f32[3])) -> pred[] {
-  %s = (s32[], f32[3]{0}) parameter(0)
-  %last = s32[] constant(17)
-  %i = s32[] get-tuple-element(%s), index=0
-  ROOT %lt = pred[] compare(%i, %last), direction=LT
-}
-%body (t: (s32[], f32[3])) -> (s32[], f32[3]) {
-  %t = (s32[], f32[3]{0}) parameter(0)
-  %j = s32[] get-tuple-element(%t), index=0
-  %two = s32[] constant(2)
-  %next = s32[] add(%j, %two)
-  %x = f32[3]{0} get-tuple-element(%t), index=1
-  ROOT %both = (s32[], f32[3]{0}) tuple(%next, %x)
-}
-"""
-    body = """  %one = s32[] constant(1)
-  %first = s32[] copy(%one)
-  %y = f32[3]{0} parameter(0)
-  %start = (s32[], f32[3]{0}) tuple(%first, %y)
-  ROOT %while = (s32[], f32[3]{0}) while(%start), condition=%cond, body=%body"""
-    assert written(body, loop).loops[0].iterations == 8
-    assert written(body, loop.replace("constant(17)", "parameter(1)")).loops[0].iterations is None
+    parts, body = PROGRAMS["a loop's parts"], PROGRAMS["a loop"]
+    assert written(body, parts).loops[0].iterations == 8
+    assert written(body, parts.replace("constant(17)", "parameter(1)")).loops[0].iterations is None
 
 
 def test_a_fusion_reads_only_the_slices_that_it_takes_and_writes_only_what_it_changes():
@@ -104,106 +79,18 @@ def test_a_fusion_reads_only_the_slices_that_it_takes_and_writes_only_what_it_ch
     assert loop.iterations == 100 and 2 * 256 <= loop.cost.n_bytes < 8 * 256
 
 
-FUSED = """%fused (a: f32[100,4], i: s32[]) -> f32[1,4] {
-  %a = f32[100,4]{1,0} parameter(0)
-  %i = s32[] parameter(1)
-  %zero = s32[] constant(0)
-  %slice = f32[1,4]{1,0} dynamic-slice(%a, %i, %zero), dynamic_slice_sizes={1,4}
-  ROOT %neg = f32[1,4]{1,0} negate(%slice)
-}
-"""
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("  ROOT %f = f32[1,4]{1,0} fusion(%a, %i), kind=kLoop, calls=%fused", 16 + 4 + 16),
-        ("  ROOT %n = f32[100,4]{1,0} negate(%a)", 3200),
-        ("  ROOT %n = f32[100,4]{1,0:S(1)} negate(%a)", 1600),
-        ("  ROOT %s = (f32[100,4]{1,0}, f32[100,4]{1,0}, u32[]) copy-start(%a)", 3200),
-        ("  ROOT %s = f32[100,4]{1,0} copy-done(%a)", 0),
-        ("  ROOT %s = ((f32[100,4]{1,0}), f32[1,4]{1,0:S(1)}, s32[]) slice-start(%a), slice={[0:1], [0:4]}", 16),
-        ("  ROOT %s = f32[1,4]{1,0} slice(%a), slice={[0:1], [0:4]}", 32),
-        ("  ROOT %s = f32[100,4]{1,0} dynamic-update-slice(%a, %b, %i, %i)", 32),
-        ("  ROOT %s = (f32[100,4]{1,0}) tuple(%a)", 0),
-    ],
-)
-def test_instructions_move_their_operands_and_results(body, expected):
+@pytest.mark.parametrize(("expected", "body"), numbered("moved: "))
+def test_instructions_move_their_operands_and_results(expected, body):
     arguments = """  %a = f32[100,4]{1,0} parameter(0)
   %b = f32[1,4]{1,0} parameter(1)
   %i = s32[] parameter(2)
 """
-    assert n_bytes(written(arguments + body, FUSED, on_chip=(1,))) == expected
+    assert n_bytes(written(arguments + body, PROGRAMS["a fusion"], on_chip=(1,))) == int(expected)
 
 
-PAIR = "  %x = bf16[3,5]{1,0} parameter(0)\n  %y = bf16[5,7]{1,0} parameter(1)\n"
-HEADS = "  %q = bf16[2,3,5,4]{3,2,1,0} parameter(0)\n"
-SCORES = (
-    'backend_config={"cudnn_fmha_backend_config": {"intermediate_tensor_shape": {"dimensions": ["2", "3", "5", "7"]}}}'
-)
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        (
-            PAIR + '  ROOT %g = (bf16[3,7]{1,0}, s8[99]{0}) custom-call(%x, %y), custom_call_target="__cublas$gemm", '
-            'backend_config={"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"]}}}',
-            2 * 3 * 5 * 7,
-        ),
-        (PAIR + "  ROOT %c = bf16[3,7]{1,0} convolution(%x, %y), dim_labels=bf_io->bf, metadata={}", 2 * 3 * 5 * 7),
-        (
-            HEADS
-            + '  ROOT %a = bf16[2,3,5,4]{3,2,1,0} custom-call(%q, %q, %q), custom_call_target="__cudnn$fmhaSoftmax", '
-            f"{SCORES}",
-            2 * 2 * (2 * 3 * 5 * 7) * 4,
-        ),
-        (
-            HEADS + "  ROOT %a = bf16[2,3,5,4]{3,2,1,0} custom-call(%q, %q, %q), "
-            f'custom_call_target="__cudnn$fmhaSoftmaxBackward", {SCORES}',
-            2 * 5 * (2 * 3 * 5 * 7) * 4,
-        ),
-        (
-            HEADS + "  ROOT %a = bf16[2,3,5,4]{3,2,1,0} custom-call(%q, %q, %q, %q), "
-            f'custom_call_target="__cudnn$fmhaScaleBiasSoftmax", {SCORES}',
-            2 * 2 * (2 * 3 * 5 * 7) * 4,
-        ),
-        *(  # a kernel of Pallas, whose first operands tell which blocks to skip
-            (
-                "  %s = s8[1,2,1]{2,1,0} parameter(0)\n  %q = bf16[2,6,5,4]{3,2,1,0} parameter(1)\n"
-                "  %k = bf16[2,3,7,4]{3,2,1,0} parameter(2)\n"
-                f"  ROOT %splash_mha_{name}_residuals.1 = bf16[2,6,5,4]{{3,2,1,0}} custom-call(%s, %s, %q, %k, %k), "
-                'custom_call_target="tpu_custom_call", frontend_attributes={kernel_metadata={',
-                2 * n_products * (2 * 6 * 5 * 7) * 4,
-            )
-            for name, n_products in (("fwd", 2), ("dq_segmented_no", 3), ("dkv_no", 4))
-        ),
-        (  # an image of 6 and a window of 3, padded by 1: at both ends a place of the window is outside
-            "  %x = f32[2,6,5]{2,1,0} parameter(0)\n  %w = f32[3,5,7]{2,1,0} parameter(1)\n"
-            "  ROOT %c = f32[2,6,7]{2,1,0} convolution(%x, %w), window={size=3 pad=1_1}, dim_labels=b0f_0io->b0f",
-            2 * 2 * (3 * 6 - 2) * 5 * 7,
-        ),
-        (  # of groups of rows
-            "  %x = f32[4,9,6] parameter(0)\n  %w = f32[3,6,8] parameter(1)\n"
-            "  ROOT %c = f32[2,9,8] convolution(%x, %w), window={size=3 pad=1_1}, dim_labels=b0f_0io->b0f, "
-            "batch_group_count=2",
-            2 * 2 * 25 * 6 * 8,
-        ),
-        (  # four products of [3, 5] and [5, 7], as a TPU writes them: their number is a window's size
-            "  %x = f32[4,3,5]{2,1,0} parameter(0)\n  %w = f32[4,5,7]{2,1,0} parameter(1)\n"
-            "  ROOT %c = f32[4,3,7]{2,1,0} convolution(%x, %w), window={size=4 stride=3 pad=0_0 lhs_dilate=4}, "
-            "dim_labels=0bf_0io->0bf",
-            4 * 2 * 3 * 5 * 7,
-        ),
-    ],
-)
-def test_products_of_accelerators_are_counted(body, expected):
-    assert flops(written(body)) == expected
-
-
-def test_a_custom_call_that_is_not_known_is_named():
-    found = written('  %x = f32[3]{0} parameter(0)\n  ROOT %c = f32[3]{0} custom-call(%x), custom_call_target="mine"')
-    assert found.uncounted == ("mine",)
+@pytest.mark.parametrize(("expected", "body"), numbered("product: "))
+def test_products_of_accelerators_are_counted(expected, body):
+    assert flops(written(body)) == int(expected)
 
 
 @pytest.mark.parametrize(
@@ -219,25 +106,6 @@ def test_collectives_have_their_bytes_and_groups(body, expected):
     assert written(f"  %x = f32[3]{{0}} parameter(0)\n  ROOT %c = f32[3]{{0}} {body}").collectives == (expected,)
 
 
-STARTED = """%start (a: f32[3]) -> f32[12] {
-  %a = f32[3]{0} parameter(0)
-  %g.1 = f32[12]{0} all-gather(%a), replica_groups=[1,4]<=[4], backend_config={"async_collective_fusion_config":{}}
-  ROOT %s = f32[12]{0} custom-call(%g.1), custom_call_target="AsyncCollectiveStart"
-}
-%done (b: f32[3]) -> f32[12] {
-  %b = f32[3]{0} parameter(0)
-  %g.2 = f32[12]{0} all-gather(%b), replica_groups=[1,4]<=[4], backend_config={"async_collective_fusion_config":{}}
-  ROOT %d = f32[12]{0} custom-call(%g.2), custom_call_target="AsyncCollectiveDone"
-}
-%scatter (e: f32[12], i: s32[]) -> f32[3] {
-  %e = f32[12]{0} parameter(0)
-  %i = s32[] parameter(1)
-  %r = f32[12]{0} all-reduce(%e), channel_id=2, replica_groups=[1,4]<=[4]
-  ROOT %h = f32[3]{0} dynamic-slice(%r, %i), dynamic_slice_sizes={3}
-}
-"""
-
-
 def test_fused_collectives_of_a_tpu_count_once_each():
     body = """  %x = f32[3]{0} parameter(0)
   %i = s32[] parameter(1)
@@ -245,19 +113,10 @@ def test_fused_collectives_of_a_tpu_count_once_each():
   %b = f32[12]{0} fusion(%x), kind=kCustom, calls=%done
   ROOT %c = f32[3]{0} fusion(%b, %i), kind=kCustom, calls=%scatter"""
     everyone = [[0, 1, 2, 3]]
-    assert written(body, STARTED).collectives == (
+    assert written(body, PROGRAMS["fused collectives"]).collectives == (
         Collective("all-gather", 48, everyone),
         Collective("reduce-scatter", 48, everyone),
     )
-
-
-RINGS = '{"color_strategies":[{"phase_rings":[{"core_count":"4"}]},{"phase_rings":[{"core_count":"4"}]}]}'
-OFFLOADED = f"""%called (e: f32[12], t: token[]) -> f32[3] {{
-  %t = token[] parameter(1)
-  %e = f32[12]{{0}} parameter(0)
-  ROOT %r = f32[3]{{0}} reduce-scatter(%e), replica_groups=[1,4]<=[4], dimensions={{0}}, backend_config={RINGS}
-}}, execution_thread="sparsecore"
-"""
 
 
 def test_a_collective_of_a_tpus_sparse_cores_counts_once_with_its_traffic_and_the_rings_that_it_names():
@@ -266,6 +125,6 @@ def test_a_collective_of_a_tpus_sparse_cores_counts_once_with_its_traffic_and_th
   %q = token[] custom-call(%p), custom_call_target="PrepareAsyncCallDone"
   %s = ((f32[12]{0}, token[]), f32[3]{0}) call-start(%x, %q), async_execution_thread="sparsecore", to_apply=%called
   ROOT %d = f32[3]{0} call-done(%s)"""
-    found = written(body, OFFLOADED)
+    found = written(body, PROGRAMS["a collective of sparse cores"])
     assert found.collectives == (Collective("reduce-scatter", 48, [[0, 1, 2, 3]], rings=2),)
     assert n_bytes(found) == 48 + 12 and found.uncounted == ()

@@ -1,43 +1,16 @@
 """The text of optimized programs, short ones written by hand and those of this CPU."""
 
-import jax
-import jax.numpy as jnp
+import ast
+
 import pytest
 
 from fxf.compile import hlo
 from fxf.compile.hlo import Array
-
-PROGRAM = """HloModule jit_f, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) }, num_partitions=8
-
-FileNames
-1 "/home/me/mine.py"
-
-FunctionNames
-1 "outer.<locals>.inner"
-
-FileLocations
-1 {file_name_id=1 function_name_id=1 line=7 end_line=7 column=11 end_column=20}
-
-StackFrames
-1 {file_location_id=1 parent_frame_id=1}
-
-
-%fused (p: bf16[3,5]) -> f32[3,5] {
-  %p = bf16[3,5]{1,0:T(8,128)(2,1)S(1)} parameter(0)
-  ROOT %convert.1 = f32[3,5]{1,0} convert(%p), metadata={op_name="jit(f)/convert" stack_frame_id=1}
-}
-
-ENTRY %main.1 (x: bf16[3,5], y: s4[7]) -> (f32[3,5], /*index=1*/s4[7]) {
-  %x = bf16[3,5]{1,0:T(8,128)(2,1)S(1)} parameter(0), sharding={devices=[8,1]<=[8]}
-  %y = s4[7]{0} parameter(1)
-  %fusion = f32[3,5]{1,0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"known_trip_count":{"n":"11"}}
-  ROOT %tuple = (f32[3,5]{1,0}, /*index=1*/s4[7]{0}) tuple(%fusion, /*index=1*/%y)
-}
-"""
+from helpers import programs
 
 
 def test_a_program_is_its_computations_and_their_instructions():
-    module = hlo.read(PROGRAM)
+    module = hlo.read(programs()["program"])
     assert (module.entry, list(module.computations)) == ("main.1", ["fused", "main.1"])
     fusion, root = module.computations["main.1"]["fusion"], module.computations["main.1"].root
     assert (fusion.opcode, fusion.operands, fusion.called("calls")) == ("fusion", ("x",), ["fused"])
@@ -48,13 +21,13 @@ def test_a_program_is_its_computations_and_their_instructions():
 
 
 def test_an_instruction_names_the_function_and_line_that_made_it():
-    module = hlo.read(PROGRAM)
+    module = hlo.read(programs()["program"])
     assert module.source(module.computations["fused"].root) == "outer.inner (mine.py:7)"
     assert module.source(module.computations["main.1"]["fusion"]) == "fusion"
 
 
 def test_an_array_has_its_bytes_and_its_space_of_memory():
-    module = hlo.read(PROGRAM)
+    module = hlo.read(programs()["program"])
     assert module.computations["main.1"]["x"].arrays == [Array("bf16", (3, 5), space=1)]
     shapes = {
         "f32[3,5]{1,0}": 60,
@@ -68,34 +41,7 @@ def test_an_array_has_its_bytes_and_its_space_of_memory():
     assert {shape: sum(array.n_bytes for array in hlo.arrays(shape)) for shape in shapes} == shapes
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("replica_groups={{0,2},{1,3}}, to_apply=%add", [[0, 2], [1, 3]]),
-        ("replica_groups=[2,2]<=[4], use_global_device_ids=true", [[0, 1], [2, 3]]),
-        ("replica_groups=[2,2]<=[2,2]T(1,0), dimensions={0}", [[0, 2], [1, 3]]),
-        ("replica_groups=mesh['a'=2,'b'=2] {'a'}, dimensions={0}", [[0, 2], [1, 3]]),
-        ("replica_groups=mesh['a'=2,'b'=2] {'a','b'}, to_apply=%add", [[0, 1, 2, 3]]),
-        ("replica_groups=mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'b'}, to_apply=%add", [[0, 2], [1, 3]]),
-        ("replica_groups=mesh['a'=4] {'a':(2)2}, to_apply=%add", [[0, 1], [2, 3]]),
-        ("replica_groups=mesh['a'=4] {'a':(1)2}, to_apply=%add", [[0, 2], [1, 3]]),
-        ("source_target_pairs={{0,1},{1,0}}, metadata={}", [[0, 1], [1, 0]]),
-        ("replica_groups={}, to_apply=%add", [[0, 1, 2, 3]]),
-        ("to_apply=%add", [[0, 1, 2, 3]]),
-    ],
-)
-def test_groups_of_devices_are_read_in_each_form(text, expected):
+@pytest.mark.parametrize("name", [name for name in programs() if name.startswith("groups: ")])
+def test_groups_of_devices_are_read_in_each_form(name):
+    text, expected = programs()[name].strip(), ast.literal_eval(name.split()[1])
     assert hlo.groups(f", channel_id=1, {text}", 4) == expected
-
-
-def test_the_program_of_this_cpu_is_read_whole():
-    def f(x):
-        return jax.lax.fori_loop(0, 5, lambda _, x: jnp.tanh(x @ x), x)
-
-    text = jax.jit(f).lower(jax.ShapeDtypeStruct((3, 3), jnp.float32)).compile().as_text()
-    module = hlo.read(text)
-    assert sum(map(len, module.computations.values())) == sum(
-        line.startswith("  ") and " = " in line for line in text.splitlines()
-    )
-    assert module.computations[module.entry].root.arrays == [Array("f32", (3, 3))]
-    assert any("while" in module.source(instruction) for instruction in module.computations[module.entry].values())

@@ -53,27 +53,6 @@ def test_a_tpu_sends_both_ways_along_a_ring_and_one_way_along_a_line(group, ways
     assert topology.traffic(Collective("all-gather", 1000, [group]), TPUS) == {"ICI": (sent, sent / (ways * 45e9))}
 
 
-@pytest.mark.parametrize(("rings", "ways"), [(1, 1), (2, 2), (6, 3)])
-def test_rings_that_a_program_names_take_a_link_each_as_far_as_there_are_links(rings, ways):
-    topology = Topology("v5e:2x16", TPUS, HARDWARE["v5e"])
-    scattered = Collective("reduce-scatter", 1000, [list(range(32))], rings)
-    assert topology.traffic(scattered, TPUS) == {"ICI": (31 / 32 * 1000, 31 / 32 * 1000 / (ways * 45e9))}
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("h10:8", "no hardware 'h10'; did you mean 'h100'"),
-        ("h100", "expected a number of GPUs, up to 8 or a multiple, behind h100:, got ''"),
-        ("h100:9", "expected a number of GPUs, up to 8 or a multiple, behind h100:, got '9'"),
-        ("v5e:8", "expected the sizes of a TPU slice behind v5e:, such as 2x4, got '8'"),
-    ],
-)
-def test_a_name_that_is_no_hardware_is_one_line(name, message):
-    with pytest.raises(UserError, match=f"^--topology: {message}"):
-        topologies.topology(name)
-
-
 @pytest.mark.parametrize("name", ["h100:8", "v5e:2x4"])
 def test_missing_packages_are_named(name, monkeypatch):
     monkeypatch.setattr(topologies.importlib.util, "find_spec", lambda package: None)
@@ -90,9 +69,3 @@ def test_a_name_makes_as_many_devices(name, n, platform, n_hosts):
     devices = topologies.topology(name).devices
     assert len(devices) == n and {device.platform for device in devices} == {platform}
     assert len({device.process_index for device in devices}) == n_hosts
-
-
-@pytest.mark.thorough
-def test_a_slice_that_libtpu_does_not_have_is_one_line():
-    with pytest.raises(UserError, match=r"^--topology: libtpu has no v5e:3x5: "):
-        topologies.topology("v5e:3x5")

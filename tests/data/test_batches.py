@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
+from fxf.data.batches import Batches, iterate, seq2seq_batch
 from fxf.data.corpus import TokenPair
 from fxf.data.tokenizer import BOS, EOS, PAD
 
@@ -113,15 +113,6 @@ def test_epochs_differ_in_the_company_of_a_sentence_and_do_not_go_from_short_to_
     assert lengths != sorted(lengths)
 
 
-def test_batch_i_is_a_function_of_seed_and_i_whatever_was_read_before():
-    wanted = make()[37]
-    batches = make()
-    for i in (90, 3, 37, 2 * batches.per_epoch, 37):
-        got = batches[i]
-        if i == 37:
-            jax.tree.map(np.testing.assert_array_equal, got, wanted)
-
-
 def test_an_iterator_goes_on_from_a_saved_position():
     iterator = iterate(make())
     read = [next(iterator) for _ in range(5)]
@@ -146,9 +137,3 @@ def test_the_largest_shape_is_that_of_a_batch():
     assert largest in shapes
     size = largest["source"][0] * (largest["source"][1] + largest["targets"][1])
     assert size == max(s["source"][0] * (s["source"][1] + s["targets"][1]) for s in shapes)
-
-
-def test_padded_marks_what_is_there():
-    tokens, there = padded([[5, 6], [], [7]], 4, 3)
-    assert tokens.tolist() == [[5, 6, PAD], [PAD] * 3, [7, PAD, PAD], [PAD] * 3]
-    assert there.tolist() == [[True, True, False], [False] * 3, [True, False, False], [False] * 3]

@@ -1,23 +1,14 @@
-import os
 from pathlib import Path
 
 import pytest
 
 from fxf.data import phrasebook
-from fxf.data.corpus import CORPORA, DataConfig, Example, read_corpus, tokenize
-from fxf.data.sentence_files import good_lines, split_by_source, tab_separated
+from fxf.data.corpus import DataConfig, Example, read_corpus, tokenize
 from fxf.data.tokenizer import EOS, train_tokenizer
 from fxf.errors import UserError
-from helpers import first_phrases
+from helpers import first_phrases, refused, table
 
 LINES = [f"Sentence {i // 2}.\tPhrase {i}.\tCC-BY {i}" for i in range(200)]
-
-
-@pytest.fixture
-def real():
-    if "FXF_DATA" not in os.environ:
-        pytest.skip("FXF_DATA, the folder of real text, is not set")
-    return Path(os.environ["FXF_DATA"])
 
 
 def pairs(tmp_path, lines, **more):
@@ -62,12 +53,6 @@ def test_all_translations_of_a_source_are_in_one_split_that_depends_on_neither_o
     assert [sources(part) for part in turned[:3]] == [sources(part) for part in corpus[:3]]
 
 
-def test_three_sources_are_the_fewest(tmp_path):
-    assert [len(part) for part in read_corpus(pairs(tmp_path, ["a\tA", "b\tB", "c\tC"]))[:3]] == [1, 1, 1]
-    with pytest.raises(UserError, match=r"data.held_out: expected 3 source sentences or more.* got 2"):
-        read_corpus(pairs(tmp_path, ["a\tA", "b\tB", "b\tC"]))
-
-
 def test_a_limit_keeps_the_first_pairs_and_pairs_to_learn_by_heart_are_in_every_part(tmp_path):
     whole, some = (read_corpus(pairs(tmp_path, LINES, held_out=0.1, limit=limit)) for limit in (0, 7))
     assert (some.train, some.validation, some.test) == (whole.train[:7], whole.validation, whole.test)
@@ -91,25 +76,9 @@ def test_the_columns_are_in_the_languages_that_the_config_says(columns, source, 
         assert together(found) == [(f"{source} {i}", f"{target} {i}") for i in range(9)]
 
 
-def test_only_line_feeds_end_lines(tmp_path):
-    found = read_corpus(pairs(tmp_path, "\ufeffa\u2028b\x0bc\x85d \tA\r\nb\tB\u2029\r\nc\tC".encode()))
-    assert together(found) == [("a\u2028b\x0bc\x85d ", "A"), ("b", "B\u2029"), ("c", "C")]
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (b"Run.", "fra.txt:3: expected 2 tab-separated columns, got 1 column"),
-        (b"1\ta\t2\tb", "fra.txt:3: expected 2 tab-separated columns, got 4 columns"),
-        (b" \tb", "fra.txt:3: the source is empty"),
-        (b"a\t\tCC-BY", "fra.txt:3: the target is empty"),
-        (b"a\tCaf\xe9", "fra.txt:3: the target is not UTF-8: byte 0xe9"),
-        (b"\xff\tb", "fra.txt:3: the source is not UTF-8: byte 0xff; is it UTF-16?"),
-        (b"a\tb\x00", "fra.txt:3: the target is not text: a null byte; is it UTF-16?"),
-    ],
-)
-def test_a_bad_line_is_an_error_or_skipped_and_counted(tmp_path, line, message):
-    content = "\n".join(LINES[:6]).encode().replace(LINES[2].encode(), line)
+@pytest.mark.parametrize(("bad", "message"), table("bad lines of a corpus"))
+def test_a_bad_line_is_an_error_or_skipped_and_counted(tmp_path, bad, message):
+    content = "\n".join(LINES[:6]).encode().replace(LINES[2].encode(), bad["line"])
     with pytest.raises(UserError) as caught:
         read_corpus(pairs(tmp_path, content))
     assert str(caught.value) == message
@@ -126,36 +95,11 @@ def test_parallel_files_are_paired_line_by_line(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("en", "fr", "message"),
-    [
-        (["a", ""], ["A", "B"], "train.en:2: the source is empty"),
-        (["a", "b"], ["A", ""], "train.fr:2: the target is empty"),
-    ],
-)
-def test_a_bad_pair_of_lines_is_an_error_or_skipped_and_counted(tmp_path, en, fr, message):
-    with pytest.raises(UserError) as caught:
-        read_corpus(parallel(tmp_path, en, fr))
-    assert str(caught.value) == message
-    corpus = read_corpus(parallel(tmp_path, en, fr, on_error="skip"))
-    assert (corpus.train, corpus.skipped) == ([Example("a", "A", "train.en:1")], 1)
-
-
-def test_files_with_other_numbers_of_lines_do_not_belong_together(tmp_path):
-    with pytest.raises(UserError, match=r"^train.en has 2 lines, train.fr 1$"):
-        read_corpus(parallel(tmp_path, ["a", "b"], ["A"], on_error="skip"))
-
-
 def test_test_sentences_that_are_trained_on_too_are_counted(tmp_path, caplog):
     read_corpus(parallel(tmp_path, ["a"], ["A"]))
     assert not caplog.records
     read_corpus(parallel(tmp_path, ["a", "t"], ["A", "T"]))
     assert caplog.messages == ["warning: 1 of the 1 test sentences are in the training part too"]
-
-
-def test_lower_case_turns_both_sides_down(tmp_path):
-    corpus = read_corpus(parallel(tmp_path, ["ÉA b"], ["ΑΒ"], lower_case=True))
-    assert corpus.train == [Example("éa b", "αβ", "train.en:1")]
 
 
 def test_a_share_of_the_training_pairs_loses_its_punctuation_on_both_sides(tmp_path):
@@ -181,49 +125,7 @@ def test_the_phrasebook_has_three_splits_and_six_is_all_at_once(monkeypatch):
     assert corpus.train == corpus.validation == corpus.test
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"columns": ""}, r"data.columns: expected the languages of the file's columns, .*such as en,fr; got ''"),
-        ({"columns": "en,en"}, r"data.columns: expected the languages .*; got 'en,en'"),
-        ({"columns": "en,,fr"}, r"data.columns: expected the languages .*; got 'en,,fr'"),
-        ({"columns": "en"}, r"data.target: expected one of en; got 'fr'"),
-        ({"source": "de", "target": "en"}, r"data.source: expected one of en, fr; got 'de'"),
-        ({"target": "fra"}, r"data.target: expected one of en, fr; got 'fra'; did you mean 'fr'"),
-        ({"target": "en"}, r"data.target: .*got 'en' for both"),
-        ({"path": ""}, r"data.path: corpus 'pairs' needs it; give --config.data.path"),
-        ({"path": "fr.txt"}, r"data.path: .*fr.txt: No such file or directory; did you mean 'fra.txt'"),
-        ({"path": "."}, r"data.path: .*expected a file, got a folder"),
-        ({"path": "empty"}, r"data.path: empty: the file is empty"),
-        ({"path": "empty", "on_error": "skip"}, r"data.path: empty: the file is empty"),
-        ({"path": "blank", "on_error": "skip"}, r"blank: no line holds a sentence pair"),
-        ({"path": "utf16"}, r"utf16:1: the \w+ is not UTF-8: byte 0xff; is it UTF-16\?"),
-        ({"train": "x"}, r"data.train: corpus 'pairs' does not read it; leave it at train, or"),
-        ({"name": "parallel"}, r"data.columns: corpus 'parallel' does not read it; leave it at '', or"),
-        ({"name": "parallel", "columns": "", "held_out": 0.1}, r"data.held_out: corpus 'parallel' does not read it"),
-        ({"name": "parallel", "columns": "", "path": "no"}, r"data.path: no folder no"),
-        ({"name": "parallel", "columns": "", "path": "."}, r"data.train: train.en: No such file"),
-        ({"name": "parallel", "columns": "", "test": "train"}, r"data.test: expected other pairs than data.train"),
-        (
-            {"name": "parallel", "columns": "", "validation": "train"},
-            r"data.validation: expected other .*'train' for both",
-        ),
-        (
-            {"name": "phrasebook", "columns": ""},
-            r"data.path: .*; leave it at '', or set data.name \(pairs, parallel, tfds\)$",
-        ),
-        (
-            {"name": "phrasebook", "columns": "", "path": "", "source": "de"},
-            r"data.source: corpus 'phrasebook' does not",
-        ),
-        (
-            {"name": "phrasebook", "columns": "", "path": "", "target": "de"},
-            r"data.target: expected one of fr, es; got 'de'",
-        ),
-        ({"name": "six", "columns": "", "path": "", "target": "es"}, r"data.target: corpus 'six' does not read it"),
-        ({"name": "pair"}, rf"data.name: expected one of {', '.join(CORPORA)}; .*did you mean 'pairs'"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "message"), refused("corpus"))
 def test_a_key_that_names_nothing_is_refused(wrong, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, content in (("empty", b""), ("blank", b"\n\n"), ("utf16", "\n".join(LINES).encode("utf-16"))):
@@ -247,24 +149,3 @@ def test_tokens_end_with_eos_and_are_never_cut():
     assert (skip.examples, skip.pairs, skip.skipped) == (examples[:1], stop.pairs[:1], 2)
     with pytest.raises(UserError, match=r"data.max_length: no sentence pair has at most 2 tokens"):
         tokenize(DataConfig(max_length=2, on_error="skip"), tokenizer, examples)
-
-
-@pytest.mark.thorough
-def test_ankis_file_has_no_bad_line_and_no_source_in_two_splits(real):
-    content = (real / "tatoeba/fra-eng-2019/fra.txt").read_bytes()
-    lines, skipped = good_lines(tab_separated(content, 2, 0, 1), ["fra.txt"] * 2, skip=False)
-    assert (len(lines), skipped) == (content.count(b"\n"), 0)
-    train, validation, test = split_by_source(lines, 0.02)
-    assert not sources(train) & sources(validation + test)
-    assert not sources(validation) & sources(test)
-    assert len(validation) / len(lines) == pytest.approx(0.02, abs=0.002)
-    tokenizer = train_tokenizer("bpe", 1000, [text for line in lines[::40] for text in (line.source, line.target)])
-    assert all(tokenizer.decode(tokenizer.encode(line.target)) == line.target for line in test)
-
-
-@pytest.mark.thorough
-def test_multi30k_is_read_whole(real):
-    stems = {"train": "train.lc.norm.tok", "validation": "val.lc.norm.tok", "test": "test_2016_flickr.lc.norm.tok"}
-    corpus = read_corpus(DataConfig(name="parallel", path=str(real / "multi30k/tok"), target="de", **stems))
-    assert [len(split) for split in corpus[:3]] == [29000, 1014, 1000]
-    assert corpus.test[-1].where == "test_2016_flickr.lc.norm.tok.en:1000"

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from fxf.data import prepared as module
-from fxf.data.documents import PARTS, DocumentsConfig, Source, part_of, read, sources
+from fxf.data.documents import PARTS, DocumentsConfig, Source, part_of, read
 from fxf.data.prepared import MANIFEST, prepared, tokenizer_of_documents
 from fxf.errors import UserError
-from fxf.machine import status
 
 TEXTS = [f"Text {i}\nof {'many ' * (i % 7)}words ß." for i in range(60)]
 
@@ -60,19 +59,6 @@ def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
     monkeypatch.setattr(Source, "digest", None)
     monkeypatch.setattr(module, "sample", None)
     assert prepare(keys) == first
-
-
-def test_each_kind_of_tokens_has_its_own_folder_and_digest(tmp_path):
-    configs = [config(tmp_path), config(tmp_path, tokenizer="word"), config(tmp_path, lower_case=True)]
-    found = [prepare(keys) for keys in configs]
-    assert len({each.folder for each in found}) == len({each.digest for each in found}) == 3
-
-
-def test_the_digest_is_that_of_the_text_under_whatever_name(tmp_path):
-    first = prepare(config(tmp_path))
-    (tmp_path / "texts.jsonl").rename(tmp_path / "moved.jsonl")
-    moved = config(tmp_path, path=str(tmp_path / "moved.jsonl"), prepared=str(tmp_path / "there"))
-    assert prepare(moved).digest == first.digest
 
 
 def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_again(tmp_path):
@@ -153,31 +139,6 @@ def test_damaged_tokens_and_those_of_another_tokenizer_are_named(tmp_path):
         prepare(keys)
 
 
-def test_a_part_without_a_document_and_a_folder_that_cannot_be_written_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"data.validation: .*: none of the 1 documents is for validation"):
-        prepare(config(tmp_path, ["a document"], validation=1e-9, test=0.0))
-    assert not list(tmp_path.rglob("*.unfinished"))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file/.*: File exists"):
-        prepare(config(tmp_path, prepared=str(tmp_path / "file")))
-
-
-def test_preparing_shows_how_many_bytes_are_read(tmp_path, monkeypatch):
-    shown = []
-    monkeypatch.setattr(status.Stage, "advance", lambda stage, n: shown.append(n))
-    keys = config(tmp_path)
-    prepare(keys)
-    assert sum(shown) == (tmp_path / "texts.jsonl").stat().st_size
-
-
-def test_the_phrase_book_is_prepared_in_the_folder_of_tfds(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
-    monkeypatch.setattr("fxf.data.phrasebook.english", lambda: "\n".join(TEXTS))
-    keys = DocumentsConfig(format="files", separator="\n")
-    assert prepare(keys).folder.is_relative_to(tmp_path / "tfds")
-    assert [source.name for source in sources(keys)] == ["phrasebook"]
-
-
 @pytest.mark.parametrize(("separator", "n"), [("\\n\\n", 0), ("<|end|>", 0), ("\r\n\r\n", 20), ("\n\n", 20)])
 def test_a_separator_that_stands_in_no_file_is_refused(separator, n, tmp_path):
     (tmp_path / "a.txt").write_bytes("\r\n\r\n".join(f"text {i}" for i in range(20)).encode())
@@ -189,20 +150,3 @@ def test_a_separator_that_stands_in_no_file_is_refused(separator, n, tmp_path):
         with pytest.raises(UserError, match=r"data.separator: .* stands between no documents of "):
             prepared(config, tokenizer_of_documents(config, None))
         assert not list(tmp_path.rglob(MANIFEST))
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"prepared": "x" * 300}, "data.prepared: .*File name too long"),
-        ({"prepared": "texts/there"}, "data.prepared: .*there: expected a folder outside of data.path, "),
-        ({"path": "blank"}, "data.path: blank: expected documents, got only white space"),
-    ],
-)
-def test_a_folder_of_tokens_or_of_texts_that_cannot_be_is_refused(keys, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, text in (("texts", "text"), ("blank", " \n")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.txt").write_text(text)
-    with pytest.raises(UserError, match=f"^{message}"):
-        prepare(DocumentsConfig(**{"path": "texts", "format": "files", **keys}))

@@ -64,11 +64,3 @@ def test_what_a_data_set_lacks_is_named(read_it, config, message, tiny):
         read_it(config)
     if "expected one of" in message:
         assert not list(tiny.rglob("tiny_translate")), "prepared before the features were looked at"
-
-
-def test_a_data_set_unknown_to_tfds_is_one_line(tmp_path, monkeypatch, capfd):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    message = "data.path: TFDS has no data set 'ted_hrl_translate/pt_to_en'; did you mean 'ted_hrlr_translate'"
-    with pytest.raises(UserError, match=f"^{message}"):
-        read_corpus(DataConfig(name="tfds", path="ted_hrl_translate/pt_to_en"))
-    assert capfd.readouterr() == ("", "")

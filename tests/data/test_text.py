@@ -39,11 +39,6 @@ def test_ends_of_lines_a_byte_order_mark_and_case_are_as_asked_for(tmp_path):
     assert "".join(text[:2]) == ("ab\nc\rd" + "\ufeffab\nc\rd" * 8)
 
 
-def test_a_text_whose_lines_end_in_returns_alone_has_lines(tmp_path):
-    text = read_text(config(tmp_path, b"\xef\xbb\xbfAb\rC\r" * 9))
-    assert "".join(text[:2]) == "Ab\nC\n" + "\ufeffAb\nC\n" * 8
-
-
 def test_the_text_without_a_path_is_the_english_of_the_phrase_book(monkeypatch):
     monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     text = read_text(TextConfig())
@@ -51,29 +46,6 @@ def test_the_text_without_a_path_is_the_english_of_the_phrase_book(monkeypatch):
     assert text.train + text.validation == "".join(f"{phrase.source}\n" for phrase in first_phrases("fr"))
     assert lines[0] == "Our nephews have two rabbits."
     assert not set(lines[:-1]) & set(text.validation.split("\n")[1:-1])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", r"data.path: .*text.txt: the file is empty"),
-        (b"one\ntwo \xff\n", r"text.txt:2: not UTF-8: byte 0xff"),
-        (b"one\ntwo\n\x00", r"text.txt:3: not text: a null byte; is it UTF-16\?"),
-        (LINES.encode("utf-16"), r"text.txt:1: not UTF-8: byte 0xff; is it UTF-16\?"),
-        (LINES.encode("utf-16-be"), r"text.txt:1: not text: a null byte; is it UTF-16\?"),
-        (b" \r\n\t\n" * 9, r"data.path: .*text.txt: expected text, got only white space"),
-        (b"a", r"data.path: .*text.txt: too short to split: its length is 1"),
-    ],
-)
-def test_a_file_that_is_no_text_is_named(content, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        read_text(config(tmp_path, content))
-
-
-def test_a_missing_file_is_named_with_the_nearest_there(tmp_path):
-    config(tmp_path)
-    with pytest.raises(UserError, match=r"data.path: .*tex.txt: No such file or directory; did you mean 'text.txt'"):
-        read_text(TextConfig(path=str(tmp_path / "tex.txt")))
 
 
 def test_a_part_too_short_for_a_window_is_named(tmp_path):
@@ -128,15 +100,6 @@ def test_scoring_windows_count_every_token_once_behind_the_one_before_it(n, leng
         for i in np.flatnonzero(counts):
             assert row[i] == row[i - 1] + 1
     assert weights[-1].any() and BOS not in targets
-
-
-def test_the_digest_is_that_of_the_text_under_whatever_name(tmp_path):
-    def digests(path, content):
-        path.write_text(content)
-        return EncodedText(TextConfig(path=str(path)), None, 2).digests()
-
-    there = digests(tmp_path / "text.txt", LINES)
-    assert digests(tmp_path / "moved.txt", LINES) == there != digests(tmp_path / "text.txt", f"{LINES}more")
 
 
 # White space before line ends, empty lines, indents, and characters that split lines without being \n.

@@ -1,6 +1,5 @@
 import json
 import os
-import random
 import subprocess
 import sys
 
@@ -22,9 +21,8 @@ from fxf.data.tokenizer import (
     tokenizer_of,
     train_tokenizer,
 )
-from fxf.data.tokenizer_kinds import MAX_PIECE
 from fxf.errors import UserError
-from helpers import examples
+from helpers import examples, refused
 
 TEXTS = ["the cat sat on the mat", "the dog ate the cat's hat", "où est le chat ?"] * 3
 # White space before line ends, empty lines, indents, and characters that split lines without being \n.
@@ -73,22 +71,6 @@ def test_what_training_never_showed_is_unknown(kind):
     assert tokens[-1] == UNK
     assert UNK not in tokens[:-1]
     assert tokenizer.decode(tokens) == "a <unk>"
-
-
-def test_words_are_cut_at_white_space_and_joined_by_one_space():
-    tokenizer = train_tokenizer("word", 100, TEXTS)
-    text = " the\u00a0 cat's\t hat \n"
-    assert len(tokenizer.encode(text)) == 3
-    assert tokenizer.decode(tokenizer.encode(text)) == "the cat's hat"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_special_tokens_come_first(kind):
-    tokenizer = train_tokenizer(kind, 300, TEXTS)
-    vocabulary = json.loads(tokenizer.to_json())["model"]["vocab"]
-    assert [vocabulary[name] for name in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
-    assert sorted(vocabulary.values()) == list(range(tokenizer.vocab_size))
-    assert tokenizer.vocab_size <= 300
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -148,20 +130,6 @@ def test_processes_agree_and_fork_without_a_warning():
     assert (run.stdout.decode(), run.stderr) == (train_tokenizer("bpe", 400, MANY).to_json(), b"")
 
 
-@pytest.mark.parametrize(("kind", "fewest"), [("bpe", 261), ("word", 6), ("character", 6)])
-def test_a_vocabulary_too_small_is_refused(kind, fewest):
-    train_tokenizer(kind, fewest, TEXTS)
-    with pytest.raises(UserError, match=f"data.vocab_size: tokenizer '{kind}' needs at least {fewest}, got"):
-        train_tokenizer(kind, fewest - 1, TEXTS)
-
-
-def test_an_unknown_kind_and_half_a_surrogate_pair_are_refused():
-    with pytest.raises(UserError, match=r"data.tokenizer: .*did you mean 'word'"):
-        train_tokenizer("words", 300, TEXTS)
-    with pytest.raises(UserError, match=r"expected Unicode text, got half of a surrogate pair"):
-        BPE.encode("a\ud800")
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tokenizer_is_the_same_after_its_file(kind, tmp_path):
     tokenizer = train_tokenizer(kind, 300, TEXTS)
@@ -197,32 +165,10 @@ def test_a_token_is_named_by_what_can_be_seen():
     assert tokenizer.name(UNK) == "<unk>"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("truncation", {"max_length": 3}, "truncation"),
-        ("normalizer", {"type": "Lowercase"}, "normalizer"),
-        ("added_tokens", [{"id": 5, "content": "x", "special": True}], "added_tokens"),
-        ("pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer: expected that of one of character, word, bpe"),
-        ("another", 1, "another"),
-        ("model", {"type": "Unigram"}, "model"),
-        ("model", {"dropout": 0.5}, "model"),
-        ("model", {"vocab": []}, "not a tokenizer file"),
-        ("model", {"merges": [["no", "such"]]}, "tokenizer"),
-        ("model", {"merges": 3}, "tokenizer"),
-        (
-            "vocab",
-            {"<pad>": 2},
-            r"model.vocab: expected each number below \d+ once, <bos> <pad> <eos> <unk> <mask> first",
-        ),
-        ("vocab", {"<pad>": 2, "<eos>": 1}, r"model.vocab: expected each number below \d+ once, <bos> <pad> <eos>"),
-        ("vocab", {"new": 99_999}, "model.vocab: "),
-        ("vocab", {"new": "5"}, "not a tokenizer file"),
-    ],
-)
-def test_what_to_json_does_not_write_is_refused(kind, key, value, message):
-    record = json.loads(train_tokenizer(kind, 300, TEXTS).to_json())
+@pytest.mark.parametrize(("change", "message"), refused("tokenizer files"))
+def test_what_to_json_does_not_write_is_refused(change, message):
+    ((key, value),) = change.items()
+    record = json.loads(BPE.to_json())
     if key == "vocab":
         record["model"]["vocab"] |= value
     else:
@@ -239,11 +185,3 @@ def test_the_tokenizer_of_a_folder_is_the_one_that_the_config_names(tmp_path):
         tokenizer_of(tmp_path, "word", 300, list)
     with pytest.raises(UserError, match=rf"expected at most data.vocab_size 262 tokens, got {BPE.vocab_size}"):
         tokenizer_of(tmp_path, "bpe", 262, list)
-
-
-def test_a_run_of_letters_is_cut_into_pieces_and_comes_back_whole():
-    text = "".join(random.Random(0).choices("abcdé", k=5 * MAX_PIECE))
-    tokenizer = train_tokenizer("bpe", 3000, [text] * 2)
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-    vocabulary = json.loads(tokenizer.to_json())["model"]["vocab"]
-    assert max(map(len, vocabulary)) == MAX_PIECE

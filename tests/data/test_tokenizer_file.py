@@ -5,7 +5,6 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from fxf.data.tokenizer import TOKENIZER_FILE
 from fxf.data.tokenizer_file import any_tokenizer, read_tokenizer_file
 from fxf.errors import UserError
-from fxf.tasks.text_task import warn_of_unknown
 
 TEXT = "a cab <s> bad\nface"
 
@@ -69,11 +68,6 @@ def test_a_continuation_keeps_the_space_before_its_first_word(saved):
     assert tokenizer.continuation("a cab", [5, 3]) == " bad a"
 
 
-def test_words_that_a_file_lacks_are_told(saved, caplog):
-    warn_of_unknown(saved(metaspace()), [["a dog"]])
-    assert "the vocabulary lacks" in caplog.text
-
-
 def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
     tokenizer = saved(byte_level("<|endoftext|>"))
     (tmp_path / "run").mkdir()
@@ -84,23 +78,6 @@ def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
         any_tokenizer(None, "absent.json", 8000, list)
     with pytest.raises(UserError, match=r"data.vocab_size: a tokenizer file has its own; leave it at 8000"):
         any_tokenizer(None, "absent.json", 9, list)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"{}", "tokenizer.json: not a tokenizer file: "),
-        (b"\xff", "tokenizer.json: not a tokenizer file: "),
-        (
-            byte_level("<end>").to_str().encode(),
-            "tokenizer.json: no special token ends a document; expected one named ",
-        ),
-    ],
-)
-def test_a_file_that_is_no_tokenizer_is_named(content, message, tmp_path):
-    (tmp_path / "tokenizer.json").write_bytes(content)
-    with pytest.raises(UserError, match=message):
-        read_tokenizer_file(tmp_path / "tokenizer.json")
 
 
 def words(vocabulary, unk_token="<unk>", special=("</s>",)):

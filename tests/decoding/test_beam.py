@@ -171,10 +171,6 @@ def assert_found(case, tokens, scores, expected, next_log):
     assert (scores[len(expected) :] == -np.inf).all()
 
 
-CASES = [
-    Case("transformer_lm", vocab_size=4, max_tokens=5, width=3, early_stop=False),
-    pytest.param(Case("encoder_decoder", vocab_size=4, max_tokens=5, width=3), marks=pytest.mark.thorough),
-]
 problems = given(
     seed=st.integers(0, 999),
     lengths=st.lists(st.integers(0, LONGEST), min_size=N_PROMPTS, max_size=N_PROMPTS),
@@ -186,10 +182,9 @@ problems = given(
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(Case("transformer_lm", vocab_size=4, max_tokens=5, width=2), marks=pytest.mark.thorough),
-        *CASES,
-        pytest.param(Case("encoder_decoder", vocab_size=4, max_tokens=5, width=5), marks=pytest.mark.thorough),
+        Case("transformer_lm", vocab_size=4, max_tokens=5, width=3, early_stop=False),
         Case("linear_attention", vocab_size=4, max_tokens=4, width=3),  # an encoder-decoder
+        pytest.param(Case("encoder_decoder", vocab_size=4, max_tokens=5, width=5), marks=pytest.mark.thorough),
     ],
     ids=str,
 )
@@ -202,59 +197,14 @@ def test_beam_search_equals_a_plain_one(case, seed, lengths, end_bias, length_pe
         assert_found(case, tokens, scores, plain_search(case, next_log, length_penalty), next_log)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        Case("transformer_lm", vocab_size=3, max_tokens=4, width=33, early_stop=False),  # 31 sequences in all
-        pytest.param(  # 40
-            Case("encoder_decoder", vocab_size=4, max_tokens=3, width=40, early_stop=False), marks=pytest.mark.thorough
-        ),
-    ],
-    ids=str,
-)
 @problems
-def test_a_beam_as_wide_as_all_sequences_searches_exhaustively(case, seed, lengths, end_bias, length_penalty):
+def test_a_beam_as_wide_as_all_sequences_searches_exhaustively(seed, lengths, end_bias, length_penalty):
+    case = Case("transformer_lm", vocab_size=3, max_tokens=4, width=33, early_stop=False)  # 31 sequences in all
     params, prompts = params_of(case, seed, end_bias), prompts_of(case, lengths, seed)
     found = search(case, params, prompts, length_penalty)
     for row, (tokens, scores) in enumerate(zip(*found, strict=True)):
         next_log = next_log_probabilities(case, params, prompts, row)
         assert_found(case, tokens, scores, exhaustive_search(case, next_log, length_penalty), next_log)
-
-
-def ended(tokens):
-    """Returns a hypothesis up to its first end token, that one included."""
-    tokens = tokens.tolist()
-    return tuple(tokens[: tokens.index(END) + 1] if END in tokens else tokens)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-@problems
-def test_hypotheses_are_sorted_and_distinct_and_score_what_they_are(case, seed, lengths, end_bias, length_penalty):
-    params, prompts = params_of(case, seed, end_bias), prompts_of(case, lengths, seed)
-    for row, (tokens, scores) in enumerate(zip(*search(case, params, prompts, length_penalty), strict=True)):
-        hypotheses = [ended(hypothesis) for hypothesis in tokens]
-        assert len(set(hypotheses)) == case.width
-        assert (np.diff(scores) <= 0).all()
-        next_log = next_log_probabilities(case, params, prompts, row)
-        expected = [score(next_log, hypothesis, length_penalty) for hypothesis in hypotheses]
-        assert_close(scores, expected, largest=next_log.largest)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-@problems
-def test_what_is_found_for_a_prompt_does_not_depend_on_its_batch(case, seed, lengths, end_bias, length_penalty):
-    params, prompts = params_of(case, seed, end_bias), prompts_of(case, lengths, seed)
-    tokens, scores = search(case, params, prompts, length_penalty)
-    for row in range(N_PROMPTS):
-        next_log = next_log_probabilities(case, params, prompts, row)
-        plain_search(case, next_log, length_penalty)  # gives the case up where rounding may choose
-        others = prompts_of(case, [LONGEST, *lengths[:-1]], seed + 1)
-        place = (row + 1) % N_PROMPTS
-        for name, value in prompts.items():
-            others[name][place] = value[row]
-        tokens_there, scores_there = search(case, params, others, length_penalty)
-        np.testing.assert_array_equal(tokens_there[place], tokens[row])
-        assert_close(scores_there[place], scores[row], largest=next_log.largest)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
@@ -20,7 +19,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs import run
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
-from small_runs import overrides, script
+from small_runs import command, overrides
 
 pytest.importorskip("flatbuffers")
 pytest.importorskip("safetensors")
@@ -127,13 +126,13 @@ def test_a_model_whose_program_depends_on_the_length_is_one_line(tmp_path):
 def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("export") / "run"
     choices = {"norm_epsilon_in": "variance", "positions": "learned", "attention_bias": "all", "tied_embeddings": True}
-    finished = script("train", *overrides(model=choices), f"--workdir={workdir}")
+    finished = command("train", *overrides(model=choices), f"--workdir={workdir}")
     assert finished.returncode == 0, finished.stderr
     return workdir
 
 
 def exported(trained, *flags):
-    finished = script("export", f"--workdir={trained}", *flags)
+    finished = command("export", f"--workdir={trained}", *flags)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout.strip()
 
@@ -153,32 +152,3 @@ def test_a_run_is_exported_in_every_format(trained, tmp_path):
     assert [config[f"{name}_token_id"] for name in ("bos", "eos", "pad")] == [0, 0, 0]
     file = arrays_of(tmp_path / "model.npz")
     np.testing.assert_array_equal(file["weights/embedding/table"], params["embedding"]["table"])
-
-
-def test_a_run_folder_is_not_written_over_even_without_its_records(trained, tmp_path):
-    run = shutil.copytree(trained, tmp_path / "run")
-    (run / "metrics.jsonl").unlink()
-    finished = script("export", f"--workdir={trained}", "--format=huggingface", f"--output={run}")
-    assert (finished.returncode, finished.stderr) == (
-        2,
-        f"error: --output: {run} is a run folder; expected a folder of its own\n",
-    )
-
-
-@pytest.mark.parametrize(
-    ("flags", "part"),
-    [
-        ([], "--format: missing; one of safetensors, jax, huggingface"),
-        (["--format=safetensor"], "got 'safetensor'; did you mean 'safetensors'?"),
-        (["--format=jax", "--output=absent/model.npz"], "absent/model.npz: cannot write it: No such file"),
-        (["--format=jax", "--output=config.json"], "--output: expected a name that ends in .npz, got config.json"),
-        (["--format=safetensors", "--output=tests"], "--output: expected a name that ends in .safetensors, got tests"),
-        (["--format=jax", "model.npz"], "expected only flags, got 'model.npz'"),
-    ],
-)
-def test_a_wrong_export_is_one_line(trained, flags, part):
-    finished = script("export", f"--workdir={trained}", *flags)
-    assert finished.returncode == 2, finished.stderr
-    (line,) = finished.stderr.splitlines()
-    assert line.startswith("error: ")
-    assert part in line

@@ -20,7 +20,7 @@ pytest.importorskip("safetensors")
 
 torch = transformers = None  # set by `libraries`
 
-LENGTH = 17
+LENGTH = 11
 SIZES = {"n_layers": 2, "d_model": 12, "d_ff": 18, "n_heads": 3, "max_len": LENGTH}
 ROTARY = {"n_heads": 2, "n_kv_heads": 1, "head_dim": 6, "activation": "silu", "final_bias": False}
 GEMMA = {**ROTARY, "activation": "gelu_tanh", "window": 3, "global_every": 2, "tied_embeddings": True,

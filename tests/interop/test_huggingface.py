@@ -8,15 +8,10 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.weights_file import read_tensors, write_tensors
-from fxf.models import MODELS
-from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.models.masked_lm import MaskedLMConfig
-from fxf.models.transformer_lm import TransformerLMConfig
-from helpers import random_params, random_tokens
+from helpers import random_tokens
 from pytorch_models import libraries  # noqa: F401  It is a fixture.
 
 pytest.importorskip("safetensors")
@@ -90,8 +85,9 @@ def logits_of(model, name, batch):
 def test_logits_of_a_model_object_are_equal(name):
     (loaded, apply), batch = ours(name), batch_of(name)
     expected = logits_of(theirs(name), name, batch)
+    real = batch.get("input_mask", np.ones(batch["inputs"].shape, bool))  # what padding reads is of no use
     assert np.abs(expected).max() > 0.5
-    assert_close(apply(loaded.params, batch), expected)
+    assert_close(apply(loaded.params, batch)[real], expected[real])
 
 
 @EVERY
@@ -112,19 +108,6 @@ def test_tensors_go_back_as_they_came(name):
             "model.decoder.embed_positions.weight"} <= set(tensors)  # fmt: skip
 
 
-CHOSEN = {
-    "gpt2": (TransformerLMConfig, {"norm_epsilon": 1e-3, "activation": "gelu_tanh"}),
-    "bert": (MaskedLMConfig, {"norm_epsilon": 1e-3, "segments": 2, "activation": "gelu"}),
-    "marian": (EncoderDecoderConfig, {"norm_epsilon": 1e-5, "activation": "silu"}),
-}
-SIZES = {"n_layers": 2, "d_model": 12, "d_ff": 17, "n_heads": 3, "max_len": LENGTH}
-
-
-def chosen(name, **changes):
-    config_class, choices = CHOSEN[name]
-    return config_class(**{**ARCHITECTURES[name].section, **choices, **SIZES, **changes})
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
@@ -140,28 +123,3 @@ def test_names_in_older_files_are_read(name, old, new, tmp_path):
     tensors, _ = read_tensors(path)
     write_tensors(path, {key.replace(old, new): value for key, value in tensors.items()}, {})
     jax.tree.map(np.testing.assert_array_equal, huggingface.load(tmp_path).params, loaded.params)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("gpt2", {"block": "post_norm"}, "model.block: GPT2LMHeadModel has 'pre_norm', got 'post_norm'"),
-        ("gpt2", {"tied_embeddings": False}, "model.tied_embeddings: GPT2LMHeadModel has True, got False"),
-        ("bert", {"embedding_dropout": 0.5}, "model.dropout: BertForMaskedLM has 0.5, got 0.0"),
-        ("marian", {"positions": "sinusoidal"}, "model.positions: MarianMTModel has 'sinusoidal_halves'"),
-    ],
-)
-def test_a_model_that_transformers_does_not_have_is_one_line(name, changes, message, tmp_path):
-    config = chosen(name, **changes)
-    params = random_params(MODELS[config.name][1](config, VOCAB_SIZE).spec)
-    with pytest.raises(UserError, match=message):
-        huggingface.save(tmp_path / "saved", config, params, first=0, end=2, padding=1)
-    assert not (tmp_path / "saved").exists()
-
-
-def test_what_cannot_be_read_is_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"config.json: No such file"):
-        huggingface.load(tmp_path)
-    (tmp_path / huggingface.CONFIG_FILE).write_text("{")
-    with pytest.raises(UserError, match=r"config.json: not JSON: "):
-        huggingface.load(tmp_path)

@@ -43,10 +43,3 @@ def test_a_folder_that_others_can_write_is_not_used():
     config = Config()
     keep_programs(config)
     assert config.jax_compilation_cache_dir is None
-
-
-def test_without_a_place_for_the_folder_nothing_is_kept(tmp_path):
-    (tmp_path / "caches").write_text("")
-    config = Config()
-    keep_programs(config)
-    assert config.jax_compilation_cache_dir is None

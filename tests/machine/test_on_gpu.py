@@ -27,9 +27,7 @@ def traced_for(device, function, *arguments):
         return jax.make_jaxpr(function)(*arguments)
 
 
-@pytest.mark.parametrize(
-    "indices", [[[3, 0, 3], [1, 3, 1]], [[2]], [[4, 4, 4, 4]], [[6, 0, 5], [5, 0, 2]], [[-1, 4, -3], [2, -5, 4]]]
-)
+@pytest.mark.parametrize("indices", [[[3, 0, 3], [1, 3, 1]], [[4, 4, 4, 4]], [[6, 0, 5], [-1, -5, 4]]])
 def test_a_gpu_sums_the_gradient_of_rows_like_additions_one_by_one(indices):
     indices = np.array(indices)
     table, change = (np.random.default_rng(0).normal(size=(*n, 2)).astype("f4") for n in ((5,), indices.shape))
@@ -57,21 +55,13 @@ def test_rows_on_a_gpu_are_those_of_the_table_also_for_several_tables():
     np.testing.assert_array_equal(gradients, counts[..., None] * np.arange(3.0)[None, None])
 
 
-def test_rows_beyond_the_table_are_what_the_caller_says():
-    table = np.arange(6, dtype="f4").reshape(3, 2)
-    found = jax.jit(lambda table, indices: rows_of(table, indices, beyond=7.0))(table, np.array([2, 3]))
-    np.testing.assert_array_equal(found, [table[2], [7, 7]])
-
-
 CASES = [
-    (TransformerLMConfig, {"positions": "learned", "norm": "layer", "norm_epsilon_in": "variance"}),
+    (TransformerLMConfig, {"n_layers": 2, "remat": "full", "scan_blocks": True, "norm_epsilon_in": "variance"}),
     (
-        TransformerLMConfig,
+        MaskedLMConfig,
         {"positions": "rotary", "norm": "rms", "norm_epsilon_in": "variance", "gated": True, "d_model": 12},
     ),
-    (TransformerLMConfig, {"n_layers": 2, "remat": "full", "scan_blocks": True, "norm_epsilon_in": "variance"}),
-    (MaskedLMConfig, {"positions": "sinusoidal_trained", "segments": 2}),
-    (EncoderDecoderConfig, {"norm_epsilon_in": "variance", "activation": "gelu"}),
+    (EncoderDecoderConfig, {"positions": "learned", "norm_epsilon_in": "variance", "activation": "gelu"}),
 ]
 
 
@@ -88,9 +78,7 @@ def test_losses_and_gradients_of_a_gpus_program_are_those_of_a_cpus(config_class
     assert_close(found, expected, largest=largest_of(expected))
 
 
-@pytest.mark.parametrize(
-    ("config_class", "changes"), [*CASES, (TransformerLMConfig, {"positions": "turns", "d_model": 12})]
-)
+@pytest.mark.parametrize(("config_class", "changes"), CASES)
 def test_nothing_in_a_gpus_step_adds_to_one_place_in_any_order(config_class, changes):
     model, batch = MODELS[config_class](small(config_class, **changes), VOCAB_SIZE), a_batch(config_class)
     program = traced_for(GPU, lambda params: loss_and_gradient(model, params, batch), random_params(model.spec))

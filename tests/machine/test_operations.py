@@ -1,7 +1,5 @@
 """The operations of traced programs, counted by hand."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -80,7 +78,6 @@ PRODUCT = 2 * 3 * 5 * 7
     [
         (jnp.matmul, [(3, 5), (5, 7)], PRODUCT),
         (jax.jit(jnp.matmul), [(3, 5), (5, 7)], PRODUCT),
-        (jax.checkpoint(jnp.matmul), [(3, 5), (5, 7)], PRODUCT),
         (own, [(3, 5), (5, 7)], PRODUCT),
         (tangent, [(3, 5), (5, 7)], PRODUCT),
         (jax.grad(lambda a, b: own(a, b).sum()), [(3, 5), (5, 7)], 3 * PRODUCT),
@@ -94,7 +91,6 @@ PRODUCT = 2 * 3 * 5 * 7
         (lambda x, w: conv(x, w, padding="SAME"), [(4, 9, 6), (3, 6, 8)], 2 * 4 * (7 * 3 + 2 * 2) * 6 * 8),
         (lambda x, w: conv(x, w, padding=[(2, 0)], feature_group_count=6), [(4, 9, 6), (3, 1, 6)], 2 * 4 * 24 * 6),
         (lambda x, w: conv(x, w, padding="SAME", batch_group_count=2), [(4, 9, 6), (3, 6, 8)], 2 * 2 * 25 * 6 * 8),
-        (lambda x, w: conv(x, w, padding="VALID", window_strides=(2,)), [(4, 9, 6), (3, 6, 8)], 2 * 4 * 4 * 3 * 48),
         (lambda x, w: conv(x, w, padding="VALID", rhs_dilation=(4,)), [(4, 9, 6), (3, 6, 8)], 2 * 4 * 1 * 3 * 48),
         (lambda x, w: conv(x, w, padding=[(0, 0)], lhs_dilation=(2,)), [(4, 3, 6), (2, 6, 8)], 2 * 4 * 4 * 48),
         (kernel, [(8, 5), (5, 6)], 2 * 8 * 5 * 6),
@@ -136,19 +132,3 @@ def until_large(a, b):
 )
 def test_what_is_not_counted_is_named(function, shapes, flops, uncounted):
     assert of(function, *shapes) == Operations(flops, frozenset(uncounted))
-
-
-def test_a_primitive_that_nobody_knows_is_named():
-    mystery = jax.extend.core.Primitive("mystery")
-    mystery.def_abstract_eval(lambda x: x)
-    assert of(mystery.bind, (3, 5)).uncounted == {"mystery"}
-
-
-def test_products_and_convolutions_count_as_xla_counts_them():
-    def both(x, w):
-        y = conv(x, w, padding=[(2, 1)], window_strides=(2,), feature_group_count=3)
-        return jnp.einsum("nwo,nvo->nwv", y, y)
-
-    x, w = jnp.zeros((4, 9, 6)), jnp.zeros((3, 2, 9))
-    assert of(both, x, w).flops == jax.jit(both).lower(x, w).cost_analysis()["flops"]
-    assert math.prod(both(x, w).shape) == 4 * 5 * 5

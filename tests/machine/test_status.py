@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from fxf.machine import status
-from fxf.machine.status import hidden, say, stage, tell
+from fxf.machine.status import stage, tell
 
 
 class Terminal(io.StringIO):
@@ -34,36 +34,8 @@ def test_a_stage_shows_its_name_how_much_is_done_and_a_text(terminal):
     assert "in a log" not in terminal.getvalue()
 
 
-def test_nothing_is_drawn_after_the_last_stage_nor_while_the_user_types(terminal):
-    with stage("outer"):
-        with stage("inner"):
-            pass
-        assert len(status._progress.tasks) == 1
-        with hidden():
-            assert not status._progress.live.is_started
-        assert status._progress.live.is_started
-    assert status._progress is None
-
-
-def test_a_line_is_written_as_it_is_whatever_brackets_it_has(terminal):
-    with stage("reading [files]"):
-        say("[bold]x[/bold] /a/b")
-    assert "[bold]x[/bold] /a/b" in terminal.getvalue()
-
-
 def test_where_there_is_no_terminal_only_the_lines_of_a_log_appear(capsys):
     with stage("training", 8) as training:
         training.advance()
         tell("loss 0.5", "step 1  loss 0.5")
     assert capsys.readouterr().err == "step 1  loss 0.5\n"
-
-
-def test_a_stage_may_wrap_a_function_and_ends_with_an_error(terminal):
-    @stage("dividing")
-    def divide(x):
-        return 1 // x
-
-    assert divide(1) == 1
-    with pytest.raises(ZeroDivisionError):
-        divide(0)
-    assert status._progress is None and not status._stages

@@ -1,9 +1,7 @@
 import threading
-import time
 
 import pytest
 
-from fxf.machine import work
 from fxf.machine.work import by_threads
 
 
@@ -20,30 +18,8 @@ def test_results_come_in_the_order_of_the_items_whoever_is_first():
     assert list(by_threads(square, range(31))) == [i * i for i in range(31)]
 
 
-def test_only_a_few_items_are_taken_ahead(monkeypatch):
-    monkeypatch.setattr(work.os, "cpu_count", lambda: 3)
-    taken = []
-    results = by_threads(lambda i: i, (taken.append(i) or i for i in range(99)))
-    assert next(results) == 0
-    assert len(taken) == 7
-
-
 def test_an_error_of_an_item_comes_in_its_turn():
     results = by_threads(lambda i: 1 // (3 - i), range(9))
     assert [next(results) for _ in range(3)] == [0, 0, 1]
     with pytest.raises(ZeroDivisionError):
         next(results)
-
-
-def test_items_that_have_not_begun_are_left_out_after_an_error():
-    begun = []
-
-    def work(i):
-        begun.append(i)
-        if i > 0:
-            time.sleep(0.3)  # so that the next ones wait for a thread
-        return 1 // i
-
-    with pytest.raises(ZeroDivisionError):
-        list(by_threads(work, range(9), 2))
-    assert not {3, 4} & set(begun)

@@ -10,9 +10,10 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models.init import initialized_as
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
-from fxf.weights import initialize, leaves, map_weights
+from fxf.weights import Weight, initialize, leaves, map_weights
 from helpers import random_params
 
 VOCAB_SIZE, LENGTH, HEAD_DIM, BASE = 11, 7, 8, 32
@@ -118,6 +119,17 @@ def test_only_matrices_between_widths_have_smaller_rates():
     matrices |= {f"blocks/0/feed_forward/{name}" for name in ("gate", "up", "down")} | {"transform/kernel"}
     assert {path for path, rate in rates.items() if rate == 0.5} == matrices
     assert {rate for path, rate in rates.items() if path not in matrices} == {1.0}
+
+
+@pytest.mark.parametrize(("keys", "rates"), [({}, (1.5, 2.0)), ({"base": 64, "init": "gpt2"}, (3.0, 2.0))])
+def test_a_rate_of_a_weights_own_stays_beside_that_of_the_width(keys, rates):
+    ones = jax.nn.initializers.ones
+    spec = {
+        "matrix": Weight((8, 8), ("embed", "mlp"), ones, rate=3.0),
+        "vector": Weight((8,), ("embed",), ones, rate=2.0),
+    }
+    found = initialized_as(sized(64, **{"base": 32, **keys}), spec)
+    assert (found["matrix"].rate, found["vector"].rate) == rates
 
 
 @pytest.mark.parametrize(

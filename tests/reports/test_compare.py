@@ -4,6 +4,7 @@ import pytest
 from test_pages import make_run
 
 from fxf.reports import compare
+from helpers import table
 
 TEXTS = {"better": {}, "unit": "nats", "scored": {"test text": "12ab"}}
 
@@ -22,31 +23,12 @@ def seeds_of(found):
     ]
 
 
-@pytest.mark.parametrize(
-    ("section", "key", "value", "is_one"),
-    [
-        ("parallel", "data", 8, True),
-        ("log", "every", 1, True),
-        ("checkpoint", "every", 1, True),
-        ("checkpoint", "keep", 1, True),
-        ("checkpoint", "best", "exact_match", False),
-        ("checkpoint", "average", 2, False),
-        ("train", "steps", 7, False),
-        ("decode", "beam_width", 3, False),
-        ("optimizer", "learning_rate", 0.3, False),
-    ],
-)
-def test_runs_of_one_seed_are_of_one_group_unless_they_differ_in_what_changes_figures(
-    section, key, value, is_one, tmp_path
-):
+@pytest.mark.parametrize(("change", "groups"), table("one group"))
+def test_runs_of_one_seed_are_of_one_group_unless_they_differ_in_what_changes_figures(change, groups, tmp_path):
+    (((section, key), value),) = ((name.split("."), value) for name, value in change.items())
     found = compared(tmp_path, {"seed": 5}, {"seed": 5, section: {key: value}}, {"seed": 6})
-    assert seeds_of(found) == ([{5: [0, 1], 6: [2]}] if is_one else [{5: [0], 6: [2]}, {5: [1]}])
+    assert seeds_of(found) == ([{5: [0, 1], 6: [2]}] if groups == "one" else [{5: [0], 6: [2]}, {5: [1]}])
     assert len({group.label for group in found.groups}) == len(found.groups)
-
-
-def test_the_steps_of_checkpoints_are_of_the_group_where_their_mean_is_tested(tmp_path):
-    of_steps = [{"checkpoint": {"average": 2, "every": every}} for every in (2, 3)]
-    assert seeds_of(compared(tmp_path, *of_steps)) == [{0: [0]}, {0: [1]}]
 
 
 def test_a_seed_that_ran_twice_counts_once_with_its_mean(tmp_path):
@@ -55,35 +37,12 @@ def test_a_seed_that_ran_twice_counts_once_with_its_mean(tmp_path):
     assert found.groups[0].of_seeds("exact_match") == [0.5, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("paths", "digests", "labels"),
-    [
-        (("a", "b"), ("12ab", "12ab"), ["path=a"]),
-        (("a", "a"), ("12ab", "34cd"), ["content of data.path 12ab", "content of data.path 34cd"]),
-        (("a", "b"), ("12ab", "34cd"), ["path=a", "path=b"]),
-    ],
-)
-def test_a_text_counts_by_its_content(paths, digests, labels, tmp_path):
-    runs = [{"data": path, "digest": digest} for path, digest in zip(paths, digests, strict=True)]
-    made = [{"start": {"path": r["data"]}, "record": {"digests": {"start.path": r["digest"]}}} for r in runs]
-    found = compared(tmp_path, *made)
-    assert [group.label for group in found.groups] == [label.replace("data.path", "start.path") for label in labels]
-
-
-@pytest.mark.parametrize(
-    ("other", "why"),
-    [
-        ({"record": {**TEXTS, "scored": {"test text": "34cd"}}}, "another test text"),
-        ({"record": {**TEXTS, "scored": {"test text": "12ab", "task.score": "last"}}}, "another task.score"),
-        ({"record": TEXTS, "task": {"n_tokens": 4}}, ""),  # the run says that its data are the same
-        ({"task": {"name": "translation"}}, "another task: translation"),
-    ],
-)
+@pytest.mark.parametrize(("other", "why"), table("runs apart"))
 def test_a_run_that_scores_other_data_than_most_stands_apart(other, why, tmp_path):
     usual = {"record": TEXTS} if "scored" in other.get("record", {}) else {}
     found = compared(tmp_path, usual, {**usual, "seed": 1}, other)
-    assert [entry.apart for entry in found.entries] == ["", "", why]
-    assert [entry.is_compared for entry in found.entries] == [True, True, not why]
+    assert [entry.apart for entry in found.entries] == ["", "", why.strip("-")]
+    assert [entry.is_compared for entry in found.entries] == [True, True, why == "-"]
 
 
 def test_which_way_a_figure_is_better_is_what_the_task_says_and_else_what_its_name_says(tmp_path):

@@ -104,38 +104,6 @@ def test_a_page_is_whole_and_says_nothing_on_the_console(opened, pages, name, wi
     assert said == []
 
 
-def test_texts_of_a_run_are_shown_as_they_are_and_wrong_answers_come_first(opened):
-    found, said = opened("report", 1440, "light")
-    assert "<script>alert('x')<|script>" in found.locator("h1").inner_text()
-    rows = found.locator("section", has_text="Samples").locator("tbody tr")
-    assert "<script>alert('x')</script>" in rows.nth(0).inner_text() and "right" in rows.nth(1).inner_text()
-    found.locator("select").select_option("0")
-    assert rows.count() == 2
-    assert said == []
-
-
-def test_the_values_under_the_pointer_are_those_of_the_records(opened):
-    found, _ = opened("report", 1440, "light")
-    chart = found.locator("figure", has=found.get_by_text("norm of the gradient"))
-    box = chart.locator("svg").bounding_box()
-    found.mouse.move(box["x"] + box["width"] * 50.5 / 340, box["y"] + 40)  # the left end of the curve
-    assert chart.locator("output").inner_text() == "step 1: 0.25"
-
-
-def test_a_run_has_one_color_in_all_charts(opened):
-    found, _ = opened("compare", 1440, "light")
-    found.evaluate("""() => {
-        const line = value => ({ points: [[1, value], [2, value]] });
-        const both = { title: "both", lines: { 0: line(1), 1: line(2) } };
-        data.charts = [both, { title: "second", lines: { 1: line(3) } }];
-        drawCharts(data.groups.slice(0, 2));
-    }""")
-    both, second = (found.locator("figure", has_text=name).locator("polyline") for name in ("both", "second"))
-    assert both.nth(0).get_attribute("stroke") != both.nth(1).get_attribute("stroke")
-    assert second.get_attribute("stroke") == both.nth(1).get_attribute("stroke")
-    assert found.locator("figure", has_text="second").locator(".key").count() == 1
-
-
 def test_a_column_sorts_and_a_filter_leaves_rows_and_their_curves(opened):
     found, _ = opened("compare", 1440, "light")
     rows = found.locator("section", has_text="Runs").first.locator("table").first.locator("tbody tr")

@@ -3,12 +3,11 @@
 import fcntl
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from fxf.errors import UserError
-from fxf.reports import figures, page, report, run_files
+from fxf.reports import report, run_files
 from fxf.training.log import LogConfig, MetricsLog
 from fxf.training.trackers import Trackers
 from small_runs import tiny_config
@@ -38,25 +37,6 @@ def make_run(folder, finished=True, records=RECORDS, result=None, record=None, *
     return folder
 
 
-@pytest.mark.parametrize(
-    "place, expected",
-    [
-        ("runs", "config.json is missing); the runs in it are one, r0, r1, r2, r3, …"),
-        ("runs/onne", "no such folder); did you mean 'one'?"),
-        ("runs/one/checkpoints", "config.json is missing); did you mean runs/one?"),
-        ("elsewhere/x", "no such folder)"),
-    ],
-)
-def test_a_folder_without_a_run_names_the_runs_that_may_be_meant(place, expected, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("one", *(f"r{i}" for i in range(6))):
-        make_run(Path("runs", name))
-    Path("runs/one/checkpoints").mkdir()
-    with pytest.raises(UserError) as raised:
-        run_files.read(Path(place))
-    assert str(raised.value) == f"{place}: no run here ({expected}"
-
-
 def test_a_figure_is_a_number_that_a_float_holds():
     assert not any(map(run_files.is_number, (10**400, -(10**400), float("inf"), float("nan"), True, "1", None, [1])))
     assert all(map(run_files.is_number, (0, -3, 2.5, 10**300)))
@@ -75,15 +55,6 @@ def test_the_page_holds_the_figures_of_the_records_and_numbers_that_are_none_lea
     assert [tile["value"] for tile in shown["headline"]] == [0.5, 0.125, 0]
     assert ["train.steps", 6, True] in shown["config"] and ["seed", 0, False] in shown["config"]
     assert shown["command"].endswith("--config.train.steps=6 --workdir=runs/again")
-
-
-@pytest.mark.parametrize(
-    "overrides, flags", [({}, "--from=runs/a:20"), ({"start.path": "runs/a:20"}, "--config.start.path=runs/a:20")]
-)
-def test_the_command_of_a_run_that_starts_from_another_names_that(overrides, flags):
-    record = {"config": {"start": {"path": "runs/a:20"}}, "config_file": "sort.py", "overrides": overrides}
-    assert report.command(record) == f"fxf train --config=sort.py {flags} --workdir=runs/again"
-    assert report.command(record, "b") == "fxf train --config=sort.py --from=b --workdir=runs/again"
 
 
 def test_texts_are_data_and_no_markup(tmp_path):
@@ -109,38 +80,11 @@ def test_lines_and_files_that_are_damaged_are_left_out_of_the_page(tmp_path):
     assert data_of(report.write(tmp_path / "run").read_text()) == plain
 
 
-@pytest.mark.parametrize("changes", [{"config": [5]}, {"config": {}}, {"overrides": [5]}, {"digests": 3}])
-def test_a_config_of_which_a_part_is_no_object_is_one_line(changes, tmp_path):
-    path = make_run(tmp_path / "run") / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    with pytest.raises(UserError, match=r"run/config\.json: not a run's config: a part is missing or of another type"):
-        report.write(tmp_path / "run")
-
-
-def test_a_page_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path):
-    folder = make_run(tmp_path / "run")
-    (folder / "report.html" / "x").mkdir(parents=True)
-    before = sorted(folder.rglob("*"))
-    with pytest.raises(UserError, match=r"run/report.html: cannot write it: Is a directory"):
-        report.write(folder)
-    assert sorted(folder.rglob("*")) == before
-
-
 def test_a_page_asks_for_nothing_from_a_network(tmp_path):
     text = report.write(make_run(tmp_path / "run")).read_text()
     assert "default-src 'none'" in text
     code = text.replace("http://www.w3.org/2000/svg", "")  # the name of a kind of element
     assert "http" not in code.replace("http-equiv", "") and "src=" not in code and "@import" not in code
-
-
-def test_many_points_are_thinned_to_the_lowest_and_highest_of_each_stretch():
-    points = [(i, (i * 7919) % 10007) for i in range(5000)]
-    kept = page.thinned(points)
-    assert len(kept) <= page.MOST_POINTS and kept == sorted(kept)
-    assert {tuple(point) for point in kept} <= set(points)
-    assert {min(points, key=lambda p: p[1]), max(points, key=lambda p: p[1]), points[0], points[-1]} <= set(
-        map(tuple, kept)
-    )
 
 
 def test_a_run_is_running_while_its_lock_is_held_and_stopped_or_failed_after(tmp_path):
@@ -188,12 +132,3 @@ def test_the_log_of_training_says_why_it_ended_and_writes_the_page(tmp_path):
         folder, 6, 3, LogConfig(tensorboard=False, report=False), Trackers()
     ).close()  # resumes before the samples
     assert run_files.read(folder).state == "stopped" and run_files.read(folder).samples == []
-
-
-@pytest.mark.parametrize(
-    ("name", "better"),
-    [("validation_loss", "lower"), ("bleu", "higher"), ("tokens_per_second", "higher"), ("bits_per_byte", "lower"),
-     ("gradient_norm", ""), ("exact_match_longer", "higher"), ("train_seconds", "lower"), ("something", "")],
-)  # fmt: skip
-def test_the_direction_of_a_figure_is_known_by_its_name(name, better):
-    assert figures.figure(name).better == better

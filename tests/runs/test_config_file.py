@@ -1,21 +1,15 @@
 """Config files are executed once; what a config names by path, or a file adds, is recorded and found again."""
 
-import json
 import sys
-import time
 
 import pytest
 
 from fxf.config import one_of
 from fxf.errors import UserError
 from fxf.layers.feed_forward import ACTIVATIONS
-from fxf.runs import guests, run, run_folder
-from fxf.runs.configs import origin_of, read_config
-from fxf.runs.experiment import default_config
+from fxf.runs import guests, run_folder
 from fxf.runs.guests import digests, load, record, restore
-from fxf.tasks import TASKS
-from fxf.training.log import Clock
-from small_runs import ROOT, new_process, script, tiny_config
+from small_runs import new_process, tiny_config, trained
 
 CONFIG = (
     "from fxf.runs.experiment import default_config\n\n\ndef get_config():\n    return default_config('reversal')\n"
@@ -57,46 +51,6 @@ def test_a_path_names_what_a_file_or_a_module_beside_it_defines(tmp_path):
     assert "mine:scaled" not in [*ACTIVATIONS]
 
 
-@pytest.mark.parametrize(
-    ("choices", "name", "message"),
-    [
-        (ACTIVATIONS, "absent:x", "key: absent:x: no module 'absent' beside the config file"),
-        (ACTIVATIONS, "mine:scale", "key: mine:scale: .*mine.py has no 'scale'; did you mean 'scaled'"),
-        (TASKS, "mine:scaled", "key: mine:scaled: expected fxf.tasks.RegisteredTask, got <function"),
-        (ACTIVATIONS, "rellu", "key: expected one of relu, .*; or module:name of your own; got 'rellu'; .*'relu'"),
-    ],
-)
-def test_a_path_that_names_nothing_of_the_kind_is_one_line(choices, name, message, tmp_path):
-    load(scaling(tmp_path))
-    with pytest.raises(UserError, match=f"^{message}"):
-        one_of(name, choices, "key")
-
-
-def test_an_error_inside_a_named_module_stays_as_it_is(tmp_path):
-    load(write(tmp_path / "mine.py", CONFIG))
-    write(tmp_path / "broken.py", "import no_such_module\n")
-    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-        one_of("broken:x", ACTIVATIONS, "key")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("1 / 0\n", "mine.py:1: ZeroDivisionError: division by zero"),
-        ("import beside\n", "beside.py:1: ZeroDivisionError: division by zero|mine.py:1: .*beside.py:1"),
-        ("def get_config(:\n", "mine.py:1: SyntaxError: invalid syntax$"),
-        ("import no_such_module\n", "mine.py:1: ModuleNotFoundError: No module named 'no_such_module'$"),
-        ("def get_config():\n    return 1 / 0\n", "mine.py:2: ZeroDivisionError"),
-        ("x = 1\n", "mine.py: no function get_config"),
-    ],
-)
-def test_a_mistake_in_a_config_file_is_one_line_that_names_its_place(text, message, tmp_path):
-    write(tmp_path / "beside.py", "1 / 0\n")
-    with pytest.raises(UserError, match=message) as error:
-        read_config(str(write(tmp_path / "mine.py", text)))
-    assert "\n" not in str(error.value)
-
-
 def test_each_folder_has_its_own_modules(tmp_path):
     for name, factor in (("a", 2), ("b", 3)):
         write(tmp_path / name / "kinds.py", f"FACTOR = {factor}\n")
@@ -128,9 +82,7 @@ def test_a_file_that_adds_a_name_is_recorded_where_a_config_has_that_name(tmp_pa
 
 def train(path, workdir):
     load(path)
-    return run.train(
-        tiny_config(**NAMED), workdir, Clock(time.perf_counter()), {"config_file": str(path), "overrides": {}}
-    )
+    return trained(tiny_config(**NAMED), workdir, {"config_file": str(path), "overrides": {}})
 
 
 def opened(workdir, path):
@@ -159,23 +111,6 @@ def test_a_changed_file_is_named_and_refused_by_a_resume_alone(tmp_path, caplog)
             opened(workdir, path)
 
 
-def test_moved_files_are_named_and_found_where_the_user_says(tmp_path):
-    path, workdir = scaling(tmp_path / "a"), tmp_path / "run"
-    opened(workdir, path)
-    with new_process():
-        moved = path.rename(tmp_path / "mine.py")
-        with pytest.raises(
-            UserError, match=rf"{path}, a file that the run's config names, is missing; .*--config=FILE"
-        ):
-            restore(workdir, recorded(workdir), None)
-        restore(workdir, recorded(workdir), moved)
-        assert ACTIVATIONS["mine:scaled"](5) == 10
-        opened(workdir, moved)
-    assert recorded(workdir)["mine"]["path"] == str(moved)
-    changes = json.loads((workdir / "config.json").read_text())["changes"]
-    assert [change["guests"]["mine"]["path"] for change in changes] == [str(moved)]
-
-
 def test_code_in_a_run_folder_is_never_executed(tmp_path):
     path, workdir = scaling(tmp_path), tmp_path / "run"
     opened(workdir, path)
@@ -187,22 +122,3 @@ def test_code_in_a_run_folder_is_never_executed(tmp_path):
     with pytest.raises(UserError, match="lies in the run folder, whose code is never executed"):
         train(scaling(tmp_path / "new"), tmp_path / "new")
     assert not (tmp_path / "new" / "config.json").exists()
-
-
-def test_a_section_has_the_name_by_which_it_was_asked_for_whatever_its_class_says(tmp_path):
-    text = (ROOT / "tests/guests/task.py").read_text().replace('name: str = "copy"', 'name: str = "reversal"')
-    load(write(tmp_path / "mine.py", text))
-    assert default_config("mine:COPY").task.name == "mine:COPY"
-
-
-def test_a_config_file_in_a_folder_whose_name_has_a_space_is_found(tmp_path):
-    path = write(tmp_path / "sp ace" / "mine.py", CONFIG)
-    for flags in ([f"--config={path}"], ["--config", path]):
-        listed = script("keys", *flags)
-        assert (listed.returncode, listed.stderr) == (0, "")
-
-
-def test_a_file_says_what_is_expected_of_an_argument(tmp_path):
-    path = write(tmp_path / "a.py", 'EXPECTED = {"": {"loss": 0.5}}')
-    assert origin_of(str(path), {})["expected"] == {"loss": 0.5}
-    assert "expected" not in origin_of(f"{path}:c", {})

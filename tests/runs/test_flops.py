@@ -11,18 +11,16 @@ import pytest
 from fxf.machine.hardware import hardware_of
 from fxf.models import MODELS
 from fxf.models.transformer_lm import transformer_lm
-from fxf.runs import flops
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token, model_flops, seconds_at_peak
 from fxf.views.describe import describe
 from small_runs import tiny_config
 
 
-@pytest.mark.parametrize("scan_blocks", [False, True])
-def test_flops_a_token_are_those_of_the_formula(scan_blocks):
+def test_flops_a_token_are_those_of_the_formula():
     d, f, n_layers, vocabulary, t = 6, 7, 3, 4, 2 * 2 + 2
     forward, training, uncounted = flops_per_token(
-        build(tiny_config(model={"n_layers": n_layers, "scan_blocks": scan_blocks}))
+        build(tiny_config(model={"n_layers": n_layers, "scan_blocks": True}))
     )
     attention = 2 * t * d + 2 * t * d  # every query with every key, and every weight with every value
     assert forward == n_layers * (2 * 4 * d * d + attention + 2 * 2 * d * f) + 2 * d * vocabulary
@@ -87,32 +85,18 @@ def test_what_is_not_counted_is_said_of_every_figure(monkeypatch, caplog):
     assert [line.split()[-1] for line in describe(experiment).splitlines() if "not counted" in line] == ["svd"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "peak"),
-    [
-        ("NVIDIA H100 80GB HBM3", 989.4e12),
-        ("NVIDIA H200", 989.4e12),
-        ("TPU v5 lite", 197e12),
-        ("TPU v5p", 459e12),
-        ("TPU v6 lite", 918e12),
-    ],
-)
-def test_the_peak_of_a_device_follows_from_its_kind(kind, peak):
-    assert hardware_of(SimpleNamespace(device_kind=kind)).flops == peak
+PEAKS = {"NVIDIA H100 80GB HBM3": 989.4e12, "NVIDIA H200": 989.4e12, "TPU v5 lite": 197e12, "TPU v6 lite": 918e12}
 
 
-@pytest.mark.parametrize("kind", ["cpu", "NVIDIA H100 PCIe", "NVIDIA H200 NVL", "TPU v4"])
-def test_another_device_has_no_peak(kind):
-    assert hardware_of(SimpleNamespace(device_kind=kind)) is None
+def test_the_peak_of_a_device_follows_from_its_kind_and_another_one_has_none():
+    found = {kind: hardware_of(SimpleNamespace(device_kind=kind)).flops for kind in PEAKS}
+    assert found == PEAKS
+    others = ("cpu", "NVIDIA H100 PCIe", "NVIDIA H200 NVL", "TPU v4")
+    assert [hardware_of(SimpleNamespace(device_kind=kind)) for kind in others] == [None] * 4
 
 
 def layout_of(kind, n):
     return SimpleNamespace(mesh=SimpleNamespace(devices=np.array([SimpleNamespace(device_kind=kind)] * n), size=n))
-
-
-def test_without_a_peak_nothing_is_counted(monkeypatch):
-    monkeypatch.setattr(flops, "model_flops", None)
-    assert seconds_at_peak(None, layout_of("cpu", 3), contextlib.nullcontext) is None
 
 
 def test_a_step_at_the_peak_takes_its_operations_by_those_that_all_devices_do_in_a_second():

@@ -12,7 +12,7 @@ import numpy as np
 from fxf.runs import run
 from fxf.training import checkpoint
 from helpers import one_device
-from small_runs import overrides, script, started
+from small_runs import command, ended, no_file_larger_than, overrides, started
 
 STEPS = 22
 # The clock saves after each call of the loop, so also between two records.
@@ -31,13 +31,13 @@ def lines(workdir):
 def train_and_stop(workdir, n_lines, seconds, number=signal.SIGKILL):
     """Returns the exit code and standard error of a run that gets the signal."""
     with started("train", *FLAGS, f"--workdir={workdir}") as running:
-        while len(lines(workdir)) < n_lines and not running.ended():
+        while len(lines(workdir)) < n_lines and running.poll() is None:
             time.sleep(0.005)
         time.sleep(seconds)
         os.kill(running.pid, number)
-        finished = running.finished()
+        code, errors = ended(running)
     assert not (workdir / "result.json").exists()
-    return finished.returncode, finished.stderr
+    return code, errors
 
 
 def final_state(workdir, shapes):
@@ -48,8 +48,8 @@ def final_state(workdir, shapes):
 
 def test_a_run_killed_asked_to_stop_and_left_without_room_ends_with_the_bits_of_one_that_never_stopped(tmp_path):
     unbroken, workdir = tmp_path / "unbroken", tmp_path / "run"
-    assert script("train", *UNSAVED, f"--workdir={unbroken}").returncode == 0
-    command = ("train", *FLAGS, f"--workdir={workdir}")
+    assert command("train", *UNSAVED, f"--workdir={unbroken}").returncode == 0
+    again = ("train", *FLAGS, f"--workdir={workdir}")
 
     train_and_stop(workdir, 3, SAVING)
     code, errors = train_and_stop(workdir, 4, 0.0, signal.SIGTERM)
@@ -59,7 +59,8 @@ def test_a_run_killed_asked_to_stop_and_left_without_room_ends_with_the_bits_of_
     assert saved[-1] == stopped_at < STEPS
 
     # The largest file of a checkpoint is of 20 kB, and metrics.jsonl of 6.
-    stopped = script(*command, largest_file=16_000)
+    with no_file_larger_than(16_000):
+        stopped = command(*again)
     assert stopped.returncode == 2, stopped.stderr
     assert [line for line in stopped.stderr.splitlines() if not line.startswith("step ")] == [
         f"{workdir}: resuming at step {stopped_at}",
@@ -67,7 +68,7 @@ def test_a_run_killed_asked_to_stop_and_left_without_room_ends_with_the_bits_of_
         f"checkpoints of steps {', '.join(map(str, saved))} are kept; once that is mended, the same command resumes",
     ]
 
-    finished = script(*command)
+    finished = command(*again)
     assert finished.returncode == 0, finished.stderr
     assert f"resuming at step {stopped_at}" in finished.stderr
     shapes = run.load(workdir)[0].state_shapes(one_device())

@@ -46,19 +46,6 @@ def test_the_lock_ends_with_its_process_however_that_ends(tmp_path):
         process.stdout.close()
 
 
-def test_an_error_inside_ends_the_lock(tmp_path):
-    with pytest.raises(KeyError), locked(tmp_path):
-        raise KeyError
-    with locked(tmp_path):
-        pass
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file/run: cannot write the run folder: "), locked(tmp_path / "file" / "run"):
-        pass
-
-
 def test_a_file_system_without_locks_is_named_and_trains(tmp_path, monkeypatch, caplog):
     def no_locks(*_):
         raise OSError(95, "Operation not supported")

@@ -25,22 +25,15 @@ from fxf.runs.experiment import build
 from fxf.runs.generation import generate_texts
 from fxf.runs.result import sample_text
 from fxf.tasks import TASKS
-from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint, record
 from fxf.training.log import Clock
 from fxf.training.step import make_train_steps
 from helpers import one_device, random_params, with_attributes
-from small_runs import KEPT, sharing_programs, tiny_config
-
-ORIGIN = {"config_file": "test", "overrides": {}}
+from small_runs import KEPT, records, sharing_programs, tiny_config, trained
 
 
 def train(workdir, kept=KEPT, **sections):
-    return run.train(tiny_config(**sections), workdir, Clock(time.perf_counter()), ORIGIN, kept=kept)
-
-
-def records(workdir):
-    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return trained(tiny_config(**sections), workdir, kept=kept)
 
 
 def without_times(rows):
@@ -112,18 +105,6 @@ def test_another_seed_rate_and_smoothing_have_a_step_of_the_same_text():
     assert len(texts) == 1
 
 
-@pytest.mark.thorough
-def test_another_seed_rate_and_smoothing_compile_nothing(tmp_path):
-    compiled = []
-    jax.monitoring.register_event_listener(lambda event, **_: compiled.append(event) if "cache_miss" in event else None)
-    first, second = CHANGED
-    train(tmp_path / "first", None, **first)
-    assert compiled  # another optimizer is another program
-    compiled.clear()
-    train(tmp_path / "second", None, **second)
-    assert not compiled
-
-
 def test_a_result_has_the_figures_that_every_result_has(finished):
     _, result = finished
     assert (result["task"], result["steps"], result["seed"]) == ("reversal", 6, 0)
@@ -136,7 +117,7 @@ def test_a_result_has_the_figures_that_every_result_has(finished):
     assert result["train_loss"] == pytest.approx(np.log(4), abs=1.5)
 
 
-def test_records_come_at_every_logged_and_evaluated_step(finished):
+def test_records_and_checkpoints_come_at_their_steps_and_an_evaluation_repeats_the_figures(finished):
     workdir, result = finished
     rows = records(workdir)
     trained = [row for row in rows if "loss" in row]
@@ -144,20 +125,10 @@ def test_records_come_at_every_logged_and_evaluated_step(finished):
     assert [row["step"] for row in trained] == [2, 3, 4, 6]
     assert [row["step"] for row in evaluated] == [4]
     assert trained[-1]["loss"] == result["train_loss"]
+    assert sorted(int(path.name) for path in (workdir / "checkpoints").iterdir()) == [2, 4, 6]
     clock = Clock(time.perf_counter())
     assert evaluated[-1]["exact_match"] == run.evaluate(workdir, clock, step=4)["exact_match"]
     assert result["exact_match"] == run.evaluate(workdir, clock, step=6)["exact_match"]
-
-
-def test_checkpoints_come_at_every_saved_step_and_the_last(finished):
-    workdir, _ = finished
-    assert sorted(int(path.name) for path in (workdir / "checkpoints").iterdir()) == [2, 4, 6]
-
-
-@pytest.fixture(scope="module")
-def often_saved(tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("runs") / "often"
-    return workdir, train(workdir, checkpoint={"every": 1, "keep": 6}, train={"evaluate_every": 5})
 
 
 def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_names_of_the_model(
@@ -167,7 +138,7 @@ def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_name
     held = {"device_peak_bytes": 3, "device_bytes": 7}
     monkeypatch.setattr(memory, "held_on_a_device", lambda: held)
     config = tiny_config()
-    result = run.train(config, tmp_path, Clock(time.perf_counter()), ORIGIN, profile=True, kept=KEPT)
+    result = trained(config, tmp_path, profile=True, kept=KEPT)
     experiment, rows = build(config), records(tmp_path)
     per_step = 3 * flops.flops_per_token(experiment)[0] * experiment.batch_shapes()["weights"].size
     peak = 989.4e12 * jax.device_count()
@@ -177,10 +148,6 @@ def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_name
     (trace,) = (tmp_path / "profile").rglob("*.xplane.pb")
     assert b"(block_0)/attention" in trace.read_bytes()
     assert f"tensorboard --logdir={tmp_path / 'profile'}" in capsys.readouterr().err
-
-
-def test_how_often_a_run_saves_and_evaluates_does_not_change_its_bits(finished, often_saved):
-    assert_same_bits(state_of(often_saved[0]), state_of(finished[0]))
 
 
 class StoppedError(Exception):
@@ -222,27 +189,12 @@ def test_a_finished_run_that_goes_on_is_the_run_of_more_steps(finished, tmp_path
     assert "train.steps (4 there, 6 here)" in json.loads((tmp_path / "config.json").read_text())["changes"][0]["keys"]
 
 
-def test_a_run_stopped_after_its_last_save_only_writes_its_result(finished, tmp_path, capsys):
-    workdir = tmp_path / "saved"
-    shutil.copytree(finished[0], workdir)
-    (workdir / "result.json").unlink()
-    before = records(workdir)
-    result = train(workdir, train={"evaluate_every": 4}, log={"tensorboard": True})
-    assert result["exact_match"] == finished[1]["exact_match"]
-    assert records(workdir) == before
-
-
 def test_a_finished_run_says_so_and_repeats_its_result(finished, capsys):
     workdir, result = finished
     before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
     assert train(workdir, train={"evaluate_every": 4}, log={"tensorboard": True}) == result
     assert "finished already" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in workdir.rglob("*")} == before
-
-
-def test_another_config_is_refused_and_its_keys_named(finished):
-    with pytest.raises(UserError, match=r"holds another run: seed \(0 there, 3 here\), model.n_layers \(1 there, 2 "):
-        train(finished[0], seed=3, model={"n_layers": 2}, train={"evaluate_every": 4}, log={"tensorboard": True})
 
 
 def test_a_loss_that_is_zero_nonfinite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
@@ -350,31 +302,6 @@ def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path, caplo
     assert_close(params, mean_params(tmp_path, 2, 4), operations=8)
 
 
-@pytest.mark.thorough  # every time a run uses the mean, and result and evaluation agree
-def test_the_result_is_the_test_of_the_mean(tmp_path, monkeypatch):
-    """By a figure that tells any two params apart: the loss of a batch."""
-    built = build(tiny_config())
-    batch = jax.device_get(jax.jit(built.task.batch)(jax.random.key(7), 0))
-    monkeypatch.setattr(Reversal, "validate", lambda _, evaluator: {"exact_match": evaluator.loss(batch)[0]})
-    result = train(tmp_path, checkpoint={"every": 1, "keep": 6, "average": 6})
-    experiment, _, mean = run.load(tmp_path)
-    evaluator = experiment.evaluator(Clock(time.perf_counter()), one_device())
-    of_mean, of_last = (evaluator(params).loss(batch)[0] for params in (mean, run.load(tmp_path, step=6)[2]))
-    assert_close(result["exact_match"], of_mean)
-    assert abs(of_mean - of_last) > 1e-3
-
-
-def test_evaluate_repeats_the_figures_of_the_run(finished):
-    workdir, result = finished
-    scored = run.evaluate(workdir, Clock(time.perf_counter()))
-    assert scored == {"step": 6, "cut_off": result["cut_off"], "exact_match": result["exact_match"], "examples": 12}
-
-
-def test_answers_for_a_place_that_cannot_be_are_refused_before_anything_is_scored(finished):
-    with pytest.raises(UserError, match=r"^--output: s3://bucket/x: expected a local folder or gs://BUCKET/FOLDER"):
-        run.evaluate(finished[0], Clock(0.0), output="s3://bucket/x")
-
-
 def test_a_run_whose_weights_were_cut_is_read_on_a_machine_with_fewer_devices(finished, tmp_path):
     shutil.copytree(finished[0], tmp_path / "run")
     path = tmp_path / "run" / "config.json"
@@ -384,71 +311,11 @@ def test_a_run_whose_weights_were_cut_is_read_on_a_machine_with_fewer_devices(fi
     assert_same_bits(run.load(tmp_path / "run")[2], run.load(finished[0])[2])
 
 
-def test_decode_keys_can_be_changed_for_a_run_that_is_there(finished):
-    workdir, _ = finished
-    beam, _, _ = run.load(workdir, decode={"beam_width": 3})
-    assert beam.decode.beam_width == 3
-    assert run.load(workdir)[0].decode.beam_width == 1
-    scored = run.evaluate(workdir, Clock(time.perf_counter()), decode={"beam_width": 3})
-    assert (scored["step"], scored["examples"]) == (6, 12)
-    with pytest.raises(UserError, match=r"decode\.beam: unknown key"):
-        run.load(workdir, decode={"beam": 3})
-
-
 def generate(workdir, prompts, decode=None, **keywords):
     """Returns the one answer to each prompt that is not a beam's."""
     answers = run.generate(workdir, prompts, decode or {}, **keywords)
     assert all(len(hypotheses) == 1 and hypotheses[0][1] is None for hypotheses in answers)
     return [answer.text for (answer,) in answers]
-
-
-@pytest.mark.thorough  # every time tests/decoding/ has each prompt alone, and in order
-def test_generate_continues_each_prompt_in_order_whatever_its_company(finished):
-    workdir, _ = finished
-    prompts = ["3 1", "2", "1 2"]
-    together, alone = generate(workdir, prompts), run.generator(workdir, {})
-    assert together == [alone([prompt])[0][0][0] for prompt in prompts]
-    assert all(set(line.split()) <= {"1", "2", "3"} for line in together)
-    assert all(len(line.split()) <= 2 for line in generate(workdir, prompts, max_tokens=2))
-
-
-def test_sampling_reaches_the_model(finished):
-    workdir, _ = finished
-    hot = {"temperature": 50.0}
-    first, again, other = (generate(workdir, ["3 1"] * 9, hot, seed=seed) for seed in (0, 0, 1))
-    assert first == again != other
-    assert len(set(first)) > 1
-
-
-def test_a_beam_gives_the_hypotheses_of_each_prompt_the_best_first(finished):
-    workdir, _ = finished
-    answers = run.generate(workdir, ["3 1", "2"], {"beam_width": 3}, n_best=2, max_tokens=4)
-    for hypotheses in answers:
-        assert 2 <= len(hypotheses) <= 3
-        scores = [answer.score for answer in hypotheses]
-        assert scores == sorted(scores, reverse=True)
-        assert scores[0] < 0
-        assert len({answer.text for answer in hypotheses}) == len(hypotheses)
-
-
-def test_more_hypotheses_than_the_beam_has_are_refused(finished):
-    with pytest.raises(UserError, match=r"n_best: 4 is more than decode.beam_width 3"):
-        run.generate(finished[0], ["3 1"], {"beam_width": 3}, n_best=4)
-    with pytest.raises(UserError, match=r"n_best: only beam search scores its hypotheses; set decode.beam_width"):
-        run.generate(finished[0], ["3 1"], {}, n_best=1)
-
-
-@pytest.mark.thorough  # tests/runs/test_remote.py cuts the newest checkpoint of a run short
-def test_a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else(finished, tmp_path, monkeypatch, caplog):
-    sections = {"train": {"evaluate_every": 4}, "log": {"tensorboard": True}}
-    train_and_stop_after(6, tmp_path, monkeypatch, **sections)
-    for path in (tmp_path / "checkpoints" / "4").rglob("*"):
-        if path.is_file() and path.parent.name == "d":
-            path.write_bytes(b"")
-    with caplog.at_level(logging.WARNING):
-        train(tmp_path, **sections)
-    assert "skipping the damaged checkpoint of step 4" in caplog.text
-    assert_same_bits(state_of(tmp_path), state_of(finished[0]))
 
 
 def test_a_run_whose_last_checkpoint_is_gone_says_which_one_it_uses(finished, tmp_path, caplog):
@@ -482,10 +349,3 @@ def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
     assert sample_text("a", "b", "c\nd") == r"a  →  c\nd   (expected: b)"
     assert sample_text("", None, "c\nd\x1b") == "c\n" + r"d\x1b"
     assert sample_text("a", "b", "c", True) == "a  →  c   (cut off)   (expected: b)"
-
-
-def test_a_run_folder_is_named_by_a_path_or_a_text(tmp_path):
-    for workdir in (tmp_path, str(tmp_path)):
-        for read in (run.load, lambda w: run.generate(w, ["1"], {}), lambda w: run.evaluate(w, Clock(0.0))):
-            with pytest.raises(UserError, match="no run here"):
-                read(workdir)

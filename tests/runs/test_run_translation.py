@@ -4,7 +4,6 @@ import json
 import os
 import random
 import shutil
-import time
 
 import jax
 import numpy as np
@@ -14,8 +13,7 @@ from fxf.config import flatten
 from fxf.runs import run
 from fxf.runs.configs import read_config
 from fxf.training import record
-from fxf.training.log import Clock
-from small_runs import script
+from small_runs import command, records, trained
 
 MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1}
 DATA = {"name": "pairs", "columns": "en,fr", "held_out": 0.1, "max_length": 20, "shapes": 1}
@@ -34,7 +32,7 @@ def sections_of(path):
 def train(path, workdir):
     config = read_config("configs/translation.py")
     config.update_from_flattened_dict(sections_of(path))
-    run.train(config.to_dict(), workdir, Clock(time.perf_counter()), {"config_file": "", "overrides": {}}, kept=KEPT)
+    trained(config.to_dict(), workdir, kept=KEPT)
 
 
 def lines(n=90):
@@ -55,9 +53,8 @@ def folder(tmp_path_factory):
     del os.environ["TFDS_DATA_DIR"]
 
 
-def records(workdir):
-    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    return [(row["step"], row.get("loss")) for row in rows]
+def steps_and_losses(workdir):
+    return [(row["step"], row.get("loss")) for row in records(workdir)]
 
 
 def params(workdir):
@@ -86,7 +83,7 @@ def test_a_run_stopped_within_an_epoch_resumes_to_the_same_bits(folder, monkeypa
     train(folder / "pairs.txt", stopped)
     assert "resuming at step" in capsys.readouterr().err
     jax.tree.map(np.testing.assert_array_equal, params(stopped), params(folder / "run"))
-    assert records(stopped) == records(folder / "run")
+    assert steps_and_losses(stopped) == steps_and_losses(folder / "run")
 
 
 def test_a_finished_run_prints_samples_and_figures(folder):
@@ -97,7 +94,7 @@ def test_a_finished_run_prints_samples_and_figures(folder):
 
 
 def test_a_record_has_the_time_of_its_batches_and_on_a_cpu_no_utilization_or_device_memory(folder):
-    rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = records(folder / "run")
     trained = [row for row in rows if "loss" in row]
     assert trained and all(0 < row["data_seconds_per_step"] < 1 / row["steps_per_second"] for row in trained)
     result = json.loads((folder / "run" / "result.json").read_text())
@@ -110,37 +107,18 @@ def test_a_run_translates_without_the_text_it_learned_from(folder, tmp_path):
     config["config"]["data"]["path"] = "/nowhere/pairs.txt"
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     (tmp_path / "input.txt").write_text("a b c\n\nd\n")
-    finished = script("generate", f"--workdir={tmp_path / 'run'}", f"--input={tmp_path / 'input.txt'}")
+    finished = command("generate", f"--workdir={tmp_path / 'run'}", f"--input={tmp_path / 'input.txt'}")
     assert finished.returncode == 0, finished.stderr
     first, blank, last = finished.stdout.split("\n")[:-1]
     assert blank == ""
     assert first and last and first != last
 
 
-@pytest.mark.thorough
-def test_piped_lines_are_translated_in_their_order(folder):
-    workdir = f"--workdir={folder / 'run'}"
-    first, last = script("generate", workdir, "a b c", "d").stdout.splitlines()
-    piped = script("generate", workdir, "--format=json", stdin="d\na b c\n")
-    assert [json.loads(line)["text"] for line in piped.stdout.splitlines()] == [last, first]
-
-
 def test_n_best_lines_have_number_score_and_text(folder):
-    finished = script("generate", f"--workdir={folder / 'run'}", "--beam_width=4", "--n_best=3", "a b", "c")
+    finished = command("generate", f"--workdir={folder / 'run'}", "--beam_width=4", "--n_best=3", "a b", "c")
     assert finished.returncode == 0, finished.stderr
     rows = [line.split("\t") for line in finished.stdout.splitlines()]
     assert [row[0] for row in rows] == ["1"] * 3 + ["2"] * 3
     scores = [float(row[1]) for row in rows]
     assert scores[:3] == sorted(scores[:3], reverse=True)
     assert scores[3:] == sorted(scores[3:], reverse=True)
-
-
-def test_bad_data_are_one_line_with_file_and_number(folder, tmp_path):
-    (tmp_path / "pairs.txt").write_text("\n".join([*lines(60), "no tab here"]) + "\n")
-    flags = [f"--config.{key}={value}" for key, value in sections_of(tmp_path / "pairs.txt").items()]
-    finished = script("train", "--config=configs/translation.py", *flags, f"--workdir={tmp_path / 'run'}")
-    assert (finished.returncode, finished.stdout) == (2, "")
-    (line,) = finished.stderr.splitlines()
-    assert line.startswith("error: pairs.txt:")
-    assert line.endswith("expected 2 tab-separated columns, got 1 column")
-    assert not (tmp_path / "run").exists()

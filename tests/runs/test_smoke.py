@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from fxf.runs import configs, smoke
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from helpers import first_phrases
-from small_runs import ROOT, overrides, script, tiny_config
+from small_runs import ROOT, command, overrides, records, tiny_config
 
 
 def test_what_counts_steps_is_scaled_with_them():
@@ -24,12 +23,6 @@ def test_what_counts_steps_is_scaled_with_them():
     assert (changes["optimizer.warmup_steps"], changes["optimizer.decay_steps"]) == (2, 3)
     assert (changes["train.steps"], changes["checkpoint.every"], changes["train.evaluate_every"]) == (6, 3, 6)
     build(with_values(config, changes))
-
-
-def test_a_smoke_run_changes_nothing_that_is_small_already():
-    config = tiny_config(train={"steps": 2, "evaluate_every": 2}, log={"every": 1}, task={"examples": 7})
-    config["checkpoint"]["every"] = 1
-    assert smoke.smoke_changes(config) == {}
 
 
 @pytest.mark.parametrize("name", ["characters:gpt2", "boolean_map", "length_tape", "studies/positions"])
@@ -65,25 +58,17 @@ def test_a_smoke_run_has_its_own_folder_and_replaces_only_a_smoke_run(tmp_path):
     assert not smoke.new_folder(tmp_path / "run").exists()
 
 
-def test_a_smoke_run_of_the_working_directory_stands_beside_it(tmp_path, monkeypatch):
-    (tmp_path / "a").mkdir()
-    monkeypatch.chdir(tmp_path / "a")
-    assert smoke.new_folder(Path(".")) == tmp_path / "a-smoke"
-    assert smoke.new_folder(Path("..")) == tmp_path.with_name(f"{tmp_path.name}-smoke")
-
-
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     """Returns the folder beside which a smoke run stands, and the finished command."""
     folder = tmp_path_factory.mktemp("smoke") / "run"
     flags = overrides(train={"steps": 5000})
-    return folder, script("train", *flags, "--smoke", "--json", f"--workdir={folder}")
+    return folder, command("train", *flags, "--smoke", "--json", f"--workdir={folder}")
 
 
 def test_a_smoke_run_validates_saves_tests_and_shows_samples(done):
     workdir = done[0].with_name("run-smoke")
-    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    assert [(each["step"], "loss" in each) for each in records] == [(3, True), (6, True), (6, False)]
+    assert [(each["step"], "loss" in each) for each in records(workdir)] == [(3, True), (6, True), (6, False)]
     assert {path.name for path in (workdir / "checkpoints").iterdir()} == {"3", "6"}
     assert json.loads((workdir / "result.json").read_text())["steps"] == 6
     assert (workdir / "samples.jsonl").exists()

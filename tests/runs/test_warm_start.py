@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import time
 from types import SimpleNamespace
 
 import jax
@@ -18,20 +17,17 @@ from fxf.config import key
 from fxf.errors import UserError
 from fxf.interop import huggingface, weights_file
 from fxf.models import MODELS, RegisteredModel
-from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
-from fxf.runs import run, run_folder
+from fxf.runs import run
 from fxf.runs.experiment import build, default_config
 from fxf.runs.source import StartConfig
 from fxf.runs.warm_start import Start, chosen, config_from, start_of
 from fxf.training.gradient import batch_loss
-from fxf.training.log import Clock
 from fxf.training.state import run_keys
 from fxf.weights import flatten, leaves
 from helpers import one_device, random_params
-from small_runs import KEPT, script, tiny_config
+from small_runs import KEPT, tiny_config, trained
 
-ORIGIN = {"config_file": "test", "overrides": {}}
 ONE_STEP = {"train": {"steps": 1, "batch_size": 4}, "log": {"every": 1, "tensorboard": False}}
 TINY_MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 17}
 ROTARY = TransformerLMConfig(
@@ -45,21 +41,10 @@ ROTARY = TransformerLMConfig(
     feed_forward_bias=False,
     final_bias=False,
 )
-MARIAN = EncoderDecoderConfig(
-    **TINY_MODEL,
-    positions="sinusoidal_halves",
-    block="post_norm",
-    final_norm=False,
-    norm_epsilon=1e-5,
-    norm_epsilon_in="variance",
-    attention_bias="all",
-    embeddings="shared",
-    logits_bias=True,
-)
 
 
 def train(workdir, config):
-    return run.train(config, workdir, Clock(time.perf_counter()), ORIGIN)
+    return trained(config, workdir, kept=KEPT)
 
 
 def changed(config, **sections):
@@ -85,7 +70,7 @@ def started(config, workdir):
 def source(tmp_path_factory):
     """A run with checkpoints of steps 2, 4 and 6."""
     workdir = tmp_path_factory.mktemp("start") / "source"
-    run.train(tiny_config(), workdir, Clock(time.perf_counter()), ORIGIN, kept=KEPT)
+    trained(tiny_config(), workdir, kept=KEPT)
     return workdir
 
 
@@ -115,20 +100,10 @@ class WithRank(TransformerLMConfig):
     rank: int = key(4, "a key of its own", minimum=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class Few:
-    """The keys of a model that has no other."""
-
-    name: str = "few"
-    max_len: int = 60
-    d_model: int = 5
-
-
 @pytest.fixture
 def ranked(monkeypatch):
     registered = RegisteredModel(WithRank, MODELS["transformer_lm"].make, in_place_of="transformer_lm")
     monkeypatch.setitem(MODELS, "ranked", registered)
-    monkeypatch.setitem(MODELS, "few", registered._replace(config=Few))
 
 
 NAMED = {"model.name"}
@@ -137,8 +112,6 @@ NAMED = {"model.name"}
 @pytest.mark.parametrize(
     ("model", "changes", "overridden", "rank"),
     [
-        ("ranked", {}, NAMED, 4),
-        ("ranked", {"rank": 7}, NAMED, 7),
         ("ranked", {"rank": 7}, NAMED | {"model.rank"}, 7),
         ("transformer_lm", {"name": "ranked"}, NAMED, 4),  # the config has the keys of another model
     ],
@@ -150,38 +123,6 @@ def test_a_model_that_adds_a_key_starts_from_a_run_with_the_given_value_or_the_d
     begun = changed(default_config("reversal", model=model).to_dict(), model=changes)
     config = config_from(begun, str(source), tmp_path, overridden)
     assert config["model"] == {**tiny_config()["model"], "name": "ranked", "rank": rank}
-
-
-@pytest.mark.usefixtures("ranked")
-def test_a_model_that_adds_a_key_has_the_weights_of_the_source(source, tmp_path):
-    _, start = started(tiny_config(model={"name": "ranked", "rank": 7}, start={"path": str(source)}), tmp_path)
-    assert start.given.keys() == SPEC.keys()
-
-
-@pytest.mark.usefixtures("ranked")
-def test_a_model_that_drops_keys_takes_those_that_it_has(source, tmp_path):
-    config = config_from(default_config("reversal", model="few").to_dict(), str(source), tmp_path, NAMED)
-    assert config["model"] == {"name": "few", "max_len": 11, "d_model": 6}
-
-
-@pytest.mark.usefixtures("ranked")
-def test_the_model_of_the_source_takes_the_place_of_another_one_and_its_old_keys_are_named(
-    source, tmp_path, monkeypatch
-):
-    config = default_config("reversal", model="ranked").to_dict()
-    assert config_from(config, str(source), tmp_path)["model"] == tiny_config()["model"]
-    there = changed(tiny_config(), model={"name": "ranked", "rnak": 3})
-    monkeypatch.setattr(run_folder, "read_config", lambda place: (there, None, None))
-    with pytest.raises(UserError, match=r"model\.rnak: unknown key; did you mean 'rank'\?"):
-        build({**config_from(tiny_config(), str(source), tmp_path), "start": {}})
-
-
-def test_a_run_of_another_source_is_another_run(source, tmp_path):
-    (tmp_path / "run").mkdir()
-    for path in ("config.json", "checkpoints"):
-        (shutil.copy if path == "config.json" else shutil.copytree)(source / path, tmp_path / "run" / path)
-    with pytest.raises(UserError, match=r"holds another run: content of start\.path \(absent there, \w+ here\)"):
-        train(tmp_path / "run", tiny_config(start={"path": str(source)}))
 
 
 def test_all_of_the_state_keeps_the_moments_and_begins_the_schedule_anew(source, tmp_path):
@@ -245,21 +186,6 @@ def test_what_does_not_fit_is_one_line(keys, change, message):
         assert any(next(iter(change)) in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"path": "absent"}, "start.path: absent: no run, file or folder is there"),
-        ({"path": "."}, r"start.path: \.: expected a run, a safetensors file or a folder of transformers"),
-        ({"weights": "a"}, r"start.weights: without start.path nothing reads it; leave it at \*"),
-        ({"path": "a", "state": "all", "weights": "a"}, "start.state: 'all' takes every weight"),
-    ],
-)
-def test_a_wrong_section_is_one_line(keys, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=message):
-        build(tiny_config(start=keys))
-
-
 def save_llama(folder):
     """Writes a Llama whose table has more rows than its tokenizer has tokens."""
     backend = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate("abcde ")}, []))
@@ -284,46 +210,3 @@ def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
     theirs |= {"embedding/table": theirs["embedding/table"][:7], "final/kernel": theirs["final/kernel"][:, :7]}
     jax.tree.map(np.testing.assert_array_equal, start.given, theirs)
     assert "7 weights and the tokenizer" in start.lines[0].replace(str(len(theirs)), "7") and len(start.lines) == 1
-
-
-@pytest.mark.thorough
-def test_a_llama_goes_on(tmp_path):
-    save_llama(tmp_path / "llama")
-    fxf.train(llama_config(tmp_path), tmp_path / "run", start=tmp_path / "llama")
-    experiment, loaded = run.load(tmp_path / "run")[0], huggingface.load(tmp_path / "llama")
-    batch = experiment.task.batch(jax.random.fold_in(run_keys(0).data, 0), 0)
-    logits = jax.jit(loaded.model.apply)(loaded.params, batch)[..., :7]
-    expected = optax.losses.softmax_cross_entropy_with_integer_labels(logits, batch["targets"]).mean()
-    assert_close(first_loss(tmp_path / "run"), expected)
-
-
-def marian_config(folder):
-    """Writes a Marian with a tokenizer of fxf, and returns the config of a translation."""
-    data = {"name": "six", "tokenizer": "word", "max_length": 17}
-    config = changed(default_config("translation").to_dict(), **ONE_STEP, data=data)
-    task = build(changed(config, model=TINY_MODEL)).task
-    params = random_params(MODELS["encoder_decoder"].make(MARIAN, task.vocab_size).spec)
-    text = task.files["tokenizer.json"]
-    huggingface.save(folder, MARIAN, params, first=0, end=2, padding=1, tokenizer=text)
-    return changed(config, data={"tokenizer": "bpe"})
-
-
-def test_a_marian_comes_with_its_model_and_tokenizer(tmp_path):
-    config = config_from(marian_config(tmp_path / "marian"), str(tmp_path / "marian"), tmp_path / "run")
-    experiment, start = started(config, tmp_path / "run")
-    assert config["data"]["tokenizer"] == "word" and config["data"]["vocab_size"] == experiment.task.vocab_size
-    theirs = flatten(huggingface.load(tmp_path / "marian").params)
-    jax.tree.map(np.testing.assert_array_equal, start.given, theirs)
-
-
-@pytest.mark.thorough
-def test_a_marian_goes_on(tmp_path):
-    fxf.train(marian_config(tmp_path / "marian"), tmp_path / "run", start=tmp_path / "marian")
-    task, loaded = run.load(tmp_path / "run")[0].task, huggingface.load(tmp_path / "marian")
-    assert_close(first_loss(tmp_path / "run"), loss_of(loaded.model, loaded.params, next(task.batches())))
-
-
-def test_a_start_of_nothing_is_refused_and_no_run_begins(tmp_path):
-    finished = script("train", "--config=configs/reversal.py", f"--workdir={tmp_path / 'run'}", "--from=")
-    assert finished.returncode == 2 and not (tmp_path / "run").exists()
-    assert finished.stderr == "error: --from: expected a value, got ''\n"

@@ -2,14 +2,13 @@
 
 import csv
 
-import numpy as np
 import pytest
 
 from fxf.errors import UserError
 from fxf.runs import run_folder
 from fxf.runs.configs import read_sweep
-from fxf.runs.experiment import build
 from fxf.sweeps.points import changed_keys, check, grid, make_points, point_name
+from helpers import refused
 from small_runs import overrides, script, tiny_config
 
 
@@ -26,32 +25,10 @@ def test_a_point_is_the_config_with_its_keys_changed():
     assert changed_keys([first, second]) == ["model.n_layers", "seed"]
 
 
-def test_values_of_numpy_are_plain_numbers_in_a_point():
-    (point,) = make_points(tiny_config(), [{"optimizer.learning_rate": np.float64(0.25), "seed": np.int64(3)}])
-    assert point.name == "optimizer.learning_rate=0.25,seed=3"
-    assert build(point.config).seed == 3
-
-
-@pytest.mark.parametrize(
-    ("added", "message"),
-    [
-        ([], "sweep: it added no point"),
-        ([{"seed": 1}, {"model.n_layer": 2}], r"point 2: model.n_layer: unknown key; did you mean 'model.n_layers'\?"),
-        ([{"model": 2}], "point 1: model: unknown key"),
-        ([{"model.n_layers": [1, 2]}], r"model.n_layers: expected one number, string or bool, got \[1, 2\]"),
-        ([{"seed": np.arange(2)}], r"seed: expected one number, string or bool, got array\(\[0, 1\]\)"),
-        ([{"seed": 1}, {"seed": 2}, {"seed": 1}], "point 3: the same config as point 1"),
-        ([{}, {"optimizer.learning_rate": 1e-3}], "point 2: the same config as point 1"),
-        ([{"train.steps": 3}], "--config.train.steps: the sweep sets this key itself"),
-    ],
-)
-def test_points_that_cannot_be_are_refused(added, message):
+@pytest.mark.parametrize(("points", "message"), refused("points of a sweep"))
+def test_points_that_cannot_be_are_refused(points, message):
     with pytest.raises(UserError, match=message):
-        make_points(tiny_config(), added, overridden=["train.steps"])
-
-
-def test_a_name_depends_on_what_changes_and_not_on_the_order():
-    assert point_name({"b": 1, "a": "x"}) == point_name({"a": "x", "b": 1}) == "a=x,b=1"
+        make_points(tiny_config(), points["added"], overridden=["train.steps"])
 
 
 def test_names_are_file_names_and_differ_where_the_points_do():
@@ -97,20 +74,6 @@ def test_a_sweep_gets_the_argument_of_its_config_file_if_it_takes_one(tmp_path):
     assert read_sweep(f"{plain}:b") == read_sweep(str(plain)) == [{"seed": 1}, {"seed": 2}]
 
 
-@pytest.mark.parametrize(
-    ("sweep", "message"),
-    [
-        ("", r"wrong.py: no function sweep"),
-        ("def sweep(add):\n    add(seed=1 / 0)", "wrong.py:10: ZeroDivisionError: division by zero"),
-        ("def sweep(add):\n    add(1)", "wrong.py:10: TypeError"),
-        ("def sweep(add, argument):\n    add(seed=1)", "wrong.py: .*missing 1 required positional argument"),
-    ],
-)
-def test_a_wrong_sweep_function_is_one_line(sweep, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        read_sweep(str(write(tmp_path / "wrong.py", sweep)))
-
-
 def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     rates = "def sweep(add):\n    for point in grid({'optimizer.learning_rate': [0.001, 1e30]}): add(**point)"
     tiny = overrides(optimizer={"name": "sgd"}, log={"every": 1})[1:]
@@ -140,25 +103,3 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     (left,) = script(*command, "--dry_run", "--together=2").stdout.splitlines()
     assert " -P -m fxf train --config=" in left
     assert left.endswith(f"--config.optimizer.learning_rate=1e+30 --workdir={workdir}/optimizer.learning_rate=1e+30")
-
-
-TWO_PROCESSES = ("--config.parallel.processes=2", "--config.parallel.coordinator=localhost:1")
-
-
-def test_flags_that_nothing_reads_end_in_one_line(tmp_path):
-    reversal = ["--config=configs/reversal.py", f"--workdir={tmp_path / 'sweep'}"]
-    for flags, part in (
-        (["--x=model.n_layer"], "--x: expected one of model.n_layers, optimizer.learning_rate, seed"),
-        (["--points=3,25"], "--points: expected numbers from 1 to 24, got '25'"),
-        (["--points=1", "--workers=2"], "--workers: --points trains in this process; give one of them"),
-        (
-            ["--points=3,2", "--config.model.n_heads=7"],
-            "sweep: point 3 (model.n_layers=1,optimizer.learning_rate=0.0001,seed=2): model.n_heads: 7 does not divide",
-        ),
-        (["--together=2", *TWO_PROCESSES], "--together: points share one process; leave parallel.processes at 1"),
-    ):
-        finished = script("sweep", *reversal, *flags)
-        assert finished.returncode == 2
-        (line,) = finished.stderr.splitlines()
-        assert line.startswith(f"error: {part}")
-    assert not (tmp_path / "sweep").exists()

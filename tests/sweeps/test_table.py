@@ -64,16 +64,6 @@ def test_a_report_is_a_table_as_csv_and_as_markdown_and_a_plot(points, tmp_path)
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_report_without_a_result_has_no_plot(points, tmp_path):
-    assert [path.name for path in report(points[2:], tmp_path, ["exact_match"])] == ["table.csv", "table.md"]
-
-
-def test_a_figure_that_no_result_has_is_refused_and_the_table_is_there(points, tmp_path):
-    with pytest.raises(UserError, match=r"--y: expected one of exact_match, train_loss.*did you mean 'exact_match'\?"):
-        report(points, tmp_path, ["exact_match"], y="exact_matches")
-    assert (tmp_path / "table.md").exists()
-
-
 def test_a_figure_is_known_as_wrong_from_the_first_result_on(points, tmp_path):
     require_figure("train_loss", points, tmp_path)
     require_figure("exact_matches", points[2:], tmp_path)
@@ -87,11 +77,6 @@ def test_a_result_overwrites_no_column_of_the_sweep(points, tmp_path):
     row = read_rows(points, tmp_path)[0]
     assert (row["point"], row["status"], row["model.n_layers"], row["seed"]) == (points[0].name, "finished", 2, 1)
     assert (row["result.point"], row["result.status"], row["result.model.n_layers"]) == ("other", "won", 9)
-
-
-def test_a_point_whose_result_is_damaged_has_none(points, tmp_path):
-    (tmp_path / points[0].name / "result.json").write_text("{")
-    assert [row["status"] for row in read_rows(points, tmp_path)] == ["stopped", "finished", "no result"]
 
 
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "null"])
@@ -118,17 +103,3 @@ def test_a_point_that_diverged_is_said_to_have(points, tmp_path):
 def test_a_text_of_the_csv_is_one_line_and_numbers_stay_numbers():
     row = {"a": "x,y", "c": -1.5, "d": "two\nlines"}
     assert to_csv([row]) == 'a,c,d\n"x,y",-1.5,two\\nlines\n'
-
-
-def test_texts_are_no_markup_in_the_markdown():
-    row = {"<b>": "<script>x</script>", "c": "[a](b) *c* `d`\n| e"}
-    head, _, line = to_markdown([row], ["<b>", "c"]).splitlines()
-    assert head == "| &lt;b&gt; | c |"
-    assert line == r"| &lt;script&gt;x&lt;/script&gt; | \[a\](b) \*c\* \`d\`\\n\| e |"
-
-
-@pytest.mark.parametrize("name", ["table.csv", "table.md", "plot.png"])
-def test_a_file_of_the_table_that_cannot_be_written_is_named(name, points, tmp_path):
-    (tmp_path / name).mkdir()
-    with pytest.raises(UserError, match=f"{name}"):
-        report(points, tmp_path, ["exact_match"])

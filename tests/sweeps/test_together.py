@@ -1,8 +1,6 @@
 """Points that train in one process: each is the run that it would be alone, and only the first one compiles."""
 
 import json
-import os
-import time
 
 import jax
 import numpy as np
@@ -13,10 +11,10 @@ from fxf.runs import run
 from fxf.runs.experiment import build, default_config
 from fxf.runs.programs import program_key
 from fxf.sweeps.points import alike, make_points
-from fxf.sweeps.together import _logged, train_together
-from fxf.training.log import Clock
+from fxf.sweeps.together import train_together
 from fxf.views import whole_run
-from small_runs import tiny_config
+from helpers import refused
+from small_runs import tiny_config, trained
 
 CONFIG = tiny_config(
     checkpoint={"every": 0},
@@ -50,13 +48,6 @@ def together(tmp_path_factory):
     return workdir, failed, np.diff([*compiled, len(events)])
 
 
-def test_a_point_that_diverges_ends_alone(together):
-    workdir, failed, _ = together
-    assert failed == [POINTS[1].name]
-    assert [(workdir / point.name / "result.json").exists() for point in POINTS] == [True, False, True]
-    assert [(workdir / point.name / "config.json").exists() for point in POINTS] == [True, True, True]
-
-
 def test_only_the_first_point_compiles(together):
     first, *others = together[2]
     assert first > 2
@@ -66,7 +57,7 @@ def test_only_the_first_point_compiles(together):
 def test_a_point_has_the_bits_and_the_page_of_the_same_run_alone(together, tmp_path):
     folder = together[0] / POINTS[2].name
     with whole_run.completed(POINTS[2].config, tmp_path / "alone") as trackers:
-        run.train(POINTS[2].config, tmp_path / "alone", Clock(time.perf_counter()), ORIGIN, trackers=trackers)
+        trained(POINTS[2].config, tmp_path / "alone", ORIGIN, trackers=trackers)
     alone, shared = run.load(tmp_path / "alone")[2], run.load(folder)[2]
     jax.tree.map(np.testing.assert_array_equal, alone, shared)
     for name in ("config.json", "metrics.jsonl", "result.json"):
@@ -81,29 +72,11 @@ def without_times(path):
     return [{name: value for name, value in json.loads(line).items() if "second" not in name} for line in lines]
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "same"),
-    [
-        ("seed", 7, True),
-        ("optimizer.learning_rate", 0.5, True),
-        ("optimizer.weight_decay", 0.5, True),
-        ("checkpoint.every", 2, True),
-        ("train.evaluate_every", 2, True),
-        ("log.report", False, True),
-        ("log.every", 2, False),
-        ("optimizer.b2", 0.5, False),
-        ("train.label_smoothing", 0.3, True),
-        ("train.label_smoothing", 0.0, False),  # without smoothing the program is shorter
-        ("train.skip_nonfinite", 1, False),
-        ("train.steps", 5, False),
-        ("model.d_model", 8, False),
-        ("task.max_length", 1, False),
-    ],
-)
-def test_only_numbers_that_a_program_reads_leave_it_the_same(key, value, same):
-    before, after = make_points(CONFIG, [{}, {key: value}])
-    assert (program_key(build(before.config)) == program_key(build(after.config))) == same
-    assert (alike([before, after], 2) == [[0, 1]]) == same
+@pytest.mark.parametrize(("change", "program"), refused("program of a run"))
+def test_only_numbers_that_a_program_reads_leave_it_the_same(change, program):
+    before, after = make_points(CONFIG, [{}, change])
+    assert (program_key(build(before.config)) == program_key(build(after.config))) == (program == "same")
+    assert (alike([before, after], 2) == [[0, 1]]) == (program == "same")
 
 
 def test_a_task_that_draws_its_data_by_the_seed_has_a_program_for_each_seed():
@@ -128,11 +101,3 @@ def test_a_signal_stops_the_process_and_not_only_the_point(tmp_path, monkeypatch
     with pytest.raises(Interrupted):
         train_together(POINTS, tmp_path, lambda _: ORIGIN)
     assert started == [POINTS[0].name]
-
-
-def test_what_a_point_prints_goes_to_its_log(tmp_path):
-    with _logged(tmp_path):
-        os.write(1, b"printed\n")
-        os.write(2, b"error: wrong\n")
-    os.write(1, b"elsewhere")
-    assert (tmp_path / "log.txt").read_text() == "printed\nerror: wrong\n"

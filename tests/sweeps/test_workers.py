@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from fxf.errors import UserError
 from fxf.sweeps import workers
 from fxf.sweeps.workers import Job, last_line, run_all
 from small_runs import HEARING, ROOT
@@ -59,34 +58,6 @@ def test_of_nine_points_one_fails_one_is_killed_seven_have_results_and_the_other
     assert without_result(jobs) == [jobs[6]]
 
 
-def test_of_a_process_of_several_points_those_without_a_result_fail_and_one_without_a_log_has_that_of_its_group(
-    tmp_path, capsys
-):
-    folders = tuple(tmp_path / name for name in ("first", "second", "third"))
-    for folder in folders:
-        folder.mkdir()
-    (folders[1] / "log.txt").touch()
-    fail = "import sys; open(sys.argv[1] + '/result.json', 'w').write('{\"identity\": \"\"}'); sys.exit('it fails')"
-    job = Job([sys.executable, "-S", "-c", fail, str(folders[0])], tmp_path / "together", folders)
-    log = tmp_path / "together/log.txt"
-    assert run_all([job], 1) == {folders[1]: "exit code 1", folders[2]: f"exit code 1; {log}: it fails"}
-    assert capsys.readouterr().out.splitlines()[:2] == ["1/3  first  finished", "2/3  second  exit code 1"]
-
-
-@pytest.mark.parametrize(("count", "expected"), [(1, "None"), (2, "false")])
-def test_workers_that_share_an_accelerator_do_not_take_its_memory_at_once(tmp_path, monkeypatch, count, expected):
-    monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
-    (job,) = make_jobs(tmp_path, 1)
-    run_all([job], count)
-    assert (job.folder / "log.txt").read_text() == f"started {expected}\n"
-
-
-@pytest.mark.parametrize(("first", "options"), [(str(ROOT), []), ("elsewhere", ["-P"])])
-def test_points_run_the_fxf_of_their_parent_and_no_other_one_in_the_working_directory(first, options, monkeypatch):
-    monkeypatch.setattr(sys, "path", [first, *sys.path])
-    assert workers.this_fxf() == [sys.executable, *options, "-m", "fxf"]
-
-
 def sleeping(folder):
     return Job([sys.executable, "-S", "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"], folder)
 
@@ -131,10 +102,7 @@ act("sweep", "__main__", [])
 
 @pytest.mark.parametrize(
     ("numbers", "code"),
-    [
-        ([signal.SIGINT, signal.SIGTERM], 130),
-        pytest.param([signal.SIGHUP], 75, marks=pytest.mark.thorough),  # as in tests/machine/test_signals.py
-    ],
+    [([signal.SIGINT, signal.SIGTERM], 130)],
 )
 def test_a_sweep_passes_a_signal_on_and_ends_in_one_line_when_its_points_have(tmp_path, numbers, code):
     """With two signals at once, it passes one on."""
@@ -151,11 +119,3 @@ def test_a_sweep_passes_a_signal_on_and_ends_in_one_line_when_its_points_have(tm
     while len(log.read_text()) < len("ready\nsaved\n") and time.monotonic() < limit:
         time.sleep(0.01)
     assert (sweep.returncode, log.read_text()) == (code, "ready\nsaved\n")
-
-
-def test_a_log_that_cannot_be_written_is_one_line(tmp_path):
-    (job,) = make_jobs(tmp_path, 1)
-    (job.folder / "log.txt").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"^cannot write its log.txt: .*point0/log.txt: Is a directory$"):
-        run_all([job], 1)
-    assert last_line(job.folder).endswith("log.txt: empty")

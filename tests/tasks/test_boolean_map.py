@@ -5,14 +5,11 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.errors import UserError
 from fxf.runs.experiment import build, default_config
-from fxf.runs.generation import generate_texts
-from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig, draw_mapping
+from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.state import TrainState
 from fxf.training.step import TrainConfig, train_step
-from fxf.views.probe import what_is_read
 from fxf.weights import shapes
 
 
@@ -44,15 +41,6 @@ def test_mappings_are_vectors_of_plus_and_minus_0_9():
     assert not np.array_equal(batch["inputs"], batch["targets"])
 
 
-def test_mappings_depend_on_seed_and_number_alone():
-    np.testing.assert_array_equal(
-        task(2).batch(jax.random.key(0), 0)["inputs"], task(3).batch(jax.random.key(1), 9)["inputs"][:2]
-    )
-    first = draw_mapping(BooleanMapConfig(positions=7, dim=3), 0, 0)
-    for seed, number in ((0, 1), (1, 0)):
-        assert not np.array_equal(first, draw_mapping(BooleanMapConfig(positions=7, dim=3), seed, number))
-
-
 def test_a_mapping_is_solved_where_the_sum_of_its_squared_errors_is_below_1e_4():
     targets = np.asarray(task().batch(jax.random.key(0), 0)["targets"])
     outputs = targets.copy()
@@ -61,14 +49,6 @@ def test_a_mapping_is_solved_where_the_sum_of_its_squared_errors_is_below_1e_4()
     figures = task().test(evaluator(outputs))
     assert figures["squared_error"] == pytest.approx(2 * 0.008**2, rel=1e-4)
     assert (figures["solved"], figures["examples"]) == (2 / 3, 3)
-
-
-def test_there_are_no_prompts():
-    experiment = build(config(1, 1, 1, 0.1))
-    with pytest.raises(UserError, match=r"^task 'boolean_map' answers no prompts$"):
-        generate_texts(experiment, None, ["1"])
-    with pytest.raises(UserError, match=r"^task 'boolean_map' answers no prompts: it has no to_batch$"):
-        what_is_read(experiment, None, "1", "1")
 
 
 RATE = 1.5e-2  # the seed's
@@ -113,18 +93,3 @@ def test_the_seeds_procedure_solves_a_mapping_in_its_4400_steps():
     params, apply = moved(start(2), 4400), jax.jit(experiment.model.apply)
     figures = experiment.task.test(Evaluator(None, None, lambda batch: np.asarray(apply(params, batch))))
     assert figures["squared_error"] < 1e-4 and figures["solved"] == 1
-
-
-@pytest.mark.parametrize(
-    ("section", "changes", "message"),
-    [
-        ("train", {"label_smoothing": 0.1}, "train.label_smoothing: model 'bilayer' does not read it; leave it at 0"),
-        ("task", {"positions": 6}, "model.max_len: 5 is too short; the task's sequences need 6"),
-    ],
-)
-def test_what_the_model_cannot_train_on_is_named(section, changes, message):
-    values = config(6, 6, 1, 0.1)
-    values[section] |= changes
-    with pytest.raises(UserError) as error:
-        build(values)
-    assert str(error.value) == message

@@ -7,7 +7,6 @@ import pytest
 
 from fxf.data.documents import DocumentsConfig, part_of
 from fxf.data.tokenizer import TOKENIZER_FILE, read_tokenizer
-from fxf.errors import UserError
 from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
@@ -95,14 +94,6 @@ def test_the_validation_counts_each_of_its_tokens_once_but_without_bos_not_the_f
     assert {name.removeprefix("-") for name in task.metrics} == set(figures)
 
 
-def test_bits_per_character_are_per_character_whatever_the_tokens(tmp_path):
-    task = make(tmp_path, tokenizer="bpe", vocab_size=300)
-    _, figures = scored(task.validate, 2)
-    n_tokens, n_characters = task.figures()["validation_tokens"], len(LINES) - int(len(LINES) * 0.9)
-    assert n_tokens < n_characters
-    assert figures["bits_per_character"] == pytest.approx(2 * n_tokens / math.log(2) / n_characters)
-
-
 @pytest.mark.parametrize(("share", "name"), [(0.0, "validation_loss"), (0.2, "test_loss")])
 def test_the_test_is_of_the_last_part_or_of_the_validation(share, name, tmp_path):
     task = make(tmp_path, test=share)
@@ -121,24 +112,6 @@ def test_answers_are_the_prompts_continued_to_the_last_position(tmp_path):
     new = [(text + n * decode([7]), None, False) for text, n in (("1 an", 5), ("", 9))]
     assert [answer[0] for answer in answers] == new
     assert generated(task, evaluator(continuation=[7]), ["1"], 2, 9)[0][0][0] == "1" + 2 * decode([7])
-
-
-def test_a_prompt_that_leaves_no_room_is_named(tmp_path):
-    for texts, max_tokens, message in [
-        (["1", "and 1 and"], 0, "prompt 2: 9 tokens and 1 to generate; model.max_len is 9"),
-        (["1 and"], 5, "prompt 1: 5 tokens and 5 to generate; model.max_len is 9"),
-    ]:
-        with pytest.raises(UserError, match=message):
-            generated(make(tmp_path), evaluator(continuation=[7]), texts, max_tokens, 9)
-
-
-def test_a_run_folder_serves_without_the_text(tmp_path):
-    task = make(tmp_path)
-    (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
-    later = language_model(LanguageModelConfig(), RunInfo(TrainConfig(), DocumentsConfig(path="absent"), 0, tmp_path))
-    assert later.files == task.files
-    with pytest.raises(UserError, match="absent"):
-        later.figures()
 
 
 def test_where_the_last_token_alone_is_scored_the_others_weigh_nothing(tmp_path):
@@ -162,15 +135,6 @@ def test_a_model_without_cross_entropy_has_the_share_of_right_first_choices(tmp_
     assert figures == {"validation_loss": 3.0, "accuracy": pytest.approx(np.mean(np.array(counted) % 2))}
 
 
-def test_what_the_model_reads_of_a_prompt_is_the_prompt_with_its_continuation(tmp_path):
-    task = make(tmp_path)
-    decode = decoder(task, tmp_path)
-    for prompt, answer, read in (("1 a", "1 and 1", "1 and 1"), ("1 a", "", "1 a"), ("1 a", "nd 1", "1 and 1")):
-        tokens = task.to_batch(prompt, answer)["inputs"][0].tolist()
-        assert (tokens[0], decode(tokens[1:])) == (0, read)
-    assert task.token_name(0) == "<bos>" and task.token_name(task.to_batch("a", "")["inputs"][0, 1].item()) == "a"
-
-
 def window_evaluator(asked):
     """An evaluator that continues each prompt by the token 7, and keeps what it has read."""
 
@@ -184,14 +148,6 @@ def window_evaluator(asked):
 
 
 @pytest.mark.parametrize("bos", [True, False])
-def test_where_the_last_token_alone_is_scored_a_shorter_prompt_is_refused(bos, tmp_path):
-    task, needed = make(tmp_path, score="last", bos=bos), 6 if bos else 7
-    with pytest.raises(UserError, match=rf"prompt 2: expected {needed} tokens or more, got {needed - 1}; .*task.score"):
-        generated(task, window_evaluator([]), ["1 and 1 and"[:needed], "1 and 1"[: needed - 1]], 1, 99)
-    assert generated(task, window_evaluator([]), ["1 and 1"[:needed]], 1, 7)
-
-
-@pytest.mark.parametrize("bos", [True, False])
 def test_where_the_last_token_alone_is_scored_samples_go_on_from_text_by_whole_windows(bos, tmp_path):
     task, asked = make(tmp_path, score="last", bos=bos), []
     ((prompt, _, text),) = task.test(window_evaluator(asked))["samples"]
@@ -202,19 +158,6 @@ def test_where_the_last_token_alone_is_scored_samples_go_on_from_text_by_whole_w
         assert sample[7 - bos :] == 7 * decode([7])
     assert len(asked) == 7
     assert all(len(row) == 7 and (row[0] == 0) == bos for rows in asked for row in rows)
-
-
-def test_without_bos_an_answer_fills_the_positions_to_the_last(tmp_path):
-    task = make(tmp_path, bos=False)
-    ((answer, *_),) = generated(task, evaluator(continuation=[7]), ["1 an"], 0, 9)[0]
-    assert len(answer) == 9 + 1  # the last one is not read
-    with pytest.raises(UserError, match=r"prompt 1: 4 tokens and 7 to generate; model.max_len is 9"):
-        generated(task, evaluator(continuation=[7]), ["1 an"], 7, 9)
-
-
-def test_what_the_vocabulary_lacks_of_a_prompt_is_told(tmp_path, caplog):
-    generated(make(tmp_path), evaluator(continuation=[7]), ["1 and", "1 ßnd ß\x1b"], 1, 99)
-    assert caplog.messages == ["warning: prompt 2: the vocabulary lacks 'ß', '\x1b'; read as <unk>"]
 
 
 DOCUMENTS = [f"{i} and {i * i} ß" for i in range(80)]
@@ -266,23 +209,3 @@ def test_documents_begin_and_end_with_their_special_tokens_in_batches_and_prompt
 
     (((answer, *_),),) = generated(task, Evaluator(in_groups(decode_prompts), None, None), ["1 an"], 3, 9)
     assert (answer, read) == ("1 an", [first])
-
-
-def test_documents_that_share_windows_have_neither_numbers_nor_positions(tmp_path):
-    assert set(next(make_documents(tmp_path, mask=False).batches())) == {"inputs", "targets", "weights"}
-
-
-def test_a_run_folder_serves_without_the_documents(tmp_path):
-    task = make_documents(tmp_path)
-    (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
-    later = make_documents(tmp_path, tmp_path, path="absent")
-    assert later.files == task.files
-    assert later.largest_batch() == task.largest_batch()
-    with pytest.raises(UserError, match="absent"):
-        later.figures()
-
-
-def test_only_a_running_text_can_be_scored_by_last_tokens(tmp_path):
-    run = RunInfo(TrainConfig(), DocumentsConfig(format="files"))
-    with pytest.raises(UserError, match=r"task.score: 'last' is for data.format 'text', got 'files'"):
-        language_model(LanguageModelConfig(score="last"), run)

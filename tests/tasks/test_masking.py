@@ -4,7 +4,6 @@ import pytest
 
 from fxf.data.text import TextConfig
 from fxf.data.tokenizer import BOS, EOS, MASK, PAD, TOKENIZER_FILE, read_tokenizer
-from fxf.errors import UserError
 from fxf.tasks.masking import Masking, MaskingConfig, masked_batch, predicted
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
@@ -179,32 +178,9 @@ def test_a_blank_of_subwords_takes_the_space_before_it(tmp_path):
     assert asked[0][:5] == [BOS, *encode("a"), MASK, *encode(" b"), EOS]
 
 
-@pytest.mark.parametrize(
-    ("prompt", "max_tokens", "message"),
-    [
-        ("the d", 0, "prompt 2: expected a text with <mask> in it, got 'the d'"),
-        ("<mask> " * 8, 0, "prompt 2: 8 tokens; task.length leaves room for 7"),
-        ("<mask>", 3, "max_tokens: a masked language model fills in blanks"),
-    ],
-)
-def test_what_cannot_be_filled_in_is_named(prompt, max_tokens, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        generated(make(tmp_path), counting(), ["<mask>", prompt], max_tokens, 9)
-
-
 def test_padding_is_told_to_the_model(tmp_path):
     batch = draw_masked(jax.random.key(0), np.full((2, 7), 9), np.array([[7], [3]]), 0.5, 11)
     np.testing.assert_array_equal(batch["input_mask"], np.arange(9)[None] < np.array([[9], [5]]))
     asked = []
     predicted(Evaluator(None, None, lambda batch: asked.append(batch) or np.zeros((1, 4, 9))), np.array([[0, 7, 2, 1]]))
     np.testing.assert_array_equal(asked[0]["input_mask"], [[True, True, True, False]])
-
-
-def test_what_the_vocabulary_lacks_of_a_prompt_is_told_and_a_blank_is_not_lacking(tmp_path, caplog):
-    generated(make(tmp_path), counting(), ["the <mask> d", "the zebra<mask>lion zebra"], 0, 9)
-    assert caplog.messages == ["warning: prompt 2: the vocabulary lacks 'zebra', 'lion'; read as <unk>"]
-
-
-def test_a_tokenizer_file_is_refused_as_it_has_no_mask(tmp_path):
-    with pytest.raises(UserError, match=r"data.tokenizer: a tokenizer file has no <mask>; expected one of character"):
-        make(tmp_path, tokenizer="tokenizer.json")

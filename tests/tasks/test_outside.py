@@ -1,7 +1,6 @@
 """A task that is written outside the package and has no more than training needs; tests/guests/ has a whole one."""
 
 import dataclasses
-import time
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +12,8 @@ from fxf.runs import run
 from fxf.runs.experiment import default_config
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import Task, language_model_batch
-from fxf.training.log import Clock
 from fxf.views import probe
+from small_runs import trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +46,7 @@ def test_a_task_that_only_trains_and_scores_needs_no_more(tmp_path, monkeypatch)
     config["train"] |= {"steps": 5, "batch_size": 7, "evaluate_every": 2}
     config["checkpoint"] |= {"best": "-loss"}
     config["log"] |= {"every": 5, "tensorboard": False, "report": False}
-    result = run.train(config, tmp_path, Clock(time.perf_counter()), {"config_file": "test", "overrides": {}})
+    result = trained(config, tmp_path)
     assert result["loss"] > 0
     for decode, message in ({}, "task 'repeating' answers no prompts"), ({"beam_width": 2}, "generates no tokens"):
         with pytest.raises(UserError, match=message):

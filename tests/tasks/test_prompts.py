@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fxf.errors import UserError
-from fxf.tasks.prompts import PromptGroup, in_order_of_texts, of_each_prompt, one_group, padded_prompts
+from fxf.tasks.prompts import PromptGroup, in_order_of_texts, one_group, padded_prompts
 from fxf.tasks.task import NO_END
 from helpers import in_groups
 
@@ -38,13 +38,6 @@ def test_groups_are_decoded_apart_and_their_hypotheses_put_in_order():
     assert found == [[([1, 2], None, True)], [([0, 1, 2], None, True)], [([], 0.0, False)], [([1, 2], None, True)]]
 
 
-def test_prompts_are_padded_rows_whose_first_token_stands_apart():
-    prompts = padded_prompts([[9, 7, 5], [9], [8, 6]])
-    assert prompts["first"].tolist() == [9, 9, 8]
-    assert prompts["tokens"].tolist() == [[7, 5], [0, 0], [6, 0]]
-    assert prompts["lengths"].tolist() == [2, 0, 1]
-
-
 def test_each_prompt_of_a_group_has_as_many_new_tokens_as_fit_behind_it():
     (group,) = one_group(padded_prompts([[0, 7, 5], [0]]), 0, 7)
     assert (list(group.places), group.max_tokens, group.prompts["limits"].tolist()) == ([0, 1], 7, [5, 7])
@@ -52,14 +45,3 @@ def test_each_prompt_of_a_group_has_as_many_new_tokens_as_fit_behind_it():
     assert one_group(padded_prompts([[0, 7, 5]]), 5, 7)[0].max_tokens == 5
     with pytest.raises(UserError, match=r"^prompt 2: 2 tokens and 6 to generate; model.max_len is 7$"):
         one_group(padded_prompts([[0], [0, 7, 5]]), 6, 7)
-
-
-def test_an_error_names_the_prompt_by_its_number():
-    def refuse(text):
-        if text == "b":
-            raise UserError("no b")
-        return text * 2
-
-    assert of_each_prompt(refuse, ["a", "c"]) == ["aa", "cc"]
-    with pytest.raises(UserError, match=r"^prompt 3: no b$"):
-        of_each_prompt(refuse, ["a", "c", "b"])

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from fxf.runs.experiment import build, default_config
+from helpers import refused
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
 PAIRS = "".join(f"{i} and {i * i}\t{i} et {i * i}\t{i} und {i * i}\n" for i in range(90))
@@ -44,38 +45,10 @@ def files(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "is_same"),
-    [
-        ("text", {"data.tokenizer": "bpe", "data.vocab_size": 280}, True),
-        ("text", {"task.length": 7, "task.bos": False}, True),
-        ("text", {"data.path": "other.txt"}, False),
-        ("text", {"data.validation": 0.2}, False),
-        ("text", {"data.test": 0.2}, False),
-        ("tested", {"data.validation": 0.2}, False),  # the text of the test stays
-        ("text", {"task.score": "last"}, False),
-        ("documents", {"data.tokenizer": "bpe", "data.vocab_size": 280}, True),
-        ("documents", {"data.vocab_size": 12}, True),
-        ("documents", {"data.prepared": "elsewhere"}, True),
-        ("documents", {"data.path": "others.jsonl"}, False),
-        ("documents", {"data.validation": 0.3}, False),
-        ("documents", {"data.field": "title"}, False),
-        ("masking", {"data.tokenizer": "word"}, True),
-        ("masking", {"data.lower_case": True, "data.path": "other.txt"}, False),
-        ("masking", {"task.share": 0.2}, False),
-        ("translation", {"data.tokenizer": "word", "data.batch_tokens": 99, "data.limit": 50}, True),
-        ("translation", {"data.target": "de"}, False),
-        ("translation", {"data.held_out": 0.3}, False),
-        ("translation", {"task.examples": 3}, False),
-        ("reversal", {"task.metrics": "ter"}, True),
-        ("reversal", {"task.n_tokens": 30}, False),
-        ("length", {"task.same_length": True}, True),
-        ("length", {"task.problem": "duplicate_string"}, False),
-        ("boolean_map", {"train.steps": 5}, True),
-        ("boolean_map", {"train.batch_size": 5}, False),
-    ],
+    ("name", "changes", "kept"), [(name, *case) for name in STARTS for case in refused(f"scored data of {name}")]
 )
-def test_it_changes_with_what_is_scored_and_with_nothing_else(name, changes, is_same):
-    assert (scored(name, **changes) == scored(name)) == is_same
+def test_it_changes_with_what_is_scored_and_with_nothing_else(name, changes, kept):
+    assert (scored(name, **changes) == scored(name)) == (kept == "same")
 
 
 def test_the_last_tokens_of_longer_windows_are_other_ones():

@@ -1,11 +1,9 @@
 import numpy as np
-import pytest
 import sacrebleu
 
-from fxf.errors import UserError
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import Evaluator, RunInfo
-from fxf.tasks.text_metrics import METRICS, MetricsConfig, TextMetrics, reference_columns
+from fxf.tasks.text_metrics import METRICS, reference_columns
 from fxf.training.step import TrainConfig
 from helpers import in_groups
 
@@ -40,18 +38,6 @@ def test_a_metric_from_outside_joins_the_figures_of_a_task_and_can_choose_a_chec
     assert task.metrics == ("exact_match", "as_long", "ter", "-as_long", "-ter")
     plain = Reversal(ReversalConfig(n_tokens=3, max_length=2), RUN).test(always(2))
     assert set(plain) == {"exact_match", "examples", "cut_off", "samples"}
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        ("tar", r"task.metrics: expected one of .*ter.*; got 'tar'; did you mean 'ter'\?"),
-        ("ter,", "task.metrics: expected one of .*; got ''"),
-    ],
-)
-def test_a_name_that_is_unknown_is_named(names, message):
-    with pytest.raises(UserError, match=message):
-        TextMetrics(MetricsConfig(names))
 
 
 def test_ter_is_sacrebleus_with_any_number_of_references():

@@ -76,19 +76,6 @@ def test_a_perfect_translator_scores_100_on_every_sentence_once(data, tmp_path):
     assert len(figures["samples"]) == 10
 
 
-def test_a_number_of_sentences_spread_over_the_test_is_scored(data, tmp_path):
-    task = make(data, examples=3)
-    answers = task.test(evaluator_of(task, data, tmp_path))["answers"]
-    sources = list(dict.fromkeys(example.source for example in read_corpus(data).test))
-    assert [source for source, _, _ in answers] == [sources[0], sources[(len(sources) - 1) // 2], sources[-1]]
-
-
-def test_validation_and_test_are_different_sentences_and_neither_is_trained_on(data):
-    corpus = read_corpus(data)
-    sets = [{e.source for e in split} for split in corpus[:3]]
-    assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
-
-
 def test_validation_loss_is_the_quotient_of_sums(data, tmp_path):
     task = make(data)
     assert task.validate(evaluator_of(task, data, tmp_path))["validation_loss"] == 1.5
@@ -144,41 +131,6 @@ def test_answers_come_in_the_order_of_their_prompts_whatever_their_length(data, 
     assert answers == ["un deux", "", " ".join(["trois"] * 39), "quatre", ""]
 
 
-def test_a_prompt_beyond_the_limit_is_an_error_with_its_number(data, tmp_path):
-    task = make(data)
-    with pytest.raises(UserError, match=r"prompt 2: 42 tokens; data.max_length is 41"):
-        generated(task, evaluator_of(task, data, tmp_path), ["a", "a " * 41], 0, 41)
-
-
-def test_the_tokenizer_of_the_run_folder_serves_without_the_corpus(data, tmp_path):
-    task = make(data)
-    (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
-    (tmp_path / "pairs.txt").unlink()
-    later = make(data, tmp_path)
-    assert later.vocab_size == task.vocab_size
-    assert later.files == task.files
-    with pytest.raises(UserError, match=r"pairs\.txt"):
-        make(data)
-
-
-def test_figures_tell_of_the_data(data):
-    figures = make(data).figures()
-    corpus = read_corpus(data)
-    assert figures["training_pairs"] == len(corpus.train)
-    assert figures["skipped"] == 0
-    assert 0 < figures["padding_share"] < 0.5
-    assert figures["vocabulary"] == 5 + len(WORDS) * 2
-
-
-def test_a_sentence_too_long_stops_or_is_counted(data):
-    short = DataConfig(**{**vars(data), "max_length": 20})
-    with pytest.raises(UserError, match=r"pairs.txt:\d+: source of \d+ and target of \d+ tokens, .*max_length is 20"):
-        make(short).figures()
-    figures = make(DataConfig(**{**vars(short), "on_error": "skip"})).figures()
-    assert figures["skipped"] > 0
-    assert figures["training_pairs"] + figures["skipped"] <= 120
-
-
 def test_sentences_with_several_references_are_scored_once_against_all():
     references = [["le chat noir dort bien"], ["il pleut beaucoup ce soir", "il pleut fort ce soir"]]
     figures = scores(["le chat noir dort bien", "il pleut fort ce soir"], references, tokenized=False)
@@ -203,11 +155,6 @@ def test_bleu_is_sacrebleus_of_the_text_and_of_lower_cased_words():
     assert tokenized["bleu"] < figures["bleu"]
 
 
-def test_sources_of_like_length_are_a_group_and_the_longest_come_first(data):
-    groups = make(data).groups([[5] * n for n in (3, 16, 17, 30)])
-    assert [(list(group.places), group.max_tokens) for group in groups] == [([3, 2], 41), ([1, 0], 41)]
-
-
 def test_grouping_keeps_every_source_once_with_all_its_translations(data):
     corpus = read_corpus(data)
     twice = [*corpus.test, corpus.test[0]._replace(target="autre")]
@@ -216,12 +163,3 @@ def test_grouping_keeps_every_source_once_with_all_its_translations(data):
     assert len(sources) == len(tokens) == len(references) == len(corpus.test)
     assert tokens == [[i] for i in range(len(corpus.test))]
     assert references[0] == [corpus.test[0].target, "autre"]
-
-
-def test_what_the_vocabulary_lacks_of_a_prompt_is_told_after_it_is_lowered(data, tmp_path, caplog):
-    data = DataConfig(**{**vars(data), "lower_case": True})
-    task = make(data)
-    of_group = in_groups(lambda prompts, n: (np.full((len(prompts["tokens"]), 1, n), EOS), None))
-    nothing = Evaluator(of_group, None, no_logits)
-    generated(task, nothing, ["A b", "a X"], 0, 41)
-    assert caplog.messages == ["warning: prompt 2: the vocabulary lacks 'x'; read as <unk>"]

@@ -121,8 +121,8 @@ def test_the_description_shows_how_each_weight_is_cut_and_what_of_it_a_device_ho
 class Devices:
     """Stands for a mesh where only its sizes and platform are read."""
 
-    def __init__(self, data=1, fsdp=1, sequence=1, tensor=1, platform="cpu"):
-        self.shape = {"data": data, "fsdp": fsdp, "sequence": sequence, "tensor": tensor}
+    def __init__(self, data=1, fsdp=1, expert=1, sequence=1, tensor=1, platform="cpu"):
+        self.shape = {"data": data, "fsdp": fsdp, "expert": expert, "sequence": sequence, "tensor": tensor}
         self.devices = np.array([SimpleNamespace(platform=platform)])
 
 
@@ -136,6 +136,8 @@ class Devices:
         (("mlp", "embed"), (12, 6), {"fsdp": 4}, P("fsdp", None)),
         (("layers", "mlp"), (4, 12), {"data": 4, "tensor": 3}, P(None, "tensor")),
         (("layers", "mlp"), (4, 12), {"data": 4}, P(None, None)),
+        (("expert", "embed", "mlp"), (8, 6, 4), {"expert": 4, "fsdp": 3, "tensor": 2}, P("expert", "fsdp", "tensor")),
+        (("expert", "mlp"), (6, 4), {"expert": 4}, P(None, None)),
     ],
 )
 def test_each_axis_of_the_mesh_cuts_the_first_axis_that_it_divides(axes, shape, sizes, expected):
@@ -181,7 +183,7 @@ def test_the_state_of_every_optimizer_is_cut_as_its_weights_are(name, around):
     """By shardings alone, on a mesh without devices behind it."""
     model, _ = small_model()
     optimizer = make_optimizer(OptimizerConfig(name=name, clip_norm=1.0, **around), 9, model.spec)
-    mesh = jax.sharding.AbstractMesh((1, 2, 1, 3), AXES)
+    mesh = jax.sharding.AbstractMesh((1, 2, 1, 1, 3), AXES)
     shardings = state_shardings(model, optimizer, Layout(mesh))
     shapes = jax.eval_shape(lambda: init_state(model, optimizer, jax.random.key(0)))
     jax.tree.map(lambda s, sharding: sharding.shard_shape(s.shape), shapes, shardings)  # each fits its array
@@ -255,7 +257,7 @@ def test_sequences_that_the_devices_do_not_divide_are_an_error_that_names_the_le
 
 
 def test_a_fed_batch_is_filled_up_with_rows_that_count_for_nothing():
-    mesh = jax.make_mesh((1, 1, 1, 1), AXES, axis_types=(jax.sharding.AxisType.Auto,) * 4)
+    mesh = jax.make_mesh((1,) * len(AXES), AXES, axis_types=(jax.sharding.AxisType.Auto,) * len(AXES))
     batch = {"inputs": np.arange(15).reshape(5, 3), "weights": np.ones((5, 3), np.float32)}
     placed = jax.device_get(Layout(mesh).put(batch, 4))
     np.testing.assert_array_equal(placed["inputs"][:5], batch["inputs"])

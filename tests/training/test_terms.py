@@ -10,7 +10,8 @@ import pytest
 from terms_on_devices import FORMS, LAYOUTS, SPEC, batch, by_hand, model_of
 
 from closeness import assert_close, largest_of
-from fxf.layers.feed_forward import FEED_FORWARDS, FeedForward, dense, dense_spec
+from fxf.layers.feed_forward import Dense
+from fxf.layers.kinds import FEED_FORWARDS
 from fxf.layers.named import figure, term
 from fxf.machine import on_cpu
 from fxf.runs import run
@@ -83,16 +84,17 @@ def test_evaluation_and_decoding_compute_no_term():
     assert "1013" not in loss
 
 
-def asking(config, params, x_BTD):
-    y_BTD = dense(config, params, x_BTD)
-    term("small", 0.5 * jnp.square(y_BTD).sum(), y_BTD.size)
-    figure("size", jnp.abs(y_BTD).mean())
-    return y_BTD
+class Asking(Dense):
+    def apply(self, params, x_RTD, context):
+        y_RTD, context = super().apply(params, x_RTD, context)
+        term("small", 0.5 * jnp.square(y_RTD).sum(), y_RTD.size)
+        figure("size", jnp.abs(y_RTD).mean())
+        return y_RTD, context
 
 
 @pytest.fixture
 def with_terms(monkeypatch):
-    monkeypatch.setitem(FEED_FORWARDS, "asking", FeedForward(dense_spec, asking))
+    monkeypatch.setitem(FEED_FORWARDS, "asking", Asking)
     return tiny_config(model={"feed_forward": "asking"})
 
 

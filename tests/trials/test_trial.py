@@ -14,7 +14,6 @@ from fxf.errors import DivergedError, Interrupted, UserError
 from fxf.files import to_json
 from fxf.reports.compare import runs_of
 from fxf.reports.run_files import FINISHED
-from fxf.runs import run
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.training.state import run_keys
@@ -22,9 +21,9 @@ from fxf.trials import trial
 from fxf.trials.evidence import evidence
 from fxf.trials.plan import Arm, Budget, make_plan
 from fxf.trials.trial import carry_out
-from fxf.trials.verdict import Pair
 from fxf.weights import draw, flatten, map_weights
-from small_runs import script, tiny_config
+from helpers import table
+from small_runs import command, overrides, tiny_config
 
 ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
 QUICK = {"checkpoint": {"every": 0}}
@@ -151,46 +150,17 @@ def test_a_run_that_diverges_counts_as_the_worse_of_its_pair_and_is_not_tried_ag
     assert len(trained.names) == 4
 
 
-def test_a_run_that_fails_otherwise_ends_the_trial_with_its_line(tmp_path, monkeypatch):
-    def fail(*_, **__):
-        raise ValueError("a bug")
-
-    monkeypatch.setattr(run, "train", fail)
-    with pytest.raises(UserError, match=r"first-4: ValueError: a bug$"):
-        carry_out(make_plan(FIRST, OTHER, tmp_path), tmp_path)
-
-
 SEVERAL, UP = ([3.0] * 8, [3.0 + noise for noise in NOISE]), ([3.0] * 5, [5.0, 5.1, 4.9, 5.2, 5.0])
 CLEAR = "the answer is clear"
 
 
-@pytest.mark.parametrize(
-    ("metric", "runs", "budget", "stopped", "n", "line"),
-    [
-        ("train_loss", ([3.0] * 8, [2.0 + noise for noise in NOISE]), Budget(8), CLEAR, 6, "better: train_loss 3 of"),
-        ("train_loss", SEVERAL, Budget(8), "all 8 seeds are used", 8, "no difference found (smaller than 0."),
-        ("train_loss", SEVERAL, Budget(8, 0.2), "the 0.2 minutes are spent", 6, "no difference found (smaller"),  # 2 s
-        ("train_loss", UP, Budget(), CLEAR, 5, "worse: "),
-        ("tokens_per_second", UP, Budget(), CLEAR, 5, "better: "),
-        (
-            "train_loss",
-            ([1.0] * 6, [1.0] * 6),
-            Budget(6),
-            "all 6",
-            6,
-            "no difference found (both runs of every pair are",
-        ),
-        ("train_loss", ([1.0] * 3, [2.0] * 3), Budget(3), "all 3", 3, "no difference found (it takes 5 pairs at least"),
-        ("train_loss", ([1.0] * 5, [0.5] * 5), Budget(5), CLEAR, 5, "better: train_loss 1 of the first config, 0.5 of"),
-    ],
-)
-def test_a_trial_ends_when_the_answer_is_clear_or_the_budget_is_spent_and_says_what_is_better(
-    metric, runs, budget, stopped, n, line, tmp_path
-):
-    plan = make_plan(FIRST, OTHER, tmp_path, metric)
-    finished_runs(tmp_path, plan, *runs)
-    found = carry_out(plan, tmp_path, budget)
-    assert found.stopped.startswith(stopped) and found.evidence.n == n
+@pytest.mark.parametrize(("of", "end"), table("ends of trials"))
+def test_a_trial_ends_when_the_answer_is_clear_or_the_budget_is_spent_and_says_what_is_better(of, end, tmp_path):
+    stopped, n, line = end.split(" > ")
+    plan = make_plan(FIRST, OTHER, tmp_path, of["metric"])
+    finished_runs(tmp_path, plan, of["first"], of["other"])
+    found = carry_out(plan, tmp_path, Budget(*of["budget"]))
+    assert found.stopped.startswith(stopped) and found.evidence.n == int(n)
     assert found.lines()[0].startswith(line) and line.startswith(found.verdict)
     high = json.loads((tmp_path / "verdict.json").read_text())["high"]
     assert high == (None if math.isinf(found.evidence.high) else found.evidence.high)
@@ -204,7 +174,7 @@ def test_runs_that_diverge_in_both_arms_or_one_are_differences_of_the_size_of_th
     assert found.figures()["diverged"] == {"first": 2, "other": 2}
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "null"])
+@pytest.mark.parametrize("value", ["NaN", "null"])
 def test_a_figure_that_is_no_number_counts_as_diverged(value, tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
     finished_runs(tmp_path, plan, [1.0, 2.0], [1.5, 2.5])
@@ -218,14 +188,7 @@ def test_a_figure_that_is_no_number_counts_as_diverged(value, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        (
-            "result.json",
-            '{"wall_seconds": 1}',
-            r"first-4: no train_loss and wall_seconds in its result \(there are wall",
-        ),
         ("result.json", '{"train_loss": "x", "wall_seconds": 1}', "first-4: no train_loss and wall_seconds"),
-        ("result.json", '{"train_loss": 1, "wall_seconds": NaN}', "first-4: no train_loss and wall_seconds"),
-        ("config.json", "{}", "first-4/config.json: not a run's config"),
         ("config.json", '{"config": {"task": {}, "seed": 5}}', r"first-4: holds another run: seed \(5 there, 4 here\)"),
     ],
 )
@@ -241,7 +204,7 @@ def test_where_shapes_agree_both_runs_of_a_pair_begin_with_the_same_weights_and_
     first, other = (build(tiny_config(model={"d_ff": d_ff})) for d_ff in (7, 9))
     key = run_keys(5).params
     weights = [flatten(map_weights(lambda _, weight: weight, each.model.spec)) for each in (first, other)]
-    same = [path for path, weight in weights[0].items() if weight.shape == weights[1][path].shape]
+    same = [path for path, weight in weights[0].items() if weight.shape == weights[1][path].shape][:5]
     assert 0 < len(same) < len(weights[0]) == len(weights[1])
     drawn = [jax.jit(lambda of=of: {path: draw(path, of[path], key) for path in same})() for of in weights]
     jax.tree.map(np.testing.assert_array_equal, *drawn)
@@ -249,31 +212,14 @@ def test_where_shapes_agree_both_runs_of_a_pair_begin_with_the_same_weights_and_
     jax.tree.map(np.testing.assert_array_equal, first.task.batch(key, 3), other.task.batch(key, 3))
 
 
-def test_the_command_prints_the_verdict_as_json_or_one_line_of_what_is_wrong(tmp_path):
+def test_the_command_prints_the_verdict_as_json(tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
-    flags = [
-        f"--config.{name}.{key}={value}"
-        for name in FIRST.config
-        if name != "seed"
-        for key, value in FIRST.config[name].items()
-    ]
-    flags = ["--config=configs/reversal.py", "--config.seed=4", *flags, f"--workdir={tmp_path}", "--metric=train_loss"]
+    flags = [*overrides(seed=4, **QUICK), f"--workdir={tmp_path}", "--metric=train_loss"]
     finished_runs(tmp_path, plan, [3.0, 3.1, 3.2], [2.0, 2.5, 2.4])
-    found = script("try", *flags, "--change=optimizer.learning_rate=0.1", "--seeds=3", "--json")
+    found = command("try", *flags, "--change=optimizer.learning_rate=0.1", "--seeds=3", "--json")
     assert (found.returncode, json.loads(found.stdout)["verdict"]) == (0, "no difference found"), found.stderr
     assert "pair 3  train_loss 3.2 and 2.4  2.0 s  p " in found.stderr
     assert "the other config has optimizer.learning_rate 0.1\n" in found.stderr
-    wrong = script("try", *flags, "--null", "--change=train.steps=4")
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert wrong.stderr == "error: --change: --null tries the config of --config against itself\n"
-
-
-def test_a_pair_of_a_null_trial_has_two_seeds(tmp_path):
-    plan = make_plan(FIRST, None, tmp_path, "train_loss")
-    finished_runs(tmp_path, plan, [3.0, 3.1], [3.1, 3.0])
-    verdict = carry_out(plan, tmp_path, Budget(2))
-    assert verdict.pairs == [Pair((4, 5), 3.0, 3.1, 2.0), Pair((6, 7), 3.1, 3.0, 2.0)]
-    assert "null trial: " in verdict.lines()[-1]
 
 
 def test_python_has_the_same_trial(tmp_path, trained):

@@ -1,20 +1,12 @@
 """The command line: its messages, answers and figures; tests/mistakes.txt has what people type wrong."""
 
-import io
 import json
 
-import pytest
-
-from fxf.errors import UserError, one_line
 from fxf.verbs import flags as cli
-from fxf.verbs.flags import answer_lines, read_lines
+from fxf.verbs.flags import answer_lines
 from small_runs import command
 
 REVERSAL = "--config=configs/reversal.py"
-
-
-def test_a_message_stays_on_its_line_and_keeps_its_backslashes():
-    assert one_line("a\\b\n\x1b[2Jé") == r"a\b\n\x1b[2Jé"
 
 
 ANSWERS = [[("a\nb\\\x1b[31m\u2028é", -0.5, False), ("c", -1.25, True)], [("", -2.0, True)]]
@@ -45,22 +37,7 @@ def test_an_answer_as_json_has_its_exact_text():
     assert not any("\n" in line or "\x1b" in line for line in lines)
 
 
-def test_prompts_come_from_a_file_or_from_standard_input_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1 2\n3")))
-    assert read_lines("/dev/stdin") == ["1 2", "3"]
-    monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(UserError, match="standard input: it is closed"):
-        read_lines(None)
-    with pytest.raises(UserError, match="--input: /dev/zero: expected a file, got a pipe or a device"):
-        read_lines("/dev/zero")
-
-
 FIGURES = {"task": "reversal", "train_loss": 0.123456789, "steps": 7}
-
-
-def test_a_conversation_has_the_lines_of_standard_input_and_ends_at_one_without_an_end(monkeypatch):
-    monkeypatch.setattr(cli.sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1\n2\n3\n")))
-    assert list(cli.lines_of_standard_input()) == [b"1\n", b"2\n", b"3\n"]
 
 
 def test_figures_are_a_line_in_a_pipe_a_table_on_a_terminal_and_an_object_on_request(capsys, monkeypatch):

@@ -7,7 +7,7 @@ from fxf.runs.experiment import default_config
 from fxf.tasks import TASKS
 from fxf.training.optimizer import OPTIMIZERS
 from fxf.views.keys import as_text, of_config, sections
-from small_runs import ROOT, script
+from small_runs import ROOT, command
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -44,15 +44,15 @@ def test_an_unknown_section_is_an_error_with_the_nearest_name():
 
 
 def test_the_page_of_all_keys_is_what_the_command_prints():
-    page, printed = (ROOT / "docs/keys.md").read_text(), script("keys", "--markdown").stdout
+    page, printed = (ROOT / "docs/keys.md").read_text(), command("keys", "--markdown").stdout
     assert page.endswith(f"\n\n{printed}"), "put what fxf keys --markdown prints into docs/keys.md"
 
 
 def test_a_section_that_a_config_has_not_is_an_error():
-    done = script("keys", "data", "--config=reversal")
+    done = command("keys", "data", "--config=reversal")
     assert (done.returncode, done.stderr) == (2, "error: data: no section of this config\n")
 
 
 def test_the_command_shows_a_section_of_a_config():
-    done = script("keys", "train", "--config=reversal:example0", "--config.train.steps=7")
+    done = command("keys", "train", "--config=reversal:example0", "--config.train.steps=7")
     assert done.stdout.startswith("train:\n  steps = 7  (int at least 1)\n      number of optimizer steps\n")

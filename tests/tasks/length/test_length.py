@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from fxf.errors import UserError
-from fxf.tasks.length.length import FIGURES, LengthConfig, length, size_of
+from fxf.tasks.length.length import FIGURES, LengthConfig, length
 from fxf.tasks.length.problems import PROBLEMS
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
@@ -23,9 +23,8 @@ def batch_of(task):
     return jax.device_get(jax.jit(task.batch)(jax.random.key(0), np.int32(0)))
 
 
-@pytest.mark.parametrize("problem", ["reverse_string", thorough("stack_manipulation")])
-def test_a_decoder_reads_string_end_answer_and_counts_the_answer_and_its_end(problem):
-    task = task_of(problem)
+def test_a_decoder_reads_string_end_answer_and_counts_the_answer_and_its_end():
+    task = task_of("reverse_string")
     batch = batch_of(task)
     assert batch["inputs"].shape == (7, task.n_tokens(5))
     for inputs, targets, weights in zip(batch["inputs"], batch["targets"], batch["weights"], strict=True):
@@ -35,21 +34,18 @@ def test_a_decoder_reads_string_end_answer_and_counts_the_answer_and_its_end(pro
         (counted,) = np.nonzero(weights)
         assert counted.tolist() == list(range(n + 1, counted[-1] + 1))
         assert targets[counted[-1]] == 0 and 0 not in targets[counted[:-1]]
-        if problem == "reverse_string":
-            assert targets[counted[:-1]].tolist() == targets[:n][::-1].tolist()
+        assert targets[counted[:-1]].tolist() == targets[:n][::-1].tolist()
     assert len({targets.tolist().index(0) for targets in batch["targets"]}) > 1
 
 
-@pytest.mark.parametrize(
-    ("problem", "places"), [thorough("parity", 1), ("duplicate_string", 2), ("stack_manipulation", None)]
-)
+@pytest.mark.parametrize(("problem", "places"), [("duplicate_string", 2), ("stack_manipulation", None)])
 def test_an_encoder_reads_the_string_and_as_many_empty_places_as_the_papers_answers_have(problem, places):
     task = task_of(problem, answer="tape")
     batch = batch_of(task)
     arrays = (batch[name] for name in ("inputs", "input_mask", "targets", "weights"))
     for inputs, seen, targets, weights in zip(*arrays, strict=True):
         n = inputs.tolist().index(task.empty)
-        n_places = {1: 1, 2: 2 * n, None: n + 1}[places]
+        n_places = {2: 2 * n, None: n + 1}[places]
         assert seen.tolist() == [i < n + n_places for i in range(len(seen))]
         assert weights.tolist() == [float(n <= i < n + n_places) for i in range(len(seen))]
         assert set(inputs[n : n + n_places]) == {task.empty}
@@ -59,13 +55,11 @@ def test_an_encoder_reads_the_string_and_as_many_empty_places_as_the_papers_answ
             assert targets[n : n + n_places].tolist().count(0) == 1  # the end
 
 
-@pytest.mark.parametrize("answer", ["generated", thorough("tape")])
-def test_drawn_positions_are_as_many_of_the_range_as_a_sequence_has_tokens_in_order(answer):
-    batch = batch_of(task_of("duplicate_string", 9, answer=answer, position_range=61))
+def test_drawn_positions_are_as_many_of_the_range_as_a_sequence_has_tokens_in_order():
+    batch = batch_of(task_of("duplicate_string", 9, position_range=61))
     rows = batch["positions"]
     assert rows.shape == batch["inputs"].shape
-    used = [2 + 3 * (row.tolist().index(0, 1) - 1) for row in batch["inputs"]] if answer == "generated" else None
-    used = used or batch["input_mask"].sum(1).tolist()
+    used = [2 + 3 * (row.tolist().index(0, 1) - 1) for row in batch["inputs"]]
     assert len({tuple(row) for row in rows}) == len(rows)
     for row, n in zip(rows, used, strict=True):
         assert (np.diff(row[:n]) > 0).all()
@@ -95,12 +89,6 @@ def test_scored_strings_and_typed_ones_have_drawn_positions_for_their_answers_to
 def test_strings_of_a_batch_have_one_length_if_asked():
     same = batch_of(task_of("parity", 29, same_length=True))
     assert len({row.tolist().index(0) for row in same["targets"]}) == 1
-
-
-def test_strings_of_many_lengths_are_scored_in_few_sizes():
-    sizes = {n: size_of(n, 100) for n in range(40, 101)}
-    assert sorted(set(sizes.values())) == [40, 51, 64, 80, 100]
-    assert all(n <= size <= 1.3 * n for n, size in sizes.items())
 
 
 def knowing(task, wrong_from=99, wrong_ends=False):
@@ -174,13 +162,6 @@ def test_an_end_is_a_symbol_where_its_place_does_not_follow_from_the_string(prob
     assert figures["token_accuracy_9"] < 1 and figures["exact_match"] == 0
 
 
-def test_samples_are_strings_with_the_right_and_the_found_answer():
-    task = task_of("modular_arithmetic")
-    samples = task.validate(knowing(task))["samples"]
-    assert len(samples) == 10
-    assert all(expected == found and set(string) <= set("01234+-*") for string, expected, found in samples)
-
-
 def test_a_typed_string_becomes_a_prompt_and_its_answer_text():
     task = task_of("bucket_sort")
     (group,) = task.to_prompts(["3014"], 0, 20)
@@ -193,30 +174,3 @@ def test_a_typed_string_becomes_a_prompt_and_its_answer_text():
     for texts, message in (["0", "05"], "2: expected symbols of '01234', got '5'"), ([""], "1: expected a string, got"):
         with pytest.raises(UserError, match=f"^prompt {message}"):
             task.to_prompts(texts, 0, 20)
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"problem": "reverse_strin"}, "task.problem: expected one of .*; did you mean 'reverse_string'"),
-        ({"longest": 4}, "task.longest: expected at least task.max_length 5, got 4"),
-        ({"score_every": 7, "longest": 6}, "task.score_every: no multiple of 7 among the task.longest lengths"),
-        ({"position_range": 11}, "task.position_range: expected 0 or at least 12, got 11"),
-    ],
-)
-def test_settings_that_cannot_be_are_an_error(keys, message):
-    with pytest.raises(UserError, match=message):
-        task_of(**{"problem": "parity", **keys})
-
-
-# Answers of one symbol, of twice as many as the string, and with an end.
-QUICK = ("parity", "duplicate_string", "stack_manipulation")
-
-
-@pytest.mark.parametrize("problem", [problem if problem in QUICK else thorough(problem) for problem in PROBLEMS])
-def test_every_problem_fits_the_positions_that_its_task_asks_for(problem):
-    for answer in ("generated", "tape"):
-        task = task_of(problem, answer=answer)
-        shapes = jax.eval_shape(task.batch, jax.random.key(0), np.int32(0))
-        assert {x.shape for x in shapes.values()} == {(7, task.n_tokens(5))}
-        assert task.n_tokens(5) <= task.longest

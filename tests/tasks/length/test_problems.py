@@ -12,7 +12,7 @@ from fxf.tasks.length.binary import square_root
 from fxf.tasks.length.problem import draw
 from fxf.tasks.length.problems import PROBLEMS
 
-LONGEST, DRAWS = 21, 1000
+LONGEST, DRAWS = 13, 600
 
 
 @functools.cache

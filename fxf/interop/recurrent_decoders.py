@@ -1,0 +1,85 @@
+"""How Qwen3-Next and Mamba-2, whose layers have memories that fade, write their blocks in a config.json."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fxf.errors import UserError
+from fxf.interop.architecture import Architecture
+from fxf.interop.rotary_decoders import RotaryDecoder
+from fxf.interop.rotary_keys import GLOBAL, rotary_keys
+from fxf.layers.kinds import layer_of, stack_of
+
+MIXERS = {"linear_attention": "delta", GLOBAL: "attention"}
+SHARE = "partial_rotary_factor"
+
+
+class Qwen3Next(RotaryDecoder):
+    """A block has a gated delta rule or gated attention, and a mixture of experts or a dense layer.
+
+    Rotary positions turn a share of each head.
+    """
+
+    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+        rope = rotary_keys(theirs, where)
+        if (share := rope.get(SHARE, theirs[SHARE])) != self.rotary_share:
+            raise UserError(f"{where}: {SHARE}: fxf has {self.name} with {self.rotary_share}, got {share!r}")
+        section = super().read({**theirs, "rope_scaling": {"rope_type": "default", **rope, SHARE: 1}}, where)
+        n_layers, every = theirs["num_hidden_layers"], theirs["full_attention_interval"]
+        types = theirs.get("layer_types")
+        if types is None:
+            types = ["linear_attention" if (i + 1) % every else GLOBAL for i in range(n_layers)]
+        if not isinstance(types, list) or len(types) != n_layers or not {*MIXERS}.issuperset(map(str, types)):
+            raise UserError(f"{where}: layer_types: expected {n_layers} of {' and '.join(MIXERS)}, got {types!r}")
+        dense = (theirs.get("mlp_only_layers") or []) if theirs["num_experts"] else range(n_layers)
+        kinds = [f"{MIXERS[kind]}+{'feed_forward' if i in dense else 'moe'}" for i, kind in enumerate(types)]
+        layers: dict[str, dict[str, Any]] = {"attention": {"rotary_share": self.rotary_share}}
+        if theirs["linear_num_value_heads"] % theirs["num_key_value_heads"]:
+            layers["delta"] = {"n_kv_heads": 0}  # a delta rule does not read those of attention
+        if not theirs["num_experts"]:
+            layers["moe"] = {"n_experts": 1}  # the least that a layer can have; no block has this one
+        return {**section, "blocks": pattern(kinds), "layers": layers}
+
+    def write(self, section: Any) -> dict[str, Any]:
+        blocks = [[*getattr(block, "layers", {})] for block in stack_of(section).blocks]
+        types = {mixer: kind for kind, mixer in MIXERS.items()}
+        for layers in blocks:
+            if len(layers) != 2 or layers[0] not in types or layers[1] not in ("feed_forward", "moe"):
+                what = f"blocks of {' or '.join(types)} and feed_forward or moe"
+                raise UserError(f"model.blocks: {self.name} has {what}, got {section.blocks!r}")
+        dense = [i for i, (_, feed_forward) in enumerate(blocks) if feed_forward == "feed_forward"]
+        return {
+            **super().write(section),
+            SHARE: self.rotary_share,
+            "layer_types": [types[mixer] for mixer, _ in blocks],
+            "mlp_only_layers": dense,
+        }
+
+
+class Mamba2(Architecture):
+    """A block has one layer, whose heads are as many as the section has, and as wide."""
+
+    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+        limits = theirs.get("time_step_limit") or [0.0, math.inf]
+        if [*map(float, limits)] != [0.0, math.inf]:
+            raise UserError(f"{where}: time_step_limit: fxf has none, got {limits!r}")
+        return {"final_bias": bool(theirs["tie_word_embeddings"])}
+
+    def write(self, section: Any) -> dict[str, Any]:
+        layer: Any = layer_of(section, "mamba2")
+        width = section.n_heads * layer.value_dim
+        if width == 0 or width % section.d_model:
+            what = f"a multiple of model.d_model / model.n_heads, {section.d_model / section.n_heads:.4g}"
+            raise UserError(f"model.layers.mamba2.value_dim: {self.name} has {what}, got {width // section.n_heads}")
+        return {"expand": width // section.d_model}
+
+
+def pattern(kinds: Sequence[str]) -> str:
+    """Returns `model.blocks` for the kinds of blocks over the depth, by the shortest part that repeats."""
+    n = next(n for n in range(1, len(kinds) + 1) if all(kind == kinds[i % n] for i, kind in enumerate(kinds)))
+    runs = ((kind, len(list(run))) for kind, run in itertools.groupby(kinds[:n]))
+    return ", ".join(kind if times == 1 else f"{times}*({kind})" for kind, times in runs)
+
+
+CLASSES: dict[str, type[Architecture]] = {"qwen3_next": Qwen3Next, "mamba2": Mamba2}

@@ -1,0 +1,155 @@
+"""A mixture of experts: each token goes to the few feed-forward layers that a router chooses (Shazeer et al. 2017).
+
+No token is dropped: the rows of all tokens and their experts are sorted by expert, and one product of groups maps each
+row by the weight of its expert (Gale et al. 2022, MegaBlocks). Two means even the load of the experts: a term of the
+objective (Fedus et al. 2021, Switch Transformers), and a bias of the choice that no gradient moves (Wang et al. 2024).
+
+Letters: N tokens, E experts, K experts of a token, M = N · K rows.
+"""
+
+import dataclasses
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from fxf.config import key
+from fxf.errors import UserError
+from fxf.layers.config import TransformerConfig
+from fxf.layers.experts import apply_experts
+from fxf.layers.feed_forward import Dense, feed_forward
+from fxf.layers.layer import Context
+from fxf.layers.linear import as_float32, linear
+from fxf.layers.named import figure, moved, named, term
+from fxf.weights import EXPERT, Params, Spec, Weight, fan_in, stack
+
+
+@dataclasses.dataclass(frozen=True)
+class MoE:
+    """Feed-forward layers of the model's kind and width (`model.layers.NAME.d_ff` sets another), and their router."""
+
+    config: TransformerConfig
+    n_experts: int = key(8, "number of experts", minimum=1)
+    top_k: int = key(2, "number of experts that a token goes to", minimum=1)
+    scores: Literal["softmax", "sigmoid"] = key(
+        "softmax", "the router's scores of the experts: the softmax of its logits, or the sigmoid of each (DeepSeek-V3)"
+    )
+    normalized: bool = key(
+        True,
+        "weigh a token's experts by their scores over the sum of these, which makes a softmax one over these experts "
+        "alone (Mixtral); else by their scores",
+    )
+    scale: float = key(1.0, "factor of the weights of the experts", above=0)
+    expert_groups: int = key(
+        1, "number of equal groups of experts; a group is as good as its two best experts together", minimum=1
+    )
+    best_groups: int = key(1, "number of groups, the best ones, that a token's experts are chosen from", minimum=1)
+    d_shared: int = key(0, "width inside the shared expert, to which every token goes; 0: there is none", minimum=0)
+    shared_gate: bool = key(False, "multiply the shared expert's output by the sigmoid of a linear map (Qwen2-MoE)")
+    balance: float = key(
+        0.01,
+        "factor of the term E · Σ (share of choices · mean score), which is 1 if the load is even; with "
+        "train.microbatches its mean over these",
+        minimum=0,
+    )
+    bias_rate: float = key(
+        0.0,
+        "how far a step moves the bias of each expert's choice, up if its load is below the mean, else down; 0: there "
+        "is no bias",
+        minimum=0,
+    )
+
+    @property
+    def by_row(self) -> bool:
+        """Whether no row of a batch depends on another: the term of balance has a product of sums over all rows."""
+        return not self.balance
+
+    def spec(self) -> Spec:
+        self._check()
+        config, zeros = self.config, jax.nn.initializers.zeros
+        router = Weight((config.d_model, self.n_experts), ("embed", "router"), fan_in(size=config.base_d_model))
+        bias = Weight((self.n_experts,), ("router",), zeros, rate=self.bias_rate, by_sign=True)
+        gate = Weight((config.d_model, 1), ("embed", "router"), fan_in(size=config.base_d_model))
+        return {
+            "router": router,
+            **({"router_bias": bias} if self.bias_rate else {}),
+            "experts": stack(Dense(config).spec(), self.n_experts, EXPERT),
+            **({"shared": Dense(self._shared).spec()} if self.d_shared else {}),
+            **({"shared_gate": gate} if self.shared_gate else {}),
+        }
+
+    def apply(self, params: Params, x_RTD: jax.Array, context: Context) -> tuple[jax.Array, Context]:
+        """Returns the sum of the chosen experts' outputs by their weights, and of the shared expert's, [R, T, D]."""
+        scores_RTE, chosen_RTK, weights_RTK = self.route(params, x_RTD)
+        self._even_the_load(params, scores_RTE, chosen_RTK, context.real)
+        y_RTD = apply_experts(self.config, params["experts"], x_RTD, chosen_RTK, weights_RTK)
+        if self.d_shared:
+            shared_RTD = feed_forward(self._shared, params["shared"], x_RTD)
+            if self.shared_gate:
+                shared_RTD = shared_RTD * jax.nn.sigmoid(self._logits(x_RTD, params["shared_gate"])).astype(x_RTD.dtype)
+            y_RTD = y_RTD + shared_RTD
+        return y_RTD, context
+
+    def route(self, params: Params, x_RTD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Returns the scores of the experts [R, T, E], and the chosen experts with their weights, each [R, T, K]."""
+        logits_RTE = self._logits(x_RTD, params["router"])
+        scores_RTE = jax.nn.softmax(logits_RTE) if self.scores == "softmax" else jax.nn.sigmoid(logits_RTE)
+        # The bias has no part in the weights.
+        preferences_RTE = scores_RTE + params["router_bias"][None, None] if self.bias_rate else scores_RTE
+        chosen_RTK = jax.lax.top_k(self._of_best_groups(preferences_RTE), self.top_k)[1]
+        weights_RTK = jnp.take_along_axis(scores_RTE, chosen_RTK, axis=-1)
+        if self.normalized:
+            # All scores of a token may be 0 in float32.
+            weights_RTK = weights_RTK / (weights_RTK.sum(-1, keepdims=True) + 1e-20)
+        return scores_RTE, chosen_RTK, self.scale * weights_RTK
+
+    def _logits(self, x_RTD: jax.Array, w_DE: jax.Array) -> jax.Array:
+        """Returns the router's logits in float32 or float64; with model.base_width as those of the readout."""
+        logits = linear(as_float32(x_RTD), w_DE)
+        return logits * (self.config.base_d_model / self.config.d_model)
+
+    def _of_best_groups(self, preferences_RTE: jax.Array) -> jax.Array:
+        """Returns the preferences, with -inf for the experts outside of a token's best groups (DeepSeek-V3, 2024)."""
+        if self.expert_groups == 1:
+            return preferences_RTE
+        in_groups = preferences_RTE.reshape(*preferences_RTE.shape[:-1], self.expert_groups, -1)
+        of_groups = jax.lax.top_k(in_groups, min(2, in_groups.shape[-1]))[0].sum(-1)
+        best = jax.lax.top_k(of_groups, self.best_groups)[1]
+        is_best = jax.nn.one_hot(best, self.expert_groups).sum(-2) > 0
+        return jnp.where(is_best[..., None], in_groups, -jnp.inf).reshape(preferences_RTE.shape)
+
+    def _even_the_load(self, params: Params, scores_RTE: jax.Array, chosen_RTK: jax.Array, real_RT: jax.Array) -> None:
+        """Gives training what evens the load, and shows how uneven it is. Padding does not count.
+
+        `moe/max_violation` is how much more than the mean the busiest expert has, over the mean (Wang et al. 2024).
+        """
+        real_RT1 = jnp.broadcast_to(real_RT, chosen_RTK.shape[:2])[..., None]
+        taken_RTE = jax.nn.one_hot(chosen_RTK, self.n_experts, dtype=scores_RTE.dtype).sum(-2)
+        counts_E = jnp.where(real_RT1, taken_RTE, 0).sum((0, 1))
+        n = real_RT1.sum().astype(scores_RTE.dtype)
+        loads_E = named("loads", counts_E / jnp.maximum(n * self.top_k, 1))
+        shares_RTE = scores_RTE / (scores_RTE.sum(-1, keepdims=True) + 1e-20)
+        total_E = jnp.where(real_RT1, shares_RTE, 0).sum((0, 1))
+        if self.balance:
+            term("moe/balance", self.balance * self.n_experts * jnp.sum(loads_E * total_E), n)
+        if self.bias_rate:
+            # Of a batch in parts the numbers add up, so that the sign is that of the whole batch.
+            moved("moe/router_bias", params["router_bias"], self.n_experts * counts_E - n * self.top_k)
+        figure("moe/max_violation", self.n_experts * loads_E.max() - 1)
+
+    @property
+    def _shared(self) -> TransformerConfig:
+        return dataclasses.replace(self.config, d_ff=self.d_shared)
+
+    def _check(self) -> None:
+        """Raises a UserError if the numbers of experts do not fit each other."""
+        n_candidates = self.n_experts // self.expert_groups * self.best_groups
+        most = {"best_groups": self.expert_groups, "top_k": n_candidates}
+        if self.n_experts % self.expert_groups:
+            what = f"{self.expert_groups} does not divide n_experts {self.n_experts}"
+            raise UserError(f"model.layers: expert_groups: {what}")
+        for name, value in most.items():
+            if getattr(self, name) > value:
+                raise UserError(f"model.layers: {name}: expected at most {value}, got {getattr(self, name)}")
+        if self.shared_gate and not self.d_shared:
+            raise UserError("model.layers: shared_gate: only read with a d_shared; leave it at False")

@@ -1,0 +1,222 @@
+"""Each file of configs/ideas trains, decodes as its full forward, and is what its paper's formulas say.
+
+The tables are those of ideas_ideas*.py beside this file, in NumPy float64. ORACLES has by name of the idea, with a
+variant after a colon where it has several, a function of the model's config, the weights of its blocks and the vectors
+[T, D] of a sequence, which returns them after the blocks. KEYS has changes of the model's keys in tiny models.
+OBJECTIVES, for ideas that change the whole model or its objective, has functions of the model's config, all weights,
+and the inputs, targets and weights [T] of a sequence, which return the objective; and whether with a random key.
+"""
+
+import dataclasses
+import functools
+import importlib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import fxf
+from fxf.config import registered_section
+from fxf.errors import UserError
+from fxf.layers.block import layers_of
+from fxf.layers.feed_forward import Dense
+from fxf.layers.kinds import stack_of
+from fxf.layers.layer import Context, Places
+from fxf.layers.named import TOTAL, WEIGHT, names_in
+from fxf.layers.positions import places_of
+from fxf.models import MODELS
+from fxf.models.transformer_lm import TransformerLMConfig
+from fxf.runs.experiment import build
+from fxf.runs.guests import load, record
+from fxf.testing import assert_consistent
+from fxf.training.gradient import batch_loss
+from fxf.weights import flatten
+from helpers import random_params, random_tokens
+from oracle import float64
+from small_runs import ROOT, new_process
+
+FOLDER = ROOT / "configs" / "ideas"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
+TABLES = [importlib.import_module(path.stem) for path in sorted(Path(__file__).parent.glob("ideas_ideas*.py"))]
+ORACLES = {name: oracle for table in TABLES for name, oracle in table.ORACLES.items()}
+OBJECTIVES = {name: each for table in TABLES for name, each in getattr(table, "OBJECTIVES", {}).items()}
+KEYS = {name: keys for table in TABLES for name, keys in table.KEYS.items()}
+T, VOCAB_SIZE = 7, 13
+ALLOWED = 1e-5  # relative to the largest number of an array
+
+
+@pytest.fixture(autouse=True)
+def process():
+    with new_process():
+        yield
+
+
+def tiny(name):
+    """Returns the idea's config with a tiny model."""
+    config = fxf.read_config(str(FOLDER / f"{name.partition(':')[0]}.py"))
+    sizes = {"n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "max_len": 64}
+    for key, value in {**sizes, **KEYS.get(name, {})}.items():
+        config.model[key] = value
+    return config
+
+
+def model_config(name, **changes):
+    keys = tiny(name).model.to_dict() | changes
+    return registered_section(MODELS[keys["name"]].config, keys, "model")
+
+
+def test_every_idea_has_an_oracle():
+    assert sorted({name.partition(":")[0] for name in ORACLES}) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_of_an_idea_records_its_file(name):
+    config = tiny(name).to_dict()
+    names_itself = f"{name}:" in str(config["model"])
+    assert names_itself or name == "looped"
+    assert (name in record(config)) == names_itself
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_idea_trains(name):
+    config = tiny(name)
+    config.train.steps, config.train.batch_size, config.optimizer.warmup_steps = 3, 4, 0
+    experiment = build(config.to_dict())
+    _, losses = fxf.fit(experiment.model, experiment.task.batch, steps=3)
+    assert len(losses) == 3
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cached_decoding_equals_the_full_forward(name):
+    config = model_config(name)
+    model = MODELS[config.name].make(config, VOCAB_SIZE)
+    assert_consistent(model, random_params(model.spec), {"inputs": random_tokens((3, T + 1), VOCAB_SIZE)})
+
+
+@pytest.mark.parametrize("name", sorted(ORACLES))
+def test_an_idea_is_that_of_its_paper_and_so_is_its_gradient(name):
+    config = model_config(name)
+    stack, x_TD = stack_of(config), np.random.default_rng(1).normal(size=(T, config.d_model)).astype(np.float32)
+
+    def blocks(given):
+        places = places_of(config, {"inputs": np.zeros((1, T), np.int32)}, None, causal=True)
+        y, _ = stack.apply(given["params"], stack.start(given["x"][None]), Context(places))
+        return stack.finish(y)[0]
+
+    given = {"params": jax.tree.map(np.asarray, random_params(stack.spec())), "x": x_TD}
+    assert_equal(blocks, lambda given: ORACLES[name](config, given["params"], given["x"]), given)
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_what_an_idea_minimizes_is_that_of_its_paper_and_so_is_its_gradient(name):
+    oracle, in_training = OBJECTIVES[name]
+    tokens_T, rng = random_tokens((T + 1,), VOCAB_SIZE), np.random.default_rng(1)
+    arrays = (tokens_T[:-1], tokens_T[1:], rng.uniform(0.5, 1.5, T).astype(np.float32))
+
+    def objective(given):
+        config = model_config(name, dtype=given["params"]["embedding"]["table"].dtype.name)
+        batch = dict(zip(("inputs", "targets", "weights"), (x[None] for x in arrays), strict=True))
+        loss = functools.partial(batch_loss, MODELS[config.name].make(config, VOCAB_SIZE))
+        key = jax.random.key(0) if in_training else None
+        names = [each for each in names_in(loss, given["params"], batch, key) if each.startswith("term/")]
+        (total, weight), found = fxf.edited(loss, read=names)(given["params"], batch, key)
+        terms = [each.removesuffix(TOTAL) for each in names if each.endswith(TOTAL)]
+        return total / weight + sum((found[each + TOTAL] / found[each + WEIGHT]).sum() for each in terms)
+
+    config = model_config(name)
+    params = jax.tree.map(np.asarray, random_params(MODELS[config.name].make(config, VOCAB_SIZE).spec))
+    assert_equal(objective, lambda given: oracle(config, given["params"], *arrays), {"params": params})
+
+
+def assert_equal(function, oracle, given):
+    """Asserts that a function of arrays and its gradient are those of an oracle.
+
+    In float64 the gradient of each array is that of the oracle; in float32 it is as near as rounding lets it be.
+    """
+    rng = np.random.default_rng(2)
+    cotangent = rng.normal(size=np.shape(jax.eval_shape(function, given)))
+
+    def loss(given):
+        y = function(given)
+        return (y * cotangent.astype(y.dtype)).sum(), y
+
+    (_, y), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(given)
+    exact = float64(given)
+    with jax.enable_x64(True):
+        exact_gradient = flatten(jax.device_get(jax.jit(jax.grad(loss, has_aux=True))(exact)[0]))
+
+    expected = oracle(exact)
+    np.testing.assert_allclose(y, expected, rtol=0, atol=ALLOWED * np.abs(expected).max())
+    largest = max(np.abs(array).max() for array in exact_gradient.values())
+    for path, array in flatten(gradient).items():
+        np.testing.assert_allclose(array, exact_gradient[path], rtol=0, atol=ALLOWED * largest, err_msg=path)
+        direction = rng.choice([-1.0, 1.0], array.shape)
+        difference = _along(oracle, exact, path, direction, cotangent)
+        found = (exact_gradient[path] * direction).sum()
+        bound = ALLOWED * np.abs(exact_gradient[path]).sum()
+        assert abs(found - difference) <= max(bound, 1e-8), path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_documents_in_a_row_are_as_each_alone_and_a_loop_over_blocks_is_as_the_blocks(name):
+    config = model_config(name)
+    config = dataclasses.replace(config, n_layers=2 * config.n_layers)
+    model = MODELS[config.name].make(config, VOCAB_SIZE)
+    if not all(getattr(layer, "by_document", True) for layer in layers_of(stack_of(config))):
+        pytest.skip("reads across documents, and says so")
+    params, tokens_BT = random_params(model.spec), random_tokens((1, T), VOCAB_SIZE)
+    parts = [np.arange(T)[:3], np.arange(T)[3:]]
+    where = {
+        "documents": np.repeat([[0, 1]], [3, T - 3], axis=1),
+        "positions": np.concatenate([p - p[0] for p in parts])[None],
+    }
+    packed = jax.jit(model.apply)(params, {"inputs": tokens_BT, **where})
+    alone = [jax.jit(model.apply)(params, {"inputs": tokens_BT[:, part]}) for part in parts]
+    expected = np.concatenate(alone, axis=1)
+    np.testing.assert_allclose(packed, expected, rtol=0, atol=ALLOWED * np.abs(expected).max())
+
+    looped = MODELS[config.name].make(dataclasses.replace(config, scan_blocks=True), VOCAB_SIZE)
+    found = jax.jit(looped.apply)(params, {"inputs": tokens_BT, **where})
+    np.testing.assert_allclose(found, packed, rtol=0, atol=ALLOWED * np.abs(expected).max())
+
+
+def _along(oracle, given, path, direction, cotangent):
+    """Returns the derivative of the oracle's loss as one array moves in a direction, by a central difference."""
+    losses = []
+    for sign in (1, -1):
+        moved = _unflattened(
+            {name: x + (1e-5 * sign * direction if name == path else 0) for name, x in flatten(given).items()}
+        )
+        losses.append((oracle(moved) * cotangent).sum())
+    return (losses[0] - losses[1]) / 2e-5
+
+
+def _unflattened(flat):
+    tree = {}
+    for path, value in flat.items():
+        *parents, last = path.split("/")
+        functools.reduce(lambda node, part: node.setdefault(part, {}), parents, tree)[last] = value
+    return tree
+
+
+def test_a_layer_of_stochastic_depth_computes_for_a_whole_row_or_not_at_all_as_often_as_it_says():
+    stochastic = load(FOLDER / "z_loss.py").StochasticDepth
+    config, n_rows, survival = TransformerLMConfig(d_model=6, d_ff=7, n_heads=2), 1000, 0.7
+    block = stochastic(config, {"feed_forward": Dense(config)}, survival)
+    params = random_params(block.spec())
+    x_RTD = np.random.default_rng(0).normal(size=(n_rows, 2, 6)).astype(np.float32)
+
+    def change(rng):
+        return block.apply(params, x_RTD, Context(Places(np.arange(2)[None]), rng=rng))[0] - x_RTD
+
+    whole_RTD, change_RTD = change(None) / survival, change(jax.random.key(0))
+    computes_R = np.abs(change_RTD).max((1, 2)) > 0
+    np.testing.assert_allclose(change_RTD, np.where(computes_R[:, None, None], whole_RTD, 0), rtol=0, atol=1e-5)
+    assert abs(computes_R.mean() - survival) < 4 * (survival * (1 - survival) / n_rows) ** 0.5
+
+
+def test_keys_of_a_block_are_checked():
+    with pytest.raises(UserError, match=r"^model\.layers\.LayerScale\.first_scal: unknown key; did you mean"):
+        stack_of(model_config("layer_scale", layers={"LayerScale": {"first_scal": 0.1}}))

@@ -1,0 +1,126 @@
+"""Each idea trains, stops and goes on, is scored, asked, read, swept, tried and compared, on one device and on four."""
+
+import json
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import fxf
+from fxf.errors import Interrupted
+from fxf.machine import signals
+from fxf.reports.compare import comparison, runs_of
+from fxf.runs import run
+from fxf.sweeps.points import check, grid, make_points
+from fxf.training.log import Clock
+from fxf.views import probe
+from small_runs import KEPT, ROOT, new_process, script, sharing_programs
+
+FOLDER = ROOT / "configs" / "ideas"
+IDEAS = sorted(path.stem for path in FOLDER.glob("*.py"))
+# Layers of the core, and adapters, by the keys that choose them.
+OF_CORE = {
+    "moe": {"model.blocks": "attention+moe"},
+    "delta": {"model.blocks": "delta+feed_forward"},
+    "mamba2": {"model.blocks": "mamba2"},
+    "latent_attention": {"model.blocks": "latent_attention+feed_forward"},
+    "lora": {"lora.rank": 2},
+}
+QUICK = {"value_residual", "hyper_connections", "moe", "delta", "lora"}
+EVERY = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough) for name in (*IDEAS, *OF_CORE)],
+)
+SIZES = {"model.n_layers": 2, "model.d_model": 8, "model.d_ff": 12, "model.n_heads": 2, "model.max_len": 26}
+TINY = {
+    **SIZES,
+    **{"train.steps": 4, "train.batch_size": 8, "optimizer.warmup_steps": 0, "checkpoint.every": 2, "log.every": 1},
+    **{"log.tensorboard": False, "log.report": False},
+}
+
+# By task: its sizes, its score, and what is asked and answered.
+OF_TASK = {
+    "reversal": {"task.n_tokens": 3, "task.max_length": 3, "task.longer": 0, "task.examples": 16},
+    "language_model": {"task.length": 25},
+}
+SCORES = {"reversal": "exact_match", "language_model": "test_loss"}
+TEXTS = {"reversal": ("2 1", "1 2"), "language_model": ("The ", "boy")}
+
+
+def file_of(name):
+    return str(FOLDER / f"{name}.py") if name in IDEAS else "reversal"
+
+
+def config_of(name):
+    """Returns the small config of an idea or of a layer of the core, as plain dicts."""
+    config = fxf.read_config(file_of(name)).to_dict()
+    return make_points(config, [{**TINY, **OF_TASK[config["task"]["name"]], **OF_CORE.get(name, {})}])[0].config
+
+
+def train(name, workdir):
+    origin = {"config_file": file_of(name), "overrides": {}}
+    with new_process():
+        return run.train(config_of(name), workdir, Clock(time.perf_counter()), origin, kept=KEPT)
+
+
+def weights_of(workdir):
+    with new_process():
+        return run.load(workdir, as_trained=True)[2]
+
+
+@EVERY
+def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sharing_programs(monkeypatch)
+    whole, stopped = Path("whole"), Path("stopped")
+    score, (prompt, text) = (of_task[config_of(name)["task"]["name"]] for of_task in (SCORES, TEXTS))
+    result = train(name, whole)
+    with monkeypatch.context() as stopping, pytest.raises(Interrupted, match="which is saved"):
+        stopping.setattr(signals, "asked", lambda: True)
+        train(name, stopped)
+    again = train(name, stopped)
+    assert {key: x for key, x in again.items() if "seconds" not in key and "per_second" not in key} == {
+        key: x for key, x in result.items() if "seconds" not in key and "per_second" not in key
+    }
+    expected, found = weights_of(whole), weights_of(stopped)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+    with new_process():
+        figures = run.evaluate(whole, Clock(time.perf_counter()))
+        assert figures["step"] == 4 and figures[score] == result[score]
+        ((answer, *_),) = run.generate(whole, [prompt], {})
+        assert isinstance(answer[0], str)
+        experiment, _, params = run.load(whole)
+        arrays = probe.arrays_inside(experiment, params, probe.what_is_read(experiment, params, prompt, text))
+        assert any("residual" in key for key in arrays)
+        points = make_points(config_of(name), [*grid({"seed": [1, 2]})])
+        check(points, Path("sweep"))
+    assert len(comparison(runs_of([whole, stopped])).entries) == 2
+
+
+@EVERY
+def test_an_idea_may_be_tried(name, tmp_path, monkeypatch):
+    sharing_programs(monkeypatch)
+    config = config_of(name)
+    other = {**config, "optimizer": {**config["optimizer"], "learning_rate": 2 * config["optimizer"]["learning_rate"]}}
+    with new_process():
+        fxf.read_config(
+            str(FOLDER / f"{name}.py") if name in IDEAS else "reversal"
+        )  # its folder is searched from now on
+        verdict = fxf.trial(config, other, tmp_path / "trial", seeds=2, minutes=5)
+    assert verdict
+
+
+def test_an_idea_has_the_loss_of_one_device_on_four_and_its_weights_are_sharded():
+    names = [*IDEAS, *OF_CORE]
+    finished = script("../tests/configs/ideas_on_devices", *names)
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(finished.stdout.splitlines()[-1])
+    assert found.keys() == {*names}
+    for name, layouts in found.items():
+        for title, figures in layouts.items():
+            assert figures["loss"] <= 1e-6, (name, title, figures)
+            assert figures["gradient"] <= 1e-5, (name, title, figures)
+        assert layouts["fsdp 2, tensor 2"]["sharded"] > 5, name

@@ -1,0 +1,71 @@
+"""Two ideas together build, train a step and decode as their full forward, or end in one line that says why not."""
+
+import itertools
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_ideas_in_runs import IDEAS, OF_CORE, SIZES, TINY, file_of
+
+import fxf
+from fxf.config import flatten
+from fxf.errors import UserError
+from fxf.models import MODELS
+from fxf.runs.experiment import build
+from fxf.sweeps.points import make_points
+from fxf.testing import assert_cached_equals_full
+from fxf.training.gradient import loss_and_gradient
+from helpers import random_params, random_tokens
+from small_runs import new_process
+
+NAMES = sorted({*IDEAS, *OF_CORE})
+CHOICES = {"model.name", "model.attention", "model.block", "model.blocks", "model.feed_forward", "model.activation"}
+N_PAIRS, QUICK, VOCAB_SIZE = 60, 3, 11
+
+
+def changes_of(name):
+    """Returns the keys of the model that an idea changes in the config of reversal."""
+    if name in OF_CORE:
+        return dict(OF_CORE[name])
+    plain, config = (dict(flatten(fxf.read_config(file).to_dict())) for file in ("reversal", file_of(name)))
+    changed = {key: value for key, value in config.items() if plain.get(key) != value and key.startswith("model.")}
+    return {key: value for key, value in changed.items() if key not in SIZES or key == "model.n_layers"}
+
+
+def drawn_pairs():
+    """Returns pairs that make sense: they choose different parts of a model."""
+    with new_process():
+        changes = {name: changes_of(name) for name in NAMES}
+    pairs = [(a, b) for a, b in itertools.combinations(NAMES, 2) if not CHOICES & changes[a].keys() & changes[b].keys()]
+    return random.Random(0).sample(pairs, min(N_PAIRS, len(pairs)))
+
+
+PAIRS = drawn_pairs()
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        pytest.param(pair, marks=() if i < QUICK else pytest.mark.thorough, id=" ".join(pair))
+        for i, pair in enumerate(PAIRS)
+    ],
+)
+def test_two_ideas_go_together_or_say_why_not(pair):
+    with new_process():
+        both = {**SIZES, **{key: value for name in reversed(pair) for key, value in changes_of(name).items()}}
+        for name in pair:
+            fxf.read_config(file_of(name))  # whose folder is searched from now on
+        config = make_points(fxf.read_config("reversal").to_dict(), [{**TINY, **both}])[0].config
+        try:
+            experiment = build(config)
+        except UserError as error:
+            assert "\n" not in str(error) and "model." in str(error)
+            return
+        model = MODELS[experiment.model_config.name].make(experiment.model_config, VOCAB_SIZE)
+        params, tokens_BT = random_params(model.spec), random_tokens((3, 7), VOCAB_SIZE)
+        batch = {"inputs": tokens_BT, "targets": tokens_BT, "weights": np.ones((3, 7), np.float32)}
+        step = jax.jit(lambda params, batch: loss_and_gradient(model, params, batch, jax.random.key(0)))
+        assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(step(params, batch)))
+        assert_cached_equals_full(model, params, {"inputs": tokens_BT}, capacities=[9])

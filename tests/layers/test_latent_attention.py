@@ -1,0 +1,136 @@
+"""Latent attention against its formulas in float64, one query, head and key at a time; and its cache."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import oracle
+from closeness import assert_close
+from fxf.errors import UserError
+from fxf.layers.config import TransformerConfig
+from fxf.layers.kinds import layer_of
+from fxf.layers.layer import Context, Places
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.testing import assert_consistent
+from helpers import random_params, random_tokens
+
+B, T, D, H = 2, 5, 6, 3
+THETA, EPSILON = 50.0, 1e-6
+MODEL = {"attention": "latent", "positions": "rotary", "rope_theta": THETA, "attention_bias": "none"}
+CASES = {
+    "as DeepSeek-V3": ({"kv_rank": 7, "q_rank": 4, "rotary_width": 2, "value_width": 3}, {"head_dim": 6}),
+    "queries from the stream": ({"kv_rank": 5}, {"head_dim": 4, "attention_bias": "output"}),
+    "widths by default": ({}, {"head_dim": 4, "window": 3}),
+    "no positions": (
+        {"q_rank": 3},
+        {"positions": "none", "rope_theta": 10000.0, "zero_centered_scale": True, "query_scale": 0.7},
+    ),
+}
+QUICK = ("as DeepSeek-V3", "no positions")
+
+
+def layer(own, model):
+    config = TransformerConfig(d_model=D, n_heads=H, layers={"attention": own}, **{**MODEL, **model})
+    return layer_of(config, "attention")
+
+
+def turned(config, x, position):
+    if config.positions == "none":
+        return x
+    pairs = x[0::2] + 1j * x[1::2]
+    pairs = pairs * np.exp(1j * position * THETA ** (-np.arange(len(pairs)) / len(pairs)))
+    return np.stack([pairs.real, pairs.imag], -1).ravel()
+
+
+def by_hand(attention, weights, x_BTD):
+    config, y = attention.config, np.zeros(x_BTD.shape)
+
+    def latent(name, x):
+        made, scale = x @ weights[name], weights[f"{name}_scale"] + config.zero_centered_scale
+        return made / np.sqrt(np.square(made).mean() + EPSILON) * scale
+
+    width, of_keys = config.head_width, weights["key"].shape[1]
+    factor = config.query_scale or (width + of_keys) ** -0.5
+    for b, t, h in np.ndindex(B, T, H):
+        x = x_BTD[b, t]
+        if attention.q_rank:
+            query = latent("query_latent", x) @ weights["query_up"][:, h]
+        else:
+            query = x @ weights["query"][:, h]
+        first = max(0, t - config.window + 1) if config.window else 0
+        scores, values = [], []
+        for c in range(first, t + 1):
+            made = latent("latent", x_BTD[b, c]) @ weights["key_value"][:, h]
+            shared = turned(config, x_BTD[b, c] @ weights["key"], c)
+            of_position = turned(config, query[width:], t) @ shared
+            scores.append(factor * (query[:width] @ made[:width] + of_position))
+            values.append(made[width:])
+        weigh = np.exp(scores) / np.exp(scores).sum()
+        y[b, t] += weigh @ np.array(values) @ weights["output"][h]
+    return y + weights.get("output_bias", 0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_output_and_gradient_are_those_of_the_formulas(name):
+    attention = layer(*CASES[name])
+    params = jax.tree.map(lambda w: 2 * w, random_params(attention.spec()))
+    rng = np.random.default_rng(1)
+    x, factors = rng.normal(size=(2, B, T, D)).astype(np.float32)
+    context = Context(Places(jnp.arange(T)[None], jnp.arange(T)[None], causal=True))
+
+    @jax.jit
+    def compute(params, x):
+        y, back = jax.vjp(lambda params, x: attention.apply(params, x, context)[0], params, x)
+        return y, back(factors)
+
+    y, gradient = compute(params, x)
+    weights, x64 = oracle.float64(params), x.astype(np.float64)
+    assert_close(y, by_hand(attention, weights, x64))
+
+    # The derivative along a random direction, by central differences in float64.
+    moving = jax.tree.map(lambda w: rng.normal(size=w.shape), (weights, x64))
+
+    def along(step):
+        return (by_hand(attention, *jax.tree.map(lambda w, m: w + step * m, (weights, x64), moving)) * factors).sum()
+
+    slope = (along(1e-6) - along(-1e-6)) / 2e-6
+    terms = [np.asarray(g, np.float64) * m for g, m in zip(*map(jax.tree.leaves, (gradient, moving)), strict=True)]
+    assert sum(term.sum() for term in terms) == pytest.approx(
+        slope, abs=1e-5 * sum(np.abs(term).sum() for term in terms)
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough) for name in CASES]
+)
+def test_steps_with_absorbed_products_equal_the_whole_sequence(name):
+    own, keys = CASES[name]
+    sizes = {"n_layers": 2, "d_model": D, "d_ff": 5, "n_heads": H, "max_len": 16}
+    model = transformer_lm(TransformerLMConfig(**sizes, **{**MODEL, **keys}, layers={"attention": own}), 7)
+    assert_consistent(model, random_params(model.spec), {"inputs": random_tokens((2, 6))})
+
+
+def test_a_cache_holds_the_latents_and_the_shared_keys_alone():
+    own, keys = CASES["as DeepSeek-V3"]
+    config = TransformerLMConfig(n_layers=1, d_model=D, n_heads=H, **{**MODEL, **keys}, layers={"attention": own})
+    model = transformer_lm(config, 7)
+    batch = {"inputs": random_tokens((B, 3)), "lengths": np.array([2, 3], np.int32)}
+    shapes = jax.eval_shape(lambda: model.prefill(random_params(model.spec), batch, 11))
+    assert [x.shape for x in jax.tree.leaves(shapes.layers)] == [(B, 11, 7), (B, 11, 2)]
+
+
+@pytest.mark.parametrize(
+    ("own", "keys", "message"),
+    [
+        ({}, {"n_kv_heads": 1}, "model.n_kv_heads: model.attention 'latent' does not read it; leave it at 0"),
+        ({}, {"qk_norm": True}, "model.qk_norm: model.attention 'latent' does not read it; leave it at False"),
+        ({}, {"attention_bias": "qkv"}, "model.attention_bias: expected 'output' or 'none'"),
+        ({"rotary_width": 3}, {}, "rotary_width: expected an even number, got 3"),
+        ({"kv_ranks": 3}, {}, r"model\.layers\.attention\.kv_ranks: unknown key.*kv_rank"),
+    ],
+    ids=str,
+)
+def test_keys_that_do_not_go_with_latents_are_refused(own, keys, message):
+    with pytest.raises(UserError, match=message):
+        layer(own, keys).spec()

@@ -1,0 +1,136 @@
+"""Gated DeltaNet and Mamba-2 against their recurrences in float64; documents, padding, decoding and hybrid stacks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fxf
+import memories
+import oracle
+from fxf.errors import UserError
+from fxf.layers import recurrence
+from fxf.layers.config import TransformerConfig
+from fxf.layers.gated_delta import GatedDelta
+from fxf.layers.layer import Context, Places
+from fxf.layers.mamba2 import Mamba2
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.testing import assert_consistent
+from helpers import random_params, random_tokens
+
+R, T, D = 2, 13, 6
+CONFIG = TransformerConfig(d_model=D, n_heads=6, head_dim=2, norm_epsilon=1e-3)
+KEYS = {"n_key_heads": 2, "key_dim": 5, "value_dim": 3, "n_taps": 3}
+LAYERS = {"delta": (GatedDelta, memories.gated_delta), "mamba2": (Mamba2, memories.mamba2)}
+DOCUMENTS = np.array([[1, 1, 1, 1, 1, 2, 2, 3, 3, 3, 3, 0, 0], [1] * 13], np.int32)  # 0 is padding
+SPANS = [(0, 0, 5), (0, 5, 7), (0, 7, 11), (1, 0, 13)]
+each = pytest.mark.parametrize("name", LAYERS)
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(recurrence, "CHUNK", 4)
+
+
+def made(name):
+    layer = LAYERS[name][0](CONFIG, **KEYS)
+    return layer, random_params(layer.spec())
+
+
+def vectors(seed=0):
+    return np.random.default_rng(seed).normal(size=(R, T, D)).astype(np.float32)
+
+
+def context(documents=None, cache=None, at=0):
+    length = T if documents is None else documents.shape[1]
+    places = jnp.arange(at, at + length)[None]
+    return Context(Places(places, places, documents), cache=cache)
+
+
+def expected(name, params, x):
+    """Returns the layer's outputs by the oracle, each document on its own."""
+    y = np.zeros(x.shape)
+    for row, start, stop in SPANS:
+        y[row, start:stop] = LAYERS[name][1](params, x[row, start:stop], CONFIG.norm_epsilon)
+    return y
+
+
+@each
+def test_each_document_is_read_by_the_recurrence_of_the_paper(name):
+    layer, params = made(name)
+    x, there = vectors(), expected(name, oracle.float64(params), np.float64(vectors()))
+    y = jax.jit(lambda x: layer.apply(params, x, context(DOCUMENTS))[0])(x)
+    padding = DOCUMENTS == 0
+    np.testing.assert_allclose(np.where(padding[..., None], 0, y), there, rtol=0, atol=1e-5 * np.abs(there).max())
+
+
+@each
+def test_the_gradient_is_that_of_the_recurrence(name):
+    layer, params = made(name)
+    rng, x = np.random.default_rng(2), vectors()
+    weights = np.where(DOCUMENTS[..., None] > 0, rng.normal(size=x.shape), 0)
+    given = {**params, "x": x}
+    gradient = jax.jit(jax.grad(lambda all: (layer.apply(all, all["x"], context(DOCUMENTS))[0] * weights).sum()))(given)
+    for path in given:
+        direction = rng.normal(size=np.shape(given[path]))
+
+        def along(h, path=path, direction=direction):
+            moved = {**oracle.float64(given), path: np.float64(given[path]) + h * direction}
+            return (expected(name, moved, moved["x"]) * weights).sum()
+
+        h = 1e-3
+        there = (along(-2 * h) - 8 * along(-h) + 8 * along(h) - along(2 * h)) / (12 * h)
+        size = np.abs(np.float64(gradient[path]) * direction).sum()
+        assert abs((np.float64(gradient[path]) * direction).sum() - there) < 1e-5 * size, path
+
+
+@each
+def test_a_row_goes_on_after_its_own_last_token(name):
+    layer, params = made(name)
+    read = jax.jit(lambda x, context: layer.apply(params, x, context))
+    x, lengths = vectors(), np.array([3, 0])
+    whole = read(x, context())[0]
+    documents = (np.arange(7)[None] < lengths[:, None]).astype(np.int32)
+    _, after = read(x[:, :7], context(documents, cache={}))
+    for i in range(4):
+        at = lengths + i
+        token = x[np.arange(R), at][:, None]
+        y, after = read(token, context(np.ones((R, 1), np.int32), after.cache, i))
+        there = whole[np.arange(R), at]
+        np.testing.assert_allclose(y[:, 0], there, rtol=0, atol=1e-5 * np.abs(there).max())
+
+
+@each
+def test_memories_stay_float32_in_bfloat16(name):
+    layer, params = made(name)
+    read = jax.jit(lambda x, context: layer.apply(params, x, context))
+    y, after = read(vectors().astype(jnp.bfloat16), context(cache={}))
+    assert y.dtype == jnp.bfloat16 and after.cache["memory"].dtype == jnp.float32
+    there = read(vectors(), context())[0]
+    np.testing.assert_allclose(y.astype(np.float32), there, rtol=0, atol=0.05 * np.abs(there).max())
+
+
+@each
+def test_heads_of_keys_must_divide_the_heads(name):
+    with pytest.raises(UserError, match="n_key_heads 4 does not divide n_heads 6"):
+        LAYERS[name][0](CONFIG, n_key_heads=4).spec()
+
+
+def hybrid(**changes):
+    layers = {"delta": {**KEYS, "n_heads": 2}, "mamba2": {**KEYS, "n_heads": 2}}
+    sizes = {"n_layers": 3, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 32, "positions": "none"}
+    blocks = "delta+feed_forward, mamba2, attention"
+    return transformer_lm(TransformerLMConfig(**{**sizes, "blocks": blocks, "layers": layers, **changes}), 7)
+
+
+def test_a_hybrid_stack_is_consistent():
+    model = hybrid()
+    assert_consistent(model, random_params(model.spec), {"inputs": random_tokens((3, 6))})
+
+
+def test_a_beam_over_memories_finds_what_whole_sequences_find(monkeypatch):
+    params, prompts = random_params(hybrid().spec), [[3, 4, 1], [5]]
+    keys = {"max_tokens": 5, "beam_width": 3}
+    cached = fxf.decode(hybrid(), params, prompts, **keys)
+    monkeypatch.setattr(GatedDelta, "cached", False, raising=False)
+    assert fxf.decode(hybrid(), params, prompts, **keys) == cached

@@ -1,0 +1,262 @@
+"""The mixture of experts against its formulas in float64, one token and one expert at a time; and its training."""
+
+import dataclasses
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from moe_on_devices import LAYOUTS
+
+import oracle
+from closeness import UNIT, assert_close
+from fxf.errors import UserError
+from fxf.layers.config import TransformerConfig
+from fxf.layers.kinds import layer_of
+from fxf.layers.layer import Context, Places
+from fxf.layers.named import edited
+from fxf.machine.operations import operations
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.testing import assert_consistent
+from fxf.training.gradient import objective_and_gradient
+from fxf.training.optimizer import OptimizerConfig, make_optimizer
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import make_layout
+from fxf.training.state import hyperparameters
+from fxf.training.step import TrainConfig, Trainer, train_step
+from helpers import initial_state, random_params, random_tokens
+from small_runs import script
+
+R, T, D, F, E = 2, 5, 6, 7, 6
+REAL = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
+ACTIVATIONS = {"silu": lambda x: x / (1 + np.exp(-x)), "relu": lambda x: np.maximum(x, 0)}
+GATED = {"gated": True, "activation": "silu", "feed_forward_bias": False}
+CASES = {
+    "softmax of the chosen": ({}, GATED),
+    "softmax of all": ({"normalized": False, "scale": 1.5}, {}),
+    "one expert": ({"top_k": 1, "normalized": False}, GATED),
+    "all experts": ({"top_k": E}, GATED),
+    "sigmoid, biased": ({"scores": "sigmoid", "bias_rate": 0.1, "scale": 2.5}, GATED),
+    "groups": ({"expert_groups": 3, "best_groups": 2, "top_k": 3, "scores": "sigmoid", "bias_rate": 0.1}, GATED),
+    "groups of one expert": ({"expert_groups": E, "best_groups": 3, "top_k": 3}, GATED),
+    "shared": ({"d_shared": 4}, {}),
+    "shared, gated": ({"d_shared": 4, "shared_gate": True}, GATED),
+}
+
+
+def layer(own, model):
+    config = TransformerConfig(
+        d_model=D, d_ff=F, n_heads=1, layers={"moe": {"n_experts": E, "balance": 0.3, **own}}, **model
+    )
+    return layer_of(config, "moe")
+
+
+def given(moe):
+    """Returns params, in which no expert is chosen for all tokens or for none, and vectors."""
+    params = jax.tree.map(lambda w: 3 * w, random_params(moe.spec(), seed=2))
+    return params, np.random.default_rng(1).normal(size=(R, T, D)).astype(np.float32)
+
+
+def context():
+    return Context(Places(jnp.arange(T)[None], documents=jnp.asarray(REAL)))
+
+
+def feed_forward(config, weights, x):
+    def mapped(name, x):
+        return x @ weights[name] + weights.get(f"{name}_bias", 0)
+
+    activation = ACTIVATIONS[config.activation]
+    hidden = activation(mapped("gate", x)) * mapped("up", x) if config.gated else activation(mapped("up", x))
+    return mapped("down", hidden)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def scores_and_choice(moe, weights, x):
+    """Returns the scores of one token and its experts, the best first."""
+    logits = x @ weights["router"]
+    scores = np.exp(logits) / np.exp(logits).sum() if moe.scores == "softmax" else sigmoid(logits)
+    preferences = scores + weights.get("router_bias", 0)
+    size = E // moe.expert_groups
+    groups = [sorted(preferences[i * size : (i + 1) * size])[-2:] for i in range(moe.expert_groups)]
+    best = np.argsort([-sum(group) for group in groups])[: moe.best_groups]
+    candidates = [i for i in range(E) if i // size in best]
+    return scores, sorted(candidates, key=lambda i: -preferences[i])[: moe.top_k]
+
+
+def by_hand(moe, weights, x_RTD):
+    """Returns the output, and the term of balance, of float64 weights and vectors."""
+    y, loads, shares, n = np.zeros(x_RTD.shape), np.zeros(E), np.zeros(E), REAL.sum()
+    for at in np.ndindex(R, T):
+        x = x_RTD[at]
+        scores, chosen = scores_and_choice(moe, weights, x)
+        total = sum(scores[i] for i in chosen) if moe.normalized else 1
+        for i in chosen:
+            expert = {name: w[i] for name, w in weights["experts"].items()}
+            y[at] += moe.scale * scores[i] / total * feed_forward(moe.config, expert, x)
+            loads[i] += REAL[at] / (n * moe.top_k)
+        shares += REAL[at] * scores / scores.sum() / n
+        if moe.d_shared:
+            gate = sigmoid(x @ weights["shared_gate"]) if moe.shared_gate else 1
+            y[at] += gate * feed_forward(moe.config, weights["shared"], x)
+    return y, moe.balance * E * (loads * shares).sum()
+
+
+def objective(moe, params, x_RTD, factors_RTD):
+    """Returns a number to which each output and the term of balance contribute, and both."""
+    names = ("term/moe/balance/total", "term/moe/balance/weight")
+    run = edited(lambda params, x: moe.apply(params, x, context())[0], read=names)
+    y_RTD, found = run(params, x_RTD)
+    balance = (found[names[0]] / found[names[1]]).sum()
+    return (y_RTD * factors_RTD).sum() + balance, (y_RTD, balance)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_output_balance_and_gradient_are_those_of_the_formulas_token_by_token(name):
+    moe = layer(*CASES[name])
+    params, x = given(moe)
+    rng = np.random.default_rng(3)
+    factors = rng.normal(size=x.shape).astype(np.float32)
+    compute = jax.jit(jax.value_and_grad(functools.partial(objective, moe), argnums=(0, 1), has_aux=True))
+    (_, found), gradient = compute(params, x, factors)
+    weights, x64 = oracle.float64(params), x.astype(np.float64)
+    expected = by_hand(moe, weights, x64)
+    assert_close(found, expected, largest=np.abs(expected[0]).max())
+
+    # The derivative along a random direction, by central differences in float64.
+    moving = jax.tree.map(lambda w: rng.normal(size=w.shape), (weights, x64))
+    if "router_bias" in params:
+        moving[0]["router_bias"][:] = 0  # it moves no output but where it changes a choice
+
+    def along(step):
+        moved = jax.tree.map(lambda w, m: w + step * m, (weights, x64), moving)
+        y, balance = by_hand(moe, *moved)
+        return (y * factors).sum() + balance
+
+    slope = (along(1e-6) - along(-1e-6)) / 2e-6
+    terms = [np.asarray(g, np.float64) * m for g, m in zip(*map(jax.tree.leaves, (gradient, moving)), strict=True)]
+    assert sum(term.sum() for term in terms) == pytest.approx(
+        slope, abs=1e-5 * sum(np.abs(term).sum() for term in terms)
+    )
+
+
+def test_no_token_is_dropped_if_all_choose_the_same_experts():
+    moe = layer({"bias_rate": 0.1}, GATED)
+    params, x = given(moe)
+    params["router_bias"] = jnp.array([0.0, 9, 0, 0, 9, 0])
+    chosen = moe.route(params, jnp.asarray(x))[1]
+    assert set(np.asarray(chosen).ravel()) == {1, 4}
+    expected, _ = by_hand(moe, oracle.float64(params), x.astype(np.float64))
+    assert_close(moe.apply(params, jnp.asarray(x), context())[0], expected, largest=np.abs(expected).max())
+
+
+def model(n_layers=2, **own):
+    keys = {"n_experts": 5, "d_ff": 8, **own}
+    sizes = {"n_layers": n_layers, "d_model": 8, "d_ff": 8, "n_heads": 2, "max_len": 16}
+    config = TransformerLMConfig(**sizes, feed_forward="moe", layers={"feed_forward": keys})
+    return transformer_lm(config, 7)
+
+
+def test_decoding_by_a_cache_equals_the_whole_sequence():
+    built = model(d_shared=4)
+    assert_consistent(built, random_params(built.spec), {"inputs": random_tokens((2, 6))})
+
+
+@functools.cache
+def after_a_step(microbatches, **keys):
+    """Returns the router's bias after a step and its gradient; and the norm of the others', shown and true."""
+    built = model(n_layers=1, bias_rate=0.25, balance=0.0)
+    config = OptimizerConfig(**{"name": "adamw", "weight_decay": 0.5, "clip_norm": 1e-3, **keys})
+    optimizer, train = make_optimizer(config, 10, built.spec), TrainConfig(microbatches=microbatches)
+    trainer = Trainer(built, optimizer, train, make_layout(ParallelConfig(data=1), jax.devices()))
+    tokens = random_tokens((4, 6))
+    batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((4, 6), np.float32)}
+    numbers = hyperparameters(0, train)
+    state = initial_state(built, optimizer)
+    after, metrics = jax.jit(functools.partial(train_step, trainer))(state, batch, numbers, None)
+    bias = after.params["blocks"]["0"]["feed_forward"]["router_bias"]
+    _, weight_sum, gradient, _ = jax.jit(functools.partial(objective_and_gradient, built))(state.params, batch)
+    of_bias = gradient["blocks"]["0"]["feed_forward"].pop("router_bias")
+    return bias, of_bias, float(metrics["gradient_norm"]), float(optax.tree.norm(gradient) / weight_sum)
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_the_bias_moves_by_its_own_rate_towards_an_even_load_and_is_no_part_of_the_gradients_norm(microbatches):
+    bias, gradient, norm, expected = after_a_step(microbatches)
+    assert len(set(np.sign(gradient))) > 1
+    np.testing.assert_array_equal(bias, -0.25 * np.sign(gradient))
+    assert norm == pytest.approx(expected, rel=100 * UNIT)
+
+
+def test_a_cpu_cuts_a_batch_only_if_no_term_is_of_all_its_rows():
+    assert model(balance=0.0).width == 8
+    assert model().width is None
+
+
+def test_muon_and_weight_decay_treat_each_expert_as_a_matrix_of_its_own():
+    spec = layer({}, {}).spec()["experts"]
+    of_one = {name: dataclasses.replace(w, shape=w.shape[1:], axes=w.axes[1:]) for name, w in spec.items()}
+    config = OptimizerConfig(name="muon", weight_decay=0.5)
+    params, gradient = random_params(spec), random_params(spec, seed=1)
+
+    def moved(spec, params, gradient):
+        optimizer = make_optimizer(config, 10, spec)
+        return optimizer.update(gradient, optimizer.init(params), params)[0]
+
+    found = jax.jit(functools.partial(moved, spec))(params, gradient)
+    third = [jax.tree.map(lambda x: x[3], tree) for tree in (params, gradient)]
+    expected = jax.jit(functools.partial(moved, of_one))(*third)
+    assert_close(jax.tree.map(lambda x: x[3], found), expected)
+
+
+def test_padding_has_no_load():
+    moe = layer({}, GATED)
+    params, x = given(moe)
+    loads = edited(lambda x: moe.apply(params, x, context())[0], read="loads")
+    other = np.where(REAL[..., None] > 0, x, -x)
+    assert (np.asarray(moe.route(params, x)[1]) != np.asarray(moe.route(params, other)[1])).any()
+    (_, found), (_, expected) = loads(jnp.asarray(x)), loads(jnp.asarray(other))
+    np.testing.assert_array_equal(found["loads"], expected["loads"])
+    assert found["loads"].sum() == pytest.approx(1)
+
+
+def test_flops_are_those_of_the_chosen_experts_and_the_router():
+    moe = layer({"top_k": 3, "d_shared": 4}, GATED)
+    params, x = given(moe)
+    jaxpr = jax.make_jaxpr(lambda params, x: moe.apply(params, x, context())[0])(params, x)
+    found = operations(jaxpr.jaxpr)
+    mixed = 3 * D  # sums of the outputs by their weights
+    assert found.flops == 2 * R * T * (3 * 3 * D * F + 3 * D * 4 + D * E + mixed)
+    assert not found.uncounted
+
+
+def test_devices_that_share_the_experts_take_the_step_of_one():
+    finished = script("../tests/layers/moe_on_devices")
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(finished.stdout.splitlines()[-1])
+    assert found.keys() == LAYOUTS.keys()
+    for row in found.values():
+        assert row["apart"] <= 1e-6 * row["largest"]
+        assert row["share"] == 1 / 4
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"top_k": 9}, "top_k: expected at most 6, got 9"),
+        ({"expert_groups": 3, "top_k": 3}, "top_k: expected at most 2, got 3"),
+        ({"expert_groups": 4}, "expert_groups: 4 does not divide n_experts 6"),
+        ({"expert_groups": 2, "best_groups": 3}, "best_groups: expected at most 2, got 3"),
+        ({"shared_gate": True}, "shared_gate: only read with a d_shared"),
+        ({"n_expert": 4}, r"model\.layers\.moe\.n_expert: unknown key.*n_experts"),
+    ],
+    ids=str,
+)
+def test_numbers_of_experts_that_do_not_fit_are_refused(own, message):
+    with pytest.raises(UserError, match=message):
+        layer(own, {}).spec()

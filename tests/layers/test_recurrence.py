@@ -1,0 +1,124 @@
+"""Memories that fade, in chunks of products, against the recurrence of one token after the other in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fxf.layers import recurrence
+from fxf.layers.recurrence import fading_memory, inverse_plus_one
+from fxf.machine.operations import operations
+from memories import memory_of
+
+R, T, G, E, K, O = 2, 23, 2, 3, 5, 4  # noqa: E741
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(recurrence, "CHUNK", 8)  # 23 tokens are 3 chunks, of which the last is not full
+
+
+def drawn(kind, seed=0):
+    """Returns queries, keys, values, log decays, β and a memory, all random; `kind` says how they are special."""
+    rng = np.random.default_rng(seed)
+    q, k, v = (rng.normal(size=(R, T, G, *rest)) for rest in ((K,), (K,), (E, O)))
+    k /= np.linalg.norm(k, axis=-1, keepdims=True)
+    log_decay, beta = -rng.exponential(size=(R, T, G, E)), rng.uniform(0, 1, (R, T, G, E))
+    if kind == "one key, nothing fades":  # the powers of L are as large as binomial coefficients
+        k[:], log_decay[:], beta[:] = k[:1, :1, :1], 0, 1
+    if kind == "reflected":
+        beta += 1
+    if kind == "some tokens fade all":
+        log_decay *= rng.choice([1e-3, 300.0], log_decay.shape)
+    if kind == "some tokens forget":
+        log_decay[:, ::5] = -np.inf
+    return [x.astype(np.float32) for x in (q, k, v, log_decay, beta, rng.normal(size=(R, G, E, K, O)))]
+
+
+def expected(q, k, v, log_decay, beta, before):
+    read, after = np.zeros((R, T, G, E, O)), np.zeros((R, G, E, K, O))
+    for r, g, e in np.ndindex(R, G, E):
+        decay, own = np.exp(np.float64(log_decay[r, :, g, e])), None if beta is None else beta[r, :, g, e]
+        read[r, :, g, e], after[r, g, e] = memory_of(
+            *(np.float64(x) for x in (q[r, :, g], k[r, :, g], v[r, :, g, e])), decay, own, before[r, g, e]
+        )
+    return read, after
+
+
+KINDS = ("usual", "one key, nothing fades", "reflected", "some tokens fade all", "some tokens forget")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("corrects", [True, False])
+def test_chunks_read_what_single_tokens_read(kind, corrects):
+    q, k, v, log_decay, beta, before = drawn(kind)
+    beta = beta if corrects else None
+    read, after = jax.jit(fading_memory)(q, k, v, log_decay, beta, before)
+    read_there, after_there = expected(q, k, v, log_decay, beta, before)
+    np.testing.assert_allclose(read, read_there, rtol=0, atol=1e-5 * np.abs(read_there).max())
+    np.testing.assert_allclose(after, after_there, rtol=0, atol=1e-5 * np.abs(after_there).max())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_derivative_is_that_of_single_tokens(kind):
+    arrays, rng = drawn(kind), np.random.default_rng(1)
+    weights = rng.normal(size=(R, T, G, E, O))
+    directions = [np.where(np.isfinite(x), rng.normal(size=x.shape), 0) for x in arrays]
+    directions[3][:] = np.minimum(directions[3], 0)  # decays stay below 1
+
+    def loss(*arrays):
+        return (fading_memory(*arrays)[0] * weights).sum()
+
+    gradient = jax.jit(jax.grad(loss, range(6)))(*arrays)
+    found = [float((np.float64(g) * d).sum()) for g, d in zip(gradient, directions, strict=True)]
+
+    def along(i, h):
+        moved = [
+            np.float64(x) + (h * d if i == j else 0) for j, (x, d) in enumerate(zip(arrays, directions, strict=True))
+        ]
+        return (expected(*moved)[0] * weights).sum()
+
+    h = 1e-4  # the error of the differences is about 1e-10 of the values
+    there = [(along(i, -2 * h) - 8 * along(i, -h) + 8 * along(i, h) - along(i, 2 * h)) / (12 * h) for i in range(6)]
+    np.testing.assert_allclose(found, there, rtol=0, atol=1e-5 * np.abs(there).max())
+
+
+def test_a_memory_is_passed_on_from_any_token_to_the_next():
+    *tokens, before = drawn("usual")
+    read_by = jax.jit(fading_memory)
+    whole, end = read_by(*tokens, before)
+    for cuts in ([1], [9, 10]):
+        memory, parts = before, []
+        for start, stop in zip([0, *cuts], [*cuts, T], strict=True):
+            read, memory = read_by(*(x[:, start:stop] for x in tokens), memory)
+            parts.append(read)
+        np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=0, atol=1e-5 * np.abs(whole).max())
+        np.testing.assert_allclose(memory, end, rtol=0, atol=1e-5 * np.abs(end).max())
+
+
+@pytest.mark.parametrize("n", [1, 2, 64])
+def test_the_inverse_and_its_derivative_are_those_of_float64(n):
+    rng = np.random.default_rng(n)
+    lower, change = (np.tril(rng.uniform(-1, 1, (3, n, n)), -1).astype(np.float32) / max(1, n // 8) for _ in range(2))
+    there = np.linalg.inv(np.eye(n) + np.float64(lower))
+    found, moved = jax.jvp(inverse_plus_one, (jnp.array(lower),), (jnp.array(change),))
+    np.testing.assert_allclose(found, there, rtol=0, atol=1e-5 * np.abs(there).max())
+    slope = -there @ change @ there
+    np.testing.assert_allclose(moved, slope, rtol=0, atol=1e-5 * max(1, np.abs(slope).max()))
+
+
+def test_operations_are_those_of_the_products_of_each_chunk():
+    *tokens, before = drawn("usual")
+    chunk, n_chunks = 8, 3
+    heads = R * n_chunks * G * E
+    scores = 2 * R * n_chunks * G * chunk * chunk * K
+    read_and_written = 2 * heads * chunk * (K * O + chunk * O + K * O)
+    plain = scores + read_and_written
+    inverse = sum(4 * (chunk // half // 2) * half**3 for half in (2, 4)) * heads  # two products for each half
+    delta = scores + inverse + 2 * heads * chunk * (chunk * O + chunk * K + K * O)
+    found = [
+        operations(jax.make_jaxpr(fading_memory)(*given).jaxpr)
+        for given in ((*tokens[:4], None, before), (*tokens, before))
+    ]
+    assert [each.flops for each in found] == [plain, plain + delta]
+    assert all(each.uncounted == frozenset() for each in found)

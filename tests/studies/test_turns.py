@@ -1,0 +1,152 @@
+"""Positions of a walk that tokens turn, against plain loops; and attention that reads what tokens make."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from closeness import assert_close
+from fxf.errors import UserError
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.runs.guests import load
+from fxf.testing import assert_cached_equals_full, assert_causal, assert_padding_unread
+from fxf.training.gradient import loss_and_gradient
+from helpers import random_params, random_tokens, twice
+from small_runs import ROOT
+
+turns = load(ROOT / "configs/studies/turns.py")
+V, H, B, T = 5, 3, 2, 9
+SIZES = {"n_layers": 1, "d_model": 12, "d_ff": 11, "n_heads": H, "max_len": 150}
+
+walked = jax.jit(turns.walk)
+
+
+def params_of(turns_VH):
+    return {"turns": np.asarray(turns_VH, np.float32) / 10}
+
+
+def turning_model(**changes):
+    model = turns.turning(turns.TurningConfig(**{**SIZES, **changes}), V)
+    return model, random_params(model.spec, 3)
+
+
+def looped(turns_VH, tokens_BT):
+    """Returns positions and the directions behind the tokens, [B, H, T, 2], by plain loops."""
+    states = np.zeros((len(tokens_BT), turns_VH.shape[1], len(tokens_BT[0]), 2))
+    for b, tokens in enumerate(tokens_BT):
+        for h in range(turns_VH.shape[1]):
+            position, direction = 0.0, 1.0
+            for t, token in enumerate(tokens):
+                position += direction
+                direction *= turns_VH[token, h] if t else 1
+                states[b, h, t] = position, direction
+    return states
+
+
+def test_a_walk_is_that_of_plain_loops():
+    turns_VH = np.random.default_rng(0).uniform(-1, 1, (V, H)).astype(np.float32)
+    tokens_BT = random_tokens((B, T), V)
+    found = walked(turns_VH, tokens_BT, np.zeros((B, H, 2), np.float32))
+    assert_close(found, looped(turns_VH.astype(np.float64), tokens_BT), largest=T)
+
+
+def test_a_walk_in_parts_is_the_whole_walk_bit_for_bit_where_turns_are_whole():
+    turns_VH = np.random.default_rng(1).choice([-1.0, 1.0], (V, H)).astype(np.float32)
+    tokens_BT, state = random_tokens((B, T), V), np.zeros((B, H, 2), np.float32)
+    whole = np.asarray(walked(turns_VH, tokens_BT, state))
+    np.testing.assert_array_equal(whole, looped(turns_VH, tokens_BT))
+    for t in range(T):
+        state = np.asarray(walked(turns_VH, tokens_BT[:, t : t + 1], state))[:, :, 0]
+        np.testing.assert_array_equal(state, whole[:, :, t])
+
+
+def test_turns_stay_within_bounds_and_scoring_rounds_them():
+    raw = np.array([[-2.0, 0.3, 0.0], [1.0, -0.2, 5.0]])
+    bounded = np.clip(params_of(raw)["turns"] * np.float32(10), -1, 1)
+    np.testing.assert_array_equal(turns.turns_of(params_of(raw)), bounded)
+    np.testing.assert_array_equal(turns.turns_of(turns.rounded(params_of(raw))), [[-1, 1, 1], [1, -1, 1]])
+    gradient = jax.jit(jax.grad(lambda params: turns.turns_of(params).sum()))(params_of(raw))
+    np.testing.assert_array_equal(gradient["turns"], np.full(raw.shape, 10))
+
+
+def test_a_penalty_moves_turns_to_one_or_minus_one_from_a_step_on():
+    raw = np.array([[-2.0, 0.5, 0.0], [1.0, -0.2, 5.0]])
+    of_the_others = 0.1 * ((1 - 0.5**2) ** 2 + 1 + (1 - 0.2**2) ** 2)
+    model, params = turning_model(turns_settle_at=7)
+    params["blocks"]["0"] = params_of(raw)
+    at_step = jax.jit(jax.value_and_grad(model.penalty))
+    penalty, gradient = at_step(params, 7)
+    assert_close(penalty, of_the_others, largest=1)
+    assert np.sign(np.round(gradient["blocks"]["0"]["turns"], 6)).tolist() == [[0, -1, 0], [0, 1, 0]]
+    assert at_step(params, 6)[0] == 0
+    assert turning_model()[0].penalty is None
+
+
+def test_cached_decoding_and_beams_walk_as_the_full_forward_does():
+    # What the tokens of a prompt see reaches a logit through the second block.
+    model, params = turning_model(window=3, n_layers=2, scan_blocks=True)
+    assert np.unique(np.sign(params["blocks"]["0"]["turns"])).tolist() == [-1, 1]
+    batch = {"inputs": random_tokens((3, T), V)}
+    assert_cached_equals_full(model, params, batch, capacities=[T + 2])
+    assert_causal(model, params, twice(batch))
+    is_token_BT = np.arange(T)[None] < np.array([[T], [6], [1]])
+    assert_padding_unread(model, params, twice({**batch, "input_mask": is_token_BT}))
+
+
+def test_chunks_of_attention_read_the_positions_of_their_own_tokens():
+    model, params = turning_model(window=5)
+    chunked, _ = turning_model(window=5, attention_implementation="chunked")
+    batch = {"inputs": random_tokens((B, 137), V)}
+    expected = jax.jit(model.apply)(params, batch)
+    assert_close(jax.jit(chunked.apply)(params, batch), np.asarray(expected, np.float64))
+
+
+def test_training_has_the_learned_turns_and_scoring_the_rounded_ones():
+    model, params = turning_model()
+    learned = params_of(np.random.default_rng(2).uniform(-1, 1, (V, H)))
+    with_turns = lambda turns: {**params, "blocks": {**params["blocks"], "0": turns}}  # noqa: E731
+    batch = {"inputs": random_tokens((B, T), V), "targets": random_tokens((B, T), V), "weights": np.ones((B, T))}
+    apply = jax.jit(model.apply)
+    logits = np.asarray(apply(with_turns(learned), batch), np.float64)
+    assert_close(logits, apply(with_turns(turns.rounded(learned)), batch))
+    sums_of = jax.jit(functools.partial(loss_and_gradient, model))
+    trained, _, gradient = sums_of(with_turns(learned), batch, jax.random.key(0))
+    of_targets = np.take_along_axis(logits, batch["targets"][..., None], axis=-1)[..., 0]
+    scored = (np.log(np.exp(logits).sum(-1)) - of_targets).sum()
+    assert abs(float(trained) - scored) > 1e-3
+    assert (gradient["blocks"]["0"]["turns"] != 0).any()
+
+
+def test_walks_stand_by_themselves_in_the_blocks_of_any_model():
+    config = TransformerLMConfig(
+        **{**SIZES, "n_layers": 2}, blocks="turns:Turns(); attention+feed_forward", attention="turns:OfTokens"
+    )
+    model = transformer_lm(dataclasses.replace(config, positions="none"), V)
+    wrapped, params = turning_model()
+    batch = {"inputs": random_tokens((B, T), V)}
+    np.testing.assert_array_equal(jax.jit(model.apply)(params, batch), jax.jit(wrapped.apply)(params, batch))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_heads": 4, "n_kv_heads": 2}, r"model\.n_kv_heads: tokens make positions for each head"),
+        ({"attention_implementation": "flash", "dtype": "bfloat16"}, r"flash needs model\.attention 'softmax'"),
+        ({"positions": "rotary", "turns_settle_at": 3}, r"model\.turns_settle_at: positions 'rotary' do not read it"),
+    ],
+)
+def test_keys_that_do_not_go_with_turns_are_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        turning_model(**changes)
+
+
+def test_rows_of_several_documents_and_attention_without_a_walk_are_refused():
+    model, params = turning_model()
+    batch = {"inputs": random_tokens((B, T), V)}
+    with pytest.raises(UserError, match=r"leave attention within a document \(task\.document_mask\) off"):
+        jax.eval_shape(model.features, params, {**batch, "documents": np.zeros((B, T), np.int32)})
+    alone = transformer_lm(TransformerLMConfig(**SIZES, attention="turns:OfTokens"), V)
+    with pytest.raises(UserError, match=r"model\.attention: .* begin model\.blocks with 'turns:Turns\(\);'"):
+        jax.eval_shape(alone.features, random_params(alone.spec), batch)
