@@ -11,6 +11,7 @@ FILES = (
     ("shift.py", "docs/extending.md", 1),
     ("parallel.py", "docs/extending.md", 2),
     ("small.py", "docs/extending.md", 3),
+    ("mlp.py", "docs/flax.md", 0),
     ("pairs.py", "docs/extending.md", 4),
 )
 

@@ -127,7 +127,14 @@ def test_every_block_of_python_is_run_by_a_test():
     found = {page: len(code_of(page)) for page in PAGES if code_of(page)}
     # By the test below, and each other block by its own.
     shared = {"README.md": 2, "docs/python.md": 3, "docs/probing.md": 1}
-    assert found == shared | {"docs/trackers.md": 1, "docs/extending.md": 5, "docs/own_task.md": 2, "docs/inside.md": 5}
+    others = {
+        "docs/trackers.md": 1,
+        "docs/extending.md": 5,
+        "docs/own_task.md": 2,
+        "docs/inside.md": 5,
+        "docs/flax.md": 2,
+    }
+    assert found == shared | others
 
 
 @pytest.mark.parametrize(
@@ -253,6 +260,29 @@ def test_the_term_of_the_page_trains_with_the_loss_and_its_figure_is_shown(own_f
             gradients.append(gradient)
     assert metrics["term/small"] == pytest.approx(float(metrics["figure/small"]))
     assert not np.allclose(*(gradient["blocks"]["0"]["feed_forward"]["down"] for gradient in gradients))
+
+
+def test_the_linen_module_of_the_page_is_a_layer_that_decodes_as_it_trains(own_files):
+    with new_process(), jax.numpy_rank_promotion("allow"):
+        assert load(own_files / "mlp.py").get_config().model.feed_forward == "mlp:Mlp"
+        model, params = small_model(feed_forward="mlp:Mlp", layers={"feed_forward": {"scale": 0.5}})
+        assert model.spec["blocks"]["0"]["feed_forward"]["Dense_0"]["kernel"].axes == ("embed", "mlp")
+        assert_consistent(model, params, {"inputs": random_tokens((3, 5))})
+
+
+def test_the_nnx_module_of_the_page_is_a_model_that_learns(capsys):
+    code = code_of("docs/flax.md")[1]
+    with jax.numpy_rank_promotion("allow"):
+        exec(code, {})
+    (expected,) = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
+    assert capsys.readouterr().out.splitlines()[-1] == expected
+
+
+def test_the_attention_of_flax_goes_into_blocks_as_the_page_says():
+    name = "MultiHeadDotProductAttention"
+    model, params = small_model(blocks=f"flax.linen:{name}+feed_forward", layers={name: {"num_heads": 2}})
+    with jax.numpy_rank_promotion("allow"):
+        assert_consistent(model, params, {"inputs": random_tokens((3, 5))})
 
 
 @pytest.fixture

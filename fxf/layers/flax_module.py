@@ -62,7 +62,7 @@ class Functions:
     def example(self) -> tuple[jax.Array, dict[str, Any]]:
         """Returns two tokens or their vectors, and the arguments that go with them."""
         if not self.width:
-            return jnp.zeros((1, 2), jnp.int32), {**of_training(None)}
+            return jnp.zeros((1, 2), jnp.int32), of_training(None)
         return jnp.zeros((1, 2, self.width), self.dtype), of_context(whole_rows(2))
 
     def spec(self, expected: int) -> Spec:
@@ -79,8 +79,8 @@ class Functions:
             raise UserError(f"model: {self.name} makes {output.shape} of 1 row of 2 tokens; expected {shape}")
         found: dict[str, Weight] = {}
         for path, value in flat.items():
-            names = dict(enumerate(value.get_partition_spec() if isinstance(value, nn.meta.AxisMetadata) else ()))
             array = nn.unbox(value)
+            names = dict(enumerate(nn.get_partition_spec(value)))
             axes = [name if isinstance(name := names.get(i), str) else f"axis_{i}" for i in range(array.ndim)]
             found[path] = Weight(array.shape, tuple(axes), Draw(self, path))
         return unflatten_dict(found, sep="/")
@@ -115,7 +115,7 @@ class NNX(Functions):
         # Before the call: what it leaves in the module is not of its weights.
         others = [v for _, v in nnx.to_flat_state(nnx.state(module)) if isinstance(v, nnx.Variable)]
         _require_params(self.name, {type(v).__name__ for v in others if not isinstance(v, nnx.Param | nnx.RngState)})
-        weights = {
+        weights: dict[str, Any] = {
             _path(path): nn.Partitioned(variable[...], tuple(axes[path].get_raw_value()))
             for path, variable in nnx.to_flat_state(state)
         }
@@ -188,7 +188,7 @@ def flax_layer(cls: Any, values: Mapping[str, Any], path: str, width: int, dtype
     for name, parameter in parameters_of(cls).items():
         if name not in values and parameter.default is parameter.empty:
             raise UserError(f"{path}.{name}: {cls.__name__} needs a value; it is no key of the model, so give one here")
-    sizes = {"width": width, "dtype": dtype}
+    sizes: dict[str, Any] = {"width": width, "dtype": dtype}
     is_linen = issubclass(cls, nn.Module)
     functions = Linen(cls(**values), **sizes) if is_linen else NNX(cls, tuple(values.items()), **sizes)
     cached = getattr(cls, "cached", False)

@@ -1,7 +1,7 @@
 """Modules of Flax as layers: their own `init` and `apply` are the oracle."""
 
 import itertools
-from typing import Any
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -28,12 +28,12 @@ class Mlp(nn.Module):
     d_ff: int
     scale: float = 2.0
     dropout: float = 0.0
-    activation: Any = nn.gelu
+    activation: Callable = nn.gelu
 
     @nn.compact
     def __call__(self, x, train: bool = False):
         init = nn.with_partitioning(nn.initializers.normal(1.0), ("embed", None))
-        x = nn.gelu(nn.Dense(self.d_ff, kernel_init=init, name="up")(x))
+        x = self.activation(nn.Dense(self.d_ff, kernel_init=init, name="up")(x))
         x = nn.Dropout(self.dropout, deterministic=not train)(x)
         return self.scale * nn.Dense(self.d_model, name="down")(x)
 
