@@ -25,7 +25,7 @@ OF_CORE = {
     "moe": {"model.blocks": "attention+moe"},
     "delta": {"model.blocks": "delta+feed_forward"},
     "mamba2": {"model.blocks": "mamba2"},
-    "latent_attention": {"model.blocks": "latent_attention+feed_forward"},
+    "latent_attention": {"model.attention": "latent"},
     "lora": {"lora.rank": 2},
 }
 QUICK = {"value_residual", "hyper_connections", "moe", "delta", "lora"}
