@@ -7,6 +7,7 @@ from small_runs import ROOT
 # The file, its page, and the number of the code block there.
 FILES = (
     ("sort.py", "docs/own_task.md", 0),
+    ("idea.py", "README.md", 0),
     ("mine.py", "docs/extending.md", 0),
     ("shift.py", "docs/extending.md", 1),
     ("parallel.py", "docs/extending.md", 2),

@@ -126,7 +126,7 @@ def with_example0(tmp_path_factory):
 def test_every_block_of_python_is_run_by_a_test():
     found = {page: len(code_of(page)) for page in PAGES if code_of(page)}
     # By the test below, and each other block by its own.
-    shared = {"README.md": 2, "docs/python.md": 3, "docs/probing.md": 1}
+    shared = {"README.md": 3, "docs/python.md": 3, "docs/probing.md": 1}
     others = {
         "docs/trackers.md": 1,
         "docs/extending.md": 5,
@@ -139,7 +139,7 @@ def test_every_block_of_python_is_run_by_a_test():
 
 @pytest.mark.parametrize(
     ("page", "number"),
-    [("README.md", 0), ("README.md", 1), *(("docs/python.md", i) for i in range(3)), ("docs/probing.md", 0)],
+    [("README.md", 1), ("README.md", 2), *(("docs/python.md", i) for i in range(3)), ("docs/probing.md", 0)],
 )
 def test_the_python_code_runs(page, number, with_example0, monkeypatch, capsys):
     monkeypatch.chdir(with_example0)
@@ -148,7 +148,7 @@ def test_the_python_code_runs(page, number, with_example0, monkeypatch, capsys):
     printed = capsys.readouterr().out.splitlines()
     expected = re.findall(r"^print\(.*\)  # (.*)$", code[number], re.MULTILINE)
     assert len(printed) == len(expected)
-    assert number == 1 or printed == expected
+    assert (page == "README.md" and number == 2) or printed == expected  # a run of a few steps answers something
 
 
 def test_the_inside_is_read_patched_steered_and_attributed(with_example0, monkeypatch):
@@ -283,6 +283,17 @@ def test_the_attention_of_flax_goes_into_blocks_as_the_page_says():
     model, params = small_model(blocks=f"flax.linen:{name}+feed_forward", layers={name: {"num_heads": 2}})
     with jax.numpy_rank_promotion("allow"):
         assert_consistent(model, params, {"inputs": random_tokens((3, 5))})
+
+
+def test_the_idea_of_the_readme_may_attend_to_nothing(own_files):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(2, 3, 5, 7)) * 9
+    bias = np.where(rng.random((2, 1, 5, 7)) < 0.3, -np.inf, 0)
+    with new_process():
+        layer = load(own_files / "idea.py").OrNothing(small())
+        found = jax.jit(functools.partial(layer.weigh, {}))(scores, np.broadcast_to(bias, scores.shape))
+        assert_consistent(*small_model(attention="idea:OrNothing"), {"inputs": random_tokens((3, 5))})
+    assert_close(found, np.exp(scores + bias) / (1 + np.exp(scores + bias).sum(-1, keepdims=True)))
 
 
 @pytest.fixture

@@ -107,6 +107,9 @@ def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) 
             if cross and "cross_attention" not in config.blocks:
                 names.insert(len(names) - 1, "cross_attention")
             layers = {name.strip().rpartition(":")[2]: layer_of(config, name.strip(), **given) for name in names}
+            if len(layers) != len(names):
+                where = f"model.layers.NAME with kind={names[0].strip()}"
+                raise UserError(f"model.blocks: {item!r} names a layer twice; give one of them a section {where}")
             cls, short = BLOCKS[one_of(config.block, BLOCKS, "model.block")], config.block.rpartition(":")[2]
             own = config.layers.get(short, {})
             found.append(_made(cls, f"model.layers.{short}", config, own, {"layers": layers}))

@@ -228,6 +228,7 @@ NOT_TOGETHER = """
     positions='rotary', d_model=9: model.positions: 'rotary' needs heads of even width, got 3
     blocks='atention+feed_forward': model.blocks: no layer 'atention'; did you mean 'attention'
     blocks='3*(attention': model.blocks: '3*(attention' has an open parenthesis
+    blocks='attention+attention': model.blocks: 'attention+attention' names a layer twice
     blocks='attention,': model.blocks: 'attention,' names no block
     blocks='3(attention)': model.blocks: expected n*(…), n@(…) or kind(…), got '3(attention)'
     blocks='2*(attention); attention', n_layers=1: model.n_layers: model.blocks begins with 2 blocks; got 1
