@@ -1,7 +1,7 @@
 """Assertions that find what a new layer, kind of attention or model can get wrong in silence, for your own tests.
 
-    model = transformer_lm(TransformerLMConfig(attention="mine", ...), vocab_size)
-    assert_consistent(model, initialize(model.spec, jax.random.key(0)), {"inputs": tokens_BT})
+    model = fxf.model("transformer_lm", vocab_size=11, n_layers=2, attention="mine:Sigmoid")
+    assert_consistent(model, fxf.initialize(model), {"inputs": tokens_BT})
 
 The bound is measured. Two programs for one function round differently. They differ about as much as one program does
 when its weights are rounded differently, and several times as much is allowed.
@@ -83,7 +83,8 @@ def assert_cached_equals_full(
             at = (np.arange(len(lengths_R)), lengths_R + i)
             goes_on_R = first_R1[:, 0] | (i >= half)
             logits_RV, cache = step(params, cache, np.where(goes_on_R, texts["inputs"][at], others_RT[at]))
-            read = f"{i + 1} tokens after prompts of {lengths_B.tolist()} tokens"
+            of = f" in each of {n_hypotheses} hypotheses" if n_hypotheses > 1 else ""
+            read = f"{i + 1} tokens{of} after prompts of {lengths_B.tolist()} tokens"
             found_RV, expected_RV = np.asarray(logits_RV)[goes_on_R], full_RTV[at][goes_on_R]
             _assert_close(f"with a cache for {capacity} tokens, {read}", found_RV, expected_RV, bound)
 

@@ -48,8 +48,8 @@ class Weight:
     by_sign: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.shape) != len(self.axes):
-            raise ValueError(f"shape {self.shape} and axes {self.axes} differ in rank")
+        if len(self.shape) != len(self.axes) or not all(isinstance(axis, str) for axis in self.axes):
+            raise ValueError(f"shape {self.shape} needs a name for each axis, got {self.axes}")
 
 
 @functools.cache

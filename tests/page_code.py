@@ -9,11 +9,12 @@ FILES = (
     ("sort.py", "docs/own_task.md", 0),
     ("idea.py", "README.md", 0),
     ("mine.py", "docs/extending.md", 0),
-    ("shift.py", "docs/extending.md", 1),
-    ("parallel.py", "docs/extending.md", 2),
-    ("small.py", "docs/extending.md", 3),
+    ("check.py", "docs/extending.md", 1),
+    ("shift.py", "docs/extending.md", 2),
+    ("parallel.py", "docs/extending.md", 3),
+    ("small.py", "docs/extending.md", 4),
     ("mlp.py", "docs/flax.md", 0),
-    ("pairs.py", "docs/extending.md", 4),
+    ("pairs.py", "docs/extending.md", 5),
 )
 
 

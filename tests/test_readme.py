@@ -129,7 +129,7 @@ def test_every_block_of_python_is_run_by_a_test():
     shared = {"README.md": 3, "docs/python.md": 3, "docs/probing.md": 1}
     others = {
         "docs/trackers.md": 1,
-        "docs/extending.md": 5,
+        "docs/extending.md": 6,
         "docs/own_task.md": 2,
         "docs/inside.md": 5,
         "docs/flax.md": 2,
@@ -209,6 +209,12 @@ def test_the_corpus_of_the_page_reads_json_lines(own_files, tmp_path):
         corpus = read_corpus(section(DataConfig, {**data, "path": str(tmp_path / "pairs.jsonl")}, "data"))
     assert [len(part) for part in (corpus.train, corpus.validation, corpus.test)] == [8, 1, 1]
     assert corpus.train[-1] == ("say 9", "dis 9", f"{tmp_path}/pairs.jsonl:10")
+
+
+def test_the_check_of_the_page_passes(own_files):
+    with new_process():
+        load(own_files / "mine.py")
+        load(own_files / "check.py")
 
 
 def test_the_layer_of_the_page_mixes_each_vector_with_the_one_before_and_decodes_as_it_trains(own_files):

@@ -43,7 +43,7 @@ def is_no_number(scores, bias):
 @pytest.mark.parametrize(
     ("weigh", "message"),
     [
-        (capacity_counts, "with a cache for 7 tokens, 1 tokens after prompts of"),
+        (capacity_counts, "with a cache for 7 tokens, 1 tokens in each of 2 hypotheses after prompts of"),
         (sees_the_future, "with other tokens from position 1 on"),
         (mixes_rows, "of row 0 alone"),
         (is_no_number, "differ from those of the full forward pass by nan"),

@@ -7,6 +7,7 @@ OBJECTIVES, for ideas that change the whole model or its objective, has function
 and the inputs, targets and weights [T] of a sequence, which return the objective; and whether with a random key.
 """
 
+import ast
 import dataclasses
 import functools
 import importlib
@@ -220,3 +221,16 @@ def test_a_layer_of_stochastic_depth_computes_for_a_whole_row_or_not_at_all_as_o
 def test_keys_of_a_block_are_checked():
     with pytest.raises(UserError, match=r"^model\.layers\.LayerScale\.first_scal: unknown key; did you mean"):
         stack_of(model_config("layer_scale", layers={"LayerScale": {"first_scal": 0.1}}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_idea_has_at_most_60_lines_of_code(name):
+    text = (FOLDER / f"{name}.py").read_text()
+    docstrings = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node)
+        for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)
+    }
+    lines = enumerate(text.splitlines(), 1)
+    assert sum(n not in docstrings and bool(line.split("#")[0].strip()) for n, line in lines) <= 60
