@@ -1,12 +1,13 @@
 """Prefill and step of a decoder, by a cache or, where a layer keeps nothing for later tokens, by the whole sequence."""
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from fxf.layers.block import Stack
-from fxf.layers.cache import Cache, begun
+from fxf.layers.cache import Cache
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Context, Places
 from fxf.layers.positions import require_room, token_positions
@@ -51,20 +52,22 @@ class CachedDecoding:
         context = Context(places, tokens_BT, cache={}, source=self.source(params, batch))
         x = self.decoder.start(self.embed(params, tokens_BT, places.positions))
         _, context = self.decoder.apply(self.of_decoder(params), x, context)
-        return begun(context.cache, lengths_B, places, length, given)
+        return Cache(context.cache, lengths_B, given).with_slots(max(length, tokens_BT.shape[1]))
 
     def step(self, params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
         """Returns the logits after one more token of each row, [R, V], and the cache with it."""
         tokens_R1, indices_R1 = tokens_R[:, None], cache.lengths[:, None]
-        positions_R1 = token_positions(self.config, indices_R1, cache.given)
+        positions_of = functools.partial(token_positions, self.config)
+        positions_R1 = positions_of(indices_R1, cache.given)
         places = Places(positions_R1, indices_R1, jnp.ones_like(indices_R1))
-        table = cache.table(places)
+        table = cache.table(positions_of)
         x = self.decoder.start(self.embed(params, tokens_R1, positions_R1))
         context = Context(places, tokens_R1, cache.layers, table)
         x, context = self.decoder.apply(self.of_decoder(params), x, context)
         cache = cache.replace(layers=context.cache, lengths=cache.lengths + 1)
         if table is not None:
-            cache = cache.replace(places=table.places, reads_BWC=table.reads_BWC)
+            order_BC = None if table.reads_BWC is None else table.places.order
+            cache = cache.replace(order_BC=order_BC, reads_BWC=table.reads_BWC)
         return self.readout(params, self.decoder.finish(x)[:, 0]), cache
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.layers.cache import begun
+from fxf.layers.cache import Cache
 from fxf.layers.layer import Memory, Places, Slots
 
 N_PROMPTS, LENGTHS, ROOM = 3, [0, 2, 5], 5
@@ -14,18 +14,15 @@ SELECT = jax.jit(lambda cache, parents: cache.select(parents))
 
 def empty(layers=None):
     """Returns the cache after prompts, of a layer that keeps an entry of each token."""
-    is_token = np.arange(ROOM)[None] < np.array(LENGTHS)[:, None]
-    places = Places(jnp.arange(ROOM)[None], jnp.arange(ROOM)[None], jnp.asarray(is_token, jnp.int32))
     layers = Slots(jnp.zeros((N_PROMPTS, 2, ROOM, 1))) if layers is None else layers
-    return begun(layers, jnp.array(LENGTHS, jnp.int32), places, ROOM)
+    return Cache(layers, jnp.array(LENGTHS, jnp.int32)).with_slots(ROOM)
 
 
 @jax.jit
 def with_new(cache):
     """Returns the cache in which one token more of each row has a slot, and these slots [B, W]."""
-    indices_R1 = cache.lengths[:, None]
-    table = cache.table(Places(indices_R1, indices_R1, jnp.ones_like(indices_R1)))
-    more = {"places": table.places, "reads_BWC": table.reads_BWC, "lengths": cache.lengths + 1}
+    table = cache.table(lambda order, given: order)
+    more = {"order_BC": table.places.order, "reads_BWC": table.reads_BWC, "lengths": cache.lengths + 1}
     return cache.replace(**more), table.at_BT
 
 
@@ -59,7 +56,7 @@ def branching(width, n_slots, n_steps, seed):
 def test_a_hypothesis_reads_its_own_tokens_each_at_its_index(width, n_slots, seed):
     n_seen = 0
     for cache, held, texts in branching(width, n_slots, 20, seed):
-        order_BC, reads = np.asarray(cache.places.order), np.asarray(cache.reads_BWC).reshape(-1, n_slots)
+        order_BC, reads = np.asarray(cache.order_BC), np.asarray(cache.reads_BWC).reshape(-1, n_slots)
         for (b, w), slots in zip(np.ndindex(N_PROMPTS, width), reads, strict=True):
             read = sorted(np.flatnonzero(slots).tolist(), key=lambda slot, b=b: order_BC[b, slot])
             assert [held[b][slot] for slot in read] == texts[b][w]
@@ -84,7 +81,7 @@ def test_a_single_hypothesis_has_its_tokens_in_order_until_all_slots_are_taken()
     np.testing.assert_array_equal(cache.is_full(), [False, False, True])
     after, slots = with_new(cache)
     np.testing.assert_array_equal(slots[:2, 0], LENGTHS[:2])
-    np.testing.assert_array_equal(after.places.documents[:2], [[1, 0, 0, 0, 0], [1, 1, 1, 0, 0]])
+    np.testing.assert_array_equal(after.order_BC, [range(ROOM)])
 
 
 def test_the_state_of_a_row_follows_its_hypothesis_and_what_a_source_left_serves_all():
