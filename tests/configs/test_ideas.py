@@ -46,6 +46,12 @@ KEYS = {name: keys for table in TABLES for name, keys in table.KEYS.items()}
 T, VOCAB_SIZE = 7, 13
 ALLOWED = 1e-5  # relative to the largest number of an array
 
+# Where every idea goes the same way, few go it each time.
+QUICK = {"differential", "forgetting", "hyper_connections", "multi_token", "canon"}
+OFTEN = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough) for name in NAMES]
+)
+
 
 @pytest.fixture(autouse=True)
 def process():
@@ -79,7 +85,7 @@ def test_a_run_of_an_idea_records_its_file(name):
     assert (name in record(config)) == names_itself
 
 
-@pytest.mark.parametrize("name", NAMES)
+@OFTEN
 def test_an_idea_trains(name):
     config = tiny(name)
     config.train.steps, config.train.batch_size, config.optimizer.warmup_steps = 3, 4, 0
@@ -160,13 +166,12 @@ def assert_equal(function, oracle, given):
         assert abs(found - difference) <= max(bound, 1e-8), path
 
 
-@pytest.mark.parametrize("name", NAMES)
+@OFTEN
 def test_documents_in_a_row_are_as_each_alone_and_a_loop_over_blocks_is_as_the_blocks(name):
     config = model_config(name)
     config = dataclasses.replace(config, n_layers=2 * config.n_layers)
     model = MODELS[config.name].make(config, VOCAB_SIZE)
-    if not all(getattr(layer, "by_document", True) for layer in layers_of(stack_of(config))):
-        pytest.skip("reads across documents, and says so")
+    assert all(getattr(layer, "by_document", True) for layer in layers_of(stack_of(config)))
     params, tokens_BT = random_params(model.spec), random_tokens((1, T), VOCAB_SIZE)
     parts = [np.arange(T)[:3], np.arange(T)[3:]]
     where = {

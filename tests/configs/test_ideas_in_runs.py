@@ -28,7 +28,7 @@ OF_CORE = {
     "latent_attention": {"model.attention": "latent"},
     "lora": {"lora.rank": 2},
 }
-QUICK = {"value_residual", "hyper_connections", "moe", "delta", "lora"}
+QUICK = {"hyper_connections", "moe", "lora"}
 EVERY = pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough) for name in (*IDEAS, *OF_CORE)],
@@ -100,7 +100,8 @@ def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
     assert len(comparison(runs_of([whole, stopped])).entries) == 2
 
 
-@EVERY
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", [*IDEAS, *OF_CORE])
 def test_an_idea_may_be_tried(name, tmp_path, monkeypatch):
     sharing_programs(monkeypatch)
     config = config_of(name)
@@ -113,8 +114,10 @@ def test_an_idea_may_be_tried(name, tmp_path, monkeypatch):
     assert verdict
 
 
-def test_an_idea_has_the_loss_of_one_device_on_four_and_its_weights_are_sharded():
-    names = [*IDEAS, *OF_CORE]
+@pytest.mark.parametrize(
+    "names", [sorted(QUICK), pytest.param([*IDEAS, *OF_CORE], marks=pytest.mark.thorough)], ids=["some", "all"]
+)
+def test_an_idea_has_the_loss_of_one_device_on_four_and_its_weights_are_sharded(names):
     finished = script("../tests/configs/ideas_on_devices", *names)
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])

@@ -162,10 +162,12 @@ def test_the_adapter_of_a_matrix_of_several_weights_becomes_one_of_each_at_its_o
     assert_close(jax.jit(model.apply)(params, batch), expected, operations=200)
 
 
+@pytest.mark.thorough  # with a library that is not among the requirements
 @pytest.mark.filterwarnings("ignore")
 @EVERY
 def test_peft_itself_reads_what_is_written(name, tmp_path):
-    library = pytest.importorskip("peft")  # not among the requirements
+    import peft as library
+
     config, section, model, params = adapted(name)
     peft.save(tmp_path, config, section, params)
     read = library.PeftModel.from_pretrained(copy.deepcopy(theirs(name)), tmp_path).eval()
@@ -173,6 +175,7 @@ def test_peft_itself_reads_what_is_written(name, tmp_path):
     assert_close(jax.jit(model.apply)(params, batch), logits_of(read, name, batch), operations=200)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("name", "targets", "weights"),
@@ -183,7 +186,8 @@ def test_peft_itself_reads_what_is_written(name, tmp_path):
     ],
 )
 def test_what_peft_itself_writes_is_read(name, targets, weights, tmp_path):
-    library = pytest.importorskip("peft")  # not among the requirements
+    import peft as library
+
     asked = library.LoraConfig(r=2, lora_alpha=7, target_modules=targets, fan_in_fan_out=name == "GPT2")
     trained = library.get_peft_model(copy.deepcopy(theirs(name)), asked).eval()
     for key, value in trained.named_parameters():
