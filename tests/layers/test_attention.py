@@ -245,7 +245,7 @@ def test_choices_that_do_not_go_together_are_named(changes, message):
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ({"attention": {"windw": 3}}, r"model\.layers\.attention\.windw: unknown key"),
+        ({"attention": {"windw": 3}}, r"model\.layers\.attention\.windw: unknown key; did you mean 'window'"),
         ({"attention": {"window": -3}}, r"model\.layers\.attention\.window: expected at least 0, got -3"),
         ({"feed_forward": {"kind": "dens"}}, r"model\.blocks: no layer 'dens'"),
     ],
