@@ -184,7 +184,8 @@ def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapp
     for key in own:
         if key not in fields:
             names = [name for name in fields if name not in ("config", *given)]
-            near = nearest(key, [*names, *fields_of(type(config))]) or f" ({cls.__name__} has: {', '.join(names) or 'none of its own'})"
+            has = f" ({cls.__name__} has: {', '.join(names) or 'none of its own'})"
+            near = nearest(key, [*names, *fields_of(type(config))]) or has
             raise UserError(f"{path}.{key}: unknown key{near}")
     values = {"config": config, **given}
     for name, field in fields.items():
