@@ -65,9 +65,9 @@ def _inside(context: Context, enters_RT: jax.Array, pick: Any) -> tuple[Context,
     documents_RT = jnp.where(enters_RT, 1 if places.documents is None else places.documents, 0)
     given = context.replace(places=places.replace(documents=documents_RT), cache=cache and cache["entered"])
     entered_BC1, _, slots = remember(given, context.by_prompt(enters_RT[..., None]))
-    if table is not None and table.places.documents is not None:
-        documents_BC = jnp.where(entered_BC1[..., 0], table.places.documents, 0)
-        table = table.replace(places=table.places.replace(documents=documents_BC))
+    if table is not None:
+        documents = 1 if table.places.documents is None else table.places.documents
+        table = table.replace(places=table.places.replace(documents=jnp.where(entered_BC1[..., 0], documents, 0)))
     return given.pick(pick).replace(table=table, cache=cache and cache["part"]), slots
 
 
