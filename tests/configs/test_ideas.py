@@ -47,10 +47,13 @@ T, VOCAB_SIZE = 7, 13
 ALLOWED = 1e-5  # relative to the largest number of an array
 
 # Where every idea goes the same way, few go it each time.
-QUICK = {"differential", "forgetting", "hyper_connections", "multi_token", "canon"}
-OFTEN = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough) for name in NAMES]
-)
+QUICK = {"differential", "forgetting", "hyper_connections", "multi_token", "mixture_of_depths"}
+
+
+def often(names):
+    """Returns the mark of a test of ideas, with or without a variant, of which few are tried each time."""
+    marks = {name: () if name.partition(":")[0] in QUICK else pytest.mark.thorough for name in names}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in names])
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +88,7 @@ def test_a_run_of_an_idea_records_its_file(name):
     assert (name in record(config)) == names_itself
 
 
-@OFTEN
+@often(NAMES)
 def test_an_idea_trains(name):
     config = tiny(name)
     config.train.steps, config.train.batch_size, config.optimizer.warmup_steps = 3, 4, 0
@@ -95,14 +98,14 @@ def test_an_idea_trains(name):
     assert np.isfinite(losses).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@often(NAMES)
 def test_cached_decoding_equals_the_full_forward(name):
     config = model_config(name)
     model = MODELS[config.name].make(config, VOCAB_SIZE)
     assert_consistent(model, random_params(model.spec), {"inputs": random_tokens((3, T + 1), VOCAB_SIZE)})
 
 
-@pytest.mark.parametrize("name", sorted(ORACLES))
+@often(sorted(ORACLES))
 def test_an_idea_is_that_of_its_paper_and_so_is_its_gradient(name):
     config = model_config(name)
     stack, x_TD = stack_of(config), np.random.default_rng(1).normal(size=(T, config.d_model)).astype(np.float32)
@@ -116,7 +119,7 @@ def test_an_idea_is_that_of_its_paper_and_so_is_its_gradient(name):
     assert_equal(blocks, lambda given: ORACLES[name](config, given["params"], given["x"]), given)
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+@often(sorted(OBJECTIVES))
 def test_what_an_idea_minimizes_is_that_of_its_paper_and_so_is_its_gradient(name):
     oracle, in_training = OBJECTIVES[name]
     tokens_T, rng = random_tokens((T + 1,), VOCAB_SIZE), np.random.default_rng(1)
@@ -166,7 +169,7 @@ def assert_equal(function, oracle, given):
         assert abs(found - difference) <= max(bound, 1e-8), path
 
 
-@OFTEN
+@often(NAMES)
 def test_documents_in_a_row_are_as_each_alone_and_a_loop_over_blocks_is_as_the_blocks(name):
     config = model_config(name)
     config = dataclasses.replace(config, n_layers=2 * config.n_layers)
