@@ -5,7 +5,8 @@ fxf train --config=time_series --config.task.base=16 --config.task.delay=5 --wor
 
 It reaches exact_match 1 in seconds of one core, half of them for compilation. The sweep tries other delays and bases.
 Long delays in large bases take longest: one number alone says nothing about a sum, so until the model attends to both
-numbers, the loss stays that of a guess.
+numbers, the loss stays that of a guess. With the argument `linear` it has the seed's linear attention, which has no
+feature map and the memory W_m = W_m−1 + V_m ⊗ K_m.
 """
 
 from collections.abc import Callable
@@ -15,10 +16,14 @@ from ml_collections import ConfigDict
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
-EXPECTED = {"": {"exact_match": 1}}
+EXPECTED = {name: {"exact_match": 1} for name in ("", "linear")}
+
+ARGUMENTS = ("default", "linear")
 
 
-def get_config() -> ConfigDict:
+def get_config(argument: str = "default") -> ConfigDict:
+    if argument not in ARGUMENTS:
+        raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
     config = default_config(task="time_series")
     config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 1, 64, 256, 8
     config.model.max_len = config.task.length
@@ -26,6 +31,8 @@ def get_config() -> ConfigDict:
     config.optimizer.name, config.optimizer.weight_decay = "adamw", 0.1
     config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
     config.train.steps, config.train.batch_size = 1200, 64
+    if argument == "linear":
+        config.model.attention, config.model.feature_map = "linear", "none"
     return config
 
 

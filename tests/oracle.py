@@ -129,7 +129,7 @@ def feature_map(config, x):
         "relu": lambda x: np.maximum(x, 0),
         "exp": np.exp,
     }
-    return maps[config.feature_map](x) + 1e-6
+    return x if config.feature_map == "none" else maps[config.feature_map](x) + 1e-6
 
 
 def weigh(config, head, q, keys, distances):

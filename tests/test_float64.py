@@ -30,11 +30,16 @@ def as_float64(params):
     return oracle.float64(params)
 
 
-def test_decoding_with_a_cache_equals_the_oracle():
+SLIDE = {"attention": "linear", "feature_map": "none", "n_kv_heads": 1, "n_layers": 2}  # seed 002's linear attention
+
+
+@pytest.mark.parametrize("form", [FORM, SLIDE], ids=["expressive", "linear, no feature map"])
+def test_decoding_with_a_cache_equals_the_oracle(form):
     with jax.enable_x64(True):
-        model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **{**KEYS, **FORM})
+        model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **{**KEYS, **form})
         params = fxf.initialize(model)
-        expected = [oracle.transformer_lm(small(**FORM), as_float64(params), row) for row in TOKENS]
+        expected = [oracle.transformer_lm(small(**form), as_float64(params), row) for row in TOKENS]
+        close(jax.jit(model.apply)(params, {"inputs": TOKENS}), expected)
         prompts = {"inputs": TOKENS[:, :5], "lengths": jnp.full(3, 5, jnp.int32)}
         cache = jax.jit(model.prefill, static_argnums=2)(params, prompts, 11)
         step = jax.jit(model.step)

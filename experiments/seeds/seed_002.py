@@ -12,6 +12,8 @@ import fxf
 from experiments.seeds.rules import ZERO, Claim, at_least, at_most, equal
 from experiments.seeds.trained import in_float64, largest, trained
 from fxf.layers.attention import expressive
+from fxf.layers.layer import whole_rows
+from fxf.layers.linear_attention import LinearAttention
 from fxf.layers.positions import alibi_slopes, rotary
 from fxf.tasks.time_series import series
 
@@ -20,8 +22,8 @@ ROPE, ALIBI, SUMS = (
     "ALiBi positional encoding",
     "generating training data, XOR code",
 )
-EXPRESSIVE, MEMORY, BOOLEAN = "expressive attention", "associative soft weight computing", "transfomer bilayer code"
-MICRO = "micro transformer code"
+EXPRESSIVE, MASKED, MEMORY = "expressive attention", "masked self attention", "associative soft weight computing"
+BOOLEAN, MICRO = "transfomer bilayer code", "micro transformer code"
 # The seed's table, by base for delays 1 to 9.
 PRINTED = {
     2: (3, 7, 15, 21, 63, 127, 63, 73, 2889),
@@ -32,7 +34,10 @@ MENDED = {
     (2, 9): (889, "x¹⁰ + x + 1 over the field of two elements divides x⁸⁸⁹ − 1, and the series returns there."),
     (8, 9): (3556, "Modulo 2 the series has period 889, so 889 divides the period; it is 4 · 889."),
 }
-KINDS = ("softmax", "expressive", "linear")
+KINDS = {
+    **{k: ("time_series", {"model.attention": k}, f"{k} attention") for k in ("softmax", "expressive", "linear")},
+    "slide": ("time_series:linear", {}, "linear attention as on the slide, without feature map"),
+}
 NUMBERS = 60  # of the learned series
 
 
@@ -60,8 +65,9 @@ CLAIMS = (
     Claim("map", BOOLEAN, "largest squared error of ten boolean maps after 4,400 steps", "stops below 0.0001",
           at_most(1e-4)),
     *_periods(),
-    *(Claim(f"learned_{kind}", SUMS, f"series continued rightly with {kind} attention, %",
-            "training data for a transformer", at_least(99), "The seed trains nothing on them.") for kind in KINDS),
+    *(Claim(f"learned_{kind}", SUMS, f"series continued rightly with {attention}, %",
+            "training data for a transformer", at_least(99), "The seed trains nothing on them.")
+      for kind, (_, _, attention) in KINDS.items()),
     Claim("continued", SUMS, f"right numbers of {NUMBERS} that the model writes from 1 1", "1 1 2 3 5 8 3 1 …",
           equal(NUMBERS)),
     Claim("xor", SUMS, "sums of 00, 10, 01 and 11 in base 2", "0 1 1 0", equal("0 1 1 0")),
@@ -70,8 +76,10 @@ CLAIMS = (
           "The seed's code has other slopes, see the page of contradictions."),
     Claim("expressive", EXPRESSIVE, "largest difference from z²/(1 + z²), normalized, in float64",
           "weights by z²/(1 + z²)", at_most(1e-12), "The formula is Gros 2024's, which the slide's picture shows."),
-    Claim("memory", MEMORY, "largest difference of token by token from whole sequences", "W_m = W_m−1 + V_m ⊗ K_m",
-          ZERO),
+    Claim("linear", MASKED, "largest difference of a head from the formula, in float64",
+          "Σ V_k (K_k·Q_q) / Σ K_k·Q_q", ZERO, "With model.feature_map none."),
+    Claim("memory", MEMORY, "largest difference of it token by token, with the cache, from whole sequences",
+          "W_m = W_m−1 + V_m ⊗ K_m", ZERO),
     Claim("letters", MICRO, "share of the last letters found, as a multiple of the commonest letter's",
           "predicts the next letter", at_least(2), "The seed keeps no figure."),
 )  # fmt: skip
@@ -91,7 +99,7 @@ def _laws() -> dict[str, float | str]:
     scores = jnp.asarray(rng.normal(size=(1, 2, 5, 5)))
     weights = (z := np.asarray(scores, np.float64) ** 2) / (1 + z)
     model = fxf.model("transformer_lm", vocab_size=7, n_layers=1, d_model=12, d_ff=20, n_heads=3, max_len=9,
-                      attention="linear", init="uniform", dtype="float64")  # fmt: skip
+                      attention="linear", feature_map="none", init="uniform", dtype="float64")  # fmt: skip
     params, step = fxf.initialize(model), jax.jit(model.step)  # type: ignore[arg-type]
     tokens_BT = jax.random.randint(jax.random.key(0), (4, 9), 0, 7)
     assert model.prefill is not None
@@ -105,16 +113,30 @@ def _laws() -> dict[str, float | str]:
         "rope": abs(product(3, 11) - product(10, 18)),
         "alibi": " ".join(map(str, alibi_slopes(2))),
         "expressive": largest(expressive(scores, jnp.zeros(scores.shape)) - weights / weights.sum(-1, keepdims=True)),
+        "linear": largest(_head(rng)),
         "memory": largest(jnp.stack(by_steps, axis=1) - jax.jit(model.apply)(params, {"inputs": tokens_BT})),
         "xor": " ".join(map(str, np.asarray(series(pairs, 2, 3))[:, 2])),
         **{f"period_{base}_{delay}": period(delay, base) for base in PRINTED for delay in range(1, 10)},
     }
 
 
+def _head(rng: np.random.Generator) -> Any:
+    """Returns how far a head of linear attention without feature map is from the slide's sums over earlier tokens."""
+    config = fxf.layer_config(d_model=5, n_heads=1, positions="none", attention="linear", feature_map="none",
+                              attention_bias="none", dtype="float64")  # fmt: skip
+    layer, x_TD = LinearAttention(config), rng.normal(size=(7, 5))
+    params = {name: jnp.asarray(rng.normal(size=weight.shape)) for name, weight in layer.spec().items()}
+    found_1TD, _ = layer.apply(params, jnp.asarray(x_TD)[None], whole_rows(7))
+    q_TK, k_TK, v_TK = (x_TD @ params[name][:, 0] for name in ("query", "key", "value"))
+    products_TC = np.tril(q_TK @ k_TK.T)
+    read_TK = products_TC @ v_TK / products_TC.sum(1, keepdims=True)
+    return found_1TD[0] - read_TK @ params["output"][0]
+
+
 def look(folder: Path) -> dict[str, Any]:
-    """Trains the boolean maps, the series with three kinds of attention, and the character model."""
+    """Trains the boolean maps, the series with each kind of attention, and the character model."""
     boolean = trained(folder / "boolean_map", "boolean_map")
-    runs = {k: trained(folder / f"series_{k}", "time_series", {"model.attention": k}) for k in KINDS}
+    runs = {kind: trained(folder / f"series_{kind}", *said[:2]) for kind, said in KINDS.items()}
     primer = trained(folder / "letters", "characters:primer", {"train.steps": 1000})
     expected, written = np.asarray(series(np.array([[1, 1]]), 10, NUMBERS + 2))[0].tolist(), [1, 1]
     while len(written) < NUMBERS + 2:  # the model continues two numbers at a time by as many as it has learned

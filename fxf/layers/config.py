@@ -102,7 +102,11 @@ class TransformerConfig:
         "queries at a time, where there are more than 1,024; flash: by a kernel that never holds all scores in memory, "
         "for softmax in bfloat16 on NVIDIA GPUs from Ampere on (cuDNN) and on TPUs (splash attention)",
     )
-    feature_map: str = key("elu", "feature map of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
+    feature_map: str = key(
+        "elu",
+        "feature map of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS; none: the products "
+        "themselves (seed 002)",
+    )
     window: int = key(0, "self-attention sees tokens at a distance below this; 0: all tokens", minimum=0)
     global_every: int = key(
         0, "every global_every-th block is global: it has no window; the others are local; 0: no block is", minimum=0

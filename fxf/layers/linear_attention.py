@@ -1,7 +1,8 @@
 """Linear attention: a running associative memory (seed 002, "masked self attention"; Katharopoulos et al. 2020).
 
 A feature map φ takes the place of the softmax: a query reads Σ φ(q)·φ(k_c) v_c / Σ φ(q)·φ(k_c). The sums follow
-from Σ v_c ⊗ φ(k_c) and Σ φ(k_c), to which each token adds one term. So the memory has a constant size.
+from Σ v_c ⊗ φ(k_c) and Σ φ(k_c), to which each token adds one term. So the memory has a constant size. The seed has no
+feature map: its weights q·k_c / Σ q·k_c sum to one, but have either sign, and any size where the sum is near zero.
 """
 
 from typing import Any
@@ -20,12 +21,13 @@ from fxf.weights import Params, Spec
 # Tokens in a chunk. Queries read keys of their own chunk one by one, and earlier ones through the memory.
 CHUNK = 64
 
-# Features are positive, and so are the weights. A small number keeps their sum from being zero.
+# Features are positive but for none, and so are the weights. A small number keeps their sum from being zero.
 FEATURE_MAPS = Choices(
     {
         "elu": lambda x: jax.nn.elu(x) + (1 + 1e-6),
         "relu": lambda x: jax.nn.relu(x) + 1e-6,
         "exp": lambda x: jnp.exp(jnp.minimum(x, 30.0)) + 1e-6,
+        "none": lambda x: x,
     }
 )
 
@@ -75,9 +77,7 @@ class LinearAttention(Attention):
         q_BGQK = self.features(q_BHTK).reshape(*memory.total.shape[:2], -1, q_BHTK.shape[-1])
         read = jnp.einsum("BGQK,BGKO->BGQO", q_BGQK, memory.values)
         weight = jnp.einsum("BGQK,BGK->BGQ", q_BGQK, memory.total)
-        # The weight is 0 where there is only padding.
-        read = read / jnp.where(weight > 0, weight, 1)[..., None]
-        return read.reshape(q_BHTK.shape).astype(q_BHTK.dtype)
+        return _divided(read, weight).reshape(q_BHTK.shape).astype(q_BHTK.dtype)
 
     def features(self, x_BGCK: jax.Array, places: Places | None = None) -> jax.Array:
         """Returns φ(x) in float32 or float64, for queries [B, H, T, K] or keys [B, G, C, K], and zeros for padding."""
@@ -115,8 +115,7 @@ class LinearAttention(Attention):
             read = jnp.einsum("RGETC,RGCO->RGETO", products, v) + jnp.einsum("RGETK,RGKO->RGETO", q, memory.values)
             weight = products.sum(-1) + jnp.einsum("RGETK,RGK->RGET", q, memory.total)
             after = Associations(memory.values + jnp.einsum("RGCK,RGCO->RGKO", k, v), memory.total + k.sum(2))
-            # The weight is 0 where there is only padding.
-            return after, read / jnp.where(weight > 0, weight, 1)[..., None]
+            return after, _divided(read, weight)
 
         parts = (chunked(q_BGETK), chunked(self.features(k_RGTK, places)), chunked(v_RGTK))
         if n_chunks == 1:
@@ -134,3 +133,8 @@ class LinearAttention(Attention):
         products = products * jnp.tril(jnp.ones((1, 1, 1, length, length)))
         weights = products / products.sum(-1, keepdims=True)
         named("weights", weights.reshape(batch_size, n_heads, length, length))
+
+
+def _divided(read: jax.Array, weight: jax.Array) -> jax.Array:
+    """Returns sums of values [..., O] over sums of weights [...]; a sum of weights is 0 where there is only padding."""
+    return read / jnp.where(weight == 0, 1, weight)[..., None]

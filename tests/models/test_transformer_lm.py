@@ -133,7 +133,7 @@ def test_dropout_changes_logits_by_key_and_not_without_one(rate, scan_blocks):
         *(
             pytest.param(changes, marks=pytest.mark.thorough)
             for changes in (
-                {"attention": "linear", "n_kv_heads": 1},
+                {"attention": "linear", "feature_map": "none", "n_kv_heads": 1},
                 {"position_range": 29, "positions": "learned", "attention": "linear"},
                 {"gated": True, "norm": "rms", "tied_embeddings": True, "logit_softcap": 2.0},
                 {"block": "idea", "positions": "sinusoidal_concatenated", "attention_bias": "all"},
