@@ -1,9 +1,16 @@
-"""The arms of the paired claims: configs that differ in what a claim is about, each trained with several seeds."""
+"""The arms of the paired claims: configs that differ in what a claim is about, each trained with several seeds.
+
+An arm with `rates` is first tuned: each rate is tried with `TUNING` seeds, and while the best one is the lowest or the
+highest tried, one twice as low or as high. The measured seeds, others than these, have the best rate. So each arm has
+the same effort, and a rate lower than its own and one higher are both worse. An arm without `rates` has one rate.
+"""
 
 import json
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import fxf
@@ -14,6 +21,10 @@ from fxf.runs.programs import Kept
 from fxf.training.log import Clock
 
 SEEDS = 8
+TUNING = (100, 101)
+RATE, MOST_RATES = "optimizer.learning_rate", 7
+RATES = (6e-3, 1.2e-2, 2.4e-2)
+NOT_FINITE = 99.0  # the figure of a run in tuning whose loss was not finite
 Changes = Mapping[str, Any]
 QUIET: Changes = {"log.tensorboard": False, "log.report": False}
 
@@ -23,11 +34,17 @@ class Arm(NamedTuple):
 
     Attributes:
       scorings: other ways to score the trained runs: the keys that each changes, by name.
+      rates: learning rates, each twice the one before, of which the best by `figure` is taken.
+      figure: of result.json; lower is better.
+      faster: also train at this multiple of the rate; `harm` is by how much the figure is then worse.
     """
 
     config: str
     changes: Changes
     scorings: Mapping[str, Changes] = {}
+    rates: Sequence[float] = ()
+    figure: str = "test_loss"
+    faster: float = 0
 
 
 def _small(length: int, **model: Any) -> dict[str, Any]:
@@ -49,13 +66,13 @@ def _deep(block: str, warmup: int) -> dict[str, Any]:
 
 
 _BASE = _small(64)
-_FAST = {"optimizer.learning_rate": 4e-2}  # ten times the rate of the others
 _SHORT = {"model.max_len": 128, "train.batch_size": 16}
 _LONG = {"long": {"task.length": 128}}
 _WORDS = {
     **{"model.n_layers": 2, "model.d_model": 64, "model.d_ff": 192, "model.max_len": 64, "task.length": 64},
     **{"model.positions": "sinusoidal", "data.test": 0.02, "train.steps": 250, "train.batch_size": 8},
-    "optimizer.warmup_steps": 20,
+    # Without the scale the rows are small beside the sinusoids, and tied ones too small a start for them.
+    **{"optimizer.warmup_steps": 20, "model.scaled_embeddings": True},
 }
 _TRANSLATION = {
     **{"model.n_layers": 1, "model.d_model": 64, "model.d_ff": 128, "train.steps": 300, "train.evaluate_every": 300},
@@ -76,31 +93,34 @@ _RECALL = {
 }
 _SUMS = {"task.base": 10, "task.delay": 3}
 
+
+def _characters(faster: float = 0, rates: Sequence[float] = RATES, **keys: Any) -> Arm:
+    """Returns a tuned arm of the small character model with some keys of its model changed."""
+    return Arm("characters", {**_BASE, **{f"model.{name}": value for name, value in keys.items()}}, {}, rates,
+               faster=faster)  # fmt: skip
+
+
 ARMS: dict[str, Arm] = {
-    "base": Arm("characters", _BASE),
-    "swiglu": Arm("characters", {**_BASE, "model.gated": True, "model.activation": "silu", "model.d_ff": 128}),
-    "gelu": Arm("characters", {**_BASE, "model.activation": "gelu"}),
-    "rms": Arm("characters", {**_BASE, "model.norm": "rms"}),
-    "one_kv_head": Arm("characters", {**_BASE, "model.n_kv_heads": 1}),
-    "no_biases": Arm(
-        "characters",
-        {**_BASE, "model.attention_bias": "none", "model.feed_forward_bias": False, "model.final_bias": False},
-    ),
-    "rotary": Arm("characters", {**_BASE, "model.positions": "rotary"}),
-    "turns": Arm("characters", {**_BASE, **_TURNS, "model.n_layers": 3}),
-    "walks": Arm("characters", {**_BASE, **_WALKS, "model.n_layers": 3}),
-    "no_positions": Arm("characters", {**_BASE, "model.positions": "none"}),
-    "muon": Arm("characters", {**_BASE, "optimizer.name": "muon", "optimizer.learning_rate": 1.5e-2}),
-    "fast_rate": Arm("characters", {**_BASE, **_FAST}),
-    "fast_rate_qk_norm": Arm("characters", {**_BASE, **_FAST, "model.qk_norm": True}),
+    "base": _characters(faster=10),
+    "qk_norm": _characters(faster=10, qk_norm=True),
+    "gelu": _characters(activation="gelu"),
+    "swiglu": _characters(gated=True, activation="silu", d_ff=128),
+    "rms": _characters(norm="rms"),
+    "rotary": _characters(positions="rotary"),
+    "muon": Arm("characters", {**_BASE, "optimizer.name": "muon"}, rates=(7.5e-3, 1.5e-2, 3e-2)),
+    "one_kv_head": _characters(n_kv_heads=1),
+    "no_biases": _characters(attention_bias="none", feed_forward_bias=False, final_bias=False),
+    "no_positions": _characters(positions="none"),
+    "separate": Arm("documents", _WORDS, rates=RATES),
+    "tied": Arm("documents", {**_WORDS, "model.tied_embeddings": True}, rates=RATES),
+    "turns": Arm("characters", {**_BASE, **_TURNS, "model.n_layers": 3}, rates=RATES),
+    "walks": Arm("characters", {**_BASE, **_WALKS, "model.n_layers": 3}, rates=RATES),
     "alibi": Arm("characters", {**_small(32, positions="alibi"), **_SHORT}, _LONG),
     "sinusoidal": Arm("characters", {**_small(32), **_SHORT}, _LONG),
     "pre_norm": Arm("characters", _deep("pre_norm", 0)),
     "pre_norm_warmup": Arm("characters", _deep("pre_norm", 60)),
     "post_norm": Arm("characters", _deep("post_norm", 0)),
     "post_norm_warmup": Arm("characters", _deep("post_norm", 60)),
-    "separate": Arm("documents", _WORDS),
-    "tied": Arm("documents", {**_WORDS, "model.tied_embeddings": True}),
     "translation": Arm("translation", _TRANSLATION, {"beam": {"decode.beam_width": 5}}),
     "smoothed": Arm("translation", {**_TRANSLATION, "train.label_smoothing": 0.1}),
     "softmax": Arm("reversal", _RECALL),
@@ -111,11 +131,51 @@ ARMS: dict[str, Arm] = {
 
 
 def measure(name: str, folder: Path) -> dict[str, Any]:
-    """Trains an arm with each seed, and returns its config and the figures of its runs."""
+    """Tunes an arm, trains it with each seed, and returns its config, the tuning and the figures of its runs."""
     guests.search(configs.folder() / "studies")
     arm, kept = ARMS[name], Kept()
+    about: dict[str, Any] = {"config": arm.config, "changes": dict(arm.changes)}
+    if arm.rates:
+
+        def loss(rate: float) -> float:
+            tried = [_run(at(arm, rate), seed, folder / f"rate_{rate:g}_seed_{seed}", kept) for seed in TUNING]
+            return fmean(run.get(arm.figure, NOT_FINITE) for run in tried)
+
+        about["tuning"] = tuned(loss, arm.rates)
+        arm = at(arm, best_rate(about["tuning"]))
+        about["changes"] = dict(arm.changes)
     runs = [_run(arm, seed, folder / f"seed_{seed}", kept) for seed in range(SEEDS)]
-    return {"config": arm.config, "changes": dict(arm.changes), "runs": runs}
+    if arm.faster:
+        fast = at(arm, arm.faster * arm.changes[RATE])
+        for run in runs:
+            harmed = _run(fast, run["seed"], folder / f"fast_seed_{run['seed']}", kept)
+            # A run whose loss is not finite has that of a guess.
+            run["harm"] = harmed.get(arm.figure, math.log(run["vocabulary"])) - run[arm.figure]
+    return {**about, "runs": runs}
+
+
+def at(arm: Arm, rate: float) -> Arm:
+    """Returns the arm with this learning rate."""
+    return arm._replace(changes={**arm.changes, RATE: rate})
+
+
+def tuned(loss: Callable[[float], float], rates: Sequence[float]) -> list[list[float]]:
+    """Returns [rate, loss] of the rates, the lowest first, and of more beyond them until the best is between others."""
+    found = {rate: loss(rate) for rate in rates}
+    while len(found) < MOST_RATES and (best := min(found, key=found.__getitem__)) in (min(found), max(found)):
+        further = best / 2 if best == min(found) else 2 * best
+        found[further] = loss(further)
+    return [list(pair) for pair in sorted(found.items())]
+
+
+def best_rate(tuning: Sequence[Sequence[float]]) -> float:
+    return min(tuning, key=lambda pair: pair[1])[0]
+
+
+def is_bracketed(results: Mapping[str, Any]) -> bool:
+    """Returns whether a rate lower than the best one was tried, and a higher one, both worse."""
+    rates = [rate for rate, _ in results.get("tuning", ())]
+    return bool(rates) and min(rates) < best_rate(results["tuning"]) < max(rates)
 
 
 def _run(arm: Arm, seed: int, folder: Path, kept: Kept) -> dict[str, Any]:

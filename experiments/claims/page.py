@@ -18,7 +18,10 @@ TABLES: dict[str, tuple[Any, ...]] = {
     "seeds": tuple(others.of_seeds()),
     "published": others.PUBLISHED,
 }
-HEADER = ("name", "claim", "source", "rule", "measured", "verdict")
+HEADERS = {
+    **{name: ("claim", "source", "effect", "verdict", "command") for name in ("debated", "ours")},
+    **{name: ("figure", "source", "fxf (rule)", "verdict", "command") for name in ("seeds", "published")},
+}
 JOBS = [*ARMS, *others.TRAINED]
 
 
@@ -29,7 +32,7 @@ def jobs_of(name: str) -> list[str]:
       UserError: there is neither.
     """
     if name in PAIRS:
-        return [arm.split("/")[0] for arm in (PAIRS[name].first, PAIRS[name].second)]
+        return list(dict.fromkeys(PAIRS[name].arms))
     return [one_of(name, [*JOBS, *PAIRS], "--only")] if name != "none" else []
 
 
@@ -38,6 +41,6 @@ def tables(kept: Path = KEPT) -> dict[str, str]:
     results = {path.stem: read_json(path, "a kept result") for path in kept.glob("*.json")}
     found = {}
     for name, claims in TABLES.items():
-        cells = ((c.name, c.says, c.source, c.rule, *c.outcome(results)) for c in claims)
-        found[name] = to_markdown([dict(zip(HEADER, row, strict=True)) for row in cells], HEADER)
+        cells = ((c.says, c.source, *c.outcome(results), c.command) for c in claims)
+        found[name] = to_markdown([dict(zip(HEADERS[name], row, strict=True)) for row in cells], HEADERS[name])
     return found

@@ -1,43 +1,44 @@
-"""The claims of CLAIMS.md, and the rule that decides each from kept figures.
+"""The claims of CLAIMS.md about pairs of arms, and the rule that decides each from kept figures.
 
-The rules of pairs were committed before the runs. Their models are tiny and trained for seconds, so a claim that does
-not hold here may hold at the paper's size, and the other way round.
+Rules and arms were committed before the runs. The models are tiny and trained for seconds, so what does not hold here
+may hold at the paper's size, and the other way round.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
+from math import comb
+from statistics import fmean, median, stdev
 from typing import Any, Literal, NamedTuple
 
-from fxf.trials.evidence import evidence
+from experiments.claims.arms import is_bracketed
 
-LEVEL = 0.05  # of the interval of a paired claim
+LEVEL = 0.05
 Results = Mapping[str, Any]  # kept figures by the name of the job that measured them
 
 
 class Outcome(NamedTuple):
     """What the kept figures say of a claim."""
 
-    measured: str
+    effect: str
     verdict: str
 
 
 class Paired(NamedTuple):
     """A claim about two arms, tested on pairs of runs that have the same seed.
 
-    The effect of a pair is by how much the first arm's figure is better than the second's. The claim holds if the
-    interval of the mean effect lies above `least`, and does not hold if it lies below. The interval is the confidence
-    sequence of `fxf.trials.evidence`, so it is valid at any number of pairs.
+    The effect of a pair is by how much the first arm's figure is better than the second's. The exact sign test, of two
+    sides, says whether it is above `least` in most seeds; of 8 pairs that takes 8. It asks nothing of the distribution,
+    and says nothing of the mean. A claim whose effects are below `least` does not hold if both arms have been tuned:
+    a lower rate and a higher one were both worse. Otherwise a better rate might turn it, so it is not bracketed.
 
     Attributes:
       first, second: names of arms (`experiments.claims.arms.ARMS`), or ARM/SCORING of one.
       figure: of result.json.
       better: whether a lower or a higher figure is better.
-      least: what the mean effect must exceed; a negative number is a loss that counts as none.
+      least: what the effect must exceed; a negative number is a loss that counts as none.
     """
 
     name: str
-    says: str
+    claim: str
     source: str
     first: str
     second: str
@@ -46,12 +47,22 @@ class Paired(NamedTuple):
     least: float = 0.0
 
     @property
-    def rule(self) -> str:
-        """Returns the rule in words."""
-        if self.least < 0:
-            return f"{self.figure} of {self.first} at most {-self.least:g} worse than of {self.second}"
-        by = f" by more than {self.least:g}" if self.least else ""
-        return f"{self.figure} of {self.first} {self.better} than of {self.second}{by}"
+    def says(self) -> str:
+        """The claim, with what counts as none."""
+        if not self.least:
+            return self.claim
+        return (
+            f"{self.claim} (at most {-self.least:g} worse)" if self.least < 0 else f"{self.claim} ({self.least:g} more)"
+        )
+
+    @property
+    def command(self) -> str:
+        return f"`--only={self.name}`"
+
+    @property
+    def arms(self) -> tuple[str, str]:
+        """The names of the two arms, without a scoring."""
+        return self.first.partition("/")[0], self.second.partition("/")[0]
 
     def figures(self, results: Results) -> tuple[list[float], list[float]]:
         """Returns the figures of both arms by seed; a run whose loss was not finite has the worst figure of all."""
@@ -66,20 +77,23 @@ class Paired(NamedTuple):
         return one, other
 
     def outcome(self, results: Results) -> Outcome:
-        one, other = self.figures(results)
         sign = 1 if self.better == "higher" else -1
-        effects = [sign * (a - b) for a, b in zip(one, other, strict=True)]
-        found = evidence([effect - self.least for effect in effects], LEVEL)
-        low, high = found.low + self.least, found.high + self.least
-        verdict = f"undecided at {len(effects)} seeds"
-        if low > self.least or high < self.least:
-            verdict = "holds" if low > self.least else "does not hold"
-        interval = f"{low:.3g} to {high:.3g}" if math.isfinite(high - low) else "any size"
-        diverged = sum(
-            "error" in run for arm in (self.first, self.second) for run in results[arm.split("/")[0]]["runs"]
-        )
-        note = f"; {diverged} runs diverged" if diverged else ""
-        return Outcome(f"{spread(one)} and {spread(other)}; effect {fmean(effects):.3g} ({interval}){note}", verdict)
+        effects = [sign * (a - b) for a, b in zip(*self.figures(results), strict=True)]
+        above, below = (sum(x > self.least for x in effects), sum(x < self.least for x in effects))
+        verdict = "undecided"
+        if p_of_signs(above, below) <= LEVEL:
+            tuned = all(is_bracketed(results[arm]) for arm in self.arms)
+            refuted = "does not hold" if tuned else "undecided: not bracketed"
+            verdict = ("holds" if tuned else "holds at one rate") if above > below else refuted
+        shown = f"{self.figure.replace('_', ' ')} {median(effects):.2g} ({min(effects):.2g} to {max(effects):.2g})"
+        diverged = sum("error" in run for arm in self.arms for run in results[arm]["runs"])
+        return Outcome(shown + f"; {diverged} runs diverged" * bool(diverged), verdict)
+
+
+def p_of_signs(above: int, below: int) -> float:
+    """Returns the probability that n fair coins fall as unevenly as this, or more so."""
+    n, most = above + below, max(above, below)
+    return min(1.0, 2 * sum(comb(n, k) for k in range(most, n + 1)) / 2**n)
 
 
 def spread(figures: Sequence[float]) -> str:
@@ -99,35 +113,34 @@ DEBATED = (
            "no_biases", "base", least=-0.01),
     Paired("rotary", "rotary positions are better than sinusoids", "Su et al. 2021, arXiv 2104.09864",
            "rotary", "base"),
-    Paired("no_positions", "a causal model without positions is not far behind one with them",
+    Paired("no_positions", "a model without positions is not far behind sinusoids",
            "Haviv et al. 2022, arXiv 2203.16634", "no_positions", "base", least=-0.05),
-    Paired("alibi", "with ALiBi, the loss on windows 4 times as long as in training is no higher",
+    Paired("alibi", "with ALiBi, windows 4 times as long as in training have no higher loss",
            "Press et al. 2021, arXiv 2108.12409", "alibi/long", "alibi", least=-0.01),
-    Paired("alibi_sinusoids", "on windows longer than in training, ALiBi is better than sinusoids",
+    Paired("alibi_sinusoids", "there ALiBi is better than sinusoids",
            "Press et al. 2021, arXiv 2108.12409", "alibi/long", "sinusoidal/long"),
     Paired("post_norm", "eight post-norm blocks need a warm-up", "Xiong et al. 2020, arXiv 2002.04745",
            "post_norm_warmup", "post_norm", least=0.05),
     Paired("pre_norm", "eight pre-norm blocks need none", "Xiong et al. 2020, arXiv 2002.04745",
            "pre_norm", "pre_norm_warmup", least=-0.05),
-    Paired("qk_norm", "with query–key norm, a rate ten times as high harms less",
-           "Wortsman et al. 2023, arXiv 2309.14322", "fast_rate_qk_norm", "fast_rate"),
-    Paired("muon", "Muon is better than Adam, each at the rate of a recipe of ours",
-           "Liu et al. 2025, arXiv 2502.16982", "muon", "base"),
-    Paired("tied", "tied embeddings are better than separate ones", "Press and Wolf 2017, arXiv 1608.05859",
-           "tied", "separate"),
+    Paired("qk_norm", "with query–key norm, ten times the best rate harms less",
+           "Wortsman et al. 2023, arXiv 2309.14322", "qk_norm", "base", "harm"),
+    Paired("muon", "Muon is better than Adam", "Liu et al. 2025, arXiv 2502.16982", "muon", "base"),
+    Paired("tied", "tied embeddings are better than separate ones, both times √d",
+           "Press and Wolf 2017, arXiv 1608.05859", "tied", "separate"),
     Paired("smoothed_loss", "label smoothing raises the loss", "Vaswani et al. 2017, arXiv 1706.03762",
            "translation", "smoothed", figure="validation_loss"),
     Paired("smoothed_bleu", "label smoothing does not lower BLEU", "Vaswani et al. 2017, arXiv 1706.03762",
             "smoothed", "translation", "bleu", "higher", -0.5),
     Paired("beam", "a beam of 5 has higher BLEU than greedy decoding", "Sutskever et al. 2014, arXiv 1409.3215",
             "translation/beam", "translation", "bleu", "higher"),
-    Paired("recall", "softmax attention recalls what linear attention cannot; here, to reverse 10 symbols",
+    Paired("recall", "softmax attention reverses 10 symbols where linear attention cannot",
             "Arora et al. 2023, arXiv 2312.04927", "softmax", "linear", "exact_match", "higher", 0.2),
     Paired("expressive", "expressive attention learns delayed sums that softmax attention does not",
             "Gros 2024, arXiv 2407.18601", "expressive_sums", "softmax_sums", "exact_match", "higher"),
 )  # fmt: skip
 
-BEFORE = "ours, before it was measured"
+BEFORE = "ours, before measuring"
 OURS = (
     Paired("turns_characters", "turns lose little to rotary positions on characters", BEFORE, "turns", "rotary",
            least=-0.01),
