@@ -2,28 +2,39 @@
 
 import pytest
 
-from experiments.claims import others, page, pairs
+from experiments.claims import arms, others, page, pairs
 from experiments.claims.pairs import Paired
 from experiments.runner import filled
 from experiments.seeds.rules import at_least
 from fxf.errors import UserError
 
-PAIRS = (*pairs.DEBATED, *pairs.OURS)
+TUNED = [[0.1, 3.0], [0.2, 2.0], [0.4, 3.0]]
+AT_EDGE = [[0.1, 3.0], [0.2, 2.0]]
+LOW, HIGH = [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], [1.5, 1.61, 1.7, 1.6, 1.49, 1.6]
 
 
-def results(one, other):
-    runs = {"first": one, "second": other}
-    return {name: {"runs": [{"loss": value} for value in values]} for name, values in runs.items()}
+def results(one, other, tuning=TUNED, tuning_of_other=TUNED):
+    arms = {"first": (one, tuning), "second": (other, tuning_of_other)}
+    return {name: {"runs": [{"loss": x} for x in values], "tuning": of} for name, (values, of) in arms.items()}
 
 
 def paired(least=0.0, better="lower"):
-    return Paired("c", "says", "source", "first", "second", "loss", better, least)
+    return Paired("c", "claim", "source", "first", "second", "loss", better, least)
 
 
-def test_the_page_is_what_the_kept_results_give():
+def test_the_page_is_what_the_kept_results_give_and_at_most_1500_words():
     text = page.PAGE.read_text()
     assert filled(page.PAGE, page.tables()) == text
-    assert "| does not hold |" in text
+    assert len(text.split()) <= 1500
+    assert f"p = {pairs.p_of_signs(arms.SEEDS, 0):.3f}" in text
+
+
+@pytest.mark.parametrize("name", arms.ARMS)
+def test_kept_runs_are_of_the_config_that_their_arm_has_now(name):
+    arm, kept = arms.ARMS[name], page.read_json(page.KEPT / f"{name}.json", "a kept result")
+    arm = arms.at(arm, arms.best_rate(kept["tuning"])) if arm.rates else arm
+    assert (kept["config"], kept["changes"]) == (arm.config, dict(arm.changes))
+    assert [run["seed"] for run in kept["runs"]] == [*range(arms.SEEDS)]
 
 
 def test_only_takes_claims_and_jobs_by_name():
@@ -36,32 +47,56 @@ def test_only_takes_claims_and_jobs_by_name():
 @pytest.mark.parametrize(
     ("claim", "one", "other", "verdict"),
     [
-        (paired(), [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], [1.5, 1.61, 1.7, 1.6, 1.49, 1.6], "holds"),
-        (paired(), [1.5, 1.61, 1.7, 1.6, 1.49, 1.6], [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], "does not hold"),
-        (paired(better="higher"), [1.5, 1.61, 1.7, 1.6, 1.49, 1.6], [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], "holds"),
-        (paired(), [1.0, 1.6, 1.2, 1.1, 1.9, 1.1], [1.1, 1.5, 1.3, 1.0, 1.8, 1.2], "undecided at 6 seeds"),
-        (paired(-0.1), [1.01, 1.12, 1.21, 1.1, 1.02, 1.1], [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], "holds"),
-        (paired(0.6), [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], [1.5, 1.61, 1.7, 1.6, 1.49, 1.6], "does not hold"),
-        (paired(), [1.0, 1.1], [1.5, 1.6], "undecided at 2 seeds"),
+        (paired(), LOW, HIGH, "holds"),
+        (paired(), HIGH, LOW, "does not hold"),
+        (paired(better="higher"), HIGH, LOW, "holds"),
+        (paired(), [*LOW[:5], 1.61], HIGH, "undecided"),  # 5 of 6
+        (paired(-0.1), [1.01, 1.12, 1.21, 1.1, 1.02, 1.1], LOW, "holds"),
+        (paired(0.6), LOW, HIGH, "does not hold"),
+        (paired(), LOW[:5], HIGH[:5], "undecided"),  # five fair coins fall alike in one case of 16
+        (paired(), LOW, LOW, "undecided"),
     ],
 )
-def test_the_interval_of_the_effect_decides(claim, one, other, verdict):
+def test_the_signs_of_the_effects_decide(claim, one, other, verdict):
     assert claim.outcome(results(one, other)).verdict == verdict
+
+
+@pytest.mark.parametrize("tunings", [(TUNED, AT_EDGE), (AT_EDGE, TUNED), ([], [])])
+def test_what_is_not_bracketed_on_both_sides_does_not_fail_and_holds_at_one_rate(tunings):
+    assert paired().outcome(results(HIGH, LOW, *tunings)).verdict == "undecided: not bracketed"
+    assert paired().outcome(results(LOW, HIGH, *tunings)).verdict == "holds at one rate"
+
+
+@pytest.mark.parametrize(("above", "below", "p"), [(8, 0, 2 / 256), (7, 1, 18 / 256), (4, 4, 1.0), (0, 6, 2 / 64)])
+def test_the_sign_test_is_exact(above, below, p):
+    assert pairs.p_of_signs(above, below) == pytest.approx(p)
+
+
+def test_tuning_goes_on_until_the_best_rate_is_between_two_worse_ones():
+    for best in (0.05, 1.0, 7.0):
+        found = arms.tuned(lambda rate, best=best: abs(rate - best), (0.5, 1.0, 2.0))
+        assert arms.is_bracketed({"tuning": found}) and abs(arms.best_rate(found) - best) <= best / 2
+        assert [rate for rate, _ in found] == sorted(rate for rate, _ in found)
+    assert len(arms.tuned(lambda rate: rate, (0.5, 1.0, 2.0))) == arms.MOST_RATES  # it ends
+
+
+def test_an_effect_is_the_median_of_the_pairs_with_its_range():
+    assert paired().outcome(results([1, 1, 1, 1], [4, 2, 3, 1.5])).effect == "loss 1.5 (0.5 to 3)"
 
 
 def test_a_run_that_diverged_has_the_worst_figure_and_is_told():
     kept = results([1.0, 9.0], [3.0, 2.0])
     kept["first"]["runs"][1] = {"error": "step 7: the loss is nan"}
     assert paired().figures(kept) == ([1.0, 3.0], [3.0, 2.0])
-    assert paired().outcome(kept).measured.endswith("; 1 runs diverged")
+    assert paired().outcome(kept).effect.endswith("; 1 runs diverged")
 
 
-@pytest.mark.parametrize("claim", PAIRS, ids=lambda claim: claim.name)
+@pytest.mark.parametrize("claim", pairs.DEBATED, ids=lambda claim: claim.name)
 def test_an_altered_result_turns_the_verdict_of_a_pair(claim):
-    arms = [arm.partition("/")[::2] for arm in (claim.first, claim.second)]
-    kept = {name: {"runs": [{} for _ in range(8)]} for name, _ in arms}
+    named = [arm.partition("/")[::2] for arm in (claim.first, claim.second)]
+    kept = {name: {"runs": [{} for _ in range(8)], "tuning": TUNED} for name, _ in named}
     for sign, verdict in ((1, "holds"), (-1, "does not hold")):
-        for number, (name, scoring) in enumerate(arms):
+        for number, (name, scoring) in enumerate(named):
             good = (number == 0) == (claim.better == "higher")
             for seed, run in enumerate(kept[name]["runs"]):
                 figure = f"{scoring}/{claim.figure}" if scoring else claim.figure
@@ -71,7 +106,13 @@ def test_an_altered_result_turns_the_verdict_of_a_pair(claim):
 
 @pytest.mark.parametrize(
     ("figures", "outcome"),
-    [([3.0], ("3", "holds")), ([2.9], ("2.9", "does not hold")), ([2.0, 4.0], ("3 ± 1.4", "holds"))],
+    [
+        ([3.0], ("3 (≥ 3)", "holds")),
+        ([2.9], ("2.9 (≥ 3)", "does not hold")),
+        ([4.0, 4.1], ("4.05 ± 0.071 (≥ 3)", "holds")),
+        ([2.0, 4.1], ("3.05 ± 1.5 (≥ 3)", "level")),
+        ([2.0, 2.1], ("2.05 ± 0.071 (≥ 3)", "does not hold")),
+    ],
 )
-def test_a_rule_decides_by_the_mean_of_several_figures(figures, outcome):
+def test_a_rule_decides_by_a_figure_or_by_a_mean_and_its_standard_error(figures, outcome):
     assert others.of_rule(at_least(3), figures) == outcome

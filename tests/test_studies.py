@@ -8,26 +8,49 @@ import pytest
 from experiments.runner import filled
 from experiments.studies import study
 from experiments.studies.__main__ import STUDIES, module_of
-from experiments.studies.study import RATE, best, rows_of, steps_to
+from experiments.studies.study import RATE, Verdict, best, bracketed, filled_places, rows_of, steps_to
 from fxf.runs.configs import read_config, read_sweep
 from fxf.sweeps.points import make_points
 from small_runs import new_process
+from test_figures import are_found, numbers_of
 
 KEPT = [name for name in STUDIES if (study.FOLDER / name / "runs.jsonl").exists()]
-# What a page calls a verdict, in bold.
-WORDS = {
-    **{"holds": True, "does not hold": False, "is undecided": None, "holds in part": False},
-    **{"explains": True, "does not explain": False, "found again": True, "not found again": False},
-}
+WORDS_OF_A_PAGE, OF_ALL = 600, 6000
+# Configs that a study's own one reads; what the papers have, and what other pages have.
+CONFIGS = {"breadth": ("length", "walks"), "length": ("walks", "recurrent")}
+QUOTED = {"breadth": {"41", "276", "500"}, "positions": {"12", "1,000"}, "scan": {"50,000"}, "length": {"10"}}
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_the_page_has_the_tables_and_the_verdicts_that_follow_from_the_runs(name):
     page, module, rows = study.FOLDER / name / "README.md", module_of(name), rows_of(name)
-    assert filled(page, module.tables(rows)) == page.read_text()
-    _, _, conclusion = re.split(r"(## Conclusion|\*\*Conclusion\.\*\*)", page.read_text())
-    said = [WORDS[words] for words in re.findall(r"\*\*([^*]+)\*\*", conclusion)]
-    assert said == [verdict.holds for verdict in module.verdicts(rows)]
+    assert filled(page, filled_places(module, rows)) == page.read_text()
+    said = re.findall(r"\*\*([^*]+)\*\*", page.read_text().split("## What follows")[1])
+    assert said == [verdict.words for verdict in module.verdicts(rows)]
+
+
+def test_each_number_of_an_answer_in_the_list_of_studies_is_on_its_page():
+    for row in (study.FOLDER / "README.md").read_text().splitlines():
+        if link := re.search(r"\]\((\w+/README\.md)\)", row):
+            answer = row.split("|")[3]
+            assert are_found(numbers_of(answer), [f"studies/{link[1]}"]) == [], answer
+
+
+def test_pages_are_short():
+    words = {path.parent.name: len(path.read_text().split()) for path in study.FOLDER.glob("**/README.md")}
+    assert [name for name, n in words.items() if n > WORDS_OF_A_PAGE] == []
+    assert sum(words.values()) <= OF_ALL
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_number_outside_of_the_places_is_a_setting_or_a_quoted_figure(name):
+    """What a page says of results stands at its places, where `result.py` puts it."""
+    page = (study.FOLDER / name / "README.md").read_text()
+    page = re.sub(r"<!-- table.*?<!-- end -->|^    .*$", " ", page, flags=re.DOTALL | re.MULTILINE)
+    page = re.sub(r"arXiv\s+[\d.]+|et al\. \d{4}|(Gros|Hoffmann et al\.) \d{4}|^\d\. ", " ", page, flags=re.MULTILINE)
+    configs = [f"../configs/studies/{config}.py" for config in (name, *CONFIGS.get(name, ()))]
+    files = [f"studies/{name}/{file}" for file in ("table.csv", "result.py")]
+    assert set(are_found(numbers_of(page), [*configs, *files])) <= QUOTED.get(name, set())
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -56,6 +79,16 @@ def test_a_kind_is_taken_at_the_rate_with_the_highest_mean_and_at_the_lowest_of_
     found = best(rows, ("kind",), lambda cell: round(cell.mean("share"), 6))
     assert {kind: cell.rate for (kind,), cell in found.items()} == {"a": 0.2, "b": 0.1}
     assert found["a",].values("share") == [0.6, 0.7]
+
+
+def test_a_claim_that_fails_at_the_rates_tried_is_undecided_unless_all_optima_are_bracketed():
+    words = [
+        Verdict(1.0, holds).if_bracketed(*known).words for holds in (True, False) for known in ((True,), (True, False))
+    ]
+    assert words == ["holds", "holds", "does not hold", "undecided: not bracketed"]
+    rows = [{"kind": kind, RATE: rate, "share": share} for kind, shares in {"a": (1, 3, 2), "b": (1, 2, 3)}.items()
+            for rate, share in zip((0.1, 0.2, 0.4), shares, strict=True)]  # fmt: skip
+    assert bracketed(rows, ("kind",), lambda cell: cell.mean("share")) == {("a",): True, ("b",): False}
 
 
 def test_steps_count_to_the_first_record_that_reaches_the_bound():

@@ -1,6 +1,7 @@
 """RNN, stack-RNN and tape-RNN, with which Delétang et al. 2022 (arXiv 2207.02098) compare transformers.
 
 fxf train --config=studies/recurrent:stack --config.task.problem=reverse_string --workdir=runs/stack
+fxf sweep --config=studies/recurrent --workdir=runs/studies/recurrent --workers=1
 
 The argument is rnn, stack or tape: a layer of `model.blocks` that stands alone between embedding and readout. They are
 the rivals of walks in the study of length, whose lengths, steps and scoring they have. The paper's tape also jumps by
@@ -10,6 +11,7 @@ Letters of shapes, besides those of fxf: H hidden units, C cells, W numbers in a
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,6 +23,7 @@ from fxf.layers.layer import Context
 from fxf.runs.configs import read_config
 from fxf.weights import Params, Spec, Weight, fan_in
 
+PROBLEMS = {"rnn": "parity", "stack": "reverse_string", "tape": "reverse_string"}
 KINDS = {"rnn": "Rnn", "stack": "StackRnn", "tape": "TapeRnn"}
 State = dict[str, jax.Array]
 
@@ -125,3 +128,10 @@ def get_config(argument: str = "rnn") -> ConfigDict:
     config.train.steps, config.train.batch_size = 800, 16
     config.log.tensorboard = False
     return config
+
+
+def sweep(add: Callable[..., None]) -> None:
+    for argument, problem in PROBLEMS.items():
+        for rate in (1e-3, 3e-3):
+            blocks = f"recurrent:{KINDS[argument]}()"
+            add(**{"model.blocks": blocks, "task.problem": problem, "optimizer.learning_rate": rate})

@@ -9,7 +9,8 @@ python -m experiments.benchmarks.bench --rows=gpu_products,gpu_gpt2,gpu_gpt2_sco
 The rows are functions of the files `rows_*.py` beside this one; each says what it compares. The ways of a row take
 turns, each in a process of its own. The median of each counts, without the first turn, which compiles. The table shows
 every row, also where a peer is faster. It is written to OUTPUT.md, and with versions, commit and machine to
-OUTPUT.json. Peers that are not installed are left out (`make environment EXTRAS=test,bench`).
+OUTPUT.json. A peer that is not installed is an error of its row (`make environment EXTRAS=test,bench` has them;
+`--ways=fxf` measures fxf alone).
 """
 
 import contextlib

@@ -2,29 +2,14 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-
-class Sizes(NamedTuple):
-    """Sizes of a GPT with d_ff = 4 d_model.
-
-    Attributes:
-      gpt2: whether it has GPT-2's biases and its approximation of GELU.
-      dtype: the type of its products; weights and losses are in float32.
-    """
-
-    vocab_size: int
-    length: int
-    n_layers: int
-    n_heads: int
-    d_model: int
-    gpt2: bool = False
-    dtype: str = "float32"
+from experiments.benchmarks.rows import Sizes
 
 
 class Block(nn.Module):
@@ -122,10 +107,11 @@ class NanoGPT:
         self.tokens, self.validation = (torch.tensor(part.astype(np.int64)) for part in (train, validation))
         self.sizes = Sizes(vocab_size, self.LENGTH, 4, 4, 128)
 
-    def train(self, steps: int = 0) -> float:
+    def train(self, steps: int = 0, compiled: bool = False) -> float:
         """Trains a new model, and returns its validation loss, in nats per character."""
         torch.manual_seed(0)
         model, n = GPT(self.sizes), steps or self.STEPS
+        forward: Any = torch.compile(model) if compiled else model
         optimizer = adamw(model, self.PEAK, self.BETAS, self.DECAY)
         for step in range(n):
             progress = (step - self.WARMUP) / (self.STEPS - self.WARMUP)
@@ -134,7 +120,7 @@ class NanoGPT:
                 group["lr"] = self.PEAK * (step + 1) / (self.WARMUP + 1) if progress < 0 else rate
             starts = torch.randint(len(self.tokens) - self.LENGTH, (self.BATCH, 1))
             rows = self.tokens[starts + torch.arange(self.LENGTH + 1)]
-            _steps(model, lambda rows=rows: model(rows[:, :-1], rows[:, 1:]), optimizer, 1)()  # type: ignore[misc]
+            _steps(model, lambda rows=rows: forward(rows[:, :-1], rows[:, 1:]), optimizer, 1)()  # type: ignore[misc]
         n_rows = (len(self.validation) - 1) // self.LENGTH
         x, y = (self.validation[i : n_rows * self.LENGTH + i].view(-1, self.LENGTH) for i in (0, 1))
         with torch.no_grad():

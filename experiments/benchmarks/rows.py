@@ -7,7 +7,6 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +66,23 @@ class Row(NamedTuple):
     amount: float
     ways: Mapping[str, Callable[[], Way]]
     note: Callable[[dict[str, Any]], str] = lambda facts: ""
+
+
+class Sizes(NamedTuple):
+    """Sizes of a GPT with d_ff = 4 d_model.
+
+    Attributes:
+      gpt2: whether it has GPT-2's biases and its approximation of GELU.
+      dtype: the type of its products; weights and losses are in float32.
+    """
+
+    vocab_size: int
+    length: int
+    n_layers: int
+    n_heads: int
+    d_model: int
+    gpt2: bool = False
+    dtype: str = "float32"
 
 
 Rows = Callable[[Settings], Iterator[Row]]
@@ -141,10 +157,6 @@ def timed(way: Way) -> float:
     return took
 
 
-def is_here(module: str) -> bool:
-    return find_spec(module.split(".")[0]) is not None
-
-
 def added_bytes(work: Callable[[], Any]) -> int:
     """Returns the memory that this process held at most during the work, beyond what it held before (on Linux)."""
     Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
@@ -163,7 +175,7 @@ def markdown(results: list[dict[str, Any]]) -> str:
     lines = ["| what | way | figure | least to most | fxf is so many times as good |", "|---|---|---:|---:|---:|"]
     for row in results:
         if "error" in row:
-            lines.append(f"| {row['what']} | | left out: {row['error']} | | |")
+            lines.append(f"| {row['what']} | | not measured: {row['error']} | | |")
             continue
         ours = next(iter(row["figures"].values()))["median"]
         told = f" ({row['note']})" if row["note"] else ""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.rows import Row, Rows, Settings, Way, is_here
+from experiments.benchmarks.rows import Row, Rows, Settings, Way
 from experiments.benchmarks.rows_training import TINY, TINY_VOCAB_SIZE, drawn, random_pairs
 from fxf.data.tokenizer import EOS, TOKENIZER_FILE, read_tokenizer
 from fxf.decoding.config import DecodeConfig
@@ -79,7 +79,7 @@ def search_rows(what: str, searches: dict[str, Callable[[], Search]], settings: 
 def ctranslators(settings: Settings) -> dict[str, int]:
     """Returns the names of CTranslate2's ways, and how many batches each translates side by side."""
     several = {"CTranslate2, a core for each batch": settings.threads} if settings.threads > 1 else {}
-    return {"CTranslate2": 1, **several} if is_here("ctranslate2") else {}
+    return {"CTranslate2": 1, **several}
 
 
 def beam(settings: Settings) -> Iterator[Row]:

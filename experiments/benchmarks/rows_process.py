@@ -13,12 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way, is_here
+from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way
 from experiments.runner import ROOT, command, verb
 from fxf.api import read_config
 from fxf.config import section
 from fxf.data.text import EncodedText
 from fxf.errors import UserError
+from fxf.machine.kept_memory import keep_memory
 from fxf.runs.experiment import build
 from fxf.tasks import TASKS
 from fxf.training.log import Clock
@@ -67,7 +68,7 @@ def seconds(words: list[str]) -> Measured:
 def imports(settings: Settings) -> Iterator[Row]:
     """The import of fxf's model and training functions, beside other libraries'."""
     del settings
-    programs = {"fxf.fit": "import fxf; fxf.fit", **{name: f"import {name}" for name in MODULES if is_here(name)}}
+    programs = {"fxf.fit": "import fxf; fxf.fit", **{name: f"import {name}" for name in MODULES}}
     yield Row("import", "s", 0, {name: _way(seconds, [sys.executable, "-c", code]) for name, code in programs.items()})
 
 
@@ -112,8 +113,7 @@ def in_python(call: str) -> Measured:
 def peak_memory(settings: Settings) -> Iterator[Row]:
     """The memory that training adds to a process that has imported all libraries, each way in one of its own."""
     del settings
-    names = ["fxf", *(["PyTorch"] if is_here("torch") else []), "Flax NNX"]
-    ways = {name: _way(in_python, f"memory_of({name!r})") for name in names}
+    ways = {name: _way(in_python, f"memory_of({name!r})") for name in ("fxf", "PyTorch", "Flax NNX")}
     yield Row("peak memory that training adds, nanoGPT's CPU size", "MiB", 0, ways)
 
 
@@ -145,7 +145,10 @@ def recipe(settings: Settings) -> Iterator[Row]:
 
     for argument in ("nanogpt_cpu", "fast"):
         config = f"characters:{argument}"
-        ways = {"fxf": functools.partial(_whole, config, settings), "PyTorch": functools.partial(_nanogpt, settings)}
+        ways = {"fxf": functools.partial(_whole, config, settings)}
+        ways |= {
+            f"PyTorch{' compiled' * is_so}": functools.partial(_nanogpt, settings, is_so) for is_so in (False, True)
+        }
         yield Row(f"{config}, all of training and validation", "s", 0, ways, note)
 
 
@@ -165,15 +168,19 @@ def _whole(name: str, settings: Settings) -> Way:
     return Way(train, lambda: losses[-1])
 
 
-def _nanogpt(settings: Settings) -> Way:
+def _nanogpt(settings: Settings, compiled: bool) -> Way:
+    import torch
+
     from experiments.benchmarks.peers_gpt import NanoGPT
 
+    keep_memory(jax.config)
+    torch.set_num_threads(settings.threads)
     config = read_config("characters:nanogpt_cpu")
     config.data.path = settings.text
     data: Any = section(TASKS["language_model"].sections["data"], config.to_dict()["data"], "data")
     text, losses = EncodedText(data, None, config.model.max_len + 1), list[float]()
     peer = NanoGPT(text.tokenizer.vocab_size, text.tokens("train"), text.tokens("validation"))
-    return Way(lambda: losses.append(peer.train(20 if settings.quick else 0)), lambda: losses[-1])
+    return Way(lambda: losses.append(peer.train(20 if settings.quick else 0, compiled)), lambda: losses[-1])
 
 
 ROWS: dict[str, Rows] = {

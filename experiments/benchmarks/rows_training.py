@@ -1,8 +1,9 @@
 """Rows of training: the same model, batch and optimizer in fxf, PyTorch (eager and compiled) and Flax NNX.
 
 Each step reads the same random batch. Losses before the first step must agree: within float rounding where the peer has
-fxf's weights (the translators), else within a tenth. By default glibc returns freed memory to Linux, and fxf keeps it
-(`fxf/machine/kept_memory.py`); most rows also have PyTorch with it kept.
+fxf's weights (the translators), else within a tenth. Peers are at their best: compiled too, all threads, fused
+optimizers, arrays donated. By default glibc returns freed memory to Linux; fxf keeps it
+(`fxf/machine/kept_memory.py`), and so does each peer here.
 """
 
 import functools
@@ -16,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.benchmarks.rows import Row, Rows, Settings, Way, added_bytes, is_here
+from experiments.benchmarks.rows import Row, Rows, Settings, Sizes, Way, added_bytes
 from fxf.machine.devices import require_devices
 from fxf.machine.kept_memory import keep_memory
 from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
@@ -88,9 +89,7 @@ class Fxf:
         return lowered.compile().memory_analysis().temp_size_in_bytes
 
 
-def sizes_of(n_layers: int, d_model: int, n_heads: int, length: int, vocab_size: int, gpt2: bool = False) -> Any:
-    from experiments.benchmarks.peers_gpt import Sizes
-
+def sizes_of(n_layers: int, d_model: int, n_heads: int, length: int, vocab_size: int, gpt2: bool = False) -> Sizes:
     return Sizes(vocab_size, length, n_layers, n_heads, d_model, gpt2)
 
 
@@ -132,8 +131,8 @@ def ours(make: Callable[[], Fxf], settings: Settings) -> Way:
     return Way(lambda: fxf.run(settings.steps), lambda: first)
 
 
-def theirs(peer: Peer, keeps: bool = False) -> Way:
-    """Returns the way of a peer; where freed memory is kept, as fxf keeps it, if `keeps`."""
+def theirs(peer: Peer, keeps: bool = True) -> Way:
+    """Returns the way of a peer, where freed memory is kept, as fxf keeps it, unless the machine has too little."""
     if keeps:
         keep_memory(jax.config)
     first, run = peer()
@@ -156,11 +155,12 @@ def training_row(what: str, ways: Ways, tokens: int, settings: Settings, within:
 def gpt_peers(sizes: Any, batch: dict[str, Any], settings: Settings) -> dict[str, Peer]:
     from experiments.benchmarks import peers_flax
 
-    found: dict[str, Peer] = {}
-    if is_here("torch"):
-        for name, compiled in (("PyTorch", False), ("PyTorch compiled", True)):
-            found[name] = functools.partial(_gpt_in_torch, sizes, batch, settings, compiled)
-    return {**found, "Flax NNX": functools.partial(peers_flax.gpt_training, sizes, batch, settings.steps)}
+    torch = functools.partial(_gpt_in_torch, sizes, batch, settings)
+    return {
+        "PyTorch": functools.partial(torch, compiled=False),
+        "PyTorch compiled": functools.partial(torch, compiled=True),
+        "Flax NNX": functools.partial(peers_flax.gpt_training, sizes, batch, settings.steps),
+    }
 
 
 def _gpt_in_torch(sizes: Any, batch: dict[str, Any], settings: Settings, compiled: bool) -> tuple[float, Any]:
@@ -178,9 +178,7 @@ def gpt_row(what: str, sizes: Any, rows: int, settings: Settings, keeps: bool = 
     batch = random_tokens(rows, sizes.length, sizes.vocab_size)
     peers = gpt_peers(sizes, batch, settings)
     ways = {"fxf": functools.partial(ours, functools.partial(fxf_gpt, sizes, batch), settings)}
-    ways |= {name: functools.partial(theirs, peer) for name, peer in peers.items()}
-    if "PyTorch" in peers and keeps:
-        ways["PyTorch, memory kept"] = functools.partial(theirs, peers["PyTorch"], keeps=True)
+    ways |= {name: functools.partial(theirs, peer, keeps) for name, peer in peers.items()}
     return training_row(what, ways, rows * sizes.length, settings, 0.1)
 
 
@@ -217,11 +215,11 @@ def translator_row(what: str, sizes: tuple[Any, int, tuple[int, int]], settings:
         torch.set_num_threads(settings.threads)
         return translator_training(config, drawn(model), batch, smoothing, settings.steps, compiled=compiled)
 
-    ways: dict[str, Callable[[], Way]] = {"fxf": lambda: ours(of_fxf, settings)}
-    if is_here("torch"):
-        ways["PyTorch"] = lambda: theirs(lambda: of_torch(False))
-        ways["PyTorch compiled"] = lambda: theirs(lambda: of_torch(True))
-        ways["PyTorch, memory kept"] = lambda: theirs(lambda: of_torch(False), keeps=True)
+    ways: dict[str, Callable[[], Way]] = {
+        "fxf": lambda: ours(of_fxf, settings),
+        "PyTorch": lambda: theirs(lambda: of_torch(False)),
+        "PyTorch compiled": lambda: theirs(lambda: of_torch(True)),
+    }
     return training_row(what, ways, shape[0] * shape[1], settings, 1e-4)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import fxf
 from fxf.errors import UserError
-from fxf.runs import configs, guests, run
+from fxf.runs import configs, run
 from fxf.runs.experiment import build
 from fxf.runs.programs import Kept
 from fxf.training.log import Clock
@@ -78,15 +78,6 @@ _TRANSLATION = {
     **{"model.n_layers": 1, "model.d_model": 64, "model.d_ff": 128, "train.steps": 300, "train.evaluate_every": 300},
     **{"data.batch_tokens": 1024, "checkpoint.every": 0},
 }
-# Layers of configs/studies. They stand at the head of the blocks, as a block more.
-_TURNS = {
-    **{"model.blocks": "turns:Turns(); attention+feed_forward", "model.attention": "turns:OfTokens"},
-    "model.positions": "none",
-}
-_WALKS = {
-    **{"model.blocks": "walks:Walks(); attention+feed_forward", "model.attention": "walks:Tape"},
-    **{"model.layers": {"Walks": {"n_walks": 144}}, "model.positions": "none"},
-}
 _RECALL = {
     **{"task.n_tokens": 20, "task.max_length": 10, "task.longer": 0, "task.examples": 1000, "model.max_len": 22},
     **{"model.n_layers": 2, "train.steps": 600, "train.batch_size": 32, "checkpoint.every": 0},
@@ -110,11 +101,10 @@ ARMS: dict[str, Arm] = {
     "muon": Arm("characters", {**_BASE, "optimizer.name": "muon"}, rates=(7.5e-3, 1.5e-2, 3e-2)),
     "one_kv_head": _characters(n_kv_heads=1),
     "no_biases": _characters(attention_bias="none", feed_forward_bias=False, final_bias=False),
-    "no_positions": _characters(positions="none"),
     "separate": Arm("documents", _WORDS, rates=RATES),
     "tied": Arm("documents", {**_WORDS, "model.tied_embeddings": True}, rates=RATES),
-    "turns": Arm("characters", {**_BASE, **_TURNS, "model.n_layers": 3}, rates=RATES),
-    "walks": Arm("characters", {**_BASE, **_WALKS, "model.n_layers": 3}, rates=RATES),
+    "base_one_rate": Arm("characters", _BASE),
+    "no_positions": Arm("characters", {**_BASE, "model.positions": "none"}),
     "alibi": Arm("characters", {**_small(32, positions="alibi"), **_SHORT}, _LONG),
     "sinusoidal": Arm("characters", {**_small(32), **_SHORT}, _LONG),
     "pre_norm": Arm("characters", _deep("pre_norm", 0)),
@@ -132,7 +122,6 @@ ARMS: dict[str, Arm] = {
 
 def measure(name: str, folder: Path) -> dict[str, Any]:
     """Tunes an arm, trains it with each seed, and returns its config, the tuning and the figures of its runs."""
-    guests.search(configs.folder() / "studies")
     arm, kept = ARMS[name], Kept()
     about: dict[str, Any] = {"config": arm.config, "changes": dict(arm.changes)}
     if arm.rates:

@@ -11,15 +11,14 @@ from fxf.files import read_json
 from fxf.reports.tables import to_markdown
 
 KEPT, PAGE = RESULTS / "claims", ROOT / "CLAIMS.md"
-PAIRS = {claim.name: claim for claim in (*pairs.DEBATED, *pairs.OURS)}
+PAIRS = {claim.name: claim for claim in pairs.DEBATED}
 TABLES: dict[str, tuple[Any, ...]] = {
     "debated": pairs.DEBATED,
-    "ours": pairs.OURS,
     "seeds": tuple(others.of_seeds()),
     "published": others.PUBLISHED,
 }
 HEADERS = {
-    **{name: ("claim", "source", "effect", "verdict", "command") for name in ("debated", "ours")},
+    "debated": ("claim", "source", "effect", "verdict", "command"),
     **{name: ("figure", "source", "fxf (rule)", "verdict", "command") for name in ("seeds", "published")},
 }
 JOBS = [*ARMS, *others.TRAINED]

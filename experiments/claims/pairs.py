@@ -114,7 +114,7 @@ DEBATED = (
     Paired("rotary", "rotary positions are better than sinusoids", "Su et al. 2021, arXiv 2104.09864",
            "rotary", "base"),
     Paired("no_positions", "a model without positions is not far behind sinusoids",
-           "Haviv et al. 2022, arXiv 2203.16634", "no_positions", "base", least=-0.05),
+           "Haviv et al. 2022, arXiv 2203.16634", "no_positions", "base_one_rate", least=-0.05),
     Paired("alibi", "with ALiBi, windows 4 times as long as in training have no higher loss",
            "Press et al. 2021, arXiv 2108.12409", "alibi/long", "alibi", least=-0.01),
     Paired("alibi_sinusoids", "there ALiBi is better than sinusoids",
@@ -138,12 +138,4 @@ DEBATED = (
             "Arora et al. 2023, arXiv 2312.04927", "softmax", "linear", "exact_match", "higher", 0.2),
     Paired("expressive", "expressive attention learns delayed sums that softmax attention does not",
             "Gros 2024, arXiv 2407.18601", "expressive_sums", "softmax_sums", "exact_match", "higher"),
-)  # fmt: skip
-
-BEFORE = "ours, before measuring"
-OURS = (
-    Paired("turns_characters", "turns lose little to rotary positions on characters", BEFORE, "turns", "rotary",
-           least=-0.01),
-    Paired("walks_characters", "walks lose little to rotary positions on characters", BEFORE, "walks", "rotary",
-           least=-0.01),
 )  # fmt: skip

@@ -19,7 +19,7 @@ STUDIES = sorted(path.parent.name for path in study.FOLDER.glob("*/result.py"))
 
 
 def module_of(name: str) -> Any:
-    """Returns the module with `tables(rows)`, `verdicts(rows)` and `draw(path, rows)`."""
+    """Returns the module with `tables(rows)`, `conclusion(rows)`, `verdicts(rows)` and `draw(path, rows)`."""
     return importlib.import_module(f"experiments.studies.{name}.result")
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     if given.runs:
         study.keep(given.study, given.runs)
     rows, page = study.rows_of(given.study), folder / "README.md"
-    page.write_text(filled(page, module.tables(rows)))
+    page.write_text(filled(page, study.filled_places(module, rows)))
     module.draw(folder / "plot.png", rows)
     for number, verdict in enumerate(module.verdicts(rows), 1):
         print(f"claim {number}: {verdict.figure:.4g}: {verdict.words}")

@@ -1,7 +1,8 @@
 """What the studies share: rows of kept runs, each kind at its best rate, tables, verdicts and charts.
 
 A folder has a page, `table.csv` of all runs, `runs.jsonl` with the origin, result and metrics of each, and `result.py`
-with `tables(rows)`, by the name of their place in the page, `verdicts(rows)` of its claims, and `draw(path, rows)`.
+with `tables(rows)`, by the name of their place in the page, and `conclusion(rows)`, its sentences; `verdicts(rows)` of
+its claims, and `draw(path, rows)`. So every figure of a page is computed from the runs.
 """
 
 import csv
@@ -18,14 +19,27 @@ Row = dict[str, Any]
 
 
 class Verdict(NamedTuple):
-    """What decides a claim: a figure, and whether the claim holds; None if the runs cannot decide it."""
+    """What decides a claim: a figure, and whether the claim holds; None if the runs cannot decide it.
+
+    Attributes:
+      why: why it is undecided, or in which way it holds in part.
+    """
 
     figure: float
     holds: bool | None
+    why: str = ""
 
     @property
     def words(self) -> str:
-        return {True: "holds", False: "does not hold", None: "is undecided"}[self.holds]
+        found = {True: "holds", False: "does not hold", None: "undecided"}[self.holds]
+        return f"{found}: {self.why}" if self.why else found
+
+    def __str__(self) -> str:
+        return f"**{self.words}**"
+
+    def if_bracketed(self, *are: bool) -> "Verdict":
+        """Returns the verdict, or that a claim is undecided which fails where another rate might be better."""
+        return self if self.holds or all(are) else Verdict(self.figure, None, "not bracketed")
 
 
 class Cell(NamedTuple):
@@ -70,6 +84,19 @@ def best(
 ) -> dict[tuple[Any, ...], Cell]:
     """Returns, of each combination, the cell that ranks highest; the lowest rate of equal ones."""
     return {key: max(of, key=rank) for key, of in by_rate(rows, names).items()}
+
+
+def bracketed(
+    rows: Sequence[Row], names: Sequence[str], rank: Callable[[Cell], float | tuple[float, ...]]
+) -> dict[tuple[Any, ...], bool]:
+    """Returns, of each combination, whether a rate lower than that of its best cell and a higher one were tried."""
+    chosen, tried = best(rows, names, rank), by_rate(rows, names)
+    return {key: tried[key][0].rate < chosen[key].rate < tried[key][-1].rate for key in tried}
+
+
+def filled_places(module: Any, rows: list[Row]) -> dict[str, str]:
+    """Returns what stands at the places of a study's page, by their names."""
+    return {**module.tables(rows), "conclusion": "".join(f"- {line}\n" for line in module.conclusion(rows))}
 
 
 def by_exact_match(cell: Cell) -> float:

@@ -27,7 +27,11 @@ class TransformerLMConfig(TransformerConfig):
     """The `model` section for `transformer_lm`."""
 
     name: Literal["transformer_lm"] = key("transformer_lm", "the model to build")
-    tied_embeddings: bool = key(False, "read logits from the embedding table")
+    tied_embeddings: bool = key(
+        False,
+        "read logits from the embedding table, whose rows then start with length 1; sinusoids have √(d_model / 2), so "
+        "set scaled_embeddings with them",
+    )
     scaled_embeddings: bool = key(False, "multiply the rows of the embedding table by √d_model as tokens are embedded")
     head: Literal["linear", "transform"] = key(
         "linear",

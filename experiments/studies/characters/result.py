@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from experiments.studies.study import Cell, Line, Row, Verdict, best, by_rate, chart, listed, table
+from experiments.studies.study import Cell, Line, Row, Verdict, best, bracketed, by_rate, chart, listed, table
 
 ADDED = ("learned", "sinusoidal", "sinusoidal_trained")
 APART, FIGURE = 0.02, "bits_per_character"
@@ -32,6 +32,19 @@ def tables(rows: list[Row]) -> dict[str, str]:
         for kind, cell in cells(rows).items()
     ]
     return {"result": table(["positions", "rate", "mean bits", "of each seed"], lines)}
+
+
+def conclusion(rows: list[Row]) -> list[str]:
+    rotary, alibi, start, without = verdicts(rows)
+    inside = bracketed(rows, ("model.positions",), lambda cell: -bits(cell))
+    edge = ", ".join(kind for (kind,), is_inside in inside.items() if not is_inside)
+    return [
+        f"Rotary is {rotary.figure:.3f} bits better than the best of the added kinds: the first claim {rotary}.",
+        f"ALiBi is {alibi.figure:.3f} bits better: the second {alibi}.",
+        f"A table that begins random is {start.figure:.3f} bits worse than one from sinusoids: the third {start}.",
+        f"The worst kind is {[*cells(rows)][-1]}: the fourth {without}.",
+        f"The best rate is the lowest or the highest tried for {edge}: other rates may help these.",
+    ]
 
 
 def draw(path: Path, rows: list[Row]) -> None:

@@ -1,7 +1,6 @@
 """Which delayed sums softmax and expressive attention learn, by base and positions, each at its best rate."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.studies.study import (
@@ -11,12 +10,12 @@ from experiments.studies.study import (
     Row,
     Verdict,
     best,
+    bracketed,
     by_exact_match,
     chart,
     dots,
     listed,
     mean,
-    reached,
     records,
     table,
 )
@@ -50,16 +49,6 @@ def knows_parity(loss: float, base: int) -> bool:
     return base % 2 == 0 and abs(loss - math.log(base / 2)) < NEAR
 
 
-def at_plateau(of_run: Sequence[Row], base: int) -> int:
-    """Returns how many of the steps of a run have a training loss like that of `knows_parity`, by its records."""
-    steps, last = 0, 0
-    for record in of_run:
-        if "loss" in record:
-            steps += (record["step"] - last) * knows_parity(record["loss"], base)
-            last = record["step"]
-    return steps
-
-
 def stuck(rows: list[Row]) -> tuple[int, int]:
     """Returns how many runs of even bases end below half of the series, and how many of these know the parity alone."""
     low = [row for row in rows if row["task.base"] % 2 == 0 and row.get("exact_match", 0.0) < UNSOLVED]
@@ -71,23 +60,43 @@ def verdicts(rows: list[Row]) -> list[Verdict]:
     of_places, only, (n_low, n_parity) = margins(found), len(alone(found, "expressive")), stuck(rows)
     bases = sorted({base for base, _ in of_places})
     low, high = (mean(m for (base, _), m in of_places.items() if base == at) for at in (bases[0], bases[-1]))
-    lowest = min(of_places.values())
+    lowest, known = min(of_places.values()), all(bracketed(rows, NAMES, by_exact_match).values())
     return [
-        Verdict(lowest, lowest >= -ALIKE),
-        Verdict(high - low, high > low + ALIKE),
-        Verdict(only, only > 0),
+        Verdict(lowest, lowest >= -ALIKE).if_bracketed(known),
+        Verdict(high - low, high > low + ALIKE).if_bracketed(known),
+        Verdict(only, only > 0).if_bracketed(known),
         Verdict(n_parity / n_low if n_low else 0.0, 2 * n_parity > n_low),
     ]
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
-    of_runs, lines = records("expressive"), []
-    for (base, positions, kind), cell in cells(rows).items():
-        plateau = ", ".join(str(at_plateau(of_runs[row["point"]], base)) for row in cell.rows) if base % 2 == 0 else "–"
-        figures = [f"{cell.rate:g}", listed(cell.values("exact_match")), reached(cell, of_runs), plateau]
-        lines.append([str(base), positions, kind, *figures])
-    header = ["base", "positions", "attention", "rate", "exact match", "steps to 0.99", "steps at ln (base / 2)"]
-    return {"result": table(header, lines)}
+    found, lines = cells(rows), []
+    for base, positions in margins(found):
+        each = [found[base, positions, kind] for kind in KINDS]
+        lines.append([str(base), positions, *(f"{listed(x.values('exact_match'))} at {x.rate:g}" for x in each)])
+    return {"result": table(["base", "positions", *(f"{kind}, exact match" for kind in KINDS)], lines)}
+
+
+def conclusion(rows: list[Row]) -> list[str]:
+    found, (least, grows, only, parity) = cells(rows), verdicts(rows)
+    of_places, (n_low, n_parity) = margins(found), stuck(rows)
+    below = sum(margin < -ALIKE for margin in of_places.values())
+    n_solved = {
+        kind: sum(row.get("exact_match", 0) >= SOLVED for row in rows if row[NAMES[2]] == kind) for kind in KINDS
+    }
+    at_edge = sum(not inside for inside in bracketed(rows, NAMES, by_exact_match).values())
+    return [
+        f"Expressive attention is more than {ALIKE} below softmax attention in {below} of {len(of_places)} "
+        f"combinations: the first claim is {least}.",
+        f"The margin changes by {grows.figure:+.3f} from the lowest base to the highest: the second is {grows}.",
+        f"Expressive attention alone solves {only.figure:g} combinations, softmax attention alone "
+        f"{len(alone(found, 'softmax'))}: the third is {only}.",
+        f"{n_low} runs of even bases end below {UNSOLVED}, {n_parity} of them within {NEAR} of ln (base / 2): the "
+        f"fourth claim {parity}.",
+        f"At all rates together softmax attention solves {n_solved['softmax']} runs and expressive attention "
+        f"{n_solved['expressive']}, of {len(rows) // 2} each. The best rate is the lowest or the highest tried in "
+        f"{at_edge} of {len(found)} cases.",
+    ]
 
 
 def draw(path: Path, rows: list[Row]) -> None:

@@ -64,7 +64,8 @@ def errors(rows: list[Row]) -> list[float]:
 
 def verdicts(rows: list[Row]) -> list[Verdict]:
     floor, power = (abs(float(error)) for error in errors(rows))
-    return [Verdict(floor, floor <= BOUND), Verdict(power, floor < power)]
+    # The large run has one rate; a better one would lower its loss.
+    return [Verdict(floor, floor <= BOUND).if_bracketed(False), Verdict(power, floor < power)]
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
@@ -77,6 +78,25 @@ def tables(rows: list[Row]) -> dict[str, str]:
         lines.append([*sizes, f"{mean(losses):.4f}", listed(losses, ".4f"), *(f"{law(amount):.4f}" for law in laws)])
     header = ["width", "weights", "steps", "compute, 10¹² operations", "test loss", "of each seed"]
     return {"result": table([*header, *(f"law {name}" for name in LAWS)], lines)}
+
+
+def conclusion(rows: list[Row]) -> list[str]:
+    small, large = small_and_large(rows)
+    laws, (floor, power) = [fit(small, has_floor) for has_floor in LAWS.values()], errors(rows)
+    first, second = verdicts(rows)
+    told = [law(compute(large)) for law in laws]
+    times = compute(large) / max(map(compute, small))
+    seeds = sorted({row["seed"] for row in small})
+    of_seeds = [fit([row for row in small if row["seed"] == seed])(compute(large)) for seed in seeds]
+    return [
+        f"The run of width {large['model.d_model']} has {times:.1f} times the compute of the largest run of the fit. "
+        f"Its test loss is {large['test_loss']:.4f}.",
+        f"The law with a floor, {laws[0].floor:.3f} + {laws[0].scale:.3f} C^−{laws[0].power:.3f}, forecast "
+        f"{told[0]:.4f}, {100 * floor:+.1f} % off: the first claim is {first}. Fitted to one seed each it forecasts "
+        f"{listed(of_seeds, '.4f')}.",
+        f"The law without, {laws[1].scale:.3f} C^−{laws[1].power:.3f}, forecast {told[1]:.4f}, {100 * power:+.1f} % "
+        f"off: the second claim {second}. A better rate that brought the loss below {mean(told):.4f} would turn it.",
+    ]
 
 
 def draw(path: Path, rows: list[Row]) -> None:

@@ -12,8 +12,6 @@ from experiments.studies.study import (
     chart,
     listed,
     mean,
-    reached,
-    records,
     table,
 )
 
@@ -51,7 +49,8 @@ def verdicts(rows: list[Row]) -> list[Verdict]:
     far = max((cell.mean("exact_match_20") for cell in learned(plain).values()), default=0.0)
     by_range, by_stretch = mean(gains(plain, drawn)), min(gains(plain, stretched))
     found = [(far, far <= NONE, plain), (by_range, by_range >= GAIN, drawn), (by_stretch, by_stretch > MORE, stretched)]
-    return [Verdict(figure, None if len(learned(of)) < 2 else holds) for figure, holds, of in found]
+    few = "not learned in training"
+    return [Verdict(f, None, few) if len(learned(of)) < 2 else Verdict(f, holds) for f, holds, of in found]
 
 
 def name(key: Key) -> str:
@@ -60,13 +59,30 @@ def name(key: Key) -> str:
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
-    of_runs, figures = records("positions"), [f"exact_match_{n}" for n in LENGTHS]
+    figures = [f"exact_match_{n}" for n in LENGTHS]
     lines = [
-        [name(key), f"{cell.rate:g}", listed(cell.values("exact_match")), reached(cell, of_runs)]
+        [name(key), f"{cell.rate:g}", listed(cell.values("exact_match"))]
         + [listed(cell.values(figure)) for figure in figures]
         for key, cell in cells(rows).items()
     ]
-    return {"result": table(["positions", "rate", "up to 10", "steps to 0.99", *map(str, LENGTHS)], lines)}
+    return {"result": table(["positions", "rate", "up to 10", *map(str, LENGTHS)], lines)}
+
+
+def conclusion(rows: list[Row]) -> list[str]:
+    plain, drawn, stretched = split(cells(rows))
+    far, by_range, by_stretch = verdicts(rows)
+
+    def gained(of: Cells) -> str:
+        return (
+            f"{len(learned(of))} of {len(of)} have learned the task. They gain {listed(gains(plain, of), '+.3f')} at 15"
+        )
+
+    return [
+        f"{len(learned(plain))} of {len(plain)} plain kinds have learned the task; the largest mean of these at 20 is "
+        f"{far.figure:.3f}: the first claim {far}.",
+        f"Of the kinds with a range {gained(drawn)}: the second is {by_range}.",
+        f"Of the stretched kinds {gained(stretched)}: the third is {by_stretch}.",
+    ]
 
 
 def draw(path: Path, rows: list[Row]) -> None:

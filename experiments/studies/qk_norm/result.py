@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from experiments.studies.study import Line, Row, Verdict, chart, mean, mean_losses, table
+from experiments.studies.study import Line, Row, Verdict, chart, listed, mean, mean_losses, table
 
 NAMES = {False: "without", True: "with `qk_norm`"}
 Losses = dict[bool, dict[int, dict[float, float]]]
@@ -38,6 +38,15 @@ def tables(rows: list[Row]) -> dict[str, str]:
     all_lines = [[f"{rate:g}", *(f"{found[norm][width][rate]:.3f}" for width, norm in columns)] for rate in rates]
     names = (f"{width}, {NAMES[norm].split()[0]}" for width, norm in columns)
     return {"result": table(header, lines), "losses": table(["rate", *names], all_lines)}
+
+
+def conclusion(rows: list[Row]) -> list[str]:
+    (verdict,), found = verdicts(rows), losses(rows)
+    ratios = {width: sensitivity(found[True][width]) / sensitivity(of) for width, of in found[False].items()}
+    return [
+        f"The sensitivity is {listed(ratios.values(), '.2f')} times that without, at widths "
+        f"{listed(ratios, 'd')}: the claim {verdict}."
+    ]
 
 
 def draw(path: Path, rows: list[Row]) -> None:

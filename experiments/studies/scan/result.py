@@ -29,6 +29,16 @@ def tables(rows: list[Row]) -> dict[str, str]:
     return {"result": table(["positions", *FIGURES.values()], lines)}
 
 
+def conclusion(rows: list[Row]) -> list[str]:
+    longer, shorter = verdicts(rows)
+    of = {(kind, figure): mean(shares(rows, kind, figure)) for kind in (ABSOLUTE, RELATIVE) for figure in FIGURES}
+    return [
+        f"On longer commands rotary positions have {of[RELATIVE, 'longer']:.3f} and sinusoids "
+        f"{of[ABSOLUTE, 'longer']:.3f}: the first claim {longer}.",
+        f"On held-out shorter ones they are {shorter.figure:.3f} apart: the second {shorter}.",
+    ]
+
+
 def draw(path: Path, rows: list[Row]) -> None:
     """Draws the share of right answers, a dot for each run."""
     lines = []

@@ -46,6 +46,16 @@ def tables(rows: list[Row]) -> dict[str, str]:
     return {"result": table(header, lines)}
 
 
+def conclusion(rows: list[Row]) -> list[str]:
+    long, short, mirrored, without = verdicts(rows)
+    return [
+        f"Turns trained on at most 40 have {long.figure:g} at 1,000 in the worst seed: the first claim {long}.",
+        f"Trained on at most 20 they have {short.figure:g} at 200 in four of five seeds: the second {short}.",
+        f"Mirrored positions have {mirrored.figure:g} at 1,000 in the worst seed: the third {mirrored}.",
+        f"Without the window, or without turns, the mean at 1,000 is {without.figure:g}: the fourth {without}.",
+    ]
+
+
 def draw(path: Path, rows: list[Row]) -> None:
     """Draws the mean exact match by length."""
     lines = [
