@@ -55,7 +55,7 @@ def _of_seed(number: str, claim: Any) -> Known:
     def outcome(results: Results) -> Outcome:
         return of_rule(claim.rule, [results[number]["figures"][claim.name]])
 
-    return Known(claim.what, f"seed {number}", outcome, f"`--only={number}`")
+    return Known(claim.what, f"seed {number}, {claim.section}", outcome, f"--only={number}")
 
 
 def _seeds_of(config: str, figure: str) -> list[float]:
@@ -69,7 +69,7 @@ def _older(config: str, figure: str) -> list[float]:
 
 
 def _published(says: str, source: str, rule: Rule, figures: Callable[[], list[float]], command: str) -> Known:
-    return Known(says, source, lambda results: of_rule(rule, figures()), f"`fxf train --config={command}`")
+    return Known(says, source, lambda results: of_rule(rule, figures()), f"fxf train --config={command}")
 
 
 PUBLISHED = (

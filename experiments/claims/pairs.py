@@ -49,15 +49,12 @@ class Paired(NamedTuple):
     @property
     def says(self) -> str:
         """The claim, with what counts as none."""
-        if not self.least:
-            return self.claim
-        return (
-            f"{self.claim} (at most {-self.least:g} worse)" if self.least < 0 else f"{self.claim} ({self.least:g} more)"
-        )
+        allowed = f"at most {-self.least:g} worse" if self.least < 0 else f"by more than {self.least:g}"
+        return f"{self.claim} ({allowed})" if self.least else self.claim
 
     @property
     def command(self) -> str:
-        return f"`--only={self.name}`"
+        return f"--only={self.name}"
 
     @property
     def arms(self) -> tuple[str, str]:
@@ -85,7 +82,8 @@ class Paired(NamedTuple):
             tuned = all(is_bracketed(results[arm]) for arm in self.arms)
             refuted = "does not hold" if tuned else "undecided: not bracketed"
             verdict = ("holds" if tuned else "holds at one rate") if above > below else refuted
-        shown = f"{self.figure.replace('_', ' ')} {median(effects):.2g} ({min(effects):.2g} to {max(effects):.2g})"
+        figure = "BLEU" if self.figure == "bleu" else self.figure.replace("_", " ")
+        shown = f"{figure} {median(effects):.2g} ({min(effects):.2g} to {max(effects):.2g})"
         diverged = sum("error" in run for arm in self.arms for run in results[arm]["runs"])
         return Outcome(shown + f"; {diverged} runs diverged" * bool(diverged), verdict)
 
@@ -117,13 +115,13 @@ DEBATED = (
            "Haviv et al. 2022, arXiv 2203.16634", "no_positions", "base_one_rate", least=-0.05),
     Paired("alibi", "with ALiBi, windows 4 times as long as in training have no higher loss",
            "Press et al. 2021, arXiv 2108.12409", "alibi/long", "alibi", least=-0.01),
-    Paired("alibi_sinusoids", "there ALiBi is better than sinusoids",
+    Paired("alibi_sinusoids", "on windows 4 times as long, ALiBi is better than sinusoids",
            "Press et al. 2021, arXiv 2108.12409", "alibi/long", "sinusoidal/long"),
     Paired("post_norm", "eight post-norm blocks need a warm-up", "Xiong et al. 2020, arXiv 2002.04745",
            "post_norm_warmup", "post_norm", least=0.05),
     Paired("pre_norm", "eight pre-norm blocks need none", "Xiong et al. 2020, arXiv 2002.04745",
            "pre_norm", "pre_norm_warmup", least=-0.05),
-    Paired("qk_norm", "with query–key norm, ten times the best rate harms less",
+    Paired("qk_norm", "with query–key norm, ten times the best rate raises the loss less",
            "Wortsman et al. 2023, arXiv 2309.14322", "qk_norm", "base", "harm"),
     Paired("muon", "Muon is better than Adam", "Liu et al. 2025, arXiv 2502.16982", "muon", "base"),
     Paired("tied", "tied embeddings are better than separate ones, both times √d",

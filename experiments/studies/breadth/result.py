@@ -65,8 +65,8 @@ def conclusion(rows: list[Row]) -> list[str]:
     return [
         f"Walks are at least {RESOLVED:g} point above every quoted kind in {len(clear)} of {len(found)} problems "
         f"({', '.join(clear)}): the claim {verdict}.",
+        f"It needs {AHEAD}, and keeps them while no quoted figure is too low by more than {slack:.1f} points.",
         f"They are level with the best in {', '.join(level)}, and by less than a point above it in {', '.join(near)}.",
-        f"It keeps the {AHEAD} problems that it needs while no quoted figure is too low by {slack:.1f} points.",
         f"In the quoted figures random positions gain {mean(gains):.2f} points; the abstract says "
         f"{PUBLISHED['read']['mean_gain']}.",
     ]
