@@ -6,10 +6,11 @@ from experiments.studies import __main__
 from experiments.studies.breadth import result as breadth
 from experiments.studies.forecast import result as forecast
 from experiments.studies.length import result as length
+from experiments.studies.recall import result as recall
 from experiments.studies.study import rows_of
 
-# Of breadth and length the tests below change the runs that their verdicts read.
-STUDIES = [name for name in __main__.STUDIES if name not in ("breadth", "length")]
+# Of these the tests below change the runs that their verdicts read; two rates leave those of recall open.
+STUDIES = [name for name in __main__.STUDIES if name not in ("breadth", "length", "recall")]
 CHOSEN = ("model.", "task.", "data.", "train.", "optimizer.", "seed", "point", "status")
 
 
@@ -55,6 +56,32 @@ def test_a_margin_is_that_of_the_best_seed_over_every_quoted_kind():
     assert breadth.margins(rows) == pytest.approx({"even_pairs": 0.0, "parity": 0.1, "odds_first": -0.3})
     (verdict,) = breadth.verdicts([*rows, row("odds_first", 0.704, seed=1)])
     assert (verdict.figure, verdict.holds) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("softmax", "linear_of_8", "rates", "verdicts"),
+    [
+        (1.0, 0.3, (0.1, 0.2, 0.4), [True, True]),
+        (0.9, 0.3, (0.1, 0.2, 0.4), [False, True]),
+        (1.0, 1.0, (0.1, 0.2, 0.4), [True, False]),
+        (0.9, 0.3, (0.1, 0.2), [None, None]),  # the better of two rates is at an edge
+    ],
+)
+def test_recall_is_decided_by_cells_whose_rate_is_between_two_others(softmax, linear_of_8, rates, verdicts):
+    shares = {("softmax", pairs): softmax for pairs in (2, 8)} | {("linear", 2): 1.0, ("linear", 8): linear_of_8}
+    rows = [
+        {
+            "model.attention": kind,
+            "model.d_model": 32,
+            "task.pairs": pairs,
+            "optimizer.learning_rate": rate,
+            "point": "",
+        }
+        | {"recalled": share if rate == 0.2 else share / 2}
+        for (kind, pairs), share in shares.items()
+        for rate in rates
+    ]
+    assert decided(recall, rows) == verdicts
 
 
 def runs_of_a_law(floor, scale, power, share=1.0):

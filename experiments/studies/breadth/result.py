@@ -63,10 +63,10 @@ def conclusion(rows: list[Row]) -> list[str]:
     slack = sorted(clear.values(), reverse=True)[AHEAD - 1] - RESOLVED
     gains = [max(each[RANDOMIZED:]) - max(each[:RANDOMIZED]) for each in PUBLISHED["accuracy"].values()]
     return [
-        f"Walks are at least {RESOLVED:g} point above every quoted kind in {len(clear)} of {len(found)} problems "
-        f"({', '.join(clear)}): the claim {verdict}.",
+        f"Walks are at least {RESOLVED:g} point above every quoted kind in {len(clear)} of {len(found)} problems: the "
+        f"claim {verdict}.",
         f"It needs {AHEAD}, and keeps them while no quoted figure is too low by more than {slack:.1f} points.",
-        f"They are level with the best in {', '.join(level)}, and by less than a point above it in {', '.join(near)}.",
+        f"They are level with the best in {len(level)}, and by less than a point above it in {len(near)}.",
         f"In the quoted figures random positions gain {mean(gains):.2f} points; the abstract says "
         f"{PUBLISHED['read']['mean_gain']}.",
     ]
