@@ -143,16 +143,20 @@ class Run(NamedTuple):
     def model(self) -> Model:
         return self.experiment.model
 
-    def generate(self, texts: Sequence[str], *, max_tokens: int = 0, seed: int = 0) -> list[str]:
+    def generate(
+        self, texts: Sequence[str], *, max_tokens: int = 0, seed: int = 0, stop: Sequence[str] = ()
+    ) -> list[str]:
         """Returns the best answer to each prompt, in order. It warns of answers that were cut off before their end.
 
         Arguments and errors are those of `answers`.
         """
-        found = self.answers(texts, max_tokens=max_tokens, seed=seed)
+        found = self.answers(texts, max_tokens=max_tokens, seed=seed, stop=stop)
         warn_of_cut_off(found)
         return [hypotheses[0].text for hypotheses in found]
 
-    def answers(self, texts: Sequence[str], *, max_tokens: int = 0, seed: int = 0) -> list[list[Answer]]:
+    def answers(
+        self, texts: Sequence[str], *, max_tokens: int = 0, seed: int = 0, stop: Sequence[str] = ()
+    ) -> list[list[Answer]]:
         """Returns the answers to each prompt, in order: the hypotheses of a beam, the best first, or the only one.
 
         An answer has `text`, `score` (None without a beam), and `cut_off`: whether it reached its largest number of
@@ -162,13 +166,14 @@ class Run(NamedTuple):
           max_tokens: maximum number of new tokens; 0 for as many as the model's positions, or a translation's
             data.max_length, allow.
           seed: the seed of sampling, which a temperature above 0 turns on.
+          stop: texts; an answer ends in front of the first of them that it has.
 
         Raises:
           UserError: the task cannot read a text, or the model cannot hold it; the line gives its number.
         """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise UserError(f"texts: expected a list of texts, got {texts!r}")
-        return generate_texts(self.experiment, self.params, list(texts), max_tokens, seed)
+        return generate_texts(self.experiment, self.params, list(texts), max_tokens, seed, stop)
 
     def probe(self, prompt: str, answer: str | None = None) -> "Reading":
         """Returns what is inside the model while it reads a prompt and an answer, by default its own.

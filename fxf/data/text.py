@@ -102,7 +102,7 @@ def read_text(config: TextConfig) -> Text:
     Raises:
       UserError: the file is missing, not UTF-8, too short to split, or only white space.
     """
-    text = _file_text(Path(os.path.expanduser(config.path))) if config.path else phrasebook.english()
+    text = file_text(Path(os.path.expanduser(config.path)), "data.path") if config.path else phrasebook.english()
     if not text.strip():
         raise UserError(f"data.path: {config.path}: expected text, got only white space")
     if config.lower_case:
@@ -138,8 +138,13 @@ def scoring_windows(tokens_N: np.ndarray, length: int) -> tuple[np.ndarray, np.n
     return targets.astype(np.int32), weights
 
 
-def _file_text(path: Path) -> str:
-    content = read_text_file(path, "data.path")
+def file_text(path: Path, key: str) -> str:
+    r"""Returns the text of a file, with \n for \r\n; `key` is what holds its path.
+
+    Raises:
+      UserError: as `read_text_file`; or the file is no text in UTF-8.
+    """
+    content = read_text_file(path, key)
     if wrong := not_text(content):
         index, problem = wrong
         raise UserError(f"{path}:{content[:index].count(10) + 1}: {problem}")

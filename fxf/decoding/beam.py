@@ -5,8 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from fxf.decoding.blocking import repeating
-from fxf.decoding.config import DecodeConfig
+from fxf.decoding.rules import Rules
 from fxf.decoding.steps import where_prompts
 
 GROUP = 32  # columns in a group, whose maximum `largest` compares
@@ -33,26 +32,22 @@ class BeamSearch:
 
     The score of a hypothesis is log-probability / length^length_penalty; both include its end token. Each step looks at
     the A = 2W best continuations of the W live hypotheses. Those among the first W that end are finished. The W best of
-    the others stay live. At the limit of a prompt, or where no_repeat_ngram leaves no continuation, the live hypotheses
-    are finished as they are. With early_stop the search for a prompt stops when W hypotheses are finished. Without it
-    the search stops when no live hypothesis can win.
-
-    Attributes:
-      ends: an array of the end tokens; the first one fills the places after a hypothesis.
+    the others stay live. At the limit of a prompt, or where the rules leave no continuation, the live hypotheses are
+    finished as they are. What the rules exclude keeps its share of the probability. With early_stop the search for a
+    prompt stops when W hypotheses are finished. Without it the search stops when no live hypothesis can win.
     """
 
-    config: DecodeConfig
-    ends: jax.Array
+    rules: Rules
 
     @property
     def width(self) -> int:
         """The number of live hypotheses."""
-        return self.config.beam_width
+        return self.rules.config.beam_width
 
     def start(self, numbers_B: jax.Array, limit_B: jax.Array, max_tokens: int) -> Beams:
         """Returns the search before its first step."""
         shape = len(limit_B), self.width
-        tokens_BWU = jnp.full((*shape, max_tokens), self.ends[0])
+        tokens_BWU = jnp.full((*shape, max_tokens), self.rules.ends[0])
         nothing_BW = jnp.full(shape, -jnp.inf)
         log_BW = nothing_BW.at[:, 0].set(0)  # one hypothesis is enough while all are the same
         no_B = jnp.zeros(len(limit_B), bool)
@@ -65,7 +60,7 @@ class BeamSearch:
         tokens_BAU = jnp.where(is_new_B1U, token_BA[..., None], _take(beams.live_BWU, parent_BA))
         n_tokens_B = beams.n_tokens_B + 1
 
-        ends_BA = jnp.isin(token_BA, self.ends)
+        ends_BA = jnp.isin(token_BA, self.rules.ends)
         finishes_BA = ends_BA & (jnp.arange(token_BA.shape[1])[None] < self.width)
         score_BA = jnp.where(finishes_BA, self._score(log_BA, n_tokens_B), -jnp.inf)
         found_BWU, score_BW = _best(beams, tokens_BAU, score_BA)
@@ -75,7 +70,7 @@ class BeamSearch:
         is_finished_B = is_won_B | (n_tokens_B == beams.limit_B)
         live_BWU = _take(tokens_BAU, chosen_BW)
         new = Beams(beams.limit_B, n_tokens_B, live_BWU, live_log_BW, found_BWU, score_BW, is_won_B, is_finished_B)
-        if self.config.no_repeat_ngram:
+        if self.rules.exclude:
             as_it_was = dataclasses.replace(beams, is_finished_B=jnp.ones_like(is_finished_B))
             new = where_prompts(log_BA[:, 0] == -jnp.inf, as_it_was, new)
         return new, _take(parent_BA, chosen_BW), _take(token_BA, chosen_BW)
@@ -86,7 +81,7 @@ class BeamSearch:
         return _best(beams, beams.live_BWU, jnp.where(beams.is_won_B[:, None], -jnp.inf, score_BW))
 
     def _score(self, log_BA: jax.Array, n_tokens_B: jax.Array) -> jax.Array:
-        return log_BA / (n_tokens_B.astype(jnp.float32) ** self.config.length_penalty)[:, None]
+        return log_BA / (n_tokens_B.astype(jnp.float32) ** self.rules.config.length_penalty)[:, None]
 
     def _is_won(self, score_BW: jax.Array, live_log_BW: jax.Array, limit_B: jax.Array) -> jax.Array:
         """Returns whether no live hypothesis matters any more, bool [B].
@@ -94,17 +89,19 @@ class BeamSearch:
         A live hypothesis cannot win if its log-probability, divided by the penalty of the largest length, is at most
         the score of the last of the W best.
         """
-        if self.config.early_stop:
+        if self.rules.config.early_stop:
             return score_BW[:, -1] > -jnp.inf
         return score_BW[:, -1] >= self._score(live_log_BW, limit_B)[:, 0]
 
     def _continuations(self, beams: Beams, logits_BWV: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Returns log-probability, hypothesis and token of the A best continuations of each prompt, each [B, A]."""
-        shift_BW = beams.live_log_BW - jax.nn.logsumexp(logits_BWV, axis=2)
-        if size := self.config.no_repeat_ngram:
-            rows_RU = beams.live_BWU.reshape(-1, beams.live_BWU.shape[2])
-            repeats_RV = repeating(rows_RU, jnp.repeat(beams.n_tokens_B, self.width), size, logits_BWV.shape[2])
-            logits_BWV = jnp.where(repeats_RV.reshape(logits_BWV.shape), -jnp.inf, logits_BWV)
+        rows_RU = beams.live_BWU.reshape(-1, beams.live_BWU.shape[2])
+        so_far = rows_RU, jnp.repeat(beams.n_tokens_B, self.width)
+        logits_RV = self.rules.penalized(logits_BWV.reshape(len(rows_RU), -1), *so_far)
+        shift_BW = beams.live_log_BW - jax.nn.logsumexp(logits_RV.reshape(logits_BWV.shape), axis=2)
+        if self.rules.exclude:
+            logits_RV = self.rules.allowed(logits_RV, *so_far)
+        logits_BWV = logits_RV.reshape(logits_BWV.shape)
         return largest(logits_BWV, shift_BW, min(2 * self.width, logits_BWV[0].size))
 
 

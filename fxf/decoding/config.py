@@ -22,6 +22,15 @@ class DecodeConfig:
         "no n-gram of this size repeats in an answer, which ends where no other token is left; 0: off",
         minimum=0,
     )
+    repetition_penalty: float = key(
+        1.0,
+        "logits of tokens that the prompt or the answer has are divided by this, multiplied where negative",
+        above=0,
+    )
+    min_tokens: int = key(0, "an answer has at least so many tokens before its end", minimum=0)
+    ends: str = key("", "words, with spaces between, each of one token, that end an answer too")
+    banned: str = key("", "words, with spaces between, that no answer has")
+    prefix: str = key("", "the text with which each answer begins")
     beam_width: int = key(1, "number of hypotheses in the beam search; 1: no beam search", minimum=1)
     length_penalty: float = key(1.0, "the score of a hypothesis is log-probability / length^length_penalty", minimum=0)
     early_stop: bool = key(True, "stop when beam_width hypotheses are finished; otherwise when no live one can win")

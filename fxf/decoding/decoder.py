@@ -10,6 +10,7 @@ import numpy as np
 
 from fxf.decoding.beam import BeamSearch
 from fxf.decoding.config import DecodeConfig
+from fxf.decoding.rules import Rules
 from fxf.decoding.sampling import Sampling
 from fxf.decoding.steps import Method, PromptGroup, Prompts, where_prompts
 from fxf.errors import UserError
@@ -45,6 +46,8 @@ class Decoder:
         *,
         config: DecodeConfig = DecodeConfig(),
         seed: int = 0,
+        banned: Sequence[Sequence[int]] = (),
+        prefix: Sequence[int] = (),
         compiling: Callable[[], AbstractContextManager] = nullcontext,
         layout: Any = None,
         programs: dict[Any, Any] | None = None,
@@ -52,13 +55,15 @@ class Decoder:
         """Makes the decoder; compiles nothing.
 
         Args:
-          end_token: the token that ends an answer, or several, of which the first one fills the places after it.
+          end_token: the token that ends an answer, or several, which all are read as the first one.
+          banned: sequences of tokens that no answer has.
+          prefix: the tokens with which each answer begins.
           compiling: returns a context that is entered while a program compiles, to count that time apart.
           layout: the `Layout` of the devices that share the work; None for one device.
           programs: keeps the compiled programs.
         """
         self.model, self.end_token, self.config, self.layout = model, end_token, config, layout
-        self.key = random_key(seed)
+        self.key, self.banned, self.prefix = random_key(seed), tuple(map(tuple, banned)), tuple(prefix)
         shardings = layout.replicated if layout else None  # each process reads all answers
         self.jitted = jax.jit(self.search, static_argnames=("max_tokens", "longest"), out_shardings=shardings)
         self.compiled = CompiledByShape(self.jitted, compiling, programs)
@@ -101,8 +106,8 @@ class Decoder:
         prompts = jax.tree.map(jnp.asarray, PromptGroup((), prompts, max_tokens).whole())
         if self.layout:
             params, prompts = self.layout.gather(model, params)[0], self.layout.shard_rows(prompts)
-        beam = self.config.beam_width > 1
-        method: Method = BeamSearch(self.config, ends) if beam else Sampling(self.config, ends, key)
+        rules = Rules(self.config, ends, self.banned, self.prefix, prompts)
+        method: Method = BeamSearch(rules) if self.config.beam_width > 1 else Sampling(rules, key)
         state = method.start(prompts.pop("numbers"), prompts.pop("limits"), max_tokens)
         cache, last_BW = prefill(model, params, prompts, method.width, max_tokens, longest)
         if self.layout:
@@ -119,7 +124,8 @@ class Decoder:
             cache = cache.select(parents_BW) if method.width > 1 else cache
             return where_prompts(state.is_finished_B, state, new), cache, last_BW
 
-        return method.output(jax.lax.while_loop(unfinished, step, (state, cache, last_BW))[0])
+        tokens, scores = method.output(jax.lax.while_loop(unfinished, step, (state, cache, last_BW))[0])
+        return jnp.where(jnp.isin(tokens, ends), ends[0], tokens), scores
 
     def _n_threads(self, params: Params, n_prompts: int) -> int:
         """Returns how many chunks are decoded side by side."""

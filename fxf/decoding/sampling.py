@@ -5,8 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from fxf.decoding.blocking import repeating
 from fxf.decoding.config import DecodeConfig
+from fxf.decoding.rules import Rules
 
 
 @jax.tree_util.register_dataclass
@@ -25,36 +25,34 @@ class Answers:
 class Sampling:
     """Continues each prompt by one answer, until an end token or its limit.
 
-    Where no_repeat_ngram allows no token, the answer ends.
+    Where the rules allow no token, the answer ends.
 
     Attributes:
-      ends: an array of the end tokens; the first one fills the places after an answer.
       key: the key of sampling. The token n of the prompt of number i is drawn from `fold_in(fold_in(key, i), n)`.
     """
 
-    config: DecodeConfig
-    ends: jax.Array
+    rules: Rules
     key: jax.Array
 
     width = 1
 
     def start(self, number_B: jax.Array, limit_B: jax.Array, max_tokens: int) -> Answers:
         """Returns answers without tokens."""
-        tokens_BU = jnp.full((len(number_B), max_tokens), self.ends[0])
+        tokens_BU = jnp.full((len(number_B), max_tokens), self.rules.ends[0])
         return Answers(number_B, limit_B, jnp.zeros_like(limit_B), tokens_BU, jnp.zeros(len(limit_B), bool))
 
     def choose(self, state: Answers, logits_B1V: jax.Array) -> tuple[Answers, jax.Array, jax.Array]:
         """Returns the answers with a new token each, zeros, as each continues itself, and these tokens, [B, 1]."""
-        logits_BV = logits_B1V[:, 0]
-        if size := self.config.no_repeat_ngram:
-            repeats_BV = repeating(state.tokens_BU, state.n_tokens_B, size, logits_BV.shape[1])
-            logits_BV = jnp.where(repeats_BV, -jnp.inf, logits_BV)
-        token_B = choose(self.config, logits_BV, jax.vmap(self._key)(state.number_B, state.n_tokens_B))
-        if size:
-            token_B = jnp.where(repeats_BV.all(axis=1), self.ends[0], token_B)
+        rules, so_far = self.rules, (state.tokens_BU, state.n_tokens_B)
+        logits_BV = rules.penalized(logits_B1V[:, 0], *so_far)
+        if rules.exclude:
+            logits_BV = rules.allowed(logits_BV, *so_far)
+        token_B = choose(rules.config, logits_BV, jax.vmap(self._key)(state.number_B, state.n_tokens_B))
+        if rules.exclude:
+            token_B = jnp.where(jnp.isneginf(logits_BV).all(axis=1), rules.ends[0], token_B)
         tokens_BU = state.tokens_BU.at[jnp.arange(len(token_B)), state.n_tokens_B].set(token_B)
         n_tokens_B = state.n_tokens_B + 1
-        is_finished_B = jnp.isin(token_B, self.ends) | (n_tokens_B == state.limit_B)
+        is_finished_B = jnp.isin(token_B, rules.ends) | (n_tokens_B == state.limit_B)
         answers = Answers(state.number_B, state.limit_B, n_tokens_B, tokens_BU, is_finished_B)
         return answers, jnp.zeros_like(token_B)[:, None], token_B[:, None]
 

@@ -23,7 +23,7 @@ class Evaluators:
     def __init__(
         self,
         model: Model,
-        end_token: int,
+        rules: dict[str, Any],
         decode: DecodeConfig,
         layout: Layout,
         clock: Clock,
@@ -33,6 +33,7 @@ class Evaluators:
         """Compiles nothing yet.
 
         Args:
+          rules: `end_token`, `banned` and `prefix` of a `Decoder`.
           layout: the layout of the params; the devices share the rows of a batch.
           clock: counts the time of compiling.
           programs: keeps the compiled programs, by what they do and the layout.
@@ -47,7 +48,7 @@ class Evaluators:
         self._loss = CompiledByShape(loss, compiling, programs["loss", layout])
         self._logits = CompiledByShape(logits, compiling, programs["logits", layout])
         options: Any = {"config": decode, "seed": seed, "compiling": compiling, "layout": layout}
-        self._decoder = Decoder(self._model, end_token, programs=programs["decode", layout], **options)
+        self._decoder = Decoder(self._model, programs=programs["decode", layout], **rules, **options)
 
     def __call__(self, params: Params) -> Evaluator:
         """Returns the evaluator of params, as a task uses it. Their plain weights are made here, once."""

@@ -176,7 +176,7 @@ class Experiment(NamedTuple):
           layout: the layout of the params; the devices share the rows of a batch.
           seed: the seed of sampling.
         """
-        return Evaluators(self.model, self.task.end_token, self.decode, layout, clock, self.programs, seed)
+        return Evaluators(self.model, self.task.rules(self.decode), self.decode, layout, clock, self.programs, seed)
 
 
 def default_config(task: str, model: str = "", optimizer: str = "adam") -> ConfigDict:

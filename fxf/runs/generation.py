@@ -10,7 +10,7 @@ from typing import Any
 from fxf.data.sentence_files import good_lines, read_text_file, tab_separated
 from fxf.errors import UserError
 from fxf.runs.experiment import Experiment
-from fxf.tasks.prompts import Answer, in_order_of_texts
+from fxf.tasks.prompts import Answer, Hypothesis, in_order_of_texts
 from fxf.tasks.task import Evaluator
 from fxf.tasks.text_task import WARNINGS
 from fxf.training.log import Clock
@@ -27,35 +27,55 @@ Answers = Sequence[tuple[str, list[str], str]]
 class Answering:
     """Answers the prompts of an experiment's task with params; it compiles once for each shape of prompts.
 
+    Args:
+      stop: texts; an answer ends in front of the first of them that it has.
+
     Raises:
       UserError: the task answers no prompts; or, when it is called, cannot read a text.
     """
 
-    def __init__(self, experiment: Experiment, params: Params, max_tokens: int = 0, seed: int = 0) -> None:
+    def __init__(
+        self, experiment: Experiment, params: Params, max_tokens: int = 0, seed: int = 0, stop: Sequence[str] = ()
+    ) -> None:
         task = experiment.task
         if not task.has("to_text"):
             raise UserError(f"task '{experiment.config['task']['name']}' answers no prompts")
-        self._task, self._max_tokens = task, max_tokens
+        if stop and experiment.decode.beam_width > 1:
+            raise UserError("stop: beam search does not read it; leave decode.beam_width at 1")
+        self._task, self._max_tokens, self._stop = task, max_tokens, stop
         self._max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
         layout = experiment.layout_of_one_copy()
         self._evaluator = experiment.evaluator(Clock(time.perf_counter()), layout, seed)(params)
 
     def __call__(self, texts: list[str]) -> list[list[Answer]]:
-        """Returns the answers to each text, in order: its hypotheses as texts with their scores, the best first."""
+        """Returns the answers to each text, in order: its hypotheses as texts with their scores, the best first.
+
+        Of hypotheses with the same text, which other tokens may spell, the best is there.
+        """
         groups = self._task.to_prompts(texts, self._max_tokens, self._max_len)
         found = self._task.decode(self._evaluator, groups) if groups else []
         decoded = in_order_of_texts(groups, found, self._task.end_token, len(texts))
-        return [
-            [Answer(self._task.to_text(text, tokens), score, cut_off) for tokens, score, cut_off in hypotheses]
-            for text, hypotheses in zip(texts, decoded, strict=True)
-        ]
+        pairs = zip(texts, decoded, strict=True)
+        return [distinct([self._answer(text, each) for each in hypotheses]) for text, hypotheses in pairs]
+
+    def _answer(self, text: str, found: Hypothesis) -> Answer:
+        """Returns the answer that the tokens of a hypothesis are."""
+        answer, start = self._task.to_text(text, found.tokens), len(self._task.to_text(text, []))
+        stops = [place for place in (answer.find(words, start) for words in self._stop) if place >= 0]
+        return Answer(answer[: min(stops)], None) if stops else Answer(answer, found.score, found.cut_off)
 
 
-def generate_texts(
-    experiment: Experiment, params: Params, texts: list[str], max_tokens: int = 0, seed: int = 0
-) -> list[list[Answer]]:
-    """Returns the answers to each text, as `Answering`."""
-    return Answering(experiment, params, max_tokens, seed)(texts)
+def distinct(answers: Sequence[Answer]) -> list[Answer]:
+    """Returns the first answer of each text."""
+    found: dict[str, Answer] = {}
+    for answer in answers:
+        found.setdefault(answer.text, answer)
+    return list(found.values())
+
+
+def generate_texts(experiment: Experiment, params: Params, texts: list[str], *options: Any) -> list[list[Answer]]:
+    """Returns the answers to each text; `options` are those of `Answering`."""
+    return Answering(experiment, params, *options)(texts)
 
 
 def warn_of_cut_off(answers: Sequence[Sequence[Answer]], n_best: int = 1) -> None:

@@ -205,6 +205,8 @@ def decode(
     first_token: int | None = 0,
     end_token: int | Sequence[int] | None = None,
     sources: Sequence[Sequence[int]] | None = None,
+    banned: Sequence[Sequence[int]] = (),
+    prefix: Sequence[int] = (),
     seed: int = 0,
     **keys: Any,
 ) -> list[list[int]]:
@@ -217,10 +219,12 @@ def decode(
       max_tokens: maximum number of new tokens for each prompt.
       first_token: the token that the model reads before each prompt; None for no such token, and no empty prompt.
       end_token: the token that ends an answer, or several; without it an answer has `max_tokens` tokens, or fewer where
-        `no_repeat_ngram` leaves no other.
+        the rules leave no other.
       sources: the encoder's tokens, a list for each prompt.
+      banned: sequences of tokens that no answer has.
+      prefix: tokens with which each answer begins.
       seed: the seed of sampling, which a temperature above 0 turns on.
-      keys: those of the config's `decode` section, such as `temperature`, `top_k` and `beam_width`.
+      keys: the others of the config's `decode` section, such as `temperature`, `top_k` and `beam_width`.
 
     Returns:
       The new tokens of each prompt, of a beam the best, without the end token: `max_tokens` where it never came.
@@ -230,6 +234,8 @@ def decode(
     """
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
+    for name in {"ends"} & set(keys):
+        raise UserError(f"{name}: a text; give tokens as end_token")
     one_end = task.NO_END if end_token is None else end_token
     ends = tuple(one_end) if isinstance(one_end, Sequence) else (one_end,)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
@@ -249,9 +255,8 @@ def decode(
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
     if max_tokens == 0:
         return [[] for _ in prompts]
-    found, _ = Decoder(model, ends, config=method, seed=seed)(params, rows, max_tokens)
-    answers = np.where(np.isin(found[:, 0], ends), ends[0], found[:, 0]).tolist()
-    return [before_end(answer, ends[0]) for answer in answers]
+    decoder = Decoder(model, ends, config=method, seed=seed, banned=banned, prefix=prefix)
+    return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
 
 
 def _require_tokens(model: Model, params: Params, read: dict[str, list[list[int]]], end_token: int) -> None:

@@ -1,6 +1,6 @@
 """Runs: training in a run folder, and evaluation and generation from it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -168,6 +168,7 @@ def generator(
     n_best: int | None = None,
     max_tokens: int = 0,
     seed: int | None = None,
+    stop: Sequence[str] = (),
     step: int | None = None,
     config_file: Place | None = None,
 ) -> Answering:
@@ -179,6 +180,7 @@ def generator(
       max_tokens: maximum number of new tokens; 0 for as many as the model's positions, or a translation's
         data.max_length, allow.
       seed: the seed of sampling; None for 0, or for no sampling.
+      stop: texts; an answer ends in front of the first of them that it has.
       step, config_file: as in `load`.
 
     Raises:
@@ -193,4 +195,4 @@ def generator(
         raise UserError(f"n_best: {n_best} is more than decode.beam_width {width}")
     if seed is not None and not experiment.decode.temperature:
         raise UserError("seed: no token is drawn; set decode.temperature above 0")
-    return Answering(experiment, params, max_tokens, seed or 0)
+    return Answering(experiment, params, max_tokens, seed or 0, stop)

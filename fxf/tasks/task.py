@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fxf.decoding.config import DecodeConfig
 from fxf.decoding.steps import Prompts
+from fxf.errors import UserError
 from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch
 from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt, one_group, padded_prompts
@@ -167,6 +169,17 @@ class Task:
     def decode(self, evaluator: Evaluator, groups: Sequence[PromptGroup]) -> Sequence[Decoded]:
         """Returns the tokens and scores for each group of prompts. By default the model generates them."""
         return evaluator.decode(groups)
+
+    def rules(self, decode: DecodeConfig) -> dict[str, Any]:
+        """Returns `end_token`, `banned` and `prefix` of a `Decoder`, from the texts of the `decode` section.
+
+        Raises:
+          UserError: the section has a text of which the task knows no tokens.
+        """
+        for name in ("ends", "banned", "prefix"):
+            if getattr(decode, name):
+                raise UserError(f"decode.{name}: only a task on text, which has a tokenizer, reads it")
+        return {"end_token": self.end_token}
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         """Returns the answer to a text, from the new tokens before the end token."""

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
-from fxf.errors import shortened
+from fxf.decoding.config import DecodeConfig
+from fxf.errors import UserError, shortened
 from fxf.tasks.task import Task
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,42 @@ class TokenizedTask(Task):
         lacking = [[text] if unk in tokens else [] for text, tokens in zip(cased, prompts, strict=True)]
         warn_of_unknown(self.tokenizer, lacking)
         return prompts
+
+    def rules(self, decode: DecodeConfig) -> dict[str, Any]:
+        ends = [self.token_of(word) for word in decode.ends.split()]
+        words = [self.known(word, "decode.banned") for word in decode.banned.split()]
+        # A word has other tokens inside of a text than at its start.
+        banned = {tuple(tokens) for word in words for tokens in (self.tokenizer.encode(word), self.inside(word))}
+        prefix = self.tokenizer.encode(self.known(self.cased(decode.prefix), "decode.prefix"))
+        return {"end_token": (self.end_token, *ends), "banned": sorted(banned), "prefix": prefix}
+
+    def inside(self, word: str) -> list[int]:
+        """Returns the tokens of a word with a space in front, behind another word."""
+        before = self.tokenizer.encode("a")
+        tokens = self.tokenizer.encode(f"a {word}")
+        return tokens[len(before) :] if tokens[: len(before)] == before else tokens
+
+    def known(self, text: str, where: str) -> str:
+        """Returns a text.
+
+        Raises:
+          UserError: the vocabulary lacks some of it.
+        """
+        if lacking := self.tokenizer.unknown(text):
+            raise UserError(f"{where}: the vocabulary lacks '{lacking[0]}'")
+        return text
+
+    def token_of(self, word: str) -> int:
+        """Returns the token that has this name, or that is this word.
+
+        Raises:
+          UserError: there is none.
+        """
+        named = [token for token in range(self.vocab_size) if self.tokenizer.name(token) == word]
+        tokens = named or self.tokenizer.encode(word)
+        if len(tokens) != 1 or (self.tokenizer.unknown(word) and not named):
+            raise UserError(f"decode.ends: '{word}' is not one token of the vocabulary")
+        return tokens[0]
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         return self.tokenizer.decode(tokens)

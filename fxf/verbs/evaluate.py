@@ -2,11 +2,18 @@
 
 fxf evaluate --workdir=runs/reversal
 fxf evaluate --workdir=runs/translation --beam_width=5
+fxf evaluate --workdir=runs/characters --text=book.txt --against=runs/fast
 fxf evaluate --workdir=runs/translation --pairs=pairs.tsv --output=runs/translation/answers
+
+With --text a language model scores that file: loss in nats per token, perplexity, bits per character and per byte, with
+the 0.95 interval of a bootstrap over lines. With --against the bits per byte of another run are compared on the same
+lines, which counts also where the runs have other tokens: the difference, its interval, and better, worse or no
+difference found.
 """
 
 from argparse import Namespace
 
+from fxf.errors import UserError
 from fxf.verbs.flags import Parser, add_decode, add_run, decode_of, print_figures, require_workdir
 
 
@@ -14,6 +21,8 @@ def flags(parser: Parser) -> None:
     add_run(parser)
     add_decode(parser)
     parser.flag("pairs", doc="file to score instead: on each line a prompt, a tab and a right answer")
+    parser.flag("text", doc="text file to score instead, by a language model")
+    parser.flag("against", doc="folder of another run, which is compared on the text")
     parser.flag("output", doc="folder for sources.txt, hypotheses.txt and references.txt")
     parser.switch("json", "print the figures as one JSON object, and nothing else")
 
@@ -25,4 +34,15 @@ def main(args: Namespace) -> None:
     from fxf.training.log import Clock
 
     workdir, places = require_workdir(args), (args.config, args.pairs, args.output)
+    if args.text:
+        from fxf.runs.text_scores import text_scores
+
+        if any((*places, *decode_of(args).values())):
+            raise UserError(
+                "--text: nothing else is scored or decoded; leave --pairs, --output, --config and keys of decoding out"
+            )
+        print_figures(text_scores(workdir, args.text, args.against, args.step), args.json)
+        return
+    if args.against:
+        raise UserError("--against: give the text to compare on by --text")
     print_figures(run.evaluate(workdir, Clock(STARTED), args.step, decode_of(args), *places), args.json)

@@ -7,6 +7,7 @@ names the prompts of such answers.
 
 fxf generate --workdir=runs/reversal "3 1 4 1 5" "9 2 6"
 fxf generate --workdir=runs/characters --temperature=0.8 --top_k=20 "The king"
+fxf generate --workdir=runs/characters --repetition_penalty=1.2 --banned="king queen" --stop="." "The"
 fxf generate --workdir=runs/translation --input=sentences.txt > translations.txt
 fxf generate --workdir=runs/translation --beam_width=5 --n_best=3 < sentences.txt
 fxf generate --workdir=runs/translation --interactive
@@ -52,6 +53,7 @@ def flags(parser: Parser) -> None:
         0,
         "maximum number of new tokens; 0 for as many as model.max_len allows, or data.max_length of a translation",
     )
+    parser.flag("stop", default=[], doc="text in front of which an answer ends; may be repeated", action="append")
     parser.flag("seed", whole(0, 2**32 - 1), doc="seed of sampling; by default 0")
     parser.switch("interactive", "answer each line of standard input at once")
 
@@ -64,7 +66,7 @@ def main(args: Namespace) -> None:
         raise UserError("--interactive: reads prompts from standard input alone; give none as arguments or by --input")
     if prompts and args.input:
         raise UserError(f"--input: prompts are given as arguments too: '{prompts[0]}'")
-    options = {name: getattr(args, name) for name in ("n_best", "max_tokens", "seed", "step")}
+    options = {name: getattr(args, name) for name in ("n_best", "max_tokens", "seed", "stop", "step")}
     answer = run.generator(workdir, decode_of(args), config_file=args.config, **options)
     if args.interactive:
         with status.hidden():

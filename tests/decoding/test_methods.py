@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.decoding.blocking import repeating
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import Decoder
+from fxf.decoding.rules import repeating
 from fxf.layers.cache import Cache
 from fxf.models.model import Model
 
@@ -91,7 +91,7 @@ def test_a_beam_without_early_stop_waits_for_a_hypothesis_that_is_poor_now_and_w
 
 
 @pytest.mark.parametrize("config", [DecodeConfig(), DecodeConfig(beam_width=2)], ids=["greedy", "beam"])
-def test_any_of_several_end_tokens_ends_an_answer_and_the_first_fills_the_places_after_it(config):
+def test_any_of_several_end_tokens_ends_an_answer_and_is_read_as_the_first(config):
     logits_UNV = 9 * np.eye(4, dtype=np.float32)[[[0, 3], [2, 3], [3, 1], [0, 0]]]  # of two prompts
     tokens, _ = decoded(config, logits_UNV, end_token=(1, 2))
-    assert tokens[:, 0].tolist() == [[0, 2, 1, 1], [3, 3, 1, 1]]
+    assert tokens[:, 0].tolist() == [[0, 1, 1, 1], [3, 3, 1, 1]]

@@ -61,6 +61,27 @@ def test_a_prompt_is_continued_without_the_text(finished, tmp_path):
     assert len(empty[0][0]) <= 17
 
 
+def test_answers_keep_the_rules_that_are_given_as_text(finished):
+    def answer(stop=(), **keys):
+        return run.generate(finished[0], ["7"], {"temperature": 2.0, **keys}, stop=stop)[0][0]
+
+    free = answer()
+    assert len(free.text) > 6
+    assert answer(prefix=" and 4").text.startswith("7 and 4")
+    for character in sorted(set(free.text[1:]) - {" ", "\n"})[:2]:
+        assert character not in answer(banned=character).text[1:]
+        stopped = answer(stop=["absent", character])
+        assert stopped.text == free.text[: 1 + free.text[1:].index(character)] and not stopped.cut_off
+        assert answer(ends=character).text[1:] == free.text[1:].split(character)[0]
+    assert len(answer(ends="a n d 0 1 2 3 4 5 6 7 8 9", min_tokens=5).text) >= 6
+    with pytest.raises(UserError, match=r"decode\.banned: the vocabulary lacks 'z'"):
+        answer(banned="z")
+    with pytest.raises(UserError, match=r"decode\.ends: 'and' is not one token"):
+        answer(ends="and")
+    with pytest.raises(UserError, match="stop: beam search does not read it"):
+        answer(stop=["a"], beam_width=2, temperature=0.0)
+
+
 def params(workdir):
     return jax.tree.map(np.asarray, run.load(workdir)[2])
 

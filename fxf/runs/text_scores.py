@@ -1,0 +1,131 @@
+"""Loss, perplexity and bits per byte of any text by a trained language model, with intervals, alone or beside another.
+
+The unit of the bootstrap is a line (Efron 1979; Koehn 2004 for pairs): bits per byte of two runs compare also where
+they have other tokens, because both read the same lines.
+"""
+
+import math
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fxf.data.text import file_text, scoring_windows
+from fxf.data.tokenizer import lines_of
+from fxf.errors import UserError
+from fxf.runs.loading import load
+from fxf.tasks.language_model import LanguageModel
+from fxf.tasks.task import Evaluator
+from fxf.training.log import Clock
+
+RESAMPLES, LEVEL = 2000, 0.95
+LOGITS_AT_ONCE = 2**26
+
+
+class TextScorer:
+    """Gives the nats of each token of a text by the checkpoint that `load` reads from a run folder.
+
+    Raises:
+      UserError: as `load`; or the run is no language model whose loss is that of all tokens in nats.
+    """
+
+    def __init__(self, workdir: Path | str, step: int | None = None) -> None:
+        experiment, self.step, params = load(workdir, step)
+        task, clock = experiment.task, Clock(time.perf_counter())
+        self.evaluator: Evaluator = experiment.evaluator(clock, experiment.layout_of_one_copy())(params)
+        if not isinstance(task, LanguageModel) or task.context or not self.evaluator.in_nats:
+            raise UserError(f"{workdir}: only a language model that scores all tokens gives a text a probability")
+        self.task, self.length = task, task.config.length
+
+    def windows(self, tokens_N: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns inputs and targets, [W, T], and which targets count, each token once, after one of the text.
+
+        The first token counts only where the model reads one in front of a text.
+        """
+        first = self.task.first
+        targets_WT, counts_WT = scoring_windows(tokens_N, self.length + (first is None))
+        if first is None:
+            return targets_WT[:, :-1], targets_WT[:, 1:], counts_WT[:, 1:] > 0
+        return np.pad(targets_WT, ((0, 0), (1, 0)), constant_values=first)[:, :-1], targets_WT, counts_WT > 0
+
+    def nats(self, tokens_N: np.ndarray) -> np.ndarray:
+        """Returns the negative log-probability of each token of a text, [N]; 0 for one that does not count."""
+        inputs_WT, targets_WT, counts_WT = self.windows(tokens_N)
+        rows = max(1, min(len(inputs_WT), LOGITS_AT_ONCE // (self.length * self.task.vocab_size)))
+        nats = []
+        for start in range(0, len(inputs_WT), rows):
+            places = np.minimum(np.arange(start, start + rows), len(inputs_WT) - 1)  # the last part is filled up
+            logits_RTV = jnp.asarray(self.evaluator.logits({"inputs": inputs_WT[places]}), jnp.float32)
+            of_target = jnp.take_along_axis(logits_RTV, targets_WT[places][..., None], axis=-1)[..., 0]
+            nats.append(np.asarray(jax.nn.logsumexp(logits_RTV, axis=-1) - of_target))
+        counted = np.concatenate(nats)[: len(inputs_WT)][counts_WT].astype(np.float64)
+        return np.concatenate([np.zeros(len(tokens_N) - len(counted)), counted])
+
+    def lines(self, text: str) -> "Lines":
+        """Returns the sums over each line of a text."""
+        lines = list(lines_of(text))
+        rows = self.task.tokenizer.encode_all(map(self.task.cased, lines))
+        numbers_N = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+        tokens_N = np.array([token for row in rows for token in row], np.int32)
+        if len(tokens_N) < 2:
+            raise UserError("--text: expected a text of at least two tokens")
+        nats_L = np.bincount(numbers_N, self.nats(tokens_N), len(lines))
+        sizes = [(len(line), len(line.encode()), len(row)) for line, row in zip(lines, rows, strict=True)]
+        return Lines(nats_L, *np.array(sizes, np.float64).T)
+
+
+class Lines(NamedTuple):
+    """Sums over each of L lines of a text, float64 [L]."""
+
+    nats: np.ndarray
+    characters: np.ndarray
+    bytes: np.ndarray
+    tokens: np.ndarray
+
+    def bits_per_byte(self) -> float:
+        return float(self.nats.sum() / self.bytes.sum() / math.log(2))
+
+
+def text_scores(
+    workdir: Path | str, path: Path | str, against: Path | str | None = None, step: int | None = None
+) -> Any:
+    """Returns the figures of a text file: loss in nats per token, perplexity, bits per character and per byte.
+
+    Args:
+      against: the folder of another run, whose bits per byte are compared on the same lines.
+      step: the step of the checkpoint of `workdir`; None for the one that its result used.
+
+    Raises:
+      UserError: as `TextScorer`; or the file cannot be read.
+    """
+    text = file_text(Path(path), "--text")
+    scorer = TextScorer(workdir, step)
+    lines = scorer.lines(text)
+    loss = float(lines.nats.sum() / lines.tokens.sum())
+    figures: dict[str, Any] = {"step": scorer.step, "loss": loss, "perplexity": math.exp(loss)}
+    figures["bits_per_character"] = float(lines.nats.sum() / lines.characters.sum() / math.log(2))
+    figures["bits_per_byte"] = lines.bits_per_byte()
+    figures |= interval("bits_per_byte", lines.nats / math.log(2), lines.bytes)
+    figures |= {"lines": len(lines.nats), "tokens": int(lines.tokens.sum()), "bytes": int(lines.bytes.sum())}
+    if against is None:
+        return figures
+    other = TextScorer(against).lines(text)
+    figures["against_bits_per_byte"] = other.bits_per_byte()
+    figures["difference"] = lines.bits_per_byte() - other.bits_per_byte()
+    figures |= interval("difference", (lines.nats - other.nats) / math.log(2), lines.bytes)
+    low, high = figures["difference_low"], figures["difference_high"]
+    figures["verdict"] = "better" if high < 0 else "worse" if low > 0 else "no difference found"
+    return figures
+
+
+def interval(name: str, sums_L: np.ndarray, sizes_L: np.ndarray) -> dict[str, float]:
+    """Returns the ends of the bootstrap's interval of a ratio of sums, whose lines are drawn again and again."""
+    rng, n_lines, ratios = np.random.default_rng(0), len(sums_L), []
+    for _ in range(RESAMPLES):
+        counts_L = np.bincount(rng.integers(0, n_lines, n_lines), minlength=n_lines)
+        ratios.append((counts_L @ sums_L) / (counts_L @ sizes_L))
+    low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return {f"{name}_low": float(low), f"{name}_high": float(high)}

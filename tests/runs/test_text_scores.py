@@ -1,0 +1,90 @@
+"""Scores of texts, beside sums over whole passes in NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+
+import fxf
+from fxf.errors import UserError
+from fxf.runs.experiment import default_config
+from fxf.runs.text_scores import TextScorer, interval, text_scores
+from small_runs import KEPT, trained
+
+LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
+TEXT = "7 and 49\n\n3 and 9, not 27\n88 & 7744\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a text and two runs: of characters with <bos>, and of words without."""
+    folder = tmp_path_factory.mktemp("scores")
+    (folder / "train.txt").write_text(LINES)
+    (folder / "text.txt").write_text(TEXT)
+    for name, changes in {"bos": {}, "word": {"task": {"bos": False}, "data": {"tokenizer": "word"}}}.items():
+        config = default_config("language_model").to_dict()
+        config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 17}
+        config["task"] |= {"length": 5, **changes.get("task", {})}
+        config["data"] |= {"path": str(folder / "train.txt"), "vocab_size": 300, **changes.get("data", {})}
+        config["train"] |= {"steps": 3, "batch_size": 5}
+        config["log"] |= {"every": 3, "tensorboard": False, "report": False}
+        trained(config, folder / name, kept=KEPT)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["bos", "word"])
+def test_each_token_counts_once_after_all_tokens_of_its_window(folder, name):
+    run, scorer = fxf.load(folder / name), TextScorer(folder / name)
+    tokens = scorer.task.tokenizer.encode(TEXT)
+    first = [] if scorer.task.first is None else [scorer.task.first]
+    step = 5 - bool(first)  # a window begins with the last token of the one before
+    expected = [] if first else [0.0]
+    while len(expected) < len(tokens):
+        start = (len(expected) - 1) // step * step if expected else 0
+        read = [*first, *tokens[start : len(expected)]]
+        logits = np.asarray(run.model.apply(run.params, {"inputs": np.array([read])}), np.float64)[0, -1]
+        expected.append(np.log(np.exp(logits).sum()) - logits[tokens[len(expected)]])
+    np.testing.assert_allclose(scorer.nats(np.array(tokens)), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_figures_are_sums_over_the_lines(folder):
+    figures = text_scores(folder / "bos", folder / "text.txt")
+    scorer = TextScorer(folder / "bos")
+    total = scorer.nats(np.array(scorer.task.tokenizer.encode(TEXT))).sum()
+    assert figures["loss"] == pytest.approx(total / len(TEXT))
+    assert figures["perplexity"] == pytest.approx(math.exp(total / len(TEXT)))
+    assert figures["bits_per_byte"] == pytest.approx(total / len(TEXT.encode()) / math.log(2))
+    assert figures["bits_per_byte_low"] < figures["bits_per_byte"] < figures["bits_per_byte_high"]
+    assert (figures["lines"], figures["tokens"]) == (4, len(TEXT))
+
+
+def test_two_runs_are_compared_by_the_same_lines_whatever_their_tokens(folder):
+    alone = {name: text_scores(folder / name, folder / "text.txt")["bits_per_byte"] for name in ("bos", "word")}
+    both = text_scores(folder / "bos", folder / "text.txt", folder / "word")
+    assert both["against_bits_per_byte"] == alone["word"]
+    assert both["difference"] == alone["bos"] - alone["word"]
+    same = text_scores(folder / "bos", folder / "text.txt", folder / "bos")
+    assert same["difference_low"] == same["difference_high"] == 0 and same["verdict"] == "no difference found"
+
+
+def test_the_interval_holds_the_true_ratio_in_95_of_100_samples():
+    rng, held = np.random.default_rng(1), 0
+    for _ in range(200):
+        sizes = rng.uniform(10, 60, 80)
+        ends = interval("x", sizes * rng.normal(2, 1, 80), sizes)
+        held += ends["x_low"] <= 2 <= ends["x_high"]
+    assert 180 <= held <= 199  # 190 ± 3.2 standard deviations of 3.1
+
+
+def test_a_run_without_probabilities_of_texts_is_refused(folder, tmp_path):
+    config = default_config("reversal").to_dict()
+    config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 9}
+    config["task"] |= {"n_tokens": 3, "max_length": 3}
+    config["train"] |= {"steps": 1, "batch_size": 2}
+    config["log"] |= {"tensorboard": False, "report": False}
+    trained(config, tmp_path / "reversal", kept=KEPT)
+    with pytest.raises(UserError, match="only a language model that scores all tokens"):
+        text_scores(tmp_path / "reversal", folder / "text.txt")
+    (tmp_path / "short.txt").write_text("7")
+    with pytest.raises(UserError, match="at least two tokens"):
+        text_scores(folder / "bos", tmp_path / "short.txt")
