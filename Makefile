@@ -12,11 +12,11 @@ ifneq ($(words $(PLATFORM)) $(filter cpu cuda tpu,$(PLATFORM)),1 $(PLATFORM))
 $(error PLATFORM: expected cpu, cuda or tpu, got '$(PLATFORM)')
 endif
 comma := ,
-ifneq ($(filter-out bench compile gcs interop test wandb,$(subst $(comma), ,$(EXTRAS))),)
-$(error EXTRAS: expected some of bench, compile, gcs, interop, test, wandb, got '$(EXTRAS)')
+ifneq ($(filter-out bench compile docs gcs interop release test wandb,$(subst $(comma), ,$(EXTRAS))),)
+$(error EXTRAS: expected some of bench, compile, docs, gcs, interop, release, test, wandb, got '$(EXTRAS)')
 endif
 
-.PHONY: help environment reversal translation seeds claims smoke bench test test-all test-gpu fuzz lint check format clean
+.PHONY: help environment reversal translation seeds claims smoke bench test test-all test-gpu fuzz lint check format docs release clean
 .DEFAULT_GOAL := help
 
 help:  ## print this list
@@ -66,6 +66,14 @@ check: lint test  ## lint and test
 format: $(READY)  ## format the code and fix what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY)  ## build the documentation as a site in build/site (EXTRAS=docs has what it takes)
+	$(BIN)/python docs/site.py
+
+release: $(READY)  ## build wheel and source archive in build/release, and check both (EXTRAS=release)
+	rm -rf build/release
+	$(BIN)/python -m build --outdir=build/release .
+	$(BIN)/python -m twine check --strict build/release/*
 
 clean:  ## remove the environment and caches; runs/ stays
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
