@@ -82,7 +82,7 @@ class Verdict(NamedTuple):
         """The verdict with its figure, and what is said of failures."""
         found, text = self.evidence, self.verdict
         if text == NO_LARGER:
-            text += f" {max(-found.low, found.high):.3g}"
+            text += f" {max(abs(found.low), abs(found.high)):.3g}"
         if any(found.failed) and (found.mean or text.startswith(NO_LARGER)):
             text += " where neither failed"
         if text.endswith("most seeds"):
