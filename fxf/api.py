@@ -95,7 +95,7 @@ def trial(
       workdir: the folder of the trial, with a run folder for each run.
       seeds: the most pairs of seeds; a claim about the mean is made after 32 and 64.
       minutes: the minutes after which no run begins.
-      whole: whether no look but the last ends the trial.
+      whole: whether no look before 32 pairs ends the trial.
       workers: processes that train side by side on a CPU. With several, a script must not call this where it is
         imported (`if __name__ == "__main__":`).
       rules: `metric`, `failed`, `rates`, `match` and `first_runs`, as in `fxf.trials.plan.Rules`.

@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
 class Paired(NamedTuple):
     """A claim about two arms, tested on pairs of runs that have the same seed.
 
-    The effect of a pair is by how much the first arm's figure is better than the second's. `fxf.trials.evidence` decides
+    The effect of a pair is by how much the first arm's figure is better than the second's. `fxf.trials.evidence` says
     whether it is more or less than `least`: in the mean from 32 pairs on, and with fewer in most seeds.
 
     Attributes:

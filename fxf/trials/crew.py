@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
@@ -19,7 +20,7 @@ from fxf.reports.run_files import is_run, read
 from fxf.runs.programs import Kept
 from fxf.sweeps.together import train_logged
 
-DIVERGED = "diverged.json"  # in the folder of a run that diverged: the seconds that it took
+DIVERGED, SECONDS = "diverged.json", "wall_seconds"  # of a run that diverged: the seconds that it took
 POLL_SECONDS = 0.1
 
 
@@ -31,46 +32,32 @@ class Job(NamedTuple):
     origin: dict[str, Any]
 
 
-class Run(NamedTuple):
-    """An ended run: its figures, none if it diverged, and its seconds."""
-
-    figures: dict[str, float | None]
-    seconds: float
-
-
-def ended(job: Job) -> Run | None:
-    """Returns what a run has left that has ended, or None if it has not.
+def ended(job: Job) -> dict[str, float | None] | None:
+    """Returns the figures of a run that has ended, or None if it has not; of one that diverged its seconds alone.
 
     Raises:
-      UserError: the folder holds a run of another config, or its result lacks its seconds.
+      UserError: the folder holds a run of another config.
     """
-    folder = job.folder
-    if not is_run(folder):
+    if not is_run(folder := job.folder):
         return None
     run = read(folder)
     if differing := differences(run.config, job.config):
         raise UserError(f"{folder}: holds another run: {differing}; move it away, or use another --workdir")
     if (folder / DIVERGED).exists():
-        return Run({}, read_json(folder / DIVERGED, "the seconds of a run")["seconds"])
-    if not run.result:
-        return None
-    figures = run.figures()
-    if (seconds := figures.get("wall_seconds")) is None:
-        raise UserError(f"{folder}: no wall_seconds in its result (there are {', '.join(figures)})")
-    return Run(figures, seconds)
+        return read_json(folder / DIVERGED, "the seconds of a run")
+    return run.figures() if run.result else None
 
 
-def figure_of(job: Job, metric: str) -> float | None:
-    """Returns the figure of an ended run, None if it diverged or the figure is no number.
+def figure_of(job: Job, name: str) -> float | None:
+    """Returns a figure of an ended run; None if the run diverged or the figure is no number.
 
     Raises:
       UserError: the result has no such figure.
     """
-    found = ended(job)
-    assert found is not None
-    if found.figures and metric not in found.figures:
-        raise UserError(f"{job.folder}: no {metric} in its result (there are {', '.join(found.figures)})")
-    return found.figures.get(metric)
+    figures = ended(job) or {}
+    if name not in figures and list(figures) != [SECONDS]:
+        raise UserError(f"{job.folder}: no {name} in its result (there are {', '.join(figures)})")
+    return figures.get(name)
 
 
 class Crew:
@@ -79,8 +66,8 @@ class Crew:
     As a context it ends its processes. A script that uses several must not train where it is imported.
     """
 
-    def __init__(self, workers: int, minutes: float, told: Callable[[Run], None]) -> None:
-        """Makes a crew that begins no run after these minutes, and calls `told` with each run that it has trained."""
+    def __init__(self, workers: int, minutes: float, told: Callable[[Job], None]) -> None:
+        """Makes a crew that begins no run after these minutes, and calls `told` with each that it has trained."""
         self._n, self._deadline, self._told, self._kept = workers, time.monotonic() + 60 * minutes, told, Kept()
         self._workers: dict[Connection, Any] = {}  # the process at the other end of each pipe
 
@@ -105,7 +92,7 @@ class Crew:
                 return False
             if error := train_one(job, self._kept):
                 raise UserError(error)
-            self._told(_run(job))
+            self._told(job)
         return True
 
     def _train_side_by_side(self, waiting: list[Job]) -> bool:
@@ -130,16 +117,17 @@ class Crew:
                     self._stop()
                     signals.release()
                     raise UserError(error)
-                self._told(_run(job))
+                self._told(job)
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
+        context, blocked = multiprocessing.get_context("spawn"), signal.pthread_sigmask(signal.SIG_BLOCK, [])
         for i in range(self._n if not self._workers else 0):
             ours, theirs = context.Pipe()
             worker = context.Process(target=_work, args=(theirs, i, self._n), daemon=True)
             worker.start()
             theirs.close()
             self._workers[ours] = worker
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # of which multiprocessing has unblocked some
 
     def _stop(self) -> None:
         """Asks the processes to save and end, and waits for them."""
@@ -156,12 +144,6 @@ def _reply(pipe: Any, job: Job) -> str:
         return pipe.recv()
     except EOFError:
         return f"{job.folder}: its process has gone; its log.txt may say why"
-
-
-def _run(job: Job) -> Run:
-    found = ended(job)
-    assert found is not None
-    return found
 
 
 def _work(pipe: Connection, number: int, n: int) -> None:
@@ -200,7 +182,7 @@ def train_one(job: Job, kept: Kept) -> str:
         train_logged(job.config, job.folder, job.origin, kept)
     except DivergedError:
         signals.release()  # its steps need not be saved
-        (job.folder / DIVERGED).write_text(json.dumps({"seconds": time.perf_counter() - started}))
+        (job.folder / DIVERGED).write_text(json.dumps({SECONDS: time.perf_counter() - started}))
     except UserError as error:
         return f"{job.folder}: {error}"
     return ""

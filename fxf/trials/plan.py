@@ -60,7 +60,7 @@ class Budget(NamedTuple):
     """The most that a call may spend: pairs of seeds, and minutes after which no run begins.
 
     Attributes:
-      whole: whether no look but the last ends the trial, so that the effect is of all pairs.
+      whole: whether no look before 32 pairs ends the trial, so that the effect is of all pairs.
       workers: processes that train side by side, each on a part of the cores.
     """
 

@@ -15,7 +15,7 @@ from fxf.trials.plan import RATE, Arm, Plan, read_plan, require_same_first, writ
 
 FACTOR = 2.0  # between a learning rate and the next
 FURTHER = 2  # rates that are added beyond the lowest or highest if that one is the best
-SEEDS = 2  # of each rate
+SEEDS_OF_A_RATE = 2
 SEEDS_FROM = 1_000_000  # what the seeds of rates have more than those of pairs
 MEASURED_STEPS, MEASURED_RUNS = 30, 3  # of each config, for equal seconds
 
@@ -104,7 +104,7 @@ def _tuned(plan: Plan, arms: Mapping[str, Arm], workdir: Path, crew: Crew) -> di
         jobs = {
             (name, rate): [
                 _job(changed(arms[name], {RATE: rate}), SEEDS_FROM + i, workdir / f"rates/{name}-{rate:.6g}-{i}")
-                for i in range(SEEDS)
+                for i in range(SEEDS_OF_A_RATE)
             ]
             for name in arms
             for rate in rates[name]

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fxf.machine.status import stage
-from fxf.trials import settle as before
-from fxf.trials.crew import Crew, Job, Run, ended, figure_of
+from fxf.trials.crew import SECONDS, Crew, Job, ended, figure_of
 from fxf.trials.plan import Arm, Budget, Plan, keep_plan, require_same_first
-from fxf.trials.settle import Settled, changed, settle
+from fxf.trials.settle import SEEDS_OF_A_RATE, Settled, changed, settle
 from fxf.trials.verdict import EARLY, LOG, Pair, Verdict, verdict_of, write
 
 Told = Callable[[str], None]
@@ -39,15 +38,7 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
             verdict = _at_looks(plan, settled, workdir, budget, crew, told)
     write(verdict, workdir)
     with (workdir / LOG).open("a") as log:
-        log.write(
-            "\n  ".join(
-                [
-                    f"{time.strftime('%F %T')}  {' '.join(f'{k}={v}' for k, v in budget._asdict().items())}",
-                    *verdict.lines(),
-                ]
-            )
-            + "\n"
-        )
+        log.write("\n  ".join([f"{time.strftime('%F %T')}  {budget}", *verdict.lines()]) + "\n")
     return verdict
 
 
@@ -102,20 +93,21 @@ def _job(arm: Arm, seed: int, folder: Path) -> Job:
 
 def _pair(plan: Plan, jobs: list[Job], seeds: tuple[int, int]) -> Pair:
     first, other = (figure_of(job, plan.metric) for job in jobs)
-    return Pair(seeds, first, other, sum(found.seconds for job in jobs if (found := ended(job))))
+    return Pair(seeds, first, other, sum(figure_of(job, SECONDS) or 0 for job in jobs))
 
 
-def _telling_cost(plan: Plan, budget: Budget, told: Told) -> Callable[[Run], None]:
+def _telling_cost(plan: Plan, budget: Budget, told: Told) -> Callable[[Job], None]:
     """Tells what the trial costs at most, and returns what tells the minutes after the first run."""
     arms = 1 if plan.first_runs else 2
-    n_rates = arms * plan.rates * before.SEEDS if plan.rates > 1 else 0
+    n_rates = arms * plan.rates * SEEDS_OF_A_RATE if plan.rates > 1 else 0
     runs, rates = n_rates + 2 * budget.seeds, f", {n_rates} of them for the rates" if n_rates else ""
     told(f"at most {budget.seeds} pairs, {runs} runs{rates}")
     waiting = [runs]
 
-    def after_a_run(run: Run) -> None:
+    def after_a_run(job: Job) -> None:
         if waiting:
-            seconds = run.seconds - (run.figures.get("compile_seconds") or 0)
+            figures = ended(job) or {}
+            seconds = (figures.get(SECONDS) or 0) - (figures.get("compile_seconds") or 0)
             minutes = waiting.pop() * seconds / 60 / budget.workers
             told(f"a run takes {seconds:.1f} s: all take about {minutes:.1f} minutes, of {budget.minutes:g} at most")
 

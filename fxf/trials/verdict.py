@@ -101,9 +101,10 @@ class Verdict(NamedTuple):
 
     @property
     def effect(self) -> tuple[float, float, float] | None:
-        """The mean effect with the ends of its interval; None after an early stop, which shows it too large."""
+        """The mean effect and the ends of its interval; None after a stop before 32 pairs, which shows it too large."""
         found = self.evidence
-        return None if self.stopped.startswith(EARLY) else (found.effect, found.low, found.high)
+        early = self.stopped.startswith(EARLY) and not math.isfinite(found.low)
+        return None if early else (found.effect, found.low, found.high)
 
     def figures(self) -> dict[str, Any]:
         """Returns the object of verdict.json, in which `to_json` writes what is infinite or nan as null."""
@@ -129,19 +130,20 @@ class Verdict(NamedTuple):
     def lines(self) -> list[str]:
         """Returns a few lines for a reader."""
         plan, found = self.plan, self.evidence
-        first, other = zip(*outcomes(plan, self.pairs), strict=True) if self.pairs else ((), ())
         took = f"{self.seconds / 60:.1f} minutes" if self.seconds >= 60 else f"{self.seconds:.1f} seconds"
         yes = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
-        return [
-            f"{self.headline}: {plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other "
-            f"({plan.better} is better)",
-            self._effect_line(),
-            f"{found.n} pairs of seeds, {took} of runs" + (f"; {self.stopped}" if self.stopped else ""),
-            self._failures_line(),
-            *self._settled_lines(),
-            f"the metric {yes}",
-            *(["null trial: both configs are the same, and the two runs of a pair have different seeds"] * plan.null),
-        ]
+        lines = [f"{self.headline}; {self.stopped}"]
+        if found.n:
+            first, other = zip(*outcomes(plan, self.pairs), strict=True)
+            lines = [
+                f"{self.headline}: {plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other "
+                f"({plan.better} is better)",
+                self._effect_line(),
+                f"{found.n} pairs of seeds, {took} of runs" + (f"; {self.stopped}" if self.stopped else ""),
+                self._failures_line(),
+            ]
+        null = ["null trial: both configs are the same, and the two runs of a pair have different seeds"]
+        return [*lines, *self._settled_lines(), f"the metric {yes}", *(null if plan.null else [])]
 
     def _effect_line(self) -> str:
         found = self.evidence
@@ -157,8 +159,6 @@ class Verdict(NamedTuple):
         what = "not finite" if plan.failed is None else f"not finite, or worse than {plan.failed:g}"
         if any(found.failed):
             return f"failed ({what}): {found.failed[0]} runs of the first config, {found.failed[1]} of the other"
-        if not found.n:
-            return f"failed is what is {what}"
         return f"no run failed ({what}), which does not exclude a rate of {100 * (1 - 0.05 ** (1 / found.n)):.0f} %"
 
     def _settled_lines(self) -> list[str]:

@@ -15,8 +15,8 @@ nothing can be said. --rates=1 leaves the rates as they are. --match=flops and -
 other config so that both compute, or take, as much.
 
 Then pairs run. A claim about the mean is made after 32 pairs, and with --seeds=64 again after 64. Looks after 8 and 16
-may end the trial if most seeds agree, if failures differ, or if little differs; --whole runs all pairs, so that the
-effect is not too large. A run has failed if its loss is not finite, or its figure is worse than --failed.
+may end the trial if most seeds agree, if failures differ, or if little differs; --whole goes on, so that the effect is
+not too large. A run has failed if its loss is not finite, or its figure is worse than --failed.
 
 The plan is written to plan.json before the runs begin. The same command goes on with a trial that was stopped; it may
 have more seeds or minutes, or --whole, and nothing else may change. trial.html shows every pair.
@@ -49,7 +49,7 @@ def flags(parser: Parser) -> None:
     parser.switch("scales", "try models of half the depth and width, of the given one, and of twice that")
     parser.flag("seeds", whole(2), 32, "the most pairs of seeds")
     parser.flag("minutes", float, 30.0, "the minutes after which no run begins")
-    parser.switch("whole", "let no look but the last end the trial")
+    parser.switch("whole", "let no look before 32 pairs end the trial")
     parser.flag("workers", whole(1), doc="processes that train side by side on a CPU; by default one for each core")
     parser.switch("json", "print the figures as one JSON object, and nothing else")
 

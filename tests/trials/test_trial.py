@@ -60,7 +60,7 @@ def finished_runs(folder, plan, first, other, seconds=1.0):
             config = getattr(plan, name).config | {"seed": seed}
             (path / "config.json").write_text(json.dumps({"config": config}))
             if figure is None:
-                (path / "diverged.json").write_text(json.dumps({"seconds": seconds}))
+                (path / "diverged.json").write_text(json.dumps({"wall_seconds": seconds}))
             else:
                 (path / "result.json").write_text(json.dumps({plan.metric: figure, "wall_seconds": seconds}))
 
@@ -210,6 +210,7 @@ def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(name, t
         carry_out(plan, tmp_path, Budget(2))
 
 
+@pytest.mark.thorough
 def test_runs_side_by_side_are_those_of_one_process(done, tmp_path):
     _, plan, verdict, *_ = done
     found = carry_out(plan, tmp_path, Budget(2, workers=2))
