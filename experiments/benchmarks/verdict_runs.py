@@ -53,7 +53,7 @@ POOLS = {
     "recall": Pool(
         "studies/recall",
         {**_TINY, "model.n_layers": 2, "model.n_heads": 1, "model.d_model": 32, "task.pairs": 2}
-        | {"train.steps": 600, "train.batch_size": 32, "optimizer.learning_rate": 1e-2},
+        | {"train.steps": 400, "train.batch_size": 16, "optimizer.learning_rate": 1e-2},
         ("loss", "accuracy"),
     ),
 }

@@ -48,4 +48,12 @@ function trial(of) {
     section("Pairs", table(["seed of first", "seed of other", "first", "other", "difference", "seconds"], of.dots)));
 }
 
-document.body.append(element("h1", {}, data.title), ...data.trials.map(trial));
+function trend(trials) {
+  const rows = trials.map(({ name, effect, low, high, headline }) => [name, effect, low, high, headline]);
+  return section("Effect by size", table(["size", "effect", "low", "high", "verdict"], rows));
+}
+
+document.body.append(
+  element("h1", {}, data.title),
+  data.trials.length > 1 ? trend(data.trials) : "",
+  ...data.trials.map(trial));

@@ -70,7 +70,7 @@ def evidence(pairs: Sequence[Figures]) -> Evidence:
 
 def differences(pairs: Sequence[Figures]) -> list[float]:
     """Returns other - first of the pairs where neither run failed."""
-    return [other - first for first, other in pairs if first is not None and other is not None]
+    return [float(other) - float(first) for first, other in pairs if first is not None and other is not None]
 
 
 def _at_look(found: Evidence, pairs: Sequence[Figures]) -> Evidence:
