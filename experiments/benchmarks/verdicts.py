@@ -152,6 +152,7 @@ FAILING: dict[str, tuple[float, float, Shape]] = {
     "failures 50 % and 10 %": (0.5, 0.1, _gaussian(0)),
 }
 KINDS = {"null, symmetric": SYMMETRIC, "null, skewed": SKEWED, "null, beyond reach": BEYOND, "effect": POWER}
+ON_THE_PAGE = ("differences", "mean, 32 pairs", "mean, 64", "signs", "failures, 64")
 
 
 def simulated(n_trials: int = TRIALS, seed: int = 0) -> list[Row]:
@@ -203,6 +204,19 @@ def planted_rows() -> list[Row]:
     return [{"planted": name, **{column: figures[column] for column in columns}} for name, figures in found.items()]
 
 
+def page_table(rows: list[Row]) -> str:
+    """Returns the table of docs/trials.md: fewer columns, and one digit behind the point."""
+    cells = [
+        [f"{value:.1f}" if isinstance(value := row[c], float | int) else value for c in ON_THE_PAGE] for row in rows
+    ]
+    lines = [list(ON_THE_PAGE), ["---", *["---:"] * (len(ON_THE_PAGE) - 1)]]
+    for i, row in enumerate(rows):
+        if i == 0 or row["kind"] != rows[i - 1]["kind"]:
+            lines.append([f"**{row['kind']}**", *[""] * (len(ON_THE_PAGE) - 1)])
+        lines.append(cells[i])
+    return "".join(f"|{'|'.join(line)}|\n" for line in lines)
+
+
 def flags(parser: Parser) -> None:
     parser.flag("pool", default="", doc=f"train this pool first: {', '.join(POOLS)}")
     parser.switch("planted", f"run the planted effects first: {', '.join(PLANTED)}")
@@ -216,6 +230,7 @@ def main(args: Namespace) -> None:
     rows: dict[str, list[Row]] = {"table": [*simulated(), *pool_rows()], "planted": planted_rows()}
     record: dict[str, Any] = {"trials": TRIALS, "draws": DRAWS, **rows}
     write_atomically(KEPT / "table.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(KEPT / "page.md", page_table(rows["table"]))
     for name, of_table in rows.items():
         if of_table:
             write_atomically(KEPT / f"{name}.md", to_markdown(of_table, list(of_table[0])))

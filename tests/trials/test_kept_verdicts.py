@@ -94,4 +94,5 @@ def test_the_example_of_the_page_is_the_kept_trial_and_follows_from_its_pairs():
 
 
 def test_the_table_of_the_page_is_the_kept_one():
-    assert (KEPT / "table.md").read_text() in PAGE
+    assert verdicts.page_table(TABLE) == (KEPT / "page.md").read_text()
+    assert (KEPT / "page.md").read_text() in PAGE
