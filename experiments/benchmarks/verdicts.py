@@ -120,16 +120,16 @@ def _gaussian(mean: float) -> Shape:
 
 SYMMETRIC: dict[str, Shape] = {
     "Gaussian": _gaussian(0),
-    "t, 3 degrees of freedom": lambda rng, t, n: rng.standard_t(3, (t, n)),
+    "Student's t, 3": lambda rng, t, n: rng.standard_t(3, (t, n)),
     "±1": _signs,
     "two humps": lambda rng, t, n: _signs(rng, t, n) + rng.normal(0, 0.05, (t, n)),
-    "arms N(0, 3) and N(0, 1)": lambda rng, t, n: rng.normal(0, 3, (t, n)) - rng.normal(0, 1, (t, n)),
+    "arms of deviation 3 and 1": lambda rng, t, n: rng.normal(0, 3, (t, n)) - rng.normal(0, 1, (t, n)),
 }
 SKEWED: dict[str, Shape] = {
     "log-normal": _lognormal(1),
     "log-normal, negative": _lognormal(1, -1),
     "rare collapse, 10 %": _rare(0.1),
-    "arms log-normal 0.75 and 0.25": lambda rng, t, n: (
+    "log-normal arms, 0.75 and 0.25": lambda rng, t, n: (
         rng.lognormal(-(0.75**2) / 2, 0.75, (t, n)) - rng.lognormal(-(0.25**2) / 2, 0.25, (t, n))
     ),
 }
@@ -137,12 +137,11 @@ BEYOND: dict[str, Shape] = {
     "rare collapse, 8.5 %": _rare(0.085),
     "rare collapse, 5 %": _rare(0.05),
     "rare collapse, 3 %": _rare(0.03),
-    "accuracies near 1, Beta(4.9, 0.1) and (49, 1)": lambda rng, t, n: (
-        rng.beta(4.9, 0.1, (t, n)) - rng.beta(49, 1, (t, n))
-    ),
+    # Beta(4.9, 0.1) and Beta(49, 1) have the mean 0.98.
+    "accuracies near 1 (Beta)": lambda rng, t, n: rng.beta(4.9, 0.1, (t, n)) - rng.beta(49, 1, (t, n)),
     "log-normal, sigma 1.5": _lognormal(1.5),
 }
-POWER: dict[str, Shape] = {f"Gaussian, {d:g} standard deviations": _gaussian(d) for d in (0.25, 0.5, 1)}
+POWER: dict[str, Shape] = {f"Gaussian, {d:g} deviations": _gaussian(d) for d in (0.25, 0.5, 1)}
 # Shares of failures in both arms, and the differences of the pairs in which neither fails.
 FAILING: dict[str, tuple[float, float, Shape]] = {
     "both fail in 10 %": (0.1, 0.1, _gaussian(0)),

@@ -16,7 +16,7 @@ TABLE = json.loads((KEPT / "table.json").read_text())["table"]
 SIGNS_OF_NULLS = "null, symmetric"
 # The largest shares of false claims and the least of right ones, in per cent, of the kept simulation.
 LARGEST = {"mean, 32 pairs": 6, "mean, 64": 6.2, "failures, 64": 2.4}
-LEAST = {"Gaussian, 0.5 standard deviations": (69, 90), "Gaussian, 1 standard deviations": (99, 99)}
+LEAST = {"Gaussian, 0.5 deviations": (69, 90), "Gaussian, 1 deviations": (99, 99)}
 
 
 def check(rows, n_trials, sigmas):
@@ -31,7 +31,7 @@ def check(rows, n_trials, sigmas):
         for column, most in LARGEST.items():
             assert row[column] <= most + error(most), row
         if row["kind"] == SIGNS_OF_NULLS:
-            assert row["signs"] <= 3 + error(3), row
+            assert row["signs"] <= 3 + max(error(3), 0.3), row  # exactly 2.85 (test_evidence); a simulation scatters
     failing = {row["differences"]: row for row in rows if row["kind"] == "failures"}
     for name in ("both fail in 10 %", "both fail in 50 %"):
         assert failing[name]["failures, 64"] <= 2.4 + error(2.4)
