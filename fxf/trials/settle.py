@@ -17,7 +17,8 @@ FACTOR = 2.0  # between a learning rate and the next
 FURTHER = 2  # rates that are added beyond the lowest or highest if that one is the best
 SEEDS_OF_A_RATE = 2
 SEEDS_FROM = 1_000_000  # what the seeds of rates have more than those of pairs
-MEASURED_STEPS, MEASURED_RUNS = 30, 3  # of each config, for equal seconds
+MEASURED = "measured"  # the folder of short runs, for equal seconds
+MEASURED_STEPS, MEASURED_RUNS = 30, 3  # of each config
 
 
 class Settled(NamedTuple):
@@ -44,7 +45,7 @@ def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled] | None:
     """
     there = read_plan(workdir)
     if "settled" in there:
-        return {name: Settled(**found) for name, found in there["settled"].items()}
+        return {name: _kept(found) for name, found in there["settled"].items()}
     arms, settled = {"first": plan.first, "other": plan.other}, dict[str, Settled]()
     if plan.match != "steps":
         if (steps := _equal_steps(plan, workdir, crew)) is None:
@@ -54,7 +55,7 @@ def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled] | None:
         found = read_plan(require_same_first(plan)).get("settled")
         if not found:
             raise UserError(f"--first_runs: {plan.first_runs}: that trial has not tried its rates yet")
-        settled["first"] = Settled(**found["first"])
+        settled["first"] = _kept(found["first"])
         del arms["first"]
     tuned = _tuned(plan, arms, workdir, crew)
     if tuned is None:
@@ -65,6 +66,10 @@ def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled] | None:
     settled = {name: settled[name] for name in ("first", "other")}
     write_plan(workdir, {**there, "settled": {name: found._asdict() for name, found in settled.items()}})
     return settled
+
+
+def _kept(found: Mapping[str, Any]) -> Settled:
+    return Settled(found["changes"], [(rate, figure) for rate, figure in found["tried"]], found["bracketed"])
 
 
 def changed(arm: Arm, changes: Mapping[str, Any]) -> Arm:
@@ -84,7 +89,7 @@ def _equal_steps(plan: Plan, workdir: Path, crew: Crew) -> int | None:
         jobs = {}
         for name, arm in {"first": plan.first, "other": plan.other}.items():
             short = changed(arm, {"train.steps": min(MEASURED_STEPS, arm.config["train"]["steps"])})
-            jobs[name] = [_job(short, i, workdir / f"measured/{name}-{i}") for i in range(MEASURED_RUNS)]
+            jobs[name] = [_job(short, i, workdir / MEASURED / f"{name}-{i}") for i in range(MEASURED_RUNS)]
         if not crew.train([job for pair in zip(*jobs.values(), strict=True) for job in pair]):
             return None
         for of_arm in jobs.values():

@@ -7,7 +7,7 @@ from pathlib import Path
 from fxf.machine.status import stage
 from fxf.trials.crew import SECONDS, Crew, Job, ended, figure_of
 from fxf.trials.plan import Arm, Budget, Plan, keep_plan, require_same_first
-from fxf.trials.settle import SEEDS_OF_A_RATE, Settled, changed, settle
+from fxf.trials.settle import MEASURED, SEEDS_OF_A_RATE, Settled, changed, settle
 from fxf.trials.verdict import EARLY, LOG, Pair, Verdict, verdict_of, write
 
 Told = Callable[[str], None]
@@ -97,7 +97,7 @@ def _pair(plan: Plan, jobs: list[Job], seeds: tuple[int, int]) -> Pair:
 
 
 def _telling_cost(plan: Plan, budget: Budget, told: Told) -> Callable[[Job], None]:
-    """Tells what the trial costs at most, and returns what tells the minutes after the first run."""
+    """Tells what the trial costs at most, and returns what tells the minutes after the first whole run."""
     arms = 1 if plan.first_runs else 2
     n_rates = arms * plan.rates * SEEDS_OF_A_RATE if plan.rates > 1 else 0
     runs, rates = n_rates + 2 * budget.seeds, f", {n_rates} of them for the rates" if n_rates else ""
@@ -105,7 +105,7 @@ def _telling_cost(plan: Plan, budget: Budget, told: Told) -> Callable[[Job], Non
     waiting = [runs]
 
     def after_a_run(job: Job) -> None:
-        if waiting:
+        if waiting and job.folder.parent.name != MEASURED:
             figures = ended(job) or {}
             seconds = (figures.get(SECONDS) or 0) - (figures.get("compile_seconds") or 0)
             minutes = waiting.pop() * seconds / 60 / budget.workers

@@ -64,7 +64,8 @@ def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst
 def test_pairs_run_with_the_rates_that_were_found_and_a_stopped_trial_keeps_them(tmp_path, trained):  # noqa: F811
     trained.figure = bowl(2)
     plan = make_plan(FIRST, WIDER, tmp_path, RULES)
-    carry_out(plan, tmp_path, Budget(1 + 1))
+    before = carry_out(plan, tmp_path, Budget(2))
+    assert carry_out(plan, tmp_path, Budget(2)) == before
     record = json.loads((tmp_path / "other-5/config.json").read_text())
     assert rate_of(record["config"]) == 2 * RATE
     n = len(trained.names)
