@@ -2,7 +2,7 @@
 
     python -m experiments.benchmarks.verdicts                    # the tables, in about half a minute
     python -m experiments.benchmarks.verdicts --pool=reversal    # trains the pool first, in about two minutes
-    python -m experiments.benchmarks.verdicts --planted          # runs the planted effects first
+    python -m experiments.benchmarks.verdicts --planted=rate,mask  # runs these planted effects first
 
 Simulated are 20,000 trials of each shape of differences: with equal means, what is claimed of a mean is false. A pool
 has 256 runs of one tiny config that differ only in the seed; 5,000 trials draw both arms of their pairs from it, each
@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.benchmarks.verdict_runs import KEPT, PLANTED, POOLS, run_planted, train_pool
-from fxf.files import write_atomically
+from fxf.config import one_of
+from fxf.files import read_json, to_json, write_atomically
 from fxf.reports.tables import Row, to_csv, to_markdown
 from fxf.trials.evidence import CALM, CALM_AT, FAILURES, LEVELS, LOOKS, SIGNS, WHOLE, exact_sign
-from fxf.verbs.flags import Parser
+from fxf.verbs.flags import Parser, several
 
 Array = np.ndarray
 TRIALS, DRAWS = 20_000, 5_000
@@ -195,12 +196,15 @@ def pool_rows(n_trials: int = DRAWS, seed: int = 0) -> list[Row]:
     return rows
 
 
+def planted() -> dict[str, Any]:
+    """Returns the figures of the trials of planted effects that are kept, by name."""
+    return read_json(path, "kept trials") if (path := KEPT / "planted.json").exists() else {}
+
+
 def planted_rows() -> list[Row]:
     """Returns a row for each planted effect that is kept."""
-    path = KEPT / "planted.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
     columns = ("headline", "metric", "effect", "low", "high", "pairs")
-    return [{"planted": name, **{column: figures[column] for column in columns}} for name, figures in found.items()]
+    return [{"planted": name, **{column: of[column] for column in columns}} for name, of in planted().items()]
 
 
 def page_table(rows: list[Row]) -> str:
@@ -218,14 +222,15 @@ def page_table(rows: list[Row]) -> str:
 
 def flags(parser: Parser) -> None:
     parser.flag("pool", default="", doc=f"train this pool first: {', '.join(POOLS)}")
-    parser.switch("planted", f"run the planted effects first: {', '.join(PLANTED)}")
+    parser.flag("planted", several, (), f"run planted effects first, of {', '.join(PLANTED)}")
 
 
 def main(args: Namespace) -> None:
     if args.pool:
         write_atomically(KEPT / f"pool_{args.pool}.csv", to_csv(train_pool(args.pool)))
-    if args.planted:
-        write_atomically(KEPT / "planted.json", json.dumps(run_planted(), indent=1) + "\n")
+    for name in args.planted:
+        found = {**planted(), one_of(name, PLANTED, "--planted"): run_planted(name)}
+        write_atomically(KEPT / "planted.json", to_json(found, indent=1) + "\n")
     rows: dict[str, list[Row]] = {"table": [*simulated(), *pool_rows()], "planted": planted_rows()}
     record: dict[str, Any] = {"trials": TRIALS, "draws": DRAWS, **rows}
     write_atomically(KEPT / "table.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")

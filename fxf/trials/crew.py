@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from fxf.files import read_json
 from fxf.machine import signals
 from fxf.machine.kept_programs import keep_programs
 from fxf.reports.run_files import is_run, read
+from fxf.runs import guests
 from fxf.runs.programs import Kept
 from fxf.sweeps.together import train_logged
 
@@ -90,7 +91,7 @@ class Crew:
         for job in waiting:
             if time.monotonic() > self._deadline:
                 return False
-            if error := train_one(job, self._kept):
+            if error := train_one(job, {}, self._kept):
                 raise UserError(error)
             self._told(job)
         return True
@@ -103,7 +104,8 @@ class Crew:
             in_time = time.monotonic() < self._deadline
             for pipe in [pipe for pipe in self._workers if pipe not in busy and waiting and in_time]:
                 if waiting:
-                    pipe.send(busy.setdefault(pipe, waiting.pop()))
+                    job = busy[pipe] = waiting.pop()
+                    pipe.send((job, guests.record(job.config)))
             if not busy:
                 signals.release()
                 return not waiting
@@ -165,20 +167,24 @@ def _work(pipe: Connection, number: int, n: int) -> None:
     kept: Kept = {}
     try:
         while True:
-            job: Job = pipe.recv()
-            pipe.send(train_one(job, kept))
+            job, brought = pipe.recv()
+            pipe.send(train_one(job, brought, kept))
     except (EOFError, Interrupted):
         return
 
 
-def train_one(job: Job, kept: Kept) -> str:
+def train_one(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:
     """Trains a run, and returns what failed otherwise than by diverging.
+
+    Args:
+      brought: the files that the config names, if this process has not executed them.
 
     Raises:
       Interrupted: a signal asked to stop; the step is saved.
     """
     started = time.perf_counter()
     try:
+        guests.restore(job.folder, brought, None)
         train_logged(job.config, job.folder, job.origin, kept)
     except DivergedError:
         signals.release()  # its steps need not be saved

@@ -1,6 +1,7 @@
 """Trials: pairs of ordinary runs that share programs, the end of a trial, and going on with it."""
 
 import csv
+import importlib
 import json
 import math
 import re
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import fxf
+from fxf import verbs
 from fxf.errors import DivergedError, Interrupted, UserError
 from fxf.files import to_json
 from fxf.reports.compare import runs_of
@@ -25,7 +27,7 @@ from fxf.trials.scales import try_scales
 from fxf.trials.trial import carry_out
 from fxf.weights import draw, flatten, map_weights
 from helpers import table
-from small_runs import command, overrides, tiny_config
+from small_runs import ROOT, command, overrides, tiny_config
 
 ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
 QUICK = {"checkpoint": {"every": 0}}
@@ -217,6 +219,17 @@ def test_runs_side_by_side_are_those_of_one_process(done, tmp_path):
     assert [pair[:3] for pair in found.pairs] == [pair[:3] for pair in verdict.pairs[:2]]
 
 
+@pytest.mark.thorough
+def test_processes_know_what_a_config_file_adds(tmp_path):
+    config = read_config("studies/recall")  # whose file has the task
+    config.train.steps, config.train.evaluate_every, config.model.d_model, config.model.d_ff = 3, 0, 4, 4
+    config.optimizer.warmup_steps, config.checkpoint.best, config.checkpoint.every = 0, "", 0
+    wider = Arm({**config.to_dict(), "model": {**config.model.to_dict(), "d_ff": 5}}, {"config_file": "studies/recall"})
+    plan = make_plan(Arm(config.to_dict(), wider.origin), wider, tmp_path, Rules("train_loss", rates=1))
+    found = carry_out(plan, tmp_path, Budget(2, workers=2))
+    assert all(math.isfinite(figure) for pair in found.pairs for figure in (pair.first, pair.other))
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_that_fails_otherwise_than_by_diverging_ends_the_trial_in_one_line(workers, tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
@@ -260,6 +273,21 @@ def test_the_command_prints_the_verdict_as_json(tmp_path):
     assert "3 pairs: undecided" in found.stderr
     assert "the other config has optimizer.learning_rate 0.1\n" in found.stderr
     assert "--seeds=3: a claim about the mean takes 32 pairs" in found.stderr
+
+
+@pytest.mark.parametrize("flags", [["--json"], []])
+def test_the_command_tries_sizes(flags, tmp_path, trained, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    module = importlib.import_module("fxf.verbs.try")
+    given = [*overrides(model={"d_model": 8}), "--change=model.d_ff=9", "--metric=train_loss", "--rates=1", "--seeds=2"]
+    module.main(
+        verbs.parser("fxf try", module).parse([*given, "--scales", "--workers=1", f"--workdir={tmp_path}", *flags])
+    )
+    out = capsys.readouterr().out
+    if flags:
+        found = json.loads(out)
+        assert {name: figures["verdict"] for name, figures in found.items()} == dict.fromkeys(found, "undecided")
+    assert [name for name in ("half", "as given", "double") if name not in out] == []
 
 
 def test_python_has_the_same_trial(tmp_path, trained):
