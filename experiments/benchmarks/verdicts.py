@@ -1,114 +1,249 @@
-"""How often trials are right: null trials and planted effects, from runs that are kept.
+"""How often the verdicts of `fxf try` are right, on simulated pairs and on pairs drawn from kept runs.
 
-    python -m experiments.benchmarks.verdicts
+    python -m experiments.benchmarks.verdicts                    # the tables, in about half a minute
+    python -m experiments.benchmarks.verdicts --pool=reversal    # trains the pool first, in about two minutes
+    python -m experiments.benchmarks.verdicts --planted=rate,mask  # runs these planted effects first
 
-null      200 trials of a small reversal config against itself, each of at most 10 pairs. Every pair has two seeds of
-          its own. Two figures decide, each in trials of its own: train_loss, and exact_match, which is not Gaussian.
-shifted   80 trials of the same runs, with 0.2 nats taken from the other run's train_loss.
-changed   20 trials of a small character model against one with a 5 % higher learning rate, whose effect is about
-          0.01 nats. A pair has one seed.
-
-A trial has the evidence and the rule of `fxf try`, and looks after each pair. The runs' figures by seed are in
-experiments/results/verdicts/, as CSV beside their configs as JSON; the table of docs/trials.md is written there too.
+Simulated are 20,000 trials of each shape of differences: with equal means, what is claimed of a mean is false. A pool
+has 256 runs of one tiny config that differ only in the seed; 5,000 trials draw both arms of their pairs from it, each
+run at most once in a trial, so that every claim is false. A trial here runs all its pairs (--whole); one that ends
+early claims a mean no more often. The rule is that of `fxf.trials.evidence`, for many trials at a time
+(tests/trials/test_kept_verdicts.py compares the two). Figures and tables are in experiments/results/verdicts/.
 """
+
+import fxf.machine.listen  # noqa: F401  First of all.
 
 import csv
 import json
-from collections.abc import Iterator
-from statistics import fmean, median, stdev
+from argparse import Namespace
+from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
-from scipy.stats import binomtest
+import numpy as np
 
-from experiments.runner import RESULTS
+from experiments.benchmarks.verdict_runs import KEPT, PLANTED, POOLS, run_planted, train_pool
+from fxf.config import one_of
+from fxf.files import read_json, to_json, write_atomically
 from fxf.reports.tables import Row, to_csv, to_markdown
-from fxf.trials.evidence import evidence
+from fxf.trials.evidence import CALM, CALM_AT, FAILURES, LEVELS, LOOKS, SIGNS, WHOLE, exact_sign
+from fxf.verbs.flags import Parser, several
 
-KEPT = RESULTS / "verdicts"
-LEVEL = 0.05
+Array = np.ndarray
+TRIALS, DRAWS = 20_000, 5_000
 
 
-class Kind(NamedTuple):
-    """Trials of one kind.
+class Claims(NamedTuple):
+    """What T trials claim; each is 1, -1 or 0, and the differences of failures likewise."""
 
-    Attributes:
-      first, other: the names of the arms' runs.
-      metrics: the figures that decide, each in trials of its own.
-      seeds: the most pairs of a trial.
-      two_seeds: whether the runs of a pair have two seeds.
-      shift: what is added to the other run's figure.
+    mean: Array
+    uneven: Array
+    signs: Array
+    failures: Array
+    ended: Array  # the pairs at which a trial without --whole ends
+
+
+def claims(x_TN: Array, fails_TN: Array | None = None, seeds: int = 64) -> Claims:
+    """Returns the claims of trials of at most `seeds` pairs.
+
+    Args:
+      x_TN: differences, nan where a run failed.
+      fails_TN: 1 where the other run alone failed, -1 where the first alone did; by default none does.
     """
+    x_TN, n_trials = x_TN[:, :seeds], len(x_TN)
+    fails_TN = np.zeros(x_TN.shape, int) if fails_TN is None else fails_TN[:, :seeds]
+    mean, uneven, signs, failures, ended = (np.zeros(n_trials, int) for _ in range(5))
+    p = np.array([[exact_sign(a, b) <= FAILURES for b in range(seeds + 1)] for a in range(seeds + 1)])
+    for look in (look for look in LOOKS if look <= seeds):
+        x, fails = x_TN[:, :look], fails_TN[:, :look]
+        above, below, needed = (x > 0).sum(1), (x < 0).sum(1), SIGNS.get(look, look + 1)
+        signs = np.where(signs, signs, (above >= needed) * 1 - (below >= needed))
+        more, less = (fails > 0).sum(1), (fails < 0).sum(1)
+        failures = np.where(failures, failures, p[more, less] * np.sign(more - less))
+        n, m, rms, student, hall = _mean_claims(x, LEVELS.get(look, 0.5))
+        enough = n >= WHOLE * look
+        if look in LEVELS:
+            new = np.where(student == hall, student, 0)
+            uneven = np.where(mean != 0, uneven, enough & (student != new))
+            mean = np.where(mean == 0, enough * new, mean)
+        calm = (
+            (look == CALM_AT) & enough & ((abs(m) < CALM * rms / np.sqrt(np.maximum(n - 1, 1))) | (m == 0) & (rms == 0))
+        )
+        ends = (mean != 0) | (signs != 0) | (failures != 0) | calm | (look == seeds)
+        ended = np.where((ended == 0) & ends, look, ended)
+    return Claims(mean, uneven, signs, failures, ended)
 
-    first: str
-    other: str
-    metrics: tuple[str, ...]
-    trials: int
-    seeds: int
-    two_seeds: bool = True
-    shift: float = 0.0
+
+def _mean_claims(x: Array, level: float) -> tuple[Array, ...]:
+    """Returns the number, mean and deviation of what is known of each row, and the claims of both intervals."""
+    known = ~np.isnan(x)
+    n = np.maximum(known.sum(1), 2)
+    m = np.where(known, x, 0).sum(1) / n
+    deviation = np.where(known, x - m[:, None], 0)
+    rms = np.sqrt((deviation**2).sum(1) / n)
+    safe = np.maximum(rms, 1e-300)
+    g = ((deviation / safe[:, None]) ** 3).sum(1) / n
+    df, z = n - 1, NormalDist().inv_cdf(1 - level / 2)
+    s = safe * np.sqrt(n / df)
+    y = np.sqrt(df * np.expm1((z * (8 * df + 3) / (8 * df + 1)) ** 2 / df) / n)
+    g = np.where(abs(g) < 1e-6, 1e-6, g)
+
+    def hall(y: Array) -> Array:
+        return 3 / g * (np.cbrt(1 + g * (y - g / (6 * n))) - 1)
+
+    def claim(low: Array, high: Array) -> Array:
+        return (low > 0) * 1 - (high < 0)
+
+    return known.sum(1), m, rms, claim(m - s * y, m + s * y), claim(m - s * hall(y), m - s * hall(-y))
 
 
-TRIALS = {
-    "null": Kind("reversal", "reversal", ("train_loss", "exact_match"), 200, 10),
-    "shifted": Kind("reversal", "reversal", ("train_loss",), 80, 24, shift=-0.2),
-    "changed": Kind("characters", "characters_changed", ("test_loss",), 20, 16, two_seeds=False),
+Shape = Callable[[np.random.Generator, int, int], Array]  # differences [T, N] of a generator, T and N
+
+
+def _signs(rng: np.random.Generator, t: int, n: int) -> Array:
+    return rng.choice([-1.0, 1.0], (t, n))
+
+
+def _rare(share: float) -> Shape:
+    """A gain of a fifth of `share` in most pairs, and a loss that makes the mean 0 in the rest."""
+    return lambda rng, t, n: (
+        np.where(rng.random((t, n)) < share, 0.2 * share - 0.2, 0.2 * share) + rng.normal(0, 0.005, (t, n))
+    )
+
+
+def _lognormal(sigma: float, sign: int = 1) -> Shape:
+    return lambda rng, t, n: sign * (rng.lognormal(-(sigma**2) / 2, sigma, (t, n)) - 1)
+
+
+def _gaussian(mean: float) -> Shape:
+    return lambda rng, t, n: rng.normal(mean, 1, (t, n))
+
+
+SYMMETRIC: dict[str, Shape] = {
+    "Gaussian": _gaussian(0),
+    "Student's t, 3": lambda rng, t, n: rng.standard_t(3, (t, n)),
+    "±1": _signs,
+    "two humps": lambda rng, t, n: _signs(rng, t, n) + rng.normal(0, 0.05, (t, n)),
+    "arms of deviation 3 and 1": lambda rng, t, n: rng.normal(0, 3, (t, n)) - rng.normal(0, 1, (t, n)),
 }
+SKEWED: dict[str, Shape] = {
+    "log-normal": _lognormal(1),
+    "log-normal, negative": _lognormal(1, -1),
+    "rare collapse, 10 %": _rare(0.1),
+    "log-normal arms, 0.75 and 0.25": lambda rng, t, n: (
+        rng.lognormal(-(0.75**2) / 2, 0.75, (t, n)) - rng.lognormal(-(0.25**2) / 2, 0.25, (t, n))
+    ),
+}
+BEYOND: dict[str, Shape] = {
+    "rare collapse, 8.5 %": _rare(0.085),
+    "rare collapse, 5 %": _rare(0.05),
+    "rare collapse, 3 %": _rare(0.03),
+    # Beta(4.9, 0.1) and Beta(49, 1) have the mean 0.98.
+    "accuracies near 1 (Beta)": lambda rng, t, n: rng.beta(4.9, 0.1, (t, n)) - rng.beta(49, 1, (t, n)),
+    "log-normal, sigma 1.5": _lognormal(1.5),
+}
+POWER: dict[str, Shape] = {f"Gaussian, {d:g} deviations": _gaussian(d) for d in (0.25, 0.5, 1)}
+# Shares of failures in both arms, and the differences of the pairs in which neither fails.
+FAILING: dict[str, tuple[float, float, Shape]] = {
+    "both fail in 10 %": (0.1, 0.1, _gaussian(0)),
+    "both fail in 50 %": (0.5, 0.5, _gaussian(0)),
+    "the other fails in 10 %, else gains": (0, 0.1, lambda rng, t, n: 0.02 + rng.normal(0, 0.005, (t, n))),
+    "failures 30 % and 0": (0.3, 0, _gaussian(0)),
+    "failures 50 % and 10 %": (0.5, 0.1, _gaussian(0)),
+}
+KINDS = {"null, symmetric": SYMMETRIC, "null, skewed": SKEWED, "null, beyond reach": BEYOND, "effect": POWER}
+ON_THE_PAGE = ("differences", "mean, 32 pairs", "mean, 64", "signs", "failures, 64")
 
 
-def runs_of(name: str) -> dict[int, dict[str, float]]:
-    """Returns the figures of an arm's runs by seed."""
-    rows = csv.DictReader((KEPT / f"{name}.csv").read_text().splitlines())
-    return {int(row["seed"]): {key: float(value) for key, value in row.items()} for row in rows}
+def simulated(n_trials: int = TRIALS, seed: int = 0) -> list[Row]:
+    """Returns a row of percentages for each shape."""
+    rng, rows = np.random.default_rng(seed), []
+    for kind, shapes in KINDS.items():
+        rows += [row_of(kind, name, shape(rng, n_trials, 64)) for name, shape in shapes.items()]
+    for name, (of_first, of_other, shape) in FAILING.items():
+        first, other = (rng.random((n_trials, 64)) < share for share in (of_first, of_other))
+        x = np.where(first | other, np.nan, shape(rng, n_trials, 64))
+        rows.append(row_of("failures", name, x, other * 1 - first))
+    return rows
 
 
-def trials_of(kind: Kind, metric: str) -> Iterator[Row]:
-    """Yields what each trial of a kind found: its verdict, pairs, seconds, p, and effect."""
-    first, other = runs_of(kind.first), runs_of(kind.other)
-    for number in range(kind.trials):
-        differences: list[float] = []
-        seconds = 0.0
-        for pair in range(number * kind.seeds, (number + 1) * kind.seeds):  # no two trials of a kind share a run
-            seeds = (2 * pair, 2 * pair + 1) if kind.two_seeds else (pair, pair)
-            runs = first[seeds[0]], other[seeds[1]]
-            differences.append(runs[1][metric] + kind.shift - runs[0][metric])
-            seconds += runs[0]["seconds"] + runs[1]["seconds"]
-            found = evidence(differences, LEVEL)
-            if found.is_clear:
-                break
-        verdict = ("higher", "neither", "lower")[(found.high < 0) - (found.low > 0) + 1]
-        yield {"trial": number, "verdict": verdict, "pairs": found.n, "seconds": seconds, **found._asdict()}
-
-
-def summary(name: str, metric: str, rows: list[Row], kind: Kind) -> Row:
-    """Returns a row of the table: how many trials found a difference, with the interval that their number allows."""
-    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in ("lower", "higher")}
-    clear = sum(counts.values()) if name == "null" else counts["lower"]
-    low, high = binomtest(clear, len(rows)).proportion_ci()  # Clopper and Pearson 1934
-    return {
-        **{"trials": name, "metric": metric, "number": len(rows), **counts},
-        "share": f"{clear / len(rows):.3f} ({low:.3f} to {high:.3f})",
-        "pairs, median": median(row["pairs"] for row in rows),
-        **{"most": max(row["pairs"] for row in rows), "at most": kind.seeds},
-        "minutes, mean": fmean(row["seconds"] for row in rows) / 60,
+def row_of(kind: str, name: str, x: Array, fails: Array | None = None) -> Row:
+    """Returns how many of the trials claim what, in per cent."""
+    short, long = claims(x, fails, 32), claims(x, fails, 64)
+    share = {
+        "mean, 32 pairs": short.mean,
+        "mean, 64": long.mean,
+        "too uneven, 32": (short.uneven != 0) & (short.mean == 0),
+        "signs": short.signs,
+        "mean or signs": (short.mean != 0) | (short.signs != 0),
+        "failures, 64": long.failures,
+        "ends at 8 or 16": short.ended < 32,
     }
+    percent = {column: round(100 * float(np.mean(claimed != 0)), 2) for column, claimed in share.items()}
+    return {"kind": kind, "differences": name, **percent}
 
 
-def main() -> None:
-    table: list[Row] = []
-    for name, kind in TRIALS.items():
-        for metric in kind.metrics:
-            found = list(trials_of(kind, metric))
-            (KEPT / f"{name}_{metric}.csv").write_text(to_csv(found))
-            table.append(summary(name, metric, found, kind))
-    one, other = (runs_of(name) for name in ("characters", "characters_changed"))
-    effects = [other[seed]["test_loss"] - one[seed]["test_loss"] for seed in one.keys() & other.keys()]
-    effect: dict[str, Any] = {"pairs": len(effects), "effect": fmean(effects)}
-    effect["standard_error"] = stdev(effects) / len(effects) ** 0.5
-    record = {"level": LEVEL, "table": table, "effect_of_the_change": effect}
-    (KEPT / "table.json").write_text(json.dumps(record, indent=2) + "\n")
-    (KEPT / "table.md").write_text(to_markdown(table, table[0]))
-    print(to_markdown(table, table[0]))
+def pool_rows(n_trials: int = DRAWS, seed: int = 0) -> list[Row]:
+    """Returns a row for each figure of each pool that is kept."""
+    rng, rows = np.random.default_rng(seed), []
+    for path in sorted(KEPT.glob("pool_*.csv")):
+        runs = list(csv.DictReader(path.read_text().splitlines()))
+        for figure in (name for name in runs[0] if name != "seed"):
+            values = np.array([float(run[figure]) for run in runs])
+            drawn = values[rng.permuted(np.tile(np.arange(len(values)), (n_trials, 1)), axis=1)[:, :128]]
+            shown = f"{path.stem.removeprefix('pool_')}, {figure}: {values.min():.3g} to {values.max():.3g}"
+            rows.append(row_of("null, real runs", shown, drawn[:, :64] - drawn[:, 64:]))
+    return rows
+
+
+def planted() -> dict[str, Any]:
+    """Returns the figures of the trials of planted effects that are kept, by name."""
+    return read_json(path, "kept trials") if (path := KEPT / "planted.json").exists() else {}
+
+
+def planted_rows() -> list[Row]:
+    """Returns a row for each planted effect that is kept."""
+    columns = ("headline", "metric", "effect", "low", "high", "pairs")
+    return [{"planted": name, **{column: of[column] for column in columns}} for name, of in planted().items()]
+
+
+def page_table(rows: list[Row]) -> str:
+    """Returns the table of docs/trials.md: fewer columns, and one digit behind the point."""
+    cells = [
+        [f"{value:.1f}" if isinstance(value := row[c], float | int) else value for c in ON_THE_PAGE] for row in rows
+    ]
+    lines = [list(ON_THE_PAGE), ["---", *["---:"] * (len(ON_THE_PAGE) - 1)]]
+    for i, row in enumerate(rows):
+        if i == 0 or row["kind"] != rows[i - 1]["kind"]:
+            lines.append([f"**{row['kind']}**", *[""] * (len(ON_THE_PAGE) - 1)])
+        lines.append(cells[i])
+    return "".join(f"|{'|'.join(line)}|\n" for line in lines)
+
+
+def flags(parser: Parser) -> None:
+    parser.flag("pool", default="", doc=f"train this pool first: {', '.join(POOLS)}")
+    parser.flag("planted", several, (), f"run planted effects first, of {', '.join(PLANTED)}")
+
+
+def main(args: Namespace) -> None:
+    if args.pool:
+        write_atomically(KEPT / f"pool_{args.pool}.csv", to_csv(train_pool(args.pool)))
+    for name in args.planted:
+        found = {**planted(), one_of(name, PLANTED, "--planted"): run_planted(name)}
+        write_atomically(KEPT / "planted.json", to_json(found, indent=1) + "\n")
+    rows: dict[str, list[Row]] = {"table": [*simulated(), *pool_rows()], "planted": planted_rows()}
+    record: dict[str, Any] = {"trials": TRIALS, "draws": DRAWS, **rows}
+    write_atomically(KEPT / "table.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(KEPT / "page.md", page_table(rows["table"]))
+    for name, of_table in rows.items():
+        if of_table:
+            write_atomically(KEPT / f"{name}.md", to_markdown(of_table, list(of_table[0])))
+            print(to_markdown(of_table, list(of_table[0])))
 
 
 if __name__ == "__main__":
-    main()
+    import sys
+
+    from fxf.__main__ import act
+
+    act("python -m experiments.benchmarks.verdicts", "experiments.benchmarks.verdicts", sys.argv[1:])

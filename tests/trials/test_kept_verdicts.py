@@ -1,4 +1,4 @@
-"""The kept results of experiments/benchmarks/verdicts.py, and what docs/trials.md says of them."""
+"""How often verdicts are right: a small simulation, the kept one, and what docs/trials.md says of them."""
 
 import csv
 import json
@@ -6,49 +6,93 @@ import json
 import numpy as np
 import pytest
 
+from experiments.benchmarks import verdict_runs, verdicts
 from fxf.trials.evidence import evidence
 from small_runs import ROOT
 
 KEPT = ROOT / "experiments/results/verdicts"
 PAGE = (ROOT / "docs/trials.md").read_text()
-TABLE = json.loads((KEPT / "table.json").read_text())
-# The arms' runs of each kind, whether a pair has two seeds, and what is added to the other run's figure.
-KINDS = {
-    "null": ("reversal", "reversal", True, 0.0),
-    "shifted": ("reversal", "reversal", True, -0.2),
-    "changed": ("characters", "characters_changed", False, 0.0),
-}
+TABLE = json.loads((KEPT / "table.json").read_text())["table"]
+SIGNS_OF_NULLS = "null, symmetric"
+# The largest shares of false claims and the least of right ones, in per cent, of the kept simulation.
+LARGEST = {"mean, 32 pairs": 6, "mean, 64": 6.2, "failures, 64": 2.4}
+LEAST = {"Gaussian, 0.5 deviations": (69, 90), "Gaussian, 1 deviations": (99, 99)}
 
 
-def rows(name):
-    return list(csv.DictReader((KEPT / f"{name}.csv").read_text().splitlines()))
+def check(rows, n_trials, sigmas):
+    """Asserts the shares of simulated rows, give or take some standard errors of so many trials."""
+
+    def error(percent):
+        return sigmas * 100 * (percent / 100 * (1 - percent / 100) / n_trials) ** 0.5
+
+    nulls = [row for row in rows if row["kind"] in ("null, symmetric", "null, skewed", "null, real runs")]
+    assert len(nulls) >= 9
+    for row in nulls:
+        for column, most in LARGEST.items():
+            assert row[column] <= most + error(most), row
+        if row["kind"] == SIGNS_OF_NULLS:
+            assert row["signs"] <= 3 + max(error(3), 0.3), row  # exactly 2.85 (test_evidence); a simulation scatters
+    failing = {row["differences"]: row for row in rows if row["kind"] == "failures"}
+    for name in ("both fail in 10 %", "both fail in 50 %"):
+        assert failing[name]["failures, 64"] <= 2.4 + error(2.4)
+        assert failing[name]["mean, 64"] <= 6.2 + error(6.2)
+    assert failing["failures 30 % and 0"]["failures, 64"] > 95
+    powers = {row["differences"]: row for row in rows if row["kind"] == "effect"}
+    for name, least in LEAST.items():
+        for column, percent in zip(("mean, 32 pairs", "mean, 64"), least, strict=True):
+            assert powers[name][column] >= percent - error(percent)
+
+
+def test_a_small_simulation_errs_as_seldom_and_finds_as_much_as_promised():
+    check(verdicts.simulated(2_000, seed=1), 2_000, sigmas=3)
+
+
+def test_the_kept_simulation_and_the_real_nulls_err_as_seldom_and_find_as_much_as_promised():
+    kept = [row for row in TABLE if row["kind"] != "null, real runs"]
+    assert len({row["differences"].split(",")[0] for row in TABLE if row["kind"] == "null, real runs"}) == 3
+    check(kept, verdicts.TRIALS, sigmas=0)
+    for row in (row for row in TABLE if row["kind"] == "null, real runs"):
+        assert max(row[column] for column in ("mean, 32 pairs", "mean, 64", "mean or signs")) <= 6, row
+
+
+def test_the_real_nulls_follow_from_the_kept_runs():
+    rows = verdicts.pool_rows(400, seed=3)
+    assert [row["differences"] for row in rows] == [
+        row["differences"] for row in TABLE if row["kind"] == "null, real runs"
+    ]
+    for name, pool in verdict_runs.POOLS.items():
+        runs = list(csv.DictReader((KEPT / f"pool_{name}.csv").read_text().splitlines()))
+        assert [int(run["seed"]) for run in runs] == list(range(verdict_runs.SEEDS))
+        assert set(runs[0]) == {"seed", *pool.figures}
+    assert max(row["mean, 64"] for row in rows) <= 6 + 3 * 1.2
+
+
+@pytest.mark.parametrize("shape", ["Gaussian", "±1", "log-normal", "rare collapse, 10 %"])
+@pytest.mark.parametrize("failing", [0.0, 0.2])
+def test_many_trials_at_a_time_claim_what_the_evidence_of_each_does(shape, failing):
+    rng = np.random.default_rng(5)
+    x = {**verdicts.SYMMETRIC, **verdicts.SKEWED}[shape](rng, 150, 64) + 0.2
+    first, other = (rng.random(x.shape) < share for share in (failing / 4, failing))
+    known = np.where(first | other, np.nan, x)
+    for n in (32, 64):
+        found = verdicts.claims(known, other * 1 - first, n)
+        for i in range(len(x)):
+            pairs = [(None if a else 0.0, None if b else d) for d, a, b in zip(x[i], first[i], other[i], strict=True)]
+            one = evidence(pairs[:n])
+            many = found.mean[i], found.signs[i], found.failures[i]
+            assert many == (one.mean, one.signs, one.failures)
+            assert bool(found.uneven[i]) == one.uneven
 
 
 def test_the_example_of_the_page_is_the_kept_trial_and_follows_from_its_pairs():
     verdict = json.loads((KEPT / "example/verdict.json").read_text())
     assert "".join(f"    {line}\n" for line in verdict["lines"]) in PAGE
-    found = evidence([float(row["difference"]) for row in rows("example/table")], verdict["level"])
-    kept = [verdict[name] for name in ("effect", "low", "high", "p", "pairs")]
-    np.testing.assert_allclose(found, kept, rtol=1e-9)
-    for row in rows("example/table"):
-        assert float(row["difference"]) == float(row["other"]) - float(row["first"])
+    rows = list(csv.DictReader((KEPT / "example/table.csv").read_text().splitlines()))
+    found = evidence([(float(row["first"]), float(row["other"])) for row in rows])
+    kept = [verdict[name] for name in ("effect", "low", "high", "pairs")]
+    np.testing.assert_allclose([found.effect, found.low, found.high, found.n], kept, rtol=1e-9)
 
 
 def test_the_table_of_the_page_is_the_kept_one():
-    assert (KEPT / "table.md").read_text() in PAGE
-
-
-@pytest.mark.parametrize("row", TABLE["table"], ids=lambda row: f"{row['trials']}-{row['metric']}")
-def test_the_verdicts_of_the_table_follow_from_the_kept_runs(row):
-    first, other, two_seeds, shift = KINDS[row["trials"]]
-    runs = [{int(run["seed"]): float(run[row["metric"]]) for run in rows(name)} for name in (first, other)]
-    counts = {"lower": 0, "higher": 0, "neither": 0}
-    for number, trial in enumerate(rows(f"{row['trials']}_{row['metric']}")):
-        pairs = range(number * row["at most"], number * row["at most"] + int(trial["pairs"]))
-        seeds = [(2 * i, 2 * i + 1) if two_seeds else (i, i) for i in pairs]
-        differences = [runs[1][b] + shift - runs[0][a] for a, b in seeds]
-        found = evidence(differences, TABLE["level"])
-        assert found.is_clear or found.n == row["at most"]
-        assert not found.n > 1 or not evidence(differences[:-1], TABLE["level"]).is_clear
-        counts["lower" if found.high < 0 else "higher" if found.low > 0 else "neither"] += 1
-    assert (counts["lower"], counts["higher"], sum(counts.values())) == (row["lower"], row["higher"], row["number"])
+    assert verdicts.page_table(TABLE) == (KEPT / "page.md").read_text()
+    assert (KEPT / "page.md").read_text() in PAGE

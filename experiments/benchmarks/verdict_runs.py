@@ -1,0 +1,160 @@
+"""Runs for `experiments.benchmarks.verdicts`: pools of one config with many seeds, and planted effects."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fxf
+from experiments.runner import RESULTS, ROOT
+from fxf.errors import UserError
+from fxf.layers.attention import Attention
+from fxf.layers.layer import Places
+from fxf.reports.tables import Row
+from fxf.runs import configs, guests
+from fxf.runs.experiment import Experiment, build
+from fxf.training.state import init_state, run_keys
+from fxf.training.step import train_step
+
+KEPT = RESULTS / "verdicts"
+SEEDS, AT_ONCE = 256, 32
+TEST_SEED, TEST_BATCHES = 2**31 - 9, 8
+Changes = Mapping[str, Any]
+
+_TINY = {"model.n_layers": 1, "model.n_heads": 2, "model.d_model": 16, "model.d_ff": 32}
+_QUIET = {"log.tensorboard": False, "log.report": False, "checkpoint.every": 0}
+_TEXT = {
+    **{"task.length": 32, "train.steps": 150, "train.batch_size": 8, "model.n_layers": 1, "model.n_heads": 2},
+    **{"model.d_model": 32, "model.d_ff": 64, "model.max_len": 32, "model.positions": "sinusoidal"},
+    **{"optimizer.learning_rate": 1e-2, "optimizer.warmup_steps": 20, "data.test": 0.02},
+}
+_REVERSAL = {**_TINY, "train.steps": 250, "train.batch_size": 16, "optimizer.learning_rate": 1e-2}
+
+
+class Pool(NamedTuple):
+    """A config, the keys that differ from it, and the figures that are kept."""
+
+    config: str
+    changes: Changes
+    figures: tuple[str, ...]
+
+
+POOLS = {
+    # One run in eight does not learn: the rate is high.
+    "reversal": Pool(
+        "reversal:example0",
+        {**_REVERSAL, "train.steps": 120, "optimizer.learning_rate": 1e-1},
+        ("loss", "exact"),
+    ),
+    "text": Pool("characters", {**_TEXT, "model.d_model": 16, "model.d_ff": 32}, ("loss",)),
+    "recall": Pool(
+        "studies/recall",
+        {**_TINY, "model.n_layers": 2, "model.n_heads": 1, "model.d_model": 32, "task.pairs": 2}
+        | {"train.steps": 400, "train.batch_size": 16, "optimizer.learning_rate": 1e-2},
+        ("loss", "accuracy"),
+    ),
+}
+
+
+def config_of(name: str, changes: Changes) -> dict[str, Any]:
+    """Returns a config of fxf with some keys changed."""
+    guests.search(configs.folder() / "studies")
+    guests.search(ROOT / "experiments/benchmarks")
+    config = fxf.read_config(name)
+    config.update_from_flattened_dict({**_QUIET, **changes})
+    return config.to_dict()
+
+
+def train_pool(name: str) -> list[Row]:
+    """Returns the figures of the runs of a pool by seed; seeds train together, as one program."""
+    pool = POOLS[name]
+    run = jax.jit(jax.vmap(_run_of(build(config_of(pool.config, pool.changes)))))
+    rows: list[Row] = []
+    for start in range(0, SEEDS, AT_ONCE):
+        seeds = np.arange(start, start + AT_ONCE, dtype=np.uint32)
+        found = jax.device_get(run(seeds))
+        rows += [
+            {"seed": int(seed), **{name: float(found[name][i]) for name in pool.figures}}
+            for i, seed in enumerate(seeds)
+        ]
+    return rows
+
+
+def _run_of(experiment: Experiment) -> Callable[[jax.Array], dict[str, jax.Array]]:
+    """Returns a function from a seed to the scores of a whole run, of the same held-out batches for all seeds.
+
+    The share of exact answers is that of greedy decoding: an answer is exact just if each token is the most probable
+    one after the right ones.
+    """
+    model, task = experiment.model, experiment.task
+    trainer: Any = experiment.trainer(experiment.layout())
+    trainer = trainer._replace(layout=None)  # one device
+
+    def run(seed: jax.Array) -> dict[str, jax.Array]:
+        keys, numbers = run_keys(seed), experiment.hyperparameters()
+        state = init_state(model, trainer.optimizer, keys.params)
+
+        def step(state: Any, _: None) -> tuple[Any, None]:
+            batch = task.batch(jax.random.fold_in(keys.data, state.step), state.step)
+            return train_step(trainer, state, batch, numbers, None)[0], None
+
+        state, _ = jax.lax.scan(step, state, None, length=experiment.train.steps)
+        return scores(state.params)
+
+    def scores(params: Any) -> dict[str, jax.Array]:
+        tested = run_keys(TEST_SEED).data
+        steps = [(jax.random.fold_in(tested, i), jnp.int32(i)) for i in range(TEST_BATCHES)]
+        found = [_scores(model, params, task.batch(*step)) for step in steps]
+        return {name: jnp.stack([each[name] for each in found]).mean() for name in found[0]}
+
+    return run
+
+
+def _scores(model: Any, params: Any, batch: Any) -> dict[str, jax.Array]:
+    logits_BTV, weights = model.apply(params, batch).astype(jnp.float32), batch["weights"]
+    log_p = jnp.take_along_axis(jax.nn.log_softmax(logits_BTV), batch["targets"][..., None], -1)[..., 0]
+    right = (logits_BTV.argmax(-1) == batch["targets"]) * weights
+    exact = ((right == weights).all(-1) * (weights.sum(-1) > 0)).sum() / jnp.maximum(1, (weights.sum(-1) > 0).sum())
+    return {"loss": -(log_p * weights).sum() / weights.sum(), "exact": exact, "accuracy": right.sum() / weights.sum()}
+
+
+class Unmasked(Attention):
+    """Attention that has lost its causal mask: tokens see those behind them, as long as there are any."""
+
+    def seen(self, queries: Places, keys: Places, reads: Any = None) -> Any:
+        return super().seen(queries.replace(order=None), keys, reads)
+
+
+class Planted(NamedTuple):
+    """A trial whose answer is known: a base, the keys that the other changes, and the rules of the trial."""
+
+    config: str
+    base: Changes
+    changes: Changes
+    rules: Mapping[str, Any]
+
+
+_OF_REVERSAL = {"metric": "exact_match", "rates": 1, "whole": True}
+_OF_TEXT = {"metric": "test_loss", "rates": 1, "whole": True}
+_GELU = Planted("characters", _TEXT, {"model.activation": "gelu"}, {**_OF_TEXT, "rates": 3})
+PLANTED: dict[str, Planted] = {
+    "rate": Planted("characters", _TEXT, {"optimizer.learning_rate": 4e-2}, _OF_TEXT),
+    "mask": Planted("reversal:example0", _REVERSAL, {"model.attention": "verdict_runs:Unmasked"}, _OF_REVERSAL),
+    "width": Planted("characters", _TEXT, {"model.d_model": 16, "model.d_ff": 32}, _OF_TEXT),
+    **{f"gelu_{seed}": _GELU._replace(base={**_TEXT, "seed": seed}) for seed in (0, 100, 200)},
+}
+
+
+def run_planted(name: str, workers: int = 2) -> dict[str, Any]:
+    """Returns the figures of the trial of a planted effect, whose runs stay in runs/planted until it has ended."""
+    planted, workdir = PLANTED[name], ROOT / "runs/planted" / name
+    first = config_of(planted.config, planted.base)
+    other = config_of(planted.config, {**planted.base, **planted.changes})
+    found = fxf.trial(first, other, workdir, workers=workers, minutes=60, **planted.rules)
+    if found.stopped.endswith("are spent"):
+        raise UserError(f"{found.stopped}; the same command goes on")
+    shutil.rmtree(workdir)
+    return found.figures()
