@@ -76,40 +76,43 @@ def trial(
     other: str | ConfigDict | Mapping[str, Any] | None,
     workdir: str | Path,
     *,
-    metric: str = "",
     seeds: int = 32,
-    minutes: float = 10.0,
-    level: float = 0.05,
+    minutes: float = 30.0,
+    whole: bool = False,
+    workers: int = 1,
+    **rules: Any,
 ) -> "Verdict":
     """Tries whether another config is better than the first one, over pairs of seeds, as `fxf try` does.
 
         other = fxf.read_config("reversal:example0")
         other.model.activation = "silu"
-        found = fxf.trial("reversal:example0", other, "runs/silu", metric="exact_match")
-        print(found.verdict, found.evidence.p)
+        found = fxf.trial("reversal:example0", other, "runs/silu", metric="train_loss", rates=1)
+        print(found.verdict, found.effect)
 
     Args:
       first: a config, as that of `train`. Its seed is the first one.
       other: the other config, or None for the null trial of the first one against itself.
       workdir: the folder of the trial, with a run folder for each run.
-      metric: the figure of a run's result that decides; by default the task's first.
-      seeds: the most pairs of seeds.
-      minutes: the minutes after which no pair begins.
-      level: the probability of an error.
+      seeds: the most pairs of seeds; a claim about the mean is made after 32 and 64.
+      minutes: the minutes after which no run begins.
+      whole: whether no look but the last ends the trial.
+      workers: processes that train side by side on a CPU. With several, a script must not call this where it is
+        imported (`if __name__ == "__main__":`).
+      rules: `metric`, `failed`, `rates`, `match` and `first_runs`, as in `fxf.trials.plan.Rules`.
 
     Returns:
-      The verdict: `verdict`, `evidence` (effect, low, high, p, n), and the `pairs`.
+      The verdict: `verdict`, `headline`, `effect` (with the ends of its interval, or None), `evidence` and `pairs`;
+      `figures()` is what verdict.json has.
 
     Raises:
       UserError: a config or the metric is wrong, the folder holds a trial with another plan, or a run failed otherwise
         than by diverging.
     """
-    from fxf.trials.plan import Arm, Budget, make_plan
+    from fxf.trials.plan import Arm, Budget, Rules, make_plan
     from fxf.trials.trial import carry_out
 
-    folder = folder_at(workdir, "workdir")
-    plan = make_plan(Arm(*_plain(first)), other if other is None else Arm(*_plain(other)), folder, metric, level)
-    return carry_out(plan, folder, Budget(seeds, minutes))
+    folder, arms = folder_at(workdir, "workdir"), (Arm(*_plain(first)), None if other is None else Arm(*_plain(other)))
+    return carry_out(make_plan(*arms, folder, Rules(**rules)), folder, Budget(seeds, minutes, whole, workers))
 
 
 def _plain(config: str | ConfigDict | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

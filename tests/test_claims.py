@@ -33,15 +33,18 @@ def test_only_takes_claims_and_jobs_by_name():
         page.jobs_of("swiglo")
 
 
+ONE, OTHER = [1.0, 1.1, 1.2, 1.1, 1.0, 1.1, 1.2, 1.0], [1.5, 1.61, 1.7, 1.6, 1.49, 1.6, 1.7, 1.5]
+
+
 @pytest.mark.parametrize(
     ("claim", "one", "other", "verdict"),
     [
-        (paired(), [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], [1.5, 1.61, 1.7, 1.6, 1.49, 1.6], "holds"),
-        (paired(), [1.5, 1.61, 1.7, 1.6, 1.49, 1.6], [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], "does not hold"),
-        (paired(better="higher"), [1.5, 1.61, 1.7, 1.6, 1.49, 1.6], [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], "holds"),
+        (paired(), ONE, OTHER, "holds"),
+        (paired(), OTHER, ONE, "does not hold"),
+        (paired(better="higher"), OTHER, ONE, "holds"),
         (paired(), [1.0, 1.6, 1.2, 1.1, 1.9, 1.1], [1.1, 1.5, 1.3, 1.0, 1.8, 1.2], "undecided at 6 seeds"),
-        (paired(-0.1), [1.01, 1.12, 1.21, 1.1, 1.02, 1.1], [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], "holds"),
-        (paired(0.6), [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], [1.5, 1.61, 1.7, 1.6, 1.49, 1.6], "does not hold"),
+        (paired(-0.1), [value + 0.01 for value in ONE], ONE, "holds"),
+        (paired(0.6), ONE, OTHER, "does not hold"),
         (paired(), [1.0, 1.1], [1.5, 1.6], "undecided at 2 seeds"),
     ],
 )

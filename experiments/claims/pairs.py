@@ -4,14 +4,12 @@ The rules of pairs were committed before the runs. Their models are tiny and tra
 not hold here may hold at the paper's size, and the other way round.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
 
-from fxf.trials.evidence import evidence
+from fxf.trials.evidence import evidence, interval
 
-LEVEL = 0.05  # of the interval of a paired claim
 Results = Mapping[str, Any]  # kept figures by the name of the job that measured them
 
 
@@ -25,9 +23,8 @@ class Outcome(NamedTuple):
 class Paired(NamedTuple):
     """A claim about two arms, tested on pairs of runs that have the same seed.
 
-    The effect of a pair is by how much the first arm's figure is better than the second's. The claim holds if the
-    interval of the mean effect lies above `least`, and does not hold if it lies below. The interval is the confidence
-    sequence of `fxf.trials.evidence`, so it is valid at any number of pairs.
+    The effect of a pair is by how much the first arm's figure is better than the second's. `fxf.trials.evidence` decides
+    whether it is more or less than `least`: in the mean from 32 pairs on, and with fewer in most seeds.
 
     Attributes:
       first, second: names of arms (`experiments.claims.arms.ARMS`), or ARM/SCORING of one.
@@ -69,17 +66,17 @@ class Paired(NamedTuple):
         one, other = self.figures(results)
         sign = 1 if self.better == "higher" else -1
         effects = [sign * (a - b) for a, b in zip(one, other, strict=True)]
-        found = evidence([effect - self.least for effect in effects], LEVEL)
-        low, high = found.low + self.least, found.high + self.least
-        verdict = f"undecided at {len(effects)} seeds"
-        if low > self.least or high < self.least:
-            verdict = "holds" if low > self.least else "does not hold"
-        interval = f"{low:.3g} to {high:.3g}" if math.isfinite(high - low) else "any size"
+        found = evidence([(self.least, effect) for effect in effects])
+        way = found.mean or found.signs
+        verdict = {1: "holds", -1: "does not hold"}.get(way, f"undecided at {len(effects)} seeds")
+        interval_of_mean = "{:.3g} to {:.3g}".format(*interval(effects)) if len(effects) > 1 else "any size"
         diverged = sum(
             "error" in run for arm in (self.first, self.second) for run in results[arm.split("/")[0]]["runs"]
         )
         note = f"; {diverged} runs diverged" if diverged else ""
-        return Outcome(f"{spread(one)} and {spread(other)}; effect {fmean(effects):.3g} ({interval}){note}", verdict)
+        return Outcome(
+            f"{spread(one)} and {spread(other)}; effect {fmean(effects):.3g} ({interval_of_mean}){note}", verdict
+        )
 
 
 def spread(figures: Sequence[float]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from fxf.config import differences, differing_keys
+from fxf.config import differences, differing_keys, one_of
 from fxf.errors import UserError, nearest
 from fxf.files import is_remote, read_json, write_atomically
 from fxf.reports.best import PER_TOKEN
@@ -21,9 +21,11 @@ from fxf.runs import configs, guests
 from fxf.runs.code_version import made_by
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.result import scored_of
-from fxf.trials.evidence import TEST
+from fxf.trials.evidence import LOOKS, TEST
 
 PLAN = "plan.json"
+RATE = "optimizer.learning_rate"
+MATCHES = ("steps", "flops", "seconds")
 ALWAYS = ("train_loss", "train_seconds", "tokens_per_second")  # figures of every run, besides those of its task
 
 
@@ -34,11 +36,42 @@ class Arm(NamedTuple):
     origin: dict[str, Any]
 
 
+class Rules(NamedTuple):
+    """What the user fixes before the runs, besides the configs.
+
+    Attributes:
+      metric: the figure that decides, by default the task's first. A - in front means that lower is better, a + that
+        higher is.
+      failed: a run whose figure is worse than this has failed; one whose loss is not finite has in any case.
+      rates: how many learning rates of each config are tried before the pairs; 1 takes those of the configs. By default
+        three, but one of a null trial and where the configs differ in the rate alone.
+      match: what is equal in both configs: `steps` as they are, or `flops` or `seconds` by other steps of the other.
+      first_runs: the folder of another trial of the same first config, whose runs of it are taken.
+    """
+
+    metric: str = ""
+    failed: float | None = None
+    rates: int | None = None
+    match: str = "steps"
+    first_runs: str = ""
+
+
 class Budget(NamedTuple):
-    """The most that a trial may spend: pairs of seeds, and minutes."""
+    """The most that a call may spend: pairs of seeds, and minutes after which no run begins.
+
+    Attributes:
+      whole: whether no look but the last ends the trial, so that the effect is of all pairs.
+      workers: processes that train side by side, each on a part of the cores.
+    """
 
     seeds: int = 32
-    minutes: float = 10.0
+    minutes: float = 30.0
+    whole: bool = False
+    workers: int = 1
+
+    def looks(self) -> list[int]:
+        """Returns the numbers of pairs at which the trial may end."""
+        return [*(look for look in LOOKS if look < self.seeds), self.seeds]
 
 
 class Plan(NamedTuple):
@@ -49,8 +82,8 @@ class Plan(NamedTuple):
       better: `lower` or `higher`.
       named: whether the user named the metric.
       null: whether both arms are the same config, and the two runs of a pair have different seeds.
-      level: the probability of an error.
       content: digests of the data and of the config files of both arms, by name.
+      failed, rates, match, first_runs: as in `Rules`.
     """
 
     first: Arm
@@ -59,8 +92,11 @@ class Plan(NamedTuple):
     better: str
     named: bool
     null: bool
-    level: float
     content: dict[str, str]
+    failed: float | None
+    rates: int
+    match: str
+    first_runs: str
 
     def seeds_of(self, index: int) -> tuple[int, int]:
         """Returns the seeds of the two runs of a pair, by the pair's index."""
@@ -102,23 +138,19 @@ def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
     return Arm(config.to_dict(), {**arm.origin, "overrides": overrides})
 
 
-def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", level: float = 0.05) -> Plan:
+def make_plan(first: Arm, other: Arm | None, workdir: Path, rules: Rules = Rules()) -> Plan:
     """Returns the plan of a trial, after building both arms, which prepares their data.
 
     Args:
       other: the other arm; None for the null trial of the first one against itself.
-      metric: the figure that decides, by default the task's first. A - in front means that lower is better, and a +
-        that higher is.
 
     Raises:
       UserError: an arm's config is wrong, the arms are the same or score other data, the metric is not a figure of both
-        or has another unit in each, it is not known whether lower or higher is better, or the level is not between 0
-        and 1.
+        or has another unit in each, it is not known whether lower or higher is better, or a rule is wrong.
     """
     if is_remote(workdir) or is_run(workdir):
         raise UserError(f"--workdir: {workdir}: a trial needs a local folder of its own, which is no run")
-    if not 0 < level < 1:
-        raise UserError(f"--level: expected a number between 0 and 1, got {level:g}")
+    one_of(rules.match, MATCHES, "--match")
     null, other = other is None, other or first
     other = other._replace(config={**other.config, "seed": first.config["seed"]})
     if not null and first.config == other.config:
@@ -129,7 +161,7 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
             if arm.config["parallel"]["processes"] != 1:
                 raise UserError("parallel.processes: the runs of a trial share one process; leave it at 1")
             experiments.append(experiment := build(arm.config))
-            chosen.append(choose_metric(experiment, metric))
+            chosen.append(choose_metric(experiment, rules.metric))
             digests = {**experiment.task.digests(), **guests.digests(arm.config, workdir)}
         except UserError as error:
             raise UserError(f"the {name} config: {error}") from None
@@ -137,7 +169,12 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, metric: str = "", le
     if chosen[0] != chosen[1]:
         raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")
     _require_same_scores(experiments[0], experiments[1], chosen[0][0])
-    return Plan(first, other, *chosen[0], bool(metric), null, level, content)
+    one_rate = null or differing_keys(first.config, other.config) == [RATE]
+    rates = rules.rates or (1 if one_rate else 3)
+    if rates % 2 == 0 or (null and rates > 1):
+        raise UserError(f"--rates: expected an odd number, and 1 of a null trial, got {rates}")
+    named, folder = bool(rules.metric), rules.first_runs
+    return Plan(first, other, *chosen[0], named, null, content, rules.failed, rates, rules.match, folder)
 
 
 def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> None:
@@ -179,8 +216,11 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
     raise UserError(f"--metric: {name}: nothing says which way is better; write -{name} if lower is, +{name} if higher")
 
 
-def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> None:
+def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> dict[str, Any]:
     """Writes plan.json, or checks that the trial in the folder has the same plan; another budget is added to it.
+
+    Returns:
+      What stands in plan.json.
 
     Raises:
       UserError: the folder holds another trial, its plan is damaged, or it cannot be written.
@@ -198,11 +238,37 @@ def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> None:
     record |= {"code": made["code"], "versions": made["versions"]}
     if differing := differences({name: there.get(name, "absent") for name in record}, record):
         raise UserError(f"{path}: the plan of another trial: {differing}; use another --workdir")
-    budgets, given = there["budgets"], {"seeds": budget.seeds, "minutes": budget.minutes}
+    budgets, given = there["budgets"], budget._asdict()
     if not budgets or given != {name: budgets[-1].get(name) for name in given}:
-        there["budgets"] = [*budgets, {**given, "time": time.strftime("%F %T")}]
-        try:
-            workdir.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(there, indent=2) + "\n")
-        except OSError as error:
-            raise UserError(f"{path}: cannot write the plan: {error.strerror or error}") from None
+        write_plan(workdir, {**there, "budgets": [*budgets, {**given, "time": time.strftime("%F %T")}]})
+    return read_plan(workdir)
+
+
+def read_plan(workdir: Path) -> dict[str, Any]:
+    """Returns what stands in plan.json. Raises a UserError if it is damaged or missing."""
+    try:
+        return read_json(workdir / PLAN, "a trial's plan")
+    except FileNotFoundError:
+        raise UserError(f"{workdir}: no trial here ({PLAN} is missing)") from None
+
+
+def write_plan(workdir: Path, there: dict[str, Any]) -> None:
+    """Writes plan.json. Raises a UserError if it cannot."""
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        write_atomically(workdir / PLAN, json.dumps(there, indent=2) + "\n")
+    except OSError as error:
+        raise UserError(f"{workdir / PLAN}: cannot write the plan: {error.strerror or error}") from None
+
+
+def require_same_first(plan: Plan) -> Path:
+    """Returns the folder of --first-runs. Raises a UserError unless its trial has the first config of this one."""
+    record, made, there = plan.record(), made_by(), read_plan(folder := Path(plan.first_runs))
+    shared = {name: record[name] for name in ("first", "metric", "better", "rates", "failed")}
+    shared |= {"content": {key: value for key, value in plan.content.items() if key.startswith("first")}}
+    shared |= {"code": made["code"], "versions": made["versions"]}
+    of_first = {key: value for key, value in there.get("content", {}).items() if key.startswith("first")}
+    found = {**{name: there.get(name, "absent") for name in shared}, "content": of_first}
+    if differing := differences(found, shared):
+        raise UserError(f"--first_runs: {folder}: its first runs are of another trial: {differing}")
+    return folder

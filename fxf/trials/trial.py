@@ -1,116 +1,122 @@
-"""Trials: pairs of runs, one after another, until the answer is clear or the budget is spent."""
+"""Trials: rates and steps are settled, then pairs of runs train up to each look, until one ends the trial."""
 
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-from fxf.config import differences
-from fxf.errors import DivergedError, UserError
-from fxf.files import read_json
-from fxf.machine import signals
 from fxf.machine.status import stage
-from fxf.reports.run_files import is_run, read
-from fxf.runs.programs import Kept
-from fxf.sweeps.together import train_logged
-from fxf.trials.evidence import Evidence, evidence
-from fxf.trials.plan import Arm, Budget, Plan, keep_plan
-from fxf.trials.verdict import Pair, Verdict, pair_differences, write
+from fxf.trials import settle as before
+from fxf.trials.crew import Crew, Job, Run, ended, figure_of
+from fxf.trials.plan import Arm, Budget, Plan, keep_plan, require_same_first
+from fxf.trials.settle import Settled, changed, settle
+from fxf.trials.verdict import EARLY, LOG, Pair, Verdict, verdict_of, write
 
-DIVERGED = "diverged.json"  # in the folder of a run that diverged: the seconds that it took
-
-
-class _Run(NamedTuple):
-    """A run of a pair: its figure, None if it diverged, and its seconds."""
-
-    figure: float | None
-    seconds: float
+Told = Callable[[str], None]
 
 
-Told = Callable[[Pair, Evidence], None]
+def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told = lambda _: None) -> Verdict:
+    """Runs pairs until a look ends the trial or the budget is spent, and returns the verdict.
 
-
-def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told = lambda *_: None) -> Verdict:
-    """Runs pairs until the answer is clear or the budget is spent, and returns the verdict.
-
-    Each run has a folder of its own in `workdir`. All runs share the programs of this process, so that only the first
-    pair compiles. The verdict so far is written after each pair. The same call goes on with a trial that was stopped,
-    and with a larger budget also with one that found no difference.
+    Each run has a folder of its own in `workdir`. A process shares the programs of its runs, so that only the first
+    pair compiles. The verdict so far is written at each look. The same call goes on with a trial that was stopped, and
+    with more seeds or minutes, or with `whole`, also with one that has ended.
 
     Args:
-      told: called after each pair with the pair and what all so far say.
+      told: called with lines about the cost and the pairs so far.
 
     Raises:
       UserError: the folder holds a trial with another plan, or a run failed otherwise than by diverging.
-      Interrupted: a signal asked to stop; the step of the run is saved.
+      Interrupted: a signal asked to stop; the steps of the runs are saved.
     """
     keep_plan(plan, budget, workdir)
-    kept: Kept = {}
+    with Crew(budget.workers, budget.minutes, _telling_cost(plan, budget, told)) as crew:
+        settled = settle(plan, workdir, crew)
+        if settled is None:
+            verdict = verdict_of(plan, {}, [], f"the {budget.minutes:g} minutes are spent")
+        elif not all(found.bracketed for found in settled.values()):
+            verdict = verdict_of(plan, settled, [], "no pair is run before the best rate stands between two others")
+        else:
+            verdict = _at_looks(plan, settled, workdir, budget, crew, told)
+    write(verdict, workdir)
+    with (workdir / LOG).open("a") as log:
+        log.write(
+            "\n  ".join(
+                [
+                    f"{time.strftime('%F %T')}  {' '.join(f'{k}={v}' for k, v in budget._asdict().items())}",
+                    *verdict.lines(),
+                ]
+            )
+            + "\n"
+        )
+    return verdict
+
+
+def _at_looks(
+    plan: Plan, settled: dict[str, Settled], workdir: Path, budget: Budget, crew: Crew, told: Told
+) -> Verdict:
+    arms = {name: changed(getattr(plan, name), settled[name].changes) for name in ("first", "other")}
+    homes = {"first": require_same_first(plan) if plan.first_runs else workdir, "other": workdir}
+
+    def jobs_of(number: int) -> list[Job]:
+        seeds = zip(arms, plan.seeds_of(number), strict=True)
+        return [_job(arms[name], seed, homes[name] / f"{name}-{seed}") for name, seed in seeds]
+
     pairs: list[Pair] = []
     with stage("trying pairs", budget.seeds) as progress:
-        while True:
-            seeds = plan.seeds_of(len(pairs))
-            first = _run_of(plan.first, seeds[0], workdir / f"first-{seeds[0]}", plan.metric, kept)
-            other = _run_of(plan.other, seeds[1], workdir / f"other-{seeds[1]}", plan.metric, kept)
-            pairs.append(Pair(seeds, first.figure, other.figure, first.seconds + other.seconds))
+        for look in budget.looks():
+            jobs = [jobs_of(number) for number in range(look)]
+            in_time = crew.train([job for of_pair in jobs for job in of_pair])
+            for number in range(len(pairs), look):
+                if any(ended(job) is None for job in jobs[number]):
+                    break
+                pairs.append(_pair(plan, jobs[number], plan.seeds_of(number)))
             progress.at(len(pairs))
-            found = evidence(pair_differences(plan, pairs), plan.level)
-            verdict = Verdict(plan, list(pairs), found, why_to_stop(found, pairs, budget))
+            stopped = why_to_stop(verdict_of(plan, settled, pairs), budget, in_time)
+            verdict = verdict_of(plan, settled, pairs, stopped)
             write(verdict, workdir)
-            told(pairs[-1], found)
-            if verdict.stopped:
-                return verdict
+            told(f"{len(pairs)} pairs: {verdict.headline}")
+            if stopped:
+                break
+    return verdict
 
 
-def why_to_stop(found: Evidence, pairs: Sequence[Pair], budget: Budget) -> str:
-    """Returns why no further pair begins, or nothing if one does.
-
-    The minutes are spent if another pair that takes as long as the shortest one so far would end after them.
-    """
-    if found.is_clear:
-        return "the answer is clear"
-    if len(pairs) >= budget.seeds:
+def why_to_stop(verdict: Verdict, budget: Budget, in_time: bool) -> str:
+    """Returns why no further pair begins, or nothing if one does."""
+    found = verdict.evidence
+    if found.mean:
+        return "the mean is clear"
+    if found.n >= budget.seeds:
         return f"all {budget.seeds} seeds are used"
-    seconds = [pair.seconds for pair in pairs]
-    if sum(seconds) + min(seconds) > 60 * budget.minutes:
+    if not in_time:
         return f"the {budget.minutes:g} minutes are spent"
-    return ""
+    if budget.whole:
+        return ""
+    if found.failures or found.signs:
+        return EARLY + ("failures differ" if found.failures else "most seeds agree")
+    return EARLY + "little differs" if found.calm else ""
 
 
-def _run_of(arm: Arm, seed: int, folder: Path, metric: str, kept: Kept) -> _Run:
-    """Returns the run of an arm with a seed. It is read if it has ended, and trained otherwise."""
-    config, started = arm.config | {"seed": seed}, time.perf_counter()
-    if (found := _ended(config, folder, metric)) is None:
-        try:
-            train_logged(config, folder, arm.origin, kept)
-        except DivergedError:
-            signals.release()  # its steps need not be saved
-            (folder / DIVERGED).write_text(json.dumps({"seconds": time.perf_counter() - started}))
-        except UserError as error:
-            raise UserError(f"{folder}: {error}") from None
-        found = _ended(config, folder, metric)
-    assert found is not None
-    return found
+def _job(arm: Arm, seed: int, folder: Path) -> Job:
+    return Job(arm.config | {"seed": seed}, folder, arm.origin)
 
 
-def _ended(config: dict, folder: Path, metric: str) -> _Run | None:
-    """Returns what a run has left that has ended, or None if it has not.
+def _pair(plan: Plan, jobs: list[Job], seeds: tuple[int, int]) -> Pair:
+    first, other = (figure_of(job, plan.metric) for job in jobs)
+    return Pair(seeds, first, other, sum(found.seconds for job in jobs if (found := ended(job))))
 
-    Raises:
-      UserError: the folder holds a run of another config, or its result has no such figure.
-    """
-    if not is_run(folder):
-        return None
-    run = read(folder)
-    if differing := differences(run.config, config):
-        raise UserError(f"{folder}: holds another run: {differing}; move it away, or use another --workdir")
-    if (folder / DIVERGED).exists():
-        return _Run(None, read_json(folder / DIVERGED, "the seconds of a run")["seconds"])
-    if not run.result:
-        return None
-    figures = run.figures()
-    seconds = figures.get("wall_seconds")
-    if metric not in figures or seconds is None:
-        raise UserError(f"{folder}: no {metric} and wall_seconds in its result (there are {', '.join(figures)})")
-    return _Run(figures[metric], seconds)
+
+def _telling_cost(plan: Plan, budget: Budget, told: Told) -> Callable[[Run], None]:
+    """Tells what the trial costs at most, and returns what tells the minutes after the first run."""
+    arms = 1 if plan.first_runs else 2
+    n_rates = arms * plan.rates * before.SEEDS if plan.rates > 1 else 0
+    runs, rates = n_rates + 2 * budget.seeds, f", {n_rates} of them for the rates" if n_rates else ""
+    told(f"at most {budget.seeds} pairs, {runs} runs{rates}")
+    waiting = [runs]
+
+    def after_a_run(run: Run) -> None:
+        if waiting:
+            seconds = run.seconds - (run.figures.get("compile_seconds") or 0)
+            minutes = waiting.pop() * seconds / 60 / budget.workers
+            told(f"a run takes {seconds:.1f} s: all take about {minutes:.1f} minutes, of {budget.minutes:g} at most")
+
+    return after_a_run

@@ -1,20 +1,25 @@
-"""The verdict of a trial: what its pairs say, as lines, as JSON and as a table."""
+"""The verdict of a trial: what its pairs say, as lines, as JSON, as a table and as a page."""
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fxf.errors import UserError
 from fxf.files import to_json, write_atomically
 from fxf.reports.figures import HIGHER
+from fxf.reports.page import page
 from fxf.reports.tables import to_csv
-from fxf.trials.evidence import Evidence, evidence, fewest
-from fxf.trials.plan import Plan
+from fxf.trials.evidence import LEVELS, Evidence, Figures, differences, evidence
+from fxf.trials.plan import RATE, Plan, read_plan
+from fxf.trials.settle import Settled
 
-VERDICT, TABLE = "verdict.json", "table.csv"
-BETTER, WORSE, NO_DIFFERENCE = "better", "worse", "no difference found"
+VERDICT, TABLE, PAGE, LOG = "verdict.json", "table.csv", "trial.html", "trial.txt"
+BETTER, WORSE = "better", "worse"
+NOT_BRACKETED, UNEVEN, UNDECIDED = "undecided: not bracketed", "undecided: too uneven", "undecided"
+NO_DIFFERENCE, NO_LARGER = "no difference found", "no difference larger than"
+EARLY = "ended early: "  # begins why a look before the last ended a trial
 
 
 class Pair(NamedTuple):
@@ -25,35 +30,29 @@ class Pair(NamedTuple):
     other: float | None
     seconds: float
 
-    @property
-    def difference(self) -> float | None:
-        """The figure of the other run less that of the first; None if one of them diverged."""
-        return None if self.first is None or self.other is None else self.other - self.first
 
+def outcomes(plan: Plan, pairs: Sequence[Pair]) -> list[Figures]:
+    """Returns the figures of pairs, None of each run that failed by the plan."""
 
-def pair_differences(plan: Plan, pairs: Sequence[Pair]) -> list[float]:
-    """Returns the figure of the other run of each pair less that of the first.
+    def known(figure: float | None) -> float | None:
+        if figure is None or plan.failed is None:
+            return figure
+        return None if (figure < plan.failed if plan.better == HIGHER else figure > plan.failed) else figure
 
-    Where one run of a pair diverged, it is worse by the largest difference of the pairs of which none did, or by 1
-    without such a pair. Two runs that diverged are equal.
-    """
-    largest = max((abs(pair.difference) for pair in pairs if pair.difference is not None), default=0.0) or 1.0
-    worse = -largest if plan.better == HIGHER else largest
-    return [
-        worse * ((pair.other is None) - (pair.first is None)) if pair.difference is None else pair.difference
-        for pair in pairs
-    ]
+    return [(known(pair.first), known(pair.other)) for pair in pairs]
 
 
 class Verdict(NamedTuple):
     """What a trial found.
 
     Attributes:
-      evidence: of the differences of the figure, other - first.
+      settled: what the arms `first` and `other` ran with; empty if the time ended before.
+      evidence: of the figures of all pairs.
       stopped: why the trial ended, or nothing while it goes on.
     """
 
     plan: Plan
+    settled: Mapping[str, Settled]
     pairs: list[Pair]
     evidence: Evidence
     stopped: str
@@ -64,72 +63,115 @@ class Verdict(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """`better`, `worse` or `no difference found`, of the other config compared with the first."""
-        if not self.evidence.is_clear:
-            return NO_DIFFERENCE
-        return BETTER if (self.evidence.low > 0) == (self.plan.better == HIGHER) else WORSE
+        """What is said of the other config compared with the first, without what is said of failures."""
+        found = self.evidence
+        if not all(settled.bracketed for settled in self.settled.values()):
+            return NOT_BRACKETED
+        if found.mean:
+            return self._way(found.mean)
+        if found.signs:
+            return f"{self._way(found.signs)} in most seeds"
+        if found.uneven:
+            return UNEVEN
+        if math.isfinite(found.low):
+            return NO_LARGER
+        return NO_DIFFERENCE if found.calm and self.stopped.startswith(EARLY) else UNDECIDED
+
+    @property
+    def headline(self) -> str:
+        """The verdict with its figure, and what is said of failures."""
+        found, text = self.evidence, self.verdict
+        if text == NO_LARGER:
+            text += f" {max(abs(found.low), abs(found.high)):.3g}"
+        if any(found.failed) and (found.mean or text.startswith(NO_LARGER)):
+            text += " where neither failed"
+        if text.endswith("most seeds"):
+            text += "; the mean is undecided"
+        if found.failures:
+            often = f"fails {'more' if found.failures > 0 else 'less'} often"
+            text = often if text == UNDECIDED else f"{text}; {often}"
+        return text
+
+    def _way(self, sign: int) -> str:
+        return BETTER if (sign > 0) == (self.plan.better == HIGHER) else WORSE
 
     @property
     def seconds(self) -> float:
         return sum(pair.seconds for pair in self.pairs)
 
-    def diverged(self) -> tuple[int, int]:
-        """Returns how many runs of each arm diverged."""
-        return sum(pair.first is None for pair in self.pairs), sum(pair.other is None for pair in self.pairs)
+    @property
+    def effect(self) -> tuple[float, float, float] | None:
+        """The mean effect with the ends of its interval; None after an early stop, which shows it too large."""
+        found = self.evidence
+        return None if self.stopped.startswith(EARLY) else (found.effect, found.low, found.high)
 
     def figures(self) -> dict[str, Any]:
-        """Returns the object of verdict.json, in which `to_json` writes an end that is infinite as null."""
-        plan, found = self.plan, self.evidence
+        """Returns the object of verdict.json, in which `to_json` writes what is infinite or nan as null."""
+        plan, found, known = self.plan, self.evidence, differences(outcomes(self.plan, self.pairs))
         return {
             "verdict": self.verdict,
+            "headline": self.headline,
             "metric": plan.metric,
             "better": plan.better,
             "metric_named_beforehand": plan.named,
-            "effect": found.effect,
-            "low": found.low,
-            "high": found.high,
-            "level": plan.level,
-            "p": found.p,
+            **dict(zip(("effect", "low", "high"), self.effect or (None,) * 3, strict=True)),
             "pairs": found.n,
+            "higher": sum(d > 0 for d in known),
+            "lower": sum(d < 0 for d in known),
+            "failed": dict(zip(("first", "other"), found.failed, strict=True)),
+            "failures": found.failures,
+            "settled": {name: settled._asdict() for name, settled in self.settled.items()},
             "seconds": round(self.seconds, 3),
             "stopped": self.stopped,
-            "diverged": dict(zip(("first", "other"), self.diverged(), strict=True)),
             "null": plan.null,
         }
 
     def lines(self) -> list[str]:
         """Returns a few lines for a reader."""
-        plan, found, (n_first, n_other) = self.plan, self.evidence, self.diverged()
-        between = f"{found.low:+.4g} to {found.high:+.4g}" if math.isfinite(found.low) else "of all numbers"
+        plan, found = self.plan, self.evidence
+        first, other = zip(*outcomes(plan, self.pairs), strict=True) if self.pairs else ((), ())
         took = f"{self.seconds / 60:.1f} minutes" if self.seconds >= 60 else f"{self.seconds:.1f} seconds"
-        first, other = _mean([pair.first for pair in self.pairs]), _mean([pair.other for pair in self.pairs])
         yes = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
-        lines = [
-            f"{self._headline()}: {plan.metric} {first} of the first config, {other} of the other "
+        return [
+            f"{self.headline}: {plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other "
             f"({plan.better} is better)",
-            f"effect {found.effect:+.4g}, {1 - plan.level:.4g} interval {between}",
-            f"p {found.p:.2g}: the probability that chance alone makes so clear a difference, however often one looks",
-            f"{found.n} pairs of seeds, {took}" + (f"; {self.stopped}" if self.stopped else ""),
+            self._effect_line(),
+            f"{found.n} pairs of seeds, {took} of runs" + (f"; {self.stopped}" if self.stopped else ""),
+            self._failures_line(),
+            *self._settled_lines(),
             f"the metric {yes}",
+            *(["null trial: both configs are the same, and the two runs of a pair have different seeds"] * plan.null),
         ]
-        if n_first or n_other:
-            lines.append(
-                f"diverged: {n_first} runs of the first config, {n_other} of the other; where one of a pair diverged, "
-                "it is worse by the largest difference of the other pairs"
-            )
-        if plan.null:
-            lines.append("null trial: both configs are the same, and the two runs of a pair have different seeds")
-        return lines
 
-    def _headline(self) -> str:
-        if self.verdict != NO_DIFFERENCE:
-            return self.verdict
-        if not any(pair_differences(self.plan, self.pairs)):
-            return f"{NO_DIFFERENCE} (both runs of every pair are equal)"
-        most = max(-self.evidence.low, self.evidence.high)
-        if math.isinf(most):
-            return f"{NO_DIFFERENCE} (it takes {fewest(self.plan.level)} pairs at least to show one)"
-        return f"{NO_DIFFERENCE} (smaller than {most:.3g})"
+    def _effect_line(self) -> str:
+        found = self.evidence
+        if self.effect is None:
+            return "no effect is given, for an early end shows it too large: --whole goes on to the last pair"
+        if not math.isfinite(found.low):
+            return f"effect so far {found.effect:+.4g}; a mean is claimed at {' or '.join(map(str, LEVELS))} pairs only"
+        uneven = "; its outcomes are too uneven to tell from 0" if found.uneven else ""
+        return f"effect {found.effect:+.4g}, interval {found.low:+.4g} to {found.high:+.4g}{uneven}"
+
+    def _failures_line(self) -> str:
+        found, plan = self.evidence, self.plan
+        what = "not finite" if plan.failed is None else f"not finite, or worse than {plan.failed:g}"
+        if any(found.failed):
+            return f"failed ({what}): {found.failed[0]} runs of the first config, {found.failed[1]} of the other"
+        if not found.n:
+            return f"failed is what is {what}"
+        return f"no run failed ({what}), which does not exclude a rate of {100 * (1 - 0.05 ** (1 / found.n)):.0f} %"
+
+    def _settled_lines(self) -> list[str]:
+        lines = []
+        for name, settled in self.settled.items():
+            arm = "the first config" if name == "first" else "the other"
+            if settled.tried:
+                tried = ", ".join(f"{rate:.4g} {_mean([figure])}" for rate, figure in settled.tried)
+                edge = "" if settled.bracketed else ", at the edge: move the config's rate there"
+                lines.append(f"rate of {arm} {settled.changes[RATE]:.4g}{edge} (tried: {tried})")
+            if steps := settled.changes.get("train.steps"):
+                lines.append(f"steps of {arm} {steps:,}, for equal {self.plan.match}")
+        return lines
 
 
 def _mean(figures: Sequence[float | None]) -> str:
@@ -137,21 +179,43 @@ def _mean(figures: Sequence[float | None]) -> str:
     return f"{statistics.fmean(finite):.4g}" if finite else "none"
 
 
+def verdict_of(plan: Plan, settled: Mapping[str, Settled], pairs: Sequence[Pair], stopped: str = "") -> Verdict:
+    """Returns the verdict of pairs in their order."""
+    return Verdict(plan, settled, list(pairs), evidence(outcomes(plan, pairs)), stopped)
+
+
 def write(verdict: Verdict, workdir: Path) -> None:
-    """Writes verdict.json and table.csv, a row for each pair.
+    """Writes verdict.json, the page, and table.csv with a row for each pair.
 
     Raises:
       UserError: they cannot be written.
     """
-    plan, pairs, rows = verdict.plan, verdict.pairs, []
-    for n, (pair, difference) in enumerate(zip(pairs, pair_differences(plan, pairs), strict=True), 1):
-        runs = {"first": pair.first, "other": pair.other}
-        figures = {name: "diverged" if figure is None else figure for name, figure in runs.items()}
-        p = evidence(pair_differences(plan, pairs[:n]), plan.level).p
-        seeds = {"first_seed": pair.seeds[0], "other_seed": pair.seeds[1]}
-        rows.append({**seeds, **figures, "difference": difference, "p": p, "seconds": round(pair.seconds, 3)})
     try:
         write_atomically(workdir / VERDICT, to_json({**verdict.figures(), "lines": verdict.lines()}, indent=2) + "\n")
-        write_atomically(workdir / TABLE, to_csv(rows))
+        write_atomically(workdir / TABLE, to_csv(_rows(verdict)))
+        write_page(f"{workdir.name}: {verdict.headline}", {"": (verdict, workdir)}, workdir)
     except OSError as error:
         raise UserError(f"{workdir}: cannot write the verdict: {error.strerror or error}") from None
+
+
+def write_page(title: str, trials: Mapping[str, tuple[Verdict, Path]], workdir: Path) -> None:
+    """Writes the page of trials, each with its folder, by name."""
+    data = [
+        {"name": name, "lines": verdict.lines(), "attempts": read_plan(folder)["budgets"]}
+        | {"dots": [list(row.values()) for row in _rows(verdict)], **verdict.figures()}
+        for name, (verdict, folder) in trials.items()
+    ]
+    text = page(title, {"title": title, "trials": data}, ["charts.js", "trial.js"])
+    write_atomically(workdir / PAGE, text)
+
+
+def _rows(verdict: Verdict) -> list[dict[str, Any]]:
+    rows = []
+    for pair, outcome in zip(verdict.pairs, outcomes(verdict.plan, verdict.pairs), strict=True):
+        figures = {"first": pair.first, "other": pair.other}
+        rows.append(
+            {"first_seed": pair.seeds[0], "other_seed": pair.seeds[1]}
+            | {name: "diverged" if figure is None else figure for name, figure in figures.items()}
+            | {"difference": next(iter(differences([outcome])), "failed"), "seconds": round(pair.seconds, 3)}
+        )
+    return rows

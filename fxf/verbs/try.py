@@ -1,18 +1,25 @@
 """Tries one config against another over pairs of seeds, and says whether it is better.
 
 fxf try --config=reversal:example0 --change=model.activation=silu --workdir=runs/silu
-fxf try --config=characters --other=mine.py --metric=test_loss --minutes=30 --workdir=runs/mine
-fxf try --config=reversal:example0 --change=model.attention=mine:sigmoid --workdir=runs/mine
+fxf try --config=characters --other=mine.py --metric=test_loss --minutes=90 --workdir=runs/mine
+fxf try --config=reversal:example0 --change=model.attention=mine:sigmoid --failed=0.9 --workdir=runs/mine
 fxf try --config=reversal:example0 --null --workdir=runs/null
 
 The other config is --other, or that of --config. Each --change=KEY=VALUE changes it alone. --config.KEY=VALUE changes
 both. The two runs of a pair have the same seed: the same batches, and the same initial weights where the shapes agree.
 --null tries a config against itself, with two seeds in a pair.
 
-Pairs run in this process until the answer is clear, --seeds pairs have run, or --minutes leave no time for another.
-The test is sequential, so that looking after each pair costs nothing: of trials without a difference, at most the share
---level ends with better or worse. The plan is written to plan.json before the runs begin. The same command goes on with
-a trial that was stopped; it may have more seeds or minutes, and nothing else may change.
+First each config gets the best of three learning rates (its own, half of it and twice), with seeds of their own. If the
+lowest or the highest is best, up to two more are tried beyond it, and if that does not bracket the best one either,
+nothing can be said. --rates=1 leaves the rates as they are. --match=flops and --match=seconds change the steps of the
+other config so that both compute, or take, as much.
+
+Then pairs run. A claim about the mean is made after 32 pairs, and with --seeds=64 again after 64. Looks after 8 and 16
+may end the trial if most seeds agree, if failures differ, or if little differs; --whole runs all pairs, so that the
+effect is not too large. A run has failed if its loss is not finite, or its figure is worse than --failed.
+
+The plan is written to plan.json before the runs begin. The same command goes on with a trial that was stopped; it may
+have more seeds or minutes, or --whole, and nothing else may change. trial.html shows every pair.
 """
 
 import sys
@@ -22,6 +29,7 @@ from fxf.config import differing_keys, flatten
 from fxf.errors import UserError, one_line
 from fxf.files import to_json
 from fxf.machine import status
+from fxf.machine.work import n_cores
 from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
 
 
@@ -32,18 +40,32 @@ def flags(parser: Parser) -> None:
     parser.flag("change", default=[], doc="KEY=VALUE, a key of the other config; may be repeated", action="append")
     parser.switch("null", "try the config against itself")
     parser.flag("metric", doc="the figure of result.json that decides; by default the task's first")
+    parser.flag("failed", float, doc="a run whose figure is worse than this has failed")
+    parser.flag(
+        "rates", whole(1), doc="learning rates to try of each config; by default 3, or 1 if only the rate differs"
+    )
+    parser.flag("match", default="steps", doc="what is equal: steps (as the configs have them), flops or seconds")
+    parser.flag("first_runs", default="", doc="folder of another trial of the same first config, whose runs are taken")
+    parser.switch("scales", "try models of half the depth and width, of the given one, and of twice that")
     parser.flag("seeds", whole(2), 32, "the most pairs of seeds")
-    parser.flag("minutes", float, 10.0, "the minutes after which no pair begins")
-    parser.flag("level", float, 0.05, "the probability of an error")
+    parser.flag("minutes", float, 30.0, "the minutes after which no run begins")
+    parser.switch("whole", "let no look but the last end the trial")
+    parser.flag("workers", whole(1), doc="processes that train side by side on a CPU; by default one for each core")
     parser.switch("json", "print the figures as one JSON object, and nothing else")
 
 
 def main(args: Namespace) -> None:
-    from fxf.trials.evidence import Evidence, fewest
-    from fxf.trials.plan import Arm, Budget, keep_plan, make_plan, other_config, with_changes
-    from fxf.trials.trial import carry_out
-    from fxf.trials.verdict import VERDICT, Pair
+    import jax
 
+    from fxf.trials.evidence import LEVELS
+    from fxf.trials.plan import Arm, Budget, Rules, make_plan, other_config, with_changes
+    from fxf.trials.scales import try_scales
+    from fxf.trials.trial import carry_out
+    from fxf.trials.verdict import PAGE
+
+    workers = args.workers or (n_cores() if jax.default_backend() == "cpu" else 1)
+    if workers > 1 and jax.default_backend() != "cpu":
+        raise UserError(f"--workers: {workers} processes would share an accelerator; leave it at 1")
     config, origin = config_and_origin(args)
     workdir, first, other = require_workdir(args), Arm(config, origin), None
     if args.null:
@@ -55,22 +77,22 @@ def main(args: Namespace) -> None:
     else:
         other = other_config(args.other, origin["overrides"]) if args.other else first
         other = with_changes(other, args.change)
-    plan, budget = make_plan(first, other, workdir, args.metric or "", args.level), Budget(args.seeds, args.minutes)
-    keep_plan(plan, budget, workdir)
+    rules = Rules(args.metric or "", args.failed, args.rates, args.match, args.first_runs)
+    budget = Budget(args.seeds, args.minutes, args.whole, workers)
     if other is not None and not args.other:
         values = dict(flatten(other.config))
         changed = (f"{key} {values[key]}" for key in differing_keys(config, other.config) if key in values)
         status.say(one_line(f"the other config has {'  '.join(changed)}"))
-    if args.seeds < (n := fewest(plan.level)):
-        status.say(f"--seeds={args.seeds}: at level {plan.level:g} a difference takes {n} pairs at least to show")
-
-    def told(pair: Pair, found: Evidence) -> None:
-        values = ["diverged" if value is None else f"{value:.5g}" for value in (pair.first, pair.other)]
-        status.say(f"pair {found.n}  {plan.metric} {values[0]} and {values[1]}  {pair.seconds:.1f} s  p {found.p:.2g}")
-
-    verdict = carry_out(plan, workdir, budget, told)
-    if args.json:
-        print(to_json(verdict.figures()))
+    if args.seeds < min(LEVELS):
+        status.say(f"--seeds={args.seeds}: a claim about the mean takes {min(LEVELS)} pairs")
+    if args.scales:
+        found = try_scales(first, other, workdir, rules, budget, status.say)
     else:
-        print("\n".join(verdict.lines()))
-        print(workdir / VERDICT, file=sys.stderr)
+        found = {"": carry_out(make_plan(first, other, workdir, rules), workdir, budget, status.say)}
+    if args.json:
+        figures = {name: verdict.figures() for name, verdict in found.items()}
+        print(to_json(figures if args.scales else figures[""]))
+        return
+    for name, verdict in found.items():
+        print("\n".join([*([f"{name}:"] if name else []), *verdict.lines()]))
+    print(workdir / PAGE, file=sys.stderr)

@@ -1,96 +1,146 @@
-"""The evidence of differences: its mathematics by direct integration, and its guarantees by simulation."""
+"""The evidence of pairs: its intervals by other formulas, its exact tests, and what is claimed at which look."""
 
 import math
 
 import numpy as np
 import pytest
+from scipy import optimize, stats
 
-from fxf.trials.evidence import WIDTH, evidence, fewest
+from fxf.trials.evidence import FAILURES, LOOKS, SIGNS, Evidence, evidence, exact_sign, interval, student_and_hall
 
-LEVEL = 0.05
-X = (0.4, -0.2, 0.9, 0.7, 0.3, 1.1, 0.5)
-
-
-def e_by_integration(x):
-    """Returns the likelihood of x by that under the mean 0, each integrated over its priors on a grid."""
-    sigma_S1 = np.exp(np.linspace(-6, 8, 701))[:, None]
-    delta_1D = np.linspace(-9, 9, 601)[None] * WIDTH
-    prior_1D = np.exp(-(delta_1D**2) / 2 / WIDTH**2)
-    log_SD = sum(-((value / sigma_S1 - delta_1D) ** 2) / 2 for value in x) - len(x) * np.log(sigma_S1)
-    log_S1 = sum(-((value / sigma_S1) ** 2) / 2 for value in x) - len(x) * np.log(sigma_S1)
-    return (np.exp(log_SD) * prior_1D).sum() / prior_1D.sum() / np.exp(log_S1).sum()  # dσ/σ is d log σ
+GAUSSIAN = np.random.default_rng(3).normal(0.4, 1, 64).tolist()
+SKEWED = np.random.default_rng(4).lognormal(size=64).tolist()
 
 
-@pytest.mark.parametrize("n", [2, 3, 7])
-def test_p_is_the_smallest_inverse_of_the_ratio_of_integrated_likelihoods(n):
-    p = min(1.0, *(1 / e_by_integration(X[:k]) for k in range(2, n + 1)))
-    np.testing.assert_allclose(evidence(X[:n]).p, p, rtol=1e-9)
+def of(differences):
+    """Returns the evidence of differences; None is a pair whose other run failed."""
+    return evidence([(0.0, d) for d in differences])
 
 
-def test_one_difference_says_nothing():
-    assert evidence([0.3]) == (0.3, -math.inf, math.inf, 1.0, 1)
+def hall_by_search(x, level):
+    """Returns the means that Hall's cubic, with Student's quantile, does not reject; by SciPy alone."""
+    x = np.asarray(x, float)
+    n, m, s, g = len(x), x.mean(), x.std(ddof=1), stats.skew(x)
+    t = stats.t.ppf(1 - level / 2, n - 1)
+
+    def z(mean):
+        u = (m - mean) / s
+        return n**0.5 * (u + g * u * u / 3 + g * g * u**3 / 27 + g / (6 * n))
+
+    return tuple(optimize.brentq(lambda mean, to=to: z(mean) - to, m - 9 * s, m + 9 * s) for to in (t, -t))
 
 
-@pytest.mark.parametrize("level", [0.05])
-def test_the_interval_holds_the_means_that_are_not_rejected(level):
-    found = evidence(X, level)
-    for inside, end in ((1e-9, found.low), (-1e-9, found.high)):
-        assert evidence([x - end - inside for x in X], level).p > level
-        assert evidence([x - end + inside for x in X], level).p <= level
-    assert found.low < found.effect < found.high
+@pytest.mark.parametrize("x", [GAUSSIAN[:32], SKEWED[:32], [-v for v in SKEWED[:40]], SKEWED])
+@pytest.mark.parametrize("level", [0.035, 0.01])
+def test_the_intervals_are_students_and_halls(x, level):
+    student, hall = student_and_hall(x, level)
+    scale = np.std(x, ddof=1)
+    by_scipy = stats.t.interval(1 - level, len(x) - 1, np.mean(x), stats.sem(x))
+    np.testing.assert_allclose(student, by_scipy, atol=3e-4 * scale)  # Wallace's quantile
+    np.testing.assert_allclose(hall, hall_by_search(x, level), atol=1e-3 * scale)
+    assert interval(x, level) == (min(student[0], hall[0]), max(student[1], hall[1]))
 
 
 def test_another_unit_or_direction_changes_nothing_but_the_numbers():
-    found = evidence(X)
+    low, high = interval(SKEWED)
     for unit in (-1.0, 1e-200, 1e200):
-        other = evidence([unit * x for x in X])
-        ends = sorted((unit * found.low, unit * found.high))
-        np.testing.assert_allclose(other, [unit * found.effect, *ends, found.p, found.n], rtol=1e-12)
+        ends = sorted((unit * low, unit * high))
+        np.testing.assert_allclose(interval([unit * x for x in SKEWED]), ends, rtol=1e-9)
+    assert interval([0.1] * 32) == (0.1, 0.1)
+    np.testing.assert_allclose(interval([-2.0, -1.0, 0.0, 1.0, 2.0] * 7), [-0.5, 0.5], atol=0.06)  # no skewness
 
 
-def test_equal_differences_have_the_evidence_of_their_number_and_none_if_they_are_0():
-    assert evidence([0.0] * 9) == (0.0, 0.0, 0.0, 1.0, 9)
-    assert not evidence([0.0] * 9).is_clear
-    assert evidence([0.1] * 4).high == math.inf
-    assert not evidence([0.1] * 4).is_clear
-    found = evidence([0.1] * 5)
-    assert found[:3] == (0.1, 0.1, 0.1)
-    assert found.is_clear
-    assert found.p == pytest.approx((1 + 5 * WIDTH**2) ** -2)
-
-
-@pytest.mark.parametrize(("level", "n"), [(0.05, 5), (0.01, 6), (0.2, 4)])
-def test_fewest_is_the_number_of_differences_from_which_an_effect_can_be_clear(level, n):
-    assert fewest(level) == n
-    assert not evidence([1.0] * (n - 1), level).is_clear
-    assert evidence([1.0] * n, level).is_clear
-
-
-def share_of_clear(draw, n_trials=900, n=24):
-    """Returns how many trials end with a clear answer, looking after each of n differences."""
-    rng = np.random.default_rng(0)
-    return np.mean([evidence(draw(rng, n).tolist(), LEVEL).is_clear for _ in range(n_trials)])
+UP, DOWN = [1.0, 1.1, 0.9, 1.2], [-1.0, -1.1, -0.9, -1.2]
+ONE_OUTLIER = [0.02 + 0.001 * (i % 5) for i in range(31)]
 
 
 @pytest.mark.parametrize(
-    "draw",
+    ("x", "mean", "signs", "uneven"),
     [
-        lambda rng, n: rng.normal(0, 7, n),
-        lambda rng, n: rng.standard_t(2, n),
-        lambda rng, n: rng.integers(0, 2, n) - rng.integers(0, 2, n),  # exact match is 0 or 1 in each arm
+        (UP * 1, 0, 0, False),
+        (UP + UP[:3], 0, 0, False),
+        (UP * 2, 0, 1, False),
+        (DOWN * 2, 0, -1, False),
+        (UP + UP[:3] + [0.0], 0, 0, False),  # a tie speaks for neither
+        (UP + UP[:3] + [None], 0, 0, False),
+        (DOWN[:2] + UP * 3 + UP[:2], 0, 1, False),
+        (DOWN[:3] + UP * 3 + UP[:1], 0, 0, False),
+        (UP * 7 + UP[:3], 0, 1, False),  # 31 pairs: no mean yet
+        (UP * 8, 1, 1, False),
+        (DOWN * 8, -1, -1, False),
+        ([0.3] * 32, 1, 1, False),
+        ([0.0] * 32, 0, 0, False),
+        ([0.5, -0.4, -0.5, 0.4] * 8, 0, 0, False),
+        ([0.5, -0.4, -0.5, 0.8] * 16, 0, 0, False),
+        ([0.5, -0.4, -0.5, 1.8] * 16, 1, 0, False),  # at 64
+        ([*ONE_OUTLIER, -0.15], 0, 1, True),  # Student's alone is clear
     ],
-    ids=["gaussian", "heavy tails", "zero or one"],
 )
-def test_of_trials_without_an_effect_at_most_a_share_of_the_level_is_clear(draw):
-    assert share_of_clear(draw) <= LEVEL + 2 * math.sqrt(LEVEL * (1 - LEVEL) / 900)
+def test_a_mean_is_claimed_at_32_and_64_pairs_and_signs_at_each_look(x, mean, signs, uneven):
+    found = of(x)
+    assert (found.n, found.mean, found.signs, found.uneven) == (len(x), mean, signs, uneven)
+    assert math.isfinite(found.low) == (len(x) >= 32)
+    opposite = of([x if x is None else -x for x in x])
+    assert (opposite.mean, opposite.signs, opposite.uneven) == (-mean, -signs, uneven)
 
 
-@pytest.mark.parametrize(("effect", "n"), [(1.0, 24), (2.0, 10), (3.0, 7)])
-def test_nine_of_ten_effects_of_one_to_three_spreads_are_found(effect, n):
-    assert share_of_clear(lambda rng, n: rng.normal(effect, 1, n), 200, n) >= 0.9
+def test_a_claim_stays_and_pairs_between_looks_change_only_the_effect():
+    found = of([*UP * 8, -50.0])
+    assert (found.mean, found.low, found.high) == (1, *interval(UP * 8))
+    assert found.effect == pytest.approx((sum(UP) * 8 - 50) / 33)
+    assert of(UP * 2 + DOWN * 6).signs == 1
 
 
-@pytest.mark.parametrize("differences", [[], [0.1, math.nan], [math.inf]])
-def test_differences_that_are_no_numbers_are_refused(differences):
-    with pytest.raises(ValueError, match="expected finite numbers"):
-        evidence(differences)
+@pytest.mark.parametrize("split", [(0, 0), (1, 0), (3, 8), (8, 0), (0, 9), (20, 5)])
+def test_a_split_has_the_p_of_the_binomial_test(split):
+    n = sum(split)
+    expected = stats.binomtest(split[0], n).pvalue if n else 1.0
+    assert exact_sign(*split) == pytest.approx(expected)
+
+
+def test_failures_are_told_apart_from_the_mean():
+    fails, both, fine = (1.0, None), (None, None), (1.0, 1.5)
+    assert evidence([fails] * 8).failures == 1  # p = 2/2^8
+    assert evidence([fails] * 7 + [both]).failures == 0
+    assert evidence([(None, 1.0)] * 8).failures == -1
+    found = evidence([fine, both, fine, fails] * 8)
+    assert (found.failed, found.effect, found.failures, found.mean) == ((8, 16), 0.5, 1, 0)  # half remain: no mean
+    found = evidence([fine] * 3 * 8 + [both] * 8)
+    assert (found.mean, found.failures, found.low) == (1, 0, 0.5)
+    assert math.isnan(evidence([both]).effect)
+
+
+def test_little_at_16_pairs_is_calm_and_more_is_not():
+    assert of([0.5, -0.4] * 8).calm == (abs(0.05) < 0.5 * 0.45 / 15**0.5)
+    assert of([0.0] * 16).calm and of([0.0] * 40).calm
+    assert not of([0.5, -0.2] * 8).calm
+    assert not of([0.5, -0.5] * 7).calm
+
+
+def chance(probability, needed, fires):
+    """Returns the probability that `fires(k, n)` at a look, by the distribution of k of n over all paths."""
+    open_, total, last = {(0, 0): 1.0}, 0.0, 0
+    for look in needed:
+        for _ in range(look - last):
+            moved = {}
+            for (a, b), p in open_.items():
+                for step, q in (((1, 0), probability / 2), ((0, 1), probability / 2), ((0, 0), 1 - probability)):
+                    key = a + step[0], b + step[1]
+                    moved[key] = moved.get(key, 0) + p * q
+            open_ = moved
+        total += sum(p for (a, b), p in open_.items() if fires(a, b, look))
+        open_, last = {(a, b): p for (a, b), p in open_.items() if not fires(a, b, look)}, look
+    return total
+
+
+@pytest.mark.parametrize("probability", [0.3, 1.0])
+def test_signs_and_failures_err_as_seldom_as_promised_by_enumeration(probability):
+    assert chance(probability, SIGNS, lambda a, b, look: max(a, b) >= SIGNS[look]) <= 0.03
+    assert chance(probability, LOOKS, lambda a, b, _: exact_sign(a, b) <= FAILURES) <= 0.024
+
+
+def test_what_is_no_number_is_refused_and_nothing_is_no_evidence():
+    for bad in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="expected finite numbers"):
+            of([0.1, bad])
+    assert evidence([])[:2] == Evidence(0, (0, 0), math.nan)[:2]

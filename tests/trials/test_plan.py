@@ -10,7 +10,7 @@ from fxf.errors import UserError
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import default_config
 from fxf.trials.evidence import TEST
-from fxf.trials.plan import Arm, Budget, choose_metric, keep_plan, make_plan, other_config, with_changes
+from fxf.trials.plan import Arm, Budget, Rules, choose_metric, keep_plan, make_plan, other_config, with_changes
 from helpers import table
 from small_runs import tiny_config
 
@@ -45,7 +45,7 @@ def test_configs_whose_figures_mean_other_things_are_refused(changes, metric, me
     config["data"] |= {"path": str(tmp_path / "text.txt"), "tokenizer": "bpe", "vocab_size": 270}
     arms = [Arm({**config, "data": config["data"] | more}, ORIGIN) for more in ({}, changes)]
     with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
-        make_plan(*arms, tmp_path, metric)
+        make_plan(*arms, tmp_path, Rules(metric))
 
 
 def test_both_runs_of_a_pair_have_the_seed_of_the_pair_and_of_a_null_trial_two_seeds(tmp_path):
@@ -57,13 +57,42 @@ def test_both_runs_of_a_pair_have_the_seed_of_the_pair_and_of_a_null_trial_two_s
 
 
 def test_the_plan_says_all_that_decides(tmp_path):
-    keep_plan(make_plan(FIRST, OTHER, tmp_path, "train_loss"), Budget(7, 2.5), tmp_path)
+    rules = Rules("train_loss", failed=2.5, rates=5, match="flops", first_runs="elsewhere")
+    keep_plan(make_plan(FIRST, OTHER, tmp_path, rules), Budget(7, 2.5), tmp_path)
     there = json.loads((tmp_path / "plan.json").read_text())
     assert (there["first"], there["other"]) == (FIRST.config, {**OTHER.config, "seed": 4})
     assert (there["metric"], there["better"], there["named"]) == ("train_loss", "lower", True)
-    assert (there["level"], there["null"], there["test"]) == (0.05, False, TEST)
+    assert [there[name] for name in ("failed", "rates", "match", "first_runs")] == [2.5, 5, "flops", "elsewhere"]
+    assert (there["null"], there["test"]) == (False, TEST)
     assert {"code", "versions", "git_commit", "device", "origins", "content"} <= set(there)
-    assert [(each["seeds"], each["minutes"]) for each in there["budgets"]] == [(7, 2.5)]
+    assert [(each["seeds"], each["minutes"], each["whole"]) for each in there["budgets"]] == [(7, 2.5, False)]
+
+
+@pytest.mark.parametrize(
+    ("other", "given", "rates"),
+    [
+        (OTHER, None, 1),  # it differs in the rate alone
+        (OTHER, 3, 3),
+        (Arm(tiny_config(optimizer={"learning_rate": 0.1}, model={"d_ff": 9}), ORIGIN), None, 3),
+        (None, None, 1),
+    ],
+)
+def test_three_rates_are_tried_unless_the_configs_differ_in_the_rate_alone(other, given, rates, tmp_path):
+    assert make_plan(FIRST, other, tmp_path, Rules(rates=given)).rates == rates
+
+
+@pytest.mark.parametrize(
+    ("other", "rules", "message"),
+    [
+        (OTHER, Rules(rates=2), "--rates: expected an odd number"),
+        (None, Rules(rates=3), "--rates: expected .* 1 of a null trial, got 3"),
+        (OTHER, Rules(match="flop"), "--match: .*'flop'.*flops"),
+        (FIRST, Rules(), "the two configs of the trial are the same; --null"),
+    ],
+)
+def test_a_wrong_rule_is_one_line(other, rules, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        make_plan(FIRST, other, tmp_path, rules)
 
 
 def test_another_budget_is_added_and_another_plan_is_refused(tmp_path):
@@ -76,7 +105,7 @@ def test_another_budget_is_added_and_another_plan_is_refused(tmp_path):
     there = json.loads((tmp_path / "plan.json").read_text())
     assert [(each["seeds"], each["minutes"]) for each in there["budgets"]] == [(7, 2.5), (9, 2.5)]
     for changed, message in (
-        (plan._replace(level=0.01), r"level \(0.05 there, 0.01 here\)"),
+        (plan._replace(failed=0.5), r"failed \(None there, 0.5 here\)"),
         (plan._replace(metric="train_loss", better="lower"), r"metric \(exact_match there, train_loss here\)"),
         (plan._replace(other=FIRST), r"other.optimizer.learning_rate \(0.1 there"),
         (plan._replace(content={"first: data": "1"}), r"content.first: data \(absent there"),

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 from types import SimpleNamespace
 
 import jax
@@ -17,9 +18,10 @@ from fxf.reports.run_files import FINISHED
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.training.state import run_keys
-from fxf.trials import trial
+from fxf.trials import crew
 from fxf.trials.evidence import evidence
-from fxf.trials.plan import Arm, Budget, make_plan
+from fxf.trials.plan import Arm, Budget, Rules, make_plan
+from fxf.trials.scales import try_scales
 from fxf.trials.trial import carry_out
 from fxf.weights import draw, flatten, map_weights
 from helpers import table
@@ -29,27 +31,24 @@ ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
 QUICK = {"checkpoint": {"every": 0}}
 FIRST = Arm(tiny_config(seed=4, **QUICK), ORIGIN)
 OTHER = Arm(tiny_config(optimizer={"learning_rate": 0.1}, **QUICK), ORIGIN)
+WIDER = Arm(tiny_config(model={"d_ff": 9}, **QUICK), ORIGIN)
 DIVERGING = Arm(tiny_config(optimizer={"learning_rate": 1e38}, **QUICK), ORIGIN)
-NOISE = (0.3, -0.1, 0.2, 0.0, -0.4, 0.1, -0.2, 0.25)
+LOSS = Rules("train_loss")
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """Returns the folder of a trial of three pairs, its verdict, what it told, and how often each pair compiled."""
-    workdir, events, told, compiled = tmp_path_factory.mktemp("trial"), [], [], [0]
+    """Returns the folder of a trial of three pairs, its plan, its verdict, what it told, and when it compiled."""
+    workdir, told, compiled = tmp_path_factory.mktemp("trial"), [], []
 
     def listen(event, _, **__):
-        events.extend([event] if "jaxpr_to_mlir" in event or "backend_compile" in event else [])
-
-    def tell(pair, found):
-        told.append((pair, found))
-        compiled.append(len(events))
+        if "jaxpr_to_mlir" in event or "backend_compile" in event:
+            compiled.append(len([path for path in workdir.glob("*-*") if (path / "result.json").exists()]))
 
     jax.monitoring.register_event_duration_secs_listener(listen)
-    plan = make_plan(FIRST, OTHER, workdir, "train_loss")
-    begun = len(events)
-    verdict = carry_out(plan, workdir, Budget(3), tell)
-    return workdir, plan, verdict, told, np.diff([begun, *compiled[1:]])
+    plan = make_plan(FIRST, OTHER, workdir, LOSS)
+    compiled.clear()
+    return workdir, plan, carry_out(plan, workdir, Budget(3), told.append), told, list(compiled)
 
 
 def finished_runs(folder, plan, first, other, seconds=1.0):
@@ -57,7 +56,7 @@ def finished_runs(folder, plan, first, other, seconds=1.0):
     for number, figures in enumerate(zip(first, other, strict=True)):
         for name, seed, figure in zip(("first", "other"), plan.seeds_of(number), figures, strict=True):
             path = folder / f"{name}-{seed}"
-            path.mkdir()
+            path.mkdir(parents=True)
             config = getattr(plan, name).config | {"seed": seed}
             (path / "config.json").write_text(json.dumps({"config": config}))
             if figure is None:
@@ -67,9 +66,8 @@ def finished_runs(folder, plan, first, other, seconds=1.0):
 
 
 def test_only_the_first_pair_compiles(done):
-    first, *others = done[4]
-    assert first > 2
-    assert others == [0, 0]
+    assert len(done[4]) > 2
+    assert max(done[4]) < 2  # how many runs had ended
 
 
 def test_the_runs_of_a_pair_are_ordinary_runs_of_their_configs_with_one_seed(done):
@@ -88,35 +86,47 @@ def test_the_runs_of_a_pair_are_ordinary_runs_of_their_configs_with_one_seed(don
 
 def test_what_a_trial_leaves_agrees_with_the_evidence_of_its_pairs(done):
     workdir, _, verdict, told, _ = done
-    differences = [pair.other - pair.first for pair in verdict.pairs]
-    assert verdict.evidence == evidence(differences)
-    assert told == [(pair, evidence(differences[: n + 1])) for n, pair in enumerate(verdict.pairs)]
+    assert verdict.evidence == evidence([(pair.first, pair.other) for pair in verdict.pairs])
     there = json.loads((workdir / "verdict.json").read_text())
     assert there.pop("lines") == verdict.lines()
     assert there == json.loads(to_json(verdict.figures()))
     assert there["stopped"] == "all 3 seeds are used"
     rows = list(csv.DictReader((workdir / "table.csv").read_text().splitlines()))
-    assert [float(row["difference"]) for row in rows] == differences
-    assert [float(row["p"]) for row in rows] == [evidence(differences[: n + 1]).p for n in range(3)]
+    assert [float(row["difference"]) for row in rows] == [pair.other - pair.first for pair in verdict.pairs]
+    assert told[0] == "at most 3 pairs, 6 runs"
+    assert re.fullmatch(r"a run takes [\d.]+ s: all take about [\d.]+ minutes, of 30 at most", told[1])
+    assert told[2:] == ["3 pairs: undecided"]
+
+
+def test_the_page_has_every_pair_and_every_attempt(done):
+    workdir, _, verdict, *_ = done
+    text = (workdir / "trial.html").read_text()
+    data = json.loads(text.split('id="data">')[1].split("</script>")[0])
+    (trial,) = data["trials"]
+    assert [dot[2:5] for dot in trial["dots"]] == [[p.first, p.other, p.other - p.first] for p in verdict.pairs]
+    assert [attempt["seeds"] for attempt in trial["attempts"]] == [3]
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+    assert verdict.lines()[0] in (workdir / "trial.txt").read_text()
 
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Makes training quick: a run's train_loss is its seed. Returns the folders so far, and which one is stopped."""
-    found = SimpleNamespace(names=[], stopped=0)
+    """Makes training quick: a figure is a function of the run. Returns the folders so far, and which one is stopped."""
+    found = SimpleNamespace(names=[], stopped=0, figure=lambda config: config["seed"], seconds=1.0)
 
     def train(config, folder, origin, kept):
         found.names.append(folder.name)
         if len(found.names) == found.stopped:
             raise Interrupted("stopped at step 1, which is saved")
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps({"config": config}))
         if config["optimizer"]["learning_rate"] == 1e38:
             raise DivergedError("step 2: the loss is nan")
-        result = {"train_loss": config["seed"], "exact_match": 0.5, "wall_seconds": 1.0}
+        seconds = found.seconds if "measured" not in str(folder) else 0.1 * config["model"]["d_ff"]
+        result = {"train_loss": found.figure(config), "exact_match": 0.5, "wall_seconds": 1.0, "train_seconds": seconds}
         (folder / "result.json").write_text(json.dumps(result))
 
-    monkeypatch.setattr(trial, "train_logged", train)
+    monkeypatch.setattr(crew, "train_logged", train)
     return found
 
 
@@ -127,7 +137,7 @@ def test_the_same_call_again_trains_nothing(done, trained):
 
 
 def test_a_stopped_trial_goes_on_and_more_seeds_add_pairs(tmp_path, trained):
-    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
+    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
     trained.stopped = 4
     with pytest.raises(Interrupted):
         carry_out(plan, tmp_path, Budget(2))
@@ -138,66 +148,95 @@ def test_a_stopped_trial_goes_on_and_more_seeds_add_pairs(tmp_path, trained):
     assert trained.names[5:] == ["first-6", "other-6"]
 
 
-def test_a_run_that_diverges_counts_as_the_worse_of_its_pair_and_is_not_tried_again(tmp_path, trained):
-    plan = make_plan(FIRST, DIVERGING, tmp_path, "train_loss")
-    verdict = carry_out(plan, tmp_path, Budget(2))
-    assert trained.names == ["first-4", "other-4", "first-5", "other-5"]
-    assert [(pair.first is None, pair.other is None) for pair in verdict.pairs] == [(False, True)] * 2
-    assert verdict.evidence.effect == 1.0
-    assert verdict.diverged() == (0, 2)
-    assert "diverged: 0 runs of the first config, 2 of the other" in "\n".join(verdict.lines())
-    assert carry_out(plan, tmp_path, Budget(2)) == verdict
-    assert len(trained.names) == 4
+def test_no_run_begins_after_the_minutes_and_pairs_that_are_whole_count(tmp_path, trained, monkeypatch):
+    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
+    monkeypatch.setattr(crew.time, "monotonic", lambda: 60.0 * len(trained.names))
+    found = carry_out(plan, tmp_path, Budget(8, minutes=4.5))
+    assert (len(found.pairs), found.stopped) == (2, "the 4.5 minutes are spent")
+    assert trained.names[-1] == "first-6"
 
 
-SEVERAL, UP = ([3.0] * 8, [3.0 + noise for noise in NOISE]), ([3.0] * 5, [5.0, 5.1, 4.9, 5.2, 5.0])
-CLEAR = "the answer is clear"
+def test_a_run_that_diverges_has_failed_and_is_not_tried_again(tmp_path, trained):
+    plan = make_plan(FIRST, DIVERGING, tmp_path, LOSS)
+    verdict = carry_out(plan, tmp_path)
+    assert trained.names == [f"{name}-{seed}" for seed in range(4, 12) for name in ("first", "other")]
+    assert [(pair.first is None, pair.other is None) for pair in verdict.pairs] == [(False, True)] * 8
+    assert verdict.headline == "fails more often"
+    assert verdict.stopped == "ended early: failures differ"
+    assert "failed (not finite): 0 runs of the first config, 8 of the other" in verdict.lines()
+    assert carry_out(plan, tmp_path) == verdict
+    assert len(trained.names) == 16
 
 
 @pytest.mark.parametrize(("of", "end"), table("ends of trials"))
-def test_a_trial_ends_when_the_answer_is_clear_or_the_budget_is_spent_and_says_what_is_better(of, end, tmp_path):
+def test_a_trial_ends_at_a_look_or_with_its_budget_and_says_what_is_better(of, end, tmp_path):
     stopped, n, line = end.split(" > ")
-    plan = make_plan(FIRST, OTHER, tmp_path, of["metric"])
-    finished_runs(tmp_path, plan, of["first"], of["other"])
-    found = carry_out(plan, tmp_path, Budget(*of["budget"]))
-    assert found.stopped.startswith(stopped) and found.evidence.n == int(n)
-    assert found.lines()[0].startswith(line) and line.startswith(found.verdict)
-    high = json.loads((tmp_path / "verdict.json").read_text())["high"]
-    assert high == (None if math.isinf(found.evidence.high) else found.evidence.high)
-
-
-def test_runs_that_diverge_in_both_arms_or_one_are_differences_of_the_size_of_the_largest(tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, "exact_match")
-    finished_runs(tmp_path, plan, [0.5, None, 0.5, None], [0.75, 0.5, None, None])
-    found = carry_out(plan, tmp_path, Budget(4))
-    assert found.evidence == evidence([0.25, 0.25, -0.25, 0.0])
-    assert found.figures()["diverged"] == {"first": 2, "other": 2}
+    plan = make_plan(FIRST, OTHER, tmp_path, Rules(of["metric"], failed=of.get("failed")))
+    first = of["first"] * of["times"]
+    other = [None if d is None else one + d for one, d in zip(first, of["more"] * of["times"], strict=True)]
+    finished_runs(tmp_path, plan, first, other)
+    found = carry_out(plan, tmp_path, Budget(of["seeds"], whole=of["whole"]))
+    assert (found.stopped, found.evidence.n) == (stopped, int(n))
+    assert found.headline == line and line.startswith(found.verdict.replace("undecided", ""))
+    there = json.loads((tmp_path / "verdict.json").read_text())
+    assert (there["effect"] is None) == stopped.startswith("ended early")
+    assert there["effect"] is None or there["effect"] == pytest.approx(found.evidence.effect)
 
 
 @pytest.mark.parametrize("value", ["NaN", "null"])
-def test_a_figure_that_is_no_number_counts_as_diverged(value, tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
+def test_a_figure_that_is_no_number_has_failed(value, tmp_path):
+    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
     finished_runs(tmp_path, plan, [1.0, 2.0], [1.5, 2.5])
     (tmp_path / "other-4/result.json").write_text(f'{{"train_loss": {value}, "wall_seconds": 1.0}}')
     verdict = carry_out(plan, tmp_path, Budget(2))
     assert [(pair.first, pair.other) for pair in verdict.pairs] == [(1.0, None), (2.0, 2.5)]
-    assert verdict.evidence == evidence([0.5, 0.5])
+    assert verdict.evidence == evidence([(1.0, None), (2.0, 2.5)])
     json.loads((tmp_path / "verdict.json").read_text(), parse_constant=pytest.fail)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("result.json", '{"train_loss": "x", "wall_seconds": 1}', "first-4: no train_loss and wall_seconds"),
+        ("result.json", '{"train_loss": 2.0}', "first-4: no wall_seconds"),
+        ("result.json", '{"loss": 2.0, "wall_seconds": 1}', "first-4: no train_loss"),
         ("config.json", '{"config": {"task": {}, "seed": 5}}', r"first-4: holds another run: seed \(5 there, 4 here\)"),
     ],
 )
 def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(name, text, message, tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
+    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
     finished_runs(tmp_path, plan, [1.0], [1.0])
     (tmp_path / "first-4" / name).write_text(text)
     with pytest.raises(UserError, match=message):
         carry_out(plan, tmp_path, Budget(2))
+
+
+def test_runs_side_by_side_are_those_of_one_process(done, tmp_path):
+    _, plan, verdict, *_ = done
+    found = carry_out(plan, tmp_path, Budget(2, workers=2))
+    assert [pair[:3] for pair in found.pairs] == [pair[:3] for pair in verdict.pairs[:2]]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_fails_otherwise_than_by_diverging_ends_the_trial_in_one_line(workers, tmp_path):
+    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
+    train = {**OTHER.config["train"], "steps": -1}
+    broken = plan._replace(first=Arm({**FIRST.config, "train": train}, ORIGIN))
+    with pytest.raises(UserError, match=r"first-\d: train.steps: expected at least"):
+        carry_out(broken, tmp_path, Budget(2, workers=workers))
+
+
+def test_sizes_have_a_trial_each_and_one_page(tmp_path, trained):
+    first, wider = (Arm(tiny_config(model={"d_model": 8, "d_ff": d_ff}, **QUICK), ORIGIN) for d_ff in (7, 9))
+    found = try_scales(first, wider, tmp_path, LOSS._replace(rates=1), Budget(2))
+    assert list(found) == ["half", "as given", "double"]
+    models = [verdict.plan.other.config["model"] for verdict in found.values()]
+    assert [(model["d_model"], model["d_ff"], model["n_layers"]) for model in models] == [
+        (4, 4, 1),
+        (8, 9, 1),
+        (16, 18, 2),
+    ]
+    data = json.loads((tmp_path / "trial.html").read_text().split('id="data">')[1].split("</script>")[0])
+    assert [trial["name"] for trial in data["trials"]] == list(found)
 
 
 def test_where_shapes_agree_both_runs_of_a_pair_begin_with_the_same_weights_and_they_see_the_same_data():
@@ -208,25 +247,32 @@ def test_where_shapes_agree_both_runs_of_a_pair_begin_with_the_same_weights_and_
     assert 0 < len(same) < len(weights[0]) == len(weights[1])
     drawn = [jax.jit(lambda of=of: {path: draw(path, of[path], key) for path in same})() for of in weights]
     jax.tree.map(np.testing.assert_array_equal, *drawn)
-    key = run_keys(5).data
     jax.tree.map(np.testing.assert_array_equal, first.task.batch(key, 3), other.task.batch(key, 3))
 
 
 def test_the_command_prints_the_verdict_as_json(tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, "train_loss")
+    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
     flags = [*overrides(seed=4, **QUICK), f"--workdir={tmp_path}", "--metric=train_loss"]
     finished_runs(tmp_path, plan, [3.0, 3.1, 3.2], [2.0, 2.5, 2.4])
     found = command("try", *flags, "--change=optimizer.learning_rate=0.1", "--seeds=3", "--json")
-    assert (found.returncode, json.loads(found.stdout)["verdict"]) == (0, "no difference found"), found.stderr
-    assert "pair 3  train_loss 3.2 and 2.4  2.0 s  p " in found.stderr
+    assert (found.returncode, json.loads(found.stdout)["verdict"]) == (0, "undecided"), found.stderr
+    assert "3 pairs: undecided" in found.stderr
     assert "the other config has optimizer.learning_rate 0.1\n" in found.stderr
+    assert "--seeds=3: a claim about the mean takes 32 pairs" in found.stderr
 
 
 def test_python_has_the_same_trial(tmp_path, trained):
     other = read_config("reversal:example0")
     other.model.activation = "silu"
-    found = fxf.trial("reversal:example0", other, tmp_path, metric="train_loss", seeds=2, minutes=1)
-    assert (found.verdict, found.evidence.n, found.plan.named) == ("no difference found", 2, True)
+    found = fxf.trial("reversal:example0", other, tmp_path, metric="train_loss", seeds=2, rates=1)
+    assert (found.verdict, found.evidence.n, found.plan.named) == ("undecided", 2, True)
     assert trained.names == ["first-0", "other-0", "first-1", "other-1"]
     null = fxf.trial(tiny_config(), None, tmp_path / "null", seeds=2)
     assert [pair.seeds for pair in null.pairs] == [(0, 1), (2, 3)]
+
+
+def test_an_interval_is_shown_from_32_pairs_on_only(tmp_path):
+    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
+    finished_runs(tmp_path, plan, [1.0] * 9, [1.5 + 0.01 * i for i in range(9)])
+    assert math.isinf(carry_out(plan, tmp_path, Budget(9, whole=True)).evidence.low)
+    assert json.loads((tmp_path / "verdict.json").read_text())["low"] is None

@@ -1,0 +1,143 @@
+"""What is settled before the pairs: equal compute, and a learning rate for each config, found with equal effort."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fxf.config import with_values
+from fxf.errors import UserError
+from fxf.reports.figures import HIGHER
+from fxf.runs.experiment import build
+from fxf.runs.flops import flops_per_token
+from fxf.trials.crew import Crew, Job, figure_of
+from fxf.trials.plan import RATE, Arm, Plan, read_plan, require_same_first, write_plan
+
+FACTOR = 2.0  # between a learning rate and the next
+FURTHER = 2  # rates that are added beyond the lowest or highest if that one is the best
+SEEDS = 2  # of each rate
+SEEDS_FROM = 1_000_000  # what the seeds of rates have more than those of pairs
+MEASURED_STEPS, MEASURED_RUNS = 30, 3  # of each config, for equal seconds
+
+
+class Settled(NamedTuple):
+    """What a config runs with.
+
+    Attributes:
+      changes: other values of its keys.
+      tried: each rate that was tried with the mean figure of its runs, None if one had none; in ascending order.
+      bracketed: whether the rate has a lower and a higher one beside it that are no better; True if none was tried.
+    """
+
+    changes: dict[str, Any]
+    tried: list[tuple[float, float | None]]
+    bracketed: bool
+
+
+def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled] | None:
+    """Returns what the arms `first` and `other` run with, and keeps it in plan.json; None if the time is spent.
+
+    The trial of --first_runs has settled the first arm.
+
+    Raises:
+      UserError: the first runs are of another trial, or as `Crew.train`.
+    """
+    there = read_plan(workdir)
+    if "settled" in there:
+        return {name: Settled(**found) for name, found in there["settled"].items()}
+    arms, settled = {"first": plan.first, "other": plan.other}, dict[str, Settled]()
+    if plan.match != "steps":
+        if (steps := _equal_steps(plan, workdir, crew)) is None:
+            return None
+        arms["other"] = changed(plan.other, {"train.steps": steps})
+    if plan.first_runs:
+        found = read_plan(require_same_first(plan)).get("settled")
+        if not found:
+            raise UserError(f"--first_runs: {plan.first_runs}: that trial has not tried its rates yet")
+        settled["first"] = Settled(**found["first"])
+        del arms["first"]
+    tuned = _tuned(plan, arms, workdir, crew)
+    if tuned is None:
+        return None
+    if plan.match != "steps":
+        tuned["other"].changes["train.steps"] = arms["other"].config["train"]["steps"]
+    settled |= tuned
+    settled = {name: settled[name] for name in ("first", "other")}
+    write_plan(workdir, {**there, "settled": {name: found._asdict() for name, found in settled.items()}})
+    return settled
+
+
+def changed(arm: Arm, changes: Mapping[str, Any]) -> Arm:
+    """Returns the arm with other values of keys, which its origin names, too."""
+    overrides = {**arm.origin.get("overrides", {}), **changes}
+    return Arm(with_values(arm.config, changes), {**arm.origin, "overrides": overrides})
+
+
+def _equal_steps(plan: Plan, workdir: Path, crew: Crew) -> int | None:
+    """Returns the steps in which the other arm computes, or takes, as much as the first; None if the time is spent."""
+    costs = []
+    if plan.match == "flops":
+        for arm in (plan.first, plan.other):
+            experiment = build(arm.config)
+            costs.append(flops_per_token(experiment).training * math.prod(experiment.batch_shapes()["weights"].shape))
+    else:
+        jobs = {}
+        for name, arm in {"first": plan.first, "other": plan.other}.items():
+            short = changed(arm, {"train.steps": min(MEASURED_STEPS, arm.config["train"]["steps"])})
+            jobs[name] = [_job(short, i, workdir / f"measured/{name}-{i}") for i in range(MEASURED_RUNS)]
+        if not crew.train([job for pair in zip(*jobs.values(), strict=True) for job in pair]):
+            return None
+        for of_arm in jobs.values():
+            runs = [(figure_of(job, "train_seconds"), job.config["train"]["steps"]) for job in of_arm]
+            costs.append(min((seconds or math.inf) / steps for seconds, steps in runs))  # what disturbs only adds
+    return max(1, round(plan.first.config["train"]["steps"] * costs[0] / costs[1]))
+
+
+def _tuned(plan: Plan, arms: Mapping[str, Arm], workdir: Path, crew: Crew) -> dict[str, Settled] | None:
+    """Returns the arms with their best rates; None if the time is spent."""
+    if plan.rates == 1:
+        return {name: Settled({}, [], True) for name in arms}
+    half = plan.rates // 2
+    own = {name: arm.config["optimizer"]["learning_rate"] for name, arm in arms.items()}
+    rates = {name: [own[name] * FACTOR**i for i in range(-half, half + 1)] for name in arms}
+    for further in range(FURTHER + 1):
+        jobs = {
+            (name, rate): [
+                _job(changed(arms[name], {RATE: rate}), SEEDS_FROM + i, workdir / f"rates/{name}-{rate:.6g}-{i}")
+                for i in range(SEEDS)
+            ]
+            for name in arms
+            for rate in rates[name]
+        }
+        if not crew.train([job for of_rate in jobs.values() for job in of_rate]):
+            return None
+        tried = {name: {rate: _mean(jobs[name, rate], plan.metric) for rate in sorted(rates[name])} for name in arms}
+        found = {name: _best(tried[name], own[name], plan.better) for name in arms}
+        if further == FURTHER or all(best.bracketed for best in found.values()):
+            break
+        for name, best in found.items():
+            if not best.bracketed:
+                rate = best.changes[RATE]
+                rates[name].append(rate * FACTOR if rate == max(rates[name]) else rate / FACTOR)
+    return found
+
+
+def _best(tried: Mapping[float, float | None], own: float, better: str) -> Settled:
+    """Returns the best rate; of equal ones that which is nearest to the config's own."""
+
+    def badness(rate: float) -> tuple[float, float]:
+        value = tried[rate]
+        return math.inf if value is None else -value if better == HIGHER else value, abs(math.log(rate / own))
+
+    best = min(tried, key=badness)
+    bracketed = min(tried) < best < max(tried) and tried[best] is not None
+    return Settled({RATE: best}, sorted(tried.items()), bracketed)
+
+
+def _mean(jobs: list[Job], metric: str) -> float | None:
+    figures = [figure_of(job, metric) for job in jobs]
+    return None if None in figures else math.fsum(value for value in figures if value is not None) / len(figures)
+
+
+def _job(arm: Arm, more: int, folder: Path) -> Job:
+    return Job(arm.config | {"seed": arm.config["seed"] + more}, folder, arm.origin)

@@ -1,0 +1,113 @@
+"""What is settled before the pairs: rates with equal effort, equal compute, and the first runs of another trial."""
+
+import json
+import math
+
+import pytest
+from test_trial import FIRST, ORIGIN, QUICK, WIDER, trained  # noqa: F401
+
+from fxf.errors import UserError
+from fxf.runs.experiment import build
+from fxf.runs.flops import flops_per_token
+from fxf.trials.plan import Arm, Budget, Rules, make_plan
+from fxf.trials.trial import carry_out
+from small_runs import tiny_config
+
+RATE = FIRST.config["optimizer"]["learning_rate"]
+RULES = Rules("train_loss", rates=3)
+
+
+def rate_of(config):
+    return config["optimizer"]["learning_rate"]
+
+
+def bowl(best):
+    """Returns a figure of a run that is least at `best` times the rate of the configs, and moves with the seed."""
+    return lambda config: abs(math.log2(rate_of(config) / RATE / best)) + 0.001 * (config["seed"] % 10)
+
+
+@pytest.mark.parametrize(
+    ("best", "tried", "bracketed"),
+    [
+        (1, [0.5, 1, 2], True),
+        (2, [0.5, 1, 2, 4], True),
+        (4, [0.5, 1, 2, 4, 8], True),
+        (0.25, [0.125, 0.25, 0.5, 1, 2], True),
+        (64, [0.5, 1, 2, 4, 8], False),
+    ],
+)
+def test_the_search_goes_on_beyond_the_best_rate_by_two_steps_at_most(best, tried, bracketed, tmp_path, trained):  # noqa: F811
+    trained.figure = bowl(best)
+    found = carry_out(make_plan(FIRST, WIDER, tmp_path, RULES), tmp_path, Budget(2))
+    for name in ("first", "other"):
+        settled = found.settled[name]
+        assert [rate for rate, _ in settled.tried] == pytest.approx([RATE * times for times in tried])
+        assert settled.bracketed == bracketed
+        assert settled.changes["optimizer.learning_rate"] == pytest.approx(RATE * min(best, tried[-1]))
+    assert (found.verdict == "undecided: not bracketed", len(found.pairs)) == (not bracketed, 2 * bracketed)
+    runs = [path for path in (tmp_path / "rates").iterdir()]
+    assert len(runs) == 2 * 2 * len(tried)  # each arm, two seeds of their own
+    seeds = {json.loads((path / "config.json").read_text())["config"]["seed"] for path in runs}
+    assert seeds == {1_000_004, 1_000_005}
+
+
+def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst(tmp_path, trained):  # noqa: F811
+    trained.figure = lambda config: 1.0 if rate_of(config) < 2 * RATE else math.nan
+    found = carry_out(make_plan(FIRST, WIDER, tmp_path, RULES), tmp_path, Budget(2))
+    assert found.settled["first"].changes["optimizer.learning_rate"] == RATE
+    assert found.settled["first"].tried[-1] == (2 * RATE, None)
+    trained.figure = lambda config: math.nan
+    nothing = carry_out(make_plan(FIRST, WIDER, tmp_path / "none", RULES), tmp_path / "none", Budget(2))
+    assert nothing.verdict == "undecided: not bracketed"
+
+
+def test_pairs_run_with_the_rates_that_were_found_and_a_stopped_trial_keeps_them(tmp_path, trained):  # noqa: F811
+    trained.figure = bowl(2)
+    plan = make_plan(FIRST, WIDER, tmp_path, RULES)
+    carry_out(plan, tmp_path, Budget(1 + 1))
+    record = json.loads((tmp_path / "other-5/config.json").read_text())
+    assert rate_of(record["config"]) == 2 * RATE
+    n = len(trained.names)
+    found = carry_out(plan, tmp_path, Budget(3))
+    assert trained.names[n:] == ["first-6", "other-6"]
+    assert found.settled["other"].changes == {"optimizer.learning_rate": 2 * RATE}
+
+
+@pytest.mark.parametrize("match", ["flops", "seconds"])
+def test_equal_compute_changes_the_steps_of_the_other_config(match, tmp_path, trained):  # noqa: F811
+    long = {"train": {"steps": 6000, "batch_size": 5}, **QUICK}
+    first, other = Arm(tiny_config(seed=4, **long), ORIGIN), Arm(tiny_config(model={"d_ff": 29}, **long), ORIGIN)
+    found = carry_out(make_plan(first, other, tmp_path, RULES._replace(match=match)), tmp_path, Budget(2))
+    steps = found.settled["other"].changes["train.steps"]
+    if match == "seconds":  # the fake run takes 0.1 s times d_ff
+        assert steps == round(6000 * 7 / 29)
+        assert sorted(name for name in trained.names if name in ("first-0", "other-2")) == ["first-0", "other-2"]
+    else:
+        costs = [flops_per_token(build(arm.config)).training for arm in (first, other)]
+        assert costs[0] * 6000 == pytest.approx(costs[1] * steps, rel=1e-3)
+        assert costs[1] > 1.5 * costs[0]
+    config = json.loads((tmp_path / "other-4/config.json").read_text())["config"]
+    assert (config["train"]["steps"], "train.steps" in found.settled["first"].changes) == (steps, False)
+    assert f"steps of the other {steps:,}, for equal {match}" in found.lines()
+
+
+def test_the_first_runs_of_another_trial_are_taken_and_missing_ones_are_added_there(tmp_path, trained):  # noqa: F811
+    trained.figure = bowl(2)
+    base, second = tmp_path / "base", tmp_path / "second"
+    carry_out(make_plan(FIRST, WIDER, base, RULES), base, Budget(2))
+    n = len(trained.names)
+    rules = RULES._replace(first_runs=str(base))
+    other = Arm(tiny_config(model={"d_ff": 5}, **QUICK), ORIGIN)
+    found = carry_out(make_plan(FIRST, other, second, rules), second, Budget(3))
+    new = trained.names[n:]
+    assert not any(name.startswith("first-0") for name in new)  # no rate of the first is tried again
+    assert [name for name in new if name.startswith("first")] == ["first-6"]
+    assert (base / "first-6").exists() and not list(second.glob("first-*"))
+    assert found.settled["first"].changes == {"optimizer.learning_rate": 2 * RATE}
+    assert len(found.pairs) == 3
+    another = Arm(tiny_config(seed=4, model={"d_ff": 11}, **QUICK), ORIGIN)
+    with pytest.raises(UserError, match=r"--first_runs: .*base: its first runs are of another trial: first.model.d_ff"):
+        carry_out(make_plan(another, other, tmp_path / "no", rules), tmp_path / "no", Budget(2))
+    with pytest.raises(UserError, match=r"nowhere: no trial here"):
+        gone = rules._replace(first_runs=str(tmp_path / "nowhere"))
+        carry_out(make_plan(FIRST, other, tmp_path / "gone", gone), tmp_path / "gone", Budget(2))
