@@ -73,7 +73,9 @@ IDEAS: dict[str, dict[str, Any]] = {
 def get_config(argument: str = "text") -> ConfigDict:
     task, _, idea = argument.partition("-")
     if task not in TASKS or (idea and idea not in IDEAS):
-        raise ValueError(f"unknown argument '{argument}'; {' or '.join(TASKS)}, or one of them, -, and {', '.join(IDEAS)}")
+        raise ValueError(
+            f"unknown argument '{argument}'; {' or '.join(TASKS)}, or one of them, -, and {', '.join(IDEAS)}"
+        )
     config = fxf.read_config("characters" if task == "text" else "reversal")
     model, optimizer = config.model, config.optimizer
     model.n_layers, model.d_model, model.d_ff, model.n_heads = 3, 32, 128, 4
