@@ -72,7 +72,7 @@ def stack_of(config: TransformerConfig, cross: bool = False, vocab_size: int = 0
     head = _blocks(head_text, config, cross, vocab_size) if semicolon else []
     blocks = _alternating if config.global_every else functools.partial(_blocks, text)
     period = blocks(config, cross, vocab_size)
-    names = re.findall(r"[\w:]+", f"{config.blocks} {config.block} cross_attention")
+    names = re.findall(r"[\w.:]+", f"{config.blocks} {config.block} cross_attention")
     named = {name.rpartition(":")[2] for name in names}
     for name in config.layers.keys() - named:
         raise UserError(
@@ -101,7 +101,7 @@ def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) 
     """Returns the blocks of a part of `model.blocks`."""
     found, given = list[Layer](), {"vocab_size": vocab_size}
     for item in _split(text):
-        match = re.fullmatch(r"(\d*)([*@]?)([\w:]*)\((.*)\)", item)
+        match = re.fullmatch(r"(\d*)([*@]?)([\w.:]*)\((.*)\)", item)
         if match is None:
             names = item.split("+")
             if cross and "cross_attention" not in config.blocks:
