@@ -2,26 +2,56 @@
 
 python -m experiments.ideas
 python -m experiments.ideas --only=text-fire --workers=2
+python -m experiments.ideas --only=none
 
-The rules, which stand before the runs: the test loss of the text, and the exact match of the reversal; three learning
-rates of each side with seeds of their own, and up to two more beyond; steps for equal FLOPs; 32 pairs, without an early
-end. A run of the reversal has failed if its exact match is below 0.02. All trials of a task share the base's runs.
+The last one only fills the table of docs/ideas.md from what is kept. The rules, which stand before the runs: the test
+loss of the text, and the exact match of the reversal; three learning rates of each side with seeds of their own, and up
+to two more beyond; steps for equal FLOPs; 32 pairs, without an early end. A run of the reversal has failed if its exact match is below 0.02. All trials of a task share the base's runs.
 """
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.runner import RESULTS, ROOT, made_now
+from experiments.runner import RESULTS, ROOT, filled, made_now
 from fxf.errors import UserError
-from fxf.files import read_json, to_json
+from fxf.files import read_json, to_json, write_atomically
+from fxf.reports.tables import to_markdown
 from fxf.trials.plan import Arm, Budget, Rules, make_plan, other_config
 from fxf.trials.trial import carry_out
 from fxf.trials.verdict import Verdict
 
-KEPT, RUNS = RESULTS / "ideas", ROOT / "runs/ideas"
+KEPT, RUNS, PAGE = RESULTS / "ideas", ROOT / "runs/ideas", ROOT / "docs/ideas.md"
 METRICS, FAILED = {"text": "-test_loss", "reversal": "+exact_match"}, {"text": None, "reversal": 0.02}
 PAIRS = 32
+HEADER = ("idea", "the paper says", "text", "reversal", "steps")
+SAYS = {  # of models from a hundred to a hundred thousand times as large
+    "canon": "lower loss, deeper reasoning, and no need of positions",
+    "cope": "lower perplexity; counting and copying out of distribution",
+    "differential": "the loss of a model half as large again; better recall",
+    "fire": "lower loss, and none of it lost on longer sequences",
+    "forgetting": "lower loss than rotary positions; longer sequences",
+    "gated_attention": "lower loss, steadier training at higher rates",
+    "hyper_connections": "lower loss at equal tokens, for little compute",
+    "layer_scale": "deep models train; little at few layers",
+    "looped": "nearly a deep model's reasoning by the weights of a shallow one",
+    "mixture_of_depths": "lower loss at equal compute",
+    "multi_token": "better answers of large models, and no gain of small ones",
+    "ngpt": "the same loss in 4 to 20 times fewer steps",
+    "parallel": "faster steps; a little worse when small, level when large",
+    "product_keys": "the loss of a model with twice the layers",
+    "sigmoid": "the loss of softmax, in faster kernels",
+    "sink_logits": "no attention to the first token only to read nothing",
+    "squared_relu": "lower loss at equal compute",
+    "stick_breaking": "lower loss than rotary positions; longer sequences",
+    "t5_bias": "positions by one number a distance suffice",
+    "talking_heads": "lower perplexity, for a slower step",
+    "unet": "better images of diffusion models",
+    "value_residual": "lower loss of deep models",
+    "xpos": "lower loss on longer sequences",
+    "z_loss": "steadier training of large models; deeper ones by dropped layers",
+}
 
 
 def main() -> None:
@@ -38,6 +68,7 @@ def main() -> None:
                     keep(name, judged(task, idea, f"{task}-{ideas[0]}", args.workers))
                 except UserError as error:
                     print(f"{name}: {error}", flush=True)
+    write_atomically(PAGE, filled(PAGE, {"ideas": table(kept())}))
 
 
 def judged(task: str, idea: str, base: str, workers: int) -> Verdict:
@@ -62,6 +93,28 @@ def keep(name: str, verdict: Verdict) -> None:
 def kept(folder: Path = KEPT) -> dict[str, dict[str, Any]]:
     """Returns the kept figures by the names of the trials."""
     return {path.stem: read_json(path, "a kept result") for path in sorted(folder.glob("*.json"))}
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns a row for each idea: what its paper says, and effect and verdict on each task."""
+    rows = []
+    for idea, says in SAYS.items():
+        of_tasks = [results.get(f"{task}-{idea}") for task in METRICS]
+        steps = [found["settled"]["other"]["changes"]["train.steps"] for found in of_tasks if found]
+        cells = (f"[{idea}](../configs/ideas/{idea}.py)", says, *map(cell, of_tasks), " and ".join(map(str, steps)))
+        rows.append(dict(zip(HEADER, cells, strict=True)))
+    return to_markdown(rows, HEADER)
+
+
+def cell(found: Mapping[str, Any] | None) -> str:
+    """Returns a verdict with its effect and interval, where there is one, and the runs that failed."""
+    if found is None:
+        return "not judged"
+    effect = ""
+    if found["low"] is not None:
+        effect = f"; {found['effect']:+.3f} ({found['low']:+.3f} to {found['high']:+.3f})"
+    failed = "; {first} and {other} of 32 failed".format(**found["failed"]) if any(found["failed"].values()) else ""
+    return f"{found['headline']}{effect}{failed}"
 
 
 if __name__ == "__main__":
