@@ -8,7 +8,8 @@ text            characters of the phrase book, windows of 32
 reversal        reversal of 1 to 5 of 10 symbols
 text-NAME       the base with the idea configs/ideas/NAME.py, and so for reversal-NAME
 
-The base has three pre-norm blocks of width 32, rotary positions and GELU. A kind of positions takes the place of rotary ones.
+The base has three pre-norm blocks of width 32, rotary positions and GELU. A kind of positions takes the place of rotary
+ones.
 """
 
 from typing import Any

@@ -6,7 +6,8 @@ python -m experiments.ideas --only=none
 
 The last one only fills the table of docs/ideas.md from what is kept. The rules, which stand before the runs: the test
 loss of the text, and the exact match of the reversal; three learning rates of each side with seeds of their own, and up
-to two more beyond; steps for equal FLOPs; 32 pairs, without an early end. A run of the reversal has failed if its exact match is below 0.02. All trials of a task share the base's runs.
+to two more beyond; steps for equal FLOPs; 32 pairs, without an early end. A run of the reversal has failed if its exact
+match is below 0.02. All trials of a task share the base's runs.
 """
 
 import argparse
