@@ -1,0 +1,52 @@
+"""The table of judged ideas, and the config by which they were judged."""
+
+from pathlib import Path
+
+import pytest
+
+import fxf
+from experiments.ideas.__main__ import HEADER, METRICS, PAGE, PAIRS, SAYS, cell, kept, table
+from experiments.runner import ROOT, filled
+from fxf.config import differing_keys
+from fxf.trials.evidence import evidence
+
+IDEAS = {path.stem for path in (ROOT / "configs/ideas").glob("*.py")}
+
+
+def test_every_idea_has_a_row_and_a_config_that_differs_from_the_base_in_its_model_alone():
+    assert set(SAYS) == IDEAS
+    for task in METRICS:
+        base = fxf.read_config(f"judged:{task}").to_dict()
+        for idea in IDEAS:
+            differing = differing_keys(base, fxf.read_config(f"judged:{task}-{idea}").to_dict())
+            assert differing and all(key.startswith("model.") for key in differing), idea
+
+
+def test_the_table_of_the_page_is_that_of_the_kept_trials():
+    assert PAGE.read_text() == filled(PAGE, {"ideas": table(kept())})
+    assert table(kept()).count("\n") == len(IDEAS) + 1 and HEADER[0] in table(kept())
+
+
+@pytest.mark.parametrize("name", sorted(kept()))
+def test_a_kept_verdict_follows_from_its_pairs(name):
+    found = kept()[name]
+    threshold, higher = {"text": (None, False), "reversal": (0.02, True)}[name.partition("-")[0]]
+    pairs = [
+        tuple(None if x is None or (threshold is not None and x < threshold) else x for x in pair)
+        for pair in found["figures_of_pairs"]
+    ]
+    again = evidence(pairs)
+    bracketed = all(settled["bracketed"] for settled in found["settled"].values())
+    assert bool(pairs) == bracketed and len(pairs) in (0, PAIRS)
+    assert [found["failed"]["first"], found["failed"]["other"]] == list(again.failed)
+    if again.mean:
+        assert found["verdict"] == ("better" if (again.mean > 0) == higher else "worse")
+    if pairs and found["low"] is not None:
+        assert (found["effect"], found["low"], found["high"]) == pytest.approx((again.effect, again.low, again.high))
+
+
+def test_a_cell_says_what_was_found():
+    found = {"headline": "better", "effect": 0.5, "low": 0.25, "high": 0.75, "failed": {"first": 1, "other": 0}}
+    assert cell(found) == "better; +0.500 (+0.250 to +0.750); 1 and 0 of 32 failed"
+    assert cell({**found, "low": None, "failed": {"first": 0, "other": 0}}) == "better"
+    assert cell(None) == "not judged" and Path(PAGE).exists()
