@@ -17,7 +17,7 @@ COMMAND = re.compile(r"^    ((?:[A-Z_]+=\S+ )*(?:fxf|make) (?:.*\\\n)*.*)$", re.
 RECIPE = re.compile(r"^(\w+): .*##.*\n\t\$\(BIN\)/(fxf .*)$", re.MULTILINE)
 # Flags that make a command of a verb short. The first command of README runs as it is.
 SIX_STEPS = {"--config.train.steps=6", "--config.optimizer.warmup_steps=0"}
-SHORT = {"train": {"--smoke"}, "sweep": SIX_STEPS, "try": SIX_STEPS | {"--seeds=2"}}
+SHORT = {"train": {"--smoke"}, "sweep": SIX_STEPS, "try": SIX_STEPS | {"--seeds=2", "--rates=1", "--workers=1"}}
 AS_IT_IS = {"--config=reversal:example0", "--workdir=runs/example0"}
 # Commands that need what most machines do not have or take minutes, and the tests that run their like.
 ELSEWHERE = {

@@ -29,7 +29,7 @@ _QUIET = {"log.tensorboard": False, "log.report": False, "checkpoint.every": 0}
 _TEXT = {
     **{"task.length": 32, "train.steps": 150, "train.batch_size": 8, "model.n_layers": 1, "model.n_heads": 2},
     **{"model.d_model": 32, "model.d_ff": 64, "model.max_len": 32, "model.positions": "sinusoidal"},
-    **{"optimizer.learning_rate": 1e-2, "optimizer.warmup_steps": 20, "data.test": 0.02},
+    **{"optimizer.learning_rate": 3e-2, "optimizer.warmup_steps": 20, "data.test": 0.02},
 }
 _REVERSAL = {**_TINY, "train.steps": 250, "train.batch_size": 16, "optimizer.learning_rate": 1e-2}
 
@@ -49,7 +49,9 @@ POOLS = {
         {**_REVERSAL, "train.steps": 120, "optimizer.learning_rate": 1e-1},
         ("loss", "exact"),
     ),
-    "text": Pool("characters", {**_TEXT, "model.d_model": 16, "model.d_ff": 32}, ("loss",)),
+    "text": Pool(
+        "characters", {**_TEXT, "model.d_model": 16, "model.d_ff": 32, "optimizer.learning_rate": 1e-2}, ("loss",)
+    ),
     "recall": Pool(
         "studies/recall",
         {**_TINY, "model.n_layers": 2, "model.n_heads": 1, "model.d_model": 32, "task.pairs": 2}
@@ -141,7 +143,7 @@ _OF_REVERSAL = {"metric": "exact_match", "rates": 1, "whole": True}
 _OF_TEXT = {"metric": "test_loss", "rates": 1, "whole": True}
 _GELU = Planted("characters", _TEXT, {"model.activation": "gelu"}, {**_OF_TEXT, "rates": 3})
 PLANTED: dict[str, Planted] = {
-    "rate": Planted("characters", _TEXT, {"optimizer.learning_rate": 4e-2}, _OF_TEXT),
+    "rate": Planted("characters", _TEXT, {"optimizer.learning_rate": 12e-2}, _OF_TEXT),
     "mask": Planted("reversal:example0", _REVERSAL, {"model.attention": "verdict_runs:Unmasked"}, _OF_REVERSAL),
     "width": Planted("characters", _TEXT, {"model.d_model": 16, "model.d_ff": 32}, _OF_TEXT),
     **{f"gelu_{seed}": _GELU._replace(base={**_TEXT, "seed": seed}) for seed in (0, 100, 200)},

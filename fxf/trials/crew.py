@@ -101,9 +101,8 @@ class Crew:
         signals.hold("its runs save their step and stop", self._stop)
         self._start()
         while True:
-            in_time = time.monotonic() < self._deadline
-            for pipe in [pipe for pipe in self._workers if pipe not in busy and waiting and in_time]:
-                if waiting:
+            for pipe in self._workers:
+                if waiting and pipe not in busy and time.monotonic() < self._deadline:
                     job = busy[pipe] = waiting.pop()
                     pipe.send((job, guests.record(job.config)))
             if not busy:

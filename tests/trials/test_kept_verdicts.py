@@ -96,3 +96,11 @@ def test_the_example_of_the_page_is_the_kept_trial_and_follows_from_its_pairs():
 def test_the_table_of_the_page_is_the_kept_one():
     assert verdicts.page_table(TABLE) == (KEPT / "page.md").read_text()
     assert (KEPT / "page.md").read_text() in PAGE
+
+
+def test_planted_faults_are_found_and_another_set_of_seeds_has_the_same_verdict():
+    kept = {name: figures["verdict"] for name, figures in verdicts.planted().items()}
+    assert "mask" in kept and kept.keys() <= verdict_runs.PLANTED.keys()
+    faults = {verdict for name, verdict in kept.items() if not name.startswith("gelu")}
+    assert faults == {"worse"}
+    assert len({verdict for name, verdict in kept.items() if name.startswith("gelu")}) <= 1
