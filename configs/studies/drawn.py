@@ -2,16 +2,16 @@
 
 fxf sweep --config=studies/drawn --workdir=runs/studies/drawn --workers=1 --together=3
 
-The encoder of length_tape, with fewer blocks, strings and steps, and Muon instead of Adam.
+The encoder of problems_tape, with fewer blocks, strings and steps, and Muon instead of Adam.
 """
 
 from collections.abc import Callable
 
+from deletang.problems import PROBLEMS
 from ml_collections import ConfigDict
 
 from fxf.runs.configs import read_config
 from fxf.sweeps.points import grid
-from fxf.tasks.length.problems import PROBLEMS
 
 RANGE = 2048  # the positions that are drawn from; 0 draws none
 KINDS = (("sinusoidal", 0), ("rotary", 0), ("rotary", RANGE))
@@ -21,7 +21,7 @@ FEW, MANY = 32, 256  # strings of each length if answers are long, and if they h
 
 
 def get_config() -> ConfigDict:
-    config = read_config("length_tape")
+    config = read_config("studies/problems_tape")
     config.task.score_every, config.task.longest, config.task.examples = 180, 360, FEW
     config.model.n_layers, config.model.dropout, config.model.max_len = 3, 0.0, RANGE
     config.optimizer.name, config.optimizer.learning_rate = "muon", 1e-2

@@ -2,16 +2,16 @@
 
 fxf sweep --config=studies/ranking --workdir=runs/studies/ranking --workers=1 --together=2
 
-The encoder of length_tape, with fewer blocks, strings and steps.
+The encoder of problems_tape, with fewer blocks, strings and steps.
 """
 
 from collections.abc import Callable, Sequence
 
+from deletang.problems import PROBLEMS
 from ml_collections import ConfigDict
 
 from fxf.runs.configs import read_config
 from fxf.sweeps.points import grid
-from fxf.tasks.length.problems import PROBLEMS
 
 KINDS = ("none", "sinusoidal", "alibi")
 PROBLEMS_OF_CLAIM = ("bucket_sort", "even_pairs", "reverse_string", "cycle_navigation", "odds_first")
@@ -21,7 +21,7 @@ FEW, MANY = 16, 128  # strings of each length if answers are long, and if they h
 
 
 def get_config() -> ConfigDict:
-    config = read_config("length_tape")
+    config = read_config("studies/problems_tape")
     config.task.score_every, config.task.longest, config.task.examples = 180, 360, FEW
     config.model.n_layers, config.model.dropout = 2, 0.0
     config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 3e-3, "cosine", 50

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 from experiments.studies.breadth.result import PUBLISHED
 from experiments.studies.study import Line, Row, chart, dots, listed, mean, table
-from fxf.tasks.length.problems import PROBLEMS
+from fxf.runs.configs import folder
+from fxf.runs.guests import load
 
+PROBLEMS = load(folder() / "studies/problems.py").PROBLEMS
 APART = 1.0  # points between quoted figures that are compared
 LEARNED = 20.0  # points above a guess from which the lengths of training count as learned in part
 N_FIRST = 5  # problems of a first test; those of later ones stand behind them in the table
