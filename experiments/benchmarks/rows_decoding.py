@@ -4,6 +4,7 @@ Where both search by the same rule, they must find the same before anything is t
 """
 
 import functools
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,9 @@ def generate(settings: Settings) -> Iterator[Row]:
         return transformers.MarianMTModel(transformers.MarianConfig(vocab_size=TINY_VOCAB_SIZE, **MARIAN)).eval()
 
     def ours() -> Search:
-        loaded = huggingface.load(marian())
+        with tempfile.TemporaryDirectory() as folder:
+            marian().save_pretrained(folder)
+            loaded = huggingface.load(folder)
         return search_of(loaded.model, loaded.params, batch)
 
     def of_transformers() -> Search:

@@ -14,13 +14,13 @@ from flax.traverse_util import unflatten_dict
 
 from closeness import assert_close
 from fxf.errors import UserError
-from fxf.interop import huggingface, peft
+from fxf.interop import peft
 from fxf.interop.weights_file import read_tensors, write_tensors
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.weights import flatten
 from helpers import random_params, random_tokens
-from pytorch_models import libraries  # noqa: F401  It is a fixture.
+from pytorch_models import imported, libraries  # noqa: F401  It is a fixture.
 
 pytest.importorskip("safetensors")
 
@@ -62,7 +62,7 @@ def theirs(name):
 
 @functools.cache
 def ours(name):
-    return huggingface.load(theirs(name))
+    return imported(theirs(name))
 
 
 def adapted(name, **keys):
