@@ -179,7 +179,7 @@ class Sentences:
         translator = CTranslator(self.config, self.params, self.settings.threads, batches)
 
         def translate() -> list[str]:
-            sources = [[*tokens, EOS] for tokens in self.tokenizer.encode_all(self.lines)]
+            sources = [[*tokens, EOS] for tokens in map(self.tokenizer.encode, self.lines)]
             most = 2 * max(map(len, sources)) + 16
             found = translator.beam_search(sources, width=BEAM_WIDTH, max_tokens=most, at_once=batch_size)
             return [self.tokenizer.decode(tokens) for tokens in found]

@@ -69,12 +69,6 @@ def embedding(
         return named("residual", dropout(rng, x_BTD, config.embedding_dropout).astype(config.dtype))
 
 
-def logits_from_table(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
-    """Returns logits [..., V] of vectors [..., D], by the table of token vectors."""
-    logits = linear(_as_in_base(config, x), params["table"].T, params.get("logits_bias"))
-    return soft_cap(as_float32(logits), config.logit_softcap)
-
-
 def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
     """Returns the weights of the map from vectors to logits."""
     kernel = Weight((config.d_model, vocab_size), ("embed", "vocabulary"), fan_in(size=config.base_d_model))
@@ -83,14 +77,10 @@ def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
 
 
 def final_layer(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
-    """Returns logits [..., V] of vectors [..., D]."""
-    logits = linear(_as_in_base(config, x), params["kernel"], params.get("bias"))
-    return soft_cap(as_float32(logits), config.logit_softcap)
+    """Returns logits [..., V] of vectors [..., D], by a final layer, or by the table of embeddings in its place.
 
-
-def _as_in_base(config: TransformerConfig, x: jax.Array) -> jax.Array:
-    """Returns x [..., D] times base_width / d_model.
-
-    A step of the same size then moves the logits as much as in the base model.
+    x is multiplied by base_width / d_model: a step of the same size then moves the logits as much as in the base model.
     """
-    return x if config.base_d_model == config.d_model else x * (config.base_d_model / config.d_model)
+    x = x if config.base_d_model == config.d_model else x * (config.base_d_model / config.d_model)
+    weight, bias = (params["kernel"], "bias") if "kernel" in params else (params["table"].T, "logits_bias")
+    return soft_cap(as_float32(linear(x, weight, params.get(bias))), config.logit_softcap)

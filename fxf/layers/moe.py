@@ -31,32 +31,16 @@ class MoE:
     config: TransformerConfig
     n_experts: int = key(8, "number of experts", minimum=1)
     top_k: int = key(2, "number of experts that a token goes to", minimum=1)
-    scores: Literal["softmax", "sigmoid"] = key(
-        "softmax", "the router's scores of the experts: the softmax of its logits, or the sigmoid of each (DeepSeek-V3)"
-    )
-    normalized: bool = key(
-        True,
-        "weigh a token's experts by their scores over the sum of these, which makes a softmax one over these experts "
-        "alone (Mixtral); else by their scores",
-    )
+    scores: Literal["softmax", "sigmoid"] = key("softmax", "scores of the experts, of logits: sigmoid is DeepSeek-V3's")
+    normalized: bool = key(True, "weigh a token's experts by their scores over the sum of these; else by their scores")
     scale: float = key(1.0, "factor of the weights of the experts", above=0)
-    expert_groups: int = key(
-        1, "number of equal groups of experts; a group is as good as its two best experts together", minimum=1
-    )
+    expert_groups: int = key(1, "equal groups of experts; a group is as good as its two best experts", minimum=1)
     best_groups: int = key(1, "number of groups, the best ones, that a token's experts are chosen from", minimum=1)
     d_shared: int = key(0, "width inside the shared expert, to which every token goes; 0: there is none", minimum=0)
     shared_gate: bool = key(False, "multiply the shared expert's output by the sigmoid of a linear map (Qwen2-MoE)")
-    balance: float = key(
-        0.01,
-        "factor of the term E · Σ (share of choices · mean score), which is 1 if the load is even; with "
-        "train.microbatches its mean over these",
-        minimum=0,
-    )
+    balance: float = key(0.01, "factor of a term of the loss that is 1 if the load of the experts is even", minimum=0)
     bias_rate: float = key(
-        0.0,
-        "how far a step moves the bias of each expert's choice, up if its load is below the mean, else down; 0: there "
-        "is no bias",
-        minimum=0,
+        0.0, "how far a step moves the bias of an expert by its load; 0: there is no bias", minimum=0
     )
 
     @property

@@ -32,11 +32,7 @@ class LanguageModelConfig:
 
     name: Literal["language_model"] = key("language_model", "the task to learn")
     length: int = key(128, "number of tokens that the model reads; it predicts the next token after each", minimum=2)
-    bos: bool = key(
-        True,
-        "the first token of a window, and of a document, is <bos>, from which the model learns to begin; if false, a "
-        "window is all text, and a document begins with the <eos> of the one before",
-    )
+    bos: bool = key(True, "windows and documents begin with <bos>; else a document with the <eos> of the one before")
     score: Literal["all", "last"] = key("all", "tokens of a window that count: all, or only the last (seed 002)")
     document_mask: bool = key(True, "attention and positions stay within a document")
 

@@ -111,7 +111,7 @@ class Masking(TokenizedTask):
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
         if max_tokens:
             raise UserError("max_tokens: a masked language model fills in blanks, one token each; leave it at 0")
-        warn_of_unknown(self.tokenizer, [self.pieces(text) for text in texts])
+        warn_of_unknown(self.tokenizer, (piece for text in texts for piece in self.pieces(text)))
         rows = of_each_prompt(self.encode, texts)
         inputs_NT, _ = padded(rows, len(rows), self.config.length)
         return [
@@ -139,7 +139,7 @@ class Masking(TokenizedTask):
             raise UserError(f"expected a text with {BLANK} in it, got '{text}'")
         if self.data.tokenizer == "bpe":  # its tokens include the space before a word
             pieces = [piece.rstrip(" ") for piece in pieces[:-1]] + pieces[-1:]
-        first, *others = self.tokenizer.encode_all(pieces)
+        first, *others = map(self.tokenizer.encode, pieces)
         tokens = [*first, *(token for piece in others for token in (MASK, *piece))]
         if len(tokens) > self.n_text:
             raise UserError(f"{len(tokens)} tokens; task.length leaves room for {self.n_text}")

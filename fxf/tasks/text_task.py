@@ -1,7 +1,7 @@
 """The base class of the tasks on text, whose tokens are those of a tokenizer."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
@@ -10,17 +10,11 @@ from fxf.tasks.task import Task
 
 log = logging.getLogger(__name__)
 
-WARNINGS = 8  # maximum of lines about prompts
 
-
-def warn_of_unknown(tokenizer: Tokenizer, prompts: Sequence[Sequence[str]]) -> None:
-    """Warns of words that the vocabulary lacks, a line for each of the first prompts; a prompt has several texts."""
-    lacking = [dict.fromkeys(word for text in texts for word in tokenizer.unknown(text)) for texts in prompts]
-    told = [(number, ", ".join(f"'{word}'" for word in words)) for number, words in enumerate(lacking, 1) if words]
-    for number, words in told[:WARNINGS]:
-        log.warning("warning: prompt %d: the vocabulary lacks %s; read as <unk>", number, shortened(words))
-    if len(told) > WARNINGS:
-        log.warning("warning: %d more prompts have words that the vocabulary lacks", len(told) - WARNINGS)
+def warn_of_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
+    """Warns of what the vocabulary lacks of the texts of prompts."""
+    if lacking := dict.fromkeys(f"'{word}'" for text in texts for word in tokenizer.unknown(text)):
+        log.warning("warning: the vocabulary lacks %s; read as <unk>", shortened(", ".join(lacking)))
 
 
 class TokenizedTask(Task):
@@ -40,11 +34,10 @@ class TokenizedTask(Task):
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the tokens of each prompt. It warns of text that the vocabulary lacks."""
-        cased = list(map(self.cased, texts))
-        prompts, unk = self.tokenizer.encode_all(cased), self.tokenizer.special.unk
+        cased, unk = list(map(self.cased, texts)), self.tokenizer.special.unk
+        prompts = list(map(self.tokenizer.encode, cased))
         # Few prompts need the second reading, which tells what is unknown.
-        lacking = [[text] if unk in tokens else [] for text, tokens in zip(cased, prompts, strict=True)]
-        warn_of_unknown(self.tokenizer, lacking)
+        warn_of_unknown(self.tokenizer, (text for text, tokens in zip(cased, prompts, strict=True) if unk in tokens))
         return prompts
 
     def to_text(self, text: str, tokens: list[int]) -> str:

@@ -151,7 +151,7 @@ class Translation(TokenizedTask):
         return groups
 
     def to_batch(self, text: str, answer: str) -> Batch:
-        source, target = self.tokenizer.encode_all(map(self.cased, (text, answer)))
+        source, target = (self.tokenizer.encode(self.cased(each)) for each in (text, answer))
         batch = seq2seq_batch([TokenPair([*source, EOS], [*target, EOS])], 1, len(source) + 1, len(target) + 1)
         return jax.device_put({name: batch[name] for name in ("source", "source_mask", "inputs")})
 

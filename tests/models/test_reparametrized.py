@@ -161,7 +161,7 @@ def test_a_model_seen_twice_otherwise_is_made_plain_from_the_outside_in():
         ({"rank": 2, "weights": "*bias"}, r"^lora.weights: .*bias \[.*\] is no matrix"),
         ({"rank": 2, "weights": "final/kernel"}, "^lora.weights: final/kernel"),
         ({"alpha": 2.0}, "^lora.alpha: without lora.rank nothing reads it; leave it at 16.0"),
-        ({"weights": "*"}, r"^lora.weights: without lora.rank nothing reads it; leave it at \*/query,\*/value"),
+        ({"weights": "*"}, r"^lora.weights: without lora.rank nothing reads it; leave it at '\*/query,\*/value'"),
     ],
 )
 def test_weights_without_adapters_and_unread_keys_are_one_line(keys, message):
