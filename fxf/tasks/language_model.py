@@ -74,11 +74,8 @@ class LanguageModel(TokenizedTask):
         """Returns the size of a part."""
         raise NotImplementedError
 
-    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
-        return self.evaluate(evaluator, "validation", "validation_loss")
-
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
-        figures = self.evaluate(evaluator, "test", "test_loss" if self.data.test else "validation_loss")
+        figures = super().test(evaluator)
         rows = self.sample(evaluator)
         texts = dict.fromkeys(map(self.tokenizer.decode, rows))  # greedy samples are all the same
         cut_off = self.end_token != NO_END and any(self.end_token not in row for row in rows)

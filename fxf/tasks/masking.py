@@ -85,12 +85,6 @@ class Masking(TokenizedTask):
     def scored_data(self) -> dict[str, Any]:
         return {**self.text.held_out(), "task.length": self.config.length, "task.share": self.config.share}
 
-    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
-        return self.evaluate(evaluator, "validation", "validation_loss")
-
-    def test(self, evaluator: Evaluator) -> dict[str, Any]:
-        return self.evaluate(evaluator, "test", "test_loss" if self.data.test else "validation_loss")
-
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, Any]:
         """Returns the figures and samples of a part of the text."""
         sums_N3: list[tuple[float, float, float]] = []

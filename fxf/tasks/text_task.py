@@ -6,7 +6,7 @@ from typing import Any
 
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from fxf.errors import shortened
-from fxf.tasks.task import Task
+from fxf.tasks.task import Evaluator, Task
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,16 @@ class TokenizedTask(Task):
     def __init__(self, data: Any, tokenizer: Tokenizer) -> None:
         self.data, self.tokenizer, self.vocab_size = data, tokenizer, tokenizer.vocab_size
         self.files = {TOKENIZER_FILE: tokenizer.to_json()}
+
+    def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, Any]:
+        """Returns the figures of the part "validation" or "test", with the loss under this name."""
+        raise NotImplementedError
+
+    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
+        return self.evaluate(evaluator, "validation", "validation_loss")
+
+    def test(self, evaluator: Evaluator) -> dict[str, Any]:
+        return self.evaluate(evaluator, "test", "test_loss" if self.data.test else "validation_loss")
 
     def token_name(self, token: int) -> str:
         return self.tokenizer.name(token)

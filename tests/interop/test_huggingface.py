@@ -10,7 +10,7 @@ import pytest
 from closeness import assert_close
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
-from fxf.interop.weights_file import read_tensors, write_tensors
+from fxf.interop.weights_file import read_weights, write_tensors
 from helpers import random_tokens
 from pytorch_models import imported, libraries  # noqa: F401  It is a fixture.
 
@@ -112,6 +112,6 @@ def test_names_in_older_files_are_read(name, old, new, tmp_path):
     loaded = ours(name)[0]
     huggingface.save(tmp_path, loaded.config, loaded.params, first=0, end=2, padding=1)
     path = tmp_path / huggingface.TENSORS_FILE
-    tensors, _ = read_tensors(path)
+    tensors = read_weights(path)
     write_tensors(path, {key.replace(old, new): value for key, value in tensors.items()}, {})
     jax.tree.map(np.testing.assert_array_equal, huggingface.load(tmp_path).params, loaded.params)

@@ -13,7 +13,7 @@ from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.config_json import read_config
-from fxf.interop.weights_file import read_tensors, write_tensors
+from fxf.interop.weights_file import read_weights, write_tensors
 from fxf.models import MODELS
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
@@ -53,7 +53,7 @@ def test_a_config_with_a_wrong_value_is_one_line(folder, changes, message):
 
 def change_tensors(folder, change):
     path = folder / huggingface.TENSORS_FILE
-    tensors, _ = read_tensors(path)
+    tensors = read_weights(path)
     change(tensors)
     write_tensors(path, tensors, {})
 
