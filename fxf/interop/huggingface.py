@@ -140,7 +140,7 @@ def save(
       longest: how many tokens `generate` adds at most; None for as many as there are positions.
 
     Raises:
-      UserError: `transformers` has no model like `config`, or the folder cannot be written.
+      UserError: `transformers` has no model like `config`.
     """
     folder, written = Path(folder), write_config(config)
     ids = {"bos_token_id": first, END: end, "pad_token_id": end if padding is None else padding}
@@ -154,12 +154,9 @@ def save(
         texts[GENERATION_FILE] = _json({**ids, "max_length": 1 + (longest or config.max_len)})
     if tokenizer is not None:
         texts |= _tokenizer_files(tokenizer, ids, config, masks=model == "masked_lm")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{folder}: cannot write it: {error.strerror}") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
     write_tensors(folder / TENSORS_FILE, _tensors(written, params), {"format": "pt"})
 
 
