@@ -5,9 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from fxf.decoding.blocking import repeating
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.steps import where_prompts
+from fxf.decoding.steps import repeating, where_prompts
 
 GROUP = 32  # columns in a group, whose maximum `largest` compares
 

@@ -5,8 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from fxf.decoding.blocking import repeating
 from fxf.decoding.config import DecodeConfig
+from fxf.decoding.steps import repeating
 
 
 @jax.tree_util.register_dataclass

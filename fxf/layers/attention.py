@@ -18,11 +18,10 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.flash_attention import flash
 from fxf.layers.layer import Context, Memory, Places, in_order, remember
-from fxf.layers.linear import as_float32, linear
+from fxf.layers.linear import as_float32, linear, soft_cap
 from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
 from fxf.layers.positions import POSITIONS
-from fxf.layers.soft_cap import soft_cap
 from fxf.weights import Params, Spec, Weight, fan_in
 
 # Keys that act on the scores of queries and keys, with the values that stand for nothing.

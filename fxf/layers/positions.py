@@ -14,6 +14,7 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
 from fxf.layers.named import named
 from fxf.layers.position_kinds import (
+    ROTARY_KEYS,
     Positions,
     alibi,
     alibi_geometric_slopes,
@@ -26,7 +27,6 @@ from fxf.layers.position_kinds import (
     rotary,
     sinusoids,
 )
-from fxf.layers.rotary_frequencies import ROTARY_KEYS
 from fxf.weights import Params, Spec, Weight
 
 POSITIONS = Choices(

@@ -1,7 +1,7 @@
 """Encoder–decoder transformer (seed 000, "Encoder and Decoder Stack"; seed 003, "Encoder", "Decoder")."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -35,26 +35,6 @@ class EncoderDecoderConfig(CrossAttentionConfig):
         ("embeddings", "shared", {"final_bias": True}),
         ("embeddings", "separate", {"logits_bias": False}),
     )
-
-
-# The choices of the two seeds that describe such a model. Other keys keep their defaults.
-PRESETS: dict[str, dict[str, Any]] = {
-    # Seed 000. Cross-attention normalizes the encoder's output and not its queries. No norm follows a stack.
-    "wolfram": {
-        **{"n_layers": 6, "d_model": 128, "d_ff": 512, "n_heads": 8, "max_len": 512},
-        **{"dropout": 0.1, "embedding_dropout": 0.1, "attention_dropout": 0.0, "activation": "gelu"},
-        **{"block": "pre_norm", "cross_norm": "source", "final_norm": False},
-        **{"norm_epsilon": 1e-4, "norm_epsilon_in": "variance"},
-        **{"positions": "learned", "attention_bias": "all", "embeddings": "separate"},
-    },
-    # Seed 003, which has no dropout.
-    "annotated": {
-        **{"n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "max_len": 20},
-        **{"dropout": 0.0, "embedding_dropout": 0.0, "attention_dropout": 0.0, "activation": "relu"},
-        **{"block": "post_norm", "final_norm": False, "norm_epsilon": 1e-5, "norm_epsilon_in": "variance"},
-        **{"positions": "sinusoidal", "attention_bias": "none", "embeddings": "shared"},
-    },
-}
 
 
 @dataclasses.dataclass(frozen=True)

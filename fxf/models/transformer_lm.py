@@ -9,12 +9,11 @@ from fxf.config import key
 from fxf.layers.block import Stack, require_documents
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import split
-from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
+from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, transform, transform_spec
 from fxf.layers.kinds import stack_of
 from fxf.layers.layer import Context
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import places_of
-from fxf.layers.transform import transform, transform_spec
 from fxf.models.decoding import CachedDecoding, WholeSequences
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model, sizes_of

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.decoding.blocking import repeating
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import Decoder
+from fxf.decoding.steps import repeating
 from fxf.layers.cache import Cache
 from fxf.models.model import Model
 
