@@ -157,7 +157,7 @@ def save(
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
-    write_tensors(folder / TENSORS_FILE, _tensors(written, params), {"format": "pt"})
+    write_tensors(folder / TENSORS_FILE, tensors(written, params), {"format": "pt"})
 
 
 def _tokenizer_files(
@@ -179,16 +179,8 @@ def _tokenizer_files(
     return {TOKENIZER_FILE: tokenizer, TOKENIZER_CONFIG_FILE: _json(record), TOKENIZER_MAP_FILE: _json(named)}
 
 
-def to_tensors(config: TransformerConfig, params: Params) -> dict[str, np.ndarray]:
-    """Returns the tensors of a state dict by name, without those that repeat another one.
-
-    Raises:
-      UserError: `transformers` has no model like `config`.
-    """
-    return _tensors(write_config(config), params)
-
-
-def _tensors(written: Written, params: Params) -> dict[str, np.ndarray]:
+def tensors(written: Written, params: Params) -> dict[str, np.ndarray]:
+    """Returns the tensors of a state dict by name, without those that repeat another one."""
     architecture, values = written.architecture, flatten(params)
     spec = MODELS[architecture.model].make(written.section, len(params["embedding"]["table"])).spec
     return {

@@ -10,6 +10,7 @@ import pytest
 from closeness import assert_close
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
+from fxf.interop.config_json import write_config
 from fxf.interop.weights_file import read_weights, write_tensors
 from helpers import random_tokens
 from pytorch_models import imported, libraries  # noqa: F401  It is a fixture.
@@ -93,7 +94,7 @@ def test_logits_are_equal(name):
 @EVERY
 def test_tensors_go_back_as_they_came(name):
     loaded, state = ours(name)[0], theirs(name).state_dict()
-    tensors = huggingface.to_tensors(loaded.config, loaded.params)
+    tensors = huggingface.tensors(write_config(loaded.config), loaded.params)
     for key, value in tensors.items():
         np.testing.assert_array_equal(value, state[key].numpy())
     assert {key for key, _ in theirs(name).named_parameters()} - {"model.encoder.embed_positions.weight",
