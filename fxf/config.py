@@ -122,6 +122,13 @@ def checked(value: Any, field: Field, path: str) -> Any:
     return value
 
 
+def require_off(path: str, section: Any, keys: Mapping[str, Any], why: str) -> None:
+    """Raises a UserError, which says why, if a key of a section has another value than the one that means nothing."""
+    for name, off in keys.items():
+        if getattr(section, name) != off:
+            raise UserError(f"{path}.{name}: {why}; leave it at {off!r}")
+
+
 def _plain(value: Any, path: str) -> dict[str, dict[str, Any]]:
     """Returns sections of keys as plain dicts; whoever reads a section checks its keys."""
     sections = value.to_dict() if hasattr(value, "to_dict") else value

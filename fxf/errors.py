@@ -83,6 +83,8 @@ def why_not_ours(error: BaseException) -> str:
     if isinstance(error, MemoryError) or (kind == "JaxRuntimeError" and text.startswith("RESOURCE_EXHAUSTED")):
         less = "a smaller train.batch_size, model or decode.beam_width, or more train.microbatches, may help"
         return f"out of memory: {text or 'of the host'}; {less}"
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
     if kind == "PanicException":  # from a library in Rust; it is not an Exception
         return f"a library failed: {text}"
     return ""

@@ -27,7 +27,6 @@ TINY_MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 1
 TINY: dict[str, dict[str, Any]] = {
     "reversal": {"task": {"n_tokens": 5, "max_length": 3}, "model": TINY_MODEL},
     "time_series": {"task": {"base": 3, "length": 5}, "model": TINY_MODEL},
-    "length": {"task": {"max_length": 3, "longest": 5, "score_every": 1, "examples": 9}, "model": TINY_MODEL},
     "boolean_map": {"model": {"n_layers": 1}, "optimizer": {"learning_rate": 0.1}},
     "language_model": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},
     "masking": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},

@@ -14,7 +14,6 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs.experiment import SECTIONS, build, default_config
 from fxf.tasks import TASKS
-from fxf.tasks.length.length import LengthConfig
 from fxf.tasks.reversal import ReversalConfig
 from fxf.tasks.time_series import TimeSeriesConfig
 from fxf.training.checkpoint import CheckpointConfig
@@ -31,12 +30,11 @@ SECTIONS_REFUSED = {
     "checkpoint": CheckpointConfig,
     "decode": DecodeConfig,
     "data of documents": DocumentsConfig,
-    "task of length": LengthConfig,
     "task of time_series": TimeSeriesConfig,
     "task of reversal": ReversalConfig,
 }
 CONFIGS_REFUSED = (
-    *("reversal", "length transformer_lm", "language_model bilayer", "language_model transformer_lm"),
+    *("reversal", "language_model bilayer", "language_model transformer_lm"),
     *("masking masked_lm", "boolean_map bilayer"),
 )
 

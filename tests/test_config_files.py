@@ -9,7 +9,7 @@ import pytest
 from fxf.config import section
 from fxf.data import phrasebook, text
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.runs.configs import read_sweep
+from fxf.runs.configs import names, read_sweep
 from fxf.runs.experiment import build
 from fxf.runs.guests import load
 from fxf.sweeps.points import check, make_points
@@ -18,7 +18,7 @@ from fxf.weights import count
 from helpers import first_phrases
 from small_runs import ROOT, new_process
 
-NAMES = sorted(str(path.relative_to(ROOT / "configs").with_suffix("")) for path in (ROOT / "configs").rglob("*.py"))
+NAMES = names()
 
 
 def module_of(name):

@@ -14,12 +14,9 @@ from fxf.errors import UserError
 from fxf.layers import chunked_attention
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.models.transformer_lm import transformer_lm
-from fxf.tasks.length.length import Length, LengthConfig
-from fxf.tasks.task import Evaluator, RunInfo
 from fxf.tasks.text_metrics import METRICS
 from fxf.training.gradient import loss_and_gradient
-from fxf.training.step import TrainConfig
-from helpers import VOCAB_SIZE, in_groups, random_params, random_tokens, small
+from helpers import VOCAB_SIZE, random_params, random_tokens, small
 from small_runs import tiny_config, trained
 
 
@@ -56,24 +53,6 @@ def test_a_continuation_begins_where_the_text_ends_as_its_tokens_spell_it():
     """Not behind as many characters as the text has: between words a tokenizer of words keeps one space."""
     tokenizer = train_tokenizer("word", 9, ["the cat sees the dog"])
     assert tokenizer.continuation("the   cat", tokenizer.encode("sees")) == " sees"
-
-
-def test_what_a_model_says_behind_the_end_of_an_answer_does_not_count():
-    task = Length(
-        LengthConfig(problem="reverse_string", max_length=4, longest=6, score_every=1, examples=9),
-        RunInfo(TrainConfig(batch_size=5)),
-    )
-
-    def decode(prompts, max_tokens):
-        answers = np.full((len(prompts["tokens"]), 1, max_tokens), 2, np.int32)  # a symbol, also behind the end
-        for row, (tokens, n) in enumerate(zip(prompts["tokens"], prompts["lengths"], strict=True)):
-            (*string, end) = tokens[:n].tolist()
-            right = [*string[::-1], end]
-            answers[row, 0, : len(right)] = right
-        return answers, None
-
-    figures = task.validate(Evaluator(in_groups(decode), None, None))
-    assert figures["exact_match"] == figures["exact_match_longer"] == 1
 
 
 def test_a_figure_without_a_value_is_never_the_best_and_stands_as_json(tmp_path, monkeypatch):

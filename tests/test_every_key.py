@@ -265,7 +265,7 @@ def test_every_key_changes_something(owner, key):
 
 
 # Their stages are those of transformer_lm, and those of reversal and of language_model.
-ALIKE = ("masked_lm", "encoder_decoder", "bilayer", "time_series", "length", "masking")
+ALIKE = ("masked_lm", "encoder_decoder", "bilayer", "time_series", "masking")
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_every_block_of_python_is_run_by_a_test():
         "docs/extending.md": 6,
         "docs/own_task.md": 2,
         "docs/inside.md": 5,
-        "docs/flax.md": 2,
+        "docs/flax.md": 3,
     }
     assert found == shared | others
 
@@ -282,6 +282,17 @@ def test_the_nnx_module_of_the_page_is_a_model_that_learns(capsys):
         exec(code, {})
     (expected,) = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
     assert capsys.readouterr().out.splitlines()[-1] == expected
+
+
+def test_the_linen_module_around_a_model_computes_what_the_model_does():
+    names = {}
+    exec(code_of("docs/flax.md")[2], names)
+    (model, _), batch = small_model(), {"inputs": random_tokens((3, 5))}
+    module = names["OfFxf"](model)
+    variables = module.init(jax.random.key(0), batch)
+    np.testing.assert_array_equal(
+        jax.jit(module.apply)(variables, batch), jax.jit(model.apply)(variables["params"]["model"], batch)
+    )
 
 
 def test_the_attention_of_flax_goes_into_blocks_as_the_page_says():

@@ -8,11 +8,11 @@ range.
 
 from collections.abc import Callable
 
+from deletang.problems import PROBLEMS
 from ml_collections import ConfigDict
 
 from fxf.runs.configs import read_config
 from fxf.sweeps.points import grid
-from fxf.tasks.length.problems import PROBLEMS
 
 # Problems of several seeds; the others have one. Those whose answers take longest to decode come last.
 SEVERAL = (

@@ -7,11 +7,11 @@ Walks, model and training are those of walks.py.
 
 from collections.abc import Callable
 
+from deletang.problems import PROBLEMS
 from ml_collections import ConfigDict
 
 from fxf.runs.configs import read_config
 from fxf.sweeps.points import grid
-from fxf.tasks.length.problems import PROBLEMS
 
 # The problems of the claim, which has five seeds of each; the others have one.
 CLAIMED = (

@@ -255,7 +255,7 @@ WALKING = RegisteredModel(WalkingConfig, walking, in_place_of="transformer_lm")
 
 
 def get_config() -> ConfigDict:
-    config = default_config("length", model="walks:WALKING")
+    config = default_config("problems:LENGTH", model="walks:WALKING")
     config.task.problem = "reverse_string"
     config.task.max_length, config.task.longest, config.task.score_every, config.task.examples = 40, 500, 500, 100
     config.model.n_walks, config.model.window, config.model.max_len = 144, 8, 1502

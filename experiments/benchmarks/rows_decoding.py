@@ -4,6 +4,7 @@ Where both search by the same rule, they must find the same before anything is t
 """
 
 import functools
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,9 @@ def generate(settings: Settings) -> Iterator[Row]:
         return transformers.MarianMTModel(transformers.MarianConfig(vocab_size=TINY_VOCAB_SIZE, **MARIAN)).eval()
 
     def ours() -> Search:
-        loaded = huggingface.load(marian())
+        with tempfile.TemporaryDirectory() as folder:
+            marian().save_pretrained(folder)
+            loaded = huggingface.load(folder)
         return search_of(loaded.model, loaded.params, batch)
 
     def of_transformers() -> Search:
@@ -176,7 +179,7 @@ class Sentences:
         translator = CTranslator(self.config, self.params, self.settings.threads, batches)
 
         def translate() -> list[str]:
-            sources = [[*tokens, EOS] for tokens in self.tokenizer.encode_all(self.lines)]
+            sources = [[*tokens, EOS] for tokens in map(self.tokenizer.encode, self.lines)]
             most = 2 * max(map(len, sources)) + 16
             found = translator.beam_search(sources, width=BEAM_WIDTH, max_tokens=most, at_once=batch_size)
             return [self.tokenizer.decode(tokens) for tokens in found]

@@ -20,9 +20,11 @@ import numpy as np
 from experiments.benchmarks.rows import Row, Rows, Settings, Sizes, Way, added_bytes
 from fxf.machine.devices import require_devices
 from fxf.machine.kept_memory import keep_memory
-from fxf.models.encoder_decoder import PRESETS, EncoderDecoderConfig, encoder_decoder
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.runs.configs import folder
+from fxf.runs.guests import load
 from fxf.training.gradient import batch_loss
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.parallel import ParallelConfig
@@ -36,6 +38,8 @@ from fxf.training.step import (
     make_train_steps_from_iterator,
 )
 from fxf.weights import Params, initialize
+
+PRESETS = load(folder() / "translation.py").PRESETS
 
 TINY_CHOICES: dict[str, Any] = {
     **{"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4, "max_len": 64},

@@ -12,8 +12,11 @@ from experiments.seeds.rules import ZERO, Claim, at_most, equal
 from experiments.seeds.trained import in_float64, largest, pairs_in, trained
 from fxf.data.tokenizer import SPECIAL_TOKENS
 from fxf.layers.positions import interleaved
-from fxf.models.encoder_decoder import PRESETS
+from fxf.runs.configs import folder
+from fxf.runs.guests import load
 from fxf.weights import count
+
+PRESETS = load(folder() / "translation.py").PRESETS
 
 SIX = (
     ("hello world", "hola mundo"), ("i love you", "te amo"), ("the cat is black", "el gato es negro"),

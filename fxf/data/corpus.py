@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fxf.config import Choices, key, one_of
+from fxf.config import Choices, key, one_of, require_off
 from fxf.data import phrasebook
 from fxf.data.sentence_files import Example, aligned, good_lines, read_text_file, split_by_source, tab_separated
 from fxf.data.tokenizer import EOS, Tokenizer
@@ -31,9 +31,7 @@ class DataConfig:
     name: str = key("phrasebook", "one of fxf.data.corpus.CORPORA")
     path: str = key("", "pairs: the file; parallel: the folder; tfds: a data set like ted_hrlr_translate/pt_to_en")
     columns: str = key("", "pairs: the languages of the file's columns, comma-separated: en,fr for Anki's fra.txt")
-    source: str = key(
-        "en", "source language; pairs: one of columns; parallel: the files' suffix; tfds: the feature's name"
-    )
+    source: str = key("en", "source language; pairs: one of columns; parallel: the files' suffix; tfds: the feature")
     target: str = key("fr", "target language, given like the source; phrasebook: fr or es")
     train: str = key("train", "training split; parallel: the files' name before the suffix; tfds: the split's name")
     validation: str = key("val", "validation split, given like train")
@@ -47,9 +45,7 @@ class DataConfig:
     )
     limit: int = key(0, "number of pairs to train on, the first ones; 0: all", minimum=0)
     lower_case: bool = key(False, "convert both sides to lower case")
-    unpunctuated: float = key(
-        0.0, "share of the training pairs that lose the . ! ? at the end of both sides", minimum=0, below=1
-    )
+    unpunctuated: float = key(0.0, "share of the training pairs that lose the . ! ? at their ends", minimum=0, below=1)
     tokenizer: str = key("bpe", "one of fxf.data.tokenizer.TOKENIZERS")
     vocab_size: int = key(8000, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
     max_length: int = key(128, "maximum tokens of a source or target, with the end token", minimum=2)
@@ -92,11 +88,8 @@ def read_corpus(config: DataConfig) -> Corpus:
     one_of(config.name, CORPORA, "data.name")
     read, keys = CORPORA[config.name]
     others = {name for corpus in CORPORA.values() for name in corpus.keys} - set(keys)
-    for field in dataclasses.fields(config):
-        if field.name in others and getattr(config, field.name) != field.default:
-            readers = ", ".join(name for name, corpus in CORPORA.items() if field.name in corpus.keys)
-            how = f"leave it at {field.default or repr('')}, or set data.name ({readers})"
-            raise UserError(f"data.{field.name}: corpus '{config.name}' does not read it; {how}")
+    unread = {field.name: field.default for field in dataclasses.fields(config) if field.name in others}
+    require_off("data", config, unread, f"corpus '{config.name}' does not read it")
     if "path" in keys and not config.path:
         raise UserError(f"data.path: corpus '{config.name}' needs it; give --config.data.path")
     if "source" in keys and config.source == config.target:

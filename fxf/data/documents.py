@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
-from fxf.config import key
+from fxf.config import key, require_off
 from fxf.data import phrasebook
 from fxf.data.sentence_files import BYTE_ORDER_MARK, not_text, require_uncompressed
 from fxf.data.text import TextConfig
@@ -32,9 +32,8 @@ class DocumentsConfig(TextConfig):
 
     format: Literal["text", "files", "json_lines", "tfds"] = key(
         "text",
-        "text: one text, held in memory; else documents, prepared once on the disk: text files, JSON lines, or a data "
-        "set of TFDS; path is then a file or a folder of them, or the data set's name, and validation and test are "
-        "shares of the documents",
+        "one text, held in memory; or documents, prepared once on the disk: path is then a file or a folder of text "
+        "files or JSON lines, or a data set of TFDS, and validation and test are shares of the documents",
     )
     separator: str = key("", "files: the text between two documents of a file; by default a file is a document")
     field: str = key("text", "json_lines, tfds: the field that holds a document's text")
@@ -42,11 +41,8 @@ class DocumentsConfig(TextConfig):
     prepared: str = key("", "folder for the tokens of documents; by default one beside path, named path.prepared")
 
     def __post_init__(self) -> None:
-        for name, formats in READ_BY.items():
-            default = getattr(DocumentsConfig, name)
-            if self.format not in formats and getattr(self, name) != default:
-                what = f"data.format '{self.format}' does not read it"
-                raise UserError(f"data.{name}: {what}; leave it at {default or repr('')}")
+        unread = {name: getattr(type(self), name) for name, formats in READ_BY.items() if self.format not in formats}
+        require_off("data", self, unread, f"data.format '{self.format}' does not read it")
         if self.format in OF_FIELDS and not self.path:
             raise UserError(f"data.path: data.format '{self.format}' needs it; give --config.data.path")
         if self.validation + self.test >= 1:

@@ -28,9 +28,7 @@ class TextConfig:
     test: float = key(0.0, "share for the test; 0 tests on the validation part", minimum=0, below=0.5)
     lower_case: bool = key(False, "convert the text to lower case")
     tokenizer: str = key(
-        "character",
-        "one of fxf.data.tokenizer.TOKENIZERS, of which 'word' loses the line ends; language_model: or the path of a "
-        "tokenizer.json",
+        "character", "one of fxf.data.tokenizer.TOKENIZERS; language_model: or a tokenizer.json's path"
     )
     vocab_size: int = key(VOCAB_SIZE, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from fxf.config import defaults, key
+from fxf.config import defaults, key, require_off
 from fxf.errors import UserError
 
 
@@ -12,16 +12,10 @@ from fxf.errors import UserError
 class DecodeConfig:
     """The `decode` section: how evaluation and generation choose tokens. The default is greedy decoding."""
 
-    temperature: float = key(
-        0.0, "the logits are divided by this before a token is drawn; 0: the most probable token is taken", minimum=0
-    )
+    temperature: float = key(0.0, "logits are divided by this before a draw; 0: the most probable token", minimum=0)
     top_k: int = key(0, "a token is drawn among the k most probable; 0: among all", minimum=0)
     top_p: float = key(1.0, "a token is drawn from the smallest set of tokens with at least this probability", above=0)
-    no_repeat_ngram: int = key(
-        0,
-        "no n-gram of this size repeats in an answer, which ends where no other token is left; 0: off",
-        minimum=0,
-    )
+    no_repeat_ngram: int = key(0, "size of n-grams of which none repeats in an answer; 0: off", minimum=0)
     repetition_penalty: float = key(
         1.0,
         "logits of tokens that the prompt or the answer has are divided by this, multiplied where negative",
@@ -38,16 +32,15 @@ class DecodeConfig:
     def __post_init__(self) -> None:
         if self.top_p > 1:
             raise UserError(f"decode.top_p: expected at most 1, got {self.top_p}")
-        if self.temperature == 0 and (self.top_k or self.top_p < 1):
-            raise UserError(
-                "decode.top_k, decode.top_p: greedy decoding does not read them; set decode.temperature above 0"
+        if self.temperature == 0:
+            require_off(
+                "decode", self, {"top_k": 0, "top_p": 1}, "greedy decoding, decode.temperature 0, does not read it"
             )
-        if self.beam_width > 1 and self.temperature:
-            raise UserError("decode.temperature: beam search does not read it; leave it at 0")
-        if self.beam_width == 1 and not (self.length_penalty == 1 and self.early_stop):
-            raise UserError(
-                "decode.length_penalty, decode.early_stop: only beam search reads them; set decode.beam_width above 1"
-            )
+        if self.beam_width > 1:
+            require_off("decode", self, {"temperature": 0}, "beam search does not read it")
+        else:
+            beam = {"length_penalty": 1, "early_stop": True}
+            require_off("decode", self, beam, "only beam search reads it, with decode.beam_width above 1")
 
 
 SAMPLING, BEAM = ("temperature", "top_k", "top_p"), ("beam_width", "length_penalty", "early_stop")

@@ -38,7 +38,7 @@ def export_model(path: Path, model: Model, params: Params, batch: Mapping[str, A
       max_len: positions of the model: the room of a cache, and the most tokens in a row.
 
     Raises:
-      UserError: the model's programs depend on the number of tokens, or the file cannot be written.
+      UserError: the model's programs depend on the number of tokens.
     """
     from jax import export
 
@@ -56,11 +56,8 @@ def export_model(path: Path, model: Model, params: Params, batch: Mapping[str, A
     programs = {name: program.serialize() for name, program in _programs(path, model, weights, shapes, max_len)}
     arrays = {f"weights/{name}": np.asarray(x) for name, x in jax.device_get(weights).items()}
     arrays |= {name: np.frombuffer(program, np.uint8) for name, program in programs.items()}
-    try:
-        with path.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-    except OSError as error:
-        raise UserError(f"{path}: cannot write it: {error.strerror}") from None
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def _programs(

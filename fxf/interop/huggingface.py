@@ -6,7 +6,7 @@ experts Mixtral, Qwen 3 MoE, OLMoE, DeepSeek-V2 and DeepSeek-V3, and Qwen3-Next 
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from fxf.files import read_file
 from fxf.interop.architecture import Architecture
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.config_json import SIZE_LIMIT, Written, read_config, write_config
-from fxf.interop.tensors import Part, tensor_shape, tensors_of, to_params, write_tensor
+from fxf.interop.tensors import tensors_of, to_params, write_tensor
 from fxf.interop.tokenizer_json import named_tokens
 from fxf.interop.weights_file import StoredTensor, open_tensors, write_tensors
 from fxf.layers.config import TransformerConfig
@@ -39,7 +39,6 @@ REFUSED = {
     "pruned_heads": "fxf has as many heads in all blocks",
 }
 END, SPLIT = "eos_token_id", "split_special_tokens"
-SHARD_BYTES = 5 * 10**9  # of the largest tensors file that is written, as in transformers
 
 
 class Loaded(NamedTuple):
@@ -60,8 +59,8 @@ class Loaded(NamedTuple):
     end_tokens: tuple[int, ...]
 
 
-def load(source: Any, layout: Layout | None = None) -> Loaded:
-    """Reads a folder of `transformers`, with its tensors in one or several files, or a model object.
+def load(folder: str | Path, layout: Layout | None = None) -> Loaded:
+    """Reads a folder of `transformers`, with its tensors in one or several files.
 
     One tensor at a time is in memory beside the params.
 
@@ -71,21 +70,11 @@ def load(source: Any, layout: Layout | None = None) -> Loaded:
     Raises:
       UserError: the folder cannot be read, or fxf does not have the model.
     """
-    tokenizer, generation = None, {}
-    if isinstance(source, str | Path):
-        folder, where = Path(source), str(source)
-        huggingface, tensors = _read_json(folder / CONFIG_FILE), _open_folder(folder)
-        if (folder / TOKENIZER_FILE).exists():
-            tokenizer = read_backend(folder / TOKENIZER_FILE)
-            tokenizer.encode_special_tokens = _optional_json(folder / TOKENIZER_CONFIG_FILE).get(SPLIT) is True
-        generation = _optional_json(folder / GENERATION_FILE)
-    else:
-        huggingface, where = source.config.to_dict(), type(source).__name__
-        tensors = {
-            name: _stored(x) for name, tensor in source.state_dict().items() for name, x in _by_expert(name, tensor)
-        }
-        if getattr(source, "generation_config", None) is not None:
-            generation = source.generation_config.to_dict()
+    folder, where, tokenizer = Path(folder), str(folder), None
+    huggingface, tensors = _read_json(folder / CONFIG_FILE), _open_folder(folder)
+    if (folder / TOKENIZER_FILE).exists():
+        tokenizer = read_backend(folder / TOKENIZER_FILE)
+        tokenizer.encode_special_tokens = _optional_json(folder / TOKENIZER_CONFIG_FILE).get(SPLIT) is True
     architecture, config = _section(huggingface, where)
     vocab_size = huggingface.get("vocab_size")
     if type(vocab_size) is not int or not 1 <= vocab_size < SIZE_LIMIT:
@@ -100,7 +89,7 @@ def load(source: Any, layout: Layout | None = None) -> Loaded:
         return jax.device_put(value, shardings[path]) if shardings else jnp.array(value)
 
     params = to_params(architecture, model.spec, tensors, where, place)
-    ends = {**huggingface, **generation}.get(END)
+    ends = {**huggingface, **_optional_json(folder / GENERATION_FILE)}.get(END)
     return Loaded(config, model, params, huggingface, tokenizer, _tokens(ends, vocab_size, where))
 
 
@@ -138,7 +127,7 @@ def save(
     end: int | None,
     padding: int | None,
     tokenizer: str | None = None,
-    shard_bytes: int = SHARD_BYTES,
+    longest: int | None = None,
 ) -> None:
     """Writes a folder that `from_pretrained` reads.
 
@@ -148,10 +137,10 @@ def save(
       end: the token that ends a sequence; None if none does.
       padding: the padding token; None for `end`.
       tokenizer: the text of a tokenizer.json, as `tokens_of` returns it for a task.
-      shard_bytes: the tensors go into several files if they are larger than this together.
+      longest: how many tokens `generate` adds at most; None for as many as there are positions.
 
     Raises:
-      UserError: `transformers` has no model like `config`, or the folder cannot be written.
+      UserError: `transformers` has no model like `config`.
     """
     folder, written = Path(folder), write_config(config)
     ids = {"bos_token_id": first, END: end, "pad_token_id": end if padding is None else padding}
@@ -162,18 +151,13 @@ def save(
     texts = {CONFIG_FILE: _json(record)}
     if model != "masked_lm":
         # The last new token needs no position. The first one stands before them.
-        texts[GENERATION_FILE] = _json({**ids, "max_length": 1 + config.max_len})
+        texts[GENERATION_FILE] = _json({**ids, "max_length": 1 + (longest or config.max_len)})
     if tokenizer is not None:
         texts |= _tokenizer_files(tokenizer, ids, config, masks=model == "masked_lm")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in (*folder.glob("model*.safetensors"), folder / INDEX_FILE):  # of another number of files
-            old.unlink(missing_ok=True)
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{folder}: cannot write it: {error.strerror}") from None
-    _write_shards(folder, written, params, shard_bytes)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    write_tensors(folder / TENSORS_FILE, tensors(written, params), {"format": "pt"})
 
 
 def _tokenizer_files(
@@ -195,47 +179,13 @@ def _tokenizer_files(
     return {TOKENIZER_FILE: tokenizer, TOKENIZER_CONFIG_FILE: _json(record), TOKENIZER_MAP_FILE: _json(named)}
 
 
-def limit_answers(folder: Path, longest: int) -> None:
-    """Writes into a folder that was saved how many tokens `generate` adds at most, if it is not all positions."""
-    record = _read_json(folder / GENERATION_FILE)
-    (folder / GENERATION_FILE).write_text(_json({**record, "max_length": 1 + longest}), encoding="utf-8")
-
-
-def to_tensors(config: TransformerConfig, params: Params) -> dict[str, np.ndarray]:
-    """Returns the tensors of a state dict by name, without those that repeat another one.
-
-    Raises:
-      UserError: `transformers` has no model like `config`.
-    """
-    written, values = write_config(config), flatten(params)
-    parts = _parts(written, params)
-    return {name: write_tensor(written.architecture, name, group, values) for name, group in parts.items()}
-
-
-def _parts(written: Written, params: Params) -> dict[str, list[Part]]:
-    """Returns the weights of each tensor of the model that was written."""
-    architecture, vocab_size = written.architecture, len(params["embedding"]["table"])
-    return tensors_of(architecture, MODELS[architecture.model].make(written.section, vocab_size).spec)
-
-
-def _write_shards(folder: Path, written: Written, params: Params, shard_bytes: int) -> None:
-    """Writes the tensors into one file, or into several with an index; makes one file's tensors at a time."""
-    parts, architecture, values = _parts(written, params), written.architecture, flatten(params)
-    sizes = {name: 4 * int(np.prod(tensor_shape(architecture, name, group))) for name, group in parts.items()}
-    shards: list[list[str]] = []
-    for name, size in sizes.items():
-        if not shards or sum(sizes[other] for other in shards[-1]) + size > shard_bytes:
-            shards.append([])
-        shards[-1].append(name)
-    files: dict[str, str] = {}
-    for number, names in enumerate(shards, 1):
-        file = TENSORS_FILE if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
-        tensors = {name: write_tensor(architecture, name, parts[name], values) for name in names}
-        write_tensors(folder / file, tensors, {"format": "pt"})
-        files |= dict.fromkeys(names, file)
-    if len(shards) > 1:
-        index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": files}
-        (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+def tensors(written: Written, params: Params) -> dict[str, np.ndarray]:
+    """Returns the tensors of a state dict by name, without those that repeat another one."""
+    architecture, values = written.architecture, flatten(params)
+    spec = MODELS[architecture.model].make(written.section, len(params["embedding"]["table"])).spec
+    return {
+        name: write_tensor(architecture, name, parts, values) for name, parts in tensors_of(architecture, spec).items()
+    }
 
 
 def _open_folder(folder: Path) -> dict[str, StoredTensor]:
@@ -254,29 +204,6 @@ def _open_folder(folder: Path) -> dict[str, StoredTensor]:
     return {name: opened[file][name] for name, file in files.items()}
 
 
-def _by_expert(name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
-    """Yields a tensor of a model object; of the experts of a mixture, which are joined there, each as in a folder."""
-    place, mark, joined = name.rpartition(".experts.")
-    if not mark or joined not in ("gate_up_proj", "down_proj"):
-        yield name, tensor
-        return
-    for expert, of_one in enumerate(tensor):
-        parts = (
-            zip(("gate_proj", "up_proj"), of_one.chunk(2), strict=True) if joined != "down_proj" else [(joined, of_one)]
-        )
-        yield from ((f"{place}.experts.{expert}.{part}.weight", x) for part, x in parts)
-
-
-def _stored(tensor: Any) -> StoredTensor:
-    """Returns a tensor of torch, which is copied when it is read."""
-
-    def read() -> np.ndarray:
-        here = tensor.detach().cpu()
-        return (here.float() if here.is_floating_point() else here).numpy()
-
-    return StoredTensor(tuple(tensor.shape), read)
-
-
 def _json(record: Mapping[str, Any]) -> str:
     return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
 
@@ -285,9 +212,14 @@ def _optional_json(path: Path) -> dict[str, Any]:
     return _read_json(path) if path.exists() else {}
 
 
+def _number_or_object(found: dict[str, Any]) -> Any:
+    """Returns the number that `transformers` writes as an object, such as {"__float__": "Infinity"}, or the object."""
+    return float(found["__float__"]) if found.keys() == {"__float__"} else found
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(read_file(path).decode("utf-8"))
+        content = json.loads(read_file(path).decode("utf-8"), object_hook=_number_or_object)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON: {error}") from None
     if not isinstance(content, dict):

@@ -50,7 +50,7 @@ def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Para
       base: the folder of the model that the adapters were trained for, if it is one of `transformers`.
 
     Raises:
-      UserError: `transformers` has no model like `config`, or the folder cannot be written.
+      UserError: `transformers` has no model like `config`.
     """
     architecture, modules = _modules(config, len(params["embedding"]["table"]))
     values, tensors, several = flatten(params[LORA]), dict[str, np.ndarray](), dict[str, int]()
@@ -79,11 +79,8 @@ def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Para
         "bias": "none",
         "inference_mode": True,
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / CONFIG_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{folder}: cannot write it: {error.strerror}") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     write_tensors(folder / TENSORS_FILE, tensors, {"format": "pt"})
 
 

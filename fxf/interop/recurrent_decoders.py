@@ -7,8 +7,7 @@ from typing import Any
 
 from fxf.errors import UserError
 from fxf.interop.architecture import Architecture
-from fxf.interop.rotary_decoders import RotaryDecoder
-from fxf.interop.rotary_keys import GLOBAL, rotary_keys
+from fxf.interop.rotary_decoders import GLOBAL, RotaryDecoder, rotary_keys
 from fxf.layers.kinds import layer_of, stack_of
 
 MIXERS = {"linear_attention": "delta", GLOBAL: "attention"}

@@ -44,17 +44,6 @@ def tensors_of(architecture: Architecture, spec: Spec) -> dict[str, list[Part]]:
     return {name: [part for _, part in sorted(parts, key=lambda each: each[0])] for name, parts in found.items()}
 
 
-def tensor_shape(architecture: Architecture, name: str, parts: list[Part]) -> tuple[int, ...]:
-    """Returns the shape of a tensor."""
-    shapes = [_shape(part.weight) for part in parts]
-    shape = (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
-    if name in architecture.rows:
-        return (1, *shape)
-    if _is_convolution(architecture, name, shape):
-        return (shape[1], 1, shape[0])
-    return shape[::-1] if _is_transposed(architecture, parts[0].weight) else shape
-
-
 def write_tensor(architecture: Architecture, name: str, parts: list[Part], values: Mapping[str, Any]) -> np.ndarray:
     """Returns a tensor; `values` are weights by path, and those that it lacks are 0."""
     n_heads = _heads(architecture, name, parts)
@@ -113,7 +102,7 @@ def to_params(
     parts = tensors_of(architecture, spec)
     _check_computed(architecture, tensors, where)
     found, again = _by_name(architecture, tensors, parts, where)
-    expected = {name: tensor_shape(architecture, name, group) for name, group in parts.items()}
+    expected = {name: write_tensor(architecture, name, group, {}).shape for name, group in parts.items()}
     check_shapes(where, {name: tensor.shape for name, (_, tensor) in found.items()}, expected)
     table = architecture.tensors["embedding/table"]
     values: dict[str, jax.Array] = {}

@@ -12,7 +12,7 @@ import numpy as np
 
 from fxf.errors import UserError, nearest
 from fxf.files import require_file
-from fxf.weights import Params, Spec, flatten, leaves, map_weights
+from fxf.weights import Params, flatten
 
 DIGEST = "digest"
 
@@ -27,25 +27,14 @@ def save_weights(path: Path, params: Params) -> None:
     write_tensors(path, arrays, {DIGEST: _digest(arrays)})
 
 
-def load_weights(path: Path, spec: Spec) -> Params:
-    """Returns the params of a model with the table of weights `spec`.
-
-    Raises:
-      UserError: the file cannot be read, differs from its digest, holds other weights than `spec`, or holds numbers
-        that are not finite floats.
-    """
-    arrays = read_weights(path)
-    check_shapes(str(path), {name: x.shape for name, x in arrays.items()}, {name: w.shape for name, w in leaves(spec)})
-    return map_weights(lambda name, _: arrays[name], spec)
-
-
 def read_weights(path: Path) -> dict[str, np.ndarray]:
     """Returns the weights by path of a safetensors file, float32.
 
     Raises:
       UserError: the file cannot be read, differs from its digest, or holds numbers that are not finite floats.
     """
-    arrays, metadata = read_tensors(path)
+    tensors, metadata = open_tensors(path)
+    arrays = {name: tensor.read() for name, tensor in tensors.items()}
     if metadata.get(DIGEST, _digest(arrays)) != _digest(arrays):
         raise UserError(f"{path}: damaged: its arrays differ from the saved ones")
     return {name: as_weights(str(path), name, array) for name, array in arrays.items()}
@@ -90,12 +79,6 @@ class StoredTensor(NamedTuple):
 
     shape: tuple[int, ...]
     read: Callable[[], np.ndarray]
-
-
-def read_tensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Returns the arrays of a safetensors file by name, and its metadata. Raises a UserError if it cannot."""
-    tensors, metadata = open_tensors(path)
-    return {name: tensor.read() for name, tensor in tensors.items()}, metadata
 
 
 def open_tensors(path: Path) -> tuple[dict[str, StoredTensor], dict[str, Any]]:

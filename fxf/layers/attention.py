@@ -12,18 +12,16 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fxf.config import one_of
-from fxf.errors import UserError
-from fxf.layers.chunked_attention import chunked, require_whole_sequences
+from fxf.config import one_of, require_off
+from fxf.layers.chunked_attention import chunked
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
-from fxf.layers.flash_attention import flash, require_flash
+from fxf.layers.flash_attention import flash
 from fxf.layers.layer import Context, Memory, Places, in_order, remember
-from fxf.layers.linear import as_float32, linear
+from fxf.layers.linear import as_float32, linear, soft_cap
 from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
 from fxf.layers.positions import POSITIONS
-from fxf.layers.soft_cap import soft_cap
 from fxf.weights import Params, Spec, Weight, fan_in
 
 # Keys that act on the scores of queries and keys, with the values that stand for nothing.
@@ -185,29 +183,11 @@ class Attention:
 
     def _check(self) -> None:
         """Raises a UserError if a key does not go with this kind."""
-        config = self.config
-        positions = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
-        if self.has_scores:
-            return
-        acts = {"positions": positions.rotate is not None or positions.bias is not None}
-        acts |= {name: getattr(config, name) != off for name, off in ACT_ON_SCORES.items()}
-        for name in (name for name, does in acts.items() if does):
-            raise UserError(
-                f"model.{name}: {getattr(config, name)!r} acts on the scores of queries and keys; "
-                f"model.attention '{config.attention}' has none"
-            )
-
-
-def require_implementation(config: TransformerConfig, n_sequences: int) -> None:
-    """Raises a UserError if the devices, or a mesh that shards sequences, cannot have the config's implementation.
-
-    Args:
-      n_sequences: parts into which a mesh shards each sequence.
-    """
-    if config.attention_implementation == "flash":
-        require_flash(config, n_sequences)
-    elif config.attention_implementation == "chunked":
-        require_whole_sequences(n_sequences)
+        positions = POSITIONS[one_of(self.config.positions, POSITIONS, "model.positions")]
+        if not self.has_scores:
+            acts_there = {"positions": "none"} if positions.rotate or positions.bias else {}
+            why = f"it acts on the scores of queries and keys; model.attention '{self.config.attention}' has none"
+            require_off("model", self.config, {**acts_there, **ACT_ON_SCORES}, why)
 
 
 class Expressive(Attention):

@@ -61,14 +61,6 @@ class Cache(flax.struct.PyTreeNode):
         given = None if self.given is None else self.given[::width]
         return Table(Places(positions_of(order_BC, given), order_BC), at_BW, reads_BWC)
 
-    def is_full(self) -> jax.Array:
-        """Returns whether there is no slot for another token of each hypothesis, bool [B], or [1] for all prompts."""
-        if not self.n_slots:
-            return jnp.zeros(1, bool)
-        if self.reads_BWC is None:
-            return self.lengths >= self.n_slots
-        return (~self.reads_BWC.any(axis=1)).sum(axis=1) < self.reads_BWC.shape[1]
-
     def select(self, parents_BW: jax.Array) -> "Cache":
         """Returns the cache of W hypotheses for each prompt, where hypothesis w continues hypothesis parents[b, w].
 

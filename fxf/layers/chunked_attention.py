@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.errors import UserError
 from fxf.layers.layer import Places
 from fxf.weights import Params
 
@@ -18,15 +17,6 @@ CHUNK = 256  # most queries of a chunk
 # Chunks of causal attention leave out later keys, so that several are faster than one, if they have this many queries.
 WORTHWHILE, SEVERAL = 64, 4
 UNROLLED = 4  # most chunks outside a loop; XLA holds scores of several at once, but in a loop all have the same keys
-
-
-def require_whole_sequences(n_sequences: int) -> None:
-    """Raises a UserError if a mesh shards each sequence into so many parts."""
-    if n_sequences > 1:
-        raise UserError(
-            "parallel.sequence: expected 1 with model.attention_implementation 'chunked', which cuts sequences itself, "
-            f"got {n_sequences}"
-        )
 
 
 def chunked(

@@ -1,11 +1,11 @@
 """The config keys that layers read, which the `model` sections of all transformers have."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 
-from fxf.config import key
+from fxf.config import key, require_off
 from fxf.errors import UserError
 
 
@@ -17,9 +17,7 @@ class TransformerConfig:
     d_model: int = key(512, "width of the residual stream", minimum=1)
     d_ff: int = key(2048, "width inside the feed-forward layer", minimum=1)
     n_heads: int = key(8, "number of attention heads; without a head_dim it must divide d_model", minimum=1)
-    n_kv_heads: int = key(
-        0, "number of heads of keys and values, each for a group of query heads; 0: n_heads", minimum=0
-    )
+    n_kv_heads: int = key(0, "heads of keys and values, each for a group of query heads; 0: n_heads", minimum=0)
     head_dim: int = key(0, "width of a head's queries, keys and values; 0: d_model / n_heads", minimum=0)
     base_width: int = key(
         0,
@@ -44,9 +42,8 @@ class TransformerConfig:
     )
     block: str = key(
         "pre_norm",
-        "how a block joins its layers to the residual stream: one of fxf.layers.block.BLOCKS; pre_norm: X + F(N X) for "
-        "each layer F; post_norm: N(X + F X); sandwich: X + M(F(N X)) with a second norm M (Gemma 2); idea: "
-        "X + FF(N(X + CA(N X))) of seed 004",
+        "how layers join the residual stream: one of fxf.layers.block.BLOCKS; pre_norm: X + F(N X) for each layer F; "
+        "post_norm: N(X + F X); sandwich: X + M(F(N X)) (Gemma 2); idea: X + FF(N(X + CA(N X))) (seed 004)",
     )
     final_norm: bool = key(True, "normalize the output of the last block")
     norm_epsilon: float = key(1e-6, "small number that keeps the normalization of a constant vector finite", above=0)
@@ -54,9 +51,7 @@ class TransformerConfig:
         "deviation",
         "add norm_epsilon to the standard deviation (seed 004), or to the variance under the root (seeds 000, 003)",
     )
-    norm: str = key(
-        "layer", "layer norm, or RMS norm, which neither centres nor shifts: one of fxf.layers.normalization.NORMS"
-    )
+    norm: str = key("layer", "layer norm, or RMS norm, which does not centre: one of fxf.layers.normalization.NORMS")
     zero_centered_scale: bool = key(False, "norms multiply by 1 + scale, where the scale starts at 0 (Gemma)")
     positions: str = key(
         "sinusoidal_trained",
@@ -65,42 +60,27 @@ class TransformerConfig:
         "from position 1 (sinusoidal_concatenated, seed 000) or 0 (sinusoidal_halves); rotary, alibi (seed 002) or "
         "alibi_geometric, in self-attention",
     )
-    position_range: int = key(
-        0,
-        "training draws the positions of each sequence from this many (randomised positions); 0: it does not",
-        minimum=0,
-    )
-    position_gap: int = key(
-        1,
-        "with a position_range, the distance of tokens outside training; in Ruoss et al. it is about "
-        "position_range / n for n tokens",
-        minimum=1,
-    )
+    position_range: int = key(0, "training draws each sequence's positions from this many; 0: it does not", minimum=0)
+    position_gap: int = key(1, "with a position_range, the distance of tokens outside training", minimum=1)
     position_stretch: float = key(
-        1.0,
-        "training multiplies the positions of each sequence by a random factor from 1 to this; 1: it does not",
-        minimum=1,
+        1.0, "training multiplies positions by a factor from 1 to this, drawn a row", minimum=1
     )
     rope_theta: float = key(
         10000.0, "base of the wavelengths 2π · rope_theta^(2i/head_dim) of rotary positions", above=1
     )
-    rope_factor: float = key(
-        1.0,
-        "rotary positions multiply wavelengths by this, for longer sequences than those of training; 1: they do not",
-        minimum=1,
-    )
+    rope_factor: float = key(1.0, "rotary positions multiply wavelengths by this, for longer sequences", minimum=1)
     rope_trained_len: int = key(
         0,
-        "0: rope_factor multiplies every wavelength (Chen et al. 2023); otherwise only those longer than this many "
+        "rope_factor multiplies every wavelength (Chen et al. 2023) if 0, else only those longer than this many "
         "tokens; from a quarter of it on, factors are interpolated (Llama 3)",
         minimum=0,
     )
     attention: str = key("softmax", "one of fxf.layers.kinds.ATTENTIONS")
     attention_implementation: Literal["xla", "chunked", "flash"] = key(
         "xla",
-        "how training computes attention; xla: with all scores in memory; chunked: with the scores of at most 256 "
-        "queries at a time, where there are more than 1,024; flash: by a kernel that never holds all scores in memory, "
-        "for softmax in bfloat16 on NVIDIA GPUs from Ampere on (cuDNN) and on TPUs (splash attention)",
+        "how training computes attention; xla: with all scores in memory; chunked: with those of at most 256 queries "
+        "at a time, where there are more than 1,024; flash: by a kernel of NVIDIA GPUs from Ampere on or of TPUs, for "
+        "softmax in bfloat16",
     )
     feature_map: str = key(
         "elu",
@@ -108,17 +88,9 @@ class TransformerConfig:
         "themselves (seed 002)",
     )
     window: int = key(0, "self-attention sees tokens at a distance below this; 0: all tokens", minimum=0)
-    global_every: int = key(
-        0, "every global_every-th block is global: it has no window; the others are local; 0: no block is", minimum=0
-    )
-    local_rope_theta: float = key(
-        0.0,
-        "rope_theta of local blocks, whose wavelengths rope_factor leaves as they are; 0: as in global ones",
-        minimum=0,
-    )
-    qk_norm: bool = key(
-        False, "normalize each head's queries and keys by an RMS norm with a scale, whatever model.norm is"
-    )
+    global_every: int = key(0, "each block of such a number has no window, as the others have; 0: no block", minimum=0)
+    local_rope_theta: float = key(0.0, "rope_theta of the other blocks, without rope_factor; 0: the same", minimum=0)
+    qk_norm: bool = key(False, "normalize each head's queries and keys by an RMS norm, whatever model.norm is")
     qk_norm_joint: bool = key(
         False, "with qk_norm, normalize the heads of a token's queries, and of its keys, together"
     )
@@ -128,34 +100,36 @@ class TransformerConfig:
     gated: bool = key(False, "multiply the hidden layer by a linear map; with silu this is SwiGLU, with gelu GeGLU")
     logits_bias: bool = key(False, "add a bias to each logit that is read from the embedding table")
     final_bias: bool = key(True, "the final layer, which is no embedding table, adds a bias to each logit")
-    logit_softcap: float = key(
-        0.0, "logits become c·tanh(logits/c), where c is this; 0: logits stay as they are", minimum=0
-    )
-    attention_softcap: float = key(
-        0.0, "scores of queries and keys become c·tanh(scores/c), where c is this; 0: they stay as they are", minimum=0
-    )
+    logit_softcap: float = key(0.0, "logits become c·tanh(logits/c), where c is this; 0: they stay", minimum=0)
+    attention_softcap: float = key(0.0, "scores become c·tanh(scores/c), where c is this; 0: they stay", minimum=0)
     query_scale: float = key(0.0, "factor of the products of queries and keys; 0: 1 / √(width of a head)", minimum=0)
     attention_bias: Literal["output", "all", "qkv", "none"] = key(
         "output",
-        "linear maps of attention with a bias: the last (seed 004), all (seed 000), all but the last (qkv, Qwen 2) or "
-        "none (seed 003)",
+        "maps of attention with a bias: the last (seed 004), all (seed 000), all others (qkv), none (seed 003)",
     )
     init: Literal["default", "uniform", "gpt2"] = key(
         "default",
         "default: a scaled init for each weight; uniform: uniform(-1/2, 1/2) for all (seed 004); gpt2: normal(0.02), "
         "with a smaller deviation for the last map of a sublayer",
     )
-    scan_blocks: bool = key(
-        False, "train in a loop over blocks with stacked weights; many blocks compile faster and run slower"
-    )
+    scan_blocks: bool = key(False, "train in a loop over blocks: many blocks compile faster and run slower")
     remat: Literal["none", "full", "dots"] = key(
-        "none",
-        "what the backward pass recomputes: nothing; all inside a block; all there except products with weights",
+        "none", "what the backward pass recomputes: nothing; all inside a block; all there except products with weights"
     )
     dtype: Literal["float32", "bfloat16", "float64"] = key(
         "float32",
         "type of the computation; weights, norms, softmaxes, logits and losses are float32, or all float64, which "
         "needs the environment variable JAX_ENABLE_X64=1",
+    )
+
+    # While a key has a value, nothing reads some others; what these must then have.
+    UNREAD: ClassVar[tuple[tuple[str, Any, dict[str, Any]], ...]] = (
+        ("positions", "none", {"position_range": 0, "position_stretch": 1}),
+        ("position_range", 0, {"position_gap": 1}),
+        ("qk_norm", False, {"qk_norm_joint": False}),
+        ("window", 0, {"global_every": 0}),
+        ("global_every", 0, {"local_rope_theta": 0}),
+        ("rope_factor", 1, {"rope_trained_len": 0}),
     )
 
     def __post_init__(self) -> None:
@@ -166,42 +140,33 @@ class TransformerConfig:
         if self.n_heads % self.n_groups:
             raise UserError(f"model.n_kv_heads: {self.n_kv_heads} does not divide model.n_heads {self.n_heads}")
         if 0 < self.position_range < self.max_len:
-            raise UserError(
-                f"model.position_range: expected 0 or at least model.max_len {self.max_len}, got {self.position_range}"
-            )
-        if self.position_gap > 1 and not self.position_range:
-            raise UserError("model.position_gap: only read with a model.position_range; leave it at 1")
-        if self.position_range and self.position_gap * self.max_len > self.position_range:
-            limit = self.position_range // self.max_len
-            raise UserError(
-                f"model.position_gap: expected at most model.position_range / model.max_len, {limit}, "
-                f"got {self.position_gap}"
-            )
-        for name, off in (("position_range", 0), ("position_stretch", 1)):
-            if getattr(self, name) != off and self.positions == "none":
-                raise UserError(f"model.{name}: model.positions 'none' does not read it; leave it at {off}")
-            if getattr(self, name) != off and self.window:
-                raise UserError(f"model.window: not with model.{name}, which spreads the tokens")
-        if self.position_range and self.position_stretch > 1:
-            raise UserError("model.position_stretch: not with model.position_range; training draws positions one way")
-        if self.attention != "linear" and self.feature_map != "elu":
-            raise UserError(
-                f"model.feature_map: model.attention '{self.attention}' does not read it; leave it at 'elu'"
-            )
-
-        if self.qk_norm_joint and not self.qk_norm:
-            raise UserError("model.qk_norm_joint: only read with model.qk_norm; leave it at False")
-        self._check_base()
-        self._check_global_blocks()
-        if self.rope_trained_len and self.rope_factor == 1:
-            raise UserError("model.rope_trained_len: only read with a model.rope_factor above 1; leave it at 0")
+            expected = f"expected 0 or at least model.max_len {self.max_len}"
+            raise UserError(f"model.position_range: {expected}, got {self.position_range}")
+        for name, value, unread in self.UNREAD:
+            if getattr(self, name) == value:
+                require_off("model", self, unread, f"with model.{name} {value!r} nothing reads it")
+        if self.window:
+            spread = {"position_range": 0, "position_stretch": 1}
+            require_off("model", self, spread, "not with a model.window: it spreads the tokens")
+        if self.position_range:
+            require_off("model", self, {"position_stretch": 1}, "a model.position_range draws positions already")
+        if self.position_range and self.position_gap > (most := self.position_range // self.max_len):
+            expected = f"expected at most model.position_range / model.max_len, {most}"
+            raise UserError(f"model.position_gap: {expected}, got {self.position_gap}")
+        if self.attention != "linear":
+            require_off("model", self, {"feature_map": "elu"}, f"model.attention '{self.attention}' does not read it")
+        if self.global_every == 1:
+            raise UserError("model.global_every: 1 makes every block global; set model.window to 0 for that")
+        if 0 < self.local_rope_theta <= 1:
+            raise UserError(f"model.local_rope_theta: expected 0 or more than 1, got {self.local_rope_theta}")
         if self.attention_implementation == "flash":
-            self._check_flash()
+            needed = {"attention": "softmax", "dtype": "bfloat16", "attention_dropout": 0}
+            require_off("model", self, needed, "model.attention_implementation 'flash' does not go with it")
+        if self.base_width:
+            self._check_base()
 
     def _check_base(self) -> None:
         """Raises a UserError if there is no base whose widths are in proportion."""
-        if not self.base_width:
-            return
         if not self.head_dim:
             also = f"{self.head_width} here, because wider models have more heads of the same width"
             raise UserError(f"model.base_width: {self.base_width} needs model.head_dim too, {also}")
@@ -210,25 +175,6 @@ class TransformerConfig:
             if value * self.base_width % self.d_model:
                 there = f"{value} at model.d_model {self.d_model} is {value * self.base_width / self.d_model:.4g}"
                 raise UserError(f"model.{name}: {there} at model.base_width {self.base_width}; expected a whole number")
-
-    def _check_global_blocks(self) -> None:
-        """Raises a UserError if the keys of global and local blocks do not belong together."""
-        if self.global_every == 1:
-            raise UserError("model.global_every: 1 makes every block global; set model.window to 0 for that")
-        if self.global_every and not self.window:
-            raise UserError("model.global_every: only read with a model.window; leave it at 0")
-        if self.local_rope_theta and not self.global_every:
-            raise UserError("model.local_rope_theta: only read with a model.global_every; leave it at 0")
-        if 0 < self.local_rope_theta <= 1:
-            raise UserError(f"model.local_rope_theta: expected 0 or more than 1, got {self.local_rope_theta}")
-
-    def _check_flash(self) -> None:
-        """Raises a UserError if another key needs what flash attention has on no device."""
-        needed = {"attention": "softmax", "dtype": "bfloat16", "attention_dropout": 0.0}
-        for name, value in needed.items():
-            if getattr(self, name) != value:
-                needs = f"model.attention_implementation: flash needs model.{name} {value!r}"
-                raise UserError(f"{needs}, got {getattr(self, name)!r}")
 
     @property
     def n_groups(self) -> int:
@@ -257,5 +203,5 @@ class CrossAttentionConfig(TransformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.block != "pre_norm" and self.cross_norm != "queries":
-            raise UserError(f"model.cross_norm: model.block '{self.block}' does not read it; leave it at 'queries'")
+        if self.block != "pre_norm":
+            require_off("model", self, {"cross_norm": "queries"}, f"model.block '{self.block}' does not read it")

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
-from fxf.layers.linear import as_float32, linear
+from fxf.layers.feed_forward import ACTIVATIONS
+from fxf.layers.linear import as_float32, linear, soft_cap
 from fxf.layers.named import named
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.position_kinds import require_rows
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
-from fxf.layers.soft_cap import soft_cap
 from fxf.machine.on_gpu import rows_of
 from fxf.weights import Params, Spec, Weight, fan_in
 
@@ -69,12 +69,6 @@ def embedding(
         return named("residual", dropout(rng, x_BTD, config.embedding_dropout).astype(config.dtype))
 
 
-def logits_from_table(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
-    """Returns logits [..., V] of vectors [..., D], by the table of token vectors."""
-    logits = linear(_as_in_base(config, x), params["table"].T, params.get("logits_bias"))
-    return soft_cap(as_float32(logits), config.logit_softcap)
-
-
 def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
     """Returns the weights of the map from vectors to logits."""
     kernel = Weight((config.d_model, vocab_size), ("embed", "vocabulary"), fan_in(size=config.base_d_model))
@@ -83,14 +77,26 @@ def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
 
 
 def final_layer(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
-    """Returns logits [..., V] of vectors [..., D]."""
-    logits = linear(_as_in_base(config, x), params["kernel"], params.get("bias"))
-    return soft_cap(as_float32(logits), config.logit_softcap)
+    """Returns logits [..., V] of vectors [..., D], by a final layer, or by the table of embeddings in its place.
 
-
-def _as_in_base(config: TransformerConfig, x: jax.Array) -> jax.Array:
-    """Returns x [..., D] times base_width / d_model.
-
-    A step of the same size then moves the logits as much as in the base model.
+    x is multiplied by base_width / d_model: a step of the same size then moves the logits as much as in the base model.
     """
-    return x if config.base_d_model == config.d_model else x * (config.base_d_model / config.d_model)
+    x = x if config.base_d_model == config.d_model else x * (config.base_d_model / config.d_model)
+    weight, bias = (params["kernel"], "bias") if "kernel" in params else (params["table"].T, "logits_bias")
+    return soft_cap(as_float32(linear(x, weight, params.get(bias))), config.logit_softcap)
+
+
+def transform_spec(config: TransformerConfig) -> Spec:
+    """Returns the weights of a dense layer before the map to logits (Devlin et al. 2018, for masked tokens)."""
+    d_model = config.d_model
+    return {
+        "kernel": Weight((d_model, d_model), ("embed", "mlp"), fan_in()),
+        "bias": Weight((d_model,), ("mlp",), jax.nn.initializers.zeros),
+        "norm": normalization_spec(config),
+    }
+
+
+def transform(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
+    """Returns norm(activation(x kernel + bias)) for x [..., D]."""
+    hidden = ACTIVATIONS[config.activation](linear(x, params["kernel"], params["bias"]))
+    return normalize(config, params["norm"], hidden)

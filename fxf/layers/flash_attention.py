@@ -18,17 +18,17 @@ from fxf.weights import Params
 KERNELS = {"gpu": cudnn_attention, "tpu": splash_attention}
 
 
-def require_flash(config: TransformerConfig, n_sequences: int = 1) -> None:
-    """Raises a UserError if the devices that programs are compiled for have no kernel for this config.
+def require_implementation(config: TransformerConfig, n_sequences: int = 1) -> None:
+    """Raises a UserError if the devices that programs are compiled for cannot have the config's implementation.
 
     Args:
       n_sequences: parts into which a mesh shards each sequence.
     """
-    if _kernel(config) is cudnn_attention and n_sequences > 1:
-        raise UserError(
-            f"parallel.sequence: expected 1 with model.attention_implementation 'flash' on an NVIDIA GPU, whose kernel "
-            f"reads whole sequences, got {n_sequences}"
-        )
+    name = config.attention_implementation
+    kernel = _kernel(config) if name == "flash" else None
+    if n_sequences > 1 and (name == "chunked" or kernel is cudnn_attention):
+        whole = f"expected 1 with model.attention_implementation '{name}', which reads whole sequences here"
+        raise UserError(f"parallel.sequence: {whole}, got {n_sequences}")
 
 
 def _kernel(config: TransformerConfig) -> ModuleType:

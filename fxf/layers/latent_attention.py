@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.config import key
+from fxf.config import key, require_off
 from fxf.errors import UserError
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context, Places
@@ -115,10 +115,8 @@ class LatentAttention(Attention):
         """Raises a UserError if a key does not go with latents."""
         super()._check()
         config = self.config
-        read = {"qk_norm": False, "base_width": 0, "n_kv_heads": 0}
-        for name, off in read.items():
-            if getattr(config, name) != off:
-                raise UserError(f"model.{name}: model.attention 'latent' does not read it; leave it at {off}")
+        unread = {"qk_norm": False, "base_width": 0, "n_kv_heads": 0}
+        require_off("model", config, unread, "model.attention 'latent' does not read it")
         if config.attention_bias not in ("output", "none"):
             what = f"expected 'output' or 'none' with model.attention 'latent', got {config.attention_bias!r}"
             raise UserError(f"model.attention_bias: {what}")

@@ -42,3 +42,8 @@ def _plus_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     """Adds in the wider type, so that the gradient of a float32 bias is a sum in float32 also if y is in bfloat16."""
     (y, bias), (dy, dbias) = primals, tangents
     return _plus(y, bias), (dy + dbias).astype(y.dtype)
+
+
+def soft_cap(x: jax.Array, cap: float) -> jax.Array:
+    """Returns cap · tanh(x / cap), which is within ±cap, or x itself if the cap is 0 (Gemma Team 2024)."""
+    return cap * jnp.tanh(x / cap) if cap else x

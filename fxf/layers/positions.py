@@ -8,12 +8,13 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from fxf.config import Choices, one_of
+from fxf.config import Choices, one_of, require_off
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
 from fxf.layers.named import named
 from fxf.layers.position_kinds import (
+    ROTARY_KEYS,
     Positions,
     alibi,
     alibi_geometric_slopes,
@@ -26,7 +27,6 @@ from fxf.layers.position_kinds import (
     rotary,
     sinusoids,
 )
-from fxf.layers.rotary_frequencies import ROTARY_KEYS
 from fxf.weights import Params, Spec, Weight
 
 POSITIONS = Choices(
@@ -55,9 +55,8 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
         raise UserError(f"model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got {config.d_model}")
     if kind.rotate and config.head_width % 2:
         raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {config.head_width}")
-    for name, off in ROTARY_KEYS.items():
-        if not kind.rotate and getattr(config, name) != off:
-            raise UserError(f"model.{name}: model.positions '{config.positions}' does not read it; leave it at {off}")
+    if not kind.rotate:
+        require_off("model", config, ROTARY_KEYS, f"model.positions '{config.positions}' does not read it")
     if not kind.table:
         return {}
     if config.position_stretch > 1:

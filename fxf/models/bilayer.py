@@ -27,15 +27,9 @@ class BilayerConfig:
 
     name: Literal["bilayer"] = key("bilayer", "the model to build")
     n_layers: int = key(3, "number of bilayers, each of attention and a feed-forward layer", minimum=1)
-    max_len: int = key(
-        5, "number of positions, each with its own weights; decoding slides a window over longer texts", minimum=2
-    )
-    expand: int = key(
-        4, "width inside the feed-forward layer, as a multiple of the width of the task's vectors", minimum=1
-    )
-    copies: int = key(
-        1, "number of models side by side, each for its share of a batch's rows; only a single one generates", minimum=1
-    )
+    max_len: int = key(5, "positions, each with its own weights; decoding slides a window over texts", minimum=2)
+    expand: int = key(4, "width inside the feed-forward layer, in widths of the task's vectors", minimum=1)
+    copies: int = key(1, "models side by side, each for its share of the rows; only one alone generates", minimum=1)
 
 
 def bilayer_spec(config: BilayerConfig, width: int) -> Spec:

@@ -1,17 +1,16 @@
 """Encoder–decoder transformer (seed 000, "Encoder and Decoder Stack"; seed 003, "Encoder", "Decoder")."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from fxf.config import key
-from fxf.errors import UserError
 from fxf.layers.block import Stack
 from fxf.layers.config import CrossAttentionConfig
 from fxf.layers.dropout import split
-from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
+from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
 from fxf.layers.kinds import stack_of
 from fxf.layers.layer import Context, Places
 from fxf.layers.normalization import normalization_spec, normalize
@@ -28,38 +27,14 @@ class EncoderDecoderConfig(CrossAttentionConfig):
 
     name: Literal["encoder_decoder"] = key("encoder_decoder", "the model to build")
     embeddings: Literal["separate", "shared"] = key(
-        "separate",
-        "separate tables for source, target and output; or one shared table, whose rows are multiplied by √d_model",
+        "separate", "tables for source, target and output; or one for all, whose rows are multiplied by √d_model"
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.logits_bias and self.embeddings == "separate":
-            raise UserError("model.logits_bias: only read with model.embeddings 'shared'; see model.final_bias")
-        if self.embeddings == "shared" and not self.final_bias:
-            raise UserError(
-                "model.final_bias: with model.embeddings 'shared' there is no final layer; leave it at True"
-            )
-
-
-# The choices of the two seeds that describe such a model. Other keys keep their defaults.
-PRESETS: dict[str, dict[str, Any]] = {
-    # Seed 000. Cross-attention normalizes the encoder's output and not its queries. No norm follows a stack.
-    "wolfram": {
-        **{"n_layers": 6, "d_model": 128, "d_ff": 512, "n_heads": 8, "max_len": 512},
-        **{"dropout": 0.1, "embedding_dropout": 0.1, "attention_dropout": 0.0, "activation": "gelu"},
-        **{"block": "pre_norm", "cross_norm": "source", "final_norm": False},
-        **{"norm_epsilon": 1e-4, "norm_epsilon_in": "variance"},
-        **{"positions": "learned", "attention_bias": "all", "embeddings": "separate"},
-    },
-    # Seed 003, which has no dropout.
-    "annotated": {
-        **{"n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "max_len": 20},
-        **{"dropout": 0.0, "embedding_dropout": 0.0, "attention_dropout": 0.0, "activation": "relu"},
-        **{"block": "post_norm", "final_norm": False, "norm_epsilon": 1e-5, "norm_epsilon_in": "variance"},
-        **{"positions": "sinusoidal", "attention_bias": "none", "embeddings": "shared"},
-    },
-}
+    UNREAD = (
+        *CrossAttentionConfig.UNREAD,
+        ("embeddings", "shared", {"final_bias": True}),
+        ("embeddings", "separate", {"logits_bias": False}),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,9 +113,7 @@ class EncoderDecoder(CachedDecoding):
     def readout(self, params: Params, x: jax.Array) -> jax.Array:
         """Returns the logits [..., V] of the residual stream [..., D]."""
         x = self._final_norm(params["decoder"], x)
-        if self.shared:
-            return logits_from_table(self.config, params["embedding"], x)
-        return final_layer(self.config, params["final"], x)
+        return final_layer(self.config, params["embedding" if self.shared else "final"], x)
 
     def _final_norm(self, params: Params, x: jax.Array) -> jax.Array:
         return normalize(self.config, params["norm"], x) if self.config.final_norm else x
@@ -159,12 +132,5 @@ def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     stacks = stack_of(config, vocab_size=vocab_size), stack_of(config, cross=True, vocab_size=vocab_size)
     model = EncoderDecoder(config, vocab_size, *stacks)
     decoding = model if model.decoder.cached else WholeSequences(model.features, model.readout)
-    spec = initialized_as(config, model.spec())
-    return Model(
-        spec,
-        model.features,
-        model.readout,
-        decoding.prefill,
-        decoding.step,
-        **sizes_of(config, model.encoder, model.decoder),
-    )
+    spec, sizes = initialized_as(config, model.spec()), sizes_of(config, model.encoder, model.decoder)
+    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes)

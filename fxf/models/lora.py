@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.config import key
+from fxf.config import key, require_off
 from fxf.errors import UserError
 from fxf.models.model import Model
 from fxf.models.reparametrized import reparametrized
@@ -40,10 +40,9 @@ class LoraConfig:
     weights: str = key("*/query,*/value", "patterns of the matrices with an adapter, such as blocks/*,!*/key,!*norm*")
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self)[1:]:
-            if not self.rank and getattr(self, field.name) != field.default:
-                what = f"without lora.rank nothing reads it; leave it at {field.default}"
-                raise UserError(f"lora.{field.name}: {what}")
+        if not self.rank:
+            keys = {field.name: field.default for field in dataclasses.fields(self)}
+            require_off("lora", self, keys, "without lora.rank nothing reads it")
 
     @property
     def scale(self) -> float:

@@ -6,16 +6,14 @@ from typing import Any, Literal
 import jax
 
 from fxf.config import key
-from fxf.errors import UserError
 from fxf.layers.block import Stack, require_documents
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import split
-from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, logits_from_table
+from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, transform, transform_spec
 from fxf.layers.kinds import stack_of
 from fxf.layers.layer import Context
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import places_of
-from fxf.layers.transform import transform, transform_spec
 from fxf.models.decoding import CachedDecoding, WholeSequences
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model, sizes_of
@@ -33,17 +31,13 @@ class TransformerLMConfig(TransformerConfig):
         "set scaled_embeddings with them",
     )
     scaled_embeddings: bool = key(False, "multiply the rows of the embedding table by √d_model as tokens are embedded")
-    head: Literal["linear", "transform"] = key(
-        "linear",
-        "linear: a linear map gives the logits; transform: a dense layer with activation and norm precedes it (BERT)",
-    )
+    head: Literal["linear", "transform"] = key("linear", "logits by a linear map, or after a dense layer too (BERT)")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.logits_bias and not self.tied_embeddings:
-            raise UserError("model.logits_bias: only read with model.tied_embeddings; see model.final_bias")
-        if self.tied_embeddings and not self.final_bias:
-            raise UserError("model.final_bias: with model.tied_embeddings there is no final layer; leave it at True")
+    UNREAD = (
+        *TransformerConfig.UNREAD,
+        ("tied_embeddings", True, {"final_bias": True}),
+        ("tied_embeddings", False, {"logits_bias": False}),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +92,7 @@ class TransformerLM(CachedDecoding):
         config = self.config
         x = normalize(config, params["norm"], x) if config.final_norm else x
         x = transform(config, params["transform"], x) if config.head == "transform" else x
-        if config.tied_embeddings:
-            return logits_from_table(config, params["embedding"], x)
-        return final_layer(config, params["final"], x)
+        return final_layer(config, params["embedding" if config.tied_embeddings else "final"], x)
 
 
 def transformer_lm(config: TransformerLMConfig, vocab_size: int, kind: type[TransformerLM] = TransformerLM) -> Model:

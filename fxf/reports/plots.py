@@ -1,7 +1,6 @@
-"""Plots of the figures of runs, and heat maps of a model's arrays."""
+"""Plots of the figures of runs."""
 
 import os
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -13,12 +12,7 @@ from fxf.reports.figures import figure as figure_of
 from fxf.reports.run_files import DIVERGED, is_no_value, is_number
 
 SEED = "seed"
-KEY = "key"  # the columns of attention weights
 MAX_TICKS = 12
-WIDTH = 10.0  # inches of a picture of heat maps
-MOST_CHARACTERS = 14  # of a token beside a heat map
-LABEL_INCHES = 0.125  # of a tick's label
-FEW, MOST_NARROW = 12, 80  # columns of matrices of which four, and two, stand side by side
 
 
 def choose_x(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
@@ -115,79 +109,6 @@ def _has_diverged(row: dict[str, Any], y: str) -> bool:
 def _spans(values: Sequence[float], ratio: float) -> bool:
     """Returns whether positive values differ so much that a logarithmic axis shows them better."""
     return min(values) > 0 and max(values) >= ratio * min(values)
-
-
-class Matrices(NamedTuple):
-    """What heat maps show: one or more matrices [N, rows, columns]; rows and columns without labels have numbers.
-
-    Attributes:
-      row_name, column_name: what the rows and the columns are.
-    """
-
-    values: np.ndarray
-    titles: list[str]
-    row_labels: list[str]
-    column_labels: list[str]
-    row_name: str = "row"
-    column_name: str = "column"
-
-    @property
-    def is_attention(self) -> bool:
-        return self.column_name == KEY
-
-
-def plot_heat_maps(path: Path, shown: Matrices, title: str) -> None:
-    """Draws matrices on one scale of colors, in rows of two or more, at most 10 inches wide.
-
-    Attention weights stand on a square-root scale from white at 0, so that small weights show beside large ones. Other
-    values go from white, the lowest, to black, the highest, as seed 000 draws embeddings.
-    """
-    figure_class = _figure_class()
-    from matplotlib.colors import Normalize, PowerNorm
-
-    n, n_rows, n_columns = shown.values.shape
-    attention, across = shown.is_attention, min(n, 1 if n_columns > MOST_NARROW else 2 if n_columns > FEW else 4)
-    wide = WIDTH / max(across, 1 if n_columns > FEW else 2)
-    inner = wide - 1.2
-    tall = inner * n_rows / n_columns if attention else min(inner, max(0.8, 0.16 * n_rows))
-    down = -(-n // across)
-    figure = figure_class(figsize=(across * wide + 0.8, down * (tall + 1.1) + 0.5), layout="constrained")
-    low, high = float(shown.values.min()), float(shown.values.max())
-    look: dict[str, Any] = {"cmap": "Greys", "aspect": "auto", "norm": Normalize(low, high if high > low else low + 1)}
-    if attention:
-        look = {"cmap": "Blues", "aspect": "equal", "norm": PowerNorm(0.5, 0, high or 1.0)}
-    image: Any = None
-    for i in range(n):
-        axes = figure.add_subplot(down, across, i + 1)
-        image = axes.imshow(shown.values[i], interpolation="nearest", **look)
-        axes.set_title(_literal(shown.titles[i]), fontsize="medium")
-        axes.tick_params(length=2, labelsize=8)
-        axes.set_xlabel(shown.column_name)
-        axes.set_ylabel(shown.row_name)
-        sides = ((axes.xaxis, shown.column_labels, inner), (axes.yaxis, shown.row_labels, tall))
-        for side, tokens, inches in sides:
-            every = -(-len(tokens) // max(1, int(inches / LABEL_INCHES)))  # so that labels have room
-            if tokens:
-                side.set_ticks(range(0, len(tokens), every), [_short(visible(token)) for token in tokens[::every]])
-        axes.xaxis.set_tick_params(rotation=90 if shown.column_labels else 0)
-    label = "attention weight (square-root scale)" if attention else "value"
-    figure.colorbar(image, ax=figure.axes, shrink=0.9, pad=0.02, label=label)
-    figure.suptitle("\n".join(textwrap.wrap(_literal(title), int(13 * (across * wide)))), fontsize="medium")
-    figure.savefig(path, dpi=150)
-
-
-def visible(token: str) -> str:
-    """Returns a token with its spaces and line ends as signs that can be seen."""
-    return token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"
-
-
-def _short(text: str) -> str:
-    return _literal(text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…")
-
-
-def _literal(text: str) -> str:
-    """Returns a text that matplotlib does not read as a formula."""
-    return text.replace("$", r"\$")
 
 
 def _values(rows: Sequence[dict[str, Any]], key: str) -> list[Any]:

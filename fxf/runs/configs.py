@@ -28,8 +28,8 @@ def folder() -> Path:
 
 
 def names() -> list[str]:
-    """Returns the names of the configs, such as `reversal` and `studies/positions`."""
-    files = folder().rglob("*.py")
+    """Returns the names of the configs, such as `reversal` and `studies/positions`. What stands in packages is none."""
+    files = (path for path in folder().rglob("*.py") if not path.with_name("__init__.py").exists())
     return sorted(path.relative_to(folder()).with_suffix("").as_posix() for path in files)
 
 

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from fxf.config import defaults, one_of, registered_section, section
 from fxf.decoding.config import DecodeConfig
 from fxf.errors import UserError, nearest
-from fxf.layers.attention import require_implementation
+from fxf.layers.flash_attention import require_implementation
 from fxf.machine.compiled import CompiledByShape
 from fxf.machine.devices import require_devices, target_devices
 from fxf.machine.on_cpu import drawing_options

@@ -12,11 +12,12 @@ from fxf.errors import UserError
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, Hypothesis, in_order_of_texts
 from fxf.tasks.task import Evaluator
-from fxf.tasks.text_task import WARNINGS
 from fxf.training.log import Clock
 from fxf.weights import Params
 
 log = logging.getLogger(__name__)
+
+WARNINGS = 8  # numbers of prompts in a line
 
 CUT_OFF = "the answer is cut off before its end, at max_tokens or where the task or the model has no more room"
 

@@ -67,7 +67,7 @@ class TextScorer:
     def lines(self, text: str) -> "Lines":
         """Returns the sums over each line of a text."""
         lines = list(lines_of(text))
-        rows = self.task.tokenizer.encode_all(map(self.task.cased, lines))
+        rows = [self.task.tokenizer.encode(self.task.cased(line)) for line in lines]
         numbers_N = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
         tokens_N = np.array([token for row in rows for token in row], np.int32)
         if len(tokens_N) < 2:

@@ -9,7 +9,6 @@ from fxf.data.documents import DocumentsConfig
 from fxf.data.text import TextConfig
 from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig
 from fxf.tasks.language_model import LanguageModelConfig, language_model
-from fxf.tasks.length.length import LengthConfig, length
 from fxf.tasks.masking import Masking, MaskingConfig
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo, Task
@@ -39,7 +38,6 @@ TASKS: Choices[RegisteredTask] = Choices(
         "language_model": RegisteredTask(
             {"task": LanguageModelConfig, "data": DocumentsConfig}, language_model, ("transformer_lm", "bilayer")
         ),
-        "length": RegisteredTask({"task": LengthConfig}, length, ("transformer_lm", "masked_lm")),
         "masking": RegisteredTask({"task": MaskingConfig, "data": TextConfig}, Masking, ("masked_lm",)),
     }
 )

@@ -32,11 +32,7 @@ class LanguageModelConfig:
 
     name: Literal["language_model"] = key("language_model", "the task to learn")
     length: int = key(128, "number of tokens that the model reads; it predicts the next token after each", minimum=2)
-    bos: bool = key(
-        True,
-        "the first token of a window, and of a document, is <bos>, from which the model learns to begin; if false, a "
-        "window is all text, and a document begins with the <eos> of the one before",
-    )
+    bos: bool = key(True, "windows and documents begin with <bos>; else a document with the <eos> of the one before")
     score: Literal["all", "last"] = key("all", "tokens of a window that count: all, or only the last (seed 002)")
     document_mask: bool = key(True, "attention and positions stay within a document")
 
@@ -78,11 +74,8 @@ class LanguageModel(TokenizedTask):
         """Returns the size of a part."""
         raise NotImplementedError
 
-    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
-        return self.evaluate(evaluator, "validation", "validation_loss")
-
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
-        figures = self.evaluate(evaluator, "test", "test_loss" if self.data.test else "validation_loss")
+        figures = super().test(evaluator)
         rows = self.sample(evaluator)
         texts = dict.fromkeys(map(self.tokenizer.decode, rows))  # greedy samples are all the same
         cut_off = self.end_token != NO_END and any(self.end_token not in row for row in rows)

@@ -85,12 +85,6 @@ class Masking(TokenizedTask):
     def scored_data(self) -> dict[str, Any]:
         return {**self.text.held_out(), "task.length": self.config.length, "task.share": self.config.share}
 
-    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
-        return self.evaluate(evaluator, "validation", "validation_loss")
-
-    def test(self, evaluator: Evaluator) -> dict[str, Any]:
-        return self.evaluate(evaluator, "test", "test_loss" if self.data.test else "validation_loss")
-
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, Any]:
         """Returns the figures and samples of a part of the text."""
         sums_N3: list[tuple[float, float, float]] = []
@@ -111,7 +105,7 @@ class Masking(TokenizedTask):
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
         if max_tokens:
             raise UserError("max_tokens: a masked language model fills in blanks, one token each; leave it at 0")
-        warn_of_unknown(self.tokenizer, [self.pieces(text) for text in texts])
+        warn_of_unknown(self.tokenizer, (piece for text in texts for piece in self.pieces(text)))
         rows = of_each_prompt(self.encode, texts)
         inputs_NT, _ = padded(rows, len(rows), self.config.length)
         return [
@@ -139,7 +133,7 @@ class Masking(TokenizedTask):
             raise UserError(f"expected a text with {BLANK} in it, got '{text}'")
         if self.data.tokenizer == "bpe":  # its tokens include the space before a word
             pieces = [piece.rstrip(" ") for piece in pieces[:-1]] + pieces[-1:]
-        first, *others = self.tokenizer.encode_all(pieces)
+        first, *others = map(self.tokenizer.encode, pieces)
         tokens = [*first, *(token for piece in others for token in (MASK, *piece))]
         if len(tokens) > self.n_text:
             raise UserError(f"{len(tokens)} tokens; task.length leaves room for {self.n_text}")

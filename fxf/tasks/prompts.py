@@ -77,14 +77,9 @@ def whole_numbers(text: str, minimum: int, maximum: int, expected: str) -> list[
       UserError: a word is not a whole number from `minimum` to `maximum`. The line begins with `expected`.
     """
     for word in text.split():
-        if not is_number(word, minimum, maximum):
+        if not (word.isdecimal() and minimum <= int(word) <= maximum):
             raise UserError(f"{expected} {minimum} … {maximum} with spaces between, got '{word}'")
     return [int(word) for word in text.split()]
-
-
-def is_number(word: str, minimum: int, maximum: int) -> bool:
-    """Returns whether a word is a whole number from `minimum` to `maximum`."""
-    return word.isdecimal() and minimum <= int(word) <= maximum
 
 
 def before_end(tokens: list[int], end_token: int) -> list[int]:

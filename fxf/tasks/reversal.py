@@ -31,11 +31,9 @@ class ReversalConfig(MetricsConfig):
     max_length: int = key(25, "longest sequence to reverse", minimum=1)
     longer: int = key(0, "also score lengths max_length+1 … max_length+longer, which training never shows", minimum=0)
     longer_every: int = key(
-        0, "score them separately, as exact_match_N, at every multiple N of this; 0: together", minimum=0
+        0, "score them apart, as exact_match_N, at every multiple N of this; 0: together", minimum=0
     )
-    mirrored: bool = key(
-        False, "a symbol and its mirror image have one position, which batches and prompts bring (Cho et al. 2024)"
-    )
+    mirrored: bool = key(False, "a symbol and its mirror image have one position, of the batch (Cho et al. 2024)")
     examples: int = key(10_000, "size of each scored sample, if the domain is too large to score whole", minimum=1)
 
     def __post_init__(self) -> None:

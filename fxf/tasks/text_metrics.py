@@ -17,10 +17,7 @@ Metric = Callable[[list[str], list[list[str]]], float]
 class MetricsConfig:
     """The key of the tasks whose answers are compared with reference texts."""
 
-    metrics: str = key(
-        "",
-        "more metrics of the answers: names in fxf.tasks.text_metrics.METRICS or module:function, separated by commas",
-    )
+    metrics: str = key("", "more metrics, comma-separated: of fxf.tasks.text_metrics.METRICS, or module:function")
 
 
 def ter(answers: list[str], references: list[list[str]]) -> float:

@@ -1,27 +1,21 @@
 """The base class of the tasks on text, whose tokens are those of a tokenizer."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from fxf.decoding.config import DecodeConfig
 from fxf.errors import UserError, shortened
-from fxf.tasks.task import Task
+from fxf.tasks.task import Evaluator, Task
 
 log = logging.getLogger(__name__)
 
-WARNINGS = 8  # maximum of lines about prompts
 
-
-def warn_of_unknown(tokenizer: Tokenizer, prompts: Sequence[Sequence[str]]) -> None:
-    """Warns of words that the vocabulary lacks, a line for each of the first prompts; a prompt has several texts."""
-    lacking = [dict.fromkeys(word for text in texts for word in tokenizer.unknown(text)) for texts in prompts]
-    told = [(number, ", ".join(f"'{word}'" for word in words)) for number, words in enumerate(lacking, 1) if words]
-    for number, words in told[:WARNINGS]:
-        log.warning("warning: prompt %d: the vocabulary lacks %s; read as <unk>", number, shortened(words))
-    if len(told) > WARNINGS:
-        log.warning("warning: %d more prompts have words that the vocabulary lacks", len(told) - WARNINGS)
+def warn_of_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
+    """Warns of what the vocabulary lacks of the texts of prompts."""
+    if lacking := dict.fromkeys(f"'{word}'" for text in texts for word in tokenizer.unknown(text)):
+        log.warning("warning: the vocabulary lacks %s; read as <unk>", shortened(", ".join(lacking)))
 
 
 class TokenizedTask(Task):
@@ -30,6 +24,16 @@ class TokenizedTask(Task):
     def __init__(self, data: Any, tokenizer: Tokenizer) -> None:
         self.data, self.tokenizer, self.vocab_size = data, tokenizer, tokenizer.vocab_size
         self.files = {TOKENIZER_FILE: tokenizer.to_json()}
+
+    def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, Any]:
+        """Returns the figures of the part "validation" or "test", with the loss under this name."""
+        raise NotImplementedError
+
+    def validate(self, evaluator: Evaluator) -> dict[str, Any]:
+        return self.evaluate(evaluator, "validation", "validation_loss")
+
+    def test(self, evaluator: Evaluator) -> dict[str, Any]:
+        return self.evaluate(evaluator, "test", "test_loss" if self.data.test else "validation_loss")
 
     def token_name(self, token: int) -> str:
         return self.tokenizer.name(token)
@@ -41,11 +45,10 @@ class TokenizedTask(Task):
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the tokens of each prompt. It warns of text that the vocabulary lacks."""
-        cased = list(map(self.cased, texts))
-        prompts, unk = self.tokenizer.encode_all(cased), self.tokenizer.special.unk
+        cased, unk = list(map(self.cased, texts)), self.tokenizer.special.unk
+        prompts = list(map(self.tokenizer.encode, cased))
         # Few prompts need the second reading, which tells what is unknown.
-        lacking = [[text] if unk in tokens else [] for text, tokens in zip(cased, prompts, strict=True)]
-        warn_of_unknown(self.tokenizer, lacking)
+        warn_of_unknown(self.tokenizer, (text for text, tokens in zip(cased, prompts, strict=True) if unk in tokens))
         return prompts
 
     def rules(self, decode: DecodeConfig) -> dict[str, Any]:

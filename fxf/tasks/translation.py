@@ -70,15 +70,8 @@ class Translation(TokenizedTask):
 
     def batches_of(self, part: str, process: tuple[int, int] = (0, 1)) -> Batches:
         """Returns the batches of a part, of which a process, (index, count), has its share of the rows."""
-        return Batches(
-            self.tokenized(part).pairs,
-            batch_size=self.run.train.batch_size,
-            batch_tokens=self.data.batch_tokens,
-            shapes=self.data.shapes,
-            seed=self.run.seed,
-            multiple=self.run.train.microbatches,
-            process=process,
-        )
+        pairs, train = self.tokenized(part).pairs, self.run.train
+        return Batches(pairs, self.data, train.batch_size, self.run.seed, train.microbatches, process)
 
     @functools.cached_property
     def training_batches(self) -> Batches:
@@ -151,7 +144,7 @@ class Translation(TokenizedTask):
         return groups
 
     def to_batch(self, text: str, answer: str) -> Batch:
-        source, target = self.tokenizer.encode_all(map(self.cased, (text, answer)))
+        source, target = (self.tokenizer.encode(self.cased(each)) for each in (text, answer))
         batch = seq2seq_batch([TokenPair([*source, EOS], [*target, EOS])], 1, len(source) + 1, len(target) + 1)
         return jax.device_put({name: batch[name] for name in ("source", "source_mask", "inputs")})
 

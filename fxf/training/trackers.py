@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from fxf.config import Choices, one_of
 from fxf.errors import UserError, one_line
 
@@ -43,9 +41,6 @@ class Tracker(Protocol):
 
     def texts(self, step: int, texts: dict[str, str]) -> None:
         """Receives Markdown by tag, such as samples/test."""
-
-    def pictures(self, step: int, pictures: dict[str, np.ndarray]) -> None:
-        """Receives pictures by tag, each uint8 [height, width, 3]."""
 
     def files(self, paths: Sequence[Path]) -> None:
         """Receives files of the run folder when the run has ended."""
@@ -87,9 +82,6 @@ class TensorBoard:
 
     def texts(self, step: int, texts: dict[str, str]) -> None:
         self._write(step, [self._summary.text(tag, text) for tag, text in texts.items()])
-
-    def pictures(self, step: int, pictures: dict[str, np.ndarray]) -> None:
-        self._write(step, [self._summary.image(tag, x, dataformats="HWC") for tag, x in pictures.items()])
 
     def files(self, paths: Sequence[Path]) -> None:
         """They are beside the event files already."""
@@ -137,9 +129,6 @@ class WeightsAndBiases:
     def texts(self, step: int, texts: dict[str, str]) -> None:
         tables = {tag: self._wandb.Table(columns=["text"], data=[[text]]) for tag, text in texts.items()}
         self._run.log(tables, step=step)
-
-    def pictures(self, step: int, pictures: dict[str, np.ndarray]) -> None:
-        self._run.log({tag: self._wandb.Image(picture) for tag, picture in pictures.items()}, step=step)
 
     def files(self, paths: Sequence[Path]) -> None:
         for path in paths:
@@ -191,9 +180,6 @@ class Trackers:
 
     def texts(self, step: int, texts: dict[str, str]) -> None:
         self._tell("texts", step, texts)
-
-    def pictures(self, step: int, pictures: dict[str, np.ndarray]) -> None:
-        self._tell("pictures", step, pictures)
 
     def files(self, paths: Sequence[Path]) -> None:
         self._tell("files", [path for path in paths if path.exists()])

@@ -77,9 +77,8 @@ def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
         values = experiment.config["model"]
         config: Any = registered_section(MODELS[values["name"]].config, values, "model")
         task = experiment.task
-        huggingface.save(output, config, params, **tokens_of(task, config.name))
-        if config.name == "encoder_decoder":
-            huggingface.limit_answers(output, task.longest)
+        longest = task.longest if config.name == "encoder_decoder" else None
+        huggingface.save(output, config, params, **tokens_of(task, config.name), longest=longest)
 
 
 def _base(path: str) -> str | None:

@@ -2,8 +2,6 @@
 
 fxf probe --workdir=runs/reversal "3 1 5"
 fxf probe --workdir=runs/reversal --name=block_1/attention/weights --head=0 "3 1 5"
-fxf probe --workdir=runs/reversal --name=block_1/attention/weights --output=heads.png "3 1 5"
-fxf probe --workdir=runs/reversal --name=embedding/positions --output=positions.svg "3 1 5"
 fxf probe --workdir=runs/reversal --lens "3 1 5"
 
 The model reads a prompt and its own answer, or a second argument in place of the answer. Without --name, the names of
@@ -11,7 +9,6 @@ the arrays are listed.
 """
 
 from argparse import Namespace
-from pathlib import Path
 
 from fxf.errors import UserError
 from fxf.verbs.flags import Parser, add_run, require_workdir, whole
@@ -24,11 +21,9 @@ def flags(parser: Parser) -> None:
     parser.flag("name", doc="array to show; by default all are listed")
     parser.flag("head", whole(0), doc="head of attention weights to show; by default all")
     parser.switch("lens", "show the most probable next token after each block")
-    parser.flag("output", doc="file for a heat map, .png or .svg, instead of text")
 
 
 def main(args: Namespace) -> None:
-    from fxf.reports import plots
     from fxf.reports.tables import aligned
     from fxf.runs import run
     from fxf.views import probe
@@ -36,22 +31,14 @@ def main(args: Namespace) -> None:
     texts = args.arguments
     if not 1 <= len(texts) <= 2:
         raise UserError(f"expected a prompt and at most one answer, got {len(texts)} arguments")
-    if args.lens and (args.name or args.output):
-        raise UserError("--lens: cannot go with --name or --output")
-    for flag in ("head", "output"):
-        if getattr(args, flag) is not None and not args.name:
-            raise UserError(f"--{flag}: only --name reads it")
-    workdir = require_workdir(args)
-    experiment, step, params = run.load(workdir, args.step, config_file=args.config)
+    if args.lens and args.name:
+        raise UserError("--lens: cannot go with --name")
+    if args.head is not None and not args.name:
+        raise UserError("--head: only --name reads it")
+    experiment, _, params = run.load(require_workdir(args), args.step, config_file=args.config)
     reading = probe.read(experiment, params, *texts)
     if args.lens or not args.name:
         arrays = [(name, probe.shape_text(value)) for name, value in reading.arrays.items()]
         print("\n".join(aligned(reading.lens() if args.lens else arrays)))
-        return
-    shown = reading.matrices(args.name, args.head)
-    if args.output:
-        text = " → ".join(map(plots.visible, texts))
-        probe.draw(shown, f"{args.name}, reading “{text}”, run {workdir.name}, step {step}", Path(args.output))
-        print(args.output)
     else:
-        print(probe.as_text(shown, args.name))
+        print(probe.as_text(reading.matrices(args.name, args.head), args.name))

@@ -93,13 +93,12 @@ def _train(points: list[Any], workdir: Path, origin: dict[str, Any], args: Names
     from fxf.runs.configs import origin_of
     from fxf.sweeps.points import check
     from fxf.sweeps.together import train_together
-    from fxf.tasks.prompts import is_number
 
     for other in ("dry_run", "workers", "together", "x", "y"):
         if getattr(args, other) not in (None, False):
             raise UserError(f"--{other}: --points trains in this process; give one of them")
     for text in (texts := args.points.split(",")):
-        if not is_number(text, 1, len(points)):
+        if not (text.isdecimal() and 1 <= int(text) <= len(points)):
             raise UserError(f"--points: expected numbers from 1 to {len(points)}, got '{text}'")
     chosen = [points[number - 1] for number in map(int, texts)]
     check(chosen, workdir, [int(text) for text in texts])

@@ -15,7 +15,6 @@ from fxf.machine.status import stage
 from fxf.models.model import Batch
 from fxf.reports import report
 from fxf.reports.page import as_json, shortened
-from fxf.reports.plots import Matrices, visible
 from fxf.reports.run_files import INSIDE, Record, read
 from fxf.runs import run
 from fxf.runs.experiment import Experiment
@@ -138,7 +137,7 @@ def _within_bounds(layers: dict[str, np.ndarray]) -> list[str]:
     return [names[round(i * (len(names) - 1) / (n_shown - 1))] for i in range(n_shown)]
 
 
-def _map(name: str, shown: Matrices) -> dict[str, Any]:
+def _map(name: str, shown: probe.Matrices) -> dict[str, Any]:
     """Returns matrices as heat maps of the page: attention in percent, other values with three digits."""
     attention, (n_heads, n_rows, n_columns) = shown.is_attention, shown.values.shape
     heads = []
@@ -155,3 +154,8 @@ def _map(name: str, shown: Matrices) -> dict[str, Any]:
         "columns": [visible(token) for token in shown.column_labels[:MOST_TOKENS]] or n_columns,
         "heads": heads,
     }
+
+
+def visible(token: str) -> str:
+    """Returns a token with its spaces and line ends as signs that can be seen."""
+    return token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"

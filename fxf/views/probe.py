@@ -1,8 +1,7 @@
 """Looking inside a run's model while it reads one text: attention weights, vectors, and the logit lens."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -11,15 +10,30 @@ from fxf.errors import UserError, nearest
 from fxf.layers.named import reader
 from fxf.machine.status import stage
 from fxf.models.model import Batch
-from fxf.reports.plots import KEY, Matrices, plot_heat_maps, visible
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import generate_texts
 from fxf.weights import Params, flatten
 
-if TYPE_CHECKING:
-    from treescope.figures import TreescopeFigure
+KEY = "key"  # the columns of attention weights
 
-MOST_PIXELS = 320  # of the longer side of a matrix in a notebook, if its cells can be seen
+
+class Matrices(NamedTuple):
+    """One or more matrices [N, rows, columns], and what stands beside them; without labels there are numbers.
+
+    Attributes:
+      row_name, column_name: what the rows and the columns are.
+    """
+
+    values: np.ndarray
+    titles: list[str]
+    row_labels: list[str]
+    column_labels: list[str]
+    row_name: str
+    column_name: str
+
+    @property
+    def is_attention(self) -> bool:
+        return self.column_name == KEY
 
 
 class Reading(NamedTuple):
@@ -89,23 +103,6 @@ class Reading(NamedTuple):
         matrices = value.reshape(-1, *(1, 1, *value.shape)[-2:])
         titles = [f"{name} {i}" for i in range(len(matrices))] if len(matrices) > 1 else [name]
         return Matrices(matrices, titles, rows, [], *names)
-
-    def show(self, name: str, head: int | None = None) -> "TreescopeFigure":
-        """Returns the matrices of an array side by side, as a notebook's figure; the pointer finds a value."""
-        import treescope
-
-        shown = self.matrices(name, head)
-        labels = [shown.titles, *(list(map(visible, side)) for side in (shown.row_labels, shown.column_labels))]
-        return treescope.render_array(
-            shown.values,
-            rows=[1],
-            columns=[2, 0],
-            around_zero=not shown.is_attention,
-            vmin=0 if shown.is_attention else None,
-            axis_labels={0: "head" if shown.is_attention else "array", 1: shown.row_name, 2: shown.column_name},
-            axis_item_labels={axis: of_axis for axis, of_axis in enumerate(labels) if of_axis},
-            pixels_per_cell=min(max(MOST_PIXELS // max(shown.values.shape[1:]), 3), 20),
-        )
 
     def lens(self) -> list[Sequence[str]]:
         """Returns a table: for each token read, the most probable next token after each block, with its probability.
@@ -205,17 +202,3 @@ def as_text(shown: Matrices, title: str) -> str:
         lines.append(f"{name}, in percent" if shown.is_attention else name)
         lines += [" ".join(map(str.rjust, row, widths)) for row in table]
     return "\n".join(lines)
-
-
-def draw(shown: Matrices, title: str, path: Path) -> None:
-    """Writes the matrices as heat maps, in the format of the file's name (png or svg).
-
-    Raises:
-      UserError: the name has another ending, or the file cannot be written.
-    """
-    if path.suffix not in (".png", ".svg"):
-        raise UserError(f"--output: expected a name that ends in .png or .svg, got {path}")
-    try:
-        plot_heat_maps(path, shown, title)
-    except OSError as error:
-        raise UserError(f"--output: {path}: {error.strerror}") from None

@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 
 from fxf.data.batches import Batches
-from fxf.data.corpus import TokenPair
+from fxf.data.corpus import DataConfig, TokenPair
 from fxf.data.order import share
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import draw_windows
 from fxf.data.tokenizer import EOS, Special
 from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig
-from fxf.tasks.length.length import Length, LengthConfig
 from fxf.tasks.masking import masked_batch
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
@@ -25,7 +24,7 @@ PAIRS = [TokenPair([100 + i, *[7] * s, EOS], [*[8] * t, EOS]) for i, (s, t) in e
 
 
 def of_pairs(seed, **more):
-    return Batches(PAIRS, batch_size=9, batch_tokens=70, shapes=3, seed=seed, **more)
+    return Batches(PAIRS, DataConfig(batch_tokens=70, shapes=3), 9, seed, **more)
 
 
 def of_documents(seed, **more):
@@ -64,7 +63,6 @@ DRAWN = {
     "masked": lambda key: masked_batch(key, TOKENS[:77].reshape(7, 11).astype(np.int32), FULL, 0.3, 23)["inputs"],
     "time_series": lambda key: TimeSeries(TimeSeriesConfig(), RUN).batch(key, 0)["inputs"],
     "reversal": lambda key: Reversal(ReversalConfig(), RUN).batch(key, 0)["inputs"],
-    "length": lambda key: Length(LengthConfig(max_length=9, longest=9), RUN).batch(key, 0)["inputs"],
 }
 
 

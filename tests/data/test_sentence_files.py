@@ -21,13 +21,11 @@ def test_lines_end_in_line_feeds_or_in_returns_where_there_is_no_line_feed(conte
     assert lines_of(content) == lines
 
 
-def test_a_compressed_file_is_named_with_what_unpacks_it(tmp_path):
-    packed = {"gunzip": gzip.compress(b"a"), "bunzip2": bz2.compress(b"a"), "unxz": lzma.compress(b"a")}
-    for name, content in {**packed, "unzstd": b"\x28\xb5\x2f\xfd\x20", "unzip": b"PK\x03\x04\x14\xff"}.items():
+def test_a_compressed_file_is_named(tmp_path):
+    packed = (gzip.compress(b"a"), bz2.compress(b"a"), lzma.compress(b"a"))
+    for content in (*packed, b"\x28\xb5\x2f\xfd\x20", b"PK\x03\x04\x14\xff"):
         (tmp_path / "a").write_bytes(content)
-        with pytest.raises(
-            UserError, match=f"^data.path: {tmp_path}/a: the file is compressed; unpack it with {name}$"
-        ):
+        with pytest.raises(UserError, match=f"^data.path: {tmp_path}/a: the file is compressed; unpack it first$"):
             read_text_file(tmp_path / "a", "data.path")
     (tmp_path / "a").write_bytes(b"BZh is a name")
     assert read_text_file(tmp_path / "a", "data.path") == b"BZh is a name"

@@ -166,7 +166,7 @@ def test_a_token_is_named_by_what_can_be_seen():
 
 
 @pytest.mark.parametrize(("change", "message"), refused("tokenizer files"))
-def test_what_to_json_does_not_write_is_refused(change, message):
+def test_a_file_of_another_library_is_refused(change, message):
     ((key, value),) = change.items()
     record = json.loads(BPE.to_json())
     if key == "vocab":

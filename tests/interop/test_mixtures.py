@@ -10,7 +10,7 @@ from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from helpers import random_tokens
-from pytorch_models import libraries  # noqa: F401  It is a fixture.
+from pytorch_models import imported, libraries  # noqa: F401  It is a fixture.
 
 pytest.importorskip("safetensors")
 
@@ -55,7 +55,7 @@ def logits_of(model):
 
 @functools.cache
 def ours(name):
-    return huggingface.load(theirs(name))
+    return imported(theirs(name))
 
 
 def assert_equal(found, expected):
@@ -67,14 +67,6 @@ def assert_equal(found, expected):
 def test_logits_are_equal(name):
     loaded = ours(name)
     assert_equal(jax.jit(loaded.model.apply)(loaded.params, {"inputs": TOKENS}), logits_of(theirs(name)))
-
-
-@pytest.mark.parametrize("name", ["mixtral", "deepseek_v3"])
-def test_a_folder_is_read_as_the_model_object(name, tmp_path):
-    theirs(name).save_pretrained(tmp_path)
-    found, expected = huggingface.load(tmp_path), ours(name)
-    assert found.config == expected.config
-    jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
 
 
 @pytest.mark.parametrize("name", WRITTEN)

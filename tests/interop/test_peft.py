@@ -14,13 +14,13 @@ from flax.traverse_util import unflatten_dict
 
 from closeness import assert_close
 from fxf.errors import UserError
-from fxf.interop import huggingface, peft
-from fxf.interop.weights_file import read_tensors, write_tensors
+from fxf.interop import peft
+from fxf.interop.weights_file import read_weights, write_tensors
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.weights import flatten
 from helpers import random_params, random_tokens
-from pytorch_models import libraries  # noqa: F401  It is a fixture.
+from pytorch_models import imported, libraries  # noqa: F401  It is a fixture.
 
 pytest.importorskip("safetensors")
 
@@ -62,7 +62,7 @@ def theirs(name):
 
 @functools.cache
 def ours(name):
-    return huggingface.load(theirs(name))
+    return imported(theirs(name))
 
 
 def adapted(name, **keys):
@@ -95,7 +95,7 @@ def logits_of(model, name, batch):
 
 def with_adapters(model, folder):
     """Returns a copy of a model to whose matrices the adapters of a folder are added, by PEFT's documented formula."""
-    record, tensors = json.loads((folder / peft.CONFIG_FILE).read_text()), read_tensors(folder / peft.TENSORS_FILE)[0]
+    record, tensors = json.loads((folder / peft.CONFIG_FILE).read_text()), read_weights(folder / peft.TENSORS_FILE)
     model = copy.deepcopy(model)
     modules = dict(model.named_modules())
     for key in [key for key in tensors if "lora_A" in key]:
@@ -233,7 +233,7 @@ def test_a_folder_of_other_adapters_is_one_line(changes, message, tmp_path):
     path.write_text(
         json.dumps({**record, **{key: x for key, x in changes.items() if key in (*peft.EXPECTED, *record)}})
     )
-    tensors, _ = read_tensors(tmp_path / peft.TENSORS_FILE)
+    tensors = read_weights(tmp_path / peft.TENSORS_FILE)
     for old, new in ((key, x) for key, x in changes.items() if "q_proj" in key):
         tensors = {name.replace(old, new): x for name, x in tensors.items()}
     write_tensors(tmp_path / peft.TENSORS_FILE, tensors, {})

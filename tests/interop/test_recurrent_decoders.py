@@ -13,7 +13,7 @@ from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.recurrent_decoders import pattern
 from helpers import random_tokens
-from pytorch_models import libraries  # noqa: F401  It is a fixture.
+from pytorch_models import imported, libraries  # noqa: F401  It is a fixture.
 
 pytest.importorskip("safetensors")
 
@@ -57,7 +57,7 @@ def theirs(name):
 
 @functools.cache
 def loaded(name):
-    return huggingface.load(theirs(name))
+    return imported(theirs(name))
 
 
 def logits_of(model, tokens):

@@ -217,13 +217,13 @@ NOT_TOGETHER = """
     block='ideal': model.block: expected one of … did you mean 'idea'
     feed_forward='dens': model.feed_forward: expected one of dense, moe; … did you mean 'dense'
     activation='rellu': model.activation: expected one of … did you mean 'relu'
-    attention='linear', positions='rotary': model.positions: 'rotary' acts on the scores
-    attention='linear', positions='alibi': model.positions: 'alibi' acts on the scores
-    attention='linear', window=3: model.window: 3 acts on the scores
-    attention='linear', attention_dropout=0.1: model.attention_dropout: 0.1 acts on the scores
-    attention='linear', attention_softcap=5.0: model.attention_softcap: 5.0 acts on the scores
-    attention='linear', query_scale=0.5: model.query_scale: 0.5 acts on the scores
-    attention='linear', attention_implementation='chunked': model.attention_implementation: 'chunked' acts on the scores
+    attention='linear', positions='rotary': model.positions: it acts on the scores
+    attention='linear', positions='alibi': model.positions: it acts on the scores
+    attention='linear', window=3: model.window: it acts on the scores
+    attention='linear', attention_dropout=0.1: model.attention_dropout: it acts on the scores
+    attention='linear', attention_softcap=5.0: model.attention_softcap: it acts on the scores
+    attention='linear', query_scale=0.5: model.query_scale: it acts on the scores
+    attention='linear', attention_implementation='chunked': model.attention_implementation: it acts on the scores
     attention='linear', feature_map='cos': model.feature_map: expected one of elu
     positions='alibi', rope_theta=500.0: model.rope_theta: model.positions 'alibi' does not read it
     positions='sinusoidal_concatenated', d_model=9: model.positions: … needs an even model.d_model, got 9

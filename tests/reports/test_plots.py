@@ -1,12 +1,10 @@
 """The plot over the runs of a sweep: what is drawn, read from the figure."""
 
-import itertools
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fxf.reports.plots import KEY, Matrices, choose_x, plot_heat_maps, plot_lines
+from fxf.reports.plots import choose_x, plot_lines
 from fxf.sweeps.points import grid
 
 LAYERS, RATE = "model.n_layers", "optimizer.learning_rate"
@@ -57,20 +55,3 @@ def test_a_run_that_diverged_is_a_cross_at_the_top_and_in_no_mean(drawn, lost, n
     assert (marks.get_ydata().tolist(), cross.get_marker()) == ([1.5, 3.5], "x")
     assert (cross.get_xdata().tolist(), axes.figure.get_suptitle()[-14:]) == ([3], "a run diverged")
     assert axes.get_ylim()[1] < 5
-
-
-@pytest.mark.parametrize("n", [63])
-def test_a_heat_map_of_attention_is_square_with_named_axes_and_labels_that_have_room(monkeypatch, tmp_path, n):
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
-    labels = [f"$t{i}" for i in range(n)]
-    weights = np.tril(np.ones((2, n, n))) / n
-    shown = Matrices(weights, ["head 0", "head 1"], labels, labels, "query", KEY)
-    plot_heat_maps(tmp_path / "map.png", shown, "$a")
-    axes = figures[0].axes[0]
-    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_aspect()) == ("key", "query", 1.0)
-    assert axes.get_xticklabels()[0].get_text() == r"\$t0"  # no formula
-    figures[0].draw_without_rendering()
-    boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
-    assert all(above.y0 >= below.y1 - 1 for above, below in itertools.pairwise(boxes))
-    assert figures[0].axes[-1].get_ylabel() == "attention weight (square-root scale)"

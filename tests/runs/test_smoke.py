@@ -25,7 +25,7 @@ def test_what_counts_steps_is_scaled_with_them():
     build(with_values(config, changes))
 
 
-@pytest.mark.parametrize("name", ["characters:gpt2", "boolean_map", "length_tape", "studies/positions"])
+@pytest.mark.parametrize("name", ["characters:gpt2", "boolean_map", "studies/problems_tape", "studies/positions"])
 def test_a_large_config_becomes_one_that_fits_its_parts(name, monkeypatch):
     monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     config = read_config(name).to_dict()

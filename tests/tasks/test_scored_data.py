@@ -20,7 +20,6 @@ STARTS = {
     "masking": ("masking", TEXT),
     "translation": ("translation", CORPUS),
     "reversal": ("reversal", {}),
-    "length": ("length", {"task.longest": 60, "task.max_length": 20}),
     "boolean_map": ("boolean_map", {}),
 }
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 from fxf.errors import UserError
@@ -118,22 +117,18 @@ def events(folder):
             data = data[16 + length :]
 
 
-def test_tensorboard_has_config_curves_texts_and_pictures_and_a_session_for_each_part_of_a_run(tmp_path):
+def test_tensorboard_has_config_curves_texts_and_a_session_for_each_part_of_a_run(tmp_path):
     for resumed_at in (0, 3):
         with Trackers() as trackers:
             trackers.open({"tensorboard": TensorBoard}, tmp_path, resumed_at)
             trackers.config({"seed": 0})
             trackers.scalars(resumed_at + 1, "train", {"loss": 0.25, "note": "no number"})
             trackers.texts(5, {"samples/test": "| a |"})
-            trackers.pictures(6, {"attention/block_0": np.full((3, 5, 3), 7, np.uint8)})
     found = [event for event in events(tmp_path) if event.HasField("summary")]
     assert [(event.step, event.summary.value[0].tag.split("/text_summary")[0]) for event in found] == [
-        (step, tag)
-        for start in (0, 3)
-        for step, tag in [(0, "config"), (start + 1, "train/loss"), (5, "samples/test"), (6, "attention/block_0")]
+        (step, tag) for start in (0, 3) for step, tag in [(0, "config"), (start + 1, "train/loss"), (5, "samples/test")]
     ]
     assert found[1].summary.value[0].simple_value == 0.25
-    assert (found[3].summary.value[0].image.height, found[3].summary.value[0].image.width) == (3, 5)
     assert [event.step for event in events(tmp_path) if event.HasField("session_log")] == [1, 4]
 
 
@@ -150,7 +145,6 @@ def test_tensorboard_without_room_is_given_up_in_one_warning(tmp_path, caplog):
 OFFLINE = """
 import sys
 from pathlib import Path
-import numpy as np
 from fxf.training.trackers import TRACKERS, Trackers
 for resumed_at in (0, 3):
     with Trackers() as trackers:
@@ -158,7 +152,6 @@ for resumed_at in (0, 3):
         trackers.config({"seed": 0})
         trackers.scalars(resumed_at + 1, "train", {"loss": 0.25})
         trackers.texts(resumed_at + 1, {"samples/test": "| a |"})
-        trackers.pictures(resumed_at + 1, {"attention/block_0": np.full((3, 5, 3), 7, np.uint8)})
         trackers.files([Path(sys.argv[1]) / "config.json"])
         assert trackers.are_open()
 """

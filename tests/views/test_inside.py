@@ -13,9 +13,9 @@ from jax.ad_checkpoint import checkpoint_name
 import fxf
 from closeness import assert_close
 from fxf.layers.named import intermediates
-from fxf.reports.plots import visible
 from fxf.runs.experiment import build
 from fxf.views import inside, probe
+from fxf.views.inside import visible
 from fxf.weights import count
 from helpers import random_params, random_tokens
 from small_runs import tiny_config

@@ -2,7 +2,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import treescope
 
 import fxf.api
 from closeness import assert_close
@@ -31,6 +30,10 @@ def test_attention_weights_are_shown_by_head_with_the_tokens_that_are_read(looke
     assert text[:3] == ["weights", "head 0, in percent", "    0  3  1  0  1  3"]
     assert text[3] == "0 100  0  0  0  0  0"
     assert len(text) == 1 + 2 * 8
+    assert looked_into.matrices("block_1/attention/weights", 1).titles == ["head 1"]
+    with pytest.raises(UserError, match=r"^head: expected less than 2, got 2$"):
+        looked_into.matrices("block_1/attention/weights", 2)
+    assert repr(looked_into).startswith("embedding/positions  1 x ") and "array(" not in repr(looked_into)
 
 
 def test_weights_of_the_model_are_shown_without_labels(looked_into):
@@ -74,20 +77,6 @@ def test_an_array_of_any_shape_and_type_is_a_table(name, value, shape, rows, row
     assert probe.as_text(shown, "table").splitlines()[3].split() == second_line
 
 
-def test_a_notebook_shows_the_heads_of_attention_with_their_tokens(looked_into):
-    def page(*arguments):
-        return treescope.lowering.render_to_html_as_root(looked_into.show(*arguments).treescope_part)
-
-    assert repr(looked_into).startswith("embedding/positions  1 x ") and "array(" not in repr(looked_into)
-    assert all(what in page("block_1/attention/weights") for what in ("head 0", "head 1", "query", "key", '"3"'))
-    with pytest.raises(UserError, match=r"^head: expected less than 2, got 2$"):
-        page("block_1/attention/weights", 2)
-    one = page("block_1/attention/weights", 1)
-    assert "head 1" in one
-    assert "head 0" not in one
-    assert "element of the vector" in page("embedding/residual")
-
-
 def test_a_loaded_run_is_looked_into_from_python(looked_into):
     experiment, params, arrays = looked_into.experiment, looked_into.params, looked_into.arrays
     inside = fxf.api.Run(experiment, 0, params).probe("3 1", "1 3")
@@ -119,20 +108,6 @@ def test_the_logit_lens_ends_in_what_the_model_says_and_shows_a_stream_that_lies
     assert [row[-1].split()[0] for row in rows] == [str(token) for token in said]
     header, *_ = looked_into._replace(arrays={"residual": arrays["block_1/residual"]}).lens()
     assert header == ("reads", "residual")
-
-
-def test_heat_maps_are_drawn(looked_into, tmp_path):
-    own = {"scalar": np.array(7), "stack": np.arange(12).reshape(2, 1, 2, 3)}  # arrays of a layer's own
-    reading = looked_into._replace(arrays=looked_into.arrays | own)
-    for array, name in (("block_0/attention/weights", "heads.png"), ("scalar", "7.svg"), ("stack", "stack.png")):
-        probe.draw(reading.matrices(array), array, tmp_path / name)
-        content = (tmp_path / name).read_bytes()
-        assert content[1:4] == b"PNG" if name.endswith("png") else b"<svg" in content
-
-
-def test_a_picture_in_another_format_is_an_error(looked_into, tmp_path):
-    with pytest.raises(UserError, match=r"--output: expected a name that ends in .png or .svg, got .*heads.gif"):
-        probe.draw(looked_into.matrices("embedding/residual"), "residual", tmp_path / "heads.gif")
 
 
 def test_an_answer_of_its_own_is_read_but_for_a_last_token_that_fits_no_position(looked_into):

@@ -7,7 +7,7 @@ What stands behind these does not count.
 import jax
 import jax.numpy as jnp
 
-from fxf.tasks.length.problem import Draw
+from .problem import Draw
 
 CYCLE = 5  # places of the circle in cycle navigation
 SORTED = 5  # kinds of symbols in bucket sort

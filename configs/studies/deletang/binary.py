@@ -7,7 +7,7 @@ Numbers are arrays of bits, the lowest bit first. Each function draws the symbol
 import jax
 import jax.numpy as jnp
 
-from fxf.tasks.length.problem import Draw
+from .problem import Draw
 
 EXACT_BITS = 16
 

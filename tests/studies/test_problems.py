@@ -1,6 +1,7 @@
 """Each problem's strings have the answers of a plain Python program, and the form and lengths of the papers."""
 
 import functools
+import importlib
 import math
 import re
 
@@ -8,9 +9,13 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.tasks.length.binary import square_root
-from fxf.tasks.length.problem import draw
-from fxf.tasks.length.problems import PROBLEMS
+from fxf.runs.guests import load
+from small_runs import ROOT
+
+PROBLEMS = load(ROOT / "configs/studies/problems.py").PROBLEMS
+draw = importlib.import_module("deletang.problem").draw
+square_root = importlib.import_module("deletang.binary").square_root
+
 
 LONGEST, DRAWS = 13, 600
 

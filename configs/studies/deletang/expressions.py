@@ -6,7 +6,7 @@ Each function draws the symbols of a string of n symbols in an array [P], the sy
 import jax
 import jax.numpy as jnp
 
-from fxf.tasks.length.problem import Draw
+from .problem import Draw
 
 MODULUS = 5
 PLUS, MINUS, TIMES, OPEN, CLOSE = range(MODULUS, MODULUS + 5)

@@ -1,7 +1,7 @@
 """The table of problems."""
 
-from fxf.tasks.length import binary, expressions, strings
-from fxf.tasks.length.problem import Problem
+from . import binary, expressions, strings
+from .problem import Problem
 
 PROBLEMS: dict[str, Problem] = {
     "even_pairs": Problem("01", "01", strings.even_pairs),

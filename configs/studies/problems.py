@@ -1,24 +1,29 @@
 """Length generalization (arXiv 2207.02098, 2305.16843): at most 40 symbols in training, up to 100 in scoring.
 
-fxf train --config=length:reverse_string --workdir=runs/length
+fxf train --config=studies/problems:reverse_string --workdir=runs/length
 
 The argument is one of the fifteen problems of Delétang et al., reverse_string by default: a decoder of two blocks
 writes the answer. It learns to reverse strings of up to 40 symbols (exact_match 1, seed 0), and hardly any longer one
-(exact_match at most 0). In the config length_tape an encoder fills in the answer, as in the papers.
+(exact_match at most 0). In the config studies/problems_tape an encoder fills in the answer, as in the papers.
+
+The task is this file's, `problems:LENGTH`, and stands in the folder deletang beside it.
 """
 
+from deletang.problems import PROBLEMS
+from deletang.task import LengthConfig, length
 from ml_collections import ConfigDict
 
 from fxf.runs.experiment import default_config
-from fxf.tasks.length.problems import PROBLEMS
+from fxf.tasks import RegisteredTask
 
+LENGTH = RegisteredTask({"task": LengthConfig}, length, ("transformer_lm", "masked_lm"))
 ARGUMENTS = tuple(PROBLEMS)
 
 
 def get_config(argument: str = "reverse_string") -> ConfigDict:
     if argument not in ARGUMENTS:
         raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
-    config = default_config("length")
+    config = default_config("problems:LENGTH")
     config.task.problem = argument
     config.model.n_layers, config.model.n_heads, config.model.positions = 2, 4, "rotary"
     config.model.d_model, config.model.d_ff = 64, 256

@@ -1,18 +1,24 @@
+import importlib
+
 import jax
 import numpy as np
 import pytest
 
 from fxf.errors import UserError
-from fxf.tasks.length.length import FIGURES, LengthConfig, length
-from fxf.tasks.length.problems import PROBLEMS
+from fxf.runs.guests import load
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
 from helpers import in_groups
+from small_runs import ROOT
+
+load(ROOT / "configs/studies/problems.py")
+task_module = importlib.import_module("deletang.task")
+FIGURES, LengthConfig, PROBLEMS = task_module.FIGURES, task_module.LengthConfig, task_module.PROBLEMS
 
 
 def task_of(problem, batch_size=7, **keys):
     config = LengthConfig(problem=problem, **{"max_length": 5, "longest": 9, "score_every": 3, "examples": 11, **keys})
-    return length(config, RunInfo(TrainConfig(batch_size=batch_size)))
+    return task_module.length(config, RunInfo(TrainConfig(batch_size=batch_size)))
 
 
 def thorough(*values):
@@ -174,3 +180,32 @@ def test_a_typed_string_becomes_a_prompt_and_its_answer_text():
     for texts, message in (["0", "05"], "2: expected symbols of '01234', got '5'"), ([""], "1: expected a string, got"):
         with pytest.raises(UserError, match=f"^prompt {message}"):
             task.to_prompts(texts, 0, 20)
+
+
+def test_what_a_model_says_behind_the_end_of_an_answer_does_not_count():
+    task = task_of("reverse_string", 5, max_length=4, longest=6, score_every=1, examples=9)
+
+    def decode(prompts, max_tokens):
+        answers = np.full((len(prompts["tokens"]), 1, max_tokens), 2, np.int32)  # a symbol, also behind the end
+        for row, (tokens, n) in enumerate(zip(prompts["tokens"], prompts["lengths"], strict=True)):
+            (*string, end) = tokens[:n].tolist()
+            right = [*string[::-1], end]
+            answers[row, 0, : len(right)] = right
+        return answers, None
+
+    figures = task.validate(Evaluator(in_groups(decode), None, None))
+    assert figures["exact_match"] == figures["exact_match_longer"] == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"problem": "reverse_strin"}, "expected one of .* did you mean 'reverse_string'"),
+        ({"longest": 4}, "expected at least task.max_length 5, got 4"),
+        ({"score_every": 7, "longest": 6}, "no multiple of 7 among the task.longest lengths"),
+        ({"position_range": 11}, "task.position_range: expected 0 or at least .* got 11"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(keys, said):
+    with pytest.raises(UserError, match=said):
+        task_of(**{"problem": "reverse_string", **keys})

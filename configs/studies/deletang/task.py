@@ -11,10 +11,11 @@ from fxf.config import key, one_of
 from fxf.errors import UserError
 from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch
-from fxf.tasks.length.problem import Drawn, draw
-from fxf.tasks.length.problems import PROBLEMS
 from fxf.tasks.prompts import before_end
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch, sample
+
+from .problem import Drawn, draw
+from .problems import PROBLEMS
 
 END = 0  # ends strings and answers; a symbol i is the token i + 1
 SAMPLES = 10
@@ -25,10 +26,10 @@ FIGURES = ("exact_match", "token_accuracy", "symbol_accuracy")
 
 @dataclasses.dataclass(frozen=True)
 class LengthConfig:
-    """The `task` section for `length`."""
+    """The `task` section."""
 
-    name: Literal["length"] = key("length", "the task to learn")
-    problem: str = key("reverse_string", "one of fxf.tasks.length.problems.PROBLEMS")
+    name: str = key("length", "the task to learn")
+    problem: str = key("reverse_string", f"one of {', '.join(PROBLEMS)}")
     answer: Literal["generated", "tape"] = key(
         "generated",
         "generated: a decoder writes the answer behind the string; tape: an encoder fills empty places behind the "
