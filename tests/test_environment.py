@@ -85,7 +85,7 @@ def test_make_installs_a_platform_with_extras_and_keeps_the_choice(make, argumen
     [
         ("PLATFORM=rocm", "PLATFORM: expected cpu, cuda or tpu, got 'rocm'"),
         ("PLATFORM=cpu cuda", "PLATFORM: expected cpu, cuda or tpu, got 'cpu cuda'"),
-        ("EXTRAS=tests", "EXTRAS: expected some of bench, compile, gcs, interop, test, wandb, got 'tests'"),
+        ("EXTRAS=tests", "EXTRAS: expected some of bench, compile, gcs, interop, test, got 'tests'"),
     ],
 )
 def test_a_platform_or_an_extra_that_there_is_not_is_one_line(make, argument, message):

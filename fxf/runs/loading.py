@@ -1,6 +1,7 @@
 """Loading a run from its folder."""
 
 import dataclasses
+import functools
 import logging
 from pathlib import Path
 from typing import Any
@@ -101,25 +102,14 @@ def load_params(
     Raises:
       UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
     """
-    shapes, config, directory = experiment.state_shapes(layout), experiment.checkpoint, workdir / CHECKPOINTS
-    if step is not None or config.average == 1:
-        restored = checkpoint.load(directory, shapes, identity, step=step, best=config.best)
-        found = [(restored[0], evaluated_params(restored[1]))] if restored else []
-    else:
-        last = experiment.train.steps
-        newest = checkpoint.load_newest(
-            directory,
-            shapes,
-            config.average,
-            identity,
-            evaluated_params,
-            among=lambda saved: config.averaged(saved, last),
-        )
-        found = [restored[:2] for restored in newest]
+    shapes, config = experiment.state_shapes(layout), experiment.checkpoint
+    among = functools.partial(config.averaged, last=experiment.train.steps)
+    which: Any = {"step": step, "best": config.best, "part": evaluated_params, "among": among}
+    found = checkpoint.load_several(workdir / CHECKPOINTS, shapes, identity, config.average, **which)
     if not found:
         raise UserError(f"{workdir}: no checkpoint yet; train the run first")
-    steps, params = [saved for saved, _ in found], found[0][1]
-    return steps, _mean(*(params for _, params in found)) if len(found) > 1 else params
+    steps, params, _ = zip(*found, strict=True)
+    return list(steps), _mean(*params) if len(found) > 1 else params[0]
 
 
 @jax.jit

@@ -73,7 +73,6 @@ def train(
         record = record_of(newest[2]) if newest else Record()
         clock.add_earlier(record.seconds)
         intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log, profile)
-        intervals.require_profile(record.step)
         log = run.enter_context(MetricsLog(workdir, experiment.train.steps, record.step, experiment.log, trackers))
         trackers.config(experiment.config)
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []

@@ -1,17 +1,14 @@
-"""Trackers: where the records of a run go besides its own files, such as TensorBoard and Weights & Biases."""
+"""Trackers: where the records of a run go besides its own files, such as TensorBoard."""
 
 import json
 import logging
-import os
-import secrets
-import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -27,31 +24,6 @@ GROUPS = {
 }
 
 OnRecord = Callable[[int, dict[str, float]], None]
-
-
-class Tracker(Protocol):
-    """What receives the records of a run. It is made with the run folder and the step from which the run goes on.
-
-    An exception in it ends the tracker with a warning, and not the run.
-    """
-
-    def config(self, config: dict[str, Any]) -> None:
-        """Receives every key of every section, nested."""
-
-    def scalars(self, step: int, values: dict[str, float]) -> None:
-        """Receives figures by tag, such as train/loss."""
-
-    def texts(self, step: int, texts: dict[str, str]) -> None:
-        """Receives Markdown by tag, such as samples/test."""
-
-    def pictures(self, step: int, pictures: dict[str, np.ndarray]) -> None:
-        """Receives pictures by tag, each uint8 [height, width, 3]."""
-
-    def files(self, paths: Sequence[Path]) -> None:
-        """Receives files of the run folder when the run has ended."""
-
-    def close(self) -> None:
-        """Ends the tracker."""
 
 
 class TensorBoard:
@@ -80,19 +52,20 @@ class TensorBoard:
         self._writer.flush()
 
     def config(self, config: dict[str, Any]) -> None:
+        """Receives every key of every section, nested."""
         self.texts(0, {"config": f"```json\n{json.dumps(config, indent=1)}\n```"})
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
+        """Receives figures by tag, such as train/loss."""
         self._write(step, [self._summary.scalar(tag, value) for tag, value in values.items()])
 
     def texts(self, step: int, texts: dict[str, str]) -> None:
+        """Receives Markdown by tag, such as samples/test."""
         self._write(step, [self._summary.text(tag, text) for tag, text in texts.items()])
 
     def pictures(self, step: int, pictures: dict[str, np.ndarray]) -> None:
+        """Receives pictures by tag, each uint8 [height, width, 3]."""
         self._write(step, [self._summary.image(tag, x, dataformats="HWC") for tag, x in pictures.items()])
-
-    def files(self, paths: Sequence[Path]) -> None:
-        """They are beside the event files already."""
 
     def _write(self, step: int, summaries: list[Any]) -> None:
         for summary in summaries:
@@ -104,53 +77,8 @@ class TensorBoard:
         self._writer.close()
 
 
-class WeightsAndBiases:
-    """A run of Weights & Biases in the project WANDB_PROJECT, or fxf. WANDB_MODE=offline records it in the run folder.
-
-    The file wandb_id.txt keeps its id, so a resumed run goes on with the same one.
-    """
-
-    def __init__(self, folder: Path, resumed_at: int) -> None:
-        try:
-            import wandb
-        except ImportError:
-            raise UserError("log.trackers: wandb is not installed; run pip install 'fxf[wandb]'") from None
-        self._wandb = wandb
-        named = folder / "wandb_id.txt"
-        if not named.exists():
-            named.write_text(secrets.token_hex(4))
-        self._run = wandb.init(
-            dir=str(folder),
-            id=named.read_text(),
-            name=folder.name,
-            project=os.environ.get("WANDB_PROJECT", "fxf"),
-            resume="allow",
-            settings=wandb.Settings(console="off", silent=True),
-        )
-
-    def config(self, config: dict[str, Any]) -> None:
-        self._run.config.update(config, allow_val_change=True)
-
-    def scalars(self, step: int, values: dict[str, float]) -> None:
-        self._run.log(values, step=step)
-
-    def texts(self, step: int, texts: dict[str, str]) -> None:
-        tables = {tag: self._wandb.Table(columns=["text"], data=[[text]]) for tag, text in texts.items()}
-        self._run.log(tables, step=step)
-
-    def pictures(self, step: int, pictures: dict[str, np.ndarray]) -> None:
-        self._run.log({tag: self._wandb.Image(picture) for tag, picture in pictures.items()}, step=step)
-
-    def files(self, paths: Sequence[Path]) -> None:
-        for path in paths:
-            shutil.copy(path, self._run.dir)  # whose files belong to the run
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-# Each is made as `TRACKERS[name](folder, resumed_at)`; a config file may add its own.
-TRACKERS: Choices[Callable[[Path, int], Tracker]] = Choices({"wandb": WeightsAndBiases})
+# Each is made as `TRACKERS[name](folder, resumed_at)`, and has the methods of TensorBoard.
+TRACKERS: Choices[Callable[[Path, int], Any]] = Choices({"tensorboard": TensorBoard})
 
 
 def require_trackers(names: str) -> list[str]:
@@ -168,10 +96,10 @@ class Trackers:
     """
 
     def __init__(self, on_record: OnRecord | None = None) -> None:
-        self._open: dict[str, Tracker] = {}
+        self._open: dict[str, Any] = {}
         self._on_record = on_record
 
-    def open(self, makers: Mapping[str, Callable[[Path, int], Tracker]], folder: Path, resumed_at: int) -> None:
+    def open(self, makers: Mapping[str, Callable[[Path, int], Any]], folder: Path, resumed_at: int) -> None:
         """Makes the trackers. Raises a UserError if one lacks its package."""
         for name, make in makers.items():
             with self._giving_up(name):
@@ -194,9 +122,6 @@ class Trackers:
 
     def pictures(self, step: int, pictures: dict[str, np.ndarray]) -> None:
         self._tell("pictures", step, pictures)
-
-    def files(self, paths: Sequence[Path]) -> None:
-        self._tell("files", [path for path in paths if path.exists()])
 
     def are_open(self) -> bool:
         """Returns whether any tracker receives records."""

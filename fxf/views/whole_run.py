@@ -1,4 +1,4 @@
-"""A run as the commands train it: when it has ended, its page gets what is inside the model, and its trackers files."""
+"""A run as the commands train it: at its end its page gets what is inside the model, and its trackers pictures."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,6 @@ from fxf.training.trackers import Trackers
 
 SIDE = 480  # pixels of a map in a picture, about
 WHITE, DARK = np.array([255.0, 255.0, 255.0]), np.array([8.0, 48.0, 107.0])
-FILES = ("config.json", "metrics.jsonl", "result.json", "report.html")  # for trackers
 
 
 @contextmanager
@@ -33,7 +32,6 @@ def completed(config: Mapping[str, Any], workdir: Path, kept: Kept | None = None
         if trackers.are_open() and not is_remote(workdir):
             result = run_folder.read_result(workdir) or {}
             trackers.pictures(result.get("steps", 0), pictures(workdir))
-            trackers.files([workdir / name for name in FILES])
 
 
 def pictures(folder: Path) -> dict[str, np.ndarray]:

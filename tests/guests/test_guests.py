@@ -52,7 +52,6 @@ TOGETHER = {
         "model.positions": "positions:LOGARITHMIC",
         "model.feed_forward": "flax_layer:Maxout",
         "optimizer.name": "optimizer:ADAN",
-        "optimizer.layer_decay": 0.9,
     },
 }
 COMBINED = """from {} import get_config as of_one

@@ -22,7 +22,7 @@ from helpers import one_device
 from small_runs import KEPT, command, tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}
-ADAMW = {"name": "adamw", "weight_decay": 0.5, "clip_norm": 1.0, "ema_decay": 0.5, "layer_decay": 0.5}
+ADAMW = {"name": "adamw", "weight_decay": 0.5, "clip_norm": 1.0, "ema_decay": 0.5}
 TUNED = {"lora": {"rank": 2, "alpha": 3.0}, "optimizer": {**ADAMW, "learning_rate": 0.3}}
 # As a model of `transformers` is: a Llama.
 LLAMA = {"positions": "rotary", "norm": "rms", "norm_epsilon_in": "variance", "gated": True, "activation": "silu",
