@@ -12,7 +12,7 @@ from fxf.files import folder_at
 from fxf.models.model import Model
 from fxf.runs import configs, run
 from fxf.runs.experiment import Experiment
-from fxf.runs.generation import generate_texts, warn_of_cut_off
+from fxf.runs.generation import Answering, warn_of_cut_off
 from fxf.runs.warm_start import config_from
 from fxf.tasks.prompts import Answer
 from fxf.training.log import Clock
@@ -168,7 +168,7 @@ class Run(NamedTuple):
         """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise UserError(f"texts: expected a list of texts, got {texts!r}")
-        return generate_texts(self.experiment, self.params, list(texts), max_tokens, seed)
+        return Answering(self.experiment, self.params, max_tokens, seed)(list(texts))
 
     def probe(self, prompt: str, answer: str | None = None) -> "Reading":
         """Returns what is inside the model while it reads a prompt and an answer, by default its own.

@@ -76,7 +76,7 @@ def training(experiment: Experiment) -> Program:
     """
     layout = experiment.layout()
     state, trainer, task = experiment.state_shapes(layout), experiment.trainer(layout), experiment.task
-    shapes = experiment.batch_shapes()
+    shapes = experiment.task.largest_batch()
     of_model = model_flops(experiment, shapes)
     hyperparameters = jax.tree.map(lambda x: _shape(x.shape, x.dtype, layout.replicated), experiment.hyperparameters())
     if not task.has("batches"):
@@ -105,7 +105,7 @@ def decoding(experiment: Experiment, rows: int) -> Program:
     """
     layout = experiment.layout_of_one_copy()
     model = layout.with_mesh(experiment.model)
-    params, batch = experiment.state_shapes(layout).params, experiment.batch_shapes()
+    params, batch = experiment.state_shapes(layout).params, experiment.task.largest_batch()
     rows = rows or max(1, len(batch["inputs"]) // experiment.layout().parts) * layout.parts
     length = min(batch["inputs"].shape[1], experiment.max_len)
     read = {name: x for name, x in batch.items() if name not in ("inputs", "targets", "weights")}

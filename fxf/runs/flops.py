@@ -34,7 +34,7 @@ def flops_per_token(experiment: Experiment) -> PerToken:
 
     Padding counts as tokens, because it is computed too.
     """
-    batch = experiment.batch_shapes()
+    batch = experiment.task.largest_batch()
     tokens = math.prod(batch["weights"].shape)
     forward, training = (_operations(experiment, batch, function) for function in (_forward, loss_and_gradient))
     return PerToken(forward.flops / tokens, training.flops / tokens, forward.uncounted | training.uncounted)

@@ -51,13 +51,6 @@ class Answering:
         ]
 
 
-def generate_texts(
-    experiment: Experiment, params: Params, texts: list[str], max_tokens: int = 0, seed: int = 0
-) -> list[list[Answer]]:
-    """Returns the answers to each text, as `Answering`."""
-    return Answering(experiment, params, max_tokens, seed)(texts)
-
-
 def warn_of_cut_off(answers: Sequence[Sequence[Answer]], n_best: int = 1) -> None:
     """Warns, in one line, of answers whose best hypotheses reached their largest number of tokens before they ended."""
     numbers = [str(n) for n, hypotheses in enumerate(answers, 1) if any(each.cut_off for each in hypotheses[:n_best])]
@@ -79,10 +72,6 @@ def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dic
     return task.test_pairs(evaluator, [(line.source, line.target) for line in lines])
 
 
-def _one_line(text: str) -> str:
-    return text.replace("\r", " ").replace("\n", " ")
-
-
 def write_answers(experiment: Experiment, folder: Path, answers: Answers | None) -> None:
     """Writes the prompts, answers and right answers, a line each: sources.txt, hypotheses.txt and references.txt.
 
@@ -102,7 +91,7 @@ def write_answers(experiment: Experiment, folder: Path, answers: Answers | None)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, lines in texts.items():
-            text = "".join(f"{_one_line(line)}\n" for line in lines)
-            (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+            one_each = [line.replace("\r", " ").replace("\n", " ") + "\n" for line in lines]
+            (folder / f"{name}.txt").write_text("".join(one_each), encoding="utf-8")
     except OSError as error:
         raise UserError(f"--output: {folder}: cannot write it: {error.strerror}") from None

@@ -28,7 +28,6 @@ from fxf.training.loop import Intervals, fit
 from fxf.training.parallel import ParallelConfig
 from fxf.training.record import Record, record_of
 from fxf.training.sharding import Layout
-from fxf.training.state import TrainState
 from fxf.training.trackers import Trackers
 
 
@@ -61,13 +60,13 @@ def train(
         trackers = run.enter_context(Trackers()) if trackers is None else trackers
         experiment = share(build(config, workdir), kept)
         layout, figures, start, made_from = _made_from(experiment, workdir)
-        if (finished := run_folder.finished(*made_from)) is not None:
+        if (finished := run_folder.finished(made_from)) is not None:
             if processes.is_first():
                 print(f"{workdir}: finished already, nothing to do")
             return finished
         run.enter_context(locked(workdir))
         origin = origin | {guests.GUESTS: guests.record(experiment.config)} | start.origin | scoring_of(experiment)
-        identity = run_folder.open_for_training(*made_from, origin)
+        identity = run_folder.open_for_training(made_from, origin)
         checkpoints = run.enter_context(closing(Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)))
         newest = checkpoints.restore(experiment.state_shapes(layout))
         record = record_of(newest[2]) if newest else Record()
@@ -82,7 +81,8 @@ def train(
         if not intervals.end(record):
             steps = Steps(experiment, layout, record, clock)
             log.begin("compiling", record.step)
-            state = newest[1] if newest else _first_state(experiment, layout, start, clock)
+            with clock.measure("compile"):
+                state = newest[1] if newest else jax.block_until_ready(experiment.new_state(layout, start.given))
             record = fit(state, record, steps, scores.validation, checkpoints, intervals, log, clock)
         used, params = load_params(experiment, layout, workdir, identity)
         with clock.measure("evaluate"):
@@ -118,11 +118,6 @@ def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str,
     contract.require_learnable(experiment)
     data = task.digests() | code | start.digests
     return layout, figures, start, run_folder.MadeFrom(workdir, experiment.config, data, task.files)
-
-
-def _first_state(experiment: Experiment, layout: Layout, start: Start, clock: Clock) -> TrainState:
-    with clock.measure("compile"):
-        return jax.block_until_ready(start.state(experiment, layout))
 
 
 def evaluate(

@@ -45,12 +45,12 @@ class Steps:
             return
         n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
         self._least = (
-            {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
+            {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.task.largest_batch()))}
         )
         if not programs:
             with self._compiling():
                 state, dropout = experiment.state_shapes(layout), jax.eval_shape(lambda: run_keys(0).dropout)
-                asked = terms_and_figures(trainer.model, state.params, experiment.batch_shapes(), dropout)
+                asked = terms_and_figures(trainer.model, state.params, experiment.task.largest_batch(), dropout)
                 jitted = make_train_steps(trainer, task.batch, n_steps, asked)
                 lowered = jitted.lower(state, self._numbers, np.int32(0))
             thread = ThreadPoolExecutor(1)

@@ -27,6 +27,8 @@ class ParallelConfig:
     def __post_init__(self) -> None:
         if self.processes > 1 and not re.fullmatch(r".+:\d+", self.coordinator):
             raise UserError(f"parallel.coordinator: expected host:port of the first process, got {self.coordinator!r}")
+        if self.processes <= 1 and self.coordinator:
+            raise UserError("parallel.coordinator: only read if parallel.processes is above 1")
         if self.process >= max(self.processes, 1):
             what = f"expected less than parallel.processes {self.processes}, got {self.process}"
             raise UserError(f"parallel.process: {what}")

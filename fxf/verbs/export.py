@@ -62,7 +62,7 @@ def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
     elif name == "jax":
         from fxf.interop.export import export_model
 
-        batch = {key: x for key, x in experiment.batch_shapes().items() if key not in ("targets", "weights")}
+        batch = {key: x for key, x in experiment.task.largest_batch().items() if key not in ("targets", "weights")}
         export_model(output, experiment.model, params, batch, experiment.max_len)
     elif name == "peft":
         from fxf.interop import peft

@@ -32,7 +32,7 @@ def reports():
 
 def test_a_step_has_the_operations_of_the_model(reports):
     experiment, (training, *_) = reports
-    tokens = math.prod(experiment.batch_shapes()["weights"].shape)
+    tokens = math.prod(experiment.task.largest_batch()["weights"].shape)
     expected = 3 * flops_per_token(experiment)[0] * tokens
     assert training["model_flops"] == expected
     assert training["flops"] == pytest.approx(expected, rel=0.01)
@@ -56,7 +56,7 @@ def test_the_longest_time_is_the_roofline(reports):
 
 def test_prefill_reads_half_of_the_positions_and_a_decoding_step_one_token_of_each_row(reports):
     experiment, (_, prefill, step) = reports
-    rows, length = experiment.batch_shapes()["inputs"].shape
+    rows, length = experiment.task.largest_batch()["inputs"].shape
     assert prefill["program"] == f"prefill, {rows} prompts of {length // 2} tokens"
     assert step["program"] == f"decoding step, {rows} prompts"
     products = 4 * 16 * 16 + 2 * 16 * 24  # of a token in a block, without attention

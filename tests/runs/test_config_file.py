@@ -91,7 +91,9 @@ def opened(workdir, path):
     load(path)
     workdir.mkdir(exist_ok=True)
     origin = {"config_file": str(path), "overrides": {}, guests.GUESTS: record(NAMED)}
-    return run_folder.open_for_training(workdir, tiny_config(**NAMED), digests(NAMED, workdir), {}, origin)
+    return run_folder.open_for_training(
+        run_folder.MadeFrom(workdir, tiny_config(**NAMED), digests(NAMED, workdir)), origin
+    )
 
 
 def recorded(workdir):

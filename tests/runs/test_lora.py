@@ -163,10 +163,6 @@ def test_a_run_starts_from_a_folder_of_transformers_and_adapters_of_peft(base, t
             "nowhere/adapter_config.json: is miss",
         ),
         (
-            {"start": {"path": "BASE", "adapters": "there", "state": "all"}, "lora": {"rank": 2}},
-            "^start.adapters: start.state 'all' takes those of the run",
-        ),
-        (
             {"lora": {"rank": 2}, "optimizer": {"frozen": "lora/*"}},
             r"^optimizer.frozen: 'lora/\*' .* rate 0; nothing is",
         ),

@@ -22,7 +22,7 @@ from fxf.reports import run_files
 from fxf.runs import evaluator as evaluator_module
 from fxf.runs import flops, run
 from fxf.runs.experiment import build
-from fxf.runs.generation import generate_texts
+from fxf.runs.generation import Answering
 from fxf.runs.result import sample_text
 from fxf.tasks import TASKS
 from fxf.training import checkpoint, record
@@ -140,7 +140,7 @@ def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_name
     config = tiny_config()
     result = trained(config, tmp_path, profile=True, kept=KEPT)
     experiment, rows = build(config), records(tmp_path)
-    per_step = 3 * flops.flops_per_token(experiment)[0] * experiment.batch_shapes()["weights"].size
+    per_step = 3 * flops.flops_per_token(experiment)[0] * experiment.task.largest_batch()["weights"].size
     peak = 989.4e12 * jax.device_count()
     assert_close([row["mfu"] for row in rows], [per_step * row["steps_per_second"] / peak for row in rows])
     assert all(held.items() <= row.items() for row in [*rows, result])
@@ -338,10 +338,10 @@ def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypat
         return [(np.ones((len(group.prompts["tokens"]), 1, group.max_tokens), np.int32), None) for group in groups]
 
     monkeypatch.setattr(evaluator_module.Decoder, "groups", groups)
-    (answers,) = generate_texts(experiment, params, ["1 2 3 1 2 3 1"], max_tokens=17)
+    (answers,) = Answering(experiment, params, max_tokens=17)(["1 2 3 1 2 3 1"])
     assert (answers[0][0], asked) == (" ".join("1" * 17), [17])
     with pytest.raises(UserError, match=r"prompt 1: 8 tokens and 1 to generate; model.max_len is 6"):
-        generate_texts(experiment, params, ["1 2 3 1 2 3 1"])
+        Answering(experiment, params)(["1 2 3 1 2 3 1"])
 
 
 def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
