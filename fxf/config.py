@@ -21,6 +21,7 @@ SectionT = TypeVar("SectionT")
 ChoiceT = TypeVar("ChoiceT")
 
 LARGEST_INT = 2**31 - 1  # steps, positions and sizes are int32 on the device
+BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 FLOAT32 = (1.2e-38, 3.4e38)  # smallest and largest magnitude; a CPU computes with 0 below the smallest
 
 
@@ -189,6 +190,15 @@ class Choices(dict[str, ChoiceT]):
         if not isinstance(found, type(first)) and not (callable(first) and callable(found)):
             raise UserError(f"{name}: expected {type(first).__module__}.{type(first).__name__}, got {found!r}")
         return found
+
+
+def parsed(text: str, kind: type) -> Any:
+    """Returns the value of a key of this type that is typed as text. Raises a ValueError if it is none."""
+    if kind is bool:
+        if text.lower() not in BOOLS:
+            raise ValueError(text)
+        return BOOLS[text.lower()]
+    return kind(text) if kind in (int, float) else text
 
 
 def is_of_layer(key: str) -> bool:

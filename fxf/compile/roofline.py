@@ -168,7 +168,7 @@ def _roofline(cost: Cost, topology: Topology, program: Program) -> Figures:
     seconds = {"compute": flops / hardware.flops, "memory": n_bytes / hardware.bandwidth}
     collectives: dict[tuple, Figures] = {}
     for within, times, here in cost.places():
-        path = tuple((loop.source, loop.iterations) for loop in within)
+        path = tuple((loop.name, loop.iterations) for loop in within)
         for each in here.collectives:
             for link, (sent, took) in topology.traffic(each, devices).items():
                 key = (path, each.kind, link, len(each.groups[0]))
@@ -194,7 +194,7 @@ def _roofline(cost: Cost, topology: Topology, program: Program) -> Figures:
 
 
 def _named(within: tuple[Loop, ...]) -> str:
-    names = (f"{loop.source} x {'?' if loop.iterations is None else loop.iterations}" for loop in within)
+    names = (f"{loop.name} x {'?' if loop.iterations is None else loop.iterations}" for loop in within)
     return " > ".join(names) or "not in a loop"
 
 
@@ -208,11 +208,13 @@ def text(found: Figures) -> str:
     held = {name: n for name, n in found["bytes"].items() if n >= total / 1000 and name not in ("total", "available")}
     model = f"; the model's {_si(found['model_flops'])}FLOP" if found["model_flops"] else ""
     reused, donated = found["donated"]
+    each = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for name, seconds in found["seconds"].items())
+    share = f"allows {100 * found['share_of_peak']:.1f} % of peak"
     rows = [
         ("memory", f"{gib(total)} of {gib(available)}, {'fits' if found['fits'] else 'does not fit'}: {_listed(held)}"),
         ("operations", f"{_si(found['flops'])}FLOP{model}"),
         ("traffic", f"{_si(found['memory_traffic'])}B to memory"),
-        ("roofline", _times(found)),
+        ("roofline", f"{1e3 * found['roofline']:.3g} ms, bound by {found['bound']} ({each}); {share}"),
         ("donated", f"{reused} of {donated} arrays reused" if donated else "nothing"),
     ]
     if found["uncounted"]:
@@ -234,12 +236,6 @@ def _collectives(collectives: Sequence[Figures]) -> list[str]:
 
 def _listed(held: dict[str, int]) -> str:
     return ", ".join(f"{name} {gib(n_bytes)}" for name, n_bytes in held.items())
-
-
-def _times(found: Figures) -> str:
-    each = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for name, seconds in found["seconds"].items())
-    share = f"; allows {100 * found['share_of_peak']:.1f} % of peak"
-    return f"{1e3 * found['roofline']:.3g} ms, bound by {found['bound']} ({each}){share}"
 
 
 def _si(number: float) -> str:

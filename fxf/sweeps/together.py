@@ -78,8 +78,7 @@ def _logged(folder: Path) -> Iterator[None]:
         before = os.dup(1), os.dup(2)
         try:
             _print_to(log.fileno(), log.fileno())
-            with signals.last_line_also_to(before[1]):
-                yield
+            yield
         finally:
             _print_to(*before)
             for descriptor in before:

@@ -78,7 +78,7 @@ def fit(
             with log.traced() if traced else nullcontext(), clock.measure("train"):
                 state, arrays = steps.train(state, np.int32(n))
                 history = {name: np.asarray(values)[:n] for name, values in jax.device_get(arrays).items()}
-            signals.hold("the steps since the newest checkpoint are not saved")
+            signals.hold()  # the steps since the newest checkpoint
             seconds = clock.seconds()["train"] - before  # which leaves out compiling for new batch shapes
             at_once = processes.of_first(steps_of_next_call(n, seconds))
             record = after(record, history, seconds, intervals.train.skip_nonfinite)

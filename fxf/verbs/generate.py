@@ -29,7 +29,6 @@ from fxf.verbs.flags import (
     add_run,
     answer_lines,
     decode_of,
-    lines_of_standard_input,
     one_among,
     prompt_of,
     read_lines,
@@ -67,8 +66,7 @@ def main(args: Namespace) -> None:
     options = {name: getattr(args, name) for name in ("n_best", "max_tokens", "seed", "step")}
     answer = run.generator(workdir, decode_of(args), config_file=args.config, **options)
     if args.interactive:
-        with status.hidden():
-            converse(answer, args)
+        converse(answer, args)
     elif prompts := prompts or read_lines(args.input):
         show(answer(prompts), args)
     else:
@@ -85,9 +83,10 @@ def show(answers: list[Any], args: Namespace) -> None:
 
 def converse(answer: Callable[[list[str]], list[Any]], args: Namespace) -> None:
     """Answers each line of standard input. A line that is no prompt gets its error as the answer."""
-    mark = "> " if sys.stdin and sys.stdin.isatty() else ""
+    status.end()  # the user types
+    mark = "> " if sys.stdin.isatty() else ""
     print(mark, end="", flush=True)
-    for number, content in enumerate(lines_of_standard_input(), 1):
+    for number, content in enumerate(sys.stdin.buffer, 1):
         try:
             line = content.removesuffix(b"\n").removesuffix(b"\r")
             show(answer([prompt_of(line, f"standard input:{number}")]), args)
