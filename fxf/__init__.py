@@ -56,17 +56,19 @@ __all__ = [
 
 TYPE_CHECKING = False  # as a type checker does not read it; `typing` itself takes time to import
 if TYPE_CHECKING:
-    from fxf.api import Run, load, read_config, train, trial
+    from fxf.api import Run, load, train, trial
     from fxf.errors import UserError
     from fxf.layers.named import edited
     from fxf.models.model import Model
+    from fxf.runs.configs import read_config
     from fxf.runs.in_memory import decode, fit, initialize, language_model_batch, layer_config, model
 else:
     _PLACES = {
         "fxf.errors": ("UserError",),
         "fxf.layers.named": ("edited",),
         "fxf.runs.in_memory": ("decode", "fit", "initialize", "language_model_batch", "layer_config", "model"),
-        "fxf.api": ("Run", "load", "read_config", "train", "trial"),
+        "fxf.api": ("Run", "load", "train", "trial"),
+        "fxf.runs.configs": ("read_config",),
         "fxf.models.model": ("Model",),
     }
 

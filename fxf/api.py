@@ -1,4 +1,4 @@
-"""What `import fxf` gives for runs: reading a config, training in a run folder, and loading a trained run."""
+"""What `import fxf` gives for runs: training in a run folder, and loading a trained run."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -22,21 +22,6 @@ from fxf.weights import Params, count
 if TYPE_CHECKING:
     from fxf.trials.verdict import Verdict
     from fxf.views.probe import Reading
-
-
-def read_config(config: str) -> ConfigDict:
-    """Returns the config that a config file makes, with every key of every section.
-
-        config = fxf.read_config("reversal:example0")
-        config.train.steps = 300
-
-    Args:
-      config: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf. The file runs as code.
-
-    Raises:
-      UserError: there is no such file, or it makes no config.
-    """
-    return configs.read_config(config)
 
 
 def train(
@@ -115,7 +100,7 @@ def trial(
 def _plain(config: str | ConfigDict | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns a config as plain dicts, and what config.json says of its origin."""
     if isinstance(config, str):
-        return read_config(config).to_dict(), configs.origin_of(config, {})
+        return configs.read_config(config).to_dict(), configs.origin_of(config, {})
     if not isinstance(config, ConfigDict | Mapping):
         raise UserError(f"config: expected FILE[:ARGUMENT], or a config as read_config returns it, got {config!r}")
     return config.to_dict() if isinstance(config, ConfigDict) else dict(config), {}

@@ -15,10 +15,10 @@ import numpy as np
 
 from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way, is_here
 from experiments.runner import ROOT, command, verb
-from fxf.api import read_config
 from fxf.config import section
 from fxf.data.text import EncodedText
 from fxf.errors import UserError
+from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.tasks import TASKS
 from fxf.training.log import Clock

@@ -50,7 +50,13 @@ def located(config: str) -> tuple[str, list[str]]:
 
 
 def read_config(config: str) -> ConfigDict:
-    """Returns the config that the `get_config` of FILE[:ARGUMENT] or NAME[:ARGUMENT] makes.
+    """Returns the config that a config file makes, with every key of every section.
+
+        config = fxf.read_config("reversal:example0")
+        config.train.steps = 300
+
+    Args:
+      config: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf. The file runs as code.
 
     Raises:
       UserError: there is no such file, or it makes no config.

@@ -1,7 +1,6 @@
 """The `start` section, which names the weights that training starts from, and the kinds of places that hold them."""
 
 import dataclasses
-import os
 import re
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -49,9 +48,8 @@ def source_of(path: str) -> Source:
     Raises:
       UserError: there is no such run, file or folder.
     """
-    where, step = os.path.expanduser(path), None
-    place = folder_at(where, "start.path")
-    if not place.exists() and (found := re.fullmatch(r"(.+):(\d+)", where)):
+    place, step = folder_at(path, "start.path"), None
+    if not place.exists() and (found := re.fullmatch(r"(.+):(\d+)", path)):
         place, step = folder_at(found[1], "start.path"), int(found[2])
     if not place.exists():
         beside = [file.name for file in place.parent.iterdir()] if place.parent.is_dir() else []

@@ -82,7 +82,7 @@ def _adapters(experiment: Experiment) -> tuple[dict[str, Any], dict[str, str]]:
         return {}, {}
     if not experiment.lora.rank:
         raise UserError("start.adapters: without lora.rank the model has no adapters; set it to theirs")
-    folder = folder_at(os.path.expanduser(experiment.start.adapters), "start.adapters")
+    folder = folder_at(experiment.start.adapters, "start.adapters")
     found = peft.load(folder, experiment.model_config, experiment.lora, experiment.model.spec)
     return found, {run_folder.ADAPTERS: file_digest(folder / peft.TENSORS_FILE)}
 

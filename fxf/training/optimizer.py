@@ -11,7 +11,7 @@ import optax
 from fxf.config import Choices, arguments, defaults, key, one_of, registered_section
 from fxf.errors import UserError
 from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, moving_by_sign
-from fxf.weights import Spec, decay_mask, matrix_axes, without_repeats
+from fxf.weights import Spec, Weight, axes_of_matrix, decay_mask, map_weights, without_repeats
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +60,10 @@ def muon(rate: Any, spec: Spec, *, b1: float, b2: float, eps: float, weight_deca
     """
     from optax import contrib  # imported here, because no other optimizer needs it
 
-    def numbers(axes: Any) -> Any:
-        return axes and contrib.MuonDimensionNumbers(*axes)
+    def numbers(_: str, weight: Weight) -> Any:
+        return (axes := axes_of_matrix(weight)) and contrib.MuonDimensionNumbers(*axes)
 
-    dimensions = jax.tree.map(numbers, matrix_axes(spec), is_leaf=lambda x: not isinstance(x, dict))
+    dimensions = map_weights(numbers, spec)
     return contrib.muon(
         rate,
         eps=eps,
