@@ -16,7 +16,7 @@ from fxf.runs.generation import Answering, warn_of_cut_off
 from fxf.runs.warm_start import config_from
 from fxf.tasks.prompts import Answer
 from fxf.training.log import Clock
-from fxf.training.trackers import OnRecord, Trackers
+from fxf.training.trackers import OnRecord
 from fxf.weights import Params, count
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ def train(
     plain, origin = _plain(config)
     if start is not None:
         plain = config_from(plain, str(start), folder_at(workdir, "workdir"))
-    with Trackers(on_record) as trackers:
-        return run.train(plain, workdir, clock, origin, trackers=trackers)
+    return run.train(plain, workdir, clock, origin, on_record=on_record)
 
 
 def trial(

@@ -28,7 +28,7 @@ from fxf.training.loop import Intervals, fit
 from fxf.training.parallel import ParallelConfig
 from fxf.training.record import Record, record_of
 from fxf.training.sharding import Layout
-from fxf.training.trackers import Trackers
+from fxf.training.trackers import OnRecord, Trackers
 
 
 def train(
@@ -38,7 +38,7 @@ def train(
     origin: dict[str, Any],
     profile: bool = False,
     kept: Kept | None = None,
-    trackers: Trackers | None = None,
+    on_record: OnRecord | None = None,
 ) -> dict[str, Any]:
     """Trains the run in `workdir` from its newest checkpoint to its last step, and returns its result.
 
@@ -49,7 +49,7 @@ def train(
       origin: the origin of the config, which config.json records.
       profile: whether to write a trace of a few steps after the first record into the folder `profile`.
       kept: the programs of earlier runs of this process, which this run uses if its own would be the same.
-      trackers: receive the records, and stay open for more; by default they are closed with the run.
+      on_record: a function that receives each record of figures, with its step.
 
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
@@ -57,7 +57,7 @@ def train(
     """
     with ExitStack() as run:
         workdir = _joined(config, workdir, run)
-        trackers = run.enter_context(Trackers()) if trackers is None else trackers
+        trackers = run.enter_context(Trackers(on_record))
         experiment = share(build(config, workdir), kept)
         layout, figures, start, made_from = _made_from(experiment, workdir)
         if (finished := run_folder.finished(made_from)) is not None:

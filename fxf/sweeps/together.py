@@ -54,8 +54,8 @@ def train_logged(config: Mapping[str, Any], folder: Path, origin: dict[str, Any]
     """
     with _logged(folder):
         try:
-            with whole_run.completed(config, folder, kept) as trackers:
-                result = run.train(config, folder, Clock(time.perf_counter()), origin, kept=kept, trackers=trackers)
+            result = run.train(config, folder, Clock(time.perf_counter()), origin, kept=kept)
+            whole_run.complete(config, folder, kept)
         except Interrupted:
             raise
         except UserError as error:

@@ -19,7 +19,6 @@ from fxf.files import files_below, is_remote, read_file, to_json, write_atomical
 from fxf.machine import status
 from fxf.reports.report import Report
 from fxf.reports.run_files import ENDED, ERROR, RECORDS, SAMPLES
-from fxf.reports.tables import to_markdown
 from fxf.training import processes
 from fxf.training.trackers import TRACKERS, Trackers, require_trackers
 
@@ -115,11 +114,6 @@ class MetricsLog:
         if rows := figures.get("samples"):
             with (self._folder / SAMPLES).open("a", encoding="utf-8") as file:
                 file.write(to_json({"step": step, "test": test, "rows": rows}) + "\n")
-            columns = ("prompt", "expected", "answer")
-            marked = [(*row[:2], f"{row[2]} (cut off)") if row[3:] else row for row in rows]
-            cells = [dict(zip(columns, [text or "" for text in row], strict=True)) for row in marked]
-            name = f"samples/{'test' if test else 'validation'}"
-            self._trackers.texts(step, {name: to_markdown(cells, columns)})
         if test:
             self._trackers.scalars(step, "test", figures)
         return {name: value for name, value in figures.items() if name != "samples"}

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fxf.config import Choices, one_of
 from fxf.errors import UserError, one_line
 
@@ -46,31 +44,20 @@ class TensorBoard:
         place = folder / "tensorboard"
         place.mkdir(exist_ok=True)
         self._writer = RecordWriter(str(place / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}"))
-        start = SessionLog(status=SessionLog.START)
-        for event in (Event(file_version="brain.Event:2"), Event(step=resumed_at + 1, session_log=start)):
-            self._writer.write(event.SerializeToString())
-        self._writer.flush()
+        self._write(file_version="brain.Event:2")
+        self._write(step=resumed_at + 1, session_log=SessionLog(status=SessionLog.START))
 
     def config(self, config: dict[str, Any]) -> None:
         """Receives every key of every section, nested."""
-        self.texts(0, {"config": f"```json\n{json.dumps(config, indent=1)}\n```"})
+        self._write(step=0, summary=self._summary.text("config", f"```json\n{json.dumps(config, indent=1)}\n```"))
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
         """Receives figures by tag, such as train/loss."""
-        self._write(step, [self._summary.scalar(tag, value) for tag, value in values.items()])
+        for tag, value in values.items():
+            self._write(step=step, summary=self._summary.scalar(tag, value))
 
-    def texts(self, step: int, texts: dict[str, str]) -> None:
-        """Receives Markdown by tag, such as samples/test."""
-        self._write(step, [self._summary.text(tag, text) for tag, text in texts.items()])
-
-    def pictures(self, step: int, pictures: dict[str, np.ndarray]) -> None:
-        """Receives pictures by tag, each uint8 [height, width, 3]."""
-        self._write(step, [self._summary.image(tag, x, dataformats="HWC") for tag, x in pictures.items()])
-
-    def _write(self, step: int, summaries: list[Any]) -> None:
-        for summary in summaries:
-            event = self._event(wall_time=time.time(), step=step, summary=summary)
-            self._writer.write(event.SerializeToString())
+    def _write(self, **fields: Any) -> None:
+        self._writer.write(self._event(wall_time=time.time(), **fields).SerializeToString())
         self._writer.flush()
 
     def close(self) -> None:
@@ -88,8 +75,6 @@ def require_trackers(names: str) -> list[str]:
 
 class Trackers:
     """The trackers of a run. One that raises an exception gets no more records, and a warning says so.
-
-    The caller that makes them closes them, so that they can receive figures that are known only after the run.
 
     Args:
       on_record: a function that receives each record of figures too. Its exceptions go on to the caller.
@@ -116,16 +101,6 @@ class Trackers:
         groups = GROUPS if group == "train" else {}
         tags = {name: f"{groups.get(name, group)}/{name.removeprefix(f'{group}_')}" for name in numbers}
         self._tell("scalars", step, {tags[name]: value for name, value in numbers.items()})
-
-    def texts(self, step: int, texts: dict[str, str]) -> None:
-        self._tell("texts", step, texts)
-
-    def pictures(self, step: int, pictures: dict[str, np.ndarray]) -> None:
-        self._tell("pictures", step, pictures)
-
-    def are_open(self) -> bool:
-        """Returns whether any tracker receives records."""
-        return bool(self._open)
 
     def __enter__(self) -> "Trackers":
         return self

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 from fxf.errors import UserError
@@ -36,11 +35,11 @@ def recording(monkeypatch):
     return recordings
 
 
-def test_a_run_tells_its_trackers_config_figures_by_group_samples_and_the_step_it_goes_on_from(recording, tmp_path):
+def test_a_run_tells_its_trackers_config_figures_by_group_and_the_step_it_goes_on_from(recording, tmp_path):
     config = tiny_config(train={"evaluate_every": 3}, checkpoint={"every": 0}, log={"trackers": "recording"})
     records = []
-    with Trackers(lambda step, figures: records.append((step, sorted(figures)))) as trackers:
-        result = run.train(config, tmp_path / "run", Clock(time.perf_counter()), {}, trackers=trackers, kept=KEPT)
+    told = lambda step, figures: records.append((step, sorted(figures)))  # noqa: E731
+    result = run.train(config, tmp_path / "run", Clock(time.perf_counter()), {}, on_record=told, kept=KEPT)
     (found,) = recording
     assert found.received[0] == ("made", "run", 0) and found.received[-1] == ("close",)
     assert found.received[1][0] == "config" and found.received[1][1]["model"]["n_layers"] == 1
@@ -52,8 +51,6 @@ def test_a_run_tells_its_trackers_config_figures_by_group_samples_and_the_step_i
     tested = ["test/cut_off", "test/exact_match", "test/examples"]
     assert told == [(3, trained), (3, validated), (6, trained), (6, validated), (6, tested)]
     assert scalars[-1][1]["test/exact_match"] == result["exact_match"]
-    step, texts = [told[1:] for told in found.received if told[0] == "texts"][-1]
-    assert (step, *texts) == (6, "samples/test") and texts["samples/test"].startswith("| prompt | expected | answer |")
     assert [step for step, _ in records] == [3, 3, 6, 6]
     (tmp_path / "run" / "result.json").unlink()
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "6")
@@ -112,22 +109,17 @@ def events(folder):
             data = data[16 + length :]
 
 
-def test_tensorboard_has_config_curves_texts_and_pictures_and_a_session_for_each_part_of_a_run(tmp_path):
+def test_tensorboard_has_config_curves_and_a_session_for_each_part_of_a_run(tmp_path):
     for resumed_at in (0, 3):
         with Trackers() as trackers:
             trackers.open({"tensorboard": TensorBoard}, tmp_path, resumed_at)
             trackers.config({"seed": 0})
             trackers.scalars(resumed_at + 1, "train", {"loss": 0.25, "note": "no number"})
-            trackers.texts(5, {"samples/test": "| a |"})
-            trackers.pictures(6, {"attention/block_0": np.full((3, 5, 3), 7, np.uint8)})
     found = [event for event in events(tmp_path) if event.HasField("summary")]
     assert [(event.step, event.summary.value[0].tag.split("/text_summary")[0]) for event in found] == [
-        (step, tag)
-        for start in (0, 3)
-        for step, tag in [(0, "config"), (start + 1, "train/loss"), (5, "samples/test"), (6, "attention/block_0")]
+        (step, tag) for start in (0, 3) for step, tag in [(0, "config"), (start + 1, "train/loss")]
     ]
     assert found[1].summary.value[0].simple_value == 0.25
-    assert (found[3].summary.value[0].image.height, found[3].summary.value[0].image.width) == (3, 5)
     assert [event.step for event in events(tmp_path) if event.HasField("session_log")] == [1, 4]
 
 
