@@ -1,6 +1,5 @@
 """What `import fxf` gives for runs: training in a run folder, and loading a trained run."""
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,7 +47,7 @@ def train(
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
     """
-    clock = Clock(time.perf_counter())
+    clock = Clock()
     plain, origin = _plain(config)
     if start is not None:
         plain = config_from(plain, str(start), folder_at(workdir, "workdir"))
@@ -169,7 +168,7 @@ class Run(NamedTuple):
         return probe.read(self.experiment, self.params, prompt, answer)
 
 
-def load(workdir: str | Path, step: int | None = None, *, config_file: str | Path | None = None, **decode: Any) -> Run:
+def load(workdir: str | Path, step: int | None = None, **decode: Any) -> Run:
     """Loads a trained run.
 
         run = fxf.load("runs/example0", temperature=0.8)
@@ -179,11 +178,10 @@ def load(workdir: str | Path, step: int | None = None, *, config_file: str | Pat
     Args:
       workdir: the run folder.
       step: the step of the checkpoint; by default the one that the run's result used.
-      config_file: the new path of the run's config file, if files that the config names have moved. It runs as code.
       decode: keys of the config's `decode` section to change, such as `temperature` and `beam_width`.
 
     Raises:
-      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or the config file
-        is missing.
+      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or a file that
+        the config names is missing.
     """
-    return Run(*run.load(workdir, step, decode, config_file))
+    return Run(*run.load(workdir, step, decode))

@@ -1,7 +1,6 @@
 """The arms of the paired claims: configs that differ in what a claim is about, each trained with several seeds."""
 
 import json
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -122,7 +121,7 @@ def _run(arm: Arm, seed: int, folder: Path, kept: Kept) -> dict[str, Any]:
     """Returns the figures of a run, trained unless it is in the folder already."""
     config, changes = fxf.read_config(arm.config), {**QUIET, **arm.changes, "seed": seed}
     config.update_from_flattened_dict(changes)
-    origin, clock = configs.origin_of(arm.config, changes), Clock(time.perf_counter())
+    origin, clock = configs.origin_of(arm.config, changes), Clock()
     try:
         figures = _numbers(run.train(config.to_dict(), folder, clock, origin, kept=kept))
     except UserError as error:
@@ -146,5 +145,5 @@ def _scored(folder: Path, config: Any, changes: Changes) -> dict[str, Any]:
     changed = config.copy_and_resolve_references()
     changed.update_from_flattened_dict(changes)
     experiment = build(changed)
-    evaluator = experiment.evaluator(Clock(time.perf_counter()), experiment.layout_of_one_copy())
+    evaluator = experiment.evaluator(Clock(), experiment.layout_of_one_copy())
     return experiment.task.test(evaluator(fxf.load(folder).params))

@@ -2,7 +2,6 @@
 
 import logging
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ class Answering:
         self._task, self._max_tokens = task, max_tokens
         self._max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
         layout = experiment.layout_of_one_copy()
-        self._evaluator = experiment.evaluator(Clock(time.perf_counter()), layout, seed)(params)
+        self._evaluator = experiment.evaluator(Clock(), layout, seed)(params)
 
     def __call__(self, texts: list[str]) -> list[list[Answer]]:
         """Returns the answers to each text, in order: its hypotheses as texts with their scores, the best first."""

@@ -32,7 +32,6 @@ def load(
     workdir: Place,
     step: int | None = None,
     decode: Changes = None,
-    config_file: Place | None = None,
     *,
     scores_data: bool = False,
     as_trained: bool = False,
@@ -44,16 +43,15 @@ def load(
 
     Args:
       decode: keys of the `decode` section to change, by `changed_decode`.
-      config_file: the new path of the run's config file, if the files that the config names have moved with it.
       scores_data: whether the data will be scored, so other data are an error.
       as_trained: whether params and model are those that were trained, with their adapters.
 
     Raises:
-      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, the config file is
-        missing, or the data to score are others.
+      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, a file of
+        the user is missing, or the data to score are others.
     """
     workdir = folder_at(workdir, "workdir")
-    built, identity = open_run(workdir, decode, config_file)
+    built, identity = open_run(workdir, decode)
     experiment = built.with_model(attention_implementation="xla")
     layout = experiment.layout_of_one_copy()
     steps, params = load_params(experiment, layout, workdir, identity, step)
@@ -78,12 +76,10 @@ def plain_params(experiment: Experiment, layout: Layout, params: weights.Params)
     return jax.jit(model.to_plain, out_shardings=layout.weights(model.plain_spec))(params)
 
 
-def open_run(
-    workdir: Path, decode: Changes = None, config_file: Place | None = None
-) -> tuple[Experiment, run_folder.Identity]:
+def open_run(workdir: Path, decode: Changes = None) -> tuple[Experiment, run_folder.Identity]:
     """Returns the experiment and the identity of the run in `workdir`; arguments and errors as in `load`."""
     config, identity, recorded = run_folder.read_config(workdir)
-    guests.restore(workdir, recorded, config_file)
+    guests.restore(workdir, recorded)
     try:
         saved = dataclasses.asdict(section(DecodeConfig, config.get("decode", {}), "decode"))
         return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity

@@ -122,10 +122,8 @@ def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str,
 
 def evaluate(
     workdir: Place,
-    clock: Clock,
     step: int | None = None,
     decode: Changes = None,
-    config_file: Place | None = None,
     pairs: Place | None = None,
     output: Place | None = None,
 ) -> dict[str, Any]:
@@ -139,8 +137,8 @@ def evaluate(
       UserError: as `load`; the data differ from those of the training; or the task has no such answers.
     """
     to = None if output is None else folder_at(output, "--output")
-    experiment, found, params = load(workdir, step, decode, config_file, scores_data=pairs is None)
-    evaluator = experiment.evaluator(clock, experiment.layout_of_one_copy())(params)
+    experiment, found, params = load(workdir, step, decode, scores_data=pairs is None)
+    evaluator = experiment.evaluator(Clock(), experiment.layout_of_one_copy())(params)
     tested = experiment.task.test(evaluator) if pairs is None else score_pairs(experiment, evaluator, Path(pairs))
     figures = plain(tested)
     figures.pop("samples", None)
@@ -163,7 +161,6 @@ def generator(
     max_tokens: int = 0,
     seed: int | None = None,
     step: int | None = None,
-    config_file: Place | None = None,
 ) -> Answering:
     """Returns what answers texts, with the checkpoint that `load` reads from `workdir`.
 
@@ -173,13 +170,13 @@ def generator(
       max_tokens: maximum number of new tokens; 0 for as many as the model's positions, or a translation's
         data.max_length, allow.
       seed: the seed of sampling; None for 0, or for no sampling.
-      step, config_file: as in `load`.
+      step: as in `load`.
 
     Raises:
       UserError: an option is wrong. The answering raises one if the task cannot read a prompt, or the model cannot
         hold it; the line gives its number.
     """
-    experiment, _, params = load(workdir, step, decode, config_file)
+    experiment, _, params = load(workdir, step, decode)
     width = experiment.decode.beam_width
     if n_best and width == 1:
         raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")

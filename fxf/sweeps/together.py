@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,7 +53,7 @@ def train_logged(config: Mapping[str, Any], folder: Path, origin: dict[str, Any]
     """
     with _logged(folder):
         try:
-            result = run.train(config, folder, Clock(time.perf_counter()), origin, kept=kept)
+            result = run.train(config, folder, Clock(), origin, kept=kept)
             whole_run.complete(config, folder, kept)
         except Interrupted:
             raise

@@ -45,8 +45,8 @@ SHOWN = {"compile": "compiling", "evaluate": "evaluating"}  # purposes that are 
 class Clock:
     """Seconds spent by purpose, summed over this process and the earlier ones that it resumes."""
 
-    def __init__(self, started: float) -> None:
-        self._started = started
+    def __init__(self, started: float | None = None) -> None:
+        self._started = time.perf_counter() if started is None else started
         self._before: dict[str, float] = {}
         self._seconds: dict[str, float] = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
 

@@ -19,10 +19,7 @@ def flags(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
-    from fxf.machine.listen import STARTED
-
     from fxf.runs import run
-    from fxf.training.log import Clock
 
-    workdir, places = require_workdir(args), (args.config, args.pairs, args.output)
-    print_figures(run.evaluate(workdir, Clock(STARTED), args.step, decode_of(args), *places), args.json)
+    options = args.step, decode_of(args), args.pairs, args.output
+    print_figures(run.evaluate(require_workdir(args), *options), args.json)

@@ -46,7 +46,7 @@ def main(args: Namespace) -> None:
         raise UserError(f"--output: expected a name that ends in {Path(OUTPUTS[name]).suffix}, got {output}")
     if name in FOLDERS and any((output / part).exists() for part in PARTS):
         raise UserError(f"--output: {output} is a run folder; expected a folder of its own")
-    experiment, _, params = run.load(workdir, args.step, config_file=args.config, as_trained=name == "peft")
+    experiment, _, params = run.load(workdir, args.step, as_trained=name == "peft")
     if name == "peft" and not experiment.lora.rank:
         raise UserError(f"--format: {workdir} has no adapters; with lora.rank training makes some")
     with stage(f"writing {output}"):

@@ -158,7 +158,6 @@ def add_run(parser: Parser) -> None:
     """Adds the flags that name a checkpoint of a run."""
     parser.flag("workdir", doc="the run folder")
     parser.flag("step", int, doc="the step of the checkpoint; by default the one that the run's result used")
-    parser.flag("config", doc="the new path of the run's config file, if files that the config names have moved")
 
 
 def add_decode(parser: Parser) -> None:

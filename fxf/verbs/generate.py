@@ -64,7 +64,7 @@ def main(args: Namespace) -> None:
     if prompts and args.input:
         raise UserError(f"--input: prompts are given as arguments too: '{prompts[0]}'")
     options = {name: getattr(args, name) for name in ("n_best", "max_tokens", "seed", "step")}
-    answer = run.generator(workdir, decode_of(args), config_file=args.config, **options)
+    answer = run.generator(workdir, decode_of(args), **options)
     if args.interactive:
         converse(answer, args)
     elif prompts := prompts or read_lines(args.input):

@@ -42,7 +42,7 @@ def main(args: Namespace) -> None:
         if getattr(args, flag) is not None and not args.name:
             raise UserError(f"--{flag}: only --name reads it")
     workdir = require_workdir(args)
-    experiment, step, params = run.load(workdir, args.step, config_file=args.config)
+    experiment, step, params = run.load(workdir, args.step)
     reading = probe.read(experiment, params, *texts)
     if args.lens or not args.name:
         arrays = [(name, probe.shape_text(value)) for name, value in reading.arrays.items()]

@@ -148,7 +148,7 @@ def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewher
     assert result == train(path, workdir)
 
     with new_process():
-        figures = run.evaluate(workdir, clock())
+        figures = run.evaluate(workdir)
         assert figures == {"step": 3, **{name: result[name] for name in figures if name != "step"}}
     with new_process():
         ((answer, *_),) = run.generate(workdir, [prompt], {})

@@ -94,7 +94,7 @@ def test_what_loads_a_run_sees_plain_weights_and_the_programs_of_a_plain_model(b
 
 def test_scores_in_training_are_those_of_the_loaded_run(tuned):
     result = json.loads((tuned / "result.json").read_text())
-    found = run.evaluate(tuned, Clock(0.0))
+    found = run.evaluate(tuned)
     assert found["exact_match"] == result["exact_match"]
     experiment, _, params = run.load(tuned)
     trained, _, adapted = run.load(tuned, as_trained=True)
