@@ -23,7 +23,6 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from fxf.config import one_of
 from fxf.errors import UserError, one_line
 from fxf.files import is_remote
 from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
@@ -36,8 +35,6 @@ def flags(parser: Parser) -> None:
     parser.flag("together", whole(1), 1, "points that share a process and its compiled programs")
     parser.flag("points", doc="only train these points, by number from 1 with commas between, in this process")
     parser.switch("dry_run", "only print the commands of the points without a result")
-    parser.flag("x", doc="changed key for the plot's horizontal axis; by default the one with most values")
-    parser.flag("y", doc="figure for the plot's vertical axis; by default the task's first metric")
 
 
 def main(args: Namespace) -> None:
@@ -46,8 +43,8 @@ def main(args: Namespace) -> None:
     from fxf.reports import best
     from fxf.runs import run_folder
     from fxf.runs.configs import read_sweep
-    from fxf.sweeps.points import changed_keys, check, make_points
-    from fxf.sweeps.table import report, require_figure
+    from fxf.sweeps.points import check, make_points
+    from fxf.sweeps.table import report
     from fxf.sweeps.workers import last_line, run_all
 
     if args.points is None:
@@ -60,10 +57,6 @@ def main(args: Namespace) -> None:
     if args.points is not None:
         _train(points, workdir, origin, args)
         return
-    if args.x:
-        one_of(args.x, changed_keys(points), "--x")
-    if args.y:
-        require_figure(args.y, points, workdir)
     metrics = check(points, workdir)
     without_result = [i for i, point in enumerate(points) if run_folder.read_result(workdir / point.name) is None]
     jobs = _jobs(points, without_result, origin, workdir, args.together)
@@ -73,7 +66,7 @@ def main(args: Namespace) -> None:
     print(f"{len(points)} points, {len(points) - len(without_result)} finished already", flush=True)
     failures = run_all(jobs, args.workers) if args.workers else {}
     try:
-        print(*report(points, workdir, metrics, args.x, args.y), sep="\n")
+        print(*report(points, workdir, metrics), sep="\n")
         if found := best.comparison_in(workdir):
             print(*best.lines(found), sep="\n", file=sys.stderr)
     finally:
