@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import fxf
 from fxf.errors import UserError
 from fxf.runs import configs, guests, run
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build
 from fxf.runs.programs import Kept
 from fxf.training.log import Clock
@@ -145,5 +146,5 @@ def _scored(folder: Path, config: Any, changes: Changes) -> dict[str, Any]:
     changed = config.copy_and_resolve_references()
     changed.update_from_flattened_dict(changes)
     experiment = build(changed)
-    evaluator = experiment.evaluator(Clock(), experiment.layout_of_one_copy())
+    evaluator = Evaluators(experiment, Clock(), experiment.layout_of_one_copy())
     return experiment.task.test(evaluator(fxf.load(folder).params))

@@ -25,14 +25,13 @@ from fxf.models import MODELS, RegisteredModel
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import Model
 from fxf.runs import compatibility
-from fxf.runs.evaluator import Evaluators
 from fxf.runs.source import StartConfig, folder_of_files
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import RunInfo, Task
 from fxf.training import state
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.fine_tuning import without_frozen_gradient
-from fxf.training.log import Clock, LogConfig
+from fxf.training.log import LogConfig
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, optimizer_section
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout, make_layout, require_divisible
@@ -157,15 +156,6 @@ class Experiment(NamedTuple):
         shapes = state.state_shapes(self.model, self.optimizer)
         shardings = state.state_shardings(self.model, self.optimizer, layout)
         return jax.tree.map(lambda s, sharding: s.update(sharding=sharding), shapes, shardings)
-
-    def evaluator(self, clock: Clock, layout: Layout, seed: int = 0) -> Evaluators:
-        """Returns `evaluator(params) -> Evaluator`, whose programs compile once for all params.
-
-        Args:
-          layout: the layout of the params; the devices share the rows of a batch.
-          seed: the seed of sampling.
-        """
-        return Evaluators(self.model, self.task.end_token, self.decode, layout, clock, self.programs, seed)
 
 
 def default_config(task: str, model: str = "", optimizer: str = "adam") -> ConfigDict:

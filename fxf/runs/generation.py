@@ -8,6 +8,7 @@ from typing import Any
 
 from fxf.data.sentence_files import good_lines, read_text_file, tab_separated
 from fxf.errors import UserError
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, in_order_of_texts
 from fxf.tasks.task import Evaluator
@@ -37,7 +38,7 @@ class Answering:
         self._task, self._max_tokens = task, max_tokens
         self._max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
         layout = experiment.layout_of_one_copy()
-        self._evaluator = experiment.evaluator(Clock(), layout, seed)(params)
+        self._evaluator = Evaluators(experiment, Clock(), layout, seed)(params)
 
     def __call__(self, texts: list[str]) -> list[list[Answer]]:
         """Returns the answers to each text, in order: its hypotheses as texts with their scores, the best first."""

@@ -12,6 +12,7 @@ from fxf.errors import UserError
 from fxf.files import folder_at
 from fxf.machine import status
 from fxf.runs import contract, guests, run_folder
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.generation import Answering, score_pairs, write_answers
 from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
@@ -77,7 +78,7 @@ def train(
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
         came_from = (f"{workdir}: resuming at step {record.step}",) if newest else start.lines
         log.print_lines(*of_data, *layout.unsharded(experiment.model.spec), *came_from)
-        scores = Scores(experiment, experiment.evaluator(clock, layout), log)
+        scores = Scores(experiment, Evaluators(experiment, clock, layout), log)
         if not intervals.end(record):
             steps = Steps(experiment, layout, record, clock)
             log.begin("compiling", record.step)
@@ -138,7 +139,7 @@ def evaluate(
     """
     to = None if output is None else folder_at(output, "--output")
     experiment, found, params = load(workdir, step, decode, scores_data=pairs is None)
-    evaluator = experiment.evaluator(Clock(), experiment.layout_of_one_copy())(params)
+    evaluator = Evaluators(experiment, Clock(), experiment.layout_of_one_copy())(params)
     tested = experiment.task.test(evaluator) if pairs is None else score_pairs(experiment, evaluator, Path(pairs))
     figures = plain(tested)
     figures.pop("samples", None)
