@@ -12,8 +12,8 @@ ifneq ($(words $(PLATFORM)) $(filter cpu cuda tpu,$(PLATFORM)),1 $(PLATFORM))
 $(error PLATFORM: expected cpu, cuda or tpu, got '$(PLATFORM)')
 endif
 comma := ,
-ifneq ($(filter-out bench compile docs gcs interop release test wandb,$(subst $(comma), ,$(EXTRAS))),)
-$(error EXTRAS: expected some of bench, compile, docs, gcs, interop, release, test, wandb, got '$(EXTRAS)')
+ifneq ($(filter-out bench compile docs gcs interop release test,$(subst $(comma), ,$(EXTRAS))),)
+$(error EXTRAS: expected some of bench, compile, docs, gcs, interop, release, test, got '$(EXTRAS)')
 endif
 
 .PHONY: help environment reversal translation seeds claims smoke bench test test-all test-gpu fuzz lint check format docs release clean

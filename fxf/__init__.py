@@ -36,47 +36,27 @@ same letters. A digit is an axis of that size, and an axis of size 1 may repeat.
 """
 
 __version__ = "0.1.0"
-__all__ = [
-    "Model",
-    "Run",
-    "UserError",
-    "__version__",
-    "decode",
-    "edited",
-    "fit",
-    "initialize",
-    "language_model_batch",
-    "layer_config",
-    "load",
-    "model",
-    "read_config",
-    "train",
-    "trial",
-]
+__all__ = ["Model", "Run", "UserError", "__version__", "decode", "edited", "fit", "initialize"]
+__all__ += ["language_model_batch", "layer_config", "load", "model", "read_config", "train", "trial"]
 
 TYPE_CHECKING = False  # as a type checker does not read it; `typing` itself takes time to import
 if TYPE_CHECKING:
-    from fxf.api import Run, load, read_config, train, trial
+    from fxf.api import Run, load, train, trial
     from fxf.errors import UserError
     from fxf.layers.named import edited
     from fxf.models.model import Model
+    from fxf.runs.configs import read_config
     from fxf.runs.in_memory import decode, fit, initialize, language_model_batch, layer_config, model
 else:
-    _PLACES = {
-        "fxf.errors": ("UserError",),
-        "fxf.layers.named": ("edited",),
-        "fxf.runs.in_memory": ("decode", "fit", "initialize", "language_model_batch", "layer_config", "model"),
-        "fxf.api": ("Run", "load", "read_config", "train", "trial"),
-        "fxf.models.model": ("Model",),
-    }
+    _PLACES = {"UserError": "errors", "edited": "layers.named", "read_config": "runs.configs", "Model": "models.model"}
+    _PLACES |= dict.fromkeys(("Run", "load", "train", "trial"), "api")
 
     def __getattr__(name):
         from importlib import import_module
 
-        for place, names in _PLACES.items():
-            if name in names:
-                return getattr(import_module(place), name)
-        raise AttributeError(f"module 'fxf' has no attribute '{name}'")
+        if name not in __all__:
+            raise AttributeError(f"module 'fxf' has no attribute '{name}'")
+        return getattr(import_module(f"fxf.{_PLACES.get(name, 'runs.in_memory')}"), name)
 
     def __dir__():
         return sorted({*globals(), *__all__})

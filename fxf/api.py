@@ -1,6 +1,5 @@
-"""What `import fxf` gives for runs: reading a config, training in a run folder, and loading a trained run."""
+"""What `import fxf` gives for runs: training in a run folder, and loading a trained run."""
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,31 +11,16 @@ from fxf.files import folder_at
 from fxf.models.model import Model
 from fxf.runs import configs, run
 from fxf.runs.experiment import Experiment
-from fxf.runs.generation import generate_texts, warn_of_cut_off
+from fxf.runs.generation import Answering, warn_of_cut_off
 from fxf.runs.warm_start import config_from
 from fxf.tasks.prompts import Answer
 from fxf.training.log import Clock
-from fxf.training.trackers import OnRecord, Trackers
+from fxf.training.trackers import OnRecord
 from fxf.weights import Params, count
 
 if TYPE_CHECKING:
     from fxf.trials.verdict import Verdict
     from fxf.views.probe import Reading
-
-
-def read_config(config: str) -> ConfigDict:
-    """Returns the config that a config file makes, with every key of every section.
-
-        config = fxf.read_config("reversal:example0")
-        config.train.steps = 300
-
-    Args:
-      config: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf. The file runs as code.
-
-    Raises:
-      UserError: there is no such file, or it makes no config.
-    """
-    return configs.read_config(config)
 
 
 def train(
@@ -63,12 +47,11 @@ def train(
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
     """
-    clock = Clock(time.perf_counter())
+    clock = Clock()
     plain, origin = _plain(config)
     if start is not None:
         plain = config_from(plain, str(start), folder_at(workdir, "workdir"))
-    with Trackers(on_record) as trackers:
-        return run.train(plain, workdir, clock, origin, trackers=trackers)
+    return run.train(plain, workdir, clock, origin, on_record=on_record)
 
 
 def trial(
@@ -118,7 +101,7 @@ def trial(
 def _plain(config: str | ConfigDict | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns a config as plain dicts, and what config.json says of its origin."""
     if isinstance(config, str):
-        return read_config(config).to_dict(), configs.origin_of(config, {})
+        return configs.read_config(config).to_dict(), configs.origin_of(config, {})
     if not isinstance(config, ConfigDict | Mapping):
         raise UserError(f"config: expected FILE[:ARGUMENT], or a config as read_config returns it, got {config!r}")
     return config.to_dict() if isinstance(config, ConfigDict) else dict(config), {}
@@ -176,7 +159,7 @@ class Run(NamedTuple):
         """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise UserError(f"texts: expected a list of texts, got {texts!r}")
-        return generate_texts(self.experiment, self.params, list(texts), max_tokens, seed, stop)
+        return Answering(self.experiment, self.params, max_tokens, seed, stop)(list(texts))
 
     def probe(self, prompt: str, answer: str | None = None) -> "Reading":
         """Returns what is inside the model while it reads a prompt and an answer, by default its own.
@@ -193,7 +176,7 @@ class Run(NamedTuple):
         return probe.read(self.experiment, self.params, prompt, answer)
 
 
-def load(workdir: str | Path, step: int | None = None, *, config_file: str | Path | None = None, **decode: Any) -> Run:
+def load(workdir: str | Path, step: int | None = None, **decode: Any) -> Run:
     """Loads a trained run.
 
         run = fxf.load("runs/example0", temperature=0.8)
@@ -203,11 +186,10 @@ def load(workdir: str | Path, step: int | None = None, *, config_file: str | Pat
     Args:
       workdir: the run folder.
       step: the step of the checkpoint; by default the one that the run's result used.
-      config_file: the new path of the run's config file, if files that the config names have moved. It runs as code.
       decode: keys of the config's `decode` section to change, such as `temperature` and `beam_width`.
 
     Raises:
-      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or the config file
-        is missing.
+      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or a file that
+        the config names is missing.
     """
-    return Run(*run.load(workdir, step, decode, config_file))
+    return Run(*run.load(workdir, step, decode))

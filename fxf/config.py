@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import importlib
 import math
+import operator
 import re
 import typing
 from collections.abc import Iterator, Mapping
@@ -20,8 +21,14 @@ from fxf.errors import UserError, nearest
 SectionT = TypeVar("SectionT")
 ChoiceT = TypeVar("ChoiceT")
 
+# Of `key`: what must hold between a value and the limit, and how it is said.
+LIMITS = {
+    "minimum": (operator.ge, "at least"),
+    "above": (operator.gt, "more than"),
+    "below": (operator.lt, "less than"),
+}
 LARGEST_INT = 2**31 - 1  # steps, positions and sizes are int32 on the device
-FLOAT32 = (1.2e-38, 3.4e38)  # smallest and largest magnitude; a CPU computes with 0 below the smallest
+BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
 def key(
@@ -108,17 +115,11 @@ def checked(value: Any, field: Field, path: str) -> Any:
         raise UserError(f"{path}: expected at most {LARGEST_INT}, the largest int32, got {value}")
     if kind is float and not math.isfinite(value):
         raise UserError(f"{path}: expected a finite number, got {value}")
-    if kind is float and value and not FLOAT32[0] <= abs(value) <= FLOAT32[1]:
-        raise UserError(f"{path}: expected 0, or a size from {FLOAT32[0]} to {FLOAT32[1]} (float32), got {value}")
     if kind in (int, float):
         value += 0  # -0.0 becomes 0.0, which would be another config
-        minimum, above, below = (limits.get(name) for name in ("minimum", "above", "below"))
-        if minimum is not None and not value >= minimum:
-            raise UserError(f"{path}: expected at least {minimum}, got {value}")
-        if above is not None and not value > above:
-            raise UserError(f"{path}: expected more than {above}, got {value}")
-        if below is not None and not value < below:
-            raise UserError(f"{path}: expected less than {below}, got {value}")
+        for name, (holds, words) in LIMITS.items():
+            if (limit := limits.get(name)) is not None and not holds(value, limit):
+                raise UserError(f"{path}: expected {words} {limit}, got {value}")
     return value
 
 
@@ -196,6 +197,15 @@ class Choices(dict[str, ChoiceT]):
         if not isinstance(found, type(first)) and not (callable(first) and callable(found)):
             raise UserError(f"{name}: expected {type(first).__module__}.{type(first).__name__}, got {found!r}")
         return found
+
+
+def parsed(text: str, kind: type) -> Any:
+    """Returns the value of a key of this type that is typed as text. Raises a ValueError if it is none."""
+    if kind is bool:
+        if text.lower() not in BOOLS:
+            raise ValueError(text)
+        return BOOLS[text.lower()]
+    return kind(text) if kind in (int, float) else text
 
 
 def is_of_layer(key: str) -> bool:

@@ -32,7 +32,7 @@ def read_file(path: Any, key: str = "") -> bytes:
     try:
         return (path if is_remote(path) else Path(path)).read_bytes()
     except OSError as error:
-        raise UserError(f"{f'{key}: ' if key else ''}{path}: {error.strerror or error}") from None
+        raise UserError(f"{key and f'{key}: '}{path}: {error.strerror or error}") from None
 
 
 def require_file(path: str | Path, key: str = "") -> int:
@@ -56,21 +56,12 @@ def folder_at(place: str | Path, flag: str) -> Path:
     """Returns the folder at a local path, or at gs://… as an `etils.epath.Path`, which has the same methods.
 
     Raises:
-      UserError: it is no path or is a link to nothing; the scheme is unknown, the packages for gs:// are not installed,
-        or the system refuses the path, for example because it is too long; names the `flag`.
+      UserError: it is no path, the scheme is unknown, or the packages for gs:// are not installed; names the `flag`.
     """
     if not isinstance(place, str | os.PathLike):
         raise UserError(f"{flag}: expected a path, got {place!r}")
-    if str(place).startswith("~"):
-        raise UserError(f"{flag}: {place}: the shell has left the ~; write $HOME, or ./~ for a folder of that name")
     if not re.match(r"\w[\w+.-]*:/", str(place)):
-        path = Path(place)
-        try:
-            if path.is_symlink() and not path.exists():
-                raise UserError(f"{flag}: {place}: a link to {os.readlink(place)}, which is not there")
-        except OSError as error:
-            raise UserError(f"{flag}: {place}: {error.strerror}") from None
-        return path
+        return Path(place).expanduser()  # a shell leaves the ~ of --workdir=~/runs
     if not str(place).startswith("gs://"):
         raise UserError(f"{flag}: {place}: expected a local folder or gs://BUCKET/FOLDER")
     try:

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict
 
 from fxf.errors import UserError, nearest
 
@@ -113,12 +114,9 @@ def map_weights(f: Callable[[str, Weight], Any], spec: Spec, prefix: str = "") -
     }
 
 
-def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
+def flatten(tree: Any) -> dict[str, Any]:
     """Returns the leaves of a nested dict by path, 'a/b/c': of params, or of any tree made by `map_weights`."""
-    flat: dict[str, Any] = {}
-    for name, value in tree.items():
-        flat |= flatten(value, f"{prefix}{name}/") if isinstance(value, Mapping) else {prefix + name: value}
-    return flat
+    return flatten_dict(tree, sep="/")
 
 
 def matching(patterns: str, paths: Collection[str], where: str = "") -> list[str]:
@@ -275,8 +273,3 @@ def axes_of_matrix(weight: Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | 
         return None
     first, second = starts
     return tuple(range(first, second)), tuple(range(second, len(names)))
-
-
-def matrix_axes(spec: Spec) -> Any:
-    """Returns the tree of `axes_of_matrix`."""
-    return map_weights(lambda _, weight: axes_of_matrix(weight), spec)

@@ -18,7 +18,7 @@ from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.runs.generation import generate_texts
+from fxf.runs.generation import Answering
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import init_state
@@ -93,7 +93,7 @@ def initial_state(model, optimizer, seed=0):
 
 
 def generated(task, evaluator, texts, max_tokens, max_len):
-    """Returns the answers of a task with an evaluator, as `generate_texts` returns those of a run."""
+    """Returns the answers of a task with an evaluator, as `Answering` returns those of a run."""
     experiment = SimpleNamespace(
         task=task,
         max_len=max_len,
@@ -101,7 +101,7 @@ def generated(task, evaluator, texts, max_tokens, max_len):
         evaluator=lambda *_: lambda _: evaluator,
         layout_of_one_copy=one_device,
     )
-    return generate_texts(experiment, None, texts, max_tokens)
+    return Answering(experiment, None, max_tokens)(texts)
 
 
 def with_attributes(task, **changes):

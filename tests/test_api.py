@@ -76,11 +76,12 @@ def test_a_run_whose_config_names_a_function_of_its_file_is_loaded_in_another_pr
     with new_process():
         answers = fxf.load("a/run").generate(["1 2"])
         assert len(answers) == 1
-    moved = Path("a/mine.py").rename(tmp_path / "mine.py")
+    Path("a/mine.py").rename(tmp_path / "other.py")
+    with new_process(), pytest.raises(fxf.UserError, match=r"mine.py, a file that the run's config names, is missing"):
+        fxf.load("a/run")
+    Path("other.py").rename("mine.py")  # in the working directory
     with new_process():
-        with pytest.raises(fxf.UserError, match=r"mine.py, a file that the run's config names, is missing"):
-            fxf.load("a/run")
-        assert fxf.load("a/run", config_file=moved).generate(["1 2"]) == answers
+        assert fxf.load("a/run").generate(["1 2"]) == answers
 
 
 def test_a_config_is_read_by_name_or_path_and_changed():

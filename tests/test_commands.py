@@ -24,7 +24,6 @@ ELSEWHERE = {
     "fxf compile": "tests/compile/test_roofline.py",
     "fxf train .*parallel.processes": "tests/training/test_sharding.py",
     "fxf train .*parallel.fsdp": "tests/training/test_sharding.py",
-    "WANDB_MODE=offline fxf": "tests/training/test_trackers.py",
     "make environment": "tests/test_environment.py",
     "make seeds": "tests/test_seeds.py",
 }

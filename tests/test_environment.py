@@ -87,7 +87,7 @@ def test_make_installs_a_platform_with_extras_and_keeps_the_choice(make, argumen
         ("PLATFORM=cpu cuda", "PLATFORM: expected cpu, cuda or tpu, got 'cpu cuda'"),
         (
             "EXTRAS=tests",
-            "EXTRAS: expected some of bench, compile, docs, gcs, interop, release, test, wandb, got 'tests'",
+            "EXTRAS: expected some of bench, compile, docs, gcs, interop, release, test, got 'tests'",
         ),
     ],
 )

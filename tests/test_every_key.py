@@ -21,7 +21,7 @@ from fxf.errors import UserError
 from fxf.interop.weights_file import save_weights
 from fxf.models import MODELS
 from fxf.runs.experiment import SECTIONS, build, default_config
-from fxf.runs.generation import generate_texts
+from fxf.runs.generation import Answering
 from fxf.runs.warm_start import start_of
 from fxf.sweeps.points import make_points
 from fxf.tasks import TASKS
@@ -113,7 +113,7 @@ def traced(function, *arguments):
 
 
 def parts_of_a_step(experiment):
-    return shapes(experiment.model.spec), experiment.batch_shapes(), jax.random.key(1)
+    return shapes(experiment.model.spec), experiment.task.largest_batch(), jax.random.key(1)
 
 
 def loss(experiment):
@@ -188,7 +188,7 @@ PROMPTS = [f"{first} {second}" for first in range(1, 6) for second in range(1, 6
 def answers(experiment):
     # Weights so large that some hypotheses of a beam end early.
     params = scaled(random_params(experiment.model.spec), 4)
-    return generate_texts(experiment, params, PROMPTS, max_tokens=9)
+    return Answering(experiment, params, max_tokens=9)(PROMPTS)
 
 
 def finished_run(experiment):

@@ -42,9 +42,9 @@ def test_a_disk_without_room_is_told_from_other_errors_by_whoever_raises_it(numb
     assert why_not_written(ValueError(TENSORSTORE.format(os.strerror(number)))) == why
 
 
-def test_a_tilde_that_the_shell_has_left_is_no_folder():
-    with pytest.raises(UserError, match=r"--workdir: ~/runs: the shell has left the ~; write \$HOME"):
-        folder_at("~/runs", "--workdir")
+def test_a_tilde_that_the_shell_has_left_is_the_home(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert str(folder_at("~/runs", "--workdir")) == "/home/me/runs"
 
 
 def test_without_room_a_file_stays_as_it_was_and_nothing_is_left_beside_it(tmp_path):
@@ -72,11 +72,6 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path):
             read_file(path)
 
 
-def test_a_folder_that_is_no_path_or_a_link_to_nothing(tmp_path):
-    (tmp_path / "link").symlink_to("nowhere")
-    for place, what in [
-        (tmp_path / "link", "link: a link to nowhere, which is not there"),
-        (None, "--workdir: expected a path, got None"),
-    ]:
-        with pytest.raises(UserError, match=what):
-            folder_at(place, "--workdir")
+def test_a_folder_that_is_no_path_is_refused():
+    with pytest.raises(UserError, match="--workdir: expected a path, got None"):
+        folder_at(None, "--workdir")

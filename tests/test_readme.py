@@ -5,6 +5,8 @@ import importlib
 import json
 import re
 import shlex
+import sys
+from unittest import mock
 
 import jax
 import numpy as np
@@ -27,6 +29,7 @@ from fxf.testing import (
     assert_rows_independent,
 )
 from fxf.training.gradient import objective_and_gradient
+from fxf.training.trackers import Trackers
 from fxf.weights import initialize
 from helpers import VOCAB_SIZE, applied, random_params, random_tokens, small, small_model
 from page_code import code_of, write_files
@@ -128,7 +131,7 @@ def test_every_block_of_python_is_run_by_a_test():
     # By the test below, and each other block by its own.
     shared = {"README.md": 3, "docs/python.md": 3, "docs/probing.md": 1}
     others = {
-        "docs/trackers.md": 1,
+        "docs/trackers.md": 2,
         "docs/extending.md": 6,
         "docs/own_task.md": 2,
         "docs/inside.md": 5,
@@ -174,14 +177,28 @@ def test_the_inside_is_read_patched_steered_and_attributed(with_example0, monkey
 
 
 def test_the_tracker_of_the_page_receives_a_run(tmp_path, capsys):
-    (code,) = code_of("docs/trackers.md")
-    (tmp_path / "mine.py").write_text(code)
+    (tmp_path / "mine.py").write_text(code_of("docs/trackers.md")[0])
     with new_process():
         named = load(tmp_path / "mine.py").get_config().log.trackers
         fxf.train(example0(log={"trackers": named}), tmp_path / "run")
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("run ")]
     assert told[0] == "run has 2 blocks" and told[-1] == "run ends"
     assert [line.split()[1] for line in told[1:-1]] == ["3", "6", "6"]
+
+
+def test_the_other_tracker_of_the_page_tells_its_library_what_it_receives(tmp_path, monkeypatch):
+    library = mock.MagicMock()
+    monkeypatch.setitem(sys.modules, "wandb", library)
+    page = {}
+    exec(code_of("docs/trackers.md")[1], page)
+    for resumed_at in (0, 3):
+        with Trackers() as trackers:
+            trackers.open({"own": page["WeightsAndBiases"]}, tmp_path, resumed_at)
+            trackers.scalars(resumed_at + 1, "train", {"loss": 0.25})
+    first, second = (call.kwargs["id"] for call in library.init.call_args_list)
+    assert first == second and len(first) == 8
+    assert [call.kwargs["step"] for call in library.init.return_value.log.call_args_list] == [1, 4]
+    assert library.init.return_value.finish.call_count == 2
 
 
 def test_the_task_of_the_page_trains_scores_answers_and_has_a_sweep(own_files, tmp_path, monkeypatch, capsys):

@@ -9,11 +9,12 @@ from closeness import assert_close
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.weights import (
     Weight,
+    axes_of_matrix,
     decay_mask,
     fan_in,
     initialize,
     leaves,
-    matrix_axes,
+    map_weights,
     stack,
     uniform_half,
 )
@@ -105,7 +106,7 @@ def _flat(tree):
 
 def test_matrices_are_the_linear_maps_between_vectors_with_heads_cut_in_two_as_one_axis():
     model, _ = small_model(attention_bias="all", n_layers=1)
-    axes = matrix_axes(model.spec)["blocks"]["0"]
+    axes = map_weights(lambda _, weight: axes_of_matrix(weight), model.spec)["blocks"]["0"]
     assert [axes["attention"][name] for name in ("query", "key", "value")] == [((0,), (1, 2))] * 3
     assert axes["attention"]["output"] == ((0, 1), (2,))
     assert [axes["feed_forward"][name] for name in ("up", "down")] == [((0,), (1,))] * 2

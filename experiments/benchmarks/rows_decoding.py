@@ -22,6 +22,7 @@ from fxf.machine.devices import require_devices
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.runs import run
+from fxf.runs.evaluator import Evaluators
 from fxf.tasks.prompts import in_order_of_texts
 from fxf.training.log import Clock
 from fxf.weights import Params
@@ -162,7 +163,7 @@ class Sentences:
 
     def ours(self) -> Callable[[], list[str]]:
         require_devices()
-        evaluator = self.experiment.evaluator(Clock(0.0), self.experiment.layout_of_one_copy())(self.params)
+        evaluator = Evaluators(self.experiment, Clock(0.0), self.experiment.layout_of_one_copy())(self.params)
         to_prompts = self.experiment.task.to_prompts
 
         def translate() -> list[str]:

@@ -15,11 +15,12 @@ import numpy as np
 
 from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way
 from experiments.runner import ROOT, command, verb
-from fxf.api import read_config
 from fxf.config import section
 from fxf.data.text import EncodedText
 from fxf.errors import UserError
 from fxf.machine.kept_memory import keep_memory
+from fxf.runs.configs import read_config
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build
 from fxf.tasks import TASKS
 from fxf.training.log import Clock
@@ -159,7 +160,7 @@ def _whole(name: str, settings: Settings) -> Way:
     experiment, losses = build(config), list[float]()
     layout, n_steps = experiment.layout(), experiment.train.steps
     train_steps = make_train_steps(experiment.trainer(layout), experiment.task.batch, n_steps)
-    evaluator = experiment.evaluator(Clock(0.0), layout)
+    evaluator = Evaluators(experiment, Clock(0.0), layout)
 
     def train() -> None:
         state, _ = train_steps(experiment.new_state(layout), experiment.hyperparameters(), np.int32(n_steps))

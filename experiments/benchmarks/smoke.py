@@ -79,7 +79,7 @@ def smoke(name: str, path: str, folder: Path) -> str:
             if path:
                 config["data"]["path"] = path
             config = with_values(config, smoke_changes(config))
-            run.train(config, folder, Clock(time.perf_counter()), {"config_file": name, "overrides": {}})
+            run.train(config, folder, Clock(), {"config_file": name, "overrides": {}})
             inside.EXAMPLES = 1  # each compiles programs of its own
             inside.write(folder)
         except UserError as error:

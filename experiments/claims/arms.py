@@ -7,7 +7,6 @@ the same effort, and a rate lower than its own and one higher are both worse. An
 
 import json
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import fxf
 from fxf.errors import UserError
 from fxf.runs import configs, run
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build
 from fxf.runs.programs import Kept
 from fxf.training.log import Clock
@@ -171,7 +171,7 @@ def _run(arm: Arm, seed: int, folder: Path, kept: Kept) -> dict[str, Any]:
     """Returns the figures of a run, trained unless it is in the folder already."""
     config, changes = fxf.read_config(arm.config), {**QUIET, **arm.changes, "seed": seed}
     config.update_from_flattened_dict(changes)
-    origin, clock = configs.origin_of(arm.config, changes), Clock(time.perf_counter())
+    origin, clock = configs.origin_of(arm.config, changes), Clock()
     try:
         figures = _numbers(run.train(config.to_dict(), folder, clock, origin, kept=kept))
     except UserError as error:
@@ -195,5 +195,5 @@ def _scored(folder: Path, config: Any, changes: Changes) -> dict[str, Any]:
     changed = config.copy_and_resolve_references()
     changed.update_from_flattened_dict(changes)
     experiment = build(changed)
-    evaluator = experiment.evaluator(Clock(time.perf_counter()), experiment.layout_of_one_copy())
+    evaluator = Evaluators(experiment, Clock(), experiment.layout_of_one_copy())
     return experiment.task.test(evaluator(fxf.load(folder).params))

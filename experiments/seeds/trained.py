@@ -1,7 +1,6 @@
 """Runs of shipped configs, and what is measured inside them."""
 
 import functools
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +46,7 @@ def trained(folder: Path, config: str, changes: dict[str, Any] | None = None) ->
     """Trains a shipped config with some keys changed, or takes the run that is in the folder already."""
     changes, made = {"log.tensorboard": False, "log.report": False, **(changes or {})}, fxf.read_config(config)
     made.update_from_flattened_dict(changes)
-    run.train(made.to_dict(), folder, Clock(time.perf_counter()), configs.origin_of(config, changes))
+    run.train(made.to_dict(), folder, Clock(), configs.origin_of(config, changes))
     return Trained(fxf.load(folder), read_json(folder / "result.json", "a result"))
 
 

@@ -41,9 +41,9 @@ class Collective(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """A loop: the function that made it, its iterations (None if known only when it runs), and the cost of one."""
+    """A loop: the operation that made it, its iterations (None if known only when it runs), and the cost of one."""
 
-    source: str
+    name: str
     iterations: int | None
     cost: "Cost"
 
@@ -108,8 +108,8 @@ class _Reader(NamedTuple):
         opcode = instruction.opcode
         if opcode == "while":
             (body,) = instruction.called("body")
-            source, iterations = self.module.source(instruction), self.iterations(computation, instruction)
-            return Cost(loops=(Loop(source, iterations, self.computation(body, fused)),))
+            iterations = self.iterations(computation, instruction)
+            return Cost(loops=(Loop(instruction.op_name, iterations, self.computation(body, fused)),))
         if opcode == "conditional":
             names = instruction.called("branch_computations", "true_computation", "false_computation")
             branches = [self.computation(name, fused) for name in names]

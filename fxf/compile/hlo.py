@@ -1,4 +1,4 @@
-"""Reads the text of a program that XLA has optimized: its computations, instructions, shapes and source lines."""
+"""Reads the text of a program that XLA has optimized: its computations, instructions and shapes."""
 
 import math
 import re
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 BITS = {"pred": 8, "s2": 2, "u2": 2, "s4": 4, "u4": 4, "token": 0, "opaque": 0}  # of others the name has the number
-_ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\](?:\{([^}]*)\})?")
+_ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\](?:\{[^}]*?(?:S\((\d+)\)[^}]*)?\})?")
 _HEAD = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.-]+) = (\(|\S+ )")
 _COMMENT = re.compile(r"/\*.*?\*/")
@@ -30,14 +30,9 @@ class Array(NamedTuple):
 def arrays(shape: str) -> list[Array]:
     """Returns the arrays in the text of a shape; a tuple has several."""
     return [
-        Array(dtype, tuple(int(n.lstrip("<=")) for n in dims.split(",") if n), _space(layout))
-        for dtype, dims, layout in _ARRAY.findall(shape)
+        Array(dtype, tuple(int(n.lstrip("<=")) for n in dims.split(",") if n), int(space or 0))
+        for dtype, dims, space in _ARRAY.findall(shape)
     ]
-
-
-def _space(layout: str) -> int:
-    found = re.search(r"S\((\d+)\)", layout)
-    return int(found[1]) if found else 0
 
 
 class Instruction(NamedTuple):
@@ -60,9 +55,9 @@ class Instruction(NamedTuple):
 
     @property
     def op_name(self) -> str:
-        """The name that JAX gave to the operation."""
+        """The name that JAX gave to the operation, or that of the instruction."""
         found = re.search(r'op_name="([^"]*)"', self.attributes)
-        return found[1] if found else ""
+        return found[1] if found else self.name
 
     @property
     def target(self) -> str:
@@ -103,18 +98,11 @@ class Module(NamedTuple):
       header: its first line.
       computations: by name.
       entry: the name of the first one.
-      frames: by number of a stack frame, the function and the line of the source that made an instruction.
     """
 
     header: str
     computations: dict[str, Computation]
     entry: str
-    frames: dict[int, str]
-
-    def source(self, instruction: Instruction) -> str:
-        """Returns the function and file that made an instruction, or the name of its operation."""
-        frame = instruction.number("stack_frame_id")
-        return self.frames.get(frame or 0) or instruction.op_name or instruction.name
 
 
 def read(text: str) -> Module:
@@ -129,7 +117,7 @@ def read(text: str) -> Module:
         elif found := _INSTRUCTION.match(line):
             instruction = _instruction(_COMMENT.sub("", line), found)
             current[instruction.name] = instruction
-    return Module(lines[0], computations, entry, _frames(text))
+    return Module(lines[0], computations, entry)
 
 
 def _instruction(line: str, found: re.Match) -> Instruction:
@@ -157,24 +145,6 @@ def _closing(line: str, start: int) -> int:
         if not depth:
             return bracket.end()
     return len(line)
-
-
-def _frames(text: str) -> dict[int, str]:
-    """Returns the function and file of each stack frame that the tables at the start of a program name."""
-
-    def table(name: str) -> dict[str, str]:
-        found = re.search(rf"^{name}\n((?:\d+ .*\n)*)", text, re.MULTILINE)
-        return dict(re.findall(r"^(\d+) (.*)$", found[1], re.MULTILINE)) if found else {}
-
-    files, functions = table("FileNames"), table("FunctionNames")
-    places: dict[str, str] = {}
-    for number, location in table("FileLocations").items():
-        ids = dict(re.findall(r"(\w+)=(\d+)", location))
-        file = files[ids["file_name_id"]].strip('"').rsplit("/", 1)[-1]
-        function = functions[ids["function_name_id"]].strip('"').replace(".<locals>", "")
-        places[number] = f"{function} ({file}:{ids['line']})"
-    frames = table("StackFrames").items()
-    return {int(number): places[re.findall(r"file_location_id=(\d+)", frame)[0]] for number, frame in frames}
 
 
 def groups(attributes: str, n_devices: int) -> list[list[int]]:

@@ -15,7 +15,6 @@ from fxf.compile import costs, hlo
 from fxf.compile.costs import Cost, Loop
 from fxf.compile.topologies import Topology
 from fxf.decoding.decoder import Decoder
-from fxf.errors import UserError
 from fxf.machine.memory import gib
 from fxf.machine.on_gpu import in_order
 from fxf.machine.status import stage
@@ -62,7 +61,7 @@ def reports(experiment: Experiment, topology: Topology, names: Sequence[str], ro
       rows: prompts decoded at a time; 0 for as many as a device has sequences in a step.
 
     Raises:
-      UserError: the config does not fit the devices, or its step runs under `pmap`.
+      UserError: the config does not fit the devices.
     """
     if "training" in names:
         yield from figures(training(experiment), topology)
@@ -76,10 +75,8 @@ def training(experiment: Experiment) -> Program:
     Its figures are those of a step, without what a call of several steps does once.
     """
     layout = experiment.layout()
-    if layout.pmap:
-        raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
     state, trainer, task = experiment.state_shapes(layout), experiment.trainer(layout), experiment.task
-    shapes = experiment.batch_shapes()
+    shapes = experiment.task.largest_batch()
     of_model = model_flops(experiment, shapes)
     hyperparameters = jax.tree.map(lambda x: _shape(x.shape, x.dtype, layout.replicated), experiment.hyperparameters())
     if not task.has("batches"):
@@ -108,7 +105,7 @@ def decoding(experiment: Experiment, rows: int) -> Program:
     """
     layout = experiment.layout_of_one_copy()
     model = layout.with_mesh(experiment.model)
-    params, batch = experiment.state_shapes(layout).params, experiment.batch_shapes()
+    params, batch = experiment.state_shapes(layout).params, experiment.task.largest_batch()
     rows = rows or max(1, len(batch["inputs"]) // experiment.layout().parts) * layout.parts
     length = min(batch["inputs"].shape[1], experiment.max_len)
     read = {name: x for name, x in batch.items() if name not in ("inputs", "targets", "weights")}
@@ -171,7 +168,7 @@ def _roofline(cost: Cost, topology: Topology, program: Program) -> Figures:
     seconds = {"compute": flops / hardware.flops, "memory": n_bytes / hardware.bandwidth}
     collectives: dict[tuple, Figures] = {}
     for within, times, here in cost.places():
-        path = tuple((loop.source, loop.iterations) for loop in within)
+        path = tuple((loop.name, loop.iterations) for loop in within)
         for each in here.collectives:
             for link, (sent, took) in topology.traffic(each, devices).items():
                 key = (path, each.kind, link, len(each.groups[0]))
@@ -197,7 +194,7 @@ def _roofline(cost: Cost, topology: Topology, program: Program) -> Figures:
 
 
 def _named(within: tuple[Loop, ...]) -> str:
-    names = (f"{loop.source} x {'?' if loop.iterations is None else loop.iterations}" for loop in within)
+    names = (f"{loop.name} x {'?' if loop.iterations is None else loop.iterations}" for loop in within)
     return " > ".join(names) or "not in a loop"
 
 
@@ -211,11 +208,13 @@ def text(found: Figures) -> str:
     held = {name: n for name, n in found["bytes"].items() if n >= total / 1000 and name not in ("total", "available")}
     model = f"; the model's {_si(found['model_flops'])}FLOP" if found["model_flops"] else ""
     reused, donated = found["donated"]
+    each = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for name, seconds in found["seconds"].items())
+    share = f"allows {100 * found['share_of_peak']:.1f} % of peak"
     rows = [
         ("memory", f"{gib(total)} of {gib(available)}, {'fits' if found['fits'] else 'does not fit'}: {_listed(held)}"),
         ("operations", f"{_si(found['flops'])}FLOP{model}"),
         ("traffic", f"{_si(found['memory_traffic'])}B to memory"),
-        ("roofline", _times(found)),
+        ("roofline", f"{1e3 * found['roofline']:.3g} ms, bound by {found['bound']} ({each}); {share}"),
         ("donated", f"{reused} of {donated} arrays reused" if donated else "nothing"),
     ]
     if found["uncounted"]:
@@ -237,12 +236,6 @@ def _collectives(collectives: Sequence[Figures]) -> list[str]:
 
 def _listed(held: dict[str, int]) -> str:
     return ", ".join(f"{name} {gib(n_bytes)}" for name, n_bytes in held.items())
-
-
-def _times(found: Figures) -> str:
-    each = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for name, seconds in found["seconds"].items())
-    share = f"; allows {100 * found['share_of_peak']:.1f} % of peak"
-    return f"{1e3 * found['roofline']:.3g} ms, bound by {found['bound']} ({each}){share}"
 
 
 def _si(number: float) -> str:

@@ -152,7 +152,8 @@ def evaluate(
         with equation.ctx.manager, jax.named_scope("/".join(here)) if here else contextlib.nullcontext():
             if chosen.any_of(names):
                 before = {name: (first or {}).get(name, 0) + seen[name] for name in names}
-                out, parts = _within(equation, arguments, chosen, (*scopes, *here), before)
+                apply = OPEN[equation.primitive.name]
+                out, parts = apply(equation.params, arguments, chosen, (*scopes, *here), before)
                 for name, some in parts.items():
                     found[name] += [Part(part.values, tuple(seen[name] + i for i in part.at)) for part in some]
             else:
@@ -161,13 +162,6 @@ def evaluate(
         seen += names
         known |= zip(equation.outvars, out, strict=True)
     return [v.val if isinstance(v, Literal) else known[v] for v in jaxpr.outvars], dict(found)
-
-
-def _within(
-    equation: Any, inputs: Sequence[Any], chosen: Chosen, scopes: tuple[str, ...], before: Mapping[str, Any]
-) -> tuple[Sequence[Any], Parts]:
-    """Returns the outputs of an equation that holds chosen arrays, and those that are read."""
-    return OPEN[equation.primitive.name](equation.params, inputs, chosen, scopes, before)
 
 
 def _name(params: Any, inputs: Any, chosen: Chosen, scopes: tuple[str, ...], before: Mapping[str, Any]) -> Any:

@@ -14,23 +14,18 @@ _stages: list["Stage"] = []
 
 
 class Stage:
-    """A part of the work: how much of it is done, and a text about it. Without a terminal it draws nothing."""
+    """A part of the work, and how much of it is done. Without a terminal it draws nothing."""
 
     def __init__(self, name: str, total: int, done: int) -> None:
-        self._progress = _progress
-        self._task = _progress and _progress.add_task(name, total=total or None, completed=done, text="")
+        self.task = _progress and _progress.add_task(name, total=total or None, completed=done, text="")
 
     def advance(self, n: int = 1) -> None:
-        if self._progress:
-            self._progress.advance(self._task, n)
+        if _progress:
+            _progress.advance(self.task, n)
 
     def at(self, done: int) -> None:
-        if self._progress:
-            self._progress.update(self._task, completed=done)
-
-    def tell(self, text: str) -> None:
-        if self._progress:
-            self._progress.update(self._task, text=text)
+        if _progress:
+            _progress.update(self.task, completed=done)
 
 
 @contextmanager
@@ -50,7 +45,7 @@ def stage(name: str, total: int = 0, done: int = 0) -> Iterator[Stage]:
     finally:
         _stages.remove(entered)
         if _progress:
-            _progress.remove_task(entered._task)
+            _progress.remove_task(entered.task)
         if not _stages:
             end()
 
@@ -84,22 +79,9 @@ def say(text: str) -> None:
 def tell(text: str, in_a_log: str) -> None:
     """Shows a text in the innermost stage, or writes a line where stderr is no terminal."""
     if _progress and _stages:
-        _stages[-1].tell(text)
+        _progress.update(_stages[-1].task, text=text)
     else:
         say(in_a_log)
-
-
-@contextmanager
-def hidden() -> Iterator[None]:
-    """Draws nothing inside, as while the user types."""
-    shown = _progress
-    if shown:
-        shown.stop()
-    try:
-        yield
-    finally:
-        if shown and shown is _progress:
-            shown.start()
 
 
 def end() -> None:

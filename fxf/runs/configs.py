@@ -12,12 +12,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from fxf.config import flatten, is_of_layer
+from fxf.config import flatten, is_of_layer, parsed
 from fxf.errors import UserError, errors_of, nearest, shown
 from fxf.runs.guests import load
 
 MISSING = "--config: missing; for example --config=reversal"
-BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 PACKAGE = Path(__file__).parent.parent
 
 
@@ -51,7 +50,13 @@ def located(config: str) -> tuple[str, list[str]]:
 
 
 def read_config(config: str) -> ConfigDict:
-    """Returns the config that the `get_config` of FILE[:ARGUMENT] or NAME[:ARGUMENT] makes.
+    """Returns the config that a config file makes, with every key of every section.
+
+        config = fxf.read_config("reversal:example0")
+        config.train.steps = 300
+
+    Args:
+      config: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf. The file runs as code.
 
     Raises:
       UserError: there is no such file, or it makes no config.
@@ -102,31 +107,20 @@ def _call(path: str, name: str, *arguments: Any) -> Any:
         return function(*arguments)
 
 
-def parsed(text: str, kind: type) -> Any:
-    """Returns the value of a key of this type that is typed as text. Raises a ValueError if it is none."""
-    if kind is bool:
-        if text.lower() not in BOOLS:
-            raise ValueError(text)
-        return BOOLS[text.lower()]
-    return kind(text) if kind in (int, float) else text
-
-
 def with_changes(
     config: ConfigDict, changes: Iterable[tuple[str, str | None]], flag: str
 ) -> tuple[ConfigDict, dict[str, Any]]:
     """Returns a copy of the config with changed keys, and the new values by key.
 
     Args:
-      changes: each key with the text of its value; None is True for a switch.
+      changes: each key with the text of its value; None is True for a switch. Of two of a key the last counts.
       flag: the flag that gave the changes, such as `--change=`, for an error.
 
     Raises:
-      UserError: a key is unknown or given twice, or a value is not of its key's type.
+      UserError: a key is unknown, or a value is not of its key's type.
     """
     config, values = config.copy_and_resolve_references(), dict[str, Any]()
     for key, text in changes:
-        if key in values:
-            raise UserError(f"{flag}{key}: given twice")
         if is_of_layer(key):
             values[key] = _typed(text or "true")
             *_, layer, name = key.split(".")

@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import Decoder
 from fxf.machine.compiled import CompiledByShape
-from fxf.models.model import Batch, Model
+from fxf.models.model import Batch
+from fxf.runs.experiment import Experiment
 from fxf.tasks.task import Evaluator
 from fxf.training.gradient import batch_loss
 from fxf.training.log import Clock
@@ -18,27 +18,17 @@ from fxf.weights import Params
 
 
 class Evaluators:
-    """Makes the evaluators of a model, `evaluators(params)`, which share its compiled programs."""
+    """Makes the evaluators of an experiment, `evaluators(params)`, which share its compiled programs."""
 
-    def __init__(
-        self,
-        model: Model,
-        rules: dict[str, Any],
-        decode: DecodeConfig,
-        layout: Layout,
-        clock: Clock,
-        programs: dict[Any, dict[Any, Any]],
-        seed: int,
-    ) -> None:
+    def __init__(self, experiment: Experiment, clock: Clock, layout: Layout, seed: int = 0) -> None:
         """Compiles nothing yet.
 
         Args:
-          rules: `end_token`, `banned` and `prefix` of a `Decoder`.
-          layout: the layout of the params; the devices share the rows of a batch.
           clock: counts the time of compiling.
-          programs: keeps the compiled programs, by what they do and the layout.
+          layout: the layout of the params; the devices share the rows of a batch.
           seed: the seed of sampling.
         """
+        model, programs = experiment.model, experiment.programs
         self._model, self._layout = layout.with_mesh(model.plain), layout
         compiling = functools.partial(clock.measure, "compile")
         to_plain = jax.jit(model.to_plain, out_shardings=layout.weights(model.plain.spec))
@@ -47,8 +37,9 @@ class Evaluators:
         loss, logits = (jax.jit(f, out_shardings=layout.replicated) for f in (self._loss_of, self._logits_of))
         self._loss = CompiledByShape(loss, compiling, programs["loss", layout])
         self._logits = CompiledByShape(logits, compiling, programs["logits", layout])
-        options: Any = {"config": decode, "seed": seed, "compiling": compiling, "layout": layout}
-        self._decoder = Decoder(self._model, programs=programs["decode", layout], **rules, **options)
+        options: Any = {"programs": programs["decode", layout], "compiling": compiling, "layout": layout}
+        rules = experiment.task.rules(experiment.decode)
+        self._decoder = Decoder(self._model, config=experiment.decode, seed=seed, **rules, **options)
 
     def __call__(self, params: Params) -> Evaluator:
         """Returns the evaluator of params, as a task uses it. Their plain weights are made here, once."""

@@ -25,25 +25,17 @@ from fxf.models import MODELS, RegisteredModel
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import Model
 from fxf.runs import compatibility
-from fxf.runs.evaluator import Evaluators
 from fxf.runs.source import StartConfig, folder_of_files
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import RunInfo, Task
+from fxf.training import state
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.fine_tuning import without_frozen_gradient
-from fxf.training.log import Clock, LogConfig
+from fxf.training.log import LogConfig
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, optimizer_section
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout, make_layout, require_divisible
-from fxf.training.state import (
-    Hyperparameters,
-    TrainState,
-    hyperparameters,
-    init_state,
-    run_keys,
-    state_shapes,
-    state_shardings,
-)
+from fxf.training.state import Hyperparameters, TrainState
 from fxf.training.step import TrainConfig, Trainer
 
 # The sections that every config has besides those of its task and its model, and the classes that read them.
@@ -93,7 +85,7 @@ class Experiment(NamedTuple):
 
     def hyperparameters(self) -> Hyperparameters:
         """Returns the numbers that a training step reads as arguments."""
-        return hyperparameters(self.seed, self.train, self.optimizer_config, self.model.weights_dtype)
+        return state.hyperparameters(self.seed, self.train, self.optimizer_config, self.model.weights_dtype)
 
     def trainer(self, layout: Layout) -> Trainer:
         """Returns the parts of a training step."""
@@ -111,12 +103,12 @@ class Experiment(NamedTuple):
         layout = make_layout(self.parallel, target_devices())
         require_divisible(layout, self.train.batch_size, self.train.microbatches)
         if self.parallel.sequence > 1:  # the shapes of a batch may take long to find
-            layout.require_divisible_sequences(self.batch_shapes())
+            layout.require_divisible_sequences(self.task.largest_batch())
         return layout
 
     def layout_of_one_copy(self) -> Layout:
         """Returns a layout with one copy of the weights, sharded as in training if there are enough devices."""
-        parallel = dataclasses.replace(self.parallel, kind="jit", data=1, expert=1, sequence=1)
+        parallel = dataclasses.replace(self.parallel, data=1, expert=1, sequence=1)
         devices = target_devices()
         if parallel.fsdp * parallel.tensor > len(devices):
             parallel = dataclasses.replace(parallel, fsdp=1, tensor=1)
@@ -153,30 +145,17 @@ class Experiment(NamedTuple):
     def new_state(self, layout: Layout, given: Mapping[str, jax.Array] | None = None) -> TrainState:
         """Returns the state of step 0, with the weights `given` by path. One compiled call draws the others."""
         jitted = jax.jit(
-            lambda seed, given: init_state(self.model, self.optimizer, run_keys(seed).params, given),
-            out_shardings=state_shardings(self.model, self.optimizer, layout),
+            lambda seed, given: state.init_state(self.model, self.optimizer, state.run_keys(seed).params, given),
+            out_shardings=state.state_shardings(self.model, self.optimizer, layout),
             compiler_options=drawing_options(layout.mesh.devices.flat[0].platform),
         )
         return CompiledByShape(jitted, nullcontext, self.programs["state", layout])(np.uint32(self.seed), given)
 
     def state_shapes(self, layout: Layout) -> TrainState:
         """Returns the state's shapes, dtypes and shardings; allocates nothing."""
-        shapes = state_shapes(self.model, self.optimizer)
-        shardings = state_shardings(self.model, self.optimizer, layout)
+        shapes = state.state_shapes(self.model, self.optimizer)
+        shardings = state.state_shardings(self.model, self.optimizer, layout)
         return jax.tree.map(lambda s, sharding: s.update(sharding=sharding), shapes, shardings)
-
-    def batch_shapes(self) -> Any:
-        """Returns the shapes of a batch: of the largest one, if batches differ."""
-        return self.task.largest_batch()
-
-    def evaluator(self, clock: Clock, layout: Layout, seed: int = 0) -> Evaluators:
-        """Returns `evaluator(params) -> Evaluator`, whose programs compile once for all params.
-
-        Args:
-          layout: the layout of the params; the devices share the rows of a batch.
-          seed: the seed of sampling.
-        """
-        return Evaluators(self.model, self.task.rules(self.decode), self.decode, layout, clock, self.programs, seed)
 
 
 def default_config(task: str, model: str = "", optimizer: str = "adam") -> ConfigDict:
@@ -210,8 +189,10 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     """
     require_devices()
     config = config.to_dict() if isinstance(config, ConfigDict) else config
-    registered, registered_model = TASKS[_name(config, "task", TASKS)], MODELS[_name(config, "model", MODELS)]
-    sections, seed = _sections(config, registered, registered_model), _seed(config)
+    registered, registered_model = _named(config, "task", TASKS), _named(config, "model", MODELS)
+    sections, seed = _sections(config, registered, registered_model), config.get("seed", 0)
+    if type(seed) is not int or not 0 <= seed < 2**32:
+        raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {seed!r}")
     compatibility.require_fitting_sections(registered, sections)
     train, start = sections["train"], sections["start"]
     run_info = RunInfo(train, sections.get("data"), seed, folder_of_files(start, folder))
@@ -246,16 +227,9 @@ def _sections(config: Mapping[str, Any], task: RegisteredTask, model: Registered
     return {name: readers.get(name, section)(cls, config.get(name, {}), name) for name, cls in classes.items()}
 
 
-def _seed(config: Mapping[str, Any]) -> int:
-    seed = config.get("seed", 0)
-    if type(seed) is not int or not 0 <= seed < 2**32:
-        raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {seed!r}")
-    return seed
-
-
-def _name(config: Mapping[str, Any], section_name: str, registry: Mapping[str, Any]) -> str:
-    """Returns the `name` key of a section, which chooses its class."""
+def _named(config: Mapping[str, Any], section_name: str, registry: Mapping[str, Any]) -> Any:
+    """Returns the entry that the `name` key of a section names."""
     values = config.get(section_name)
     if not isinstance(values, Mapping) or "name" not in values:
         raise UserError(f"{section_name}: missing name, which says what to build")
-    return one_of(values["name"], registry, f"{section_name}.name")
+    return registry[one_of(values["name"], registry, f"{section_name}.name")]

@@ -12,7 +12,7 @@ import jax
 from fxf import weights
 from fxf.machine.hardware import hardware_of
 from fxf.machine.operations import Operations, operations
-from fxf.models.model import Batch
+from fxf.models.model import Batch, Model
 from fxf.runs.experiment import Experiment
 from fxf.training.fine_tuning import has_frozen, without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
@@ -34,9 +34,9 @@ def flops_per_token(experiment: Experiment) -> PerToken:
 
     Padding counts as tokens, because it is computed too.
     """
-    batch = experiment.batch_shapes()
+    batch = experiment.task.largest_batch()
     tokens = math.prod(batch["weights"].shape)
-    forward, training = (_operations(experiment, batch, function) for function in (_forward, loss_and_gradient))
+    forward, training = (_operations(experiment, batch, function) for function in (Model.apply, loss_and_gradient))
     return PerToken(forward.flops / tokens, training.flops / tokens, forward.uncounted | training.uncounted)
 
 
@@ -48,7 +48,7 @@ def model_flops(experiment: Experiment, batch: Batch) -> Operations:
     """
     if has_frozen(experiment.model.spec, experiment.optimizer_config.frozen):
         return _operations(experiment.with_model(remat="none", scan_blocks=False), batch, loss_and_gradient)
-    return _operations(experiment, batch, _forward).times(3)
+    return _operations(experiment, batch, Model.apply).times(3)
 
 
 def seconds_at_peak(
@@ -87,10 +87,6 @@ def device_bytes(tree: Any) -> int:
     leaves = jax.tree.leaves(tree)
     shapes = (leaf.sharding.shard_shape(leaf.shape) if leaf.sharding else leaf.shape for leaf in leaves)
     return sum(math.prod(shape) * leaf.dtype.itemsize for shape, leaf in zip(shapes, leaves, strict=True))
-
-
-def _forward(model: Any, params: weights.Params, batch: Batch) -> jax.Array:
-    return model.apply(params, batch)
 
 
 def _operations(experiment: Experiment, batch: Batch, function: Callable[..., Any]) -> Operations:

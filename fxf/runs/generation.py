@@ -2,13 +2,13 @@
 
 import logging
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fxf.data.sentence_files import good_lines, read_text_file, tab_separated
 from fxf.errors import UserError
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, Hypothesis, in_order_of_texts
 from fxf.tasks.task import Evaluator
@@ -46,7 +46,7 @@ class Answering:
         self._task, self._max_tokens, self._stop = task, max_tokens, stop
         self._max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
         layout = experiment.layout_of_one_copy()
-        self._evaluator = experiment.evaluator(Clock(time.perf_counter()), layout, seed)(params)
+        self._evaluator = Evaluators(experiment, Clock(), layout, seed)(params)
 
     def __call__(self, texts: list[str]) -> list[list[Answer]]:
         """Returns the answers to each text, in order: its hypotheses as texts with their scores, the best first.
@@ -74,11 +74,6 @@ def distinct(answers: Sequence[Answer]) -> list[Answer]:
     return list(found.values())
 
 
-def generate_texts(experiment: Experiment, params: Params, texts: list[str], *options: Any) -> list[list[Answer]]:
-    """Returns the answers to each text; `options` are those of `Answering`."""
-    return Answering(experiment, params, *options)(texts)
-
-
 def warn_of_cut_off(answers: Sequence[Sequence[Answer]], n_best: int = 1) -> None:
     """Warns, in one line, of answers whose best hypotheses reached their largest number of tokens before they ended."""
     numbers = [str(n) for n, hypotheses in enumerate(answers, 1) if any(each.cut_off for each in hypotheses[:n_best])]
@@ -100,10 +95,6 @@ def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dic
     return task.test_pairs(evaluator, [(line.source, line.target) for line in lines])
 
 
-def _one_line(text: str) -> str:
-    return text.replace("\r", " ").replace("\n", " ")
-
-
 def write_answers(experiment: Experiment, folder: Path, answers: Answers | None) -> None:
     """Writes the prompts, answers and right answers, a line each: sources.txt, hypotheses.txt and references.txt.
 
@@ -123,7 +114,7 @@ def write_answers(experiment: Experiment, folder: Path, answers: Answers | None)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, lines in texts.items():
-            text = "".join(f"{_one_line(line)}\n" for line in lines)
-            (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+            one_each = [line.replace("\r", " ").replace("\n", " ") + "\n" for line in lines]
+            (folder / f"{name}.txt").write_text("".join(one_each), encoding="utf-8")
     except OSError as error:
         raise UserError(f"--output: {folder}: cannot write it: {error.strerror}") from None

@@ -106,25 +106,20 @@ def digests(config: Mapping[str, Any], workdir: Path) -> dict[str, str]:
     return {name: sha for guest in guests.values() for name, sha in guest["sha256"].items()}
 
 
-def restore(workdir: Path, recorded: Mapping[str, Any], given: str | Path | None) -> None:
+def restore(workdir: Path, recorded: Mapping[str, Any]) -> None:
     """Executes the files of a run's `record` again, so that its config can be built.
 
-    Args:
-      given: the config file's new path, beside which the files of the record are looked for first.
+    A file that is no longer where it was is looked for in the working directory.
 
     Raises:
       UserError: as `load`; or a file is missing or lies in the run folder.
     """
-    if given is not None:
-        load(given)
     for name, guest in recorded.items():
-        path = Path(guest["path"])
-        if given is not None and (beside := Path(given).parent / path.name).is_file():
-            path = beside
+        path = was if (was := Path(guest["path"])).is_file() else Path.cwd() / was.name
         _require_outside(workdir, path)
         if not path.is_file():
-            what = f"{path}, a file that the run's config names, is missing; put it beside its config file"
-            raise UserError(f"{workdir}: {what} and name that by --config=FILE")
+            what = f"{was}, a file that the run's config names, is missing"
+            raise UserError(f"{workdir}: {what}; put it there, or into the working directory")
         if "." in name:  # a module of a package
             search(path.parents[name.count(".")])
         else:

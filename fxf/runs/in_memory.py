@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf import weights
-from fxf.config import LARGEST_INT, defaults, one_of, registered_section, section
+from fxf.config import defaults, one_of, registered_section, section
 from fxf.data.batches import padded
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.decoding.decoder import Decoder
@@ -27,12 +27,12 @@ from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
 from fxf.training.loop import steps_of_next_call
-from fxf.training.optimizer import OptimizerConfig, make_optimizer, optimizer_section
+from fxf.training.optimizer import make_optimizer, optimizer_section
 from fxf.training.parallel import ParallelConfig
-from fxf.training.sharding import Layout, make_layout
-from fxf.training.state import TrainState, hyperparameters, run_keys
+from fxf.training.sharding import make_layout
+from fxf.training.state import TrainState, hyperparameters, init_state, run_keys
 from fxf.training.step import TrainConfig, Trainer, make_train_steps
-from fxf.weights import Params
+from fxf.weights import Params, flatten
 
 
 class Fitted(NamedTuple):
@@ -57,10 +57,7 @@ def model(name: str = "transformer_lm", *, vocab_size: int, **keys: Any) -> Mode
       UserError: a key is unknown, has a wrong value, or does not go with another one.
     """
     registered = MODELS[one_of(name, MODELS, "model.name")]
-    config: Any = registered_section(registered.config, {**defaults(registered.config), **keys, "name": name}, "model")
-    if type(vocab_size) is not int or not 1 <= vocab_size <= LARGEST_INT:
-        raise UserError(f"vocab_size: expected an int from 1 to {LARGEST_INT}, got {vocab_size!r}")
-    return registered.make(config, vocab_size)
+    return registered.make(registered_section(registered.config, {**keys, "name": name}, "model"), vocab_size)
 
 
 def layer_config(**keys: Any) -> TransformerConfig:
@@ -75,7 +72,7 @@ def layer_config(**keys: Any) -> TransformerConfig:
     Raises:
       UserError: a key is unknown, has a wrong value, or does not go with another one.
     """
-    return section(TransformerConfig, {**defaults(TransformerConfig), **keys}, "model")
+    return section(TransformerConfig, keys, "model")
 
 
 def initialize(model: Model | weights.Spec, seed: int = 0) -> Params:
@@ -96,17 +93,10 @@ def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
 
     Returns:
       inputs int32 [B, T], targets int32 [B, T] and weights float32 [B, T].
-
-    Raises:
-      UserError: the tokens are no ints [B, T], or the weights have another shape.
     """
-    tokens_BT = jnp.asarray(tokens)
-    if tokens_BT.ndim != 2 or not jnp.issubdtype(tokens_BT.dtype, jnp.integer):
-        raise UserError(f"tokens: expected ints [B, T], got {tokens_BT.dtype} {list(tokens_BT.shape)}")
+    tokens_BT = jnp.asarray(tokens, jnp.int32)
     weights_BT = jnp.ones(tokens_BT.shape) if weights is None else jnp.asarray(weights, jnp.float32)
-    if weights_BT.shape != tokens_BT.shape:
-        raise UserError(f"weights: expected {list(tokens_BT.shape)}, as tokens, got {list(weights_BT.shape)}")
-    return task.language_model_batch(tokens_BT.astype(jnp.int32), weights_BT)
+    return task.language_model_batch(tokens_BT, weights_BT)
 
 
 def fit(
@@ -139,43 +129,25 @@ def fit(
       UserError: a key is unknown or has a wrong value, or the loss is not finite.
     """
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
-    train = section(TrainConfig, {**defaults(TrainConfig), **chosen}, "train")
-    if "name" in keys:
-        raise UserError("name: the optimizer is named by optimizer=")
-    described = optimizer_section({**defaults(OptimizerConfig), "name": optimizer, **keys})
+    train = section(TrainConfig, chosen, "train")
+    described = optimizer_section({"name": optimizer, **keys})
     moves = make_optimizer(described, steps, model.spec)
     require_frozen(model.spec, described.frozen)
     layout = make_layout(ParallelConfig(data=1), require_devices())
     trainer = Trainer(without_frozen_gradient(model, described.frozen), moves, train, layout)
-    start = initialize(model, seed) if params is None else _own(params, model, layout)
+    given = flatten(jax.tree.map(jnp.array, params)) if params is not None else None
     # Where each call leaves it, else the second call would compile again.
-    begin = jax.jit(
-        lambda params: TrainState(jnp.int32(0), params, moves.init(params)), out_shardings=layout.replicated
-    )
-    state = begin(start)
+    begin = jax.jit(lambda key, given: init_state(model, moves, key, given), out_shardings=layout.replicated)
+    state = begin(run_keys(seed).params, given)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
-    first = contract.first_batch(batch, seed)
-    contract.require_first_batch("batch", first, _vocab_size(model, first), model.max_len)
-    if (rows := len(first["weights"])) % microbatches:
-        raise UserError(f"microbatches: {microbatches} does not divide the batch's {rows} rows")
+    first, vocab_size = contract.first_batch(batch, seed), None
+    if model.loss.of_logits:
+        vocab_size = jax.eval_shape(model.apply, state.params, first).shape[-1]
+    contract.require_first_batch("batch", first, vocab_size)
     train_steps = make_train_steps(trainer, batch, steps)
     if on_gpu():
         train_steps = CompiledByShape(train_steps, nullcontext, options=in_order)
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
-
-
-def _own(params: Params, model: Model, layout: Layout) -> Params:
-    """Returns a copy of the params on the devices, of the type that training computes with."""
-    typed = jax.tree.map(lambda x: x if isinstance(x, jax.Array) else np.asarray(x), params)
-    typed = jax.tree.map(lambda x: x.astype(model.weights_dtype), typed)
-    return jax.device_put(typed, layout.replicated, may_alias=False)
-
-
-def _vocab_size(model: Model, batch: Batch) -> int | None:
-    """Returns the number of the model's tokens; None for a model whose outputs are not logits."""
-    if not model.loss.of_logits:
-        return None
-    return jax.eval_shape(model.apply, weights.shapes(model.spec, model.weights_dtype), batch).shape[-1]
 
 
 def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> Fitted:

@@ -1,6 +1,7 @@
 """Loading a run from its folder."""
 
 import dataclasses
+import functools
 import logging
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,6 @@ def load(
     workdir: Place,
     step: int | None = None,
     decode: Changes = None,
-    config_file: Place | None = None,
     *,
     scores_data: bool = False,
     as_trained: bool = False,
@@ -43,16 +43,15 @@ def load(
 
     Args:
       decode: keys of the `decode` section to change, by `changed_decode`.
-      config_file: the new path of the run's config file, if the files that the config names have moved with it.
       scores_data: whether the data will be scored, so other data are an error.
       as_trained: whether params and model are those that were trained, with their adapters.
 
     Raises:
-      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, the config file is
-        missing, or the data to score are others.
+      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, a file of
+        the user is missing, or the data to score are others.
     """
     workdir = folder_at(workdir, "workdir")
-    built, identity = open_run(workdir, decode, config_file)
+    built, identity = open_run(workdir, decode)
     experiment = built.with_model(attention_implementation="xla")
     layout = experiment.layout_of_one_copy()
     steps, params = load_params(experiment, layout, workdir, identity, step)
@@ -77,12 +76,10 @@ def plain_params(experiment: Experiment, layout: Layout, params: weights.Params)
     return jax.jit(model.to_plain, out_shardings=layout.weights(model.plain_spec))(params)
 
 
-def open_run(
-    workdir: Path, decode: Changes = None, config_file: Place | None = None
-) -> tuple[Experiment, run_folder.Identity]:
+def open_run(workdir: Path, decode: Changes = None) -> tuple[Experiment, run_folder.Identity]:
     """Returns the experiment and the identity of the run in `workdir`; arguments and errors as in `load`."""
     config, identity, recorded = run_folder.read_config(workdir)
-    guests.restore(workdir, recorded, config_file)
+    guests.restore(workdir, recorded)
     try:
         saved = dataclasses.asdict(section(DecodeConfig, config.get("decode", {}), "decode"))
         return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
@@ -101,25 +98,14 @@ def load_params(
     Raises:
       UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
     """
-    shapes, config, directory = experiment.state_shapes(layout), experiment.checkpoint, workdir / CHECKPOINTS
-    if step is not None or config.average == 1:
-        restored = checkpoint.load(directory, shapes, identity, step=step, best=config.best)
-        found = [(restored[0], evaluated_params(restored[1]))] if restored else []
-    else:
-        last = experiment.train.steps
-        newest = checkpoint.load_newest(
-            directory,
-            shapes,
-            config.average,
-            identity,
-            evaluated_params,
-            among=lambda saved: config.averaged(saved, last),
-        )
-        found = [restored[:2] for restored in newest]
+    shapes, config = experiment.state_shapes(layout), experiment.checkpoint
+    among = functools.partial(config.averaged, last=experiment.train.steps)
+    which: Any = {"step": step, "best": config.best, "part": evaluated_params, "among": among}
+    found = checkpoint.load_several(workdir / CHECKPOINTS, shapes, identity, config.average, **which)
     if not found:
         raise UserError(f"{workdir}: no checkpoint yet; train the run first")
-    steps, params = [saved for saved, _ in found], found[0][1]
-    return steps, _mean(*(params for _, params in found)) if len(found) > 1 else params
+    steps, params, _ = zip(*found, strict=True)
+    return list(steps), _mean(*params) if len(found) > 1 else params[0]
 
 
 @jax.jit

@@ -12,6 +12,7 @@ from fxf.errors import UserError
 from fxf.files import folder_at
 from fxf.machine import status
 from fxf.runs import contract, guests, run_folder
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.generation import Answering, score_pairs, write_answers
 from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
@@ -28,8 +29,7 @@ from fxf.training.loop import Intervals, fit
 from fxf.training.parallel import ParallelConfig
 from fxf.training.record import Record, record_of
 from fxf.training.sharding import Layout
-from fxf.training.state import TrainState
-from fxf.training.trackers import Trackers
+from fxf.training.trackers import OnRecord, Trackers
 
 
 def train(
@@ -39,7 +39,7 @@ def train(
     origin: dict[str, Any],
     profile: bool = False,
     kept: Kept | None = None,
-    trackers: Trackers | None = None,
+    on_record: OnRecord | None = None,
 ) -> dict[str, Any]:
     """Trains the run in `workdir` from its newest checkpoint to its last step, and returns its result.
 
@@ -50,7 +50,7 @@ def train(
       origin: the origin of the config, which config.json records.
       profile: whether to write a trace of a few steps after the first record into the folder `profile`.
       kept: the programs of earlier runs of this process, which this run uses if its own would be the same.
-      trackers: receive the records, and stay open for more; by default they are closed with the run.
+      on_record: a function that receives each record of figures, with its step.
 
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
@@ -58,32 +58,32 @@ def train(
     """
     with ExitStack() as run:
         workdir = _joined(config, workdir, run)
-        trackers = run.enter_context(Trackers()) if trackers is None else trackers
+        trackers = run.enter_context(Trackers(on_record))
         experiment = share(build(config, workdir), kept)
         layout, figures, start, made_from = _made_from(experiment, workdir)
-        if (finished := run_folder.finished(*made_from)) is not None:
+        if (finished := run_folder.finished(made_from)) is not None:
             if processes.is_first():
                 print(f"{workdir}: finished already, nothing to do")
             return finished
         run.enter_context(locked(workdir))
         origin = origin | {guests.GUESTS: guests.record(experiment.config)} | start.origin | scoring_of(experiment)
-        identity = run_folder.open_for_training(*made_from, origin)
+        identity = run_folder.open_for_training(made_from, origin)
         checkpoints = run.enter_context(closing(Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)))
         newest = checkpoints.restore(experiment.state_shapes(layout))
         record = record_of(newest[2]) if newest else Record()
         clock.add_earlier(record.seconds)
         intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log, profile)
-        intervals.require_profile(record.step)
         log = run.enter_context(MetricsLog(workdir, experiment.train.steps, record.step, experiment.log, trackers))
         trackers.config(experiment.config)
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
         came_from = (f"{workdir}: resuming at step {record.step}",) if newest else start.lines
         log.print_lines(*of_data, *layout.unsharded(experiment.model.spec), *came_from)
-        scores = Scores(experiment, experiment.evaluator(clock, layout), log)
+        scores = Scores(experiment, Evaluators(experiment, clock, layout), log)
         if not intervals.end(record):
             steps = Steps(experiment, layout, record, clock)
             log.begin("compiling", record.step)
-            state = newest[1] if newest else _first_state(experiment, layout, start, clock)
+            with clock.measure("compile"):
+                state = newest[1] if newest else jax.block_until_ready(experiment.new_state(layout, start.given))
             record = fit(state, record, steps, scores.validation, checkpoints, intervals, log, clock)
         used, params = load_params(experiment, layout, workdir, identity)
         with clock.measure("evaluate"):
@@ -121,17 +121,10 @@ def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str,
     return layout, figures, start, run_folder.MadeFrom(workdir, experiment.config, data, task.files)
 
 
-def _first_state(experiment: Experiment, layout: Layout, start: Start, clock: Clock) -> TrainState:
-    with clock.measure("compile"):
-        return jax.block_until_ready(start.state(experiment, layout))
-
-
 def evaluate(
     workdir: Place,
-    clock: Clock,
     step: int | None = None,
     decode: Changes = None,
-    config_file: Place | None = None,
     pairs: Place | None = None,
     output: Place | None = None,
 ) -> dict[str, Any]:
@@ -145,8 +138,8 @@ def evaluate(
       UserError: as `load`; the data differ from those of the training; or the task has no such answers.
     """
     to = None if output is None else folder_at(output, "--output")
-    experiment, found, params = load(workdir, step, decode, config_file, scores_data=pairs is None)
-    evaluator = experiment.evaluator(clock, experiment.layout_of_one_copy())(params)
+    experiment, found, params = load(workdir, step, decode, scores_data=pairs is None)
+    evaluator = Evaluators(experiment, Clock(), experiment.layout_of_one_copy())(params)
     tested = experiment.task.test(evaluator) if pairs is None else score_pairs(experiment, evaluator, Path(pairs))
     figures = plain(tested)
     figures.pop("samples", None)
@@ -170,7 +163,6 @@ def generator(
     seed: int | None = None,
     stop: Sequence[str] = (),
     step: int | None = None,
-    config_file: Place | None = None,
 ) -> Answering:
     """Returns what answers texts, with the checkpoint that `load` reads from `workdir`.
 
@@ -181,13 +173,13 @@ def generator(
         data.max_length, allow.
       seed: the seed of sampling; None for 0, or for no sampling.
       stop: texts; an answer ends in front of the first of them that it has.
-      step, config_file: as in `load`.
+      step: as in `load`.
 
     Raises:
       UserError: an option is wrong. The answering raises one if the task cannot read a prompt, or the model cannot
         hold it; the line gives its number.
     """
-    experiment, _, params = load(workdir, step, decode, config_file)
+    experiment, _, params = load(workdir, step, decode)
     width = experiment.decode.beam_width
     if n_best and width == 1:
         raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fxf.config import differences, differing_keys, flatten
@@ -41,8 +42,16 @@ class MadeFrom(NamedTuple):
 
     workdir: Path
     config: dict[str, Any]
-    data: Mapping[str, str]
-    files: Mapping[str, str]
+    data: Mapping[str, str] = MappingProxyType({})
+    files: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def digests(self) -> dict[str, str]:
+        return {**self.data, **{name: digest(text.encode()) for name, text in self.files.items()}}
+
+    @property
+    def identity(self) -> Identity:
+        return identity_of(self.config, self.digests)
 
 
 def identity_of(config: Mapping[str, Any], digests: Mapping[str, str]) -> Identity:
@@ -61,22 +70,13 @@ def identity_digest(identity: Identity) -> str:
     return digest(json.dumps(identity, sort_keys=True).encode())
 
 
-def open_for_training(
-    workdir: Path,
-    config: dict[str, Any],
-    data: Mapping[str, str],
-    files: Mapping[str, str],
-    origin: dict[str, Any],
-) -> Identity:
+def open_for_training(made: MadeFrom, origin: dict[str, Any]) -> Identity:
     """Writes what the run is made from, or checks that the run in the folder has the same identity.
 
     It records other differences, which cannot change the training, and logs them in a line. If there are several
     processes, the first one writes.
 
     Args:
-      config: the resolved config.
-      data: digests of the data, by name.
-      files: texts that the run keeps in its folder, by file name.
       origin: the origin of the config: file and overrides.
 
     Returns:
@@ -85,16 +85,16 @@ def open_for_training(
     Raises:
       UserError: the folder cannot be written, or holds another run.
     """
-    there, digests = require_same_run(workdir, config, data, files), _digests(data, files)
-    identity = identity_of(config, digests)
+    workdir, config, _, files = made
+    there, identity = require_same_run(made), made.identity
     if not processes.is_first():
         return identity
     for name, text in files.items():
         if not (workdir / name).exists():
             write_atomically(workdir / name, text)
     if there is None:
-        made_from = {"identity": identity_digest(identity), "digests": digests, "files": list(files)}
-        _write(workdir / CONFIG, {"config": config, **origin, **made_from, **made_by()})
+        of_run = {"identity": identity_digest(identity), "digests": made.digests, "files": list(files)}
+        _write(workdir / CONFIG, {"config": config, **origin, **of_run, **made_by()})
     elif changes := _changes(workdir, there, config, origin):
         if _steps(there) < config["train"]["steps"]:
             (workdir / RESULT).unlink(missing_ok=True)  # of fewer steps
@@ -103,15 +103,13 @@ def open_for_training(
     return identity
 
 
-def finished(
-    workdir: Path, config: Mapping[str, Any], data: Mapping[str, str], files: Mapping[str, str]
-) -> dict[str, Any] | None:
+def finished(made: MadeFrom) -> dict[str, Any] | None:
     """Returns the figures of the run in the folder, or None if it has not finished.
 
     Raises:
       UserError: the folder holds another run, or a finished one with other keys of scoring.
     """
-    there = require_same_run(workdir, config, data, files)
+    there, config, workdir = require_same_run(made), made.config, made.workdir
     if there is None or _steps(there) < config["train"]["steps"]:
         return None
     result = read_result(workdir, _identity_in(there))
@@ -129,19 +127,18 @@ def source_digest(workdir: Path, path: str) -> dict[str, str]:
     return {name: value for name, value in record["digests"].items() if name in (SOURCE, ADAPTERS)}
 
 
-def require_same_run(
-    workdir: Path, config: Mapping[str, Any], data: Mapping[str, str], files: Mapping[str, str]
-) -> dict[str, Any] | None:
+def require_same_run(made: MadeFrom) -> dict[str, Any] | None:
     """Returns config.json, or None if there is none.
 
     Raises:
       UserError: `workdir` holds another run than the one made from these, or can hold no checkpoints.
     """
+    workdir, config, _, _ = made
     require_no_pattern(workdir)
     if not (workdir / CONFIG).exists():
         return None
     there = _read_record(workdir)
-    if differing := differences(_identity_in(there), identity_of(config, _digests(data, files))):
+    if differing := differences(_identity_in(there), made.identity):
         what = f"{workdir}: holds another run: {differing}"
         other = f"use another --workdir, with --from={workdir} to start from these weights"
         raise UserError(f"{what}; {other}; or the config, data and files of that run")
@@ -171,10 +168,9 @@ def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any]
     record = _read_record(workdir)
     for name in record["files"]:
         path = workdir / name
-        if not path.exists():
-            raise UserError(f"{path}: is missing; put back the file that the run was made with")
-        if digest(read_file(path)) != record["digests"][name]:
-            raise UserError(f"{path}: differs from the file that the run was made with; put that one back")
+        if not path.exists() or digest(read_file(path)) != record["digests"][name]:
+            what = "differs from" if path.exists() else "is missing,"
+            raise UserError(f"{path}: {what} the file that the run was made with; put that one back")
     if code := other_code(record):
         log.warning("warning: %s: was trained by other code: %s", workdir, differences(*code))
     return record["config"], _identity_in(record), record.get(GUESTS, {})
@@ -211,10 +207,6 @@ def _read_record(workdir: Path) -> dict[str, Any]:
 def _steps(record: Mapping[str, Any]) -> int:
     """Returns the number of steps of the run whose config.json this is."""
     return record["config"]["train"]["steps"]
-
-
-def _digests(data: Mapping[str, str], files: Mapping[str, str]) -> dict[str, str]:
-    return {**data, **{name: digest(text.encode()) for name, text in files.items()}}
 
 
 def _identity_in(record: Mapping[str, Any]) -> Identity:

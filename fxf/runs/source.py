@@ -1,7 +1,6 @@
 """The `start` section, which names the weights that training starts from, and the kinds of places that hold them."""
 
 import dataclasses
-import os
 import re
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -20,9 +19,6 @@ class StartConfig:
         "source of the weights: RUN, RUN:STEP, a safetensors file, or a folder of transformers; by default they are "
         "drawn at random",
     )
-    state: Literal["weights", "all"] = key(
-        "weights", "weights: only these; all: also the optimizer's state, from a run with the same optimizer"
-    )
     weights: str = key(
         "*", "patterns of the weights to take, such as blocks/*/attention/*,!blocks/0/*; the others are drawn at random"
     )
@@ -36,11 +32,6 @@ class StartConfig:
         for field in dataclasses.fields(self)[1:]:
             if not self.path and getattr(self, field.name) != field.default:
                 raise UserError(f"start.{field.name}: without start.path nothing reads it; leave it at {field.default}")
-        if self.state == "all" and (self.weights, self.on_mismatch) != ("*", "stop"):
-            others = "leave start.weights at * and start.on_mismatch at stop"
-            raise UserError(f"start.state: 'all' takes every weight; {others}")
-        if self.state == "all" and self.adapters:
-            raise UserError("start.adapters: start.state 'all' takes those of the run; leave one of them off")
 
 
 class Source(NamedTuple):
@@ -57,9 +48,8 @@ def source_of(path: str) -> Source:
     Raises:
       UserError: there is no such run, file or folder.
     """
-    where, step = os.path.expanduser(path), None
-    place = folder_at(where, "start.path")
-    if not place.exists() and (found := re.fullmatch(r"(.+):(\d+)", where)):
+    place, step = folder_at(path, "start.path"), None
+    if not place.exists() and (found := re.fullmatch(r"(.+):(\d+)", path)):
         place, step = folder_at(found[1], "start.path"), int(found[2])
     if not place.exists():
         beside = [file.name for file in place.parent.iterdir()] if place.parent.is_dir() else []
@@ -79,5 +69,5 @@ def folder_of_files(config: StartConfig, workdir: Path | None) -> Path | None:
     """Returns the folder from which a task reads its files: the run's, or before the run has begun the source's."""
     if not config.path or (workdir is not None and (workdir / "config.json").exists()):
         return workdir
-    source = source_of(config.path)
-    return workdir if source.kind == "file" else source.place
+    kind, place, _ = source_of(config.path)
+    return workdir if kind == "file" else place

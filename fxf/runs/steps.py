@@ -29,11 +29,8 @@ class Steps:
 
     def __init__(self, experiment: Experiment, layout: Layout, record: Record, clock: Clock) -> None:
         task, trainer, programs = experiment.task, experiment.trainer(layout), experiment.programs["train", layout]
-        self._compiling, self._programs, self._experiment = (
-            functools.partial(clock.measure, "compile"),
-            programs,
-            experiment,
-        )
+        self._experiment, self._programs = experiment, programs
+        self._compiling = functools.partial(clock.measure, "compile")
         self._numbers = jax.device_put(experiment.hyperparameters(), layout.replicated)
         at_peak = seconds_at_peak(experiment, layout, self._compiling)
         self._batches = task.batches() if task.has("batches") else None
@@ -43,14 +40,12 @@ class Steps:
             arguments = (trainer, self._batches, self._compiling, at_peak, programs)
             self._from_iterator = make_train_steps_from_iterator(*arguments)
             return
-        n_steps = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE)
-        self._least = (
-            {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(experiment.batch_shapes()))}
-        )
+        n_steps, batch = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE), task.largest_batch()
+        self._least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(batch))}
         if not programs:
             with self._compiling():
                 state, dropout = experiment.state_shapes(layout), jax.eval_shape(lambda: run_keys(0).dropout)
-                asked = terms_and_figures(trainer.model, state.params, experiment.batch_shapes(), dropout)
+                asked = terms_and_figures(trainer.model, state.params, batch, dropout)
                 jitted = make_train_steps(trainer, task.batch, n_steps, asked)
                 lowered = jitted.lower(state, self._numbers, np.int32(0))
             thread = ThreadPoolExecutor(1)

@@ -5,7 +5,6 @@ they have other tokens, because both read the same lines.
 """
 
 import math
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ import numpy as np
 from fxf.data.text import file_text, scoring_windows
 from fxf.data.tokenizer import lines_of
 from fxf.errors import UserError
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.loading import load
 from fxf.tasks.language_model import LanguageModel
 from fxf.tasks.task import Evaluator
@@ -34,8 +34,8 @@ class TextScorer:
 
     def __init__(self, workdir: Path | str, step: int | None = None) -> None:
         experiment, self.step, params = load(workdir, step)
-        task, clock = experiment.task, Clock(time.perf_counter())
-        self.evaluator: Evaluator = experiment.evaluator(clock, experiment.layout_of_one_copy())(params)
+        task = experiment.task
+        self.evaluator: Evaluator = Evaluators(experiment, Clock(), experiment.layout_of_one_copy())(params)
         if not isinstance(task, LanguageModel) or task.context or not self.evaluator.in_nats:
             raise UserError(f"{workdir}: only a language model that scores all tokens gives a text a probability")
         self.task, self.length = task, task.config.length

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import optax
 
-from fxf.config import defaults, differences
+from fxf.config import defaults
 from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, read_tokenizer
 from fxf.errors import UserError
 from fxf.files import digest, file_digest, folder_at
@@ -23,7 +21,6 @@ from fxf.runs.loading import CHECKPOINTS, load_params, open_run, plain_params
 from fxf.runs.source import Source, StartConfig, source_of
 from fxf.training import checkpoint, checkpoint_files
 from fxf.training.sharding import Layout
-from fxf.training.state import TrainState
 from fxf.weights import VOCABULARY, Spec, flatten, leaves, matching
 
 MAX_NAMED = 5  # weights that a line names
@@ -34,31 +31,15 @@ class Start(NamedTuple):
 
     Attributes:
       given: weights by path, on their devices; the others are drawn.
-      opt_state: the optimizer's state; None for a new one.
       digests: the digest of the source by the key that names it.
       origin: what config.json says of the source.
       lines: texts that tell what was taken.
     """
 
     given: dict[str, jax.Array] = {}  # noqa: RUF012  nothing changes it
-    opt_state: Any = None
     digests: dict[str, str] = {}  # noqa: RUF012
     origin: dict[str, Any] = {}  # noqa: RUF012
     lines: tuple[str, ...] = ()
-
-    def state(self, experiment: Experiment, layout: Layout) -> TrainState:
-        """Returns the state of step 0."""
-        state = experiment.new_state(layout, self.given)
-        return state if self.opt_state is None else dataclasses.replace(state, opt_state=self.opt_state)
-
-
-class Found(NamedTuple):
-    """What a source holds: weights by path and its digest; the step and maybe the optimizer's state of a run."""
-
-    weights: dict[str, Any]
-    digest: str
-    step: int | None = None
-    opt_state: Any = None
 
 
 def start_of(experiment: Experiment, layout: Layout, workdir: Path) -> Start:
@@ -67,39 +48,32 @@ def start_of(experiment: Experiment, layout: Layout, workdir: Path) -> Start:
     Raises:
       UserError: there is no such source, or it cannot be read or does not fit.
     """
-    config = experiment.start
+    config, spec = experiment.start, experiment.model.spec
     if not config.path:
         return Start()
     recorded = run_folder.source_digest(workdir, config.path)
     if recorded and (checkpoint.steps_in(workdir / CHECKPOINTS) or (workdir / run_folder.RESULT).exists()):
         return Start(digests=recorded)
     source = source_of(config.path)
-    if config.state == "all" and source.kind != "run":
-        raise UserError(f"start.state: {source.place} has no optimizer's state; expected 'weights'")
     adapters, digests = _adapters(experiment)
-    found = READERS[source.kind](source, experiment, layout)
-    given, lines = chosen(config, _spec_of(experiment, found), found.weights)
+    found, of_source, step = _read(source, experiment, layout)
+    # New adapters, which change nothing yet, are drawn if the source has none.
+    adapted = any(path.startswith(f"{LORA}/") for path in found)
+    given, lines = chosen(config, {name: part for name, part in spec.items() if adapted or name != LORA}, found)
     given |= adapters
-    shardings = flatten(layout.weights(experiment.model.spec))
     has_tokenizer = source.kind != "file" and (source.place / TOKENIZER_FILE).exists()
     what = f"{len(given)} weights" + (" and the tokenizer" if has_tokenizer else "")
     if TOKENIZER_FILE in experiment.task.files and not has_tokenizer:
         lines = (*lines, f"{source.place} has no {TOKENIZER_FILE}: the tokens are those of data.tokenizer")
-    step = "" if found.step is None else f" at step {found.step}"
+    at_step = "" if step is None else f" at step {step}"
     place = str(source.place) if source.kind == "run" else os.path.abspath(source.place)
+    shardings = flatten(layout.weights(spec))
     return Start(
         {path: jax.device_put(value, shardings[path]) for path, value in given.items()},
-        found.opt_state,
-        {run_folder.SOURCE: found.digest, **digests},
-        {"start": {"path": place, "step": found.step}},
-        (f"{workdir}: starts from {source.place}{step}: {what}", *lines),
+        {run_folder.SOURCE: of_source, **digests},
+        {"start": {"path": place, "step": step}},
+        (f"{workdir}: starts from {source.place}{at_step}: {what}", *lines),
     )
-
-
-def _spec_of(experiment: Experiment, found: Found) -> Spec:
-    """Returns the weights that a source may give. New adapters, which change nothing yet, are drawn if it has none."""
-    adapted = any(path.startswith(f"{LORA}/") for path in found.weights)
-    return {name: part for name, part in experiment.model.spec.items() if adapted or name != LORA}
 
 
 def _adapters(experiment: Experiment) -> tuple[dict[str, Any], dict[str, str]]:
@@ -108,7 +82,7 @@ def _adapters(experiment: Experiment) -> tuple[dict[str, Any], dict[str, str]]:
         return {}, {}
     if not experiment.lora.rank:
         raise UserError("start.adapters: without lora.rank the model has no adapters; set it to theirs")
-    folder = folder_at(os.path.expanduser(experiment.start.adapters), "start.adapters")
+    folder = folder_at(experiment.start.adapters, "start.adapters")
     found = peft.load(folder, experiment.model_config, experiment.lora, experiment.model.spec)
     return found, {run_folder.ADAPTERS: file_digest(folder / peft.TENSORS_FILE)}
 
@@ -145,67 +119,28 @@ def _some(texts: list[str]) -> str:
     return f"{', '.join(texts[:MAX_NAMED])}{more}"
 
 
-def _read_run(source: Source, experiment: Experiment, layout: Layout) -> Found:
-    there, identity = open_run(source.place)
-    opt_state = None
-    if experiment.start.state == "weights":
+def _read(source: Source, experiment: Experiment, layout: Layout) -> tuple[dict[str, Any], str, int | None]:
+    """Returns the weights of a source by path, its digest, and the step of a run."""
+    if source.kind == "file":
+        return dict(weights_file.read_weights(source.place)), file_digest(source.place), None
+    if source.kind == "run":
+        there, identity = open_run(source.place)
         steps, params = load_params(there, layout, source.place, identity, source.step)
         if there.lora != experiment.lora:
             params = plain_params(there, layout, params)
-    else:
-        _require_same_state(there, experiment, source)
-        shapes, best = there.state_shapes(layout), there.checkpoint.best
-        found = checkpoint.load(source.place / CHECKPOINTS, shapes, identity, step=source.step, best=best)
-        if found is None:
-            raise UserError(f"{source.place}: no checkpoint yet; train the run first")
-        steps, params, opt_state = [found[0]], found[1].params, _at_the_start(found[1].opt_state)
-    texts = [(source.place / CHECKPOINTS / str(step) / checkpoint_files.DIGESTS).read_text() for step in steps]
-    return Found(flatten(params), digest("\n".join(texts).encode()), steps[0], opt_state)
-
-
-def _require_same_state(there: Experiment, here: Experiment, source: Source) -> None:
-    """Raises a UserError if the state of one optimizer is not one of the other."""
-    if there.checkpoint.average > 1 and source.step is None:
-        raise UserError("start.state: the source reports a mean of checkpoints; name one of them by RUN:STEP")
-    layout = here.layout_of_one_copy()
-    shapes = (jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), e.state_shapes(layout)) for e in (there, here))
-    if next(shapes) != next(shapes):
-        sections = [{name: each.config[name] for name in ("model", "optimizer")} for each in (there, here)]
-        what = differences(*sections) or "the shapes of weights differ"
-        raise UserError(f"start.state: 'all' needs the source's weights and optimizer: {what}")
-
-
-def _at_the_start(opt_state: Any) -> Any:
-    """Returns an optimizer's state whose schedule begins anew. Its moments and their counts stay."""
-
-    def is_schedule(node: Any) -> bool:
-        return isinstance(node, optax.ScaleByScheduleState)
-
-    def restarted(node: Any) -> Any:
-        return node._replace(count=jnp.zeros_like(node.count)) if is_schedule(node) else node
-
-    return jax.tree.map(restarted, opt_state, is_leaf=is_schedule)
-
-
-def _read_file(source: Source, experiment: Experiment, layout: Layout) -> Found:
-    return Found(dict(weights_file.read_weights(source.place)), file_digest(source.place))
-
-
-def _read_folder(source: Source, experiment: Experiment, layout: Layout) -> Found:
-    """Reads a folder of transformers, whose vocabulary may have rows at its end that no token of the tokenizer has."""
+        folders = [source.place / CHECKPOINTS / str(step) for step in steps]
+        texts = [(folder / checkpoint_files.DIGESTS).read_text() for folder in folders]
+        return flatten(params), digest("\n".join(texts).encode()), steps[0]
     loaded = huggingface.load(source.place, layout)
-    there, found = dict(leaves(loaded.model.spec)), flatten(loaded.params)
+    spec, found = dict(leaves(loaded.model.spec)), flatten(loaded.params)
     for path, weight in leaves(experiment.model.spec):
-        if path in found and weight.axes == there[path].axes and VOCABULARY in weight.axes:
+        # The vocabulary may have rows at its end that no token of the tokenizer has.
+        if path in found and weight.axes == spec[path].axes and VOCABULARY in weight.axes:
             axis = weight.axes.index(VOCABULARY)
             n_rows = min(weight.shape[axis], found[path].shape[axis])
             found[path] = jax.lax.slice_in_dim(found[path], 0, n_rows, axis=axis)
     names = [path for path in sorted(source.place.iterdir()) if path.suffix in (".json", ".safetensors")]
-    texts = [f"{path.name} {file_digest(path)}" for path in names]
-    return Found(found, digest("\n".join(texts).encode()))
-
-
-READERS = {"run": _read_run, "file": _read_file, "folder": _read_folder}
+    return found, digest("\n".join(f"{path.name} {file_digest(path)}" for path in names).encode()), None
 
 
 def config_from(

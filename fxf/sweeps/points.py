@@ -123,7 +123,7 @@ def check(points: Sequence[Point], workdir: Path, numbers: Sequence[int] | None 
             metrics |= dict.fromkeys(task.metrics)
             of_source = run_folder.source_digest(folder, experiment.start.path)
             digests = task.digests() | guests.digests(experiment.config, folder) | of_source
-            run_folder.require_same_run(folder, experiment.config, digests, task.files)
+            run_folder.require_same_run(run_folder.MadeFrom(folder, experiment.config, digests, task.files))
         except UserError as error:
             raise UserError(f"sweep: point {number} ({point.name}): {error}") from None
     return list(metrics)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fxf.config import flatten, one_of
+from fxf.config import flatten
 from fxf.errors import UserError
 from fxf.files import why_not_written, write_atomically
 from fxf.reports import run_files
@@ -16,18 +16,14 @@ NO_RESULT = "no result"  # the status of a point that has not begun
 ALWAYS_SHOWN = ("test_loss", "train_loss", "train_seconds")
 
 
-def report(
-    points: Sequence[Point], workdir: Path, metrics: Sequence[str], x: str | None = None, y: str | None = None
-) -> list[Path]:
+def report(points: Sequence[Point], workdir: Path, metrics: Sequence[str]) -> list[Path]:
     """Writes table.csv, table.md and, if a point has a result, plot.png in `workdir`; returns their paths.
 
     Args:
       metrics: the task's metrics, named as in `Task.metrics`, for the columns of table.md and the plot.
-      x: key for the plot's horizontal axis; chosen if None.
-      y: figure for its vertical axis; chosen if None.
 
     Raises:
-      UserError: no result has a number `y`, or a file cannot be written.
+      UserError: a file cannot be written.
     """
     keys, rows = changed_keys(points), read_rows(points, workdir)
     shown = [*keys, "status", *(name.removeprefix("-") for name in metrics), *ALWAYS_SHOWN]
@@ -36,27 +32,15 @@ def report(
         workdir.mkdir(parents=True, exist_ok=True)
         write_atomically(paths[0], to_csv(rows))
         write_atomically(paths[1], to_markdown(rows, shown))
-        figures = _figures(rows, keys)
+        finished = [row for row in rows if row["status"] == FINISHED]
+        figures = {name for row in finished for name in row if name not in keys and is_number(row[name])}
         if not figures or not keys:
             return paths[:2]
-        y = one_of(y, figures, "--y") if y else next(name for name in shown if name in figures)
         drawn = [row for row in rows if row["status"] in (FINISHED, DIVERGED)]
-        plot_lines(paths[2], drawn, keys, x or choose_x(rows, keys), y)
+        plot_lines(paths[2], drawn, keys, choose_x(rows, keys), next(name for name in shown if name in figures))
     except OSError as error:
         raise UserError(f"{workdir}: {why_not_written(error) or error}") from None
     return paths
-
-
-def require_figure(name: str, points: Sequence[Point], workdir: Path) -> None:
-    """Raises a UserError if results are there already and none has a number of this name."""
-    if figures := _figures(read_rows(points, workdir), changed_keys(points)):
-        one_of(name, figures, "--y")
-
-
-def _figures(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, None]:
-    """Returns the names of the figures of finished points, in order."""
-    finished = [row for row in rows if row["status"] == FINISHED]
-    return dict.fromkeys(name for row in finished for name in row if name not in keys and is_number(row[name]))
 
 
 def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:

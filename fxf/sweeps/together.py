@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,8 +53,8 @@ def train_logged(config: Mapping[str, Any], folder: Path, origin: dict[str, Any]
     """
     with _logged(folder):
         try:
-            with whole_run.completed(config, folder, kept) as trackers:
-                result = run.train(config, folder, Clock(time.perf_counter()), origin, kept=kept, trackers=trackers)
+            result = run.train(config, folder, Clock(), origin, kept=kept)
+            whole_run.complete(config, folder, kept)
         except Interrupted:
             raise
         except UserError as error:
@@ -78,8 +77,7 @@ def _logged(folder: Path) -> Iterator[None]:
         before = os.dup(1), os.dup(2)
         try:
             _print_to(log.fileno(), log.fileno())
-            with signals.last_line_also_to(before[1]):
-                yield
+            yield
         finally:
             _print_to(*before)
             for descriptor in before:

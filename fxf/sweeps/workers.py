@@ -61,7 +61,7 @@ def run_all(jobs: Sequence[Job], workers: int) -> dict[Path, str]:
         for _, process in running:
             process.terminate()
 
-    signals.hold("its points save their step and stop", stop)
+    signals.hold()
     try:
         with stage("training the points", n_points) as progress:
             while waiting or running:

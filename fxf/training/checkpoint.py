@@ -8,12 +8,11 @@ Orbax puts a step in its place, and removes older ones, before there are digests
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import jax
 
@@ -25,8 +24,6 @@ from fxf.training import checkpoint_files as files
 from fxf.training import processes
 from fxf.training.checkpoint_files import steps_in
 
-P = ParamSpec("P")
-T = TypeVar("T")
 # The step, the state, and the record that was saved with them.
 Restored = tuple[int, Any, dict[str, Any]]
 
@@ -59,6 +56,8 @@ class CheckpointConfig:
 
     def averaged(self, steps: Sequence[int], last: int) -> list[int]:
         """Returns the steps that count for the mean, of which the newest are used; the clock has no say in them."""
+        if self.average == 1:
+            return list(steps)
         return [step for step in steps if step == last or step % self.every == 0] or list(steps[-1:])
 
 
@@ -150,76 +149,59 @@ class Checkpoints:
 
     def _kept(self, steps: list[int]) -> set[int]:
         """Returns those of the steps that are among the newest, the best, or of the mean."""
-        config, kept = self._config, {*steps[-self._config.keep :]}
-        if config.best:
-            kept |= {*files.by_rank(self._directory, steps, config.best)[-1:]}
-        if config.average > 1:
-            kept |= {*config.averaged(steps, -1)[-config.average :]}
-        return kept
+        config = self._config
+        best = files.by_rank(self._directory, steps, config.best)[-1:] if config.best else []
+        return {*steps[-config.keep :], *best, *config.averaged(steps, -1)[-config.average :]}
 
 
-def _rereading(read: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
-    """Returns the function of a folder, which reads anew when the run that trains there removed a checkpoint."""
-
-    @functools.wraps(read)
-    def reading(directory: Path, *args: P.args, **options: P.kwargs) -> T:
-        while True:
-            steps = steps_in(directory)
-            try:
-                return read(files.absolute(directory), *args, **options)
-            except Exception:
-                if {*steps} <= {*steps_in(directory)}:
-                    raise
-
-    return reading
-
-
-@_rereading
 def load(
     directory: Path, shapes: Any, identity: Mapping[str, Any] | None = None, *, step: int | None = None, best: str = ""
 ) -> Restored | None:
-    """Loads the checkpoint of `step`; without a step the one that ranks highest by `best`; else the newest.
+    """Returns the first of `load_several`, or None if there are no checkpoints."""
+    return next(iter(load_several(directory, shapes, identity, step=step, best=best)), None)
 
-    Without a step, damaged ones are skipped with a warning.
+
+def load_several(
+    directory: Path,
+    shapes: Any,
+    identity: Mapping[str, Any] | None = None,
+    n: int = 1,
+    *,
+    step: int | None = None,
+    best: str = "",
+    part: Callable[[Any], Any] = lambda state: state,
+    among: Callable[[list[int]], list[int]] = lambda steps: steps,
+) -> list[Restored]:
+    """Loads at most n checkpoints: that of `step`; else those that rank highest by `best`; else the newest first.
+
+    Without a step, damaged ones are skipped with a warning. It reads anew when the run that trains there removes one.
 
     Args:
       shapes: the state's tree with `jax.ShapeDtypeStruct` leaves; one device holds an array whose leaf has no sharding.
-      identity: of the run that the checkpoint must belong to; None for any run.
-
-    Returns:
-      The step, state and record, or None if there are no checkpoints.
+      identity: of the run that the checkpoints must belong to; None for any run.
+      part: returns what to keep of a state.
+      among: returns which of the steps that have checkpoints count.
 
     Raises:
       UserError: `step` has no checkpoint; or the checkpoint is damaged (without `step`: all are), is of another run, or
         does not fit `shapes`.
     """
-    steps = steps_in(directory)
-    if step is None:
-        ranked = files.by_rank(directory, steps, best) if best else steps
-        return next(_readable(directory, ranked, shapes, identity), None)
-    if step not in steps:
-        raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
-    if what := files.damage(directory / str(step)):
-        raise UserError(f"{directory}: the checkpoint of step {step} is damaged: {what}")
-    return _read(directory / str(step), shapes, identity)
-
-
-@_rereading
-def load_newest(
-    directory: Path,
-    shapes: Any,
-    n: int,
-    identity: Mapping[str, Any] | None = None,
-    part: Callable[[Any], Any] = lambda state: state,
-    among: Callable[[list[int]], list[int]] = lambda steps: steps,
-) -> list[Restored]:
-    """Returns at most n undamaged checkpoints with a part of their state, the newest first. Raises as `load` does.
-
-    Args:
-      among: returns which of the steps that have checkpoints count.
-    """
-    readable = _readable(directory, among(steps_in(directory)), shapes, identity)
-    return [(step, part(state), record) for step, state, record in itertools.islice(readable, n)]
+    steps, directory = steps_in(directory), files.absolute(directory)
+    try:
+        if step is None:
+            ranked = files.by_rank(directory, steps, best) if best else among(steps)
+            found = itertools.islice(_readable(directory, ranked, shapes, identity), n)
+            return [(number, part(state), record) for number, state, record in found]
+        if step not in steps:
+            raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
+        if what := files.damage(directory / str(step)):
+            raise UserError(f"{directory}: the checkpoint of step {step} is damaged: {what}")
+        number, state, record = _read(directory / str(step), shapes, identity)
+        return [(number, part(state), record)]
+    except Exception:
+        if {*steps} <= {*steps_in(directory)}:
+            raise
+    return load_several(directory, shapes, identity, n, step=step, best=best, part=part, among=among)
 
 
 def _readable(

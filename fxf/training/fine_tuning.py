@@ -1,7 +1,5 @@
-"""Wrappers of an optimizer: frozen weights, rates by weight and by layer, and an average of the params."""
+"""Wrappers of an optimizer: frozen weights, rates by weight, and an average of the params."""
 
-import itertools
-import re
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +9,7 @@ import optax
 from fxf.errors import UserError
 from fxf.models.model import Model
 from fxf.training.state import TrainState
-from fxf.weights import TABLES, Params, Spec, Weight, leaves, map_weights, matching, without_repeats
+from fxf.weights import Params, Spec, leaves, map_weights, matching, without_repeats
 
 FROZEN, TRAINED = "frozen", "trained"
 
@@ -92,34 +90,6 @@ def moving_by_sign(optimizer: optax.GradientTransformation, spec: Spec) -> optax
         return jax.tree.map(choose, kinds, updates, others), state
 
     return optax.GradientTransformation(optimizer.init, update)
-
-
-def rates_by_layer(spec: Spec, decay: float) -> optax.GradientTransformation:
-    """Returns the transformation that multiplies updates by `decay` for each layer between a weight and the output.
-
-    The weights after a stack of n blocks have the factor 1, block i, from 0, has decay^(n - i), and the weights in
-    front of the first stack have decay^(n + 1) (Clark et al. 2020, ELECTRA). Encoder and decoder have a stack each.
-
-    Raises:
-      UserError: the model has no blocks by index.
-    """
-    place = re.compile(r"(.+?)/(\d+)/")  # the path of a stack, and a block's index in it
-    blocks = {path: found for path, _ in leaves(spec) if (found := place.match(path))}
-    if not blocks:
-        raise UserError("optimizer.layer_decay: the model has no blocks by number; leave it at 1")
-    sizes: dict[str, int] = {}
-    for found in blocks.values():
-        sizes[found[1]] = max(sizes.get(found[1], 0), int(found[2]) + 1)
-    in_front = set(itertools.takewhile(lambda path: path not in blocks, (path for path, _ in leaves(spec))))
-
-    def factor(path: str, weight: Weight) -> float:
-        if found := blocks.get(path):
-            return decay ** (sizes[found[1]] - int(found[2]))
-        is_table = bool(weight.axes) and weight.axes[0] in TABLES
-        return decay ** (max(sizes.values()) + 1) if path in in_front or is_table else 1.0
-
-    factors = map_weights(factor, spec)
-    return optax.stateless(lambda updates, _: jax.tree.map(lambda f, u: f * u, factors, updates))
 
 
 class Averaging(NamedTuple):

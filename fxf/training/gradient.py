@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fxf.layers.loss import mean
 from fxf.layers.named import MOVED, TOTAL, WEIGHT, edited, names_in
 from fxf.machine import on_cpu
-from fxf.machine.devices import DATA, SEQUENCE, TENSOR, target_devices
+from fxf.machine.devices import SEQUENCE, TENSOR, target_devices
 from fxf.machine.named_arrays import OF_TRAINING
 from fxf.machine.random_keys import key_of_part
 from fxf.models.model import Batch, Model
@@ -66,11 +66,6 @@ def _loss_options(model: Model, params: Params, features: jax.Array, layout: Lay
     return {"vocab_size": vocab_size, "at_once": math.prod(rows) * layout.padded_vocabulary(vocab_size)}
 
 
-def parts_of(x: jax.Array, parts: int) -> jax.Array:
-    """Returns the rows [B, ...] as [parts, B / parts, ...]."""
-    return x.reshape(parts, -1, *x.shape[1:])
-
-
 def loss_and_gradient(
     model: Model, params: Params, batch: Batch, rng: jax.Array | None = None, **options: Any
 ) -> tuple[jax.Array, jax.Array, Params]:
@@ -99,45 +94,25 @@ def objective_and_gradient(
 
     Args:
       microbatches: number of equal parts, computed one after the other in the same memory. A CPU may cut them further.
-      layout: the devices that hold the params, and over which the rows of each part are sharded. Under `jax.pmap` the
-        batch is one device's part, and sums run over all devices.
+      layout: the devices that hold the params, and over which the rows of each part are sharded.
       asked: the model's `terms_and_figures`; None finds them, by tracing the loss once more.
     """
-    axis, layout = (DATA, None) if layout is not None and layout.pmap else (None, layout)
     n_parts = microbatches * parts_in_cache(model, batch["weights"].shape, microbatches, layout)
     asked = terms_and_figures(model, params, batch, rng) if asked is None else asked
     loss = functools.partial(batch_loss, model, label_smoothing=label_smoothing, layout=layout)
     if asked:
-        return _with_terms(edited(loss, read=asked), params, batch, rng, n_parts, axis)
+        return _with_terms(edited(loss, read=asked), params, batch, rng, n_parts)
     sums_and_gradient = jax.value_and_grad(loss, has_aux=True)
 
     def of_part(part: Batch, rng: jax.Array | None) -> tuple[jax.Array, jax.Array, Params]:
         sums, gradient = sums_and_gradient(params, part, rng)
         return *sums, gradient
 
-    if n_parts == 1 and not axis:
-        sums, gradient = sums_and_gradient(params, batch, rng)
-        return *sums, gradient, {}
-
-    def start(_: Any) -> tuple[jax.Array, jax.Array, Params]:
-        return jnp.zeros(()), jnp.zeros(()), jax.tree.map(jnp.zeros_like, params)
-
-    sums = _sum_over_parts(of_part, batch, rng, n_parts, start)
-    return *(jax.lax.psum(sums, axis) if axis else sums), {}
+    return *_sum_over_parts(of_part, batch, rng, n_parts), {}
 
 
-def _sum_over_parts(
-    of_part: Callable[[Batch, Any], Any],
-    batch: Batch,
-    rng: jax.Array | None,
-    n_parts: int,
-    start: Callable[[Any], Any],
-) -> Any:
-    """Returns the sum of `of_part(part, its key)` over the parts of a batch, one after the other.
-
-    Args:
-      start: returns the sum over no part, from the shapes of one.
-    """
+def _sum_over_parts(of_part: Callable[[Batch, Any], Any], batch: Batch, rng: jax.Array | None, n_parts: int) -> Any:
+    """Returns the sum of `of_part(part, its key)` over the parts of a batch, one after the other."""
     if n_parts == 1:
         return of_part(batch, rng)
 
@@ -145,9 +120,10 @@ def _sum_over_parts(
         i, part = one
         return jax.tree.map(jnp.add, total, of_part(part, None if rng is None else key_of_part(rng, i))), None
 
-    parts = {name: parts_of(value, n_parts) for name, value in batch.items()}
-    shapes = {name: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for name, x in parts.items()}
-    return jax.lax.scan(add, start(shapes), (jnp.arange(n_parts), parts))[0]
+    parts = {name: x.reshape(n_parts, -1, *x.shape[1:]) for name, x in batch.items()}
+    first = {name: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for name, x in parts.items()}
+    start = jax.tree.map(jnp.zeros_like, jax.eval_shape(of_part, first, rng))
+    return jax.lax.scan(add, start, (jnp.arange(n_parts), parts))[0]
 
 
 def terms_and_figures(model: Model, params: Params, batch: Batch, rng: jax.Array | None) -> tuple[str, ...]:
@@ -164,25 +140,19 @@ def metric_names(asked: Sequence[str]) -> list[str]:
 
 
 def _with_terms(
-    read: Callable[..., Any], params: Params, batch: Batch, rng: jax.Array | None, n_parts: int, axis: str | None
+    read: Callable[..., Any], params: Params, batch: Batch, rng: jax.Array | None, n_parts: int
 ) -> tuple[jax.Array, jax.Array, Params, dict[str, jax.Array]]:
     """Returns what `objective_and_gradient` does, for a loss whose terms and figures `read` returns with it.
 
     The gradient of a part needs the weights of the whole batch's terms. So where there are several parts, these come
     first; they take little, unless the weight of a term depends on vectors.
     """
-    n_devices = jax.lax.psum(1, axis) if axis else 1
-
-    def total(of_part: Callable[[Batch, Any], Any]) -> Any:
-        start = lambda part: jax.tree.map(jnp.zeros_like, jax.eval_shape(of_part, part, rng))  # noqa: E731
-        sums = _sum_over_parts(of_part, batch, rng, n_parts, start)
-        return jax.lax.psum(sums, axis) if axis else sums
 
     def weights(part: Batch, rng: jax.Array | None) -> Any:
         (_, weight_sum), found = read(params, part, rng)
         return weight_sum, {name: x for name, x in _summed(found).items() if name.endswith(WEIGHT)}
 
-    whole = total(weights) if n_parts > 1 or axis else None
+    whole = _sum_over_parts(weights, batch, rng, n_parts) if n_parts > 1 else None
 
     def objective(params: Params, part: Batch, rng: jax.Array | None) -> tuple[jax.Array, Any]:
         (loss_sum, weight_sum), found = read(params, part, rng)
@@ -195,8 +165,8 @@ def _with_terms(
         gradient, (loss_sum, weight_sum, sums) = jax.grad(objective, has_aux=True)(params, part, rng)
         return loss_sum, weight_sum, gradient, sums
 
-    loss_sum, weight_sum, gradient, sums = total(of_part)
-    shown = _terms(sums, sums) | {name: x / (n_parts * n_devices) for name, x in sums.items() if x.ndim == 0}
+    loss_sum, weight_sum, gradient, sums = _sum_over_parts(of_part, batch, rng, n_parts)
+    shown = _terms(sums, sums) | {name: x / n_parts for name, x in sums.items() if x.ndim == 0}
     return loss_sum, weight_sum, gradient, {name: shown[name] for name in metric_names(tuple(sums))}
 
 

@@ -19,9 +19,8 @@ from fxf.files import files_below, is_remote, read_file, to_json, write_atomical
 from fxf.machine import status
 from fxf.reports.report import Report
 from fxf.reports.run_files import ENDED, ERROR, RECORDS, SAMPLES
-from fxf.reports.tables import to_markdown
 from fxf.training import processes
-from fxf.training.trackers import TRACKERS, TensorBoard, Trackers, require_trackers
+from fxf.training.trackers import TRACKERS, Trackers, require_trackers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +45,8 @@ SHOWN = {"compile": "compiling", "evaluate": "evaluating"}  # purposes that are 
 class Clock:
     """Seconds spent by purpose, summed over this process and the earlier ones that it resumes."""
 
-    def __init__(self, started: float) -> None:
-        self._started = started
+    def __init__(self, started: float | None = None) -> None:
+        self._started = time.perf_counter() if started is None else started
         self._before: dict[str, float] = {}
         self._seconds: dict[str, float] = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
 
@@ -79,12 +78,11 @@ class MetricsLog:
     """
 
     def __init__(self, directory: Path, steps: int, resumed_at: int, config: LogConfig, trackers: Trackers) -> None:
-        self._steps, self._place, self._is_first = steps, directory, processes.is_first()
-        self._temporary = None
-        self._folder, self._trackers = directory, trackers
-        if is_remote(directory) or not self._is_first:
-            self._temporary = tempfile.TemporaryDirectory()
-            self._folder = Path(self._temporary.name)
+        self._steps, self._place, self._trackers = steps, directory, trackers
+        self._is_first = processes.is_first()
+        elsewhere = is_remote(directory) or not self._is_first
+        self._temporary = tempfile.TemporaryDirectory() if elsewhere else None
+        self._folder = Path(self._temporary.name) if self._temporary else directory
         for name in (RECORDS, SAMPLES) if self._is_first else ():
             if self._temporary and (directory / name).exists():
                 (self._folder / name).write_bytes((directory / name).read_bytes())
@@ -95,9 +93,8 @@ class MetricsLog:
         self._report = Report(directory) if config.report and self._is_first else None
         if self._is_first:
             (directory / ENDED).unlink(missing_ok=True)
-            makers = {name: TRACKERS[name] for name in require_trackers(config.trackers)}
-            makers |= {"tensorboard": TensorBoard} if config.tensorboard else {}
-            trackers.open(makers, self._folder, resumed_at)
+            names = [*require_trackers(config.trackers), *(["tensorboard"] if config.tensorboard else [])]
+            trackers.open({name: TRACKERS[name] for name in names}, self._folder, resumed_at)
         self._file = (self._folder / RECORDS).open("a", encoding="utf-8")
 
     def record(self, step: int, values: dict[str, float], group: str = "train") -> None:
@@ -105,32 +102,18 @@ class MetricsLog:
 
         Args:
           group: train or validation.
-
-        Raises:
-          UserError: the file was removed or moved since the run began.
         """
-        self._require_there()
         self._file.write(to_json({"step": step, **values}) + "\n")
         self._file.flush()
         self._trackers.scalars(step, group, values)
         if self._report and not self._temporary:
             self._report.write_now_and_then()
 
-    def _require_there(self) -> None:
-        if not (self._folder / RECORDS).exists():
-            what = "is gone: it was removed or moved while the run trained"
-            raise UserError(f"{self._folder / RECORDS} {what}; the same command goes on from the newest checkpoint")
-
     def without_samples(self, step: int, figures: dict[str, Any], test: bool = False) -> dict[str, Any]:
         """Writes the samples among the figures of a step's validation, or of the test, and returns the others."""
         if rows := figures.get("samples"):
             with (self._folder / SAMPLES).open("a", encoding="utf-8") as file:
                 file.write(to_json({"step": step, "test": test, "rows": rows}) + "\n")
-            marked = [(*row[:2], f"{row[2]} (cut off)") if row[3:] else row for row in rows]
-            columns = ("prompt", "expected", "answer")
-            cells = [dict(zip(columns, [text or "" for text in row], strict=True)) for row in marked]
-            name = f"samples/{'test' if test else 'validation'}"
-            self._trackers.texts(step, {name: to_markdown(cells, columns)})
         if test:
             self._trackers.scalars(step, "test", figures)
         return {name: value for name, value in figures.items() if name != "samples"}
@@ -139,10 +122,8 @@ class MetricsLog:
         """Shows a record of training."""
         left = timedelta(seconds=round((self._steps - step) / values["steps_per_second"]))
         utilization = f"  MFU {values['mfu']:.1%}" if "mfu" in values else ""
-        text = (
-            f"step {step}/{self._steps}  loss {values['loss']:.4f}  {values['steps_per_second']:.1f} steps/s  "
-            f"{values['tokens_per_second']:,.0f} tokens/s{utilization}"
-        )
+        text = f"step {step}/{self._steps}  loss {values['loss']:.4f}  {values['steps_per_second']:.1f} steps/s"
+        text += f"  {values['tokens_per_second']:,.0f} tokens/s{utilization}"
         if self._is_first:
             status.tell(text, f"{text}  left {left}")
 
@@ -164,17 +145,11 @@ class MetricsLog:
         with jax.profiler.trace(self._folder / PROFILE, profiler_options=options):
             yield
         where = self._place / PROFILE
-        self.print_lines(
-            f"{where}: a trace; tensorboard --logdir={where} shows it (with xprof installed), "
-            "and ui.perfetto.dev opens its trace.json.gz"
-        )
+        shown = f"tensorboard --logdir={where} shows it (with xprof installed)"
+        self.print_lines(f"{where}: a trace; {shown}, and ui.perfetto.dev opens its trace.json.gz")
 
     def publish(self) -> None:
-        """Copies the files into the run folder if it is in a bucket. Raises a UserError if the folder was removed."""
-        self._require_there()
-        self._copy()
-
-    def _copy(self) -> None:
+        """Copies the files into the run folder if it is in a bucket."""
         if self._temporary and self._is_first:
             for path in files_below(self._folder):
                 copy = self._place / path.relative_to(self._folder)
@@ -200,7 +175,7 @@ class MetricsLog:
     def close(self) -> None:
         """Ends the file, and copies it into a bucket."""
         self._file.close()
-        self._copy()
+        self.publish()
         if self._temporary:
             self._temporary.cleanup()
 

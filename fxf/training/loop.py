@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fxf.errors import Interrupted, UserError
+from fxf.errors import Interrupted
 from fxf.machine import memory, signals
 from fxf.machine.named_arrays import OF_TRAINING
 from fxf.machine.status import stage
@@ -41,14 +41,6 @@ class Intervals(NamedTuple):
         """Returns the number of steps from `step` to the next record, evaluation, checkpoint or end."""
         intervals = (self.log.every, self.train.evaluate_every, self.checkpoint.every)
         return min([self.train.steps - step] + [every - step % every for every in intervals if every])
-
-    def require_profile(self, step: int) -> None:
-        """Raises a UserError if no step is left to trace after the next record from `step`."""
-        if self.profile and step + self.until_next(step) >= self.train.steps:
-            raise UserError(
-                f"--profile: traces steps after the next record, which is at the last step, {self.train.steps}; "
-                f"make log.every smaller (it is {self.log.every}) or train.steps larger"
-            )
 
 
 def fit(
@@ -86,7 +78,7 @@ def fit(
             with log.traced() if traced else nullcontext(), clock.measure("train"):
                 state, arrays = steps.train(state, np.int32(n))
                 history = {name: np.asarray(values)[:n] for name, values in jax.device_get(arrays).items()}
-            signals.hold("the steps since the newest checkpoint are not saved")
+            signals.hold()  # the steps since the newest checkpoint
             seconds = clock.seconds()["train"] - before  # which leaves out compiling for new batch shapes
             at_once = processes.of_first(steps_of_next_call(n, seconds))
             record = after(record, history, seconds, intervals.train.skip_nonfinite)
@@ -94,7 +86,7 @@ def fit(
             if n == left:
                 record = _logged(record, float(steps.learning_rate(record.step - 1)), log)
             n_logged += traced or n == left
-            record = _judged(record, _evaluated(state, record.step, evaluate, intervals, log, clock), intervals)
+            record = _evaluated(state, record, evaluate, intervals, log, clock)
             record = dataclasses.replace(record, data=steps.position(), seconds=clock.seconds())
             stopping = processes.any_of(signals.asked())
             if _is_to_be_saved(record, saved_at, intervals) or stopping:
@@ -114,21 +106,23 @@ def steps_of_next_call(steps: int, seconds: float) -> int:
     return max(1, min(2 * steps, STEPS_AT_ONCE, int(CALL_SECONDS * steps / max(seconds, 1e-9))))
 
 
-def _due(step: int, every: int) -> bool:
-    return every > 0 and step % every == 0
-
-
 def _evaluated(
-    state: TrainState, step: int, evaluate: Callable, intervals: Intervals, log: MetricsLog, clock: Clock
-) -> dict[str, float]:
-    """Returns the figures of a step's validation, after writing them; {} if none is due."""
-    if not _due(step, intervals.train.evaluate_every):
-        return {}
+    state: TrainState, record: Record, evaluate: Callable, intervals: Intervals, log: MetricsLog, clock: Clock
+) -> Record:
+    """Returns the record with the step's validation, if one is due, the best one so far, and whether patience ended."""
+    every, name, patience = intervals.train.evaluate_every, intervals.checkpoint.best, intervals.train.patience
+    if not every or record.step % every:
+        return dataclasses.replace(record, evaluated={})
     with clock.measure("evaluate"):
-        found = evaluate(state)
-    log.record(step, found, "validation")
-    log.print_lines(f"step {step}  " + "  ".join(f"{name} {value:g}" for name, value in found.items()))
-    return found
+        evaluated = evaluate(state)
+    log.record(record.step, evaluated, "validation")
+    log.print_lines(f"step {record.step}  " + "  ".join(f"{key} {value:g}" for key, value in evaluated.items()))
+    if not name:
+        return dataclasses.replace(record, evaluated=evaluated)
+    found = (rank(evaluated, name), record.step)
+    best = found if record.best is None or found[0] > record.best[0] else record.best
+    stopped = patience > 0 and record.step - best[1] >= patience * every
+    return dataclasses.replace(record, evaluated=evaluated, best=best, stopped=stopped)
 
 
 def _is_to_be_saved(record: Record, saved_at: float, intervals: Intervals) -> bool:
@@ -137,7 +131,7 @@ def _is_to_be_saved(record: Record, saved_at: float, intervals: Intervals) -> bo
     validated = bool(record.evaluated)
     if validated and best and record.best:
         validated = rank(record.evaluated, best) == record.best[0]  # no earlier one surpasses it
-    if validated or _due(record.step, every) or intervals.end(record):
+    if validated or (every and record.step % every == 0) or intervals.end(record):
         return True
     return minutes > 0 and bool(processes.of_first(int(time.monotonic() - saved_at >= 60 * minutes)))
 
@@ -162,14 +156,3 @@ def _logged(record: Record, learning_rate: float, log: MetricsLog) -> Record:
     log.record(record.step, trained)
     log.show(record.step, trained)
     return dataclasses.replace(record, train_loss=loss, unlogged={})
-
-
-def _judged(record: Record, evaluated: dict[str, float], intervals: Intervals) -> Record:
-    """Returns the record with this step's evaluation, the best one so far, and whether patience ended."""
-    name, train = intervals.checkpoint.best, intervals.train
-    if not (name and evaluated):
-        return dataclasses.replace(record, evaluated=evaluated)
-    found = (rank(evaluated, name), record.step)
-    best = found if record.best is None or found[0] > record.best[0] else record.best
-    stopped = train.patience > 0 and record.step - best[1] >= train.patience * train.evaluate_every
-    return dataclasses.replace(record, evaluated=evaluated, best=best, stopped=stopped)

@@ -10,8 +10,8 @@ import optax
 
 from fxf.config import Choices, arguments, defaults, key, one_of, registered_section
 from fxf.errors import UserError
-from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, moving_by_sign, rates_by_layer
-from fxf.weights import Spec, decay_mask, matrix_axes, without_repeats
+from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, moving_by_sign
+from fxf.weights import Spec, Weight, axes_of_matrix, decay_mask, map_weights, without_repeats
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +32,6 @@ class OptimizerConfig:
     )
     clip_norm: float = key(0.0, "maximum of the gradient's global norm; 0 does not clip", minimum=0)
     decay_steps: int = key(0, "wsd: steps at the end in which the rate falls to final_learning_rate", minimum=0)
-    layer_decay: float = key(
-        1.0,
-        "the rate of a layer is that of the layer above it times this; the layer of the logits has the full rate",
-        above=0,
-    )
     frozen: str = key("", "patterns of the weights that training leaves as they are, such as embedding/*,blocks/0/*")
     ema_decay: float = key(
         0.0, "decay of an average of the params, which evaluation and decoding use; 0: none", minimum=0, below=1
@@ -65,10 +60,10 @@ def muon(rate: Any, spec: Spec, *, b1: float, b2: float, eps: float, weight_deca
     """
     from optax import contrib  # imported here, because no other optimizer needs it
 
-    def numbers(axes: Any) -> Any:
-        return axes and contrib.MuonDimensionNumbers(*axes)
+    def numbers(_: str, weight: Weight) -> Any:
+        return (axes := axes_of_matrix(weight)) and contrib.MuonDimensionNumbers(*axes)
 
-    dimensions = jax.tree.map(numbers, matrix_axes(spec), is_leaf=lambda x: not isinstance(x, dict))
+    dimensions = map_weights(numbers, spec)
     return contrib.muon(
         rate,
         eps=eps,
@@ -110,16 +105,6 @@ OPTIMIZERS: Choices[RegisteredOptimizer] = Choices(
 )
 
 
-def linear(peak: Any, final: Any, steps: int, config: OptimizerConfig) -> Schedule:
-    """Returns the schedule that falls linearly from the first step to the last."""
-    return lambda n: _between(peak, final, _passed(n, steps))
-
-
-def cosine(peak: Any, final: Any, steps: int, config: OptimizerConfig) -> Schedule:
-    """Returns the schedule that falls along half a cosine from the first step to the last (Loshchilov et al. 2017)."""
-    return lambda n: _between(peak, final, (1 - jnp.cos(jnp.pi * _passed(n, steps))) / 2)
-
-
 def stable_then_linear(peak: Any, final: Any, steps: int, config: OptimizerConfig) -> Schedule:
     """Returns the schedule that stays at the peak and falls linearly at the end (Hu et al. 2024, MiniCPM)."""
     if not 0 < config.decay_steps <= steps:
@@ -138,19 +123,20 @@ def _between(first: Any, last: Any, share: jax.Array) -> jax.Array:
     return first * (1 - share) + last * share  # exact at both ends, as optax's schedules are not
 
 
-def inverse_sqrt(peak: Any, final: Any, steps: int, config: OptimizerConfig) -> Schedule:
-    """Returns the schedule that falls with the square root of the steps (Vaswani et al. 2017)."""
-    return lambda n: peak / jnp.sqrt(1 + n / max(config.warmup_steps, 1))
-
-
 # Each schedule: learning rate after the warm-up, from (peak, final, steps left after the warm-up, the section). These
 # steps count from 0, so that the last one, which has the final rate, is steps - 1.
 SCHEDULES: Choices[Callable[[Any, Any, int, OptimizerConfig], Schedule]] = Choices(
     {
         "constant": lambda peak, final, steps, config: optax.constant_schedule(peak),
-        "linear": linear,
-        "cosine": cosine,
-        "inverse_sqrt": inverse_sqrt,
+        "linear": lambda peak, final, steps, config: lambda n: _between(peak, final, _passed(n, steps)),
+        # Along half a cosine (Loshchilov et al. 2017).
+        "cosine": lambda peak, final, steps, config: (
+            lambda n: _between(peak, final, (1 - jnp.cos(jnp.pi * _passed(n, steps))) / 2)
+        ),
+        # With the square root of the steps (Vaswani et al. 2017).
+        "inverse_sqrt": lambda peak, final, steps, config: (
+            lambda n: peak / jnp.sqrt(1 + n / max(config.warmup_steps, 1))
+        ),
         "wsd": stable_then_linear,
     }
 )
@@ -169,10 +155,8 @@ def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any
     """
     one_of(config.schedule, SCHEDULES, "optimizer.schedule")
     if config.warmup_steps >= steps:
-        raise UserError(
-            f"optimizer.warmup_steps: {config.warmup_steps} is not less than train.steps {steps}; "
-            f"set optimizer.warmup_steps to {steps // 10}, or train.steps above {config.warmup_steps}"
-        )
+        what = f"{config.warmup_steps} is not less than train.steps {steps}; set it to {steps // 10}"
+        raise UserError(f"optimizer.warmup_steps: {what}, or train.steps above {config.warmup_steps}")
     unread = {name for name, schedules in _UNREAD.items() if config.schedule in schedules}
     _refuse(config, unread, f"schedule '{config.schedule}'")
     values = {**arguments(config), **(numbers or {})}
@@ -192,12 +176,6 @@ def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
     return registered_section(registered.config, {**values, "name": name}, "optimizer")
 
 
-def _own_keys(cls: type[OptimizerConfig]) -> dict[str, Any]:
-    """Returns the keys that a subclass adds, with their defaults."""
-    common = defaults(OptimizerConfig)
-    return {name: default for name, default in defaults(cls).items() if name not in common}
-
-
 def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformationExtraArgs:
     """Builds the optimizer for the weights of `spec` and a run of `steps` steps.
 
@@ -210,18 +188,20 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     per_optimizer = {name for each in OPTIMIZERS.values() for name in each.reads}
     _refuse(config, per_optimizer - set(registered.reads), f"optimizer '{config.name}'")
-    own_rates = any(weight.rate not in (0, 1) and not weight.by_sign for _, weight, _ in without_repeats(spec))
-    by_sign = any(weight.by_sign for _, weight, _ in without_repeats(spec))
+    own_keys = [name for name in defaults(registered.config) if name not in defaults(OptimizerConfig)]
+    weights = [weight for _, weight, _ in without_repeats(spec)]
+    own_rates = any(weight.rate not in (0, 1) and not weight.by_sign for weight in weights)
+    by_sign = any(weight.by_sign for weight in weights)
     some_frozen = has_frozen(spec, config.frozen)
     if own_rates and not registered.unit_steps:
         able = ", ".join(name for name, each in OPTIMIZERS.items() if each.unit_steps)
         raise UserError(f"optimizer.name: with model.base_width expected one of {able}, got '{config.name}'")
 
     def built(numbers: Mapping[str, Any], norm: jax.Array | None = None, step: jax.Array | None = None) -> Any:
-        names = (*registered.reads, *_own_keys(registered.config))
         schedule = make_schedule(config, steps, numbers)
         rate = schedule if step is None else optax.constant_schedule(schedule(step))
-        optimizer = registered.build(rate, spec, **{name: numbers.get(name, getattr(config, name)) for name in names})
+        keys = {name: numbers.get(name, getattr(config, name)) for name in (*registered.reads, *own_keys)}
+        optimizer = registered.build(rate, spec, **keys)
         if config.clip_norm:
             of_updated = None if some_frozen else norm  # the gradient of frozen weights does not count
             optimizer = optax.chain(clip_by_global_norm(config.clip_norm, of_updated), optimizer)
@@ -229,8 +209,6 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
             optimizer = freeze(optimizer, spec, config.frozen)
         if own_rates:
             optimizer = at_own_rates(optimizer, spec)
-        if config.layer_decay != 1:
-            optimizer = optax.chain(optimizer, rates_by_layer(spec, config.layer_decay))
         if by_sign:
             optimizer = moving_by_sign(optimizer, spec)
         return averaging(optimizer, config.ema_decay) if config.ema_decay else optimizer

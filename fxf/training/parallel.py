@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from typing import Literal
 
 from fxf.config import key
 from fxf.errors import UserError
@@ -12,9 +11,6 @@ from fxf.errors import UserError
 class ParallelConfig:
     """The `parallel` section: how training uses the devices. Only dropout's draws depend on it."""
 
-    kind: Literal["jit", "pmap"] = key(
-        "jit", "jit: one program over a mesh of devices; pmap: the step mapped over devices that each hold all weights"
-    )
     data: int = key(0, "parts of a batch's rows, each with all weights; 0: as many as the devices allow", minimum=0)
     fsdp: int = key(1, "parts of a batch's rows, and of weights and optimizer state", minimum=1)
     expert: int = key(1, "parts of a batch's rows, and of the experts of a mixture with their weights", minimum=1)
@@ -31,17 +27,8 @@ class ParallelConfig:
     def __post_init__(self) -> None:
         if self.processes > 1 and not re.fullmatch(r".+:\d+", self.coordinator):
             raise UserError(f"parallel.coordinator: expected host:port of the first process, got {self.coordinator!r}")
-        if self.processes <= 1 and (self.coordinator or self.process):
-            raise UserError(
-                "parallel.coordinator, parallel.process: only read if parallel.processes is above 1; "
-                "a launcher's processes find each other"
-            )
+        if self.processes <= 1 and self.coordinator:
+            raise UserError("parallel.coordinator: only read if parallel.processes is above 1")
         if self.process >= max(self.processes, 1):
-            raise UserError(
-                f"parallel.process: expected less than parallel.processes {self.processes}, got {self.process}"
-            )
-        if self.kind == "pmap" and self.processes != 1:
-            raise UserError("parallel.kind: 'pmap' uses the devices of one process; 'jit' can use several processes")
-        if self.kind == "pmap" and self.fsdp * self.expert * self.sequence * self.tensor > 1:
-            what = "leave parallel.fsdp, parallel.expert, parallel.sequence and parallel.tensor at 1"
-            raise UserError(f"parallel.kind: 'pmap' cuts neither weights nor sequences; {what}")
+            what = f"expected less than parallel.processes {self.processes}, got {self.process}"
+            raise UserError(f"parallel.process: {what}")

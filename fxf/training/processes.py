@@ -22,6 +22,7 @@ from fxf.machine.signals import EXIT_INTERRUPTED
 from fxf.training.parallel import ParallelConfig
 
 HEARTBEAT_SECONDS = 20  # a process is lost after this time without a sign of life
+TIMEOUTS = ("heartbeat_timeout_seconds", "shutdown_timeout_seconds")
 OWN_FAILURES = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT")  # errors of JAX's runtime that other processes do not cause
 
 
@@ -35,22 +36,14 @@ def join(config: ParallelConfig) -> None:
         return
     # fxf.machine.signals handles signals instead.
     jax.config.update("jax_enable_preemption_service", False)
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {name: HEARTBEAT_SECONDS for name in TIMEOUTS}
     if config.processes:
-        given = {
-            "coordinator_address": config.coordinator,
-            "num_processes": config.processes,
-            "process_id": config.process,
-            "cluster_detection_method": "deactivate",
-        }
-        others = f"{config.processes} processes to meet at {config.coordinator}"
-        print(f"process {config.process}: waiting for {others}", file=sys.stderr, flush=True)
+        place, others = config.coordinator, f"{config.processes} processes"
+        options |= {"coordinator_address": place, "num_processes": config.processes, "process_id": config.process}
+        options["cluster_detection_method"] = "deactivate"
+        print(f"process {config.process}: waiting for {others} to meet at {place}", file=sys.stderr, flush=True)
     try:
-        jax.distributed.initialize(
-            **given,
-            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
-            shutdown_timeout_seconds=HEARTBEAT_SECONDS,
-        )
+        jax.distributed.initialize(**options)
     except (ValueError, KeyError, jax.errors.JaxRuntimeError) as error:
         none = "0 asks SLURM, Open MPI or a TPU pod, and none has started this process"
         what = "could not meet the others" if isinstance(error, jax.errors.JaxRuntimeError) else none

@@ -42,7 +42,6 @@ class Record:
 
 def record_of(saved: dict[str, Any]) -> Record:
     """Returns the record that was saved with a checkpoint. Raises a UserError if it has other parts."""
-    saved = {"unlogged": {}, **saved}  # which older checkpoints lack
     if other := sorted(saved.keys() ^ vars(Record()).keys()):
         raise UserError(f"the checkpoint's record has another '{other[0]}': it was changed, or saved by another fxf")
     if best := saved["best"]:  # JSON has no infinite rank

@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 from jax.tree_util import DictKey
 
 from fxf.errors import UserError
-from fxf.machine.devices import AXES, EXPERT, FSDP, ROWS, SEQUENCE, TENSOR, over_mesh
+from fxf.machine.devices import AXES, DATA, EXPERT, FSDP, ROWS, SEQUENCE, TENSOR, over_mesh
 from fxf.models.model import Model
 from fxf.training.parallel import ParallelConfig
 from fxf.weights import VOCABULARY, Params, Spec, Weight, leaves, map_weights, without_repeats
@@ -34,14 +34,9 @@ RULES = {
 
 
 class Layout(NamedTuple):
-    """The devices of a run, one or more, and how they hold its arrays.
-
-    Attributes:
-      pmap: whether the step runs under `jax.pmap`, with the whole state on each device.
-    """
+    """The devices of a run, one or more, and how they hold its arrays."""
 
     mesh: Mesh
-    pmap: bool = False
 
     @property
     def parts(self) -> int:
@@ -65,9 +60,8 @@ class Layout(NamedTuple):
 
     def shard_rows(self, arrays: Any) -> Any:
         """Constrains, inside a compiled function, arrays to be sharded along their rows if the devices divide these."""
-        return jax.tree.map(
-            lambda x: x if len(x) % self.parts else jax.lax.with_sharding_constraint(x, self.rows), arrays
-        )
+        shard = lambda x: x if len(x) % self.parts else jax.lax.with_sharding_constraint(x, self.rows)  # noqa: E731
+        return jax.tree.map(shard, arrays)
 
     def shard_tokens(self, batch: Any) -> Any:
         """Constrains, inside a compiled function, arrays [B] or [B, T, ...] to be sharded along what devices divide."""
@@ -122,10 +116,8 @@ class Layout(NamedTuple):
             return params, params
 
         def read(path: str, weight: Weight) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
-            shape = tuple(
-                self.padded_vocabulary(n) if pad and axis == VOCABULARY else n
-                for n, axis in zip(weight.shape, weight.axes, strict=True)
-            )
+            sizes = zip(weight.shape, weight.axes, strict=True)
+            shape = tuple(self.padded_vocabulary(n) if pad and axis == VOCABULARY else n for n, axis in sizes)
             sharded = NamedSharding(self.mesh, partition(dataclasses.replace(weight, shape=shape), self.mesh))
             if any(part.isdigit() for part in path.split("/")):
                 return lambda x: (jax.lax.with_sharding_constraint(x, sharded),) * 2
@@ -230,40 +222,32 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
       UserError: there are fewer devices; `data` is 0 and the other axes do not divide their number; or one of several
         processes would have an unused device, or devices that `tensor` does not divide.
     """
-    inner = (config.fsdp, config.expert, config.sequence, config.tensor)
-    others = math.prod(inner)
-    if not config.data and len(devices) % others:
-        sizes = _sizes(inner)
-        raise UserError(f"{sizes}: {others} does not divide the number of devices here, {len(devices)}")
-    shape = (config.data or len(devices) // others, *inner)
-    n = math.prod(shape)
-    if n > len(devices):
-        raise UserError(f"{_sizes(shape)}: needs {n} devices; here are {len(devices)}")
-    n_processes = jax.process_count()
-    if n_processes > 1 and n < len(devices):
-        raise UserError(f"parallel: uses {n} of {len(devices)} devices; {n_processes} processes must use all")
-    of_a_row = config.sequence * config.tensor
-    if n_processes > 1 and jax.local_device_count() % of_a_row:
-        here = f"the devices of a process, {jax.local_device_count()}"
-        raise UserError(f"{_sizes((config.sequence, config.tensor))}: {of_a_row} does not divide {here}")
-    mesh = jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices[:n])
-    return Layout(mesh, config.kind == "pmap")
+    shape = {axis: getattr(config, axis) for axis in AXES}
+    others, here = math.prod(list(shape.values())[1:]), len(devices)
+    if not config.data and here % others:
+        raise UserError(f"{_sizes(shape)}: {others} does not divide the number of devices here, {here}")
+    shape[DATA] = config.data or here // others
+    if (n := math.prod(shape.values())) > here:
+        raise UserError(f"{_sizes(shape)}: needs {n} devices; here are {here}")
+    if jax.process_count() > 1:
+        if n < here:
+            raise UserError(f"parallel: uses {n} of {here} devices; {jax.process_count()} processes must use all")
+        if jax.local_device_count() % (of_a_row := config.sequence * config.tensor):
+            of_process = f"the devices of a process, {jax.local_device_count()}"
+            raise UserError(f"{_sizes(shape, SEQUENCE, TENSOR)}: {of_a_row} does not divide {of_process}")
+    types = (AxisType.Auto,) * len(AXES)
+    return Layout(jax.make_mesh(tuple(shape.values()), AXES, axis_types=types, devices=devices[:n]))
 
 
-def _sizes(shape: Sequence[int]) -> str:
-    """Returns the sizes of the last axes of the mesh in words, without `expert` and `sequence` if they are 1."""
-    named = zip(AXES[-len(shape) :], shape, strict=True)
-    return " × ".join(f"parallel.{name} {size}" for name, size in named if name not in (EXPERT, SEQUENCE) or size > 1)
+def _sizes(shape: Mapping[str, int], *axes: str) -> str:
+    """Returns the sizes of several axes of a mesh, or of all, in words, without those of size 1."""
+    return " × ".join(f"parallel.{axis} {shape[axis]}" for axis in axes or AXES if shape[axis] > 1)
 
 
 def require_divisible(layout: Layout, batch_size: int, microbatches: int) -> None:
     """Raises a UserError if the devices do not divide the rows of a microbatch."""
     if (batch_size // microbatches) % layout.parts:
-        sizes = " × ".join(
-            f"parallel.{axis} {layout.mesh.shape[axis]}"
-            for axis in ROWS
-            if axis != EXPERT or layout.mesh.shape[axis] > 1
-        )
+        sizes = _sizes(layout.mesh.shape, *ROWS)
         rows = f"{batch_size} / train.microbatches {microbatches}" if microbatches > 1 else f"{batch_size}"
         raise UserError(f"train.batch_size: {rows} does not divide into {layout.parts} equal parts ({sizes})")
 

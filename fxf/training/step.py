@@ -14,12 +14,11 @@ import optax
 from fxf.config import key
 from fxf.layers.loss import mean
 from fxf.machine.compiled import CompiledByShape
-from fxf.machine.devices import DATA
 from fxf.machine.on_cpu import after
 from fxf.machine.on_gpu import in_order
 from fxf.models.model import Batch, Model
 from fxf.training.fine_tuning import without_by_sign
-from fxf.training.gradient import metric_names, objective_and_gradient, parts_of, terms_and_figures
+from fxf.training.gradient import metric_names, objective_and_gradient, terms_and_figures
 from fxf.training.sharding import Layout
 from fxf.training.state import Hyperparameters, TrainState, run_keys, state_shardings
 
@@ -84,7 +83,6 @@ def train_step(
     step, by which the schedule goes.
 
     Args:
-      batch: under `jax.pmap` one device's part.
       asked: the model's `terms_and_figures`; None finds them.
     """
     loss_sum, weight_sum, gradient, shown = objective_and_gradient(
@@ -123,32 +121,17 @@ Step = Callable[[TrainState, Batch, Hyperparameters], tuple[TrainState, Metrics]
 def make_step(trainer: Trainer, asked: Sequence[str] | None = None) -> Step:
     """Returns `step(state, batch, hyperparameters)`, to be called under `jax.jit`.
 
-    Its dropout derives from (seed, step), and under pmap also from the device. `asked` is that of `train_step`.
+    Its dropout derives from (seed, step). `asked` is that of `train_step`.
     """
-
-    layout = trainer.layout
 
     def step(state: TrainState, batch: Batch, hyperparameters: Hyperparameters) -> Any:
         rng = run_keys(hyperparameters.seed).dropout
         if trainer.config.dropout_bits == "device":
             rng = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(rng)[:2], 2), impl="rbg")
         rng = jax.random.fold_in(rng, state.step)
-        if layout.pmap:
-            rng = jax.random.fold_in(rng, jax.lax.axis_index(DATA))
         return train_step(trainer, state, batch, hyperparameters, rng, asked=asked)
 
-    if not layout.pmap:
-        return step
-    on_each = jax.pmap(
-        step,
-        axis_name=DATA,
-        in_axes=(None, 0, None),
-        out_axes=None,
-        devices=list(layout.mesh.devices.flat),
-    )
-    return lambda state, batch, hyperparameters: on_each(
-        state, {name: parts_of(value, layout.parts) for name, value in batch.items()}, hyperparameters
-    )
+    return step
 
 
 def jit_step(program: Callable, trainer: Trainer) -> Any:

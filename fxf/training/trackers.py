@@ -1,17 +1,14 @@
-"""Trackers: where the records of a run go besides its own files, such as TensorBoard and Weights & Biases."""
+"""Trackers: where the records of a run go besides its own files, such as TensorBoard."""
 
 import json
 import logging
-import os
-import secrets
-import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fxf.config import Choices, one_of
 from fxf.errors import UserError, one_line
@@ -25,28 +22,6 @@ GROUPS = {
 }
 
 OnRecord = Callable[[int, dict[str, float]], None]
-
-
-class Tracker(Protocol):
-    """What receives the records of a run. It is made with the run folder and the step from which the run goes on.
-
-    An exception in it ends the tracker with a warning, and not the run.
-    """
-
-    def config(self, config: dict[str, Any]) -> None:
-        """Receives every key of every section, nested."""
-
-    def scalars(self, step: int, values: dict[str, float]) -> None:
-        """Receives figures by tag, such as train/loss."""
-
-    def texts(self, step: int, texts: dict[str, str]) -> None:
-        """Receives Markdown by tag, such as samples/test."""
-
-    def files(self, paths: Sequence[Path]) -> None:
-        """Receives files of the run folder when the run has ended."""
-
-    def close(self) -> None:
-        """Ends the tracker."""
 
 
 class TensorBoard:
@@ -69,77 +44,28 @@ class TensorBoard:
         place = folder / "tensorboard"
         place.mkdir(exist_ok=True)
         self._writer = RecordWriter(str(place / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}"))
-        start = SessionLog(status=SessionLog.START)
-        for event in (Event(file_version="brain.Event:2"), Event(step=resumed_at + 1, session_log=start)):
-            self._writer.write(event.SerializeToString())
-        self._writer.flush()
+        self._write(file_version="brain.Event:2")
+        self._write(step=resumed_at + 1, session_log=SessionLog(status=SessionLog.START))
 
     def config(self, config: dict[str, Any]) -> None:
-        self.texts(0, {"config": f"```json\n{json.dumps(config, indent=1)}\n```"})
+        """Receives every key of every section, nested."""
+        self._write(step=0, summary=self._summary.text("config", f"```json\n{json.dumps(config, indent=1)}\n```"))
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
-        self._write(step, [self._summary.scalar(tag, value) for tag, value in values.items()])
+        """Receives figures by tag, such as train/loss."""
+        for tag, value in values.items():
+            self._write(step=step, summary=self._summary.scalar(tag, value))
 
-    def texts(self, step: int, texts: dict[str, str]) -> None:
-        self._write(step, [self._summary.text(tag, text) for tag, text in texts.items()])
-
-    def files(self, paths: Sequence[Path]) -> None:
-        """They are beside the event files already."""
-
-    def _write(self, step: int, summaries: list[Any]) -> None:
-        for summary in summaries:
-            event = self._event(wall_time=time.time(), step=step, summary=summary)
-            self._writer.write(event.SerializeToString())
+    def _write(self, **fields: Any) -> None:
+        self._writer.write(self._event(wall_time=time.time(), **fields).SerializeToString())
         self._writer.flush()
 
     def close(self) -> None:
         self._writer.close()
 
 
-class WeightsAndBiases:
-    """A run of Weights & Biases in the project WANDB_PROJECT, or fxf. WANDB_MODE=offline records it in the run folder.
-
-    The file wandb_id.txt keeps its id, so a resumed run goes on with the same one.
-    """
-
-    def __init__(self, folder: Path, resumed_at: int) -> None:
-        try:
-            import wandb
-        except ImportError:
-            raise UserError("log.trackers: wandb is not installed; run pip install 'fxf[wandb]'") from None
-        self._wandb = wandb
-        named = folder / "wandb_id.txt"
-        if not named.exists():
-            named.write_text(secrets.token_hex(4))
-        self._run = wandb.init(
-            dir=str(folder),
-            id=named.read_text(),
-            name=folder.name,
-            project=os.environ.get("WANDB_PROJECT", "fxf"),
-            resume="allow",
-            settings=wandb.Settings(console="off", silent=True),
-        )
-
-    def config(self, config: dict[str, Any]) -> None:
-        self._run.config.update(config, allow_val_change=True)
-
-    def scalars(self, step: int, values: dict[str, float]) -> None:
-        self._run.log(values, step=step)
-
-    def texts(self, step: int, texts: dict[str, str]) -> None:
-        tables = {tag: self._wandb.Table(columns=["text"], data=[[text]]) for tag, text in texts.items()}
-        self._run.log(tables, step=step)
-
-    def files(self, paths: Sequence[Path]) -> None:
-        for path in paths:
-            shutil.copy(path, self._run.dir)  # whose files belong to the run
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-# Each is made as `TRACKERS[name](folder, resumed_at)`; a config file may add its own.
-TRACKERS: Choices[Callable[[Path, int], Tracker]] = Choices({"wandb": WeightsAndBiases})
+# Each is made as `TRACKERS[name](folder, resumed_at)`, and has the methods of TensorBoard.
+TRACKERS: Choices[Callable[[Path, int], Any]] = Choices({"tensorboard": TensorBoard})
 
 
 def require_trackers(names: str) -> list[str]:
@@ -150,17 +76,15 @@ def require_trackers(names: str) -> list[str]:
 class Trackers:
     """The trackers of a run. One that raises an exception gets no more records, and a warning says so.
 
-    The caller that makes them closes them, so that they can receive figures that are known only after the run.
-
     Args:
       on_record: a function that receives each record of figures too. Its exceptions go on to the caller.
     """
 
     def __init__(self, on_record: OnRecord | None = None) -> None:
-        self._open: dict[str, Tracker] = {}
+        self._open: dict[str, Any] = {}
         self._on_record = on_record
 
-    def open(self, makers: Mapping[str, Callable[[Path, int], Tracker]], folder: Path, resumed_at: int) -> None:
+    def open(self, makers: Mapping[str, Callable[[Path, int], Any]], folder: Path, resumed_at: int) -> None:
         """Makes the trackers. Raises a UserError if one lacks its package."""
         for name, make in makers.items():
             with self._giving_up(name):
@@ -177,16 +101,6 @@ class Trackers:
         groups = GROUPS if group == "train" else {}
         tags = {name: f"{groups.get(name, group)}/{name.removeprefix(f'{group}_')}" for name in numbers}
         self._tell("scalars", step, {tags[name]: value for name, value in numbers.items()})
-
-    def texts(self, step: int, texts: dict[str, str]) -> None:
-        self._tell("texts", step, texts)
-
-    def files(self, paths: Sequence[Path]) -> None:
-        self._tell("files", [path for path in paths if path.exists()])
-
-    def are_open(self) -> bool:
-        """Returns whether any tracker receives records."""
-        return bool(self._open)
 
     def __enter__(self) -> "Trackers":
         return self

@@ -98,7 +98,7 @@ class Crew:
 
     def _train_side_by_side(self, waiting: list[Job]) -> bool:
         busy: dict[Any, Job] = {}
-        signals.hold("its runs save their step and stop", self._stop)
+        signals.hold()
         self._start()
         while True:
             for pipe in self._workers:
@@ -183,7 +183,7 @@ def train_one(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:
     """
     started = time.perf_counter()
     try:
-        guests.restore(job.folder, brought, None)
+        guests.restore(job.folder, brought)
         train_logged(job.config, job.folder, job.origin, kept)
     except DivergedError:
         signals.release()  # its steps need not be saved

@@ -84,7 +84,9 @@ def _equal_steps(plan: Plan, workdir: Path, crew: Crew) -> int | None:
     if plan.match == "flops":
         for arm in (plan.first, plan.other):
             experiment = build(arm.config)
-            costs.append(flops_per_token(experiment).training * math.prod(experiment.batch_shapes()["weights"].shape))
+            costs.append(
+                flops_per_token(experiment).training * math.prod(experiment.task.largest_batch()["weights"].shape)
+            )
     else:
         jobs = {}
         for name, arm in {"first": plan.first, "other": plan.other}.items():

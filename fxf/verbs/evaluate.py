@@ -28,21 +28,16 @@ def flags(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
-    from fxf.machine.listen import STARTED
-
     from fxf.runs import run
-    from fxf.training.log import Clock
 
-    workdir, places = require_workdir(args), (args.config, args.pairs, args.output)
+    places = args.pairs, args.output
     if args.text:
         from fxf.runs.text_scores import text_scores
 
         if any((*places, *decode_of(args).values())):
-            raise UserError(
-                "--text: nothing else is scored or decoded; leave --pairs, --output, --config and keys of decoding out"
-            )
-        print_figures(text_scores(workdir, args.text, args.against, args.step), args.json)
+            raise UserError("--text: nothing else is scored or decoded; leave --pairs, --output and decoding out")
+        print_figures(text_scores(require_workdir(args), args.text, args.against, args.step), args.json)
         return
     if args.against:
         raise UserError("--against: give the text to compare on by --text")
-    print_figures(run.evaluate(workdir, Clock(STARTED), args.step, decode_of(args), *places), args.json)
+    print_figures(run.evaluate(require_workdir(args), args.step, decode_of(args), *places), args.json)

@@ -46,7 +46,7 @@ def main(args: Namespace) -> None:
         raise UserError(f"--output: expected a name that ends in {Path(OUTPUTS[name]).suffix}, got {output}")
     if name in FOLDERS and any((output / part).exists() for part in PARTS):
         raise UserError(f"--output: {output} is a run folder; expected a folder of its own")
-    experiment, _, params = run.load(workdir, args.step, config_file=args.config, as_trained=name == "peft")
+    experiment, _, params = run.load(workdir, args.step, as_trained=name == "peft")
     if name == "peft" and not experiment.lora.rank:
         raise UserError(f"--format: {workdir} has no adapters; with lora.rank training makes some")
     with stage(f"writing {output}"):
@@ -62,7 +62,7 @@ def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
     elif name == "jax":
         from fxf.interop.export import export_model
 
-        batch = {key: x for key, x in experiment.batch_shapes().items() if key not in ("targets", "weights")}
+        batch = {key: x for key, x in experiment.task.largest_batch().items() if key not in ("targets", "weights")}
         export_model(output, experiment.model, params, batch, experiment.max_len)
     elif name == "peft":
         from fxf.interop import peft

@@ -2,12 +2,14 @@
 
 import argparse
 import dataclasses
+import functools
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from fxf.config import parsed
 from fxf.errors import UserError, nearest, one_line, printable
 from fxf.files import folder_at, read_file, to_json
 from fxf.machine import status
@@ -22,15 +24,6 @@ EXITS = """exit codes:
   130  stopped by Ctrl-C, which is the same
   141  the reader of the output has gone
 """
-
-
-class _Once(argparse.Action):
-    """Keeps the value of a flag that is given once; argparse would take the last of two."""
-
-    def __call__(self, parser: Any, found: Any, value: Any, name: Any = None) -> None:
-        if getattr(found, self.dest) is not self.default:
-            raise UserError(f"{name}: given twice")
-        setattr(found, self.dest, value)
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,7 +47,6 @@ class Parser(argparse.ArgumentParser):
         """Adds a flag with a value of a kind, such as `int` or `whole(1)`."""
         text = doc.replace("%", "%%")
         checked = _checked(kind) if default != "" else kind  # argparse converts a text that is the default, too
-        options.setdefault("action", _Once)
         self.add_argument(f"--{name}", type=checked, default=default, help=text, metavar="VALUE", **options)
 
     def switch(self, name: str, doc: str) -> None:
@@ -64,39 +56,31 @@ class Parser(argparse.ArgumentParser):
         """Returns the flags' values, `arguments`, and `overrides`: each key with the text of its value.
 
         Raises:
-          UserError: a flag is unknown, given twice or without a value, or a value is wrong.
+          UserError: a flag is unknown or without a value, or a value is wrong.
         """
         argv, overrides = _split(argv) if self.overrides else (list(argv), [])
-        found, unknown = self.parse_known_intermixed_args(argv)
-        for argument in [*self._flags_with_spaces(argv), *unknown]:
-            raise UserError(self._unknown(argument))
-        found.overrides = overrides
-        found.arguments = getattr(found, "arguments", [])
-        return found
-
-    def _flags_with_spaces(self, argv: Sequence[str]) -> list[str]:
-        """Returns unknown flags whose values have spaces, which argparse takes for arguments."""
         before = argv[: argv.index("--")] if "--" in argv else argv
-        given = [argument for argument in before if re.fullmatch(r"--[a-zA-Z_][\w.]*=.* .*", argument, re.DOTALL)]
-        return [argument for argument in given if argument.partition("=")[0] not in self._option_string_actions]
+        named = [
+            word for word in before if re.match(r"--[a-zA-Z_]", word)
+        ]  # those with spaces argparse takes for others
+        found, unknown = self.parse_known_intermixed_args(argv)
+        for word in [*(w for w in named if w.partition("=")[0] not in self._option_string_actions), *unknown]:
+            raise UserError(self._unknown(word))
+        found.overrides, found.arguments = overrides, getattr(found, "arguments", [])
+        return found
 
     def error(self, message: str) -> NoReturn:
         """Raises argparse's error in the words of the other errors."""
         message = re.sub(r"^argument (--\w+): ", r"\1: ", message)
         raise UserError(message.replace("expected one argument", "expected a value"))
 
-    def _unknown(self, argument: str) -> str:
+    def _unknown(self, word: str) -> str:
         known = [name.removeprefix("--") for name in self._option_string_actions if name.startswith("--")]
-        name, _, _ = argument.removeprefix("--").partition("=")
-        if not argument.startswith("-"):
-            is_run, flag = Path(argument, "config.json").is_file(), ""
-            if name.split(".")[0] in known:
-                flag = f"--{argument}"
-            elif is_run and "workdir" in known:
-                flag = f"--workdir={argument}"
-            return f"expected only flags, got '{argument}'" + (f"; did you mean '{flag}'?" if flag else "")
-        if not re.fullmatch(r"--?[a-zA-Z_][\w.]*(=.*)?", argument, re.DOTALL):
-            return f"{argument}: unknown flag; put -- in front of an argument that begins with -"
+        name, _, _ = word.removeprefix("--").partition("=")
+        if not word.startswith("-"):
+            is_run = Path(word, "config.json").is_file() and "workdir" in known
+            meant = f"--{word}" if name.split(".")[0] in known else f"--workdir={word}" if is_run else ""
+            return f"expected only flags, got '{word}'" + (f"; did you mean '{meant}'?" if meant else "")
         section, *keys = name.split(".")
         near = nearest(section, known)
         if keys:  # a key in the place of a flag, or a section without --config in front of it
@@ -174,24 +158,16 @@ def add_run(parser: Parser) -> None:
     """Adds the flags that name a checkpoint of a run."""
     parser.flag("workdir", doc="the run folder")
     parser.flag("step", int, doc="the step of the checkpoint; by default the one that the run's result used")
-    parser.flag("config", doc="the new path of the run's config file, if files that the config names have moved")
 
 
 def add_decode(parser: Parser) -> None:
     """Adds a flag for each key of the `decode` section."""
     from fxf.decoding.config import DecodeConfig
-    from fxf.runs.configs import parsed
 
     for field in dataclasses.fields(DecodeConfig):
-        kind = type(field.default)
-
-        def convert(text: str, kind: type = kind) -> Any:
-            return parsed(text, kind)
-
-        convert.__name__ = kind.__name__
-        parser.flag(
-            field.name, convert, doc=f"{field.metadata['doc']}; by default the run config's value".replace("%", "%%")
-        )
+        kind = functools.partial(parsed, kind=type(field.default))
+        kind.__name__ = type(field.default).__name__  # type: ignore[attr-defined]
+        parser.flag(field.name, kind, doc=f"{field.metadata['doc']}; by default the run config's value")
 
 
 def decode_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -227,20 +203,13 @@ def read_lines(path: str | None) -> list[str]:
     from fxf.data.sentence_files import lines_of, require_uncompressed
 
     if path in (None, "/dev/stdin"):
-        name, content = "standard input", b"".join(lines_of_standard_input())
+        status.end()  # the user types
+        name, content = "standard input", sys.stdin.buffer.read()
     else:
         name, content = path, read_file(path, "--input")
     require_uncompressed(content, name)
     lines = lines_of(content) if content else []
     return [prompt_of(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
-
-
-def lines_of_standard_input() -> Iterator[bytes]:
-    """Yields the lines of standard input as they come. Raises a UserError if it is closed."""
-    if sys.stdin is None:
-        raise UserError("standard input: it is closed; give prompts as arguments or by --input")
-    with status.hidden():
-        yield from sys.stdin.buffer
 
 
 def prompt_of(content: bytes, where: str) -> str:
@@ -267,15 +236,6 @@ def answer_lines(answers: Sequence[Sequence[Any]], n_best: int | None, as_json: 
 
 
 def print_figures(figures: dict[str, Any], as_json: bool = False) -> None:
-    """Prints figures as a JSON object, else as a table on a terminal, and as one line of `name value` elsewhere."""
-    if as_json:
-        print(to_json(figures))
-        return
-    texts = {
-        name: one_line(f"{value:g}" if isinstance(value, float) else str(value)) for name, value in figures.items()
-    }
-    if sys.stdout.isatty():
-        width = max(map(len, texts), default=0)
-        print("".join(f"{name:<{width}}  {text}\n" for name, text in texts.items()), end="")
-    else:
-        print("  ".join(f"{name} {text}" for name, text in texts.items()))
+    """Prints figures as a JSON object, else as one line of `name value`."""
+    texts = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in figures.items()]
+    print(to_json(figures) if as_json else one_line("  ".join(texts)))

@@ -24,26 +24,15 @@ from typing import Any
 
 from fxf.errors import UserError, one_line
 from fxf.machine import status
-from fxf.verbs.flags import (
-    Parser,
-    add_decode,
-    add_run,
-    answer_lines,
-    decode_of,
-    lines_of_standard_input,
-    one_among,
-    prompt_of,
-    read_lines,
-    require_workdir,
-    whole,
-)
+from fxf.verbs import flags as cli
+from fxf.verbs.flags import Parser, one_among, whole
 
 ARGUMENTS = "prompts"
 
 
 def flags(parser: Parser) -> None:
-    add_run(parser)
-    add_decode(parser)
+    cli.add_run(parser)
+    cli.add_decode(parser)
     parser.flag("input", doc="file with one prompt per line; without it and without arguments, standard input")
     parser.flag("n_best", whole(1), doc="hypotheses of the beam to show, with their scores")
     parser.flag("format", one_among("text", "json"), "text", "text or json: how the answers are written")
@@ -61,17 +50,16 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     from fxf.runs import run
 
-    workdir, prompts = require_workdir(args), args.arguments
+    workdir, prompts = cli.require_workdir(args), args.arguments
     if args.interactive and (prompts or args.input):
         raise UserError("--interactive: reads prompts from standard input alone; give none as arguments or by --input")
     if prompts and args.input:
         raise UserError(f"--input: prompts are given as arguments too: '{prompts[0]}'")
     options = {name: getattr(args, name) for name in ("n_best", "max_tokens", "seed", "stop", "step")}
-    answer = run.generator(workdir, decode_of(args), config_file=args.config, **options)
+    answer = run.generator(workdir, cli.decode_of(args), **options)
     if args.interactive:
-        with status.hidden():
-            converse(answer, args)
-    elif prompts := prompts or read_lines(args.input):
+        converse(answer, args)
+    elif prompts := prompts or cli.read_lines(args.input):
         show(answer(prompts), args)
     else:
         raise UserError("no prompt: give prompts as arguments, or one on each line of standard input")
@@ -81,18 +69,19 @@ def show(answers: list[Any], args: Namespace) -> None:
     from fxf.runs.generation import warn_of_cut_off
 
     warn_of_cut_off(answers, args.n_best or 1)
-    for line in answer_lines(answers, args.n_best, args.format == "json"):
+    for line in cli.answer_lines(answers, args.n_best, args.format == "json"):
         print(line, flush=True)
 
 
 def converse(answer: Callable[[list[str]], list[Any]], args: Namespace) -> None:
     """Answers each line of standard input. A line that is no prompt gets its error as the answer."""
-    mark = "> " if sys.stdin and sys.stdin.isatty() else ""
+    status.end()  # the user types
+    mark = "> " if sys.stdin.isatty() else ""
     print(mark, end="", flush=True)
-    for number, content in enumerate(lines_of_standard_input(), 1):
+    for number, content in enumerate(sys.stdin.buffer, 1):
         try:
             line = content.removesuffix(b"\n").removesuffix(b"\r")
-            show(answer([prompt_of(line, f"standard input:{number}")]), args)
+            show(answer([cli.prompt_of(line, f"standard input:{number}")]), args)
         except UserError as error:
             print(f"error: {one_line(str(error))}", file=sys.stderr, flush=True)
         print(mark, end="", flush=True)

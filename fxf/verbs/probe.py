@@ -35,7 +35,7 @@ def main(args: Namespace) -> None:
         raise UserError("--lens: cannot go with --name")
     if args.head is not None and not args.name:
         raise UserError("--head: only --name reads it")
-    experiment, _, params = run.load(require_workdir(args), args.step, config_file=args.config)
+    experiment, _, params = run.load(require_workdir(args), args.step)
     reading = probe.read(experiment, params, *texts)
     if args.lens or not args.name:
         arrays = [(name, probe.shape_text(value)) for name, value in reading.arrays.items()]

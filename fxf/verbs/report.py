@@ -18,7 +18,6 @@ ARGUMENTS = "run folders"
 
 def flags(parser: Parser) -> None:
     parser.flag("step", int, doc="checkpoint to look into; by default the one that the run's result used")
-    parser.flag("config", doc="the new path of the run's config file, if files that the config names have moved")
 
 
 def main(args: Namespace) -> None:
@@ -27,4 +26,4 @@ def main(args: Namespace) -> None:
     from fxf.views import inside
 
     for folder in args.arguments:
-        print(inside.write(folder_at(folder, "fxf report"), args.step, args.config))
+        print(inside.write(folder_at(folder, "fxf report"), args.step))

@@ -23,7 +23,6 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from fxf.config import one_of
 from fxf.errors import UserError, one_line
 from fxf.files import is_remote
 from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
@@ -32,12 +31,10 @@ from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workd
 def flags(parser: Parser) -> None:
     add_config(parser)
     parser.flag("workdir", doc="folder of the sweep, with a run folder for each point")
-    parser.flag("workers", whole(0), doc="points that run at the same time, by default 1; 0 only writes table and plot")
-    parser.flag("together", whole(1), doc="points that share a process and its compiled programs, by default 1")
+    parser.flag("workers", whole(0), 1, "points that run at the same time; 0 only writes table and plot")
+    parser.flag("together", whole(1), 1, "points that share a process and its compiled programs")
     parser.flag("points", doc="only train these points, by number from 1 with commas between, in this process")
     parser.switch("dry_run", "only print the commands of the points without a result")
-    parser.flag("x", doc="changed key for the plot's horizontal axis; by default the one with most values")
-    parser.flag("y", doc="figure for the plot's vertical axis; by default the task's first metric")
 
 
 def main(args: Namespace) -> None:
@@ -46,8 +43,8 @@ def main(args: Namespace) -> None:
     from fxf.reports import best
     from fxf.runs import run_folder
     from fxf.runs.configs import read_sweep
-    from fxf.sweeps.points import changed_keys, check, make_points
-    from fxf.sweeps.table import report, require_figure
+    from fxf.sweeps.points import check, make_points
+    from fxf.sweeps.table import report
     from fxf.sweeps.workers import last_line, run_all
 
     if args.points is None:
@@ -60,25 +57,18 @@ def main(args: Namespace) -> None:
     if args.points is not None:
         _train(points, workdir, origin, args)
         return
-    if args.x:
-        one_of(args.x, changed_keys(points), "--x")
-    if args.y:
-        require_figure(args.y, points, workdir)
     metrics = check(points, workdir)
     without_result = [i for i, point in enumerate(points) if run_folder.read_result(workdir / point.name) is None]
-    jobs = _jobs(points, without_result, origin, workdir, args.together or 1)
+    jobs = _jobs(points, without_result, origin, workdir, args.together)
     if args.dry_run:
         print("".join(f"{shlex.join(job.command)}\n" for job in jobs), end="")
         return
     print(f"{len(points)} points, {len(points) - len(without_result)} finished already", flush=True)
-    n_workers = 1 if args.workers is None else args.workers
-    failures = run_all(jobs, n_workers) if n_workers else {}
+    failures = run_all(jobs, args.workers) if args.workers else {}
     try:
-        for path in report(points, workdir, metrics, args.x, args.y):
-            print(path)
+        print(*report(points, workdir, metrics), sep="\n")
         if found := best.comparison_in(workdir):
-            for line in best.lines(found):
-                print(line, file=sys.stderr)
+            print(*best.lines(found), sep="\n", file=sys.stderr)
     finally:
         folders = [workdir / points[i].name for i in without_result]
         missing = [folder for folder in folders if run_folder.read_result(folder) is None]
@@ -94,9 +84,6 @@ def _train(points: list[Any], workdir: Path, origin: dict[str, Any], args: Names
     from fxf.sweeps.points import check
     from fxf.sweeps.together import train_together
 
-    for other in ("dry_run", "workers", "together", "x", "y"):
-        if getattr(args, other) not in (None, False):
-            raise UserError(f"--{other}: --points trains in this process; give one of them")
     for text in (texts := args.points.split(",")):
         if not (text.isdecimal() and 1 <= int(text) <= len(points)):
             raise UserError(f"--points: expected numbers from 1 to {len(points)}, got '{text}'")
@@ -122,10 +109,8 @@ def _jobs(points: list[Any], chosen: list[int], origin: dict[str, Any], workdir:
     for group in alike([points[i] for i in chosen], together):
         some = [points[chosen[i]] for i in group]
         if len(some) == 1:
-            folder = workdir / some[0].name
-            jobs.append(
-                Job(command("train", {**origin["overrides"], **some[0].changes}, f"--workdir={folder}"), folder)
-            )
+            folder, changes = workdir / some[0].name, {**origin["overrides"], **some[0].changes}
+            jobs.append(Job(command("train", changes, f"--workdir={folder}"), folder))
             continue
         numbers = [str(chosen[i] + 1) for i in group]
         name = f"together/{numbers[0]}-{numbers[-1]}"

@@ -47,8 +47,9 @@ def main(args: Namespace) -> None:
     if args.smoke:
         config, workdir = _smoke(config, workdir, origin)
     said = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()  # the samples
-    with said, whole_run.completed(config, workdir) as trackers:
-        result = run.train(config, workdir, Clock(STARTED), origin, args.profile, trackers=trackers)
+    with said:
+        result = run.train(config, workdir, Clock(STARTED), origin, args.profile)
+        whole_run.complete(config, workdir)
     if processes.is_first():
         print_figures(result, args.json)
 

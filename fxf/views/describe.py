@@ -54,7 +54,7 @@ def _table(spec: weights.Spec, layout: Layout) -> list[list[str]]:
 @stage("compiling a step")
 def compiled_step(experiment: Experiment) -> Any:
     """Returns the compiled step of training on the largest batch."""
-    layout, batch = experiment.layout(), experiment.batch_shapes()
+    layout, batch = experiment.layout(), experiment.task.largest_batch()
     state = experiment.state_shapes(layout)
     rows = -(-len(batch["weights"]) // layout.parts) * layout.parts
     shapes = {name: (rows, *x.shape[1:]) for name, x in batch.items()}

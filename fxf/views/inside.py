@@ -33,14 +33,14 @@ VECTORS = {"embedding/positions": "positions", "embedding/residual": "embedding 
 
 
 @stage("writing the page")
-def write(folder: Path, step: int | None = None, config_file: str | None = None, kept: Kept | None = None) -> Path:
+def write(folder: Path, step: int | None = None, kept: Kept | None = None) -> Path:
     """Loads the run in `folder`, writes inside.json and the page there, and returns the path of the page.
 
     Without a checkpoint that can be loaded, or without room for what is found, the page has the figures alone, and a
     warning says why.
 
     Args:
-      step, config_file: as in `fxf.runs.run.load`.
+      step: as in `fxf.runs.run.load`.
       kept: the programs of earlier runs of this process.
 
     Raises:
@@ -48,7 +48,7 @@ def write(folder: Path, step: int | None = None, config_file: str | None = None,
     """
     files = read(folder)
     try:
-        experiment, found, params = run.load(folder, step, config_file=config_file)
+        experiment, found, params = run.load(folder, step)
         if kept is not None:  # apart from those of training, which may compute attention otherwise
             programs = kept.setdefault(f"page {program_key(experiment)}", experiment.programs)
             experiment = experiment._replace(programs=programs)

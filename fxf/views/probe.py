@@ -11,7 +11,7 @@ from fxf.layers.named import reader
 from fxf.machine.status import stage
 from fxf.models.model import Batch
 from fxf.runs.experiment import Experiment
-from fxf.runs.generation import generate_texts
+from fxf.runs.generation import Answering
 from fxf.weights import Params, flatten
 
 KEY = "key"  # the columns of attention weights
@@ -151,7 +151,7 @@ def what_is_read(
         raise UserError(f"task '{name}' answers no prompts: it has no to_batch")
     if answer is not None and not task.generates:
         raise UserError("a second text: this task fills in the blanks of the first text; give only that one")
-    read = answer if answer is not None else generate_texts(experiment, params, [prompt])[0][0][0]
+    read = answer if answer is not None else Answering(experiment, params)([prompt])[0][0][0]
     batch = task.to_batch(prompt, read)
     if answer is None or is_own:  # an answer that fills all positions has a last token that was never read
         batch = {**batch, "inputs": batch["inputs"][:, : experiment.max_len]}

@@ -11,7 +11,6 @@ import pytest
 
 from fxf.compile import roofline, topologies
 from fxf.compile.topologies import Topology
-from fxf.errors import UserError
 from fxf.machine.hardware import Hardware
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
@@ -33,7 +32,7 @@ def reports():
 
 def test_a_step_has_the_operations_of_the_model(reports):
     experiment, (training, *_) = reports
-    tokens = math.prod(experiment.batch_shapes()["weights"].shape)
+    tokens = math.prod(experiment.task.largest_batch()["weights"].shape)
     expected = 3 * flops_per_token(experiment)[0] * tokens
     assert training["model_flops"] == expected
     assert training["flops"] == pytest.approx(expected, rel=0.01)
@@ -57,7 +56,7 @@ def test_the_longest_time_is_the_roofline(reports):
 
 def test_prefill_reads_half_of_the_positions_and_a_decoding_step_one_token_of_each_row(reports):
     experiment, (_, prefill, step) = reports
-    rows, length = experiment.batch_shapes()["inputs"].shape
+    rows, length = experiment.task.largest_batch()["inputs"].shape
     assert prefill["program"] == f"prefill, {rows} prompts of {length // 2} tokens"
     assert step["program"] == f"decoding step, {rows} prompts"
     products = 4 * 16 * 16 + 2 * 16 * 24  # of a token in a block, without attention
@@ -92,12 +91,6 @@ def test_a_program_that_the_compiler_finds_too_large_is_said_with_what_is_held()
     program = roofline.Program(TooLarge(), experiment.layout(), {"weights": 3 * 2**30})
     (found,) = roofline.figures(program, CPU)
     assert "does not fit: weights 3.0 GiB; RESOURCE_EXHAUSTED: Ran out of memory\n" in roofline.text(found)
-
-
-def test_a_step_under_pmap_is_refused():
-    experiment = build(tiny_config(parallel={"kind": "pmap", "data": 1}))
-    with pytest.raises(UserError, match=r"^parallel.kind: 'pmap' compiles only for devices that are here"):
-        list(roofline.reports(experiment, CPU, ["training"]))
 
 
 # That of a user. A TPU's kernel refuses the "highest" of these tests, because its products are of bfloat16.

@@ -88,7 +88,7 @@ def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
     with new_process():
-        figures = run.evaluate(whole, Clock(time.perf_counter()))
+        figures = run.evaluate(whole)
         assert figures["step"] == 4 and figures[score] == result[score]
         ((answer, *_),) = run.generate(whole, [prompt], {})
         assert isinstance(answer[0], str)

@@ -91,7 +91,9 @@ def opened(workdir, path):
     load(path)
     workdir.mkdir(exist_ok=True)
     origin = {"config_file": str(path), "overrides": {}, guests.GUESTS: record(NAMED)}
-    return run_folder.open_for_training(workdir, tiny_config(**NAMED), digests(NAMED, workdir), {}, origin)
+    return run_folder.open_for_training(
+        run_folder.MadeFrom(workdir, tiny_config(**NAMED), digests(NAMED, workdir)), origin
+    )
 
 
 def recorded(workdir):
@@ -102,10 +104,10 @@ def test_a_changed_file_is_named_and_refused_by_a_resume_alone(tmp_path, caplog)
     path, workdir = scaling(tmp_path), tmp_path / "run"
     opened(workdir, path)
     with new_process():
-        restore(workdir, recorded(workdir), None)
+        restore(workdir, recorded(workdir))
         assert not caplog.text
         scaling(tmp_path, factor=3)
-        restore(workdir, recorded(workdir), None)
+        restore(workdir, recorded(workdir))
         assert ACTIVATIONS["mine:scaled"](5) == 15
         assert "mine.py changed since the run began: mine.py (" in caplog.text
         with pytest.raises(UserError, match=r"content of mine.py \(.* there, .* here\); use another --workdir"):
@@ -119,7 +121,7 @@ def test_code_in_a_run_folder_is_never_executed(tmp_path):
     (tmp_path / "link.py").symlink_to(inside)
     for place in (inside, workdir / ".." / "run" / "mine.py", tmp_path / "link.py"):
         with pytest.raises(UserError, match="lies in the run folder, whose code is never executed"):
-            restore(workdir, {"mine": {"path": str(place), "sha256": {}}}, None)
+            restore(workdir, {"mine": {"path": str(place), "sha256": {}}})
     with pytest.raises(UserError, match="lies in the run folder, whose code is never executed"):
         train(scaling(tmp_path / "new"), tmp_path / "new")
     assert not (tmp_path / "new" / "config.json").exists()

@@ -56,7 +56,7 @@ def test_frozen_weights_need_no_gradient():
     """
     config = tiny_config(model={"n_layers": 3, "remat": "full", "scan_blocks": True})
     whole = build(config)
-    batch = whole.batch_shapes()
+    batch = whole.task.largest_batch()
     tuned = build({**config, "optimizer": {**config["optimizer"], "frozen": "*,!final/*"}})
     d, vocabulary, tokens = 6, 4, math.prod(batch["weights"].shape)
     forward, of_logits = flops_per_token(whole).forward * tokens, 2 * d * vocabulary * tokens

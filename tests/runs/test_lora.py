@@ -14,6 +14,7 @@ from fxf.interop import huggingface, peft
 from fxf.interop.weights_file import read_weights
 from fxf.models.lora import LORA
 from fxf.runs import run
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build
 from fxf.runs.warm_start import config_from, start_of
 from fxf.training.log import Clock
@@ -22,7 +23,7 @@ from helpers import one_device
 from small_runs import KEPT, command, tiny_config
 
 ORIGIN = {"config_file": "test", "overrides": {}}
-ADAMW = {"name": "adamw", "weight_decay": 0.5, "clip_norm": 1.0, "ema_decay": 0.5, "layer_decay": 0.5}
+ADAMW = {"name": "adamw", "weight_decay": 0.5, "clip_norm": 1.0, "ema_decay": 0.5}
 TUNED = {"lora": {"rank": 2, "alpha": 3.0}, "optimizer": {**ADAMW, "learning_rate": 0.3}}
 # As a model of `transformers` is: a Llama.
 LLAMA = {"positions": "rotary", "norm": "rms", "norm_epsilon_in": "variance", "gated": True, "activation": "silu",
@@ -85,7 +86,7 @@ def test_what_loads_a_run_sees_plain_weights_and_the_programs_of_a_plain_model(b
     other = build(json.loads((tuned / "config.json").read_text())["config"])  # as training has it
     texts = []
     for each in (plain, experiment, other):
-        decoder = each.evaluator(Clock(0.0), one_device())._decoder
+        decoder = Evaluators(each, Clock(0.0), one_device())._decoder
         prompts = {"tokens": np.zeros((5, 3), np.int32)} | dict.fromkeys(("lengths", "first"), np.ones(5, np.int32))
         lowered = decoder.jitted.lower(shapes(plain.model.spec), prompts, decoder.key, max_tokens=4)
         texts.append(lowered.as_text())
@@ -94,12 +95,12 @@ def test_what_loads_a_run_sees_plain_weights_and_the_programs_of_a_plain_model(b
 
 def test_scores_in_training_are_those_of_the_loaded_run(tuned):
     result = json.loads((tuned / "result.json").read_text())
-    found = run.evaluate(tuned, Clock(0.0))
+    found = run.evaluate(tuned)
     assert found["exact_match"] == result["exact_match"]
     experiment, _, params = run.load(tuned)
     trained, _, adapted = run.load(tuned, as_trained=True)
     batch = jax.jit(experiment.task.batch)(jax.random.key(0), 0)
-    one, other = (e.evaluator(Clock(0.0), one_device()) for e in (experiment, trained))
+    one, other = (Evaluators(e, Clock(0.0), one_device()) for e in (experiment, trained))
     assert one(params).loss(batch) == other(adapted).loss(batch)
     assert len(fxf.load(tuned).generate(["1 2"])) == 1
     assert "blocks/0/attention/query" in flatten(fxf.load(tuned).params)
@@ -161,10 +162,6 @@ def test_a_run_starts_from_a_folder_of_transformers_and_adapters_of_peft(base, t
         (
             {"start": {"path": "BASE", "adapters": "nowhere"}, "lora": {"rank": 2}},
             "nowhere/adapter_config.json: is miss",
-        ),
-        (
-            {"start": {"path": "BASE", "adapters": "there", "state": "all"}, "lora": {"rank": 2}},
-            "^start.adapters: start.state 'all' takes those of the run",
         ),
         (
             {"lora": {"rank": 2}, "optimizer": {"frozen": "lora/*"}},

@@ -5,7 +5,6 @@ import importlib
 import json
 import logging
 import shutil
-import time
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +21,10 @@ from fxf.reports import run_files
 from fxf.runs import evaluator as evaluator_module
 from fxf.runs import flops, run
 from fxf.runs.experiment import build
-from fxf.runs.generation import generate_texts
+from fxf.runs.generation import Answering
 from fxf.runs.result import sample_text
 from fxf.tasks import TASKS
 from fxf.training import checkpoint, record
-from fxf.training.log import Clock
 from fxf.training.step import make_train_steps
 from helpers import one_device, random_params, with_attributes
 from small_runs import KEPT, records, sharing_programs, tiny_config, trained
@@ -126,9 +124,8 @@ def test_records_and_checkpoints_come_at_their_steps_and_an_evaluation_repeats_t
     assert [row["step"] for row in evaluated] == [4]
     assert trained[-1]["loss"] == result["train_loss"]
     assert sorted(int(path.name) for path in (workdir / "checkpoints").iterdir()) == [2, 4, 6]
-    clock = Clock(time.perf_counter())
-    assert evaluated[-1]["exact_match"] == run.evaluate(workdir, clock, step=4)["exact_match"]
-    assert result["exact_match"] == run.evaluate(workdir, clock, step=6)["exact_match"]
+    assert evaluated[-1]["exact_match"] == run.evaluate(workdir, step=4)["exact_match"]
+    assert result["exact_match"] == run.evaluate(workdir, step=6)["exact_match"]
 
 
 def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_names_of_the_model(
@@ -140,7 +137,7 @@ def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_name
     config = tiny_config()
     result = trained(config, tmp_path, profile=True, kept=KEPT)
     experiment, rows = build(config), records(tmp_path)
-    per_step = 3 * flops.flops_per_token(experiment)[0] * experiment.batch_shapes()["weights"].size
+    per_step = 3 * flops.flops_per_token(experiment)[0] * experiment.task.largest_batch()["weights"].size
     peak = 989.4e12 * jax.device_count()
     assert_close([row["mfu"] for row in rows], [per_step * row["steps_per_second"] / peak for row in rows])
     assert all(held.items() <= row.items() for row in [*rows, result])
@@ -289,7 +286,7 @@ def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path, caplo
     # It trains as without, a single checkpoint can be asked for, and the result is that of the mean.
     assert_same_bits(state_of(tmp_path), state_of(finished[0]))
     assert_same_bits(run.load(tmp_path, step=6)[2], state_of(tmp_path, 6)[1].params)
-    assert run.evaluate(tmp_path, Clock(time.perf_counter()))["exact_match"] == result["exact_match"]
+    assert run.evaluate(tmp_path)["exact_match"] == result["exact_match"]
     # A damaged checkpoint does not count, and is told of once.
     for path in (tmp_path / "checkpoints" / "6").rglob("*"):
         if path.is_file() and path.parent.name == "d":
@@ -338,10 +335,10 @@ def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypat
         return [(np.ones((len(group.prompts["tokens"]), 1, group.max_tokens), np.int32), None) for group in groups]
 
     monkeypatch.setattr(evaluator_module.Decoder, "groups", groups)
-    (answers,) = generate_texts(experiment, params, ["1 2 3 1 2 3 1"], max_tokens=17)
+    (answers,) = Answering(experiment, params, max_tokens=17)(["1 2 3 1 2 3 1"])
     assert (answers[0][0], asked) == (" ".join("1" * 17), [17])
     with pytest.raises(UserError, match=r"prompt 1: 8 tokens and 1 to generate; model.max_len is 6"):
-        generate_texts(experiment, params, ["1 2 3 1 2 3 1"])
+        Answering(experiment, params)(["1 2 3 1 2 3 1"])
 
 
 def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():

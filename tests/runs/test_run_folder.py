@@ -15,9 +15,13 @@ from small_runs import tiny_config
 DATA, FILES, ORIGIN = {"text.txt": "0a1b"}, {"tokenizer.json": "{}\n"}, {"config_file": "test", "overrides": {}}
 
 
+def made(folder, data=DATA, files=FILES, **sections):
+    return run_folder.MadeFrom(folder, tiny_config(**sections), data, files)
+
+
 def opened(folder, data=DATA, files=FILES, **sections):
     folder.mkdir(exist_ok=True)
-    return run_folder.open_for_training(folder, tiny_config(**sections), data, files, ORIGIN)
+    return run_folder.open_for_training(made(folder, data, files, **sections), ORIGIN)
 
 
 def test_the_identity_is_made_of_what_can_change_training():
@@ -89,9 +93,9 @@ def test_a_run_may_go_on_to_more_steps_and_a_line_says_what_that_changes(schedul
     keys = {"optimizer": {"schedule": schedule}}
     identity = opened(tmp_path, **keys)
     run_folder.write_result(tmp_path, {"steps": 6}, identity)
-    assert run_folder.finished(tmp_path, tiny_config(**keys), DATA, FILES)["steps"] == 6
+    assert run_folder.finished(made(tmp_path, **keys))["steps"] == 6
     more = {**keys, "train": {"steps": 9}}
-    assert run_folder.finished(tmp_path, tiny_config(**more), DATA, FILES) is None
+    assert run_folder.finished(made(tmp_path, **more)) is None
     assert opened(tmp_path, **more) == identity
     line = caplog.records[0].getMessage()
     assert "train.steps (6 there, 9 here)" in line
@@ -186,7 +190,7 @@ def test_another_tokenizer_in_the_folder_is_refused(tmp_path):
 
 def test_other_data_are_put_back_where_the_config_says(tmp_path):
     config = tiny_config() | {"data": {"path": "texts/mine.txt"}}
-    run_folder.open_for_training(tmp_path, config, {"data.path": "0a1b"}, {}, ORIGIN)
+    run_folder.open_for_training(run_folder.MadeFrom(tmp_path, config, {"data.path": "0a1b"}), ORIGIN)
     with pytest.raises(UserError, match=r"data\.path \(0a1b there, ffff here\); put the data back at texts/mine\.txt$"):
         run_folder.require_same_data(tmp_path, {"data.path": "ffff"})
 
@@ -202,21 +206,21 @@ def test_a_damaged_result_counts_as_absent_with_a_warning(content, tmp_path, cap
 def test_the_result_of_another_run_counts_as_absent(tmp_path, caplog):
     identity = opened(tmp_path / "a")
     result = run_folder.write_result(tmp_path / "a", {"steps": 3}, identity)
-    assert run_folder.finished(tmp_path / "a", tiny_config(), DATA, FILES) == result
+    assert run_folder.finished(made(tmp_path / "a")) == result
     opened(tmp_path / "b", seed=1)
     shutil.copy(tmp_path / "a" / "result.json", tmp_path / "b")
-    assert run_folder.finished(tmp_path / "b", tiny_config(seed=1), DATA, FILES) is None
+    assert run_folder.finished(made(tmp_path / "b", seed=1)) is None
     assert "the result of another run" in caplog.records[-1].getMessage()
 
 
 def test_a_finished_run_is_not_given_out_as_scored_by_other_keys(tmp_path):
     run_folder.write_result(tmp_path, {"steps": 3}, opened(tmp_path))
     with pytest.raises(UserError, match=r"a finished run with another decode\.beam_width"):
-        run_folder.finished(tmp_path, tiny_config(decode={"beam_width": 2}), DATA, FILES)
-    assert run_folder.finished(tmp_path, tiny_config(log={"every": 1}), DATA, FILES)["steps"] == 3
+        run_folder.finished(made(tmp_path, decode={"beam_width": 2}))
+    assert run_folder.finished(made(tmp_path, log={"every": 1}))["steps"] == 3
 
 
 @pytest.mark.parametrize("name", ["a[x]", "a*", "a?"])
 def test_a_folder_whose_path_is_a_pattern_can_hold_no_checkpoints(name, tmp_path):
     with pytest.raises(UserError, match="which Orbax reads as a pattern; choose another --workdir"):
-        run_folder.require_same_run(tmp_path / name, {}, {}, {})
+        run_folder.require_same_run(run_folder.MadeFrom(tmp_path / name, {}))

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import jax
 import numpy as np
-import optax
 import pytest
 import tokenizers
 
@@ -125,33 +124,19 @@ def test_a_model_that_adds_a_key_starts_from_a_run_with_the_given_value_or_the_d
     assert config["model"] == {**tiny_config()["model"], "name": "ranked", "rank": rank}
 
 
-def test_all_of_the_state_keeps_the_moments_and_begins_the_schedule_anew(source, tmp_path):
-    config = tiny_config(start={"path": f"{source}:4", "state": "all"})
-    experiment, start = started(config, tmp_path)
-    state = start.state(experiment, one_device())
-    assert int(state.step) == 0
-    adam, schedule = state.opt_state
-    assert (int(adam.count), int(schedule.count)) == (4, 0) and isinstance(schedule, optax.ScaleByScheduleState)
-    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(adam.nu["blocks"]["0"]["feed_forward"]))
-    with pytest.raises(UserError, match=r"'all' needs .* optimizer: optimizer.name \(adam there, sgd here\)"):
-        started(changed(config, optimizer={"name": "sgd"}), tmp_path)
-
-
 def test_a_safetensors_file_gives_its_weights(source, tmp_path):
     _, _, params = run.load(source)
     weights_file.save_weights(tmp_path / "params.safetensors", params)
     config = tiny_config(start={"path": str(tmp_path / "params.safetensors")})
     experiment, start = started(config, tmp_path / "run")
-    jax.tree.map(np.testing.assert_array_equal, start.state(experiment, one_device()).params, params)
-    with pytest.raises(UserError, match="has no optimizer's state; expected 'weights'"):
-        started(changed(config, start={"state": "all"}), tmp_path / "run")
+    jax.tree.map(np.testing.assert_array_equal, experiment.new_state(one_device(), start.given).params, params)
 
 
 def test_patterns_choose_the_weights_and_the_others_are_drawn(source, tmp_path):
     start = {"path": str(source), "weights": "blocks/*,!*/bias"}
     experiment, begun = started(tiny_config(start=start, seed=5), tmp_path)
     fresh = flatten(build(tiny_config(seed=5)).new_state(one_device()).params)
-    params, theirs = flatten(begun.state(experiment, one_device()).params), flatten(run.load(source)[2])
+    params, theirs = flatten(experiment.new_state(one_device(), begun.given).params), flatten(run.load(source)[2])
     taken = [path for path in params if path.startswith("blocks/") and not path.endswith("/bias")]
     assert begun.given.keys() == set(taken) and 0 < len(taken) < len(params)
     for path, value in params.items():

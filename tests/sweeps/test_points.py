@@ -51,7 +51,7 @@ def test_every_point_is_built_before_anything_runs(tmp_path):
 def test_a_folder_that_holds_another_run_is_refused_before_anything_runs(tmp_path):
     (point,) = make_points(tiny_config(), [{"seed": 3}])
     (tmp_path / point.name).mkdir()
-    run_folder.open_for_training(tmp_path / point.name, point.config, {}, {}, {})
+    run_folder.open_for_training(run_folder.MadeFrom(tmp_path / point.name, point.config), {})
     assert check([point], tmp_path) == ["exact_match"]
     (changed,) = make_points(tiny_config(train={"batch_size": 7}), [{"seed": 3}])
     with pytest.raises(

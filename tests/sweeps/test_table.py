@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from fxf.errors import UserError
 from fxf.sweeps.points import make_points
-from fxf.sweeps.table import read_rows, report, require_figure, to_csv, to_markdown
+from fxf.sweeps.table import read_rows, report, to_csv, to_markdown
 from small_runs import tiny_config
 
 RESULT = {"identity": "12ab", "task": "reversal", "seed": 1, "exact_match": 0.123456, "note": "a|b", "train_loss": 2.0}
@@ -62,13 +61,6 @@ def test_a_report_is_a_table_as_csv_and_as_markdown_and_a_plot(points, tmp_path)
     head = "| model.n_layers | seed | model.block | status | exact_match | train_loss |"
     assert (tmp_path / "table.md").read_text().splitlines()[0] == head
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_figure_is_known_as_wrong_from_the_first_result_on(points, tmp_path):
-    require_figure("train_loss", points, tmp_path)
-    require_figure("exact_matches", points[2:], tmp_path)
-    with pytest.raises(UserError, match=r"--y: expected one of exact_match, train_loss.*did you mean 'exact_match'\?"):
-        require_figure("exact_matches", points, tmp_path)
 
 
 def test_a_result_overwrites_no_column_of_the_sweep(points, tmp_path):

@@ -56,8 +56,8 @@ def test_only_the_first_point_compiles(together):
 
 def test_a_point_has_the_bits_and_the_page_of_the_same_run_alone(together, tmp_path):
     folder = together[0] / POINTS[2].name
-    with whole_run.completed(POINTS[2].config, tmp_path / "alone") as trackers:
-        trained(POINTS[2].config, tmp_path / "alone", ORIGIN, trackers=trackers)
+    trained(POINTS[2].config, tmp_path / "alone", ORIGIN)
+    whole_run.complete(POINTS[2].config, tmp_path / "alone")
     alone, shared = run.load(tmp_path / "alone")[2], run.load(folder)[2]
     jax.tree.map(np.testing.assert_array_equal, alone, shared)
     for name in ("config.json", "metrics.jsonl", "result.json"):

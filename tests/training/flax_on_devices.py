@@ -16,7 +16,7 @@ from fxf.layers.kinds import LAYERS
 from fxf.models.flax_model import of_module
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 
-LAYOUTS = {"data 2, tensor 2": ({"tensor": 2}, 1), "fsdp 4": ({"fsdp": 4}, 2)}
+LAYOUTS = {"fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2)}
 
 
 def named(*axes):

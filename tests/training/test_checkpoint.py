@@ -14,7 +14,7 @@ import pytest
 from fxf.errors import UserError
 from fxf.runs.experiment import build
 from fxf.training import checkpoint, checkpoint_files, processes
-from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load, load_newest
+from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load, load_several
 from helpers import one_device
 from small_runs import tiny_config
 
@@ -162,25 +162,25 @@ def test_as_many_as_are_averaged_are_loaded_and_others_are_removed(tmp_path):
     save(tmp_path, 3, 4, 6, 7, **keys)
     assert steps_in(tmp_path) == [3, 6, 7]
     among = functools.partial(CheckpointConfig(**keys).averaged, last=7)
-    assert [step for step, _, _ in load_newest(tmp_path, SHAPES, 2, among=among)] == [7, 6]
+    assert [step for step, _, _ in load_several(tmp_path, SHAPES, n=2, among=among)] == [7, 6]
 
 
 def test_the_newest_are_loaded_newest_first_as_many_as_there_are(tmp_path):
     save(tmp_path, 1, 2, 3, keep=9)
     for n, steps in ((1, [3]), (2, [3, 2]), (7, [3, 2, 1])):
-        loaded = load_newest(tmp_path, SHAPES, n)
+        loaded = load_several(tmp_path, SHAPES, n=n)
         assert [step for step, _, _ in loaded] == steps
         for step, state, record in loaded:
             assert record == record_of(step)
             jax.tree.map(np.testing.assert_array_equal, state, state_of(step))
-    assert [part for _, part, _ in load_newest(tmp_path, SHAPES, 2, part=type)] == [type(state_of(1))] * 2
-    assert load_newest(tmp_path / "absent", SHAPES, 2) == []
+    assert [part for _, part, _ in load_several(tmp_path, SHAPES, n=2, part=type)] == [type(state_of(1))] * 2
+    assert load_several(tmp_path / "absent", SHAPES, n=2) == []
 
 
 def test_of_the_newest_a_damaged_one_is_passed_over_with_one_warning(tmp_path, caplog):
     save(tmp_path, 1, 2, 3, keep=9)
     flip_a_bit(tmp_path / "2" / "state" / "manifest.ocdbt")
-    assert [step for step, _, _ in load_newest(tmp_path, SHAPES, 2)] == [3, 1]
+    assert [step for step, _, _ in load_several(tmp_path, SHAPES, n=2)] == [3, 1]
     (message,) = warnings_of(caplog)
     assert "skipping the damaged checkpoint of step 2: " in message
 
@@ -267,7 +267,6 @@ def test_when_every_checkpoint_is_damaged_it_says_so_and_keeps_them(tmp_path):
     checkpoints = Checkpoints(tmp_path, CheckpointConfig(), RUN)
     for attempt in (
         lambda: load(tmp_path, SHAPES),
-        lambda: load_newest(tmp_path, SHAPES, 1),
         lambda: checkpoints.restore(SHAPES),
     ):
         with pytest.raises(UserError, match=r"every checkpoint is damaged \(steps 1, 2\)"):
@@ -367,7 +366,6 @@ def test_a_damaged_checkpoint_is_passed_over_also_where_it_would_be_the_best(tmp
 @pytest.mark.parametrize("read", [
     lambda folder, run: load(folder, SHAPES, run),
     lambda folder, run: load(folder, SHAPES, run, step=2),
-    lambda folder, run: load_newest(folder, SHAPES, 1, run),
     lambda folder, run: Checkpoints(folder, CheckpointConfig(), run).restore(SHAPES),
 ])  # fmt: skip
 def test_a_checkpoint_of_another_run_is_refused_by_a_line_that_names_both(read, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 import fxf
 from closeness import assert_close
 from fxf.errors import UserError
-from fxf.training.fine_tuning import at_own_rates, averaging, rates_by_layer, require_frozen, without_frozen_gradient
+from fxf.training.fine_tuning import at_own_rates, averaging, require_frozen, without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
 from fxf.weights import Weight, flatten, leaves, map_weights, matching
@@ -63,7 +63,7 @@ def with_rates(rate):
 def test_frozen_weights_keep_their_bits_and_have_no_state(name, patterns, spec):
     decay = {"weight_decay": 0.1} if name in DECAYS else {}
     params = jax.tree.map(lambda x: x.at[..., 0].set(-0.0), random_params(SPEC))  # -0.0 + 0.0 would be 0.0
-    config = OptimizerConfig(name=name, frozen=patterns, clip_norm=1.0, layer_decay=0.5, ema_decay=0.3, **decay)
+    config = OptimizerConfig(name=name, frozen=patterns, clip_norm=1.0, ema_decay=0.3, **decay)
     after, state = jax.jit(lambda p: moved(make_optimizer(config, 9, spec), p))(params)
     before, after, average = flatten(params), flatten(after), flatten(state.average)
     for path, value in before.items():
@@ -117,19 +117,6 @@ def test_frozen_weights_get_no_gradient_and_the_others_get_theirs():
 def test_patterns_that_freeze_nothing_or_all_are_one_line(patterns, message):
     with pytest.raises(UserError, match=message):
         require_frozen(SPEC, patterns)
-
-
-def test_the_rate_falls_from_layer_to_layer():
-    factors, _ = rates_by_layer(SPEC, 0.5).update(jax.tree.map(jnp.ones_like, random_params(SPEC)), optax.EmptyState())
-    found = {path: set(np.unique(value)) for path, value in flatten(factors).items()}
-    assert found == {
-        "embedding/table": {0.125},
-        "blocks/0/up": {0.25},
-        "blocks/0/bias": {0.25},
-        "blocks/1/up": {0.5},
-        "blocks/1/bias": {0.5},
-        "final/kernel": {1.0},
-    }
 
 
 def test_a_weights_own_rate_multiplies_its_steps_but_not_its_decay():

@@ -1,4 +1,4 @@
-"""What the loop refuses before it begins, when it saves, and that saving changes no figure."""
+"""When the loop saves, and that saving changes no figure."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fxf.errors import Interrupted, UserError
+from fxf.errors import Interrupted
 from fxf.files import to_json
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig
@@ -15,23 +15,6 @@ from fxf.training.log import Clock, LogConfig
 from fxf.training.loop import Intervals, fit
 from fxf.training.record import Record, record_of
 from fxf.training.step import TrainConfig
-
-
-def intervals(steps, evaluate_every=0):
-    train = TrainConfig(steps=steps, evaluate_every=evaluate_every)
-    return Intervals(train, CheckpointConfig(every=0), LogConfig(every=7), profile=True)
-
-
-@pytest.mark.parametrize(("steps", "evaluate_every", "step"), [(8, 0, 0), (7, 5, 0), (15, 0, 13)])
-def test_steps_after_the_next_record_can_be_traced(steps, evaluate_every, step):
-    intervals(steps, evaluate_every).require_profile(step)
-
-
-@pytest.mark.parametrize(("steps", "step"), [(7, 0), (5, 0), (14, 7), (14, 14)])
-def test_a_profile_without_such_steps_is_refused(steps, step):
-    with pytest.raises(UserError, match=rf"^--profile: .* the last step, {steps}; make log.every smaller \(it is 7\)"):
-        intervals(steps).require_profile(step)
-
 
 # Numbers whose sums depend on the order in which they are added.
 LOSSES, WEIGHTS = (np.random.default_rng(seed).lognormal(0, 3, 100).astype(np.float32) for seed in (7, 8))

@@ -99,11 +99,10 @@ def test_every_key_that_an_optimizer_reads_changes_its_steps(name, key):
         ({"decay_steps": 3}, "optimizer.decay_steps: schedule 'constant' does not read it; leave it at 0"),
         ({"schedule": "wsd"}, "optimizer.decay_steps: schedule 'wsd': expected 1 to 10, .* such as 1; got 0"),
         ({"schedule": "wsd", "decay_steps": 11}, "expected 1 to 10, .*; got 11"),
-        ({"layer_decay": 0.5}, "optimizer.layer_decay: the model has no blocks by number; leave it at 1"),
         ({"final_learning_rate": 0.1}, "optimizer.final_learning_rate: schedule 'constant' does not read it"),
         (
             {"warmup_steps": 10},
-            "optimizer.warmup_steps: 10 is not less than train.steps 10; set optimizer.warmup_steps to 1, ",
+            "optimizer.warmup_steps: 10 is not less than train.steps 10; set it to 1, ",
         ),
     ],
 )
@@ -202,7 +201,7 @@ def test_a_schedule_of_ones_own_reads_every_key(monkeypatch):
 def test_every_key_of_the_section_is_read_by_some_optimizer_or_schedule():
     read = {key for each in OPTIMIZERS.values() for key in each.reads}
     own = {"name", "learning_rate", "schedule", "warmup_steps", "final_learning_rate", "clip_norm"}
-    own |= {"decay_steps", "layer_decay", "frozen", "ema_decay"}
+    own |= {"decay_steps", "frozen", "ema_decay"}
     assert {field.name for field in dataclasses.fields(OptimizerConfig)} == read | own
 
 

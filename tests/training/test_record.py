@@ -16,12 +16,6 @@ def test_a_saved_record_is_the_record():
     assert record_of(vars(record)) == record
 
 
-def test_a_record_of_an_older_fxf_had_no_sums_since_the_log():
-    saved = dict(vars(Record(step=3)))
-    del saved["unlogged"]
-    assert record_of(saved) == Record(step=3)
-
-
 def test_a_saved_record_is_json_also_where_nothing_has_a_value():
     record = Record(step=3, best=(-math.inf, 2))
     assert record_of(json.loads(to_json(vars(record)), parse_constant=pytest.fail)) == record

@@ -40,14 +40,11 @@ def test_an_answer_as_json_has_its_exact_text():
 FIGURES = {"task": "reversal", "train_loss": 0.123456789, "steps": 7}
 
 
-def test_figures_are_a_line_in_a_pipe_a_table_on_a_terminal_and_an_object_on_request(capsys, monkeypatch):
+def test_figures_are_a_line_and_an_object_on_request(capsys):
     cli.print_figures(FIGURES)
     assert capsys.readouterr().out == "task reversal  train_loss 0.123457  steps 7\n"
     cli.print_figures(FIGURES, as_json=True)
     assert json.loads(capsys.readouterr().out) == FIGURES
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    cli.print_figures(FIGURES)
-    assert capsys.readouterr().out == "task        reversal\ntrain_loss  0.123457\nsteps       7\n"
 
 
 def test_the_help_of_a_verb_ends_with_the_exit_codes():

@@ -30,7 +30,7 @@ def test_without_a_config_the_keys_of_every_task_model_and_optimizer_are_listed_
     assert defaults["optimizer.name"] == default_config("reversal").optimizer.name
     assert (defaults["task.name"], defaults["model.name"]) == ("-", "the task's")
     assert values["train.label_smoothing"] == "float at least 0, less than 1"
-    assert values["parallel.kind"] == "jit, pmap"
+    assert values["start.on_mismatch"] == "stop, draw"
     (copies,) = [key for key in tables["model"] if key.path == "model.copies"]
     assert copies.of == ("bilayer",)
     assert "model, only of bilayer:\n" in as_text(tables)
