@@ -15,6 +15,7 @@ from fxf.compile import costs, hlo
 from fxf.compile.costs import Cost, Loop
 from fxf.compile.topologies import Topology
 from fxf.decoding.decoder import Decoder
+from fxf.errors import UserError
 from fxf.machine.memory import gib
 from fxf.machine.on_gpu import in_order
 from fxf.machine.status import stage
@@ -61,7 +62,7 @@ def reports(experiment: Experiment, topology: Topology, names: Sequence[str], ro
       rows: prompts decoded at a time; 0 for as many as a device has sequences in a step.
 
     Raises:
-      UserError: the config does not fit the devices.
+      UserError: the config does not fit the devices, or its step runs under `pmap`.
     """
     if "training" in names:
         yield from figures(training(experiment), topology)
@@ -75,6 +76,8 @@ def training(experiment: Experiment) -> Program:
     Its figures are those of a step, without what a call of several steps does once.
     """
     layout = experiment.layout()
+    if layout.pmap:
+        raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
     state, trainer, task = experiment.state_shapes(layout), experiment.trainer(layout), experiment.task
     shapes = experiment.task.largest_batch()
     of_model = model_flops(experiment, shapes)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fxf.layers.loss import mean
 from fxf.layers.named import MOVED, TOTAL, WEIGHT, edited, names_in
 from fxf.machine import on_cpu
-from fxf.machine.devices import SEQUENCE, TENSOR, target_devices
+from fxf.machine.devices import DATA, SEQUENCE, TENSOR, target_devices
 from fxf.machine.named_arrays import OF_TRAINING
 from fxf.machine.random_keys import key_of_part
 from fxf.models.model import Batch, Model
@@ -94,25 +94,31 @@ def objective_and_gradient(
 
     Args:
       microbatches: number of equal parts, computed one after the other in the same memory. A CPU may cut them further.
-      layout: the devices that hold the params, and over which the rows of each part are sharded.
+      layout: the devices that hold the params, and over which the rows of each part are sharded. Under `jax.pmap` the
+        batch is one device's part, and sums run over all devices.
       asked: the model's `terms_and_figures`; None finds them, by tracing the loss once more.
     """
+    axis, layout = (DATA, None) if layout is not None and layout.pmap else (None, layout)
     n_parts = microbatches * parts_in_cache(model, batch["weights"].shape, microbatches, layout)
     asked = terms_and_figures(model, params, batch, rng) if asked is None else asked
     loss = functools.partial(batch_loss, model, label_smoothing=label_smoothing, layout=layout)
     if asked:
-        return _with_terms(edited(loss, read=asked), params, batch, rng, n_parts)
+        return _with_terms(edited(loss, read=asked), params, batch, rng, n_parts, axis)
     sums_and_gradient = jax.value_and_grad(loss, has_aux=True)
 
     def of_part(part: Batch, rng: jax.Array | None) -> tuple[jax.Array, jax.Array, Params]:
         sums, gradient = sums_and_gradient(params, part, rng)
         return *sums, gradient
 
-    return *_sum_over_parts(of_part, batch, rng, n_parts), {}
+    return *_sum_over_parts(of_part, batch, rng, n_parts, axis), {}
 
 
-def _sum_over_parts(of_part: Callable[[Batch, Any], Any], batch: Batch, rng: jax.Array | None, n_parts: int) -> Any:
-    """Returns the sum of `of_part(part, its key)` over the parts of a batch, one after the other."""
+def _sum_over_parts(
+    of_part: Callable[[Batch, Any], Any], batch: Batch, rng: jax.Array | None, n_parts: int, axis: str | None
+) -> Any:
+    """Returns the sum of `of_part(part, its key)` over the parts of a batch, and over the devices of a mapped axis."""
+    if axis:
+        return jax.lax.psum(_sum_over_parts(of_part, batch, rng, n_parts, None), axis)
     if n_parts == 1:
         return of_part(batch, rng)
 
@@ -140,7 +146,7 @@ def metric_names(asked: Sequence[str]) -> list[str]:
 
 
 def _with_terms(
-    read: Callable[..., Any], params: Params, batch: Batch, rng: jax.Array | None, n_parts: int
+    read: Callable[..., Any], params: Params, batch: Batch, rng: jax.Array | None, n_parts: int, axis: str | None
 ) -> tuple[jax.Array, jax.Array, Params, dict[str, jax.Array]]:
     """Returns what `objective_and_gradient` does, for a loss whose terms and figures `read` returns with it.
 
@@ -152,7 +158,7 @@ def _with_terms(
         (_, weight_sum), found = read(params, part, rng)
         return weight_sum, {name: x for name, x in _summed(found).items() if name.endswith(WEIGHT)}
 
-    whole = _sum_over_parts(weights, batch, rng, n_parts) if n_parts > 1 else None
+    whole = _sum_over_parts(weights, batch, rng, n_parts, axis) if n_parts > 1 or axis else None
 
     def objective(params: Params, part: Batch, rng: jax.Array | None) -> tuple[jax.Array, Any]:
         (loss_sum, weight_sum), found = read(params, part, rng)
@@ -165,8 +171,9 @@ def _with_terms(
         gradient, (loss_sum, weight_sum, sums) = jax.grad(objective, has_aux=True)(params, part, rng)
         return loss_sum, weight_sum, gradient, sums
 
-    loss_sum, weight_sum, gradient, sums = _sum_over_parts(of_part, batch, rng, n_parts)
-    shown = _terms(sums, sums) | {name: x / n_parts for name, x in sums.items() if x.ndim == 0}
+    loss_sum, weight_sum, gradient, sums = _sum_over_parts(of_part, batch, rng, n_parts, axis)
+    n_sums = n_parts * (jax.lax.psum(1, axis) if axis else 1)
+    shown = _terms(sums, sums) | {name: x / n_sums for name, x in sums.items() if x.ndim == 0}
     return loss_sum, weight_sum, gradient, {name: shown[name] for name in metric_names(tuple(sums))}
 
 

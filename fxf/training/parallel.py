@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from typing import Literal
 
 from fxf.config import key
 from fxf.errors import UserError
@@ -11,6 +12,9 @@ from fxf.errors import UserError
 class ParallelConfig:
     """The `parallel` section: how training uses the devices. Only dropout's draws depend on it."""
 
+    kind: Literal["jit", "pmap"] = key(
+        "jit", "jit: one program over a mesh of devices; pmap: the step mapped over devices that each hold all weights"
+    )
     data: int = key(0, "parts of a batch's rows, each with all weights; 0: as many as the devices allow", minimum=0)
     fsdp: int = key(1, "parts of a batch's rows, and of weights and optimizer state", minimum=1)
     expert: int = key(1, "parts of a batch's rows, and of the experts of a mixture with their weights", minimum=1)
@@ -32,3 +36,5 @@ class ParallelConfig:
         if self.process >= max(self.processes, 1):
             what = f"expected less than parallel.processes {self.processes}, got {self.process}"
             raise UserError(f"parallel.process: {what}")
+        if self.kind == "pmap" and (self.processes != 1 or self.fsdp * self.expert * self.sequence * self.tensor > 1):
+            raise UserError("parallel.kind: 'pmap' takes one process, whose devices each hold all weights; use 'jit'")

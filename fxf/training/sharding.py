@@ -34,9 +34,14 @@ RULES = {
 
 
 class Layout(NamedTuple):
-    """The devices of a run, one or more, and how they hold its arrays."""
+    """The devices of a run, one or more, and how they hold its arrays.
+
+    Attributes:
+      pmap: whether the step runs under `jax.pmap`, with the whole state on each device.
+    """
 
     mesh: Mesh
+    pmap: bool = False
 
     @property
     def parts(self) -> int:
@@ -236,7 +241,9 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
             of_process = f"the devices of a process, {jax.local_device_count()}"
             raise UserError(f"{_sizes(shape, SEQUENCE, TENSOR)}: {of_a_row} does not divide {of_process}")
     types = (AxisType.Auto,) * len(AXES)
-    return Layout(jax.make_mesh(tuple(shape.values()), AXES, axis_types=types, devices=devices[:n]))
+    return Layout(
+        jax.make_mesh(tuple(shape.values()), AXES, axis_types=types, devices=devices[:n]), config.kind == "pmap"
+    )
 
 
 def _sizes(shape: Mapping[str, int], *axes: str) -> str:

@@ -14,6 +14,7 @@ import optax
 from fxf.config import key
 from fxf.layers.loss import mean
 from fxf.machine.compiled import CompiledByShape
+from fxf.machine.devices import DATA
 from fxf.machine.on_cpu import after
 from fxf.machine.on_gpu import in_order
 from fxf.models.model import Batch, Model
@@ -83,6 +84,7 @@ def train_step(
     step, by which the schedule goes.
 
     Args:
+      batch: under `jax.pmap` one device's part.
       asked: the model's `terms_and_figures`; None finds them.
     """
     loss_sum, weight_sum, gradient, shown = objective_and_gradient(
@@ -121,17 +123,29 @@ Step = Callable[[TrainState, Batch, Hyperparameters], tuple[TrainState, Metrics]
 def make_step(trainer: Trainer, asked: Sequence[str] | None = None) -> Step:
     """Returns `step(state, batch, hyperparameters)`, to be called under `jax.jit`.
 
-    Its dropout derives from (seed, step). `asked` is that of `train_step`.
+    Its dropout derives from (seed, step), and under pmap also from the device. `asked` is that of `train_step`.
     """
+    layout = trainer.layout
 
     def step(state: TrainState, batch: Batch, hyperparameters: Hyperparameters) -> Any:
         rng = run_keys(hyperparameters.seed).dropout
         if trainer.config.dropout_bits == "device":
             rng = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(rng)[:2], 2), impl="rbg")
         rng = jax.random.fold_in(rng, state.step)
+        if layout.pmap:
+            rng = jax.random.fold_in(rng, jax.lax.axis_index(DATA))
         return train_step(trainer, state, batch, hyperparameters, rng, asked=asked)
 
-    return step
+    if not layout.pmap:
+        return step
+    devices = list(layout.mesh.devices.flat)
+    on_each = jax.pmap(step, axis_name=DATA, in_axes=(None, 0, None), out_axes=None, devices=devices)
+
+    def mapped(state: TrainState, batch: Batch, hyperparameters: Hyperparameters) -> Any:
+        of_devices = {name: x.reshape(len(devices), -1, *x.shape[1:]) for name, x in batch.items()}
+        return on_each(state, of_devices, hyperparameters)
+
+    return mapped
 
 
 def jit_step(program: Callable, trainer: Trainer) -> Any:

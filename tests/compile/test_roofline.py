@@ -11,6 +11,7 @@ import pytest
 
 from fxf.compile import roofline, topologies
 from fxf.compile.topologies import Topology
+from fxf.errors import UserError
 from fxf.machine.hardware import Hardware
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
@@ -91,6 +92,12 @@ def test_a_program_that_the_compiler_finds_too_large_is_said_with_what_is_held()
     program = roofline.Program(TooLarge(), experiment.layout(), {"weights": 3 * 2**30})
     (found,) = roofline.figures(program, CPU)
     assert "does not fit: weights 3.0 GiB; RESOURCE_EXHAUSTED: Ran out of memory\n" in roofline.text(found)
+
+
+def test_a_step_under_pmap_is_refused():
+    experiment = build(tiny_config(parallel={"kind": "pmap", "data": 1}))
+    with pytest.raises(UserError, match=r"^parallel.kind: 'pmap' compiles only for devices that are here"):
+        list(roofline.reports(experiment, CPU, ["training"]))
 
 
 # That of a user. A TPU's kernel refuses the "highest" of these tests, because its products are of bfloat16.

@@ -42,6 +42,7 @@ from small_runs import tiny_config
 
 LAYOUTS = {
     "fsdp 2, sequence 2, tensor 2": ({"fsdp": 2, "sequence": 2, "tensor": 2}, 2),
+    "pmap 8": ({"kind": "pmap"}, 1),
 }
 MORE_LAYOUTS = {
     "data 2, fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2),

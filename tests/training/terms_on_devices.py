@@ -26,7 +26,7 @@ from fxf.training.step import TrainConfig, Trainer, jit_step, make_step
 from fxf.weights import Weight
 
 ROWS, LENGTH, VOCAB_SIZE, WIDTH, BLOCKS = 8, 3, 5, 4, 3
-LAYOUTS = {"data 4": {}, "fsdp 2, tensor 2": {"fsdp": 2, "tensor": 2}}
+LAYOUTS = {"data 4": {}, "fsdp 2, tensor 2": {"fsdp": 2, "tensor": 2}, "pmap 4": {"kind": "pmap"}}
 SPEC = {
     "table": Weight((VOCAB_SIZE, WIDTH), ("vocabulary", "embed"), jax.nn.initializers.normal(1.0)),
     "scales": Weight((BLOCKS, WIDTH), ("layers", "embed"), jax.nn.initializers.normal(1.0)),

@@ -17,7 +17,7 @@ from fxf.weights import Weight
 from helpers import small_model
 from small_runs import script
 
-LAYOUTS = ["fsdp 2, sequence 2, tensor 2"]
+LAYOUTS = ["fsdp 2, sequence 2, tensor 2", "pmap 8"]
 MORE_LAYOUTS = ["data 2, fsdp 2, tensor 2", "data 4, sequence 2"]
 
 
@@ -216,6 +216,8 @@ def test_devices_that_do_not_fit_the_mesh_are_an_error(n_processes, changes, mes
     [
         ({"processes": 2, "coordinator": "there"}, "parallel.coordinator: expected host:port of the first process"),
         ({"processes": 2, "coordinator": "there:1", "process": 2}, "parallel.process: expected less than parallel"),
+        ({"kind": "pmap", "fsdp": 2}, "parallel.kind: 'pmap' takes one process, whose devices each hold all weights"),
+        ({"kind": "pmap", "processes": 0}, "parallel.kind: 'pmap' takes one process"),
         ({"processes": 0, "process": 1}, "parallel.process: expected less than parallel.processes 0, got 1"),
     ],
 )
