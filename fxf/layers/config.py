@@ -122,6 +122,7 @@ class TransformerConfig:
         "needs the environment variable JAX_ENABLE_X64=1",
     )
 
+    FLASH: ClassVar[dict[str, Any]] = {"attention": "softmax", "dtype": "bfloat16", "attention_dropout": 0}
     # While a key has a value, nothing reads some others; what these must then have.
     UNREAD: ClassVar[tuple[tuple[str, Any, dict[str, Any]], ...]] = (
         ("positions", "none", {"position_range": 0, "position_stretch": 1}),
@@ -160,8 +161,7 @@ class TransformerConfig:
         if 0 < self.local_rope_theta <= 1:
             raise UserError(f"model.local_rope_theta: expected 0 or more than 1, got {self.local_rope_theta}")
         if self.attention_implementation == "flash":
-            needed = {"attention": "softmax", "dtype": "bfloat16", "attention_dropout": 0}
-            require_off("model", self, needed, "model.attention_implementation 'flash' does not go with it")
+            require_off("model", self, self.FLASH, "model.attention_implementation 'flash' does not go with it")
         if self.base_width:
             self._check_base()
 
