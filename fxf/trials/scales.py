@@ -35,8 +35,7 @@ def try_scales(
             raise UserError(f"--scales: {name}: {error}") from None
     found = {}
     for name, (folder, plan) in plans.items():
-        told(f"size {name}:")
-        found[name] = carry_out(plan, folder, budget, told)
+        found[name] = carry_out(plan, folder, budget, lambda text, name=name: told(f"{name}: {text}"))  # type: ignore[misc]
         write_page(f"{workdir.name} at {len(FACTORS)} sizes", {n: (v, plans[n][0]) for n, v in found.items()}, workdir)
     return found
 

@@ -27,6 +27,8 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
       UserError: the folder holds a trial with another plan, or a run failed otherwise than by diverging.
       Interrupted: a signal asked to stop; the steps of the runs are saved.
     """
+    if plan.first_runs:
+        require_same_first(plan)
     keep_plan(plan, budget, workdir)
     with Crew(budget.workers, budget.minutes, _telling_cost(plan, budget, told)) as crew:
         settled = settle(plan, workdir, crew)

@@ -79,16 +79,23 @@ def main(args: Namespace) -> None:
         other = with_changes(other, args.change)
     rules = Rules(args.metric or "", args.failed, args.rates, args.match, args.first_runs)
     budget = Budget(args.seeds, args.minutes, args.whole, workers)
+    notes = []  # are told once the plan is kept: an error before that is one line
     if other is not None and not args.other:
         values = dict(flatten(other.config))
         changed = (f"{key} {values[key]}" for key in differing_keys(config, other.config) if key in values)
-        status.say(one_line(f"the other config has {'  '.join(changed)}"))
+        notes.append(one_line(f"the other config has {'  '.join(changed)}"))
     if args.seeds < min(LEVELS):
-        status.say(f"--seeds={args.seeds}: a claim about the mean takes {min(LEVELS)} pairs")
+        notes.append(f"--seeds={args.seeds}: a claim about the mean takes {min(LEVELS)} pairs")
+
+    def told(text: str) -> None:
+        for line in (*notes, text):
+            status.say(line)
+        notes.clear()
+
     if args.scales:
-        found = try_scales(first, other, workdir, rules, budget, status.say)
+        found = try_scales(first, other, workdir, rules, budget, told)
     else:
-        found = {"": carry_out(make_plan(first, other, workdir, rules), workdir, budget, status.say)}
+        found = {"": carry_out(make_plan(first, other, workdir, rules), workdir, budget, told)}
     if args.json:
         figures = {name: verdict.figures() for name, verdict in found.items()}
         print(to_json(figures if args.scales else figures[""]))
