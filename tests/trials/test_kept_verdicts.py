@@ -100,7 +100,7 @@ def test_the_table_of_the_page_is_the_kept_one():
 
 def test_planted_faults_are_found_and_another_set_of_seeds_has_the_same_verdict():
     kept = {name: figures["verdict"] for name, figures in verdicts.planted().items()}
-    assert "mask" in kept and kept.keys() <= verdict_runs.PLANTED.keys()
+    assert kept.keys() == verdict_runs.PLANTED.keys()
     faults = {verdict for name, verdict in kept.items() if not name.startswith("gelu")}
     assert faults == {"worse"}
-    assert len({verdict for name, verdict in kept.items() if name.startswith("gelu")}) <= 1
+    assert len({verdict for name, verdict in kept.items() if name.startswith("gelu")}) == 1
