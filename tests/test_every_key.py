@@ -210,6 +210,7 @@ STAGES = {
     "model.position_gap": (logits,),
     "model.rope_theta": (logits,),
     "model.rope_trained_len": (logits,),
+    "model.rope_ramp": (logits,),
     "task": (batches, figures),
     "data": (batches, figures),
     "data.prepared": (place,),

@@ -61,7 +61,8 @@ def _layers(architecture: Architecture, theirs: Mapping[str, Any], others: Mappi
         name: {key: theirs[partner] for key, partner in keys.items() if theirs.get(partner) is not None}
         for name, keys in architecture.layers.items()
     }
-    return {name: {**fixed.get(name, {}), **keys, **others.get(name, {})} for name, keys in said.items()}
+    found = {name: {**fixed.get(name, {}), **keys, **others.get(name, {})} for name, keys in said.items()}
+    return {name: keys for name, keys in found.items() if keys}
 
 
 class Written(NamedTuple):

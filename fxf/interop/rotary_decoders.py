@@ -1,15 +1,20 @@
 """How Llama, Mistral, Qwen and Gemma write positions, windows, biases and scales in a config.json of `transformers`."""
 
+import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from fxf.config import one_of
 from fxf.errors import UserError
 from fxf.interop.architecture import Architecture
+from fxf.layers.kinds import stack_of
 
 # How often frequencies turn in the sequences of training: those that turn less often than the first number are divided
 # by the factor, and those that turn more often than the second stay. In fxf these numbers are fixed.
 LLAMA3_FACTORS = {"low_freq_factor": 1, "high_freq_factor": 4}
+# In transformers yarn multiplies cosines and sines by a factor, which in fxf is part of query_scale.
+YARN_TURNS = {"beta_fast": 32, "beta_slow": 1, "truncate": True, "mscale": None, "mscale_all_dim": None}
 TRAINED = "original_max_position_embeddings"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 CAPS = {"attention_softcap": "attn_logit_softcapping", "logit_softcap": "final_logit_softcapping"}
@@ -19,7 +24,11 @@ class RotaryDecoder(Architecture):
     """The keys of positions and biases that all these classes have."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        section = read_rotary(rotary_keys(theirs, where), theirs, where)
+        rope = rotary_keys(theirs, where)
+        section = read_rotary(rope, theirs, where)
+        if section.get("rope_ramp") == "yarn" and type(section["rope_factor"]) in (int, float):
+            width = theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
+            section["query_scale"] = yarn_scale(width, section["rope_factor"], rope.get("attention_factor"))
         section["final_bias"] = bool(theirs["tie_word_embeddings"])
         return {**section, "attention_bias": "all"} if theirs["attention_bias"] else section
 
@@ -117,6 +126,30 @@ class Gemma3(Gemma2):
         return {**super().write(section), "rope_local_base_freq": section.local_rope_theta or section.rope_theta}
 
 
+class SmolLM3(RotaryDecoder):
+    """Some of its blocks have no positions: the layers `nope`."""
+
+    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+        n_layers, every = theirs["num_hidden_layers"], theirs["no_rope_layer_interval"]
+        turned = theirs.get("no_rope_layers") or [int((i + 1) % every != 0) for i in range(n_layers)]
+        if len(turned) != n_layers:
+            raise UserError(f"{where}: no_rope_layers: expected {n_layers} of 0 and 1, got {turned!r}")
+        if theirs["use_sliding_window"]:
+            raise UserError(f"{where}: use_sliding_window: fxf has {self.name} with False, got True")
+        if all(turned):
+            return super().read(theirs, where)
+        period = next(n for n in range(1, n_layers + 1) if turned == (turned[:n] * n_layers)[:n_layers])
+        blocks = ("attention+feed_forward" if rotary else "nope+feed_forward" for rotary in turned[:period])
+        groups = [(text, len(list(group))) for text, group in itertools.groupby(blocks)]
+        pattern = ", ".join(text if n == 1 else f"{n}*({text})" for text, n in groups)
+        layers = {"nope": {"kind": "attention", "positions": "none"}}
+        return {**super().read(theirs, where), "blocks": pattern, "layers": layers}
+
+    def write(self, section: Any) -> dict[str, Any]:
+        turned = ["nope" not in getattr(block, "layers", {}) for block in stack_of(section).blocks]
+        return {**super().write(section), "no_rope_layers": [int(each) for each in turned]}
+
+
 class Qwen3MoE(RotaryDecoder):
     """It may have one window for all blocks, if a key says so."""
 
@@ -173,20 +206,27 @@ def read_rotary(rope: Mapping[str, Any], theirs: Mapping[str, Any], where: str) 
     """
     rope = {**{key: theirs[key] for key in ("rope_theta", "partial_rotary_factor") if key in theirs}, **rope}
     kind = rope.get("rope_type", rope.get("type", "default"))
-    one_of(kind, ("default", "linear", "llama3"), f"{where}: rope_type")
+    one_of(kind, ("default", "linear", "llama3", "yarn"), f"{where}: rope_type")
     if rope.get("type", kind) != kind:
         raise UserError(f"{where}: type: expected {kind!r}, which rope_type says, got {rope['type']!r}")
-    expected = {"partial_rotary_factor": 1, **(LLAMA3_FACTORS if kind == "llama3" else {})}
+    fixed: dict[str, dict[str, Any]] = {"llama3": LLAMA3_FACTORS, "yarn": YARN_TURNS}
+    expected = {"partial_rotary_factor": 1, **fixed.get(kind, {})}
     for key, value in expected.items():
         if rope.get(key) not in (None, value):
             raise UserError(f"{where}: {key}: fxf has {value!r}, got {rope[key]!r}")
     section = {"rope_theta": rope["rope_theta"]}
     if kind != "default":
         section["rope_factor"] = rope.get("factor")
-    if kind == "llama3" and section["rope_factor"] != 1:
+    if kind in ("llama3", "yarn") and section["rope_factor"] != 1:
+        section |= {"rope_ramp": kind}
         lengths = (theirs.get(TRAINED), rope.get(TRAINED), theirs.get("max_position_embeddings"))
         section["rope_trained_len"] = next((length for length in lengths if length is not None), None)
     return section
+
+
+def yarn_scale(head_dim: int, rope_factor: float, attention_factor: float | None = None) -> float:
+    """Returns the query_scale of YaRN (Peng et al. 2023, equation 22), or with another factor of cosines and sines."""
+    return head_dim**-0.5 * (attention_factor or 0.1 * math.log(rope_factor) + 1) ** 2
 
 
 def write_rotary(section: Any) -> dict[str, Any]:
@@ -194,7 +234,12 @@ def write_rotary(section: Any) -> dict[str, Any]:
     scaling = {"rope_type": "linear", "factor": section.rope_factor}
     if section.rope_trained_len:
         trained = {TRAINED: section.rope_trained_len}
-        scaling = {**scaling, "rope_type": "llama3", **trained, **{k: float(v) for k, v in LLAMA3_FACTORS.items()}}
+        if section.rope_ramp == "yarn":
+            usual = section.query_scale == yarn_scale(section.head_width, section.rope_factor)
+            factor = None if usual else (section.query_scale * section.head_width**0.5) ** 0.5
+            scaling = {**scaling, "rope_type": "yarn", **trained, "attention_factor": factor}
+        else:
+            scaling = {**scaling, "rope_type": "llama3", **trained, **{k: float(v) for k, v in LLAMA3_FACTORS.items()}}
     return {"rope_theta": section.rope_theta, "rope_scaling": scaling if section.rope_factor > 1 else None}
 
 
@@ -233,6 +278,7 @@ def write_windows(section: Any) -> dict[str, Any]:
 
 # By the `model_type` of config.json.
 CLASSES: dict[str, type[Architecture]] = {
+    **{"gemma": RotaryDecoder, "phi3": Mistral, "olmo2": RotaryDecoder, "smollm3": SmolLM3},
     **{"llama": Llama, "mistral": Mistral, "qwen2": Qwen, "qwen3": Qwen},
     **{"gemma2": Gemma2, "gemma3_text": Gemma3, "mixtral": Mistral, "qwen3_moe": Qwen3MoE, "olmoe": OLMoE},
     **{"deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek},

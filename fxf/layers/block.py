@@ -128,6 +128,16 @@ class Sandwich(Block):
         return x, context
 
 
+class OutputNorm(Block):
+    """X + N F(X) for one layer F after the other: the norm is of what a layer adds (OLMo et al. 2024, OLMo 2)."""
+
+    def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
+        for name in self.layers:
+            y, context = self.layer(params, name, x, context)
+            x = x + self.dropout(name, self.norm(params, name, y), context)
+        return x, context
+
+
 class Idea(Block):
     """X + FF(N Y), where Y is what the other layers make of X as in `PreNorm` (seed 004, "inspirational idea")."""
 
@@ -141,7 +151,9 @@ class Idea(Block):
         return x + self.dropout(last, y, context), context
 
 
-BLOCKS: Choices[type[Block]] = Choices({"pre_norm": PreNorm, "post_norm": PostNorm, "sandwich": Sandwich, "idea": Idea})
+BLOCKS: Choices[type[Block]] = Choices(
+    {"pre_norm": PreNorm, "post_norm": PostNorm, "sandwich": Sandwich, "output_norm": OutputNorm, "idea": Idea}
+)
 
 
 @dataclasses.dataclass(frozen=True)

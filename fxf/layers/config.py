@@ -75,6 +75,11 @@ class TransformerConfig:
         "tokens; from a quarter of it on, factors are interpolated (Llama 3)",
         minimum=0,
     )
+    rope_ramp: Literal["llama3", "yarn"] = key(
+        "llama3",
+        "how factors are interpolated up to rope_trained_len; yarn: by the index of a pair between 32 turns and one "
+        "(Peng et al. 2023), with query_scale (0.1 ln rope_factor + 1)² / √head_dim",
+    )
     attention: str = key("softmax", "one of fxf.layers.kinds.ATTENTIONS")
     attention_implementation: Literal["xla", "chunked", "flash"] = key(
         "xla",
@@ -131,6 +136,7 @@ class TransformerConfig:
         ("window", 0, {"global_every": 0}),
         ("global_every", 0, {"local_rope_theta": 0}),
         ("rope_factor", 1, {"rope_trained_len": 0}),
+        ("rope_trained_len", 0, {"rope_ramp": "llama3"}),
     )
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from fxf.weights import Params
 # The keys that only rotary positions read, with the values that stand for nothing.
 ROTARY_KEYS = {"rope_theta": 10000.0, "rope_factor": 1.0, "local_rope_theta": 0.0}
 LEAST_TURNS_KEPT = 4  # the scaling of Llama 3 keeps a frequency that turns as often in the sequences of training
+YARN_TURNS = 32, 1  # of the pairs between which YaRN interpolates
 
 
 class Positions(NamedTuple):
@@ -127,10 +128,20 @@ def _scaled(config: TransformerConfig, frequencies: np.ndarray) -> np.ndarray:
     """Returns the frequencies divided by rope_factor (Chen et al. 2023).
 
     With a rope_trained_len it divides only those whose wavelengths are longer than that, and none of those up to a
-    quarter of it. Those between are interpolated (Grattafiori et al. 2024, the scaling of Llama 3).
+    quarter of it. Those between are interpolated by their turns (Grattafiori et al. 2024, the scaling of Llama 3), or
+    by their index (Peng et al. 2023, YaRN).
     """
     turns = config.rope_trained_len * frequencies / (2 * np.pi)  # in the sequences of training
     kept = np.clip((turns - 1) / (LEAST_TURNS_KEPT - 1), 0, 1)
+    if config.rope_ramp == "yarn":
+        n_pairs = len(frequencies)
+        # The index, as a real number, of the pair that turns so often.
+        first, last = (
+            n_pairs * math.log(config.rope_trained_len / (n * 2 * np.pi)) / math.log(config.rope_theta)
+            for n in YARN_TURNS
+        )
+        first, last = max(math.floor(first), 0), min(math.ceil(last), 2 * n_pairs - 1)
+        kept = 1 - np.clip((np.arange(n_pairs) - first) / max(last - first, 0.001), 0, 1)
     return (1 - kept) * frequencies / config.rope_factor + kept * frequencies
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import jax
 import ml_dtypes
@@ -120,6 +121,12 @@ ROTARY = {"n_layers": 2, "d_model": 6, "d_ff": 7, "n_heads": 3, "n_kv_heads": 1,
           "norm_epsilon_in": "variance", "positions": "rotary", "gated": True, "activation": "silu",
           "attention_bias": "none", "feed_forward_bias": False, "final_bias": False}  # fmt: skip
 CLASSES = {
+    "gemma": {"zero_centered_scale": True, "scaled_embeddings": True, "head_dim": 4, "activation": "gelu_tanh",
+              "tied_embeddings": True, "final_bias": True},
+    "olmo2": {"block": "output_norm", "qk_norm": True, "qk_norm_joint": True, "rope_factor": 4.0,
+              "rope_trained_len": 64, "rope_ramp": "yarn", "query_scale": 2**-0.5 * (0.1 * math.log(4) + 1) ** 2},
+    "smollm3": {"blocks": "attention+feed_forward, nope+feed_forward",
+                "layers": {"nope": {"kind": "attention", "positions": "none"}}},
     "llama": {"n_heads": 4, "head_dim": 4, "rope_theta": 500.0, "rope_factor": 8.0, "rope_trained_len": 64},
     "mistral": {"window": 3, "rope_factor": 2.0},
     "qwen2": {"attention_bias": "qkv", "window": 3, "global_every": 2},

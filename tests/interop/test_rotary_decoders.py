@@ -20,6 +20,7 @@ SIZES = {"vocab_size": 29, "hidden_size": 12, "intermediate_size": 17, "num_hidd
          "num_key_value_heads": 1, "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": None}  # fmt: skip
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 300.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}  # fmt: skip
+YARN = {"rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 64}
 CONFIGS = {
     "llama": {"num_hidden_layers": 1, "head_dim": 8, "rope_parameters": LLAMA3},
     "mistral": {"num_hidden_layers": 1, "sliding_window": 3,
@@ -33,8 +34,14 @@ CONFIGS = {
                     "layer_types": ["sliding_attention", "full_attention"],
                     "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 30.0},
                                         "full_attention": {"rope_type": "linear", "rope_theta": 90.0, "factor": 2.0}}},
+    "gemma": {"head_dim": 6, "pad_token_id": 0},
+    "phi3": {"num_hidden_layers": 1, "pad_token_id": 0},
+    "olmo2": {"pad_token_id": 0, "rope_parameters": YARN},
+    "smollm3": {"num_hidden_layers": 5, "no_rope_layer_interval": 3, "pad_token_id": 0, "use_sliding_window": False,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
 }  # fmt: skip
-CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2",
+CLASSES = {"gemma": "Gemma", "phi3": "Phi3", "olmo2": "Olmo2", "smollm3": "SmolLM3", "llama": "Llama",
+           "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2",
            "gemma3_text": "Gemma3Text"}  # fmt: skip
 
 
@@ -80,8 +87,16 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("models")
 
 
-@some("llama", "qwen2", "gemma2", "gemma3_text")
+@some("llama", "qwen2", "gemma2", "gemma3_text", "phi3", "olmo2", "smollm3")
 def test_logits_are_equal(name, folder):
     loaded, expected = saved(name, folder / name), logits_of(theirs(name), TOKENS)
     assert expected.std() > 0.1
     np.testing.assert_allclose(jax.jit(loaded.model.apply)(loaded.params, {"inputs": TOKENS}), expected, atol=1e-4)
+
+
+@some("phi3", "olmo2", "smollm3")
+def test_transformers_reads_what_is_written(name, folder, tmp_path):
+    loaded = saved(name, folder / f"{name}_to_write")
+    huggingface.save(tmp_path, loaded.config, loaded.params, first=1, end=2, padding=None)
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager")
+    np.testing.assert_allclose(logits_of(again, TOKENS), logits_of(theirs(name), TOKENS), atol=1e-5)
