@@ -12,10 +12,11 @@ import jax
 from fxf import weights
 from fxf.machine.hardware import hardware_of
 from fxf.machine.operations import Operations, operations
+from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch, Model
 from fxf.runs.experiment import Experiment
 from fxf.training.fine_tuning import has_frozen, without_frozen_gradient
-from fxf.training.gradient import loss_and_gradient
+from fxf.training.gradient import loss_and_gradient, objective_and_gradient
 from fxf.training.sharding import Layout
 
 log = logging.getLogger(__name__)
@@ -32,12 +33,17 @@ class PerToken(NamedTuple):
 def flops_per_token(experiment: Experiment) -> PerToken:
     """Returns the floating-point operations per token.
 
-    Padding counts as tokens, because it is computed too.
+    Padding counts as tokens, because it is computed too. Those of training have what a model computes only there, such
+    as further heads.
     """
     batch = experiment.task.largest_batch()
     tokens = math.prod(batch["weights"].shape)
-    forward, training = (_operations(experiment, batch, function) for function in (Model.apply, loss_and_gradient))
+    forward, training = (_operations(experiment, batch, function) for function in (Model.apply, _of_training))
     return PerToken(forward.flops / tokens, training.flops / tokens, forward.uncounted | training.uncounted)
+
+
+def _of_training(model: Model, params: weights.Params, batch: Batch) -> Any:
+    return objective_and_gradient(model, params, batch, random_key(0))
 
 
 def model_flops(experiment: Experiment, batch: Batch) -> Operations:
