@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import fxf
-from experiments.ideas.__main__ import METRICS, PAGE, PAIRS, SAYS, cell, kept, table
+from experiments.ideas.__main__ import METRICS, PAGE, PAIRS, SAYS, cell, kept, table, tables
 from experiments.runner import ROOT, filled
 from fxf.config import differing_keys
 from fxf.trials.evidence import evidence
@@ -23,8 +23,8 @@ def test_every_idea_has_a_row_and_a_config_that_differs_from_the_base_in_its_mod
 
 
 def test_the_table_of_the_page_is_that_of_the_kept_trials():
-    assert PAGE.read_text() == filled(PAGE, {"ideas": table(kept())})
-    assert table(kept()).count("| [") == len(IDEAS)
+    assert PAGE.read_text() == filled(PAGE, tables())
+    assert table(kept()).count("\n| ") >= len(IDEAS)
 
 
 @pytest.mark.parametrize("name", sorted(kept()))

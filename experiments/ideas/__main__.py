@@ -19,7 +19,7 @@ from experiments.runner import RESULTS, ROOT, filled, made_now
 from fxf.errors import UserError
 from fxf.files import read_json, to_json, write_atomically
 from fxf.reports.tables import to_markdown
-from fxf.trials.plan import Arm, Budget, Rules, make_plan, other_config
+from fxf.trials.plan import PLAN, Arm, Budget, Rules, make_plan, other_config
 from fxf.trials.trial import carry_out
 from fxf.trials.verdict import Verdict
 
@@ -64,19 +64,21 @@ def main() -> None:
     for task in METRICS:
         for idea in ideas:
             name = f"{task}-{idea}"
-            if args.only in (None, task, name) and not (KEPT / f"{name}.json").exists():
+            is_new = args.only in (None, task) and not (KEPT / f"{name}.json").exists()
+            if is_new or args.only == name:
                 try:
                     keep(name, judged(task, idea, f"{task}-{ideas[0]}", args.workers))
                 except UserError as error:
                     print(f"{name}: {error}", flush=True)
-    write_atomically(PAGE, filled(PAGE, {"ideas": table(kept())}))
+    write_atomically(PAGE, filled(PAGE, tables()))
 
 
 def judged(task: str, idea: str, base: str, workers: int) -> Verdict:
-    """Returns the verdict of an idea. The runs of the base are those of the trial `base`."""
+    """Returns the verdict of an idea. The runs of the base are those of the trial `base`, if that has been made."""
     name = f"{task}-{idea}"
     arms = [Arm(*other_config(f"judged:{argument}", {})) for argument in (task, name)]
-    rules = Rules(METRICS[task], FAILED[task], 3, "flops", "" if name == base else str(RUNS / base))
+    is_there = name != base and (RUNS / base / PLAN).exists()
+    rules = Rules(METRICS[task], FAILED[task], 3, "flops", str(RUNS / base) if is_there else "")
     folder = RUNS / name
     plan = make_plan(arms[0], arms[1], folder, rules)
     return carry_out(plan, folder, Budget(PAIRS, minutes=600, whole=True, workers=workers))
@@ -96,13 +98,29 @@ def kept(folder: Path = KEPT) -> dict[str, dict[str, Any]]:
     return {path.stem: read_json(path, "a kept result") for path in sorted(folder.glob("*.json"))}
 
 
+def tables() -> dict[str, str]:
+    """Returns the tables of the page by name, as the kept results have them."""
+    return {"ideas": table(kept()), "counts": counts(kept())}
+
+
+def counts(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns how many ideas have each verdict on each task."""
+    verdicts = sorted({found["verdict"] for found in results.values()})
+    rows = [
+        {"verdict": verdict}
+        | {task: sum(results[f"{task}-{idea}"]["verdict"] == verdict for idea in SAYS) for task in METRICS}
+        for verdict in verdicts
+    ]
+    return to_markdown(rows, ("verdict", *METRICS))
+
+
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns a row for each idea: what its paper says, and effect and verdict on each task."""
     rows = []
     for idea, says in SAYS.items():
         of_tasks = [results.get(f"{task}-{idea}") for task in METRICS]
         steps = [found["settled"]["other"]["changes"]["train.steps"] for found in of_tasks if found]
-        cells = (f"[{idea}](../configs/ideas/{idea}.py)", says, *map(cell, of_tasks), " and ".join(map(str, steps)))
+        cells = (idea, says, *map(cell, of_tasks), " and ".join(map(str, steps)))
         rows.append(dict(zip(HEADER, cells, strict=True)))
     return to_markdown(rows, HEADER)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fxf.data.corpus import DataConfig, TokenPair
+from fxf.data.corpus import TokenPair
 from fxf.data.order import share, shuffling
 from fxf.data.tokenizer import BOS, PAD
 
@@ -35,8 +35,10 @@ class Batches:
     def __init__(
         self,
         pairs: Sequence[TokenPair],
-        data: DataConfig,
+        *,
         batch_size: int,
+        batch_tokens: int,
+        shapes: int,
         seed: int,
         multiple: int = 1,
         process: tuple[int, int] = (0, 1),
@@ -44,9 +46,8 @@ class Batches:
         """Makes the buckets; keeps `pairs` without a copy.
 
         Args:
-          data: `batch_tokens`, the maximum of rows times the longer side's length, padding included, in which at least
-            `multiple` rows fit; and `shapes`.
           batch_size: maximum of rows in a batch.
+          batch_tokens: maximum of rows times the longer side's length, padding included; at least `multiple` rows fit.
           multiple: the number of rows in each batch is a multiple of it.
           process: (index, count) of the process that reads its `share` of each batch, filled up with rows of weight 0.
         """
@@ -54,10 +55,10 @@ class Batches:
         self._lengths_N2 = np.array([(len(pair.source), len(pair.target)) for pair in pairs])
         self.buckets: list[Bucket] = []
         lengths_2, left = np.zeros(2, int), 0  # of the buckets before
-        for members in _least_padding(self._lengths_N2.max(1), data.shapes):
+        for members in _least_padding(self._lengths_N2.max(1), shapes):
             lengths_2 = np.maximum(self._lengths_N2[members].max(0), lengths_2)
             left += len(members)
-            rows = min(batch_size, data.batch_tokens // int(lengths_2.max()), left)
+            rows = min(batch_size, batch_tokens // int(lengths_2.max()), left)
             rows = max(rows // multiple, 1) * multiple
             left %= rows
             self.buckets.append(Bucket(members, int(lengths_2[0]), int(lengths_2[1]), rows))

@@ -71,7 +71,15 @@ class Translation(TokenizedTask):
     def batches_of(self, part: str, process: tuple[int, int] = (0, 1)) -> Batches:
         """Returns the batches of a part, of which a process, (index, count), has its share of the rows."""
         pairs, train = self.tokenized(part).pairs, self.run.train
-        return Batches(pairs, self.data, train.batch_size, self.run.seed, train.microbatches, process)
+        return Batches(
+            pairs,
+            batch_size=train.batch_size,
+            batch_tokens=self.data.batch_tokens,
+            shapes=self.data.shapes,
+            seed=self.run.seed,
+            multiple=train.microbatches,
+            process=process,
+        )
 
     @functools.cached_property
     def training_batches(self) -> Batches:

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from fxf.data.batches import Batches, iterate, seq2seq_batch
-from fxf.data.corpus import DataConfig, TokenPair
+from fxf.data.corpus import TokenPair
 from fxf.data.tokenizer import BOS, EOS, PAD
 
 
@@ -15,7 +15,7 @@ def pairs(n=101, seed=0, longest=13):
 
 
 def make(n=101, *, batch_size=16, batch_tokens=60, shapes=4, seed=0, **more):
-    return Batches(pairs(n), DataConfig(batch_tokens=batch_tokens, shapes=shapes), batch_size, seed, **more)
+    return Batches(pairs(n), batch_size=batch_size, batch_tokens=batch_tokens, shapes=shapes, seed=seed, **more)
 
 
 def epoch_of(batches, epoch=0):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fxf.data.batches import Batches
-from fxf.data.corpus import DataConfig, TokenPair
+from fxf.data.corpus import TokenPair
 from fxf.data.order import share
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import draw_windows
@@ -24,7 +24,7 @@ PAIRS = [TokenPair([100 + i, *[7] * s, EOS], [*[8] * t, EOS]) for i, (s, t) in e
 
 
 def of_pairs(seed, **more):
-    return Batches(PAIRS, DataConfig(batch_tokens=70, shapes=3), 9, seed, **more)
+    return Batches(PAIRS, batch_size=9, batch_tokens=70, shapes=3, seed=seed, **more)
 
 
 def of_documents(seed, **more):
