@@ -5,6 +5,7 @@ import copy
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -98,10 +99,10 @@ def generated(task, evaluator, texts, max_tokens, max_len):
         task=task,
         max_len=max_len,
         model=Model({}, None, None, max_len=max_len),
-        evaluator=lambda *_: lambda _: evaluator,
         layout_of_one_copy=one_device,
     )
-    return Answering(experiment, None, max_tokens)(texts)
+    with mock.patch("fxf.runs.generation.Evaluators", lambda *_: lambda _: evaluator):
+        return Answering(experiment, None, max_tokens)(texts)
 
 
 def with_attributes(task, **changes):

@@ -221,7 +221,7 @@ def activation(config, x):
 
 
 def block(config, weights, x, allowed=to_earlier, source=None, source_allowed=None, number=0):
-    """A block of one of four forms; with `source`, it attends to that sequence after its own."""
+    """A block of one of five forms; with `source`, it attends to that sequence after its own."""
 
     def norm(name, x):
         return normalize(config, weights[f"{name}_norm"], x)
@@ -232,6 +232,13 @@ def block(config, weights, x, allowed=to_earlier, source=None, source_allowed=No
             crossed = attention(config, weights["cross_attention"], x, source, source_allowed, True)
             x = norm("cross_attention", x + crossed)
         return norm("feed_forward", x + feed_forward(config, weights["feed_forward"], x))
+
+    if config.block == "output_norm":
+        x = x + norm("attention", attention(config, weights["attention"], x, x, allowed, number=number))
+        if source is not None:
+            crossed = attention(config, weights["cross_attention"], x, source, source_allowed, True)
+            x = x + norm("cross_attention", crossed)
+        return x + norm("feed_forward", feed_forward(config, weights["feed_forward"], x))
 
     def second_norm(name, update):
         return norm(f"{name}_post", update) if config.block == "sandwich" else update

@@ -10,7 +10,7 @@ import numpy as np
 
 from fxf.decoding.beam import BeamSearch
 from fxf.decoding.config import DecodeConfig
-from fxf.decoding.rules import Rules
+from fxf.decoding.rules import Rules, Words
 from fxf.decoding.sampling import Sampling
 from fxf.decoding.steps import Method, PromptGroup, Prompts, where_prompts
 from fxf.errors import UserError
@@ -46,8 +46,7 @@ class Decoder:
         *,
         config: DecodeConfig = DecodeConfig(),
         seed: int = 0,
-        banned: Sequence[Sequence[int]] = (),
-        prefix: Sequence[int] = (),
+        words: Words = Words(),
         compiling: Callable[[], AbstractContextManager] = nullcontext,
         layout: Any = None,
         programs: dict[Any, Any] | None = None,
@@ -56,14 +55,13 @@ class Decoder:
 
         Args:
           end_token: the token that ends an answer, or several, which all are read as the first one.
-          banned: sequences of tokens that no answer has.
-          prefix: the tokens with which each answer begins.
+          words: what answers must and must not have.
           compiling: returns a context that is entered while a program compiles, to count that time apart.
           layout: the `Layout` of the devices that share the work; None for one device.
           programs: keeps the compiled programs.
         """
         self.model, self.end_token, self.config, self.layout = model, end_token, config, layout
-        self.key, self.banned, self.prefix = random_key(seed), tuple(map(tuple, banned)), tuple(prefix)
+        self.key, self.words = random_key(seed), words
         shardings = layout.replicated if layout else None  # each process reads all answers
         self.jitted = jax.jit(self.search, static_argnames=("max_tokens", "longest"), out_shardings=shardings)
         self.compiled = CompiledByShape(self.jitted, compiling, programs)
@@ -106,7 +104,7 @@ class Decoder:
         prompts = jax.tree.map(jnp.asarray, PromptGroup((), prompts, max_tokens).whole())
         if self.layout:
             params, prompts = self.layout.gather(model, params)[0], self.layout.shard_rows(prompts)
-        rules = Rules(self.config, ends, self.banned, self.prefix, prompts)
+        rules = Rules(self.config, ends, self.words, prompts)
         method: Method = BeamSearch(rules) if self.config.beam_width > 1 else Sampling(rules, key)
         state = method.start(prompts.pop("numbers"), prompts.pop("limits"), max_tokens)
         cache, last_BW = prefill(model, params, prompts, method.width, max_tokens, longest)

@@ -1,6 +1,8 @@
 """What an answer may and must have, beyond what the model finds probable: rules on the logits of its next token."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,21 +11,30 @@ from fxf.decoding.config import DecodeConfig
 from fxf.decoding.steps import Prompts
 
 
+class Words(NamedTuple):
+    """Tokens that answers must and must not have.
+
+    Attributes:
+      banned: sequences that no answer has.
+      prefix: what each answer begins with, whatever the other rules say.
+    """
+
+    banned: Sequence[Sequence[int]] = ()
+    prefix: Sequence[int] = ()
+
+
 @dataclasses.dataclass(frozen=True)
 class Rules:
     """The rules of a search for B prompts, whose R rows of tokens are those of the prompts, W rows each.
 
     Attributes:
       ends: an array of the end tokens; the first one fills the places after an answer.
-      banned: sequences of tokens that no answer has.
-      prefix: the tokens with which each answer begins, whatever the other rules say.
       prompts: the prompts, whose tokens the repetition penalty counts too.
     """
 
     config: DecodeConfig
     ends: jax.Array
-    banned: tuple[tuple[int, ...], ...] = ()
-    prefix: tuple[int, ...] = ()
+    words: Words = dataclasses.field(default_factory=Words)
     prompts: Prompts = dataclasses.field(default_factory=dict)
 
     def penalized(self, logits_RV: jax.Array, tokens_RU: jax.Array, n_tokens_R: jax.Array) -> jax.Array:
@@ -49,7 +60,7 @@ class Rules:
     @property
     def exclude(self) -> bool:
         """Whether there is a rule that excludes tokens."""
-        return bool(self.config.no_repeat_ngram or self.config.min_tokens or self.banned or self.prefix)
+        return bool(self.config.no_repeat_ngram or self.config.min_tokens or any(self.words))
 
     def allowed(self, logits_RV: jax.Array, tokens_RU: jax.Array, n_tokens_R: jax.Array) -> jax.Array:
         """Returns the logits with -inf for the tokens that must not come next."""
@@ -60,16 +71,15 @@ class Rules:
         if self.config.min_tokens:
             too_short_R1 = (n_tokens_R < self.config.min_tokens)[:, None]
             excluded_RV |= too_short_R1 & jnp.isin(tokens_V, self.ends)[None]
-        for sequence in self.banned:
+        for sequence in self.words.banned:
             n_before = len(sequence) - 1
             places_RU = n_tokens_R[:, None] - n_before + jnp.arange(n_before)[None]
             before_RU = jnp.take_along_axis(tokens_RU, jnp.clip(places_RU, 0, newest - 1), axis=1)
             follows_R = (before_RU == jnp.array(sequence[:-1], jnp.int32)[None]).all(1) & (n_tokens_R >= n_before)
             excluded_RV |= follows_R[:, None] & (tokens_V == sequence[-1])[None]
-        if self.prefix:
-            prefix_Q = jnp.array(self.prefix, jnp.int32)
-            next_R1 = prefix_Q[jnp.minimum(n_tokens_R, len(self.prefix) - 1)][:, None]
-            in_prefix_R1 = (n_tokens_R < len(self.prefix))[:, None]
+        if prefix := self.words.prefix:
+            next_R1 = jnp.array(prefix, jnp.int32)[jnp.minimum(n_tokens_R, len(prefix) - 1)][:, None]
+            in_prefix_R1 = (n_tokens_R < len(prefix))[:, None]
             excluded_RV = jnp.where(in_prefix_R1, tokens_V[None] != next_R1, excluded_RV)
         return jnp.where(excluded_RV, -jnp.inf, logits_RV)
 

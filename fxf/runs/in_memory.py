@@ -15,6 +15,7 @@ from fxf.config import defaults, one_of, registered_section, section
 from fxf.data.batches import padded
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.decoding.decoder import Decoder
+from fxf.decoding.rules import Words
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.machine.compiled import CompiledByShape
@@ -206,8 +207,6 @@ def decode(
     """
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
-    for name in {"ends"} & set(keys):
-        raise UserError(f"{name}: a text; give tokens as end_token")
     one_end = task.NO_END if end_token is None else end_token
     ends = tuple(one_end) if isinstance(one_end, Sequence) else (one_end,)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
@@ -227,7 +226,7 @@ def decode(
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
     if max_tokens == 0:
         return [[] for _ in prompts]
-    decoder = Decoder(model, ends, config=method, seed=seed, banned=banned, prefix=prefix)
+    decoder = Decoder(model, ends, config=method, seed=seed, words=Words(banned, prefix))
     return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
 
 

@@ -171,7 +171,7 @@ class Task:
         return evaluator.decode(groups)
 
     def rules(self, decode: DecodeConfig) -> dict[str, Any]:
-        """Returns `end_token`, `banned` and `prefix` of a `Decoder`, from the texts of the `decode` section.
+        """Returns `end_token` and `words` of a `Decoder`, from the texts of the `decode` section.
 
         Raises:
           UserError: the section has a text of which the task knows no tokens.

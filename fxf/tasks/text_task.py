@@ -6,6 +6,7 @@ from typing import Any
 
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from fxf.decoding.config import DecodeConfig
+from fxf.decoding.rules import Words
 from fxf.errors import UserError, shortened
 from fxf.tasks.task import Evaluator, Task
 
@@ -57,7 +58,7 @@ class TokenizedTask(Task):
         # A word has other tokens inside of a text than at its start.
         banned = {tuple(tokens) for word in words for tokens in (self.tokenizer.encode(word), self.inside(word))}
         prefix = self.tokenizer.encode(self.known(self.cased(decode.prefix), "decode.prefix"))
-        return {"end_token": (self.end_token, *ends), "banned": sorted(banned), "prefix": prefix}
+        return {"end_token": (self.end_token, *ends), "words": Words(sorted(banned), prefix)}
 
     def inside(self, word: str) -> list[int]:
         """Returns the tokens of a word with a space in front, behind another word."""

@@ -11,7 +11,7 @@ import pytest
 from closeness import assert_close
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.decoder import Decoder
-from fxf.decoding.rules import Rules
+from fxf.decoding.rules import Rules, Words
 from helpers import random_params, small_model
 
 V, END, OTHER_END, U = 5, 1, 4, 4
@@ -66,9 +66,7 @@ def test_tokens_are_penalized_and_allowed_by_their_definitions():
         tokens, lengths = rng.integers(0, V, (6, U)), rng.integers(0, U, 6)
         logits, prompts = rng.normal(size=(6, V)).astype(np.float32), rng.integers(1, V, (3, 2))
         read = {"first": prompts[:, 0], "tokens": prompts[:, 1:], "lengths": np.ones(3, int)}
-        of_jax = Rules(
-            config_of(rules), jnp.array([END, OTHER_END]), tuple(rules["banned"]), tuple(rules["prefix"]), read
-        )
+        of_jax = Rules(config_of(rules), jnp.array([END, OTHER_END]), Words(rules["banned"], rules["prefix"]), read)
         found = of_jax.allowed(of_jax.penalized(logits, tokens, lengths), tokens, lengths)
         for row, answer in enumerate(tokens[i, :n].tolist() for i, n in enumerate(lengths)):
             lower = penalized(rules, logits[row], prompts[row // 2].tolist(), answer)
@@ -114,7 +112,8 @@ def searched(rules, row, width):
 def check(rules, width):
     params, _ = next_logits()
     method = config_of(rules, beam_width=width)
-    decoder = Decoder(MODEL, (END, OTHER_END), config=method, banned=rules["banned"], prefix=rules["prefix"])
+    words = Words(rules["banned"], rules["prefix"])
+    decoder = Decoder(MODEL, (END, OTHER_END), config=method, words=words)
     tokens, scores = decoder(params, PROMPTS, U)
     for row in range(len(tokens)):
         expected = searched(rules, row, width)

@@ -218,6 +218,7 @@ def test_block_is_the_seeds_definition_or_its_idea_or_normalizes_after_each_subl
         ("pre_norm", "source"),
         ("post_norm", "queries"),
         ("sandwich", "queries"),
+        ("output_norm", "queries"),
         ("idea", "queries"),
     ],
 )

@@ -133,7 +133,7 @@ def test_walks_stand_by_themselves_in_the_blocks_of_any_model():
     ("changes", "message"),
     [
         ({"n_heads": 4, "n_kv_heads": 2}, r"model\.n_kv_heads: tokens make positions for each head"),
-        ({"attention_implementation": "flash", "dtype": "bfloat16"}, r"flash needs model\.attention 'softmax'"),
+        ({"attention_implementation": "flash", "dtype": "bfloat16"}, r"'flash' does not go with it"),
         ({"positions": "rotary", "turns_settle_at": 3}, r"model\.turns_settle_at: positions 'rotary' do not read it"),
     ],
 )

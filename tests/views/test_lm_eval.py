@@ -19,7 +19,7 @@ def test_the_harness_scores_and_continues_as_by_its_own_backend(tmp_path):
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
-    from fxf.interop.lm_eval import FxfLM
+    from fxf.views.lm_eval import FxfLM
 
     (tmp_path / "text.txt").write_text("".join(f"{i} and {i * i} are numbers.\n" for i in range(300)))
     config = default_config("language_model").to_dict()

@@ -1,7 +1,7 @@
 """Trained runs as models of lm-evaluation-harness, which is not among fxf's own requirements: pip install lm_eval.
 
-python -m fxf.interop.lm_eval run --model fxf --model_args workdir=runs/words --tasks lambada_openai
-python -m fxf.interop.lm_eval run --model fxf --model_args workdir=runs/words --tasks mine --include_path=tasks
+python -m fxf.views.lm_eval run --model fxf --model_args workdir=runs/words --tasks lambada_openai
+python -m fxf.views.lm_eval run --model fxf --model_args workdir=runs/words --tasks mine --include_path=tasks
 
 The arguments are those of `lm_eval`. Of --model_args, `workdir` is the run folder, `step` a checkpoint, and
 `add_bos_token` says whether a context begins with the token that begins a text in training, as it does by default.
