@@ -26,7 +26,20 @@ def test_the_page_is_what_the_kept_results_give_and_at_most_1500_words():
     text = page.PAGE.read_text()
     assert filled(page.PAGE, page.tables()) == text
     assert len(text.split()) <= 1500
-    assert f"p = {pairs.p_of_signs(arms.SEEDS, 0):.3f}" in text
+    p = pairs.p_of_signs(arms.SEEDS, 0)
+    assert f"p = {p:.3f}" in text
+    assert f"Of {len(pairs.DEBATED)} claims, {len(pairs.DEBATED) * p:.2f} would" in text
+
+
+def test_the_weights_that_the_page_gives_of_the_gated_layer_and_of_relu_are_those_of_the_kept_runs():
+    found = [page.read_json(page.KEPT / f"{name}.json", "a kept result") for name in ("swiglu", "base")]
+    gated, relu = (kept["runs"][0]["parameters"] for kept in found)
+    assert f"({gated:,} and {relu:,})" in page.PAGE.read_text()
+
+
+def test_the_runs_of_one_arm_that_are_scored_in_two_ways_are_named():
+    named = [f"`{claim.name}`" for claim in pairs.DEBATED if len(set(claim.arms)) == 1]
+    assert f"of {' and '.join(named)} one run" in page.PAGE.read_text()
 
 
 @pytest.mark.parametrize("name", arms.ARMS)

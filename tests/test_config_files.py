@@ -2,11 +2,15 @@
 
 import functools
 import inspect
+import re
+import shlex
 import sys
 
 import pytest
 
-from fxf.config import section
+from experiments.claims.others import PUBLISHED
+from experiments.studies.__main__ import STUDIES
+from fxf.config import flatten, section
 from fxf.data import phrasebook, text
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.configs import names, read_sweep
@@ -19,6 +23,12 @@ from helpers import first_phrases
 from small_runs import ROOT, new_process
 
 NAMES = names()
+# The commands of fxf that stand in a table or a block of the claims and of the studies.
+COMMANDS = [
+    command
+    for page in (ROOT / "CLAIMS.md", *sorted(ROOT.glob("experiments/studies/*/README.md")))
+    for command in re.findall(r"^(?:    |\|.*\| )(fxf \w+ --config=.*?)(?: \|)?$", page.read_text(), re.MULTILINE)
+]
 
 
 def module_of(name):
@@ -93,6 +103,25 @@ def test_every_point_of_every_sweep_builds(name, tmp_path):
         points = make_points(config_of(name, argument, tmp_path).to_dict(), added)
         different = {str({**point.changes, "seed": 0}): point for point in points}
         assert check(different.values(), tmp_path)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_claims_and_of_the_studies_names_a_config_that_builds_and_keys_that_it_has(command, tmp_path):
+    _, verb, *words = shlex.split(command)
+    flags = dict(word.removeprefix("--").split("=", 1) for word in words)
+    name, _, argument = flags["config"].partition(":")
+    config = config_of(name, argument, tmp_path)
+    assert count(build(config.to_dict()).model.spec) > 0
+    changed = {flag.removeprefix("config.") for flag in flags if flag.startswith("config.")}
+    assert changed <= dict(flatten(config.to_dict())).keys()
+    assert flags["workdir"].startswith("runs/")
+    assert (verb == "sweep") <= hasattr(module_of(name), "sweep")
+
+
+def test_each_study_and_published_figure_has_its_command():
+    named = [re.search(r"--config=(\S+)", command)[1] for command in COMMANDS]
+    assert {f"studies/{study}" for study in STUDIES} <= {*named}
+    assert len(named) >= len(STUDIES) + len(PUBLISHED)
 
 
 @pytest.mark.parametrize(("argument", "millions"), [("nanogpt_cpu", 0.8), ("nanogpt_gpu", 10.65)])

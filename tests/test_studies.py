@@ -81,11 +81,17 @@ def test_a_kind_is_taken_at_the_rate_with_the_highest_mean_and_at_the_lowest_of_
     assert found["a",].values("share") == [0.6, 0.7]
 
 
-def test_a_claim_that_fails_at_the_rates_tried_is_undecided_unless_all_optima_are_bracketed():
+def test_where_an_optimum_is_not_bracketed_a_claim_that_fails_is_undecided_and_one_that_holds_says_so():
     words = [
         Verdict(1.0, holds).if_bracketed(*known).words for holds in (True, False) for known in ((True,), (True, False))
     ]
     assert words == ["holds", "holds", "does not hold", "undecided: not bracketed"]
+    against = [Verdict(1.0, *of).against(*known).words for of in ((True,), (True, "in part"), (False,), (None,))
+               for known in ((True,), (True, False))]  # fmt: skip
+    assert against == [
+        *("holds", "holds: at the rates tried", "holds: in part", "holds: in part, at the rates tried"),
+        *("does not hold", "does not hold", "undecided", "undecided"),
+    ]
     rows = [{"kind": kind, RATE: rate, "share": share} for kind, shares in {"a": (1, 3, 2), "b": (1, 2, 3)}.items()
             for rate, share in zip((0.1, 0.2, 0.4), shares, strict=True)]  # fmt: skip
     assert bracketed(rows, ("kind",), lambda cell: cell.mean("share")) == {("a",): True, ("b",): False}

@@ -54,6 +54,9 @@ def test_a_margin_is_that_of_the_best_seed_over_every_quoted_kind():
     rows = [row("even_pairs", 1.0), row("parity", 0.4), row("parity", 0.527, seed=1), row("odds_first", 0.69)]
     rows += [{"task.problem": "bucket_sort", "seed": 0}]  # without a result
     assert breadth.margins(rows) == pytest.approx({"even_pairs": 0.0, "parity": 0.1, "odds_first": -0.3})
+    assert [breadth.place(margin) for margin in (1.0, 0.9, 0.0, -0.1)] == [
+        *("ahead", "ahead by less than a point", "level", "behind")
+    ]
     (verdict,) = breadth.verdicts([*rows, row("odds_first", 0.704, seed=1)])
     assert (verdict.figure, verdict.holds) == (1, False)
 

@@ -120,7 +120,7 @@ ARGUMENTS = ("rnn", "stack", "tape")
 def get_config(argument: str = "rnn") -> ConfigDict:
     if argument not in ARGUMENTS:
         raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
-    config = read_config("length")
+    config = read_config("studies/problems")
     config.task.max_length, config.task.longest, config.task.score_every, config.task.examples = 40, 500, 500, 100
     config.model.blocks, config.model.positions = f"recurrent:{KINDS[argument]}()", "none"
     config.model.n_layers, config.model.d_model, config.model.max_len = 1, 256, 1502

@@ -100,7 +100,7 @@ def spread(figures: Sequence[float]) -> str:
 
 
 DEBATED = (
-    Paired("swiglu", "a gated feed-forward layer is better than ReLU with as many weights",
+    Paired("swiglu", "SwiGLU is better than ReLU with as many weights (89,391 and 89,263)",
            "Shazeer 2020, arXiv 2002.05202", "swiglu", "base"),
     Paired("gelu", "GELU is better than ReLU", "Hendrycks and Gimpel 2016, arXiv 1606.08415", "gelu", "base"),
     Paired("rms", "RMS norm is as good as layer norm", "Zhang and Sennrich 2019, arXiv 1910.07467",

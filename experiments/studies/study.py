@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 FOLDER = Path(__file__).parent
 RATE = "optimizer.learning_rate"
 SOLVED = 0.99
+AT_RATES = "at the rates tried"
 Row = dict[str, Any]
 
 
@@ -40,6 +41,11 @@ class Verdict(NamedTuple):
     def if_bracketed(self, *are: bool) -> "Verdict":
         """Returns the verdict, or that a claim is undecided which fails where another rate might be better."""
         return self if self.holds or all(are) else Verdict(self.figure, None, "not bracketed")
+
+    def against(self, *are: bool) -> "Verdict":
+        """Returns the verdict, or that a claim holds at the rates tried where another might help the other side."""
+        why = f"{self.why}, {AT_RATES}" if self.why else AT_RATES
+        return Verdict(self.figure, True, why) if self.holds and not all(are) else self
 
 
 class Cell(NamedTuple):
@@ -135,7 +141,8 @@ def listed(values: Iterable[float], form: str = ".3f") -> str:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Returns a Markdown table whose columns are right-aligned."""
-    return "".join(f"| {' | '.join(line)} |\n" for line in [header, ["---:"] * len(header), *rows])
+    first, *lines = (f"| {' | '.join(line)} |\n" for line in [header, *rows])
+    return "".join([first, f"|{'---:|' * len(header)}\n", *lines])
 
 
 class Line(NamedTuple):

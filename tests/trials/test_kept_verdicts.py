@@ -98,6 +98,15 @@ def test_the_table_of_the_page_is_the_kept_one():
     assert (KEPT / "page.md").read_text() in PAGE
 
 
+def test_the_page_says_how_many_reversals_fall_short_and_how_often_pairs_show_no_collapse():
+    exact = [float(row["exact"]) for row in csv.DictReader((KEPT / "pool_reversal.csv").read_text().splitlines())]
+    short, low = (sum(share < bound for share in exact) for bound in (1, 0.5))
+    said = f"{len(exact)} runs of one tiny config ({short} reversals stay below exact match 1, one below 0.5)"
+    assert low == 1 and said in " ".join(PAGE.split())
+    often, seldom = (f"{100 * (1 - share) ** 32:.0f} %" for share in (0.1, 0.05))
+    assert f"in a tenth of its runs, 32 pairs show none in {often} of trials, at 5 % in {seldom}." in PAGE
+
+
 def test_planted_faults_are_found_and_another_set_of_seeds_has_the_same_verdict():
     kept = {name: figures["verdict"] for name, figures in verdicts.planted().items()}
     assert kept.keys() == verdict_runs.PLANTED.keys()

@@ -77,7 +77,8 @@ def conclusion(rows: list[Row]) -> list[str]:
         f"{deep} post-norm blocks gain {deeper.figure:+.3f} more than {shallow}: the third is {deeper}.",
         f"{deep} pre-norm blocks without a warm-up have {without:.3f}, post-norm blocks with one {with_warmup:.3f}: "
         f"the fourth {lead}.",
-        f"The idea has as little as {idea.figure:+.3f} more than pre-norm blocks: the fifth is {idea}.",
+        f"At the better warm-up of each, the idea is up to {-idea.figure:.3f} below pre-norm blocks: the fifth is "
+        f"{idea}.",
         f"The best rate is the lowest or the highest tried in {len(found) - sum(is_between.values())} of {len(found)} "
         f"cases, and {solved} have a mean of at least {SOLVED}.",
     ]

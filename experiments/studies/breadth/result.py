@@ -40,6 +40,13 @@ def verdicts(rows: list[Row]) -> list[Verdict]:
     return [Verdict(clear, clear >= AHEAD, "if the quoted figures are right")]
 
 
+def place(margin: float) -> str:
+    """Returns what the table says of a margin."""
+    if margin > 0:
+        return "ahead" if margin >= RESOLVED else "ahead by less than a point"
+    return "behind" if margin < 0 else "level"
+
+
 def tables(rows: list[Row]) -> dict[str, str]:
     found, lines = margins(rows), []
     for problem in PUBLISHED["accuracy"]:
@@ -49,8 +56,7 @@ def tables(rows: list[Row]) -> dict[str, str]:
         if not each:
             lines.append([problem, "", quoted, ""])
             continue
-        verdict = "ahead" if found[problem] > 0 else "level" if found[problem] == 0 else "behind"
-        lines.append([problem, listed(each, ".1f"), quoted, verdict])
+        lines.append([problem, listed(each, ".1f"), quoted, place(found[problem])])
     header = ["problem", "walks, each seed", "best quoted", "walks are"]
     return {"result": table(header, lines)}
 

@@ -23,7 +23,15 @@ def verdicts(rows: list[Row]) -> list[Verdict]:
     of = {kind: bits(cell) for kind, cell in cells(rows).items()}
     added = min(of[kind] for kind in ADDED)
     leads = [added - of["rotary"], added - of["alibi"], of["learned"] - of["sinusoidal_trained"]]
-    return [*(Verdict(lead, lead > APART) for lead in leads), Verdict(of["none"], [*of][-1] == "none")]
+    is_inside = bracketed(rows, ("model.positions",), lambda cell: -bits(cell))
+    against = [ADDED, ADDED, ("learned",)]
+    return [
+        *(
+            Verdict(lead, lead > APART).against(*(is_inside[kind,] for kind in kinds))
+            for lead, kinds in zip(leads, against, strict=True)
+        ),
+        Verdict(of["none"], [*of][-1] == "none").against(is_inside["none",]),
+    ]
 
 
 def tables(rows: list[Row]) -> dict[str, str]:

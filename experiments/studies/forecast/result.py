@@ -64,8 +64,8 @@ def errors(rows: list[Row]) -> list[float]:
 
 def verdicts(rows: list[Row]) -> list[Verdict]:
     floor, power = (abs(float(error)) for error in errors(rows))
-    # The large run has one rate; a better one would lower its loss.
-    return [Verdict(floor, floor <= BOUND).if_bracketed(False), Verdict(power, floor < power)]
+    # The large run has one rate; a better one would lower its loss, which is nearer to the law without a floor.
+    return [Verdict(floor, floor <= BOUND).if_bracketed(False), Verdict(power, floor < power).against(False)]
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
@@ -86,11 +86,13 @@ def conclusion(rows: list[Row]) -> list[str]:
     first, second = verdicts(rows)
     told = [law(compute(large)) for law in laws]
     times = compute(large) / max(map(compute, small))
+    of_each = [row["train.steps"] * ROWS * LENGTH / row["parameters"] for row in rows]  # tokens
     seeds = sorted({row["seed"] for row in small})
     of_seeds = [fit([row for row in small if row["seed"] == seed])(compute(large)) for seed in seeds]
     return [
         f"The run of width {large['model.d_model']} has {times:.1f} times the compute of the largest run of the fit. "
-        f"Its test loss is {large['test_loss']:.4f}.",
+        f"Its test loss is {large['test_loss']:.4f}. A run has {min(of_each):.1f} to "
+        f"{max(of_each):.1f} tokens for each of all its weights.",
         f"The law with a floor, {laws[0].floor:.3f} + {laws[0].scale:.3f} C^−{laws[0].power:.3f}, forecast "
         f"{told[0]:.4f}, {100 * floor:+.1f} % off: the first claim is {first}. Fitted to one seed each it forecasts "
         f"{listed(of_seeds, '.4f')}.",

@@ -10,6 +10,7 @@ from experiments.studies.study import (
     Verdict,
     best,
     bracketed,
+    by_rate,
     chart,
     records,
     steps_to,
@@ -71,12 +72,14 @@ def conclusion(rows: list[Row]) -> list[str]:
     (first, second), found = verdicts(rows), cells(with_steps(rows))
     below = sum(cell.mean("recalled") < SOLVED for (kind, _, _), cell in found.items() if kind == "linear")
     widest, most = max(width for _, width, _ in found), max(pairs for _, _, pairs in found)
-    at = {kind: found[kind, widest, most].mean("recalled") for kind in KINDS}
-    shares = " and ".join(f"{share:.3f} with {kind} attention" for kind, share in at.items())
+    tried = by_rate(rows, NAMES)
+    at = [[f"{cell.mean('recalled'):.3f}" for cell in tried[kind, widest, most]] for kind in KINDS]
+    rates = [f"{cell.rate:g}" for cell in tried["softmax", widest, most]]
+    shares = "; ".join(f"at {rate} {' and '.join(each)}" for rate, *each in zip(rates, *at, strict=True))
     return [
         f"Softmax attention recalls as little as {first.figure:.3f}: the first claim is {first}.",
         f"Linear attention stays below {SOLVED} in {below} of {len(found) // 2} cells: the second claim is {second}.",
-        f"At width {widest}, the mean share of {most} pairs is {shares}.",
+        f"Mean share of {most} pairs at width {widest}, with softmax and linear attention: {shares}.",
     ]
 
 

@@ -20,7 +20,7 @@ def verdicts(rows: list[Row]) -> list[Verdict]:
     known = [mean(shares(rows, kind, "shorter")) for kind in (RELATIVE, ABSOLUTE)]
     apart = abs(known[0] - known[1])
     found = [(mean(gains), min(gains) > 0 and mean(gains) >= GAIN), (apart, apart <= ALIKE)]
-    return [Verdict(figure, holds if min(known) >= LEARNED else None) for figure, holds in found]
+    return [Verdict(figure, holds if min(known) >= LEARNED else None).against(False) for figure, holds in found]
 
 
 def tables(rows: list[Row]) -> dict[str, str]:

@@ -69,8 +69,9 @@ def conclusion(rows: list[Row]) -> list[str]:
     return [
         f"With `base_width` the best rates lie within a factor of {spread_of.figure:.2f}: the first claim {spread_of}.",
         f"Without it that of width {wide} is {ratio.figure:.2f} times lower than that of {narrow}: the second {ratio}.",
-        f"At the best rate of width {narrow}, {rate:.4f}, width {wide} has a loss of {at['with']:.3f} with and "
-        f"{at['without']:.3f} without. Its lowest at any rate are {lowest['with']:.3f} and {lowest['without']:.3f}.",
+        f"At the rate tried that is best at width {narrow}, {rate:.4f}, width {wide} has a loss of {at['with']:.3f} "
+        f"with and {at['without']:.3f} without. Its lowest at any rate are {lowest['with']:.3f} and "
+        f"{lowest['without']:.3f}.",
     ]
 
 
