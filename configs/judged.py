@@ -70,12 +70,12 @@ IDEAS: dict[str, dict[str, Any]] = {
     },
 }
 
-ARGUMENTS = (*TASKS, *(f"{task}-{idea}" for task in TASKS for idea in IDEAS))
+ARGUMENTS = TASKS  # and each with an idea
 
 
 def get_config(argument: str = "text") -> ConfigDict:
     task, _, idea = argument.partition("-")
-    if argument not in ARGUMENTS:
+    if task not in TASKS or (idea and idea not in IDEAS):
         raise ValueError(
             f"unknown argument '{argument}'; {' or '.join(TASKS)}, or one of them, -, and {', '.join(IDEAS)}"
         )

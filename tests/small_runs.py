@@ -14,7 +14,6 @@ import time
 import traceback
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -132,8 +131,7 @@ def command(verb, *arguments, stdin="", cwd=ROOT):
 
 @functools.cache
 def command_main():
-    """Returns the command's `main`, imported without the thread that would take this process's signals."""
-    sys.modules.setdefault("fxf.machine.listen", SimpleNamespace(STARTED=time.perf_counter()))
+    """Returns the command's `main`, imported only where a test needs it."""
     from fxf.__main__ import main
 
     return main

@@ -47,7 +47,7 @@ T, VOCAB_SIZE = 7, 13
 ALLOWED = 1e-5  # relative to the largest number of an array
 
 # Where every idea goes the same way, few go it each time.
-QUICK = {"forgetting", "multi_token", "mixture_of_depths"}
+QUICK = {"multi_token", "mixture_of_depths"}
 
 
 def often(names):

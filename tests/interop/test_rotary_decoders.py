@@ -87,14 +87,14 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("models")
 
 
-@some("llama", "qwen2", "gemma2", "gemma3_text", "phi3", "olmo2", "smollm3")
+@some("llama", "qwen2", "gemma2", "gemma3_text", "olmo2", "smollm3")
 def test_logits_are_equal(name, folder):
     loaded, expected = saved(name, folder / name), logits_of(theirs(name), TOKENS)
     assert expected.std() > 0.1
     np.testing.assert_allclose(jax.jit(loaded.model.apply)(loaded.params, {"inputs": TOKENS}), expected, atol=1e-4)
 
 
-@some("phi3", "olmo2", "smollm3")
+@some("smollm3")
 def test_transformers_reads_what_is_written(name, folder, tmp_path):
     loaded = saved(name, folder / f"{name}_to_write")
     huggingface.save(tmp_path, loaded.config, loaded.params, first=1, end=2, padding=None)

@@ -66,7 +66,7 @@ def test_answers_keep_the_rules_that_are_given_as_text(finished):
     free = answer()
     assert len(free.text) > 6
     assert answer(prefix=" and 4").text.startswith("7 and 4")
-    for character in sorted(set(free.text[1:]) - {" ", "\n"})[:2]:
+    for character in sorted(set(free.text[1:]) - {" ", "\n"})[:1]:
         assert character not in answer(banned=character).text[1:]
         stopped = answer(stop=["absent", character])
         assert stopped.text == free.text[: 1 + free.text[1:].index(character)] and not stopped.cut_off

@@ -69,12 +69,14 @@ def test_fewer_axes_than_the_mesh_has_and_a_resumed_run_give_the_numbers_of_one_
     assert more_figures["resumed"] <= 1
 
 
+@pytest.mark.thorough
 def test_adapters_have_the_numbers_of_one_device(tmp_path):
     (found,), _ = answers("adapters_on_devices", tmp_path)
     assert set(found) == set(LAYOUTS)
     assert max(figure for of_layout in found.values() for figure in of_layout.values()) <= 1
 
 
+@pytest.mark.thorough
 def test_modules_of_flax_have_the_numbers_of_one_device(tmp_path):
     (found,), _ = answers("flax_on_devices", tmp_path)
     assert set(found) == {"layers", "model"}
