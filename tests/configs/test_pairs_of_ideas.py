@@ -57,7 +57,10 @@ def test_two_ideas_go_together_or_say_why_not(pair):
         both = {**SIZES, **{key: value for name in reversed(pair) for key, value in changes_of(name).items()}}
         for name in pair:
             fxf.read_config(file_of(name))  # whose folder is searched from now on
-        config = make_points(fxf.read_config("reversal").to_dict(), [{**TINY, **both}])[0].config
+        plain = fxf.read_config("reversal").to_dict()
+        keys = {key.removeprefix("model."): value for key, value in both.items()}
+        plain["model"] |= {key: value for key, value in keys.items() if "." not in key}  # also those of a guest's model
+        config = make_points(plain, [{**TINY, **both}])[0].config
         try:
             experiment = build(config)
         except UserError as error:
