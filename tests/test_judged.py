@@ -8,6 +8,9 @@ import fxf
 from experiments.ideas.__main__ import PAGE, PAIRS, SAYS, cell, kept, table, tables
 from experiments.runner import ROOT, filled
 from fxf.config import differing_keys
+from fxf.layers.kinds import stack_of
+from fxf.runs.experiment import build
+from fxf.runs.flops import flops_per_token
 from fxf.trials.evidence import evidence
 
 IDEAS = {path.stem for path in (ROOT / "configs/ideas").glob("*.py")}
@@ -19,6 +22,20 @@ def test_every_idea_has_a_row_and_a_config_that_differs_from_the_base_in_its_mod
     for idea in IDEAS:
         differing = differing_keys(base, fxf.read_config(f"judged:reversal-{idea}").to_dict())
         assert differing and all(key.startswith("model.") for key in differing), idea
+
+
+def test_a_pattern_of_blocks_may_begin_with_a_kind_of_a_module_in_a_folder():
+    blocks = stack_of(build(fxf.read_config("judged:reversal-unet").to_dict()).model_config).blocks
+    assert [type(block).__name__ for block in blocks] == ["Down", "PreNorm", "Up"]
+
+
+def test_operations_of_training_have_what_a_model_computes_only_there():
+    base, ahead, depths = (
+        flops_per_token(build(fxf.read_config(f"judged:text{idea}").to_dict()))
+        for idea in ("", "-multi_token", "-mixture_of_depths")
+    )
+    assert ahead.forward == base.forward and ahead.training > 1.3 * base.training
+    assert depths.training < 0.9 * base.training
 
 
 def test_the_table_of_the_page_is_that_of_the_kept_trials():
