@@ -23,9 +23,13 @@ CAPS = {"attention_softcap": "attn_logit_softcapping", "logit_softcap": "final_l
 class RotaryDecoder(Architecture):
     """The keys of positions and biases that all these classes have."""
 
+    has_yarn = True  # whether rotary positions turn whole heads, whose scale they may so be part of
+
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         rope = rotary_keys(theirs, where)
         section = read_rotary(rope, theirs, where)
+        if section.get("rope_ramp") == "yarn" and not (self.has_yarn and self.rotary_share == 1):
+            raise UserError(f"{where}: rope_type: fxf has {self.name} without 'yarn'")
         if section.get("rope_ramp") == "yarn" and type(section["rope_factor"]) in (int, float):
             width = theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
             section["query_scale"] = yarn_scale(width, section["rope_factor"], rope.get("attention_factor"))
@@ -80,6 +84,8 @@ class Qwen(RotaryDecoder):
 
 class Gemma2(RotaryDecoder):
     """It has windows in every other block, a scale of queries, and caps of scores and logits."""
+
+    has_yarn = False
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         scalar = theirs["query_pre_attn_scalar"]
@@ -142,8 +148,12 @@ class SmolLM3(RotaryDecoder):
         blocks = ("attention+feed_forward" if rotary else "nope+feed_forward" for rotary in turned[:period])
         groups = [(text, len(list(group))) for text, group in itertools.groupby(blocks)]
         pattern = ", ".join(text if n == 1 else f"{n}*({text})" for text, n in groups)
-        layers = {"nope": {"kind": "attention", "positions": "none"}}
-        return {**super().read(theirs, where), "blocks": pattern, "layers": layers}
+        section, nope = super().read(theirs, where), {"kind": "attention", "positions": "none"}
+        if "query_scale" in section:  # that of YaRN, for what rotary positions turn
+            nope["query_scale"] = (
+                theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
+            ) ** -0.5
+        return {**section, "blocks": pattern, "layers": {"nope": nope}}
 
     def write(self, section: Any) -> dict[str, Any]:
         turned = ["nope" not in getattr(block, "layers", {}) for block in stack_of(section).blocks]
@@ -175,6 +185,8 @@ class OLMoE(RotaryDecoder):
 
 class DeepSeek(RotaryDecoder):
     """The first blocks have a dense layer in place of the mixture."""
+
+    has_yarn = False
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         n_dense = theirs["first_k_dense_replace"]

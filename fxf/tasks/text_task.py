@@ -54,7 +54,7 @@ class TokenizedTask(Task):
 
     def rules(self, decode: DecodeConfig) -> dict[str, Any]:
         ends = [self.token_of(word) for word in decode.ends.split()]
-        words = [self.known(word, "decode.banned") for word in decode.banned.split()]
+        words = [self.known(word, "decode.banned") for word in self.cased(decode.banned).split()]
         # A word has other tokens inside of a text than at its start.
         banned = {tuple(tokens) for word in words for tokens in (self.tokenizer.encode(word), self.inside(word))}
         prefix = self.tokenizer.encode(self.known(self.cased(decode.prefix), "decode.prefix"))

@@ -102,6 +102,11 @@ def test_a_mixture_that_transformers_has_not_is_not_written(changes, message, tm
         ("olmoe", {"clip_qkv": 3.0}, "clip_qkv: fxf has OlmoeForCausalLM with null, got 3.0"),
         ("qwen3_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step: fxf has .* with 1, got 2"),
         ("deepseek_v3", {"rope_interleave": False}, "rope_interleave: fxf has .* with True, got False"),
+        (
+            "deepseek_v3",
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 9.0, "factor": 2.0}},
+            "rope_type: fxf has .* without 'yarn'",
+        ),
         ("deepseek_v2", {"topk_method": "group_limited_greedy"}, "topk_method: fxf has .* with 'greedy'"),
     ],
     ids=str,

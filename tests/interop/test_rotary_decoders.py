@@ -38,7 +38,7 @@ CONFIGS = {
     "phi3": {"num_hidden_layers": 1, "pad_token_id": 0},
     "olmo2": {"pad_token_id": 0, "rope_parameters": YARN},
     "smollm3": {"num_hidden_layers": 5, "no_rope_layer_interval": 3, "pad_token_id": 0, "use_sliding_window": False,
-                "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
+                "rope_parameters": YARN},
 }  # fmt: skip
 CLASSES = {"gemma": "Gemma", "phi3": "Phi3", "olmo2": "Olmo2", "smollm3": "SmolLM3", "llama": "Llama",
            "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2",
