@@ -33,7 +33,9 @@ def as_float64(params):
 SLIDE = {"attention": "linear", "feature_map": "none", "n_kv_heads": 1, "n_layers": 2}  # seed 002's linear attention
 
 
-@pytest.mark.parametrize("form", [FORM, SLIDE], ids=["expressive", "linear, no feature map"])
+@pytest.mark.parametrize(
+    "form", [FORM, pytest.param(SLIDE, marks=pytest.mark.thorough)], ids=["expressive", "linear, no feature map"]
+)
 def test_decoding_with_a_cache_equals_the_oracle(form):
     with jax.enable_x64(True):
         model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **{**KEYS, **form})

@@ -16,6 +16,7 @@ from fxf.trials.evidence import evidence
 IDEAS = {path.stem for path in (ROOT / "configs/ideas").glob("*.py")}
 
 
+@pytest.mark.thorough
 def test_every_idea_has_a_row_and_a_config_that_differs_from_the_base_in_its_model_alone():
     assert set(SAYS) == IDEAS
     base = fxf.read_config("judged:reversal").to_dict()
@@ -29,6 +30,7 @@ def test_a_pattern_of_blocks_may_begin_with_a_kind_of_a_module_in_a_folder():
     assert [type(block).__name__ for block in blocks] == ["Down", "PreNorm", "Up"]
 
 
+@pytest.mark.thorough
 def test_operations_of_training_have_what_a_model_computes_only_there():
     base, ahead, depths = (
         flops_per_token(build(fxf.read_config(f"judged:text{idea}").to_dict()))

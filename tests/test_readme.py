@@ -154,6 +154,7 @@ def test_the_python_code_runs(page, number, with_example0, monkeypatch, capsys):
     assert (page == "README.md" and number == 2) or printed == expected  # a run of a few steps answers something
 
 
+@pytest.mark.thorough
 def test_the_inside_is_read_patched_steered_and_attributed(with_example0, monkeypatch):
     monkeypatch.chdir(with_example0)
     page = {}
@@ -234,6 +235,7 @@ def test_the_check_of_the_page_passes(own_files):
         load(own_files / "check.py")
 
 
+@pytest.mark.thorough
 def test_the_layer_of_the_page_mixes_each_vector_with_the_one_before_and_decodes_as_it_trains(own_files):
     with new_process():
         config = load(own_files / "shift.py").get_config()
@@ -251,6 +253,7 @@ def test_the_layer_of_the_page_mixes_each_vector_with_the_one_before_and_decodes
     assert_close(shifted, 0.75 * x_BTD + 0.25 * before)
 
 
+@pytest.mark.thorough
 def test_the_block_of_the_page_adds_the_outputs_of_one_stream(own_files):
     with new_process():
         assert load(own_files / "parallel.py").get_config().model.block == "parallel:Parallel"
@@ -285,6 +288,7 @@ def test_the_term_of_the_page_trains_with_the_loss_and_its_figure_is_shown(own_f
     assert not np.allclose(*(gradient["blocks"]["0"]["feed_forward"]["down"] for gradient in gradients))
 
 
+@pytest.mark.thorough
 def test_the_linen_module_of_the_page_is_a_layer_that_decodes_as_it_trains(own_files):
     with new_process(), jax.numpy_rank_promotion("allow"):
         assert load(own_files / "mlp.py").get_config().model.feed_forward == "mlp:Mlp"
@@ -293,6 +297,7 @@ def test_the_linen_module_of_the_page_is_a_layer_that_decodes_as_it_trains(own_f
         assert_consistent(model, params, {"inputs": random_tokens((3, 5))})
 
 
+@pytest.mark.thorough
 def test_the_nnx_module_of_the_page_is_a_model_that_learns(capsys):
     code = code_of("docs/flax.md")[1]
     with jax.numpy_rank_promotion("allow"):
@@ -301,6 +306,7 @@ def test_the_nnx_module_of_the_page_is_a_model_that_learns(capsys):
     assert capsys.readouterr().out.splitlines()[-1] == expected
 
 
+@pytest.mark.thorough
 def test_the_linen_module_around_a_model_computes_what_the_model_does():
     names = {}
     exec(code_of("docs/flax.md")[2], names)
@@ -312,6 +318,7 @@ def test_the_linen_module_around_a_model_computes_what_the_model_does():
     )
 
 
+@pytest.mark.thorough
 def test_the_attention_of_flax_goes_into_blocks_as_the_page_says():
     name = "MultiHeadDotProductAttention"
     model, params = small_model(blocks=f"flax.linen:{name}+feed_forward", layers={name: {"num_heads": 2}})
@@ -340,6 +347,7 @@ def sigmoid(tmp_path):
         yield
 
 
+@pytest.mark.thorough
 def test_the_worked_example_of_a_kind_of_attention_decodes_as_it_trains_and_reads_no_padding(sigmoid):
     choices = {"attention": "mine:Sigmoid", "window": 3, "positions": "alibi", "n_kv_heads": 1, "n_layers": 2}
     assert_consistent(*small_model(**choices, scan_blocks=True), {"inputs": random_tokens((3, 6))})

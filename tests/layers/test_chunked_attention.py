@@ -120,6 +120,7 @@ def planned_bytes(length, implementation):
     return step.lower(shapes(model.spec)).compile().memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.thorough
 def test_memory_grows_with_the_length_and_not_with_its_square():
     half, whole = (planned_bytes(length, "chunked") for length in (2048, 4096))
     assert whole <= 2.3 * half

@@ -192,6 +192,7 @@ def test_documents_stay_apart_where_a_module_takes_the_mask():
     assert not np.allclose(packed[:, :2], other[:, :2])
 
 
+@pytest.mark.thorough
 def test_blocks_train_in_a_loop_as_one_by_one_with_what_the_backward_pass_recomputes():
     tokens = random_tokens((3, 5))
     batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((3, 5), np.float32)}

@@ -128,6 +128,7 @@ def test_a_hybrid_stack_is_consistent():
     assert_consistent(model, random_params(model.spec), {"inputs": random_tokens((3, 6))})
 
 
+@pytest.mark.thorough
 def test_a_beam_over_memories_finds_what_whole_sequences_find(monkeypatch):
     params, prompts = random_params(hybrid().spec), [[3, 4, 1], [5]]
     keys = {"max_tokens": 5, "beam_width": 3}

@@ -40,6 +40,7 @@ def temporary_memory(remat):
     return compute.lower(shapes(model.spec), batch).compile().memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.thorough
 def test_computing_blocks_again_takes_a_third_of_the_memory_or_less():
     assert temporary_memory("full") <= temporary_memory("none") / 3
 

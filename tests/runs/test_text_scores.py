@@ -70,6 +70,7 @@ def test_two_runs_are_compared_by_the_same_lines_whatever_their_tokens(folder):
     assert same["difference_low"] == same["difference_high"] == 0 and same["verdict"] == "no difference found"
 
 
+@pytest.mark.thorough
 def test_the_interval_holds_the_true_ratio_in_95_of_100_samples():
     rng, held = np.random.default_rng(1), 0
     for _ in range(200):
@@ -79,6 +80,7 @@ def test_the_interval_holds_the_true_ratio_in_95_of_100_samples():
     assert 180 <= held <= 199  # 190 ± 3.2 standard deviations of 3.1
 
 
+@pytest.mark.thorough
 def test_a_run_without_probabilities_of_texts_is_refused(folder, tmp_path):
     config = default_config("reversal").to_dict()
     config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 9}
@@ -88,6 +90,9 @@ def test_a_run_without_probabilities_of_texts_is_refused(folder, tmp_path):
     trained(config, tmp_path / "reversal", kept=KEPT)
     with pytest.raises(UserError, match="only a language model that scores all tokens"):
         text_scores(tmp_path / "reversal", folder / "text.txt")
+
+
+def test_a_text_of_one_token_is_refused(folder, tmp_path):
     (tmp_path / "short.txt").write_text("7")
     with pytest.raises(UserError, match="at least two tokens"):
         text_scores(folder / "bos", tmp_path / "short.txt")

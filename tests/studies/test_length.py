@@ -73,6 +73,7 @@ def test_drawn_positions_are_as_many_of_the_range_as_a_sequence_has_tokens_in_or
     assert rows.max() > rows.shape[1]
 
 
+@pytest.mark.thorough
 def test_scored_strings_and_typed_ones_have_drawn_positions_for_their_answers_too():
     task, seen = task_of("duplicate_string", position_range=61), []
 

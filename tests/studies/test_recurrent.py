@@ -70,7 +70,9 @@ def test_a_stack_has_what_was_pushed_last_and_a_tape_what_was_written_there(name
     np.testing.assert_array_equal(cells[0, 0], np.full(8, top))
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param("rnn", marks=pytest.mark.thorough), pytest.param("stack", marks=pytest.mark.thorough), "tape"]
+)
 def test_it_decodes_with_its_state_as_it_trains(name):
     with new_process():
         config = load(ROOT / "configs/studies/recurrent.py").get_config(name)

@@ -84,6 +84,7 @@ def test_a_penalty_moves_turns_to_one_or_minus_one_from_a_step_on():
     assert turning_model()[0].penalty is None
 
 
+@pytest.mark.thorough
 def test_cached_decoding_and_beams_walk_as_the_full_forward_does():
     # What the tokens of a prompt see reaches a logit through the second block.
     model, params = turning_model(window=3, n_layers=2, scan_blocks=True)
@@ -95,6 +96,7 @@ def test_cached_decoding_and_beams_walk_as_the_full_forward_does():
     assert_padding_unread(model, params, twice({**batch, "input_mask": is_token_BT}))
 
 
+@pytest.mark.thorough
 def test_chunks_of_attention_read_the_positions_of_their_own_tokens():
     model, params = turning_model(window=5)
     chunked, _ = turning_model(window=5, attention_implementation="chunked")

@@ -118,6 +118,7 @@ def test_heads_read_the_walks_of_token_0_and_then_one_kind_after_the_other(n_hea
     assert walks.walks_of_heads(n_heads, n_walks).tolist() == expected
 
 
+@pytest.mark.thorough
 def test_cached_decoding_and_beams_walk_as_the_full_forward_does():
     # What the tokens of a prompt see reaches a logit through the second block.
     model, params = walking_model(window=3, n_layers=2, scan_blocks=True)
@@ -128,6 +129,7 @@ def test_cached_decoding_and_beams_walk_as_the_full_forward_does():
     assert_padding_unread(model, params, twice({**batch, "input_mask": is_token_BT}))
 
 
+@pytest.mark.thorough
 def test_a_chunk_of_queries_sees_the_last_writings_before_each():
     model, params = walking_model(window=5)
     chunked, _ = walking_model(window=5, attention_implementation="chunked")

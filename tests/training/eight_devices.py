@@ -163,7 +163,7 @@ def go_on(workdir, parallel):
 
 
 def save(folder):
-    """Saves a run on eight devices, and leaves a copy of it at step 4 to others, who go on with it.
+    """Saves a run on eight devices, and leaves copies of it at step 4 to one device and to two processes.
 
     Returns the share of the optimizer state that one of the eight holds.
     """
@@ -173,15 +173,16 @@ def save(folder):
     Reversal.validate = answers
     write(folder / "unbroken.npz", whole(state.params))
     leaves = jax.tree.leaves(state.opt_state)
-    shutil.copytree(folder / "eight", folder / "parts")
-    (folder / "parts" / "result.json").unlink()
-    shutil.rmtree(folder / "parts" / "checkpoints" / "6")
+    for copy in (folder / "one", folder / "two"):
+        shutil.copytree(folder / "eight", copy)
+        (copy / "result.json").unlink()
+        shutil.rmtree(copy / "checkpoints" / "6")
     return sum(leaf.addressable_shards[3].data.nbytes for leaf in leaves) / sum(leaf.nbytes for leaf in leaves)
 
 
-def resumed(folder, parallel):
-    """Lets that copy go on, and returns how far its params are from those of eight devices."""
-    return distance(whole(go_on(folder / "parts", parallel).params), read(folder / "unbroken.npz"))
+def resumed(copy, parallel):
+    """Lets a copy go on, and returns how far its params are from those of eight devices."""
+    return distance(whole(go_on(copy, parallel).params), read(copy.parent / "unbroken.npz"))
 
 
 def described():
@@ -247,21 +248,16 @@ def rows_of_a_table():
 
 
 def figures(folder):
-    return {
-        "share": save(folder),
-        "distances": compare(folder),
-        "mapped_kernel": mapped_kernel(),
-        "rows_of_a_table": rows_of_a_table(),
-        "memory": [memory_of_a_long_sequence(parts) for parts in (1, 8)],
-    }
+    return {"distances": compare(folder), "mapped_kernel": mapped_kernel(), "rows_of_a_table": rows_of_a_table()}
 
 
 def more_figures(folder):
     return {
         "share": save(folder),
+        "memory": [memory_of_a_long_sequence(parts) for parts in (1, 8)],
         "distances": compare(folder, MORE_LAYOUTS),
         "described": described(),
-        "resumed": resumed(folder, {"data": 1}),
+        "resumed": resumed(folder / "one", {"data": 1}),
     }
 
 

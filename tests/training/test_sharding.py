@@ -42,13 +42,13 @@ def figures(folder):
 
 
 @pytest.fixture(scope="module")
-def more_figures(tmp_path_factory):
-    (found,), _ = answers("eight_devices", tmp_path_factory.mktemp("devices"), "more")
+def more_figures(folder):
+    (found,), _ = answers("eight_devices", folder, "more")
     return found
 
 
 @pytest.fixture(scope="module")
-def figures_of_two_processes(folder, figures):
+def figures_of_two_processes(folder, more_figures):
     with socket.create_server(("localhost", 0)) as free:
         coordinator = f"localhost:{free.getsockname()[1]}"
     (found, ended), said = answers("two_processes", folder, coordinator)
@@ -89,22 +89,26 @@ def test_over_a_mesh_a_kernel_and_a_gpus_gradient_of_rows_are_those_of_one_devic
     assert max(figures[what]) <= 1
 
 
+@pytest.mark.thorough
 def test_two_processes_train_and_resume_with_the_numbers_of_one_device(figures_of_two_processes):
     assert max(figures_of_two_processes["distances"].values()) <= 1
     assert figures_of_two_processes["resumed"] <= 1
 
 
+@pytest.mark.thorough
 def test_a_process_notices_that_the_other_is_gone(figures_of_two_processes):
     (line,) = figures_of_two_processes["said"]
     assert line.startswith("error: process 0 of 2: lost another one; the same command resumes")
 
 
-def test_a_device_of_eight_holds_an_eighth_of_the_optimizer_state(figures):
-    assert 1 / 8 <= figures["share"] <= 1 / 7
+@pytest.mark.thorough
+def test_a_device_of_eight_holds_an_eighth_of_the_optimizer_state(more_figures):
+    assert 1 / 8 <= more_figures["share"] <= 1 / 7
 
 
-def test_a_device_of_eight_that_share_a_sequence_needs_little_more_than_an_eighth_of_its_memory(figures):
-    whole, eighth = figures["memory"]
+@pytest.mark.thorough
+def test_a_device_of_eight_that_share_a_sequence_needs_little_more_than_an_eighth_of_its_memory(more_figures):
+    whole, eighth = more_figures["memory"]
     assert eighth <= whole / 6
 
 

@@ -44,6 +44,7 @@ def test_a_cpu_that_cuts_a_batch_gets_the_same(monkeypatch):
     assert_as_by_hand("in a loop", 2)
 
 
+@pytest.mark.thorough
 def test_several_devices_get_the_same():
     finished = script("../tests/training/terms_on_devices")
     assert finished.returncode == 0, finished.stderr

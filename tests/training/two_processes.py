@@ -25,7 +25,7 @@ def take_part(folder, coordinator, process):
     processes.join(ParallelConfig(**parallel))
     figures = {
         "distances": distances(read(folder / "one.npz"), train({**parallel, "fsdp": 2})),
-        "resumed": resumed(folder, {**parallel, "fsdp": 4}),
+        "resumed": resumed(folder / "two", {**parallel, "fsdp": 4}),
     }
     done = folder / "done"
     if process == 1:
