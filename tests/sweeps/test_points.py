@@ -9,7 +9,7 @@ from fxf.runs import run_folder
 from fxf.runs.configs import read_sweep
 from fxf.sweeps.points import changed_keys, check, grid, make_points, point_name
 from helpers import refused
-from small_runs import overrides, script, tiny_config
+from small_runs import command, overrides, script, tiny_config
 
 
 def test_a_grid_holds_every_combination_and_the_last_key_changes_fastest():
@@ -79,13 +79,13 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     tiny = overrides(optimizer={"name": "sgd"}, log={"every": 1})[1:]
     flags = [flag for flag in tiny if "learning_rate" not in flag]
     workdir = tmp_path / "sweep"
-    command = ["sweep", f"--config={write(tmp_path / 'rates.py', rates)}", *flags, f"--workdir={workdir}"]
+    sweep = ["sweep", f"--config={write(tmp_path / 'rates.py', rates)}", *flags, f"--workdir={workdir}"]
 
     # The workers are no forks, and write programs so that others could read half of one: they have their own folder.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
-    alone = script(*command, "--points=1")
+    alone = command(*sweep, "--points=1")
     assert alone.returncode == 0, alone.stderr
-    finished = script(*command, "--workers=1")
+    finished = script(*sweep, "--workers=1")
     assert finished.returncode == 1, finished.stderr
     assert finished.stdout.startswith("2 points, 1 finished already\n")
     failure = finished.stderr.splitlines()[-1]
@@ -100,6 +100,6 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     assert (workdir / "plot.png").stat().st_size > 10_000
 
     # A point that is alone needs no company.
-    (left,) = script(*command, "--dry_run", "--together=2").stdout.splitlines()
+    (left,) = command(*sweep, "--dry_run", "--together=2").stdout.splitlines()
     assert " -P -m fxf train --config=" in left
     assert left.endswith(f"--config.optimizer.learning_rate=1e+30 --workdir={workdir}/optimizer.learning_rate=1e+30")
