@@ -31,6 +31,11 @@ def is_file(name: str) -> bool:
     return name.endswith(".json")
 
 
+def is_learned(name: str) -> bool:
+    """Returns whether the tokenizer that `data.tokenizer` names depends on the text."""
+    return not is_file(name) and name != "byte"
+
+
 def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callable[[], Iterable[str]]) -> Tokenizer:
     """Returns the tokenizer in the run folder, or else the one in the file `name`, or one learned from `texts()`.
 

@@ -29,6 +29,7 @@ TEXTS = ["the cat sat on the mat", "the dog ate the cat's hat", "où est le chat
 LINES = "A rose,  \nis red.\n\n\n  So are \tyou.  \r no\x0cpage \u2028  x\n" * 40
 KINDS = sorted(TOKENIZERS)
 BPE = train_tokenizer("bpe", 300, TEXTS)
+BYTES = train_tokenizer("byte", 261, [])
 ALPHABET = sorted(set("".join([*TEXTS, "a\n\r\t\x00\u2028👩‍👧e\u0301"])))
 CHARACTERS = train_tokenizer("character", 100, ALPHABET)
 
@@ -51,8 +52,10 @@ else:
 @example("\x00\x1f\x7f\x85\u2028\ufeff")
 @example("👩‍👩‍👧 e\u0301 é \U0010ffff")
 @example("<eos><pad> <unk>")
-def test_bpe_gives_back_every_text(text):
+def test_bytes_and_bpe_give_back_every_text(text):
     assert BPE.decode(BPE.encode(text)) == text
+    assert BYTES.encode(text) == BYTES.array(text).tolist() == [byte + 5 for byte in text.encode()]
+    assert BYTES.decode(BYTES.encode(text)) == text
 
 
 @examples(50)
