@@ -1,24 +1,17 @@
 """Documents of several sources by weight: where each is read, and its share of the rows."""
 
 import dataclasses
+import os
 import re
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from fxf.config import key, section
+from fxf.config import Field, checked, one_of, section
 from fxf.data.documents import DocumentsConfig, unread
-from fxf.errors import UserError, nearest
-from fxf.files import folder_at
+from fxf.errors import UserError
 
-OF_ALL = ("tokenizer", "vocab_size", "lower_case", "sources")  # keys that all sources share
+OF_ALL = ("tokenizer", "vocab_size", "lower_case", "test", "sources")  # keys that all sources share
 WEIGHED = re.compile(r"\s*(.+?)\s*:\s*(\d+(?:\.\d*)?|\.\d+)\s*")  # as in wiki.jsonl.zst:3
-
-
-@dataclasses.dataclass(frozen=True)
-class Weight:
-    """The key of a source beside those of its documents."""
-
-    weight: float = key(1.0, "the source's share of the rows, in proportion to those of the others", above=0)
 
 
 class Part(NamedTuple):
@@ -29,7 +22,7 @@ class Part(NamedTuple):
 
 
 def parts_of(config: DocumentsConfig) -> dict[str, Part]:
-    """Returns the sources of the `data` section by name, or its one source under the name "".
+    """Returns the sources of the `data` section in the order of their names, or its one source under the name "".
 
     Raises:
       UserError: a source has a wrong key or no name of its own, or a path has no weight while others have.
@@ -37,16 +30,16 @@ def parts_of(config: DocumentsConfig) -> dict[str, Part]:
     given = config.sources or _in_path(config.path)
     if not given:
         return {"": Part(config, 1.0)}
+    of_section = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    known = ["weight", *(name for name in of_section if name not in OF_ALL)]
     configs, weights = dict[str, DocumentsConfig](), list[float]()
-    for name, keys in given.items():
-        where, other = f"data.sources.{name}", dict(keys)
-        own = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-        for key_name in set(other) - set(own) - {"weight"} | set(other) & {*OF_ALL}:
-            known = [each for each in ("weight", *own) if each not in OF_ALL]
-            raise UserError(f"{where}: expected one of {', '.join(known)}; got {key_name!r}{nearest(key_name, known)}")
-        weights.append(section(Weight, {"weight": other.pop("weight", 1.0)}, where).weight)
-        ignored = unread(other.get("format", config.format))
-        configs[name] = section(DocumentsConfig, {**own, "path": "", "sources": {}, **ignored, **other}, where)
+    for name, keys in sorted(given.items()):
+        where, own = f"data.sources.{name}", dict(keys)
+        for each in own:
+            one_of(each, known, where)
+        weights.append(checked(own.pop("weight", 1.0), Field(float, {"above": 0}), f"{where}.weight"))
+        ignored = unread(own.get("format", config.format))
+        configs[name] = section(DocumentsConfig, {**of_section, "path": "", "sources": {}, **ignored, **own}, where)
         if configs[name].format == "text":
             raise UserError(f"{where}.format: expected documents; set data.format, for example to json_lines")
     return {name: Part(configs[name], weight / sum(weights)) for name, weight in zip(configs, weights, strict=True)}
@@ -56,7 +49,7 @@ def _in_path(path: str) -> dict[str, dict[str, Any]]:
     """Returns the sources that `data.path` names with their weights, as "wiki.jsonl.zst:3, code/*.parquet:1"."""
     pieces = path.split(",")
     found = [WEIGHED.fullmatch(piece) for piece in pieces]
-    if not any(found) or folder_at(path, "data.path").exists():
+    if not any(found) or os.path.exists(os.path.expanduser(path)):
         return {}
     sources = dict[str, dict[str, Any]]()
     for piece, weighed in zip(pieces, found, strict=True):

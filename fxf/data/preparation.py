@@ -23,7 +23,7 @@ from fxf.machine.work import by_threads
 
 MANIFEST, UNFINISHED, JOURNAL_FILE = "manifest.json", ".unfinished", "journal.json"
 GROUP = 2**17  # characters of documents that a thread encodes at once
-JOURNAL = 2**25  # bytes of the files after which the journal is written
+JOURNAL = 2**25  # characters after which the journal is written
 
 
 class Counts(NamedTuple):
@@ -71,18 +71,17 @@ def prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], 
             for part, file in files.items():
                 file.truncate(begun.counts[part].tokens * tokenizer.dtype.itemsize)
             progress = stack.enter_context(stage(f"preparing {name}", n_bytes, begun.done))
-            counts, saved = dict(begun.counts), begun.done
-            for at, encoded in by_threads(
-                functools.partial(_encoded, config, tokenizer), _groups(config, found, begun)
-            ):
+            encode, counts, unsaved = functools.partial(_encoded, config, tokenizer), dict(begun.counts), 0
+            for at, encoded in by_threads(encode, _groups(config, found, begun)):
                 for part, tokens_N, size in encoded:
                     files[part].write(tokens_N.data)
                     counts[part] = Counts(*map(sum, zip(counts[part], size, strict=True)))
+                    unsaved += size.characters
                 progress.at(at.done)
-                if at.done - saved > JOURNAL:
+                if unsaved > JOURNAL:
                     _sync(files.values())
                     write_atomically(unfinished / JOURNAL_FILE, json.dumps(at._replace(counts=counts)._asdict()))
-                    saved = at.done
+                    unsaved = 0
             _sync(files.values())
         _require_parts(config, counts, len(found))
     except (UserError, OSError):
@@ -107,10 +106,8 @@ def _begun(unfinished: Path, tokenizer: Tokenizer) -> Begun:
     with contextlib.suppress(FileNotFoundError):
         record = read_json(unfinished / JOURNAL_FILE, "a journal")
         counts = {part: Counts(*size) for part, size in record.pop("counts").items()}
-        sizes = [(unfinished / f"{part}.tokens").stat().st_size for part in PARTS]
-        whole = all(
-            size >= counts[part].tokens * tokenizer.dtype.itemsize for part, size in zip(PARTS, sizes, strict=True)
-        )
+        sizes = {part: (unfinished / f"{part}.tokens").stat().st_size for part in PARTS}
+        whole = all(sizes[part] >= counts[part].tokens * tokenizer.dtype.itemsize for part in PARTS)
         if whole and record["tokenizer"] == new.tokenizer:
             return Begun(**record, counts=counts)
     return new

@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -216,20 +216,3 @@ def read_tokenizer(path: Path) -> Tokenizer:
       UserError: the file is missing or damaged.
     """
     return tokenizer_from_json(read_file(path), str(path))
-
-
-def tokenizer_of(folder: Path | None, kind: str, vocab_size: int, texts: Callable[[], Iterable[str]]) -> Tokenizer:
-    """Returns the tokenizer in the run folder, or else one learned from `texts()`.
-
-    Raises:
-      UserError: as `read_tokenizer` and `train_tokenizer`; or the folder's tokenizer is of another kind or larger.
-    """
-    if folder is None or not (folder / TOKENIZER_FILE).exists():
-        return train_tokenizer(kind, vocab_size, texts())
-    path = folder / TOKENIZER_FILE
-    found = read_tokenizer(path)
-    if found.kind != kind:
-        raise UserError(f"{path}: expected data.tokenizer '{kind}', got '{found.kind}'")
-    if found.vocab_size > vocab_size:
-        raise UserError(f"{path}: expected at most data.vocab_size {vocab_size} tokens, got {found.vocab_size}")
-    return found

@@ -156,7 +156,7 @@ class Translation(TokenizedTask):
     def to_batch(self, text: str, answer: str) -> Batch:
         source, target = (self.tokenizer.encode(self.cased(each)) for each in (text, answer))
         pair = TokenPair([*source, self.end_token], [*target, self.end_token])
-        batch = seq2seq_batch([pair], (1, *map(len, pair)), self.tokenizer.special)
+        batch = seq2seq_batch([pair], (1, len(pair.source), len(pair.target)), self.tokenizer.special)
         return jax.device_put({name: batch[name] for name in ("source", "source_mask", "inputs")})
 
     def digests(self) -> dict[str, str]:

@@ -18,9 +18,9 @@ from fxf.data.tokenizer import (
     lines_of,
     read_tokenizer,
     tokenizer_from_json,
-    tokenizer_of,
     train_tokenizer,
 )
+from fxf.data.tokenizer_file import any_tokenizer
 from fxf.errors import UserError
 from helpers import examples, refused
 
@@ -183,8 +183,8 @@ def test_a_file_of_another_library_is_refused(change, message):
 
 def test_the_tokenizer_of_a_folder_is_the_one_that_the_config_names(tmp_path):
     (tmp_path / "tokenizer.json").write_text(BPE.to_json())
-    assert tokenizer_of(tmp_path, "bpe", 300, list).to_json() == BPE.to_json()
+    assert any_tokenizer(tmp_path, "bpe", 300, list).to_json() == BPE.to_json()
     with pytest.raises(UserError, match=r"tokenizer.json: expected data.tokenizer 'word', got 'bpe'"):
-        tokenizer_of(tmp_path, "word", 300, list)
+        any_tokenizer(tmp_path, "word", 300, list)
     with pytest.raises(UserError, match=rf"expected at most data.vocab_size 262 tokens, got {BPE.vocab_size}"):
-        tokenizer_of(tmp_path, "bpe", 262, list)
+        any_tokenizer(tmp_path, "bpe", 262, list)
