@@ -208,9 +208,13 @@ def parsed(text: str, kind: type) -> Any:
     return kind(text) if kind in (int, float) else text
 
 
-def is_of_layer(key: str) -> bool:
-    """Returns whether a key is one of a single layer, `model.layers.NAME.KEY`, which a config need not have before."""
-    return key.startswith("model.layers.") and key.count(".") == 3
+def named_sections(key: str) -> str:
+    """Returns the key that holds sections by names of the user, if this is a key of one of them, else "".
+
+    They are `model.layers.NAME.KEY` of a single layer, and `data.sources.NAME.KEY` of a source of a mixture.
+    """
+    found = re.fullmatch(r"(model\.layers|data\.sources)\.[^.]+\.[^.]+", key)
+    return found[1] if found else ""
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,9 @@ import re
 import shlex
 import shutil
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from page_code import write_files
 from small_runs import ROOT, command, environment, script
@@ -66,9 +68,12 @@ def folder(tmp_path, trained):
     (tmp_path / "fra.txt").write_text("".join(f"{line}\t{line[::-1]}\n" for line in lines))
     (tmp_path / "sentences.txt").write_text("".join(f"{line}\n" for line in lines[:3]))
     (tmp_path / "input.txt").write_text("".join(f"{line}\n" for line in 20 * lines))
-    (tmp_path / "corpus.jsonl").write_text(
-        "".join(json.dumps({"text": f"{i} {line}"}) + "\n" for i in range(60) for line in lines)
-    )
+    documents = [f"{i} {line}" for i in range(60) for line in lines]
+    corpus = "".join(json.dumps({"text": text}) + "\n" for text in documents)
+    (tmp_path / "corpus.jsonl").write_text(corpus)
+    (tmp_path / "wiki.jsonl.zst").write_bytes(pyarrow.compress(corpus.encode(), "zstd", asbytes=True))
+    (tmp_path / "code").mkdir()
+    parquet.write_table(pyarrow.table({"text": documents, "content": documents}), tmp_path / "code/part.parquet")
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps({"en": line, "fr": line[::-1]}) + "\n" for line in lines))
     write_files(tmp_path)
     return tmp_path

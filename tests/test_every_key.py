@@ -70,7 +70,7 @@ def keys_of(owner):
         f"{section}.{field.name}": next(c for c in cls.__mro__ if field.name in get_annotations(c))
         for section, cls in sections.items()
         for field in dataclasses.fields(cls)
-        if field.name != "layers"  # holds sections of keys
+        if field.name not in ("layers", "sources")  # hold sections of keys
     }
 
 
@@ -172,7 +172,7 @@ def figures(experiment):
 def place(experiment):
     """Returns the folder of prepared tokens; "" for none."""
     documents = experiment.config["data"]["format"] != "text"
-    return str(experiment.task.prepared.folder) if documents else ""
+    return str(experiment.task.prepared[""].folder) if documents else ""
 
 
 def decoder(experiment):

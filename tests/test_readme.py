@@ -17,11 +17,14 @@ from closeness import assert_close
 from fxf import verbs
 from fxf.config import section
 from fxf.data.corpus import DataConfig, read_corpus
+from fxf.data.documents import DocumentsConfig
+from fxf.data.mixture import parts_of
 from fxf.layers.kinds import layer_of, stack_of
 from fxf.layers.named import names_in
 from fxf.layers.normalization import normalize
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.runs import configs, run
+from fxf.runs.experiment import default_config
 from fxf.runs.guests import load
 from fxf.testing import (
     assert_consistent,
@@ -136,6 +139,7 @@ def test_every_block_of_python_is_run_by_a_test():
         "docs/own_task.md": 2,
         "docs/inside.md": 5,
         "docs/flax.md": 3,
+        "docs/tasks.md": 1,
     }
     assert found == shared | others
 
@@ -227,6 +231,17 @@ def test_the_corpus_of_the_page_reads_json_lines(own_files, tmp_path):
         corpus = read_corpus(section(DataConfig, {**data, "path": str(tmp_path / "pairs.jsonl")}, "data"))
     assert [len(part) for part in (corpus.train, corpus.validation, corpus.test)] == [8, 1, 1]
     assert corpus.train[-1] == ("say 9", "dis 9", f"{tmp_path}/pairs.jsonl:10")
+
+
+def test_the_mixture_of_the_page_has_the_weights_that_its_flags_say():
+    config = default_config("language_model")
+    (code,) = code_of("docs/tasks.md")
+    exec(code, {"config": config})
+    parts = parts_of(section(DocumentsConfig, {**config.data.to_dict(), "format": "json_lines"}, "data"))
+    assert {name: (each.share, each.config.field) for name, each in parts.items()} == {
+        "wiki": (0.75, "text"),
+        "code": (0.25, "content"),
+    }
 
 
 def test_the_check_of_the_page_passes(own_files):

@@ -9,7 +9,7 @@ import numpy as np
 
 from fxf.data.corpus import TokenPair
 from fxf.data.order import share, shuffling
-from fxf.data.tokenizer import BOS, PAD
+from fxf.data.tokenizer import PAD, Special
 
 Arrays = dict[str, np.ndarray]
 
@@ -42,6 +42,7 @@ class Batches:
         seed: int,
         multiple: int = 1,
         process: tuple[int, int] = (0, 1),
+        special: Special = Special(),
     ) -> None:
         """Makes the buckets; keeps `pairs` without a copy.
 
@@ -51,7 +52,7 @@ class Batches:
           multiple: the number of rows in each batch is a multiple of it.
           process: (index, count) of the process that reads its `share` of each batch, filled up with rows of weight 0.
         """
-        self._pairs, self._seed, self._process = pairs, seed, process
+        self._pairs, self._seed, self._process, self._special = pairs, seed, process, special
         self._lengths_N2 = np.array([(len(pair.source), len(pair.target)) for pair in pairs])
         self.buckets: list[Bucket] = []
         lengths_2, left = np.zeros(2, int), 0  # of the buckets before
@@ -80,7 +81,7 @@ class Batches:
     def largest(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Returns the shapes and types of the batch with the most positions."""
         bucket = max(self.buckets, key=lambda b: b.rows * (b.source_length + b.target_length))
-        row = seq2seq_batch([], 1, bucket.source_length, bucket.target_length)
+        row = seq2seq_batch([], (1, bucket.source_length, bucket.target_length), self._special)
         return {name: jax.ShapeDtypeStruct((bucket.rows, *x.shape[1:]), x.dtype) for name, x in row.items()}
 
     def padding_share(self) -> float:
@@ -107,26 +108,30 @@ class Batches:
     def _arrays(self, bucket: Bucket, examples: np.ndarray) -> Arrays:
         mine = share(bucket.rows, self._process)
         pairs = [self._pairs[i] for i in examples[mine]]
-        return seq2seq_batch(pairs, mine.stop - mine.start, bucket.source_length, bucket.target_length)
+        return seq2seq_batch(pairs, (mine.stop - mine.start, bucket.source_length, bucket.target_length), self._special)
 
 
-def seq2seq_batch(pairs: Sequence[TokenPair], rows: int, source_length: int, target_length: int) -> Arrays:
+def seq2seq_batch(pairs: Sequence[TokenPair], shape: tuple[int, int, int], special: Special) -> Arrays:
     """Returns the arrays of a batch, with padding of weight 0 after each sentence and after the last pair.
 
     The decoder's inputs are <bos> and the targets without their last position.
+
+    Args:
+      shape: rows, and lengths of sources and targets.
     """
-    source, source_mask = padded([pair.source for pair in pairs], rows, source_length)
-    targets, counts = padded([pair.target for pair in pairs], rows, target_length)
-    inputs = np.pad(targets, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1]
+    rows, source_length, target_length = shape
+    source, source_mask = padded([pair.source for pair in pairs], rows, source_length, special.pad)
+    targets, counts = padded([pair.target for pair in pairs], rows, target_length, special.pad)
+    inputs = np.pad(targets, ((0, 0), (1, 0)), constant_values=special.bos)[:, :-1]
     # A row without a source attends to its padding, because a softmax over nothing is NaN.
     source_mask[len(pairs) :] = True
     weights = counts.astype(np.float32)
     return {"source": source, "source_mask": source_mask, "inputs": inputs, "targets": targets, "weights": weights}
 
 
-def padded(sequences: Sequence[Sequence[int]], rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+def padded(sequences: Sequence[Sequence[int]], rows: int, length: int, pad: int = PAD) -> tuple[np.ndarray, np.ndarray]:
     """Returns the padded sequences as int32 [rows, length], and a mask that is True where they have tokens."""
-    tokens, mask = np.full((rows, length), PAD, np.int32), np.zeros((rows, length), bool)
+    tokens, mask = np.full((rows, length), pad, np.int32), np.zeros((rows, length), bool)
     for row, sequence in enumerate(sequences):
         tokens[row, : len(sequence)] = sequence
         mask[row, : len(sequence)] = True

@@ -14,10 +14,19 @@ import numpy as np
 
 from fxf.config import Choices, key, one_of, require_off
 from fxf.data import phrasebook
-from fxf.data.sentence_files import Example, aligned, good_lines, read_text_file, split_by_source, tab_separated
-from fxf.data.tokenizer import EOS, Tokenizer
-from fxf.errors import UserError
+from fxf.data.sentence_files import (
+    Example,
+    aligned,
+    good_lines,
+    lines_of,
+    read_text_file,
+    split_by_source,
+    tab_separated,
+)
+from fxf.data.tokenizer import VOCAB_SIZE, Tokenizer
+from fxf.errors import UserError, one_line, shortened
 from fxf.files import digest
+from fxf.machine.status import say
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +39,11 @@ class DataConfig:
 
     name: str = key("phrasebook", "one of fxf.data.corpus.CORPORA")
     path: str = key("", "pairs: the file; parallel: the folder; tfds: a data set like ted_hrlr_translate/pt_to_en")
-    columns: str = key("", "pairs: the languages of the file's columns, comma-separated: en,fr for Anki's fra.txt")
+    columns: str = key(
+        "",
+        "pairs: the languages of the file's columns, comma-separated: en,fr for Anki's fra.txt; by default those in "
+        "its first line",
+    )
     source: str = key("en", "source language; pairs: one of columns; parallel: the files' suffix; tfds: the feature")
     target: str = key("fr", "target language, given like the source; phrasebook: fr or es")
     train: str = key("train", "training split; parallel: the files' name before the suffix; tfds: the split's name")
@@ -46,8 +59,8 @@ class DataConfig:
     limit: int = key(0, "number of pairs to train on, the first ones; 0: all", minimum=0)
     lower_case: bool = key(False, "convert both sides to lower case")
     unpunctuated: float = key(0.0, "share of the training pairs that lose the . ! ? at their ends", minimum=0, below=1)
-    tokenizer: str = key("bpe", "one of fxf.data.tokenizer.TOKENIZERS")
-    vocab_size: int = key(8000, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
+    tokenizer: str = key("bpe", "one of fxf.data.tokenizer.TOKENIZERS, or a tokenizer.json's path")
+    vocab_size: int = key(VOCAB_SIZE, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
     max_length: int = key(128, "maximum tokens of a source or target, with the end token", minimum=2)
     on_error: Literal["stop", "skip"] = key("stop", "stop at, or skip, a bad line or a sentence that is too long")
     batch_tokens: int = key(4096, "tokens in a batch, padding included", minimum=1)
@@ -133,9 +146,9 @@ def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Exampl
     Raises:
       UserError: one is longer than `config.max_length` and `config.on_error` is "stop"; or none is left.
     """
-    kept, pairs = [], []
+    kept, pairs, eos = [], [], tokenizer.special.eos
     for example in examples:
-        pair = TokenPair([*tokenizer.encode(example.source), EOS], [*tokenizer.encode(example.target), EOS])
+        pair = TokenPair([*tokenizer.encode(example.source), eos], [*tokenizer.encode(example.target), eos])
         if max(map(len, pair)) <= config.max_length:
             kept.append(example)
             pairs.append(pair)
@@ -156,15 +169,23 @@ def _digest(*parts: Sequence[Example]) -> str:
 
 def _pairs(config: DataConfig) -> Corpus:
     """Reads a tab-separated file, such as Anki's (seed 000)."""
-    columns = [name.strip() for name in config.columns.split(",")]
-    if "" in columns or len(set(columns)) < len(columns):
-        wanted = "expected the languages of the file's columns, comma-separated, such as en,fr"
-        raise UserError(f"data.columns: {wanted}; got {config.columns!r}")
-    source, target = (columns.index(one_of(getattr(config, s), columns, f"data.{s}")) for s in ("source", "target"))
     path = Path(os.path.expanduser(config.path))
     content = read_text_file(path, "data.path")
-    sides = tab_separated(content, len(columns), source, target)
-    examples, skipped = good_lines(sides, [path.name] * 2, config.on_error == "skip")
+    lines = lines_of(content)
+    header = [name.strip() for name in lines[0].decode("utf-8", "replace").split("\t")]
+    columns = [name.strip() for name in config.columns.split(",")] if config.columns else header
+    if "" in columns or len(set(columns)) < len(columns):
+        wanted = "expected the languages of the file's columns, comma-separated, such as en,fr"
+        raise UserError(f"data.columns: {wanted}; got {','.join(columns)!r}")
+    if not config.columns and not {config.source, config.target} <= {*header}:
+        wanted = f"expected columns {config.source} and {config.target} in the first line, or data.columns, as en,fr"
+        raise UserError(f"{path.name}:1: {wanted}; got {shortened(', '.join(header))}")
+    source, target = (columns.index(one_of(getattr(config, s), columns, f"data.{s}")) for s in ("source", "target"))
+    first = 2 if columns == header else 1
+    if first == 2:
+        say(one_line(f"{path.name}: the first line names the columns: {', '.join(header)}"))
+    sides = tab_separated(lines[first - 1 :], len(columns), source, target)
+    examples, skipped = good_lines(sides, [path.name] * 2, config.on_error == "skip", first)
     return Corpus(*split_by_source(examples, config.held_out), skipped, {"data.path": digest(content)})
 
 

@@ -5,21 +5,23 @@ import dataclasses
 import hashlib
 import io
 import json
-import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 from fxf.config import key, require_off
 from fxf.data import phrasebook
-from fxf.data.sentence_files import BYTE_ORDER_MARK, not_text, require_uncompressed
+from fxf.data.sentence_files import BYTE_ORDER_MARK, not_text
 from fxf.data.text import TextConfig
-from fxf.errors import UserError, nearest
-from fxf.files import digest, file_digest, files_below, require_file
+from fxf.data.unpacking import unpacked
+from fxf.errors import UserError, nearest, text_of
+from fxf.files import digest, file_digest, files_below, folder_at, is_remote, require_file
 
 PARTS = ("train", "validation", "test")
 MAX_BYTES = 2**24  # of a document
 CHUNK = 2**20  # bytes read at once
+ROWS = 64  # of a Parquet file, read at once
 SAMPLE = 2**24  # bytes of text from which a tokenizer is learned
 # The formats that read a key which not all of them read.
 OF_FIELDS, ON_DISK = ("json_lines", "tfds"), ("files", "json_lines", "tfds")
@@ -32,28 +34,45 @@ class DocumentsConfig(TextConfig):
 
     format: Literal["text", "files", "json_lines", "tfds"] = key(
         "text",
-        "one text, held in memory; or documents, prepared once on the disk: path is then a file or a folder of text "
-        "files or JSON lines, or a data set of TFDS, and validation and test are shares of the documents",
+        "one text, held in memory; or documents, prepared once on the disk: path is then a file, a folder or a pattern "
+        "(code/*.parquet) of text files, or of JSON lines or Parquet (json_lines), or a data set of TFDS; or several "
+        "with weights (a.jsonl:3, b.jsonl:1); validation and test are shares of the documents",
     )
     separator: str = key("", "files: the text between two documents of a file; by default a file is a document")
-    field: str = key("text", "json_lines, tfds: the field that holds a document's text")
+    field: str = key("text", "json_lines, tfds: the field or column of a document's text; meta.text is one in another")
     split: str = key("train", "tfds: the split to read")
     prepared: str = key("", "folder for the tokens of documents; by default one beside path, named path.prepared")
+    sources: dict[str, dict[str, Any]] = dataclasses.field(
+        default_factory=dict,
+        hash=False,
+        metadata={
+            "doc": "a mixture: by the name of a source, its weight, its path, and other keys that differ from "
+            "those of the section: data.sources.NAME.KEY"
+        },
+    )
 
     def __post_init__(self) -> None:
-        unread = {name: getattr(type(self), name) for name, formats in READ_BY.items() if self.format not in formats}
-        require_off("data", self, unread, f"data.format '{self.format}' does not read it")
-        if self.format in OF_FIELDS and not self.path:
+        require_off("data", self, unread(self.format), f"data.format '{self.format}' does not read it")
+        if self.sources and self.format == "text":
+            raise UserError("data.sources: data.format 'text' does not read it; leave it at {}")
+        if self.sources and self.path:
+            raise UserError("data.path: each of data.sources has its own; leave it at ''")
+        if self.format in OF_FIELDS and not self.path and not self.sources:
             raise UserError(f"data.path: data.format '{self.format}' needs it; give --config.data.path")
         if self.validation + self.test >= 1:
             raise UserError("data.test: no document is left to train on")
 
 
+def unread(data_format: str) -> dict[str, Any]:
+    """Returns the keys that a format does not read, with their defaults."""
+    return {name: getattr(DocumentsConfig, name) for name, formats in READ_BY.items() if data_format not in formats}
+
+
 class Document(NamedTuple):
-    """A text, and the bytes that it takes in its file."""
+    """A text, and how many bytes of its file are read with it."""
 
     text: str
-    n_bytes: int
+    place: int
 
 
 class Source(NamedTuple):
@@ -81,7 +100,7 @@ def sources(config: DocumentsConfig) -> list[Source]:
     """Returns the files that hold the documents, in order. Files and folders whose names begin with a dot are left out.
 
     Raises:
-      UserError: there is no such file, folder or data set, or the folder is empty.
+      UserError: there is no such file, folder or data set, the folder is empty, or no file fits the pattern.
     """
     if config.format == "tfds":
         (name, *files), _ = _public(config)
@@ -90,17 +109,33 @@ def sources(config: DocumentsConfig) -> list[Source]:
     if not config.path:
         content = phrasebook.english().encode()
         return [Source("phrasebook", None, len(content), content=content)]
-    path = Path(os.path.expanduser(config.path))
-    if not path.is_dir():
-        return [_file(path, path.name)]
-    names = [file.relative_to(path) for file in files_below(path)]
+    folder, pattern = folder_and_pattern(config.path)
+    if not folder.is_dir():
+        return [_file(folder, folder.name)]
+    below = [folder] if not pattern else sorted(folder.glob(pattern))
+    files = [file for place in below for file in (files_below(place) if place.is_dir() else [place])]
+    names = [file.relative_to(folder) for file in files]
     found = [name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)]
     if not found:
-        raise UserError(f"data.path: {path}: the folder has no files")
-    return [_file(path / name, name) for name in found]
+        why = f"no file fits the pattern {pattern}" if pattern else "the folder has no files"
+        raise UserError(f"data.path: {folder}: {why}")
+    return [_file(folder / name, name) for name in found]
+
+
+def folder_and_pattern(path: str) -> tuple[Path, str]:
+    """Returns the file or folder that `data.path` names, and the pattern of files in it, "" for none."""
+    place = folder_at(path, "data.path")
+    parts = place.parts
+    first = next((i for i, part in enumerate(parts) if re.search(r"[*?\[]", part)), len(parts))
+    if first == len(parts) or place.exists():
+        return place, ""
+    return type(place)(*parts[:first]), "/".join(parts[first:])
 
 
 def _file(path: Path, name: str) -> Source:
+    if is_remote(path):
+        found: Any = path.stat()
+        return Source(name, path, found.length, int(found.mtime))
     size = require_file(path, "data.path")
     return Source(name, path, size, path.stat().st_mtime_ns)
 
@@ -116,79 +151,111 @@ def read(config: DocumentsConfig, source: Source) -> Iterator[Document]:
     r"""Yields the documents of a source that hold more than white space; \r\n becomes \n.
 
     Raises:
-      UserError: a document is not UTF-8 text or too long, or a line is not a JSON object with the field.
+      UserError: a file is damaged; a document is not UTF-8 text or too long; or a record has no text in the field.
     """
-    name = str(source.path or source.name)
-    found: Iterator[tuple[int, bytes, int]]
-    if config.format == "tfds":
-        found = ((number, text, len(text)) for number, (text,) in enumerate(_public(config)[1], 1))
-    elif config.format == "json_lines":
-        found = _json_lines(source, config.field)
-    else:
-        found = _split(source, config.separator.replace("\r\n", "\n").encode())
-    for line, content, n_bytes in found:
-        if len(content) > MAX_BYTES:
-            how = "set data.separator to the text between documents" if config.format == "files" else "cut it"
-            raise UserError(f"{name}:{line}: a document of more than {MAX_BYTES} bytes; {how}")
-        if wrong := not_text(content):
-            index, problem = wrong
-            raise UserError(f"{name}:{line + content[:index].count(10)}: {problem}")
-        text = content.decode("utf-8").replace("\r\n", "\n")
-        if text and not text.isspace():
-            yield Document(text.lower() if config.lower_case else text, n_bytes)
+    where, of_files, taken = str(source.path or source.name), config.format == "files", 0
+    with _contents(config, source, where) as (found, file):
+        for line, content in found:
+            if len(content) > MAX_BYTES:
+                how = "set data.separator to the text between documents" if of_files else "cut it"
+                raise UserError(f"{where}:{line}: a document of more than {MAX_BYTES} bytes; {how}")
+            if wrong := not_text(content):
+                index, problem = wrong
+                raise UserError(f"{where}:{line + content[:index].count(10) * of_files}: {problem}")
+            text, taken = content.decode("utf-8").replace("\r\n", "\n"), taken + len(content)
+            if text and not text.isspace():
+                yield Document(text.lower() if config.lower_case else text, file.tell() if file else taken)
 
 
 @contextlib.contextmanager
-def _opened(source: Source) -> Iterator[BinaryIO]:
-    """Opens a file behind its byte order mark. Raises a UserError that names it if it is compressed or unreadable."""
-    if source.path is None:
-        yield io.BytesIO(source.content)
+def _contents(
+    config: DocumentsConfig, source: Source, where: str
+) -> Iterator[tuple[Iterator[tuple[int, bytes]], BinaryIO | None]]:
+    """Gives the line or row of each document's start and its content, and the file that is read, None for TFDS.
+
+    Raises:
+      UserError: as `unpacked`; or the file is unreadable.
+    """
+    if config.format == "tfds":
+        yield ((number, text) for number, (text,) in enumerate(_public(config)[1], 1)), None
         return
     try:
-        with source.path.open("rb") as file:
-            start = file.peek(1)
-            require_uncompressed(start, f"data.path: {source.path}")
-            file.read(len(BYTE_ORDER_MARK) if start.startswith(BYTE_ORDER_MARK) else 0)
-            yield file
+        opened = io.BytesIO(source.content) if source.path is None else source.path.open("rb")
     except OSError as error:
-        raise UserError(f"data.path: {source.path}: {error.strerror}") from None
+        raise UserError(f"data.path: {where}: {error.strerror or error}") from None
+    with opened as raw, unpacked(raw, f"data.path: {where}") as file:
+        begin = file.peek(4)
+        file.read(len(BYTE_ORDER_MARK) if begin.startswith(BYTE_ORDER_MARK) else 0)
+        if config.format == "files":
+            yield _split(file, config.separator.replace("\r\n", "\n").encode()), raw
+        else:
+            yield (_parquet if begin.startswith(b"PAR1") else _json_lines)(file, config.field, where), raw
 
 
-def _split(source: Source, separator: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Yields line, content and size of each document of a text file; too long a document ends it."""
-    with _opened(source) as file:
-        line, rest = 1, b""
-        # A piece ends where a line does, so none is cut within a line's end of two bytes.
-        while (chunk := file.read(CHUNK) + file.readline(MAX_BYTES)) and len(rest) <= MAX_BYTES:
-            rest += chunk.replace(b"\r\n", b"\n")
-            *whole, rest = rest.split(separator) if separator else [rest]
-            for content in whole:
-                yield line, content, len(content) + len(separator)
-                line += content.count(10) + separator.count(10)
-        yield line, rest, len(rest)
+def _split(file: BinaryIO, separator: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yields line and content of each document of a text file; too long a document ends it."""
+    line, rest = 1, b""
+    # A piece ends where a line does, so none is cut within a line's end of two bytes.
+    while (chunk := file.read(CHUNK) + file.readline(MAX_BYTES)) and len(rest) <= MAX_BYTES:
+        rest += chunk.replace(b"\r\n", b"\n")
+        *whole, rest = rest.split(separator) if separator else [rest]
+        for content in whole:
+            yield line, content
+            line += content.count(10) + separator.count(10)
+    yield line, rest
 
 
-def _json_lines(source: Source, field: str) -> Iterator[tuple[int, bytes, int]]:
-    """Yields the number of each line that is not blank, the text in the field of its object, and the line's size.
+def _json_lines(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, bytes]]:
+    """Yields the number of each line that is not blank, and the text in the field of its object.
 
     Raises:
       UserError: a line is not a JSON object with a text in the field.
     """
-    with _opened(source) as file:
-        for number, line in enumerate(file, 1):
-            if line.isspace():
-                continue
-            where = f"{source.path}:{number}"
-            try:
-                record = json.loads(line.decode("utf-8"))
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{where}: not JSON: {error}") from None
-            fields = record if isinstance(record, dict) else {}
-            if field not in fields:
-                raise UserError(f"{where}: no field '{field}' (data.field){nearest(field, fields)}")
-            if not isinstance(fields[field], str):
-                raise UserError(f"{where}: field '{field}': expected a text, got {type(fields[field]).__name__}")
-            yield number, fields[field].encode("utf-8", "surrogatepass"), len(line)
+    for number, line in enumerate(file, 1):
+        if line.isspace():
+            continue
+        try:
+            record = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where}:{number}: not JSON: {error}") from None
+        yield number, _text_in(record, field, f"{where}:{number}")
+
+
+def _parquet(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, bytes]]:
+    """Yields the number of each row of a Parquet file, and the text in the column that the field names.
+
+    Raises:
+      UserError: the file is damaged, or has no such column of text.
+    """
+    import pyarrow  # imported here because it takes a fifth of a second
+    from pyarrow import parquet
+
+    try:
+        table = parquet.ParquetFile(file, buffer_size=CHUNK, pre_buffer=False)
+        columns = [name for name in table.schema_arrow.names if field == name or field.startswith(f"{name}.")]
+        if not columns:
+            raise UserError(f"{where}: no column '{field}' (data.field){nearest(field, table.schema_arrow.names)}")
+        rows = (
+            row for batch in table.iter_batches(ROWS, columns=columns, use_threads=False) for row in batch.to_pylist()
+        )
+        for number, row in enumerate(rows, 1):
+            yield number, _text_in(row, field, f"{where}: row {number}")
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"{where}: not a Parquet file: {text_of(error)}") from None
+
+
+def _text_in(record: Any, field: str, where: str) -> bytes:
+    """Returns the text in a field of a record, of one in another by dots. Raises a UserError if there is none."""
+    found, names = record, [field] if isinstance(record, dict) and field in record else field.split(".")
+    for depth, name in enumerate(names):
+        fields = found if isinstance(found, dict) else {}
+        if name not in fields:
+            near = nearest(field, [".".join([*names[:depth], each]) for each in fields])
+            raise UserError(f"{where}: no field '{field}' (data.field){near}")
+        found = fields[name]
+    if not isinstance(found, str):
+        raise UserError(f"{where}: field '{field}': expected a text, got {type(found).__name__}")
+    return found.encode("utf-8", "surrogatepass")
 
 
 def part_of(config: DocumentsConfig, text: str) -> str:
@@ -199,10 +266,10 @@ def part_of(config: DocumentsConfig, text: str) -> str:
     return "test" if place < config.validation + config.test else "train"
 
 
-def sample(config: DocumentsConfig) -> Iterator[str]:
-    """Yields documents of the training part, about `SAMPLE` bytes of them, from the start of evenly spread sources."""
+def sample(config: DocumentsConfig, share: float = 1.0) -> Iterator[str]:
+    """Yields documents of the training part from the start of evenly spread sources: a share of `SAMPLE` bytes."""
     found = sources(config)
-    share = min(1, SAMPLE / max(sum(source.size for source in found), 1))
+    share *= SAMPLE / max(sum(source.size for source in found), 1)
     wanted, taken = 0.0, 0
     for source in found:
         wanted += share * source.size

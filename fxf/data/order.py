@@ -3,9 +3,9 @@
 import numpy as np
 
 
-def shuffling(seed: int, epoch: int) -> np.random.Generator:
-    """Returns the random numbers of an epoch, from a hash of both, so that no two seeds or epochs share an order."""
-    return np.random.default_rng((seed, epoch))
+def shuffling(seed: int, epoch: int, source: int = 0) -> np.random.Generator:
+    """Returns the random numbers of a source's epoch, from a hash of all, so that no two share an order."""
+    return np.random.default_rng((seed, epoch, source))
 
 
 def share(n_rows: int, process: tuple[int, int]) -> slice:

@@ -6,38 +6,25 @@ Its name is a digest of what the tokens depend on, so other files or keys have a
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import filelock
 import numpy as np
 
-from fxf.data.documents import PARTS, Document, DocumentsConfig, Source, part_of, read, sample, sources
+from fxf.data.documents import PARTS, DocumentsConfig, Source, folder_and_pattern, sample, sources
+from fxf.data.mixture import Part
+from fxf.data.preparation import MANIFEST, Counts, digest_of, prepare
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer, lines_of
-from fxf.data.tokenizer_file import any_tokenizer, is_file
+from fxf.data.tokenizer_file import any_tokenizer, is_file, is_learned
 from fxf.errors import UserError
-from fxf.files import digest, folder_at, read_json, remove, why_not_written, write_atomically
-from fxf.machine.status import stage
-from fxf.machine.work import by_threads
+from fxf.files import digest, folder_at, is_remote, read_json, why_not_written, write_atomically
 
-MANIFEST, UNFINISHED = "manifest.json", ".unfinished"
 VERSION, VERSION_OF_FILE = 1, 2  # of the stored tokens; raise it when the same documents would give others
-GROUP = 32  # documents that a thread encodes at once
-
-
-class Counts(NamedTuple):
-    """The size of a part: of its text, and of its tokens with those that end the documents."""
-
-    documents: int = 0
-    characters: int = 0
-    bytes: int = 0
-    tokens: int = 0
-    unknown: int = 0
 
 
 class Prepared(NamedTuple):
@@ -59,147 +46,107 @@ class Prepared(NamedTuple):
         return np.memmap(self.folder / f"{part}.tokens", self.dtype, "r")
 
 
-def tokenizer_of_documents(config: DocumentsConfig, folder: Path | None) -> Tokenizer:
+def tokenizer_of_documents(parts: Mapping[str, Part], folder: Path | None) -> Tokenizer:
     """Returns the tokenizer of the run folder, of a file, or of prepared documents, or learns it from a sample of them.
+
+    The sample of a mixture has of each source its share. What is learned of it is kept beside the first one's tokens.
 
     Raises:
       UserError: as `any_tokenizer` and `read`.
     """
-    if not is_file(config.tokenizer) and (folder is None or not (folder / TOKENIZER_FILE).exists()):
-        folder = _folder_of(config, None, sources(config))
+    first, *others = parts.values()
+    config, in_run = first.config, folder is not None and (folder / TOKENIZER_FILE).exists()
+    learned = not in_run and is_learned(config.tokenizer)
+    if learned:
+        names = [_name(part.config, "", sources(part.config)) for part in parts.values()]
+        shares = [part.share for part in parts.values()]
+        folder = _place(config) / (digest(json.dumps([names, shares]).encode())[:16] if others else names[0])
+    texts = (text for part in parts.values() for text in sample(part.config, part.share))
+    found = any_tokenizer(
+        folder, config.tokenizer, config.vocab_size, lambda: itertools.chain.from_iterable(map(lines_of, texts))
+    )
+    if others and folder and learned:
+        with _writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / TOKENIZER_FILE, found.to_json())
+    return found
 
-    def texts() -> Iterator[str]:
-        return itertools.chain.from_iterable(map(lines_of, sample(config)))
 
-    return any_tokenizer(folder, config.tokenizer, config.vocab_size, texts)
-
-
-def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
+def prepared(config: DocumentsConfig, tokenizer: Tokenizer, alone: bool = True) -> Prepared:
     """Returns the documents that `config` names, and prepares them first if they are not.
 
-    Preparation holds a few megabytes of text at once. If it is killed, it starts again; of several processes one
-    prepares and the others wait.
+    Preparation holds a few megabytes of text at once. If it is killed, it goes on where it stopped; of several
+    processes one prepares and the others wait.
+
+    Args:
+      alone: whether they are no source of a mixture, of which all learn one tokenizer.
 
     Raises:
       UserError: a document cannot be read; a part would be empty; or the folder cannot be written, is damaged or
         belongs to another tokenizer.
     """
     found = sources(config)
-    folder = _folder_of(config, tokenizer, found)
+    its_own = alone and is_learned(config.tokenizer)
+    folder = _place(config) / _name(config, "" if its_own else digest_of(tokenizer), found)
     if not (folder / MANIFEST).exists():
-        try:
+        with _writing(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(filelock.FileLock(folder.with_suffix(".lock")))
-                stack.callback(remove, folder.with_suffix(UNFINISHED))
+            with filelock.FileLock(folder.with_suffix(".lock")):
                 if not (folder / MANIFEST).exists():
-                    _prepare(config, tokenizer, found, folder)
-        except OSError as error:
-            why = why_not_written(error) or error.strerror or error
-            raise UserError(f"{folder}: {why}; data.prepared names another folder") from error
+                    prepare(config, tokenizer, found, folder)
     return _open(config, folder, tokenizer)
 
 
-def _folder_of(config: DocumentsConfig, tokenizer: Tokenizer | None, found: list[Source]) -> Path:
-    """Returns the folder of the tokens of a config.
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Turns an error of the disk into one line."""
+    try:
+        yield
+    except OSError as error:
+        why = why_not_written(error) or error.strerror or error
+        raise UserError(f"{folder}: {why}; data.prepared names another folder") from error
 
-    Args:
-      tokenizer: the tokenizer; not needed if it is learned from the documents.
-    """
+
+def _place(config: DocumentsConfig) -> Path:
+    """Returns the folder below which the tokens of a config have theirs."""
     from_files = bool(config.path) and config.format != "tfds"
-    path = Path(os.path.abspath(os.path.expanduser(config.path)))
+    path = folder_and_pattern(config.path)[0] if from_files else Path()
     if config.prepared:
         place = Path(os.path.abspath(os.path.expanduser(config.prepared)))
-        if from_files and place.is_relative_to(path):
-            raise UserError(f"data.prepared: {place}: expected a folder outside of data.path, {path}")
-    elif from_files:
-        place = Path(f"{path}.prepared")
-    else:
-        from fxf.data.public_sets import data_dir  # imported here because TFDS takes a second
+        if from_files and not is_remote(path) and place.is_relative_to(inside := os.path.abspath(path)):
+            raise UserError(f"data.prepared: {place}: expected a folder outside of data.path, {inside}")
+        return folder_at(place, "data.prepared")
+    if is_remote(path):
+        raise UserError("data.prepared: documents in a bucket need it; give a folder on a disk")
+    if from_files:
+        return Path(f"{os.path.abspath(path)}.prepared")
+    from fxf.data.public_sets import data_dir  # imported here because TFDS takes a second
 
-        place = Path(data_dir(), "documents")
-    of_file = _tokenizer_digest(tokenizer) if tokenizer and is_file(config.tokenizer) else ""
+    return Path(data_dir(), "documents")
+
+
+def _name(config: DocumentsConfig, of_tokenizer: str, found: list[Source]) -> str:
+    """Returns the name of the folder of a config's tokens.
+
+    Args:
+      of_tokenizer: the digest of the tokenizer, "" if it is learned from these documents alone.
+    """
     texts = [(source.name, source.size, source.changed, digest(source.content)) for source in found]
-    name = digest(json.dumps([_options(config), of_file, texts]).encode())[:16]
-    return folder_at(place, "data.prepared") / name
+    return digest(json.dumps([_options(config), of_tokenizer, texts]).encode())[:16]
 
 
 def _options(config: DocumentsConfig) -> dict[str, Any]:
     """Returns what the tokens depend on besides the text and a tokenizer file."""
-    others = ("path", "prepared", "tokenizer") if is_file(config.tokenizer) else ("path", "prepared")
+    others = ("path", "prepared", "sources", *(["tokenizer"] if is_file(config.tokenizer) else []))
     keys = {name: value for name, value in dataclasses.asdict(config).items() if name not in others}
     return {**keys, "version": VERSION_OF_FILE if is_file(config.tokenizer) else VERSION}
-
-
-def _tokenizer_digest(tokenizer: Tokenizer) -> str:
-    return digest(tokenizer.to_json().encode())
-
-
-def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], folder: Path) -> None:
-    """Writes the tokens of all parts, the tokenizer and the manifest; the folder has its name when it is whole."""
-    unfinished = folder.with_suffix(UNFINISHED)
-    remove(unfinished)  # of a process that was killed
-    unfinished.mkdir()
-    counts, n_bytes = dict.fromkeys(PARTS, Counts()), sum(source.size for source in found)
-    with contextlib.ExitStack() as stack:
-        files = {part: stack.enter_context((unfinished / f"{part}.tokens").open("wb")) for part in PARTS}
-        progress = stack.enter_context(stage(f"preparing {config.path or 'the phrase book'}", n_bytes))
-        documents = (document for source in found for document in read(config, source))
-        groups = iter(lambda: [*itertools.islice(documents, GROUP)], [])
-        for encoded, n in by_threads(functools.partial(_encoded, config, tokenizer), groups):
-            for part, tokens_N, size in encoded:
-                files[part].write(tokens_N.data)
-                counts[part] = Counts(*map(sum, zip(counts[part], size, strict=True)))
-            progress.advance(n)
-        for file in files.values():
-            file.flush()
-            os.fsync(file.fileno())
-    _require_parts(config, counts, len(found))
-    record = {
-        "text": [source.digest() for source in found],
-        "tokenizer": _tokenizer_digest(tokenizer),
-        "sources": [source.name for source in found],
-        "counts": {part: size._asdict() for part, size in counts.items()},
-    }
-    write_atomically(unfinished / TOKENIZER_FILE, tokenizer.to_json())
-    write_atomically(unfinished / MANIFEST, json.dumps(record, indent=1) + "\n")
-    remove(folder)  # without a manifest
-    unfinished.rename(folder)
-
-
-def _encoded(
-    config: DocumentsConfig, tokenizer: Tokenizer, documents: list[Document]
-) -> tuple[list[tuple[str, np.ndarray, Counts]], int]:
-    """Returns each document's part, tokens [N] with the one that ends it and size, and the bytes that all take."""
-    found = []
-    for text, _ in documents:
-        tokens_N = np.append(tokenizer.array(text), tokenizer.dtype.type(tokenizer.special.eos))
-        unknown = int(np.count_nonzero(tokens_N == tokenizer.special.unk))
-        size = Counts(1, len(text), len(text.encode()), len(tokens_N), unknown)
-        found.append((part_of(config, text), tokens_N, size))
-    return found, sum(document.n_bytes for document in documents)
-
-
-def _require_parts(config: DocumentsConfig, counts: dict[str, Counts], n_sources: int) -> None:
-    """Raises a UserError if a part that is needed has no document, or `data.separator` cuts no file."""
-    n, name = sum(size.documents for size in counts.values()), config.path or "the phrase book"
-    if not n:
-        raise UserError(f"data.path: {name}: expected documents, got only white space")
-    if config.separator and n <= n_sources:
-        raise UserError(f"data.separator: {config.separator!r} stands between no documents of {name}")
-    for part in PARTS:
-        share = getattr(config, part, 1.0)
-        if share > 0 and not counts[part].documents:
-            key = "validation" if part == "train" else part
-            what = f"none of the {n} documents is for {part}"
-            raise UserError(f"data.{key}: {name}: {what}; more documents or another share than {share}")
 
 
 def _open(config: DocumentsConfig, folder: Path, tokenizer: Tokenizer) -> Prepared:
     """Returns the documents in a folder, after comparing the tokenizer and the sizes with its manifest."""
     again = f"remove {folder} to prepare it again"
     record = read_json(folder / MANIFEST, "a manifest of documents")
-    if record["tokenizer"] != _tokenizer_digest(tokenizer):
+    if record["tokenizer"] != digest_of(tokenizer):
         raise UserError(f"{folder}: was prepared with another tokenizer than {TOKENIZER_FILE} of the run; {again}")
     counts = {part: Counts(**record["counts"][part]) for part in PARTS}
     for part, size in counts.items():

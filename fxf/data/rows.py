@@ -1,7 +1,7 @@
 """Rows of a language model's batches, cut from the tokens of documents by position."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +11,8 @@ from fxf.data.order import share, shuffling
 from fxf.data.tokenizer import Special
 
 Arrays = dict[str, np.ndarray]
+BLOCK = 2**12  # rows of a run whose sources are drawn at once
+OF_SOURCES = 2**32 - 1  # what is drawn: in place of a source's number
 
 
 class Rows(NamedTuple):
@@ -73,17 +75,32 @@ class Rows(NamedTuple):
 class ShuffledRows:
     """The batches of a run as a random-access source for Grain; batch i is for step i, and a function of (seed, i).
 
-    Each epoch has every row once, in an order of its own. The order is computed by position (`grain`'s index shuffle),
-    so nothing of the size of the data is in memory.
+    Which source a row comes from is drawn by a hash of (seed, row), so their shares hold on average. Each epoch of a
+    source has every row of it once, in an order of its own. The order is computed by position (`grain`'s index
+    shuffle), so nothing of the size of the data is in memory.
     """
 
-    def __init__(self, rows: Rows, batch_size: int, seed: int, process: tuple[int, int] = (0, 1)) -> None:
-        """Keeps the rows. `process` is (index, count) of the process that reads its `share` of each batch."""
-        self._rows, self._batch_size, self._seed = rows, batch_size, seed
+    def __init__(
+        self,
+        rows_S: Sequence[Rows],
+        batch_size: int,
+        seed: int,
+        process: tuple[int, int] = (0, 1),
+        shares_S: Sequence[float] = (1.0,),
+    ) -> None:
+        """Keeps the rows of S sources.
+
+        Args:
+          process: (index, count) of the process that reads its `share` of each batch.
+          shares_S: the share of the rows that each source has; they add up to 1.
+        """
+        self._rows_S, self._batch_size, self._seed = rows_S, batch_size, seed
+        self._bounds = np.cumsum(shares_S)[:-1]
         self._mine = share(batch_size, process)
-        self._order_of = functools.lru_cache(maxsize=2)(
-            self._order
-        )  # a batch may begin in one epoch and end in another
+        self._before = [np.zeros(len(rows_S), np.int64)]  # rows of each source before a block of `BLOCK` rows
+        self._sources_of = functools.lru_cache(maxsize=2)(self._sources)
+        # A batch may begin in one epoch and end in another.
+        self._order_of = functools.lru_cache(maxsize=2 * len(rows_S))(self._order)
 
     def __len__(self) -> int:
         return 2**31 - 1  # more than the steps of any run
@@ -91,13 +108,36 @@ class ShuffledRows:
     def __getitem__(self, i: int) -> Arrays:
         first = int(i) * self._batch_size
         places = range(first, first + self._batch_size)[self._mine]
-        epochs = (divmod(place, self._rows.n_rows) for place in places)
-        return self._rows.batch(np.array([self._order_of(epoch)[place] for epoch, place in epochs]))
+        found = [self._place(place) for place in places]
+        parts, order = [], []
+        for number, rows in enumerate(self._rows_S):
+            mine = [j for j, (source, _) in enumerate(found) if source == number]
+            order += mine
+            parts.append(rows.batch(np.array([found[j][1] for j in mine], int)))
+        back = np.argsort(order)
+        return {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
 
-    def _order(self, epoch: int) -> Any:
-        """Returns the rows in the order of an epoch, to be read by place."""
+    def _place(self, row: int) -> tuple[int, int]:
+        """Returns the source of a row of the run, and which row of that source it is."""
+        block, place = divmod(row, BLOCK)
+        while len(self._before) <= block:
+            of_block = np.bincount(self._sources(len(self._before) - 1), minlength=len(self._rows_S))
+            self._before.append(self._before[-1] + of_block)
+        sources = self._sources_of(block)
+        source = int(sources[place])
+        count = int(self._before[block][source]) + int(np.count_nonzero(sources[:place] == source))
+        epoch, index = divmod(count, self._rows_S[source].n_rows)
+        return source, int(self._order_of(source, epoch)[index])
+
+    def _sources(self, block: int) -> np.ndarray:
+        """Returns the source of each row of a block, uint8 or larger [BLOCK]."""
+        drawn = shuffling(self._seed, block, OF_SOURCES).random(BLOCK if len(self._bounds) else 0)
+        return np.searchsorted(self._bounds, np.pad(drawn, (0, BLOCK - len(drawn))), side="right")
+
+    def _order(self, source: int, epoch: int) -> Any:
+        """Returns the rows of a source in the order of an epoch, to be read by place."""
         import grain  # imported here because it takes half a second
 
         # Grain's own epochs add to the seed, so that epoch 1 of a seed would be epoch 0 of the next.
-        seed = int(shuffling(self._seed, epoch).integers(2**32))
-        return grain.MapDataset.range(self._rows.n_rows).shuffle(seed=seed)
+        seed = int(shuffling(self._seed, epoch, source).integers(2**32))
+        return grain.MapDataset.range(self._rows_S[source].n_rows).shuffle(seed=seed)

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fxf.data.unpacking import unpacked_content
 from fxf.errors import UserError
 from fxf.files import read_file
 
 SIDES = ("source", "target")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")  # gz, bz2, xz, zst, zip
 
 
 class Example(NamedTuple):
@@ -26,22 +25,15 @@ Sides = tuple[bytes, bytes] | str  # source and target of a line, or what is wro
 
 
 def read_text_file(path: Path, key: str) -> bytes:
-    """Returns the content of a text file.
+    """Returns the content of a text file, which may be compressed.
 
     Raises:
-      UserError: as `read_file`; or the file is empty or compressed; names the config's `key` that holds the path.
+      UserError: as `read_file` and `unpacked`; or the file is empty; names the config's `key` that holds the path.
     """
-    content = read_file(path, key)
+    content = unpacked_content(read_file(path, key), f"{key}: {path}")
     if not content:
         raise UserError(f"{key}: {path}: the file is empty")
-    require_uncompressed(content, f"{key}: {path}")
     return content
-
-
-def require_uncompressed(content: bytes, where: str) -> None:
-    """Raises a UserError, which begins with `where`, if the content or its beginning is that of a compressed file."""
-    if content.startswith(COMPRESSED) and not_text(content):
-        raise UserError(f"{where}: the file is compressed; unpack it first")
 
 
 def not_text(content: bytes) -> tuple[int, str] | None:
@@ -69,12 +61,12 @@ def with_line_feeds(content: bytes) -> bytes:
     return content if b"\n" in content else content.replace(b"\r", b"\n")
 
 
-def tab_separated(content: bytes, n_columns: int, source: int, target: int) -> Iterator[Sides]:
+def tab_separated(lines: Iterable[bytes], n_columns: int, source: int, target: int) -> Iterator[Sides]:
     """Yields the columns `source` and `target`, indices from 0, of each line.
 
     A line has `n_columns` columns, or one more: Anki's attribution, which is not read.
     """
-    for line in lines_of(content):
+    for line in lines:
         columns = line.split(b"\t")
         if len(columns) in (n_columns, n_columns + 1):
             yield columns[source], columns[target]
@@ -95,18 +87,19 @@ def aligned(contents: Sequence[bytes], names: Sequence[str]) -> Iterator[Sides]:
     return zip(source, target, strict=True)
 
 
-def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool) -> tuple[list[Example], int]:
+def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool, first: int = 1) -> tuple[list[Example], int]:
     """Returns the sentence pairs of the lines that hold one, and the number of bad lines.
 
     Args:
       names: the source's file and the target's, for messages.
       skip: whether to skip bad lines.
+      first: the number of the first line.
 
     Raises:
       UserError: a line is bad and `skip` is False; or no line is good.
     """
     good, skipped = [], 0
-    for number, both in enumerate(sides, 1):
+    for number, both in enumerate(sides, first):
         side, what = _problem(both)
         if what and not skip:
             raise UserError(f"{names[side]}:{number}: {what}")

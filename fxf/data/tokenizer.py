@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,8 @@ class Tokenizer:
 
     def array(self, text: str) -> np.ndarray:
         """Returns `encode(text)` as an array [N] of `dtype`."""
+        if self.kind == "byte":
+            return np.frombuffer(text.encode(), np.uint8) + self.dtype.type(len(SPECIAL_TOKENS))
         if self.kind != "character":
             return np.array(self.encode(text), self.dtype)
         return self._of_code_points[np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)]
@@ -135,7 +137,7 @@ def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokeniz
     "character" and "word" keep the most frequent characters or words; ties go in alphabetical order. "bpe" starts from
     the 256 bytes and merges the most frequent pair of neighbours while any occurs twice. It has tokens for every text,
     and `decode(encode(text)) == text`. Words have no white space; `decode` puts one space between two. Source: seed
-    001, "Tokenization"; for bytes, Radford et al., 2019 (GPT-2).
+    001, "Tokenization"; for bytes, Radford et al., 2019 (GPT-2). "byte" learns nothing: byte b is token b + 5.
 
     Raises:
       UserError: `kind` is unknown, or `vocab_size` is too small for it.
@@ -147,6 +149,9 @@ def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokeniz
     learned: Iterable[str]
     if kind == "bpe":
         learned, merges = _merged(vocab_size - len(SPECIAL_TOKENS), texts)
+    elif kind == "byte":
+        alphabet, others = {*pre_tokenizers.ByteLevel.alphabet()}, map(chr, itertools.count(256))
+        learned, merges = [chr(byte) if chr(byte) in alphabet else next(others) for byte in range(256)], []
     else:
         units = texts if kind == "character" else (_words(text) for text in texts)
         counts, merges = Counter(itertools.chain.from_iterable(units)), []
@@ -174,10 +179,10 @@ def _merged(size: int, texts: Iterable[str]) -> tuple[Iterable[str], list[Any]]:
 def _backend(kind: str, vocabulary: dict[str, int], merges: Iterable[Sequence[str]]) -> tokenizers.Tokenizer:
     """Returns the library's tokenizer; only "bpe" has `merges`, the pairs that it joins."""
     model: models.BPE | models.WordLevel
-    if kind == "bpe":
-        model = models.BPE(vocabulary, [(left, right) for left, right in merges])
-    else:
+    if kind in ("character", "word"):
         model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK])
+    else:
+        model = models.BPE(vocabulary, [(left, right) for left, right in merges])
     backend = tokenizers.Tokenizer(model)
     backend.pre_tokenizer = TOKENIZERS[kind].cut
     if join := TOKENIZERS[kind].join:
@@ -211,20 +216,3 @@ def read_tokenizer(path: Path) -> Tokenizer:
       UserError: the file is missing or damaged.
     """
     return tokenizer_from_json(read_file(path), str(path))
-
-
-def tokenizer_of(folder: Path | None, kind: str, vocab_size: int, texts: Callable[[], Iterable[str]]) -> Tokenizer:
-    """Returns the tokenizer in the run folder, or else one learned from `texts()`.
-
-    Raises:
-      UserError: as `read_tokenizer` and `train_tokenizer`; or the folder's tokenizer is of another kind or larger.
-    """
-    if folder is None or not (folder / TOKENIZER_FILE).exists():
-        return train_tokenizer(kind, vocab_size, texts())
-    path = folder / TOKENIZER_FILE
-    found = read_tokenizer(path)
-    if found.kind != kind:
-        raise UserError(f"{path}: expected data.tokenizer '{kind}', got '{found.kind}'")
-    if found.vocab_size > vocab_size:
-        raise UserError(f"{path}: expected at most data.vocab_size {vocab_size} tokens, got {found.vocab_size}")
-    return found

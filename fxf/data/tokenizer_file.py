@@ -9,7 +9,7 @@ from typing import Any
 
 import tokenizers
 
-from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, Special, Tokenizer, tokenizer_of
+from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, Special, Tokenizer, read_tokenizer, train_tokenizer
 from fxf.data.tokenizer_kinds import NO_TOKEN
 from fxf.errors import UserError, text_of
 from fxf.files import read_file
@@ -31,19 +31,31 @@ def is_file(name: str) -> bool:
     return name.endswith(".json")
 
 
+def is_learned(name: str) -> bool:
+    """Returns whether the tokenizer that `data.tokenizer` names depends on the text."""
+    return not is_file(name) and name != "byte"
+
+
 def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callable[[], Iterable[str]]) -> Tokenizer:
     """Returns the tokenizer in the run folder, or else the one in the file `name`, or one learned from `texts()`.
 
     Raises:
-      UserError: as `tokenizer_of` and `read_tokenizer_file`; or `data.vocab_size` is given beside a file.
+      UserError: as `train_tokenizer` and `read_tokenizer_file`; the folder's tokenizer is of another kind or larger; or
+        `data.vocab_size` is given beside a file.
     """
-    if not is_file(name):
-        return tokenizer_of(folder, name, vocab_size, texts)
-    if vocab_size != VOCAB_SIZE:
-        raise UserError(f"data.vocab_size: a tokenizer file has its own; leave it at {VOCAB_SIZE}")
-    if folder is not None and (folder / TOKENIZER_FILE).exists():
-        return read_tokenizer_file(folder / TOKENIZER_FILE)
-    return read_tokenizer_file(Path(os.path.expanduser(name)), "data.tokenizer")
+    path = folder / TOKENIZER_FILE if folder and (folder / TOKENIZER_FILE).exists() else None
+    if is_file(name):
+        if vocab_size != VOCAB_SIZE:
+            raise UserError(f"data.vocab_size: a tokenizer file has its own; leave it at {VOCAB_SIZE}")
+        return read_tokenizer_file(path or Path(os.path.expanduser(name)), "" if path else "data.tokenizer")
+    if not path:
+        return train_tokenizer(name, vocab_size, texts())
+    found = read_tokenizer(path)
+    if found.kind != name:
+        raise UserError(f"{path}: expected data.tokenizer '{name}', got '{found.kind}'")
+    if found.vocab_size > vocab_size:
+        raise UserError(f"{path}: expected at most data.vocab_size {vocab_size} tokens, got {found.vocab_size}")
+    return found
 
 
 def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:

@@ -12,6 +12,7 @@ from fxf.config import Choices
 SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
 BOS, PAD, EOS, UNK, MASK = range(5)
 BLANK = SPECIAL_TOKENS[MASK]
+OF_BYTES = ("bpe", "byte")  # the kinds that have tokens for every text
 NO_TOKEN = -1
 
 MAX_PIECE = 256  # bytes within which pairs are merged; learning takes quadratic time in the length of a piece
@@ -46,6 +47,7 @@ TOKENIZERS = Choices(
         "character": Level(_isolated(_CHARACTER), decoders.Fuse(), 1),
         "word": Level(pre_tokenizers.WhitespaceSplit(), None, 1),  # no decoder: the library puts a space between tokens
         "bpe": Level(pre_tokenizers.Sequence([_BYTES_OF_WORDS, _PIECE]), decoders.ByteLevel(), 256),
+        "byte": Level(_BYTES, decoders.ByteLevel(), 256),
     }
 )
 
@@ -59,11 +61,13 @@ _EXPORTED = {
     "character": TOKENIZERS["character"].cut,
     "word": TOKENIZERS["word"].cut,
     "bpe": pre_tokenizers.Sequence([_LINE, TOKENIZERS["bpe"].cut]),
+    "byte": pre_tokenizers.Sequence([_LINE, _BYTES]),
 }
 _WITH_BLANKS = {
     "character": _isolated(f"{BLANK}|{_CHARACTER}"),
     "word": pre_tokenizers.Sequence([_isolated(BLANK), pre_tokenizers.WhitespaceSplit()]),
     "bpe": pre_tokenizers.Sequence([_isolated(BLANK), _LINE, _isolated(f"{BLANK}|{_WORDS}"), _BYTES, _PIECE]),
+    "byte": pre_tokenizers.Sequence([_isolated(f"{BLANK}|{_CHARACTER}"), _BYTES]),
 }
 
 # As `str.lower`: the library's own change knows one small sigma, and not that of a word's end.
@@ -106,7 +110,7 @@ def as_in_a_run(record: Mapping[str, Any]) -> dict[str, Any]:
         form = exported_form(kind, blanks, lower_case)
         if all(record.get(key, ...) == value for key, value in form.items()):
             without = dict.fromkeys(("normalizer", "post_processor"))
-            model = {**record["model"], **({"ignore_merges": False} if kind == "bpe" else {})}
+            model = {**record["model"], **({"ignore_merges": False} if kind in OF_BYTES else {})}
             cut = json_of(TOKENIZERS[kind].cut)
             return {**record, **without, "added_tokens": [], "model": model, "pre_tokenizer": cut}
     return dict(record)

@@ -9,7 +9,7 @@ from tokenizers import normalizers, pre_tokenizers, processors
 
 from fxf.data.tokenizer import Tokenizer
 from fxf.data.tokenizer_file import KIND, cut_inside_special_tokens
-from fxf.data.tokenizer_kinds import LOWER_CASE, exported_form
+from fxf.data.tokenizer_kinds import LOWER_CASE, OF_BYTES, exported_form
 from fxf.tasks.task import FIRST, NO_END, Task
 from fxf.tasks.text_task import TokenizedTask
 
@@ -24,12 +24,14 @@ def tokens_of(task: Task, model: str) -> dict[str, Any]:
       model: the name of the task's model.
     """
     before, after = task.around
-    first, end = FIRST if model == "encoder_decoder" else before, after if task.end_token == NO_END else task.end_token
+    ends = {"end": after if task.end_token == NO_END else task.end_token}
     if not isinstance(task, TokenizedTask):
-        return {"first": first, "end": end, "padding": None}
+        return {"first": FIRST if model == "encoder_decoder" else before, **ends, "padding": None}
+    special = task.tokenizer.special
+    first = special.bos if model == "encoder_decoder" else before
     blanks, lower_case = model == "masked_lm", task.data.lower_case
     text = tokenizer_json(task.tokenizer, task.around, blanks=blanks, lower_case=lower_case)
-    return {"first": first, "end": end, "padding": task.tokenizer.special.pad, "tokenizer": text}
+    return {"first": first, **ends, "padding": special.pad, "tokenizer": text}
 
 
 def tokenizer_json(tokenizer: Tokenizer, around: Around, *, blanks: bool = False, lower_case: bool = False) -> str:
@@ -45,7 +47,7 @@ def tokenizer_json(tokenizer: Tokenizer, around: Around, *, blanks: bool = False
         backend = _of_file(record, lower_case)
     else:
         record |= exported_form(tokenizer.kind, blanks, lower_case)
-        if tokenizer.kind == "bpe" and blanks:
+        if tokenizer.kind in OF_BYTES and blanks:
             record["model"]["ignore_merges"] = True  # a piece that is a blank is one token; for others nothing changes
         backend = tokenizers.Tokenizer.from_str(json.dumps(record))
     first, last = ([] if token is None else [(backend.id_to_token(token), token)] for token in around)

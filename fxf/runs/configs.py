@@ -12,7 +12,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from fxf.config import flatten, is_of_layer, parsed
+from fxf.config import flatten, named_sections, parsed
 from fxf.errors import UserError, errors_of, nearest, shown
 from fxf.runs.guests import load
 
@@ -121,12 +121,13 @@ def with_changes(
     """
     config, values = config.copy_and_resolve_references(), dict[str, Any]()
     for key, text in changes:
-        if is_of_layer(key):
+        section, _, holder = named_sections(key).partition(".")
+        if holder and holder in config.get(section, {}):
             values[key] = _typed(text or "true")
-            *_, layer, name = key.split(".")
+            *_, owner, name = key.split(".")
             with config.unlocked():
-                sections = config.model.layers
-                sections[layer] = {**sections.get(layer, {}), name: values[key]}
+                sections = config[section][holder]
+                sections[owner] = {**sections.get(owner, {}), name: values[key]}
             continue
         kind = _type_of(config, key, flag)
         try:

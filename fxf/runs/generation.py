@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fxf.data.sentence_files import good_lines, read_text_file, tab_separated
+from fxf.data.sentence_files import good_lines, lines_of, read_text_file, tab_separated
 from fxf.errors import UserError
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment
@@ -91,7 +91,9 @@ def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dic
     task = experiment.task
     if not task.has("test_pairs"):
         raise UserError(f"--pairs: task '{experiment.config['task']['name']}' scores no given pairs")
-    lines, _ = good_lines(tab_separated(read_text_file(path, "--pairs"), 2, 0, 1), [str(path)] * 2, skip=False)
+    lines, _ = good_lines(
+        tab_separated(lines_of(read_text_file(path, "--pairs")), 2, 0, 1), [str(path)] * 2, skip=False
+    )
     return task.test_pairs(evaluator, [(line.source, line.target) for line in lines])
 
 

@@ -28,7 +28,7 @@ SOURCE, ADAPTERS = "start.path", "start.adapters"  # their names among the diges
 # A run may go on to more steps.
 NOT_TRAINING = (
     *("parallel.", "log.", "checkpoint.every", "checkpoint.minutes", "checkpoint.keep"),
-    *("data.path", "data.prepared", "start.path", "start.adapters", "train.steps"),
+    *("data.path", "data.prepared", "data.sources.", "start.path", "start.adapters", "train.steps"),
 )
 # Keys that choose what is scored. With train.patience they also decide when training ends.
 SCORING = ("task.metrics", "decode.", "checkpoint.best", "checkpoint.average")

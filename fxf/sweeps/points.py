@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.config import flatten, is_of_layer, with_values
+from fxf.config import flatten, named_sections, with_values
 from fxf.errors import UserError, nearest
 from fxf.machine.status import stage
 from fxf.runs import guests, run_folder
@@ -63,7 +63,7 @@ def make_points(
         where = f"sweep: point {number}"
         plain = {key: value.item() if getattr(value, "size", 0) == 1 else value for key, value in changes.items()}
         for key, value in plain.items():
-            if key not in known and not is_of_layer(key):
+            if key not in known and not named_sections(key):
                 raise UserError(f"{where}: {key}: unknown key{nearest(key, known)}")
             if key in overridden:
                 raise UserError(f"--config.{key}: the sweep sets this key itself")

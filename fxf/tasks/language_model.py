@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import jax
@@ -12,11 +12,14 @@ import numpy as np
 
 from fxf.config import key
 from fxf.data.batches import iterate
-from fxf.data.prepared import Counts, Prepared, prepared, tokenizer_of_documents
+from fxf.data.mixture import parts_of
+from fxf.data.preparation import Counts
+from fxf.data.prepared import Prepared, prepared, tokenizer_of_documents
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import EncodedText, draw_windows, scoring_windows
 from fxf.data.tokenizer import PAD, UNK, Tokenizer
 from fxf.errors import UserError
+from fxf.files import digest
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, one_group, padded_prompts
 from fxf.tasks.task import NO_END, Evaluator, RunInfo, language_model_batch, sample
@@ -54,25 +57,13 @@ class LanguageModel(TokenizedTask):
     """
 
     generates = True
-    metrics = ("-validation_loss", "-bits_per_character", "-bits_per_byte")
+    metrics: tuple[str, ...] = ("-validation_loss", "-bits_per_character", "-bits_per_byte")
     context = 0
 
     def __init__(self, config: LanguageModelConfig, run: RunInfo, tokenizer: Tokenizer, first: int | None) -> None:
         super().__init__(run.data, tokenizer)
         self.config, self.run, self.longest = config, run, config.length
         self.first, self.around = first, (first, None)
-
-    def tokens(self, part: str) -> np.ndarray:
-        """Returns the tokens [N] of "train", "validation" or "test"."""
-        raise NotImplementedError
-
-    def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches by which a part is scored."""
-        raise NotImplementedError
-
-    def size(self, part: str) -> Counts:
-        """Returns the size of a part."""
-        raise NotImplementedError
 
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
         figures = super().test(evaluator)
@@ -81,37 +72,31 @@ class LanguageModel(TokenizedTask):
         cut_off = self.end_token != NO_END and any(self.end_token not in row for row in rows)
         return {**figures, "samples": [sample("", None, "\n---\n".join(texts), cut_off)]}
 
-    def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
-        """Returns the loss and the bits per character and per byte, or the accuracy, of a part of the text."""
+    def averages(self, evaluator: Evaluator, batches: Iterable[dict[str, np.ndarray]]) -> tuple[float, float]:
+        """Returns the loss and, if it is no cross-entropy, the accuracy, both averaged over the tokens of batches."""
         sums_N3 = []
-        for batch in self.scored(part):
+        for batch in batches:
             right = 0.0
             if not evaluator.in_nats:
                 right = float(((evaluator.logits(batch).argmax(-1) == batch["targets"]) * batch["weights"]).sum())
             sums_N3.append((*evaluator.loss(batch), right))
         loss_sum, weight_sum, n_right = np.sum(sums_N3, axis=0)
-        loss = float(loss_sum / weight_sum)
-        if not evaluator.in_nats:
-            return {loss_name: loss, "accuracy": float(n_right / weight_sum)}
-        size = self.size(part)
-        bits = loss / math.log(2) * size.tokens
-        return {loss_name: loss, "bits_per_character": bits / size.characters, "bits_per_byte": bits / size.bytes}
+        return float(loss_sum / weight_sum), float(n_right / weight_sum)
+
+    def figures_of(
+        self, in_nats: bool, averages: tuple[float, float], of_text: tuple[float, float, float], loss_name: str
+    ) -> dict[str, float]:
+        """Returns the figures of averages over the tokens of a text of so many tokens, characters and bytes."""
+        loss, accuracy = averages
+        n_tokens, n_characters, n_bytes = of_text
+        if not in_nats:
+            return {loss_name: loss, "accuracy": accuracy}
+        bits = loss / math.log(2) * n_tokens
+        return {loss_name: loss, "bits_per_character": bits / n_characters, "bits_per_byte": bits / n_bytes}
 
     def sample(self, evaluator: Evaluator) -> list[list[int]]:
-        """Returns the tokens of generated texts.
-
-        If only the last token counts in training, each begins with a piece of the text of the context's length, to
-        which the model adds `length` tokens, one at a time.
-        """
-        if not self.context:
-            return evaluator.top(padded_prompts([self.inputs([])] * SAMPLES), self.config.length).tolist()
-        tokens = self.tokens("test")
-        starts = np.linspace(0, len(tokens) - self.context, SAMPLES).astype(int)
-        rows = [tokens[start : start + self.context].tolist() for start in starts]
-        for _ in range(self.config.length):
-            new = evaluator.top(padded_prompts([self.inputs(row[-self.context :]) for row in rows]), 1)
-            rows = [[*row, *token] for row, token in zip(rows, new.tolist(), strict=True)]
-        return rows
+        """Returns the tokens of generated texts."""
+        return evaluator.top(padded_prompts([self.inputs([])] * SAMPLES), self.config.length).tolist()
 
     def inputs(self, tokens: list[int]) -> list[int]:
         """Returns the tokens that the model reads for a text: after the token that begins it, if there is one.
@@ -166,7 +151,30 @@ class RunningText(LanguageModel):
             return language_model_batch(tokens_BT, weights_BT * scored, self.first)
         return {"inputs": tokens_BT[:, :-1], "targets": tokens_BT[:, 1:], "weights": weights_BT[:, 1:] * scored}
 
+    def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
+        """Returns the loss and the bits per character and per byte, or the accuracy, of a part of the text."""
+        size = self.size(part)
+        of_text = (size.tokens, size.characters, size.bytes)
+        return self.figures_of(evaluator.in_nats, self.averages(evaluator, self.scored(part)), of_text, loss_name)
+
+    def sample(self, evaluator: Evaluator) -> list[list[int]]:
+        """Returns the tokens of generated texts.
+
+        If only the last token counts in training, each begins with a piece of the text of the context's length, to
+        which the model adds `length` tokens, one at a time.
+        """
+        if not self.context:
+            return super().sample(evaluator)
+        tokens = self.tokens("test")
+        starts = np.linspace(0, len(tokens) - self.context, SAMPLES).astype(int)
+        rows = [tokens[start : start + self.context].tolist() for start in starts]
+        for _ in range(self.config.length):
+            new = evaluator.top(padded_prompts([self.inputs(row[-self.context :]) for row in rows]), 1)
+            rows = [[*row, *token] for row, token in zip(rows, new.tolist(), strict=True)]
+        return rows
+
     def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the batches by which a part is scored."""
         tokens_NT, weights_NT = scoring_windows(self.tokens(part), self.window)
         rows = min(len(tokens_NT), max(1, TOKENS_AT_ONCE // self.config.length))
         missing = ((0, -len(tokens_NT) % rows), (0, 0))
@@ -175,9 +183,11 @@ class RunningText(LanguageModel):
         yield from (jax.device_get(self.batch_of(*pair)) for pair in zip(tokens, weights, strict=True))
 
     def tokens(self, part: str) -> np.ndarray:
+        """Returns the tokens [N] of "train", "validation" or "test"."""
         return self.text.tokens(part)
 
     def size(self, part: str) -> Counts:
+        """Returns the size of a part."""
         text = getattr(self.text.parts(), part)
         return Counts(1, len(text), len(text.encode()), len(self.tokens(part)))
 
@@ -193,7 +203,7 @@ class RunningText(LanguageModel):
 
 
 class Documents(LanguageModel):
-    """Documents whose tokens are on the disk, in rows without padding, each once an epoch.
+    """Documents whose tokens are on the disk, in rows without padding, each once an epoch of its source.
 
     Nothing is prepared or read before it is needed, so a trained run can do without its documents.
     """
@@ -201,15 +211,18 @@ class Documents(LanguageModel):
     def __init__(self, config: LanguageModelConfig, run: RunInfo) -> None:
         if config.score == "last":
             raise UserError(f"task.score: 'last' is for data.format 'text', got '{run.data.format}'; leave it at 'all'")
-        tokenizer = tokenizer_of_documents(run.data, run.folder)
+        self.parts = parts_of(run.data)
+        tokenizer = tokenizer_of_documents(self.parts, run.folder)
         self.end_token = tokenizer.special.eos
         self.begin = tokenizer.special.bos if config.bos else self.end_token
         super().__init__(config, run, tokenizer, self.begin)
+        self.metrics += tuple(f"-validation_loss/{name}" for name in self.parts if name)
 
     @functools.cached_property
-    def prepared(self) -> Prepared:
-        """The documents' tokens, prepared in a folder."""
-        return prepared(self.data, self.tokenizer)
+    def prepared(self) -> dict[str, Prepared]:
+        """The tokens of each source's documents, prepared in a folder."""
+        alone = len(self.parts) == 1
+        return {name: prepared(part.config, self.tokenizer, alone) for name, part in self.parts.items()}
 
     def rows(self, tokens_N: np.ndarray) -> Rows:
         """Returns the rows of the tokens of a part."""
@@ -218,39 +231,57 @@ class Documents(LanguageModel):
 
     def batches(self) -> Any:
         process = (jax.process_index(), jax.process_count())
-        return iterate(ShuffledRows(self.rows(self.tokens("train")), self.run.train.batch_size, self.run.seed, process))
+        rows_S = [self.rows(each.tokens("train")) for each in self.prepared.values()]
+        shares_S = [part.share for part in self.parts.values()]
+        return iterate(ShuffledRows(rows_S, self.run.train.batch_size, self.run.seed, process, shares_S))
 
     def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
         return self.rows(np.zeros(1, np.uint16)).shapes(self.run.train.batch_size)  # of any tokens
 
-    def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
-        rows = self.rows(self.tokens(part))
-        return rows.in_order(min(rows.n_rows, max(1, TOKENS_AT_ONCE // self.config.length)))
+    def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
+        """Returns the figures of each source, if there are several, and of tokens that are drawn by the shares."""
+        figures, whole_4 = dict[str, float](), np.zeros(4)
+        for (name, source), each in zip(self.parts.items(), self.prepared.values(), strict=True):
+            rows, size = self.rows(each.tokens(self.stored(part))), each.counts[self.stored(part)]
+            batches = rows.in_order(min(rows.n_rows, max(1, TOKENS_AT_ONCE // self.config.length)))
+            averages, of_text = self.averages(evaluator, batches), (size.tokens, size.characters, size.bytes)
+            of_source = self.figures_of(evaluator.in_nats, averages, of_text, loss_name)
+            if not name:
+                return of_source
+            figures |= {f"{key}/{name}": value for key, value in of_source.items()}
+            whole_4 += source.share * np.array([*averages, size.characters / size.tokens, size.bytes / size.tokens])
+        loss, accuracy, characters, n_bytes = whole_4.tolist()
+        return {**self.figures_of(evaluator.in_nats, (loss, accuracy), (1, characters, n_bytes), loss_name), **figures}
 
     def stored(self, part: str) -> str:
         """Returns the name of a part on the disk. The test is of the validation part if its share is 0."""
         return "validation" if part == "test" and not self.data.test else part
 
-    def tokens(self, part: str) -> np.ndarray:
-        return self.prepared.tokens(self.stored(part))
-
-    def size(self, part: str) -> Counts:
-        return self.prepared.counts[self.stored(part)]
-
     def figures(self) -> dict[str, Any]:
-        train, validation, rows = self.size("train"), self.size("validation"), self.rows(self.tokens("train"))
+        train, validation = (
+            Counts(*np.sum([each.counts[part] for each in self.prepared.values()], axis=0).tolist())
+            for part in ("train", "validation")
+        )
+        rows = sum(self.rows(each.tokens("train")).n_rows for each in self.prepared.values())
+        of_sources = {f"training_tokens/{name}": x.counts["train"].tokens for name, x in self.prepared.items() if name}
         return {
             "training_documents": train.documents,
             "validation_documents": validation.documents,
             "training_tokens": train.tokens,
+            **of_sources,
             "validation_tokens": validation.tokens,
             "vocabulary": self.vocab_size,
             "unknown_share": round((train.unknown + validation.unknown) / (train.tokens + validation.tokens), 6),
-            "padding_share": round(1 - train.tokens / (rows.n_rows * rows.length), 6),
+            "padding_share": round(1 - train.tokens / (rows * self.config.length), 6),
         }
 
     def digests(self) -> dict[str, str]:
-        return {"data.path": self.prepared.digest}
+        if "" in self.prepared:
+            return {"data.path": self.prepared[""].digest}
+        found = {name: f"{x.digest} {self.parts[name].share}" for name, x in self.prepared.items()}
+        return {f"data.sources.{name}": digest(text.encode()) for name, text in found.items()}
 
     def scored_data(self) -> dict[str, Any]:
-        return {"split of the text": self.prepared.text, "task.score": self.config.score}
+        texts = {f"split of {name or 'the text'}": each.text for name, each in self.prepared.items()}
+        shares = {f"share of {name}": part.share for name, part in self.parts.items() if name}
+        return {**texts, **shares, "task.score": self.config.score}

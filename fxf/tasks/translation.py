@@ -13,7 +13,7 @@ from fxf.config import key
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
 from fxf.data.corpus import Corpus, DataConfig, Tokenized, TokenPair, read_corpus, tokenize
 from fxf.data.sentence_files import Example
-from fxf.data.tokenizer import EOS, tokenizer_of
+from fxf.data.tokenizer_file import any_tokenizer
 from fxf.errors import UserError
 from fxf.files import digest
 from fxf.models.model import Batch
@@ -42,8 +42,7 @@ class Translation(TokenizedTask):
     pairs together. The corpus is read only when a function needs it, so a trained run can do without.
     """
 
-    end_token, generates = EOS, True
-    around = (None, EOS)
+    generates = True
 
     def __init__(self, config: TranslationConfig, run: RunInfo) -> None:
         data: DataConfig = run.data
@@ -51,7 +50,9 @@ class Translation(TokenizedTask):
         self.parts: dict[str, Tokenized] = {}
         self.text_metrics = TextMetrics(config)
         self.metrics = ("bleu", "bleu_lower_case", "chrf", "exact_match", *self.text_metrics.names)
-        super().__init__(data, tokenizer_of(run.folder, data.tokenizer, data.vocab_size, self.training_texts))
+        super().__init__(data, any_tokenizer(run.folder, data.tokenizer, data.vocab_size, self.training_texts))
+        self.end_token = self.tokenizer.special.eos
+        self.around = (None, self.end_token)
 
     @functools.cached_property
     def corpus(self) -> Corpus:
@@ -79,6 +80,7 @@ class Translation(TokenizedTask):
             seed=self.run.seed,
             multiple=train.microbatches,
             process=process,
+            special=self.tokenizer.special,
         )
 
     @functools.cached_property
@@ -112,7 +114,7 @@ class Translation(TokenizedTask):
             grouped = [grouped[i] for i in np.linspace(0, len(grouped) - 1, n_scored).astype(int)]
         sources, tokens, references = map(list, zip(*grouped, strict=True))
         groups = self.groups(tokens)
-        found = [each[0] for each in in_order_of_texts(groups, evaluator.decode(groups), EOS, len(tokens))]
+        found = [each[0] for each in in_order_of_texts(groups, evaluator.decode(groups), self.end_token, len(tokens))]
         best = [self.tokenizer.decode(hypothesis.tokens) for hypothesis in found]
         chosen = range(0, len(sources), max(len(sources) // SAMPLES, 1))[:SAMPLES]
         return {
@@ -131,7 +133,7 @@ class Translation(TokenizedTask):
             if len(source) + 1 > limit:
                 raise UserError(f"prompt {number}: {len(source) + 1} tokens; data.max_length is {limit}")
         places = [place for place, source in enumerate(sources) if source]
-        groups = self.groups([[*sources[place], EOS] for place in places], max_tokens)
+        groups = self.groups([[*sources[place], self.end_token] for place in places], max_tokens)
         return [group._replace(places=[places[i] for i in group.places]) for group in groups]
 
     def groups(self, sources: Sequence[list[int]], max_tokens: int = 0) -> list[PromptGroup]:
@@ -140,20 +142,21 @@ class Translation(TokenizedTask):
         The longest come first. If a long one came last, it would run on alone after the others have ended. A
         translation may be as long as the longest in training.
         """
-        lengths = np.array([len(source) for source in sources])
+        special, lengths = self.tokenizer.special, np.array([len(source) for source in sources])
         order, classes = np.argsort(-lengths, kind="stable"), -(-lengths // LENGTH_STEP) * LENGTH_STEP
         groups = []
         for length in np.unique(classes)[::-1].tolist():
             places = order[classes[order] == length].tolist()
-            source, mask = padded([sources[i] for i in places], len(places), length)
-            nothing = {"tokens": np.zeros((len(places), 0), np.int32), "lengths": np.zeros(len(places), np.int32)}
-            prompts = {**nothing, "source": source, "source_mask": mask}
+            source, mask = padded([sources[i] for i in places], n := len(places), length, special.pad)
+            none = {"tokens": np.zeros((n, 0), np.int32), "lengths": np.zeros(n, np.int32)}
+            prompts = {**none, "first": np.full(n, special.bos, np.int32), "source": source, "source_mask": mask}
             groups.append(PromptGroup(places, prompts, max_tokens or self.data.max_length))
         return groups
 
     def to_batch(self, text: str, answer: str) -> Batch:
         source, target = (self.tokenizer.encode(self.cased(each)) for each in (text, answer))
-        batch = seq2seq_batch([TokenPair([*source, EOS], [*target, EOS])], 1, len(source) + 1, len(target) + 1)
+        pair = TokenPair([*source, self.end_token], [*target, self.end_token])
+        batch = seq2seq_batch([pair], (1, len(pair.source), len(pair.target)), self.tokenizer.special)
         return jax.device_put({name: batch[name] for name in ("source", "source_mask", "inputs")})
 
     def digests(self) -> dict[str, str]:

@@ -200,15 +200,15 @@ def require_workdir(args: argparse.Namespace) -> Path:
 
 def read_lines(path: str | None) -> list[str]:
     """Returns the prompts in the lines of a file, or of standard input. Raises a UserError if one is not valid."""
-    from fxf.data.sentence_files import lines_of, require_uncompressed
+    from fxf.data.sentence_files import lines_of
+    from fxf.data.unpacking import unpacked_content
 
     if path in (None, "/dev/stdin"):
         status.end()  # the user types
         name, content = "standard input", sys.stdin.buffer.read()
     else:
         name, content = path, read_file(path, "--input")
-    require_uncompressed(content, name)
-    lines = lines_of(content) if content else []
+    lines = lines_of(unpacked_content(content, name)) if content else []
     return [prompt_of(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from fxf.data.batches import Batches, iterate, seq2seq_batch
 from fxf.data.corpus import TokenPair
-from fxf.data.tokenizer import BOS, EOS, PAD
+from fxf.data.tokenizer import BOS, EOS, PAD, Special
 
 
 def pairs(n=101, seed=0, longest=13):
@@ -50,7 +50,7 @@ def test_a_batch_holds_its_pairs_with_the_targets_shifted_behind_bos():
 
 
 def test_rows_beyond_the_pairs_count_nothing_and_can_be_attended_to():
-    batch = seq2seq_batch(pairs(2), 5, 20, 20)
+    batch = seq2seq_batch(pairs(2), (5, 20, 20), Special())
     assert batch["weights"][2:].sum() == 0
     assert batch["source_mask"][2:].all()
 

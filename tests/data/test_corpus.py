@@ -76,6 +76,17 @@ def test_the_columns_are_in_the_languages_that_the_config_says(columns, source, 
         assert together(found) == [(f"{source} {i}", f"{target} {i}") for i in range(9)]
 
 
+def test_the_first_line_may_name_the_columns_which_is_said(tmp_path, capsys):
+    lines = ["id\tfr\ten", *(f"{i}\tPhrase {i}\tSentence {i}" for i in range(9))]
+    expected = sorted((f"Sentence {i}", f"Phrase {i}", f"fra.txt:{i + 2}") for i in range(9))
+    for columns in ("", "id, fr, en"):
+        corpus = read_corpus(pairs(tmp_path, lines, columns=columns))
+        assert sorted(example for part in corpus[:3] for example in part) == expected
+        assert capsys.readouterr().err == "fra.txt: the first line names the columns: id, fr, en\n"
+    with pytest.raises(UserError, match=r"fra.txt:4: expected 3 tab-separated columns, got 1 column"):
+        read_corpus(pairs(tmp_path, [*lines[:3], "x", *lines[3:]], columns=""))
+
+
 @pytest.mark.parametrize(("bad", "message"), table("bad lines of a corpus"))
 def test_a_bad_line_is_an_error_or_skipped_and_counted(tmp_path, bad, message):
     content = "\n".join(LINES[:6]).encode().replace(LINES[2].encode(), bad["line"])
@@ -128,7 +139,8 @@ def test_the_phrasebook_has_three_splits_and_six_is_all_at_once(monkeypatch):
 @pytest.mark.parametrize(("wrong", "message"), refused("corpus"))
 def test_a_key_that_names_nothing_is_refused(wrong, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, content in (("empty", b""), ("blank", b"\n\n"), ("utf16", "\n".join(LINES).encode("utf-16"))):
+    contents = {"empty": b"", "blank": b"\n\n", "utf16": "\n".join(LINES).encode("utf-16"), "twice": b"en\tfr\ten\n"}
+    for name, content in contents.items():
         Path(name).write_bytes(content)
     pairs(tmp_path, LINES)
     with pytest.raises(UserError, match=message):

@@ -1,6 +1,10 @@
+import gzip
 import json
 
+import pyarrow as pa
 import pytest
+from etils import epath
+from pyarrow import parquet
 
 from fxf.data import phrasebook
 from fxf.data.documents import DocumentsConfig, part_of, read, sample, sources
@@ -40,6 +44,66 @@ def test_a_separator_cuts_a_file_into_documents_wherever_it_is_read_in_pieces(se
 def test_a_field_of_json_lines_is_a_document_and_blank_ones_are_left_out(tmp_path):
     config = json_lines(tmp_path / "a.jsonl", [*({"text": text, "n": 1} for text in TEXTS), "", {"text": " "}])
     assert texts(config) == TEXTS
+
+
+def parquet_file(path, rows, **options):
+    parquet.write_table(pa.Table.from_pylist(rows), path, **options)
+
+
+NESTED = [{"meta": {"text": text, "n": i}, "id": i} for i, text in enumerate(TEXTS)]
+
+
+def test_files_are_read_as_they_lie_and_a_pattern_picks_them(tmp_path):
+    lines = "".join(json.dumps(row) + "\n" for row in NESTED).encode()
+    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + lines))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/c.jsonl.zst").write_bytes(pa.compress(lines, "zstd", asbytes=True))
+    parquet_file(tmp_path / "in/d.parquet", NESTED, row_group_size=3)
+    (tmp_path / "e.txt").write_text("no JSON")
+    for pattern, n in {"a.jsonl": 1, "*.jsonl*": 2, "in/*": 2, "i?/*.parquet": 1, "**/*.[jp]*": 4, "in": 2}.items():
+        config = DocumentsConfig(path=str(tmp_path / pattern), format="json_lines", field="meta.text")
+        assert texts(config) == TEXTS * n, pattern
+        assert [d.place for s in sources(config) for d in read(config, s)][-1] <= sources(config)[-1].size
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "keys", "message"),
+    [
+        ("a.gz", gzip.compress(b'{"text": "a"}\n' * 999)[:-9], {}, r"data.path: .*a.gz: Truncated compressed stream"),
+        ("a.parquet", b"PAR1 cut off", {}, r"a.parquet: not a Parquet file: "),
+        ("a.parquet", None, {"field": "txt"}, r"a.parquet: no column 'txt' \(data.field\); did you mean 'text'\?"),
+        ("a.parquet", None, {"field": "meta.txet"}, r"a.parquet: row 1: no field 'meta.txet' .*'meta.text'\?"),
+        ("a.parquet", None, {"field": "meta"}, r"a.parquet: row 1: field 'meta': expected a text, got dict"),
+        ("a.parquet", None, {"path": "*.json"}, r"data.path: .*: no file fits the pattern \*.json"),
+        (
+            "a.jsonl",
+            b'{"meta": {"text": "a"}}',
+            {"field": "meta.txt"},
+            r"a.jsonl:1: no field 'meta.txt' .*'meta.text'\?",
+        ),
+        ("a.jsonl", b'{"meta": "a"}', {"field": "meta.text"}, r"a.jsonl:1: no field 'meta.text' \(data.field\)$"),
+    ],
+)
+def test_a_damaged_file_and_a_missing_column_are_one_line(name, content, keys, message, tmp_path):
+    if content is None:
+        parquet_file(tmp_path / name, [{"text": "a", "meta": {"text": "b"}}])
+    else:
+        (tmp_path / name).write_bytes(content)
+    path = str(tmp_path / keys.pop("path", name))
+    with pytest.raises(UserError, match=message) as caught:
+        texts(DocumentsConfig(path=path, format="json_lines", **keys))
+    assert "\n" not in str(caught.value)
+
+
+def test_files_of_a_bucket_are_read_as_those_of_a_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr("fxf.data.documents.folder_at", lambda path, flag: epath.Path(path))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(json.dumps({"text": TEXTS[2]}).encode()))
+    parquet_file(tmp_path / "b.parquet", [{"text": TEXTS[0]}])
+    for path in (tmp_path, tmp_path / "*"):
+        config = DocumentsConfig(path=str(path), format="json_lines")
+        assert texts(config) == [TEXTS[2], TEXTS[0]]
+        assert all(isinstance(source.path, epath.Path) and len(source.digest()) == 32 for source in sources(config))
 
 
 def test_without_a_path_the_lines_of_the_phrase_book_are_documents(monkeypatch):

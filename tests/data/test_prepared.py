@@ -1,3 +1,5 @@
+import dataclasses
+import gzip
 import json
 import os
 import shutil
@@ -7,9 +9,13 @@ import time
 import numpy as np
 import pytest
 
+from fxf.data import preparation
 from fxf.data import prepared as module
 from fxf.data.documents import PARTS, DocumentsConfig, Source, part_of, read
-from fxf.data.prepared import MANIFEST, prepared, tokenizer_of_documents
+from fxf.data.mixture import parts_of
+from fxf.data.preparation import MANIFEST
+from fxf.data.prepared import prepared
+from fxf.data.prepared import tokenizer_of_documents as tokenizer_of_parts
 from fxf.errors import UserError
 
 TEXTS = [f"Text {i}\nof {'many ' * (i % 7)}words ß." for i in range(60)]
@@ -20,6 +26,10 @@ def config(tmp_path, texts=TEXTS, **keys):
     if not path.exists():
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     return DocumentsConfig(**{"path": str(path), "format": "json_lines", "validation": 0.2, "test": 0.2, **keys})
+
+
+def tokenizer_of_documents(config, folder):
+    return tokenizer_of_parts(parts_of(config), folder)
 
 
 def prepare(config):
@@ -44,7 +54,7 @@ def test_the_tokens_of_a_part_are_those_of_its_documents_in_order(kind, tmp_path
 
 def test_groups_of_documents_keep_their_order_whatever_their_size(tmp_path, monkeypatch):
     whole = prepare(config(tmp_path, prepared=str(tmp_path / "a")))
-    monkeypatch.setattr(module, "GROUP", 20)
+    monkeypatch.setattr(preparation, "GROUP", 20)
     cut = prepare(config(tmp_path, prepared=str(tmp_path / "b")))
     assert whole.digest == cut.digest and whole.folder != cut.folder
     for part in PARTS:
@@ -55,7 +65,7 @@ def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
     keys = config(tmp_path)
     first = prepare(keys)
     assert first.folder.parent == tmp_path / "texts.jsonl.prepared"
-    monkeypatch.setattr(module, "read", None)
+    monkeypatch.setattr(preparation, "read", None)
     monkeypatch.setattr(Source, "digest", None)
     monkeypatch.setattr(module, "sample", None)
     assert prepare(keys) == first
@@ -86,35 +96,84 @@ def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_ag
     assert touched.digest == first.digest
 
 
-def test_a_preparation_that_was_cut_short_is_repeated(tmp_path, monkeypatch):
-    keys = config(tmp_path)
+def cut_short(patch, at):
+    """Lets the reading of documents stop after so many."""
+    left = iter(range(at))
 
-    def cut_short(*arguments):
-        for i, document in enumerate(read(*arguments)):
-            if i == 30:
+    def some(*arguments):
+        for document in read(*arguments):
+            if next(left, None) is None:
                 raise KeyboardInterrupt
             yield document
 
+    patch.setattr(preparation, "read", some)
+
+
+@pytest.mark.parametrize("at", [9, 37, 58])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for n in range(3):
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[n::3]).encode()
+        (folder / f"{n}.jsonl").write_bytes(gzip.compress(lines) if packed else lines)
+    keys = config(tmp_path, path=str(folder))
+    whole = prepare(dataclasses.replace(keys, prepared=str(tmp_path / "whole")))
+    monkeypatch.setattr(preparation, "GROUP", 50)
+    monkeypatch.setattr(preparation, "JOURNAL", 1)
+    monkeypatch.setattr(preparation, "by_threads", map)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "read", cut_short)
+        cut_short(patch, at)
         with pytest.raises(KeyboardInterrupt):
             prepare(keys)
-    assert not list(tmp_path.rglob(MANIFEST))
+    assert not list(folder.with_suffix(".prepared").rglob(MANIFEST))
+    (unfinished,) = folder.with_suffix(".prepared").glob("*.unfinished")
+    with (unfinished / "train.tokens").open("ab") as file:
+        file.write(b"of a group that was not whole")
+    encoded, counted = [], preparation._encoded
+    monkeypatch.setattr(preparation, "_encoded", lambda *a: encoded.extend(a[-1][1]) or counted(*a))
     found = prepare(keys)
-    assert sum(size.documents for size in found.counts.values()) == len(TEXTS)
-    assert not list(tmp_path.rglob("*.unfinished"))
+    assert "goes on after" in capsys.readouterr().err
+    in_order = [text for n in range(3) for text in TEXTS[n::3]]
+    assert encoded == in_order[-len(encoded) :] and len(TEXTS) - at <= len(encoded) < len(TEXTS)
+    assert (found.digest, found.counts) == (whole.digest, whole.counts)
+    for part in PARTS:
+        np.testing.assert_array_equal(found.tokens(part), whole.tokens(part))
+    assert not list(tmp_path.rglob("*.unfinished")) and not list(tmp_path.rglob("journal.json"))
+
+
+def test_a_preparation_begins_again_with_another_tokenizer_or_if_its_tokens_are_lost(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(preparation, "GROUP", 50)
+    monkeypatch.setattr(preparation, "JOURNAL", 1)
+    monkeypatch.setattr(preparation, "by_threads", map)
+    keys = config(tmp_path)
+    for lost in (False, True):
+        with monkeypatch.context() as patch:
+            cut_short(patch, 30)
+            with pytest.raises(KeyboardInterrupt):
+                prepare(keys)
+        (unfinished,) = tmp_path.rglob("*.unfinished")
+        if lost:
+            (unfinished / "train.tokens").write_bytes(b"")
+        else:
+            journal = json.loads((unfinished / "journal.json").read_text())
+            (unfinished / "journal.json").write_text(json.dumps({**journal, "tokenizer": "another"}))
+        found = prepare(keys)
+        assert "goes on" not in capsys.readouterr().err
+        assert sum(size.documents for size in found.counts.values()) == len(TEXTS)
+        shutil.rmtree(found.folder)
 
 
 def test_of_several_that_prepare_at_once_one_does_and_the_others_wait(tmp_path, monkeypatch):
     keys, began, found = config(tmp_path), [], []
-    tokenizer, made = tokenizer_of_documents(keys, None), module._prepare
+    tokenizer, made = tokenizer_of_documents(keys, None), module.prepare
 
     def slow(*arguments):
         began.append(1)
         time.sleep(0.1)
         made(*arguments)
 
-    monkeypatch.setattr(module, "_prepare", slow)
+    monkeypatch.setattr(module, "prepare", slow)
     threads = [threading.Thread(target=lambda: found.append(prepared(keys, tokenizer))) for _ in range(3)]
     for thread in threads:
         thread.start()

@@ -61,5 +61,5 @@ def test_without_bos_a_document_begins_with_the_end_of_the_one_before():
 
 
 def test_the_shapes_are_those_of_a_batch():
-    batch, shapes = ShuffledRows(rows(), 4, seed=0)[0], rows().shapes(4)
+    batch, shapes = ShuffledRows([rows()], 4, seed=0)[0], rows().shapes(4)
     assert {name: (x.shape, x.dtype) for name, x in batch.items()} == {k: (s.shape, s.dtype) for k, s in shapes.items()}

@@ -2,6 +2,7 @@ import bz2
 import gzip
 import lzma
 
+import pyarrow
 import pytest
 
 from fxf.data.sentence_files import lines_of, read_text_file
@@ -21,11 +22,23 @@ def test_lines_end_in_line_feeds_or_in_returns_where_there_is_no_line_feed(conte
     assert lines_of(content) == lines
 
 
-def test_a_compressed_file_is_named(tmp_path):
-    packed = (gzip.compress(b"a"), bz2.compress(b"a"), lzma.compress(b"a"))
-    for content in (*packed, b"\x28\xb5\x2f\xfd\x20", b"PK\x03\x04\x14\xff"):
-        (tmp_path / "a").write_bytes(content)
-        with pytest.raises(UserError, match=f"^data.path: {tmp_path}/a: the file is compressed; unpack it first$"):
-            read_text_file(tmp_path / "a", "data.path")
-    (tmp_path / "a").write_bytes(b"BZh is a name")
-    assert read_text_file(tmp_path / "a", "data.path") == b"BZh is a name"
+PACKED = {
+    "gzip": gzip.compress(b"one\n") + gzip.compress(b"two\n"),
+    "bzip2": bz2.compress(b"one\ntwo\n"),
+    "xz": lzma.compress(b"one\ntwo\n"),
+    "zstd": pyarrow.compress(b"one\ntwo\n", "zstd", asbytes=True),
+    "none": b"one\ntwo\n",
+}
+
+
+@pytest.mark.parametrize("how", PACKED)
+def test_a_compressed_file_is_unpacked_whole_or_its_damage_is_named(how, tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(PACKED[how])
+    assert read_text_file(path, "data.path") == b"one\ntwo\n"
+    for content in (PACKED[how][:-3], PACKED[how][:12]) if how != "none" else (b"PK\x03\x04\x14\xff",):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=f"^data.path: {path}: .+$"):
+            read_text_file(path, "data.path")
+    path.write_bytes(b"BZh is a name")
+    assert read_text_file(path, "data.path") == b"BZh is a name"

@@ -122,11 +122,11 @@ def test_a_prompt_has_the_tokens_of_the_text_or_document_in_training(kind, tmp_p
     for place, keys in (("text", {}), ("texts", {"format": "files", "validation": 0.4})):
         data = DocumentsConfig(path=str(tmp_path / place), tokenizer=kind, vocab_size=300, **keys)
         task = language_model(LanguageModelConfig(length=8), RunInfo(TrainConfig(batch_size=2), data))
-        tokens = [task.tokens(part) for part in ("train", "validation")]
         if place == "text":
             text = task.text.parts().train
-            assert asked(task, text.replace("\n", "\r\n")) == tokens[0].tolist()
+            assert asked(task, text.replace("\n", "\r\n")) == task.tokens("train").tolist()
         else:
+            tokens = [task.prepared[""].tokens(part) for part in ("train", "validation")]
             cuts = [np.split(part, np.flatnonzero(part == task.end_token) + 1)[:-1] for part in tokens]
             found = [row[:-1].tolist() for rows in cuts for row in rows]
             assert sorted(found) == sorted(asked(task, text) for text in texts)

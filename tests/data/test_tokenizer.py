@@ -18,9 +18,9 @@ from fxf.data.tokenizer import (
     lines_of,
     read_tokenizer,
     tokenizer_from_json,
-    tokenizer_of,
     train_tokenizer,
 )
+from fxf.data.tokenizer_file import any_tokenizer
 from fxf.errors import UserError
 from helpers import examples, refused
 
@@ -29,6 +29,7 @@ TEXTS = ["the cat sat on the mat", "the dog ate the cat's hat", "où est le chat
 LINES = "A rose,  \nis red.\n\n\n  So are \tyou.  \r no\x0cpage \u2028  x\n" * 40
 KINDS = sorted(TOKENIZERS)
 BPE = train_tokenizer("bpe", 300, TEXTS)
+BYTES = train_tokenizer("byte", 261, [])
 ALPHABET = sorted(set("".join([*TEXTS, "a\n\r\t\x00\u2028👩‍👧e\u0301"])))
 CHARACTERS = train_tokenizer("character", 100, ALPHABET)
 
@@ -51,8 +52,10 @@ else:
 @example("\x00\x1f\x7f\x85\u2028\ufeff")
 @example("👩‍👩‍👧 e\u0301 é \U0010ffff")
 @example("<eos><pad> <unk>")
-def test_bpe_gives_back_every_text(text):
+def test_bytes_and_bpe_give_back_every_text(text):
     assert BPE.decode(BPE.encode(text)) == text
+    assert BYTES.encode(text) == BYTES.array(text).tolist() == [byte + 5 for byte in text.encode()]
+    assert BYTES.decode(BYTES.encode(text)) == text
 
 
 @examples(50)
@@ -180,8 +183,8 @@ def test_a_file_of_another_library_is_refused(change, message):
 
 def test_the_tokenizer_of_a_folder_is_the_one_that_the_config_names(tmp_path):
     (tmp_path / "tokenizer.json").write_text(BPE.to_json())
-    assert tokenizer_of(tmp_path, "bpe", 300, list).to_json() == BPE.to_json()
+    assert any_tokenizer(tmp_path, "bpe", 300, list).to_json() == BPE.to_json()
     with pytest.raises(UserError, match=r"tokenizer.json: expected data.tokenizer 'word', got 'bpe'"):
-        tokenizer_of(tmp_path, "word", 300, list)
+        any_tokenizer(tmp_path, "word", 300, list)
     with pytest.raises(UserError, match=rf"expected at most data.vocab_size 262 tokens, got {BPE.vocab_size}"):
-        tokenizer_of(tmp_path, "bpe", 262, list)
+        any_tokenizer(tmp_path, "bpe", 262, list)

@@ -1,9 +1,11 @@
+import dataclasses
 import random
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import sacrebleu
+import tokenizers
 
 from fxf.data.corpus import DataConfig, TokenPair, read_corpus
 from fxf.data.tokenizer import EOS, TOKENIZER_FILE, read_tokenizer
@@ -48,7 +50,7 @@ def perfect_decode(task_data, tokenizer, spoil=0):
             tokens = tokenizer.encode(" ".join(WORDS[w] for w in words))
             if i < spoil:
                 tokens[0] = tokenizer.encode("cinq" if tokens[0] != tokenizer.encode("cinq")[0] else "un")[0]
-            rows.append(([*tokens, EOS] + [EOS] * max_tokens)[:max_tokens])
+            rows.append(([*tokens] + [tokenizer.special.eos] * max_tokens)[:max_tokens])
         return np.array(rows)[:, None], None
 
     return in_groups(decode)
@@ -74,6 +76,31 @@ def test_a_perfect_translator_scores_100_on_every_sentence_once(data, tmp_path):
     assert "tok:13a" in figures["bleu_signature"]
     assert all(expected == answer for _, expected, answer in figures["samples"])
     assert len(figures["samples"]) == 10
+
+
+def test_the_special_tokens_of_a_tokenizer_file_begin_end_and_fill_sentences(data, tmp_path):
+    names = {"<pad>": 3, "</s>": 4, "<s>": 9, "<unk>": 12}
+    words = [word for word in (*WORDS, *WORDS.values())]
+    numbers = (number for number in range(99) if number not in names.values())
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({**names, **dict(zip(words, numbers, strict=False))}, unk_token="<unk>")
+    )
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    backend.add_special_tokens(list(names))
+    backend.save(str(tmp_path / "words.json"))
+    task = make(dataclasses.replace(data, tokenizer=str(tmp_path / "words.json"), vocab_size=8000))
+    assert (task.end_token, task.around) == (4, (None, 4))
+    batch = next(task.batches())
+    assert {name: x.shape for name, x in task.largest_batch().items()}.keys() == batch.keys()
+    assert (batch["inputs"][:, 0] == 9).all() and (batch["source"][~batch["source_mask"]] == 3).all()
+    for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
+        assert targets[weights > 0][-1] == 4 and (targets[weights == 0] == 3).all()
+    (group,) = task.to_prompts(["a b"], 0, 41)
+    assert group.prompts["first"].tolist() == [9]
+    assert group.prompts["source"][0, :4].tolist() == [*task.tokenizer.encode("a b"), 4, 3]
+    np.testing.assert_array_equal(task.to_batch("a b", "un deux")["inputs"][0], [9, *task.tokenizer.encode("un deux")])
+    evaluator = Evaluator(perfect_decode(data, task.tokenizer), lambda batch: (3.0, 2.0), no_logits)
+    assert task.test(evaluator)["exact_match"] == 1.0
 
 
 def test_validation_loss_is_the_quotient_of_sums(data, tmp_path):

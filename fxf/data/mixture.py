@@ -1,0 +1,64 @@
+"""Documents of several sources by weight: where each is read, and its share of the rows."""
+
+import dataclasses
+import os
+import re
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from fxf.config import Field, checked, one_of, section
+from fxf.data.documents import DocumentsConfig, unread
+from fxf.errors import UserError
+
+OF_ALL = ("tokenizer", "vocab_size", "lower_case", "test", "sources")  # keys that all sources share
+WEIGHED = re.compile(r"\s*(.+?)\s*:\s*(\d+(?:\.\d*)?|\.\d+)\s*")  # as in wiki.jsonl.zst:3
+
+
+class Part(NamedTuple):
+    """A source of a mixture: how it is read, and its share of the rows; the shares add up to 1."""
+
+    config: DocumentsConfig
+    share: float
+
+
+def parts_of(config: DocumentsConfig) -> dict[str, Part]:
+    """Returns the sources of the `data` section in the order of their names, or its one source under the name "".
+
+    Raises:
+      UserError: a source has a wrong key or no name of its own, or a path has no weight while others have.
+    """
+    given = config.sources or _in_path(config.path)
+    if not given:
+        return {"": Part(config, 1.0)}
+    of_section = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    known = ["weight", *(name for name in of_section if name not in OF_ALL)]
+    configs, weights = dict[str, DocumentsConfig](), list[float]()
+    for name, keys in sorted(given.items()):
+        where, own = f"data.sources.{name}", dict(keys)
+        for each in own:
+            one_of(each, known, where)
+        weights.append(checked(own.pop("weight", 1.0), Field(float, {"above": 0}), f"{where}.weight"))
+        ignored = unread(own.get("format", config.format))
+        configs[name] = section(DocumentsConfig, {**of_section, "path": "", "sources": {}, **ignored, **own}, where)
+        if configs[name].format == "text":
+            raise UserError(f"{where}.format: expected documents; set data.format, for example to json_lines")
+    return {name: Part(configs[name], weight / sum(weights)) for name, weight in zip(configs, weights, strict=True)}
+
+
+def _in_path(path: str) -> dict[str, dict[str, Any]]:
+    """Returns the sources that `data.path` names with their weights, as "wiki.jsonl.zst:3, code/*.parquet:1"."""
+    pieces = path.split(",")
+    found = [WEIGHED.fullmatch(piece) for piece in pieces]
+    if not any(found) or os.path.exists(os.path.expanduser(path)):
+        return {}
+    sources = dict[str, dict[str, Any]]()
+    for piece, weighed in zip(pieces, found, strict=True):
+        if not weighed:
+            raise UserError(f"data.path: expected a weight behind each path, as in {piece.strip()}:1; got {path!r}")
+        # The part of the path that names it: of data/wiki.jsonl.zst wiki, of code/*.parquet code.
+        names = [part.split(".")[0] for part in PurePath(weighed[1]).parts if not re.search(r"[*?\[/:]", part)]
+        name = next((each for each in reversed(names) if each), "source")
+        if name in sources:
+            raise UserError(f"data.path: two sources are named {name}; data.sources.NAME.path gives names")
+        sources[name] = {"path": weighed[1], "weight": float(weighed[2])}
+    return sources

@@ -1,0 +1,207 @@
+"""Documents of several sources by weight: what names them, the order of their rows, their figures, and a whole run."""
+
+import json
+import math
+from collections import Counter
+
+import grain
+import numpy as np
+import pyarrow
+import pytest
+
+from fxf.data.documents import DocumentsConfig
+from fxf.data.mixture import parts_of
+from fxf.data.rows import Rows, ShuffledRows
+from fxf.data.tokenizer import Special
+from fxf.errors import Interrupted, UserError
+from fxf.machine import signals
+from fxf.runs.experiment import default_config
+from fxf.tasks.language_model import LanguageModelConfig, language_model
+from fxf.tasks.task import Evaluator, RunInfo
+from fxf.training.step import TrainConfig
+from helpers import refused
+from small_runs import KEPT, records, trained
+
+SHARES = 0.2, 0.7, 0.1
+LENGTH = 3
+
+
+def sources_of(sizes):
+    """Returns the rows of sources of so many rows; token t of row i of source s is 10^6 s + 3 i + t + 5."""
+    tokens = [np.arange(n * LENGTH, dtype=np.uint32) + 10**6 * s + 5 for s, n in enumerate(sizes)]
+    return [Rows(tokens_N, Special(), 0, LENGTH, False) for tokens_N in tokens]
+
+
+SIZES = 97, 331, 50
+SMALL, LARGE = sources_of(SIZES), sources_of((30_011, 50_021, 70_001))
+
+
+def mixed(seed, batch_size=7, process=(0, 1), shares=SHARES, sources=LARGE):
+    return ShuffledRows(sources[: len(shares)], batch_size, seed, process, shares)
+
+
+def rows_of(batches, steps):
+    """Returns the (source, row) of each row of these steps."""
+    first = np.concatenate([batches[i]["targets"][:, 0] for i in steps]) - 5
+    return [(int(x) // 10**6, int(x) % 10**6 // LENGTH) for x in first]
+
+
+@pytest.mark.parametrize("shares", [SHARES, (0.02, 0.98), (1 / 3, 1 / 3, 1 / 3)])
+@pytest.mark.parametrize("seed", [0, 7])
+def test_shares_hold_to_three_standard_errors(seed, shares):
+    batches, n = mixed(seed, 64, shares=shares), 64 * 150  # rows of several blocks
+    counted = Counter(source for source, _ in rows_of(batches, range(150)))
+    for source, share in enumerate(shares):
+        assert abs(counted[source] - n * share) <= 3 * math.sqrt(n * share * (1 - share))
+
+
+def test_each_source_has_each_of_its_rows_once_in_each_of_its_epochs_in_another_order():
+    found = rows_of(mixed(3, sources=SMALL), range(220))
+    for source, size in enumerate(SIZES):
+        rows = [row for of, row in found if of == source]
+        epochs = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
+        assert len(epochs) >= 2
+        assert all(sorted(epoch) == list(range(size)) for epoch in epochs)
+        assert len({tuple(epoch) for epoch in epochs}) == len(epochs)
+
+
+def test_a_batch_is_the_same_wherever_the_run_goes_on_and_on_however_many_processes():
+    whole = mixed(5)
+    expected = [whole[i] for i in range(1200)]
+    for at in (0, 1, 600, 1199):  # before and behind the first blocks of rows
+        again = mixed(5)[at]
+        for name, x in expected[at].items():
+            np.testing.assert_array_equal(again[name], x)
+            for count in (2, 4):
+                parts = [mixed(5, process=(index, count))[at][name] for index in range(count)]
+                np.testing.assert_array_equal(np.concatenate(parts), x)
+
+
+def test_another_seed_is_another_order_and_a_source_alone_is_read_as_before():
+    assert rows_of(mixed(0), range(40)) != rows_of(mixed(1), range(40))
+    alone, order = ShuffledRows(SMALL[:1], 5, 4), []
+    for epoch in range(2):
+        seed = int(np.random.default_rng((4, epoch)).integers(2**32))
+        order += [(0, int(row)) for row in grain.MapDataset.range(SIZES[0]).shuffle(seed=seed)]
+    assert rows_of(alone, range(24)) == order[:120]
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path):
+    """The files of the sources; that of "code" has its text in a field of its own."""
+    texts = {"wiki": [f"Text {i} of words ß" for i in range(90)], "code/part": [f"x{i} = {i * i};" for i in range(40)]}
+    (tmp_path / "code").mkdir()
+    for (name, rows), field in zip(texts.items(), ("text", "content"), strict=True):
+        lines = "".join(json.dumps({field: row, "text": row}) + "\n" for row in rows)
+        (tmp_path / f"{name}.jsonl.zst").write_bytes(pyarrow.compress(lines.encode(), "zstd", asbytes=True))
+
+
+def in_path(tmp_path):
+    return f"{tmp_path}/wiki.jsonl.zst:3, {tmp_path}/code/*.zst:1"
+
+
+def named(tmp_path):
+    code = {"path": f"{tmp_path}/code/*.zst", "field": "content"}
+    return {"wiki": {"path": f"{tmp_path}/wiki.jsonl.zst", "weight": 3}, "code": code}
+
+
+def test_a_path_with_weights_and_sections_of_sources_say_the_same(tmp_path):
+    short = parts_of(DocumentsConfig(format="json_lines", path=in_path(tmp_path)))
+    sections = named(tmp_path)
+    del sections["code"]["field"]
+    assert [*short.items()] == [*parts_of(DocumentsConfig(format="json_lines", sources=sections)).items()]
+    assert {name: part.share for name, part in short.items()} == {"wiki": 0.75, "code": 0.25}
+    (tmp_path / "odd:1").write_text("{}")
+    (part,) = parts_of(DocumentsConfig(path=f"{tmp_path}/odd:1", format="json_lines")).items()
+    assert part == ("", (DocumentsConfig(path=f"{tmp_path}/odd:1", format="json_lines"), 1.0))
+
+
+@pytest.mark.parametrize(("keys", "message"), refused("sources of a mixture"))
+def test_a_wrong_source_is_named(keys, message):
+    with pytest.raises(UserError, match=message):
+        parts_of(DocumentsConfig(**{"format": "json_lines", **keys}))
+
+
+def task_of(**keys):
+    run = RunInfo(TrainConfig(batch_size=8), DocumentsConfig(format="json_lines", validation=0.2, **keys), seed=2)
+    return language_model(LanguageModelConfig(length=7), run)
+
+
+def test_a_source_that_is_prepared_serves_other_mixtures_with_the_same_tokens(tmp_path, monkeypatch):
+    sources = named(tmp_path)
+    alone = task_of(path=sources["wiki"]["path"], tokenizer="byte")
+    both, other = (
+        task_of(tokenizer="byte", sources={**sources, "code": {**sources["code"], "weight": weight}})
+        for weight in (1, 5)
+    )
+    folders = {name: each.folder for name, each in both.prepared.items()}
+    monkeypatch.setattr("fxf.data.prepared.prepare", None)
+    assert {name: each.folder for name, each in other.prepared.items()} == folders
+    assert alone.prepared[""].folder == folders["wiki"]
+    assert both.digests().keys() == {"data.sources.wiki", "data.sources.code"}
+    assert both.digests() != other.digests() and both.scored_data() != other.scored_data()
+
+
+def test_one_tokenizer_is_learned_by_the_shares_and_kept(tmp_path, monkeypatch):
+    task = task_of(sources=named(tmp_path), tokenizer="bpe", vocab_size=300)
+    monkeypatch.setattr("fxf.data.prepared.sample", None)
+    again = task_of(sources=named(tmp_path), tokenizer="bpe", vocab_size=300)
+    assert again.tokenizer.to_json() == task.tokenizer.to_json()
+    asked = []
+    monkeypatch.setattr("fxf.data.prepared.sample", lambda config, share: asked.append((config.path, share)) or ["a"])
+    task_of(path=in_path(tmp_path), vocab_size=301)
+    assert asked == [(f"{tmp_path}/code/*.zst", 0.25), (f"{tmp_path}/wiki.jsonl.zst", 0.75)]
+
+
+@pytest.mark.parametrize("in_nats", [True, False])
+def test_the_whole_figures_are_those_of_tokens_drawn_by_the_shares(in_nats, tmp_path):
+    task = task_of(sources=named(tmp_path), tokenizer="byte")
+    semicolon = task.tokenizer.encode(";")[0]
+
+    def loss(batch):  # 2 nats a token of code, whose documents alone have semicolons, and 1 of others
+        n = batch["weights"].sum()
+        return n * (2 if semicolon in batch["targets"] else 1), n
+
+    evaluator = Evaluator(None, loss, lambda batch: np.eye(task.vocab_size)[batch["targets"]], in_nats)
+    figures = task.validate(evaluator)
+    assert (figures["validation_loss/wiki"], figures["validation_loss/code"]) == (1, 2)
+    assert figures["validation_loss"] == pytest.approx(0.75 * 1 + 0.25 * 2)
+    if not in_nats:
+        assert (figures["accuracy"], figures["accuracy/wiki"]) == (1, 1)
+        return
+    sizes = {name: each.counts["validation"] for name, each in task.prepared.items()}
+    per_token = sum(share * sizes[name].bytes / sizes[name].tokens for name, share in (("wiki", 0.75), ("code", 0.25)))
+    assert figures["bits_per_byte"] == pytest.approx(1.25 / math.log(2) / per_token)
+    code = sizes["code"]
+    assert figures["bits_per_byte/code"] == pytest.approx(2 / math.log(2) * code.tokens / code.bytes)
+    assert {name.removeprefix("-") for name in task.metrics} < {*figures}
+
+
+def config_of_run(path):
+    config = default_config("language_model")
+    changes = {
+        **{"data.format": "json_lines", "data.validation": 0.2, "data.tokenizer": "byte", "data.path": path},
+        **{"task.length": 8, "model.n_layers": 1, "model.d_model": 6, "model.d_ff": 7, "model.n_heads": 2},
+        **{"model.max_len": 9, "train.steps": 9, "train.batch_size": 4},
+        **{"log.every": 1, "log.tensorboard": False, "log.report": False},
+    }
+    config.update_from_flattened_dict(changes)
+    return config.to_dict()
+
+
+def test_a_run_on_two_packed_files_that_was_stopped_goes_on_with_the_bits_of_an_unbroken_one(tmp_path, monkeypatch):
+    config, unbroken, broken = config_of_run(in_path(tmp_path)), tmp_path / "unbroken", tmp_path / "broken"
+    result = trained(config, unbroken, kept=KEPT)
+    for _ in range(2):
+        asked = iter([False, False, True])
+        with monkeypatch.context() as patch, pytest.raises(Interrupted, match="stopped at step"):
+            patch.setattr(signals, "asked", lambda asked=asked: next(asked))
+            trained(config, broken, kept=KEPT)
+    again = trained(config, broken, kept=KEPT)
+    for name in ("validation_loss", "validation_loss/wiki", "validation_loss/code", "bits_per_byte", "train_loss"):
+        assert again[name] == result[name], name
+    losses = [[(r["step"], r["loss"]) for r in records(folder) if "loss" in r] for folder in (unbroken, broken)]
+    assert losses[0] == losses[1] and len(losses[0]) == 9
+    config["data"]["path"] = in_path(tmp_path).replace(":3", ":2")
+    with pytest.raises(UserError, match=r"data.sources.wiki"):
+        trained(config, broken, kept=KEPT)
