@@ -14,7 +14,7 @@ from fxf.layers.kinds import stack_of
 # by the factor, and those that turn more often than the second stay. In fxf these numbers are fixed.
 LLAMA3_FACTORS = {"low_freq_factor": 1, "high_freq_factor": 4}
 # In transformers yarn multiplies cosines and sines by a factor, which in fxf is part of query_scale.
-YARN_TURNS = {"beta_fast": 32, "beta_slow": 1, "truncate": True, "mscale": None, "mscale_all_dim": None}
+YARN_TURNS = {"beta_fast": 32, "beta_slow": 1, "mscale": None, "mscale_all_dim": None}
 TRAINED = "original_max_position_embeddings"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 CAPS = {"attention_softcap": "attn_logit_softcapping", "logit_softcap": "final_logit_softcapping"}
@@ -28,9 +28,10 @@ class RotaryDecoder(Architecture):
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         rope = rotary_keys(theirs, where)
         section = read_rotary(rope, theirs, where)
-        if section.get("rope_ramp") == "yarn" and not (self.has_yarn and self.rotary_share == 1):
+        yarn = section.get("rope_ramp", "llama3") != "llama3"
+        if yarn and not (self.has_yarn and self.rotary_share == 1):
             raise UserError(f"{where}: rope_type: fxf has {self.name} without 'yarn'")
-        if section.get("rope_ramp") == "yarn" and type(section["rope_factor"]) in (int, float):
+        if yarn and type(section["rope_factor"]) in (int, float):
             width = theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
             section["query_scale"] = yarn_scale(width, section["rope_factor"], rope.get("attention_factor"))
         section["final_bias"] = bool(theirs["tie_word_embeddings"])
@@ -132,6 +133,19 @@ class Gemma3(Gemma2):
         return {**super().write(section), "rope_local_base_freq": section.local_rope_theta or section.rope_theta}
 
 
+class GptOss(RotaryDecoder):
+    """It has windows in every other block, and YaRN where config.json says nothing of rotary positions."""
+
+    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+        rope = rotary_keys(theirs, where) or self.defaults["rope_parameters"]
+        section = super().read({**theirs, "rope_scaling": rope}, where)
+        return {**section, **(read_windows(theirs, where, global_every=2) if theirs["sliding_window"] else {})}
+
+    def write(self, section: Any) -> dict[str, Any]:
+        written = {**super().write(section), **write_windows(section)}
+        return {**written, "rope_scaling": written["rope_scaling"] or {"rope_type": "default"}}
+
+
 class SmolLM3(RotaryDecoder):
     """Some of its blocks have no positions: the layers `nope`."""
 
@@ -218,6 +232,9 @@ def read_rotary(rope: Mapping[str, Any], theirs: Mapping[str, Any], where: str) 
     """
     rope = {**{key: theirs[key] for key in ("rope_theta", "partial_rotary_factor") if key in theirs}, **rope}
     kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "dynamic":
+        how = "turns the tokens of a cache by the length that the text had then, so that logits differ with a cache"
+        raise UserError(f"{where}: rope_type: 'dynamic' {how}; up to max_position_embeddings tokens it is 'default'")
     one_of(kind, ("default", "linear", "llama3", "yarn"), f"{where}: rope_type")
     if rope.get("type", kind) != kind:
         raise UserError(f"{where}: type: expected {kind!r}, which rope_type says, got {rope['type']!r}")
@@ -230,7 +247,8 @@ def read_rotary(rope: Mapping[str, Any], theirs: Mapping[str, Any], where: str) 
     if kind != "default":
         section["rope_factor"] = rope.get("factor")
     if kind in ("llama3", "yarn") and section["rope_factor"] != 1:
-        section |= {"rope_ramp": kind}
+        exact = kind == "yarn" and not rope.get("truncate", True)
+        section |= {"rope_ramp": "yarn_exact" if exact else kind}
         lengths = (theirs.get(TRAINED), rope.get(TRAINED), theirs.get("max_position_embeddings"))
         section["rope_trained_len"] = next((length for length in lengths if length is not None), None)
     return section
@@ -246,10 +264,11 @@ def write_rotary(section: Any) -> dict[str, Any]:
     scaling = {"rope_type": "linear", "factor": section.rope_factor}
     if section.rope_trained_len:
         trained = {TRAINED: section.rope_trained_len}
-        if section.rope_ramp == "yarn":
+        if section.rope_ramp != "llama3":
             usual = section.query_scale == yarn_scale(section.head_width, section.rope_factor)
             factor = None if usual else (section.query_scale * section.head_width**0.5) ** 0.5
-            scaling = {**scaling, "rope_type": "yarn", **trained, "attention_factor": factor}
+            of_yarn = {"attention_factor": factor, "truncate": section.rope_ramp == "yarn"}
+            scaling = {**scaling, "rope_type": "yarn", **trained, **of_yarn}
         else:
             scaling = {**scaling, "rope_type": "llama3", **trained, **{k: float(v) for k, v in LLAMA3_FACTORS.items()}}
     return {"rope_theta": section.rope_theta, "rope_scaling": scaling if section.rope_factor > 1 else None}
@@ -290,7 +309,7 @@ def write_windows(section: Any) -> dict[str, Any]:
 
 # By the `model_type` of config.json.
 CLASSES: dict[str, type[Architecture]] = {
-    **{"gemma": RotaryDecoder, "phi3": Mistral, "olmo2": RotaryDecoder, "smollm3": SmolLM3},
+    **{"gemma": RotaryDecoder, "phi3": Mistral, "olmo2": RotaryDecoder, "smollm3": SmolLM3, "gpt_oss": GptOss},
     **{"llama": Llama, "mistral": Mistral, "qwen2": Qwen, "qwen3": Qwen},
     **{"gemma2": Gemma2, "gemma3_text": Gemma3, "mixtral": Mistral, "qwen3_moe": Qwen3MoE, "olmoe": OLMoE},
     **{"deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek},

@@ -75,10 +75,11 @@ class TransformerConfig:
         "tokens; from a quarter of it on, factors are interpolated (Llama 3)",
         minimum=0,
     )
-    rope_ramp: Literal["llama3", "yarn"] = key(
+    rope_ramp: Literal["llama3", "yarn", "yarn_exact"] = key(
         "llama3",
         "how factors are interpolated up to rope_trained_len; yarn: by the index of a pair between 32 turns and one "
-        "(Peng et al. 2023), with query_scale (0.1 ln rope_factor + 1)² / √head_dim",
+        "(Peng et al. 2023), with query_scale (0.1 ln rope_factor + 1)² / √head_dim; yarn_exact: without rounding the "
+        "indices (gpt-oss)",
     )
     attention: str = key("softmax", "one of fxf.layers.kinds.ATTENTIONS")
     attention_implementation: Literal["xla", "chunked", "flash"] = key(

@@ -20,7 +20,7 @@ from typing import Any
 
 from fxf.config import Choices, checked, fields_of, one_of
 from fxf.errors import UserError, nearest
-from fxf.layers.attention import Attention, CrossAttention, Expressive
+from fxf.layers.attention import Attention, CrossAttention, Expressive, SinkLogits
 from fxf.layers.block import BLOCKS, Stack
 from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import Dense
@@ -35,7 +35,7 @@ from fxf.layers.moe import MoE
 ATTENTIONS: Choices[type[Attention]] = Choices(
     {
         **{"softmax": Attention, "gated": GatedAttention, "expressive": Expressive},
-        **{"linear": LinearAttention, "latent": LatentAttention},
+        **{"sink": SinkLogits, "linear": LinearAttention, "latent": LatentAttention},
     }
 )
 FEED_FORWARDS: Choices[type] = Choices({"dense": Dense, "moe": MoE})
