@@ -18,7 +18,8 @@ SIZE_LIMIT = 2**31  # sizes in config.json are smaller
 # Keys that change only training, and how numbers are computed.
 OF_A_RUN = ("init", "scan_blocks", "remat", "dtype", "attention_implementation")
 DROPOUTS = ("dropout", "embedding_dropout", "attention_dropout")
-# What null stands for, by the key of the `model` section; it reads the keys that precede it in the table.
+NULL_IF_ZERO = ("window", "attention_softcap", "logit_softcap")
+# What null stands for elsewhere, by the key of the `model` section; it reads the keys that precede it in the table.
 IF_NULL: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "d_ff": lambda section: 4 * section["d_model"],
     "n_kv_heads": lambda section: section["n_heads"],
@@ -29,7 +30,7 @@ IF_NULL: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 def read_config(architecture: Architecture, config_json: Mapping[str, Any], where: str) -> TransformerConfig:
     """Returns the `model` section for a config.json. Raises a UserError if fxf cannot express it."""
     theirs = {**architecture.defaults, **config_json}
-    for key, value in architecture.config.items():
+    for key, value in {**architecture.config, **architecture.checked}.items():
         if theirs.get(key) not in (None, value):
             raise UserError(f"{where}: {key}: fxf has {architecture.name} with {value!r}, got {theirs[key]!r}")
     config_class = MODELS[architecture.model].config
@@ -37,8 +38,8 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
     kinds = typing.get_type_hints(config_class)
     for key, name in architecture.pairs:
         value = theirs.get(name)
-        if value is None and key in IF_NULL:
-            value = IF_NULL[key](values)
+        if value is None and (key in NULL_IF_ZERO or key in IF_NULL):
+            value = kinds[key](0) if key in NULL_IF_ZERO else IF_NULL[key](values)
         if key == "activation":
             value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
         elif type(value) is not kinds[key] and not (kinds[key] is float and type(value) is int):
@@ -106,13 +107,12 @@ def write_config(config: TransformerConfig) -> Written:
 def _written(architecture: Architecture, config: TransformerConfig) -> Written:
     config = _explicit(config)
     record: dict[str, Any] = {"architectures": [architecture.name], "model_type": architecture.model_type}
-    # A class knows which of its parts are causal; with the key, the encoder of Marian would be too.
-    record |= {key: value for key, value in architecture.config.items() if key != "is_causal"}
+    record |= architecture.config
     for key, theirs in architecture.pairs:
         value = getattr(config, key)
         if key == "activation":
             value = next((name for name, known in ACTIVATIONS.items() if known == value), "gelu")
-        record[theirs] = value
+        record[theirs] = value or None if key in NULL_IF_ZERO else value
     for name, keys in architecture.layers.items():
         layer: Any = layer_of(config, name)
         known = {key: getattr(layer, key, getattr(layer.config, key, None)) for key in keys}

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fxf.config import one_of
@@ -17,7 +17,6 @@ LLAMA3_FACTORS = {"low_freq_factor": 1, "high_freq_factor": 4}
 YARN_TURNS = {"beta_fast": 32, "beta_slow": 1, "mscale": None, "mscale_all_dim": None}
 TRAINED = "original_max_position_embeddings"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
-CAPS = {"attention_softcap": "attn_logit_softcapping", "logit_softcap": "final_logit_softcapping"}
 
 
 class RotaryDecoder(Architecture):
@@ -42,26 +41,6 @@ class RotaryDecoder(Architecture):
         return {**write_rotary(section), "attention_bias": self.config.get("attention_bias", biased)}
 
 
-class Llama(RotaryDecoder):
-    """Its feed-forward layers may have biases."""
-
-    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        return {**super().read(theirs, where), "feed_forward_bias": theirs["mlp_bias"]}
-
-    def write(self, section: Any) -> dict[str, Any]:
-        return {**super().write(section), "mlp_bias": section.feed_forward_bias}
-
-
-class Mistral(RotaryDecoder):
-    """It has one window for all blocks."""
-
-    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        return {**super().read(theirs, where), "window": theirs["sliding_window"] or 0}
-
-    def write(self, section: Any) -> dict[str, Any]:
-        return {**super().write(section), "sliding_window": section.window or None}
-
-
 class Qwen(RotaryDecoder):
     """It may have windows in the blocks after the first ones."""
 
@@ -84,7 +63,7 @@ class Qwen(RotaryDecoder):
 
 
 class Gemma2(RotaryDecoder):
-    """It has windows in every other block, a scale of queries, and caps of scores and logits."""
+    """It has windows in every other block, and a scale of queries."""
 
     has_yarn = False
 
@@ -93,8 +72,7 @@ class Gemma2(RotaryDecoder):
         if type(scalar) not in (int, float) or not scalar > 0:
             raise UserError(f"{where}: query_pre_attn_scalar: expected a positive number, got {scalar!r}")
         section = {**super().read(theirs, where), "query_scale": scalar**-0.5}
-        section |= read_windows(theirs, where, global_every=2) if theirs["sliding_window"] else {}
-        return section | {key: theirs[name] or 0.0 for key, name in CAPS.items()}
+        return section | read_windows(theirs, where, global_every=2)
 
     def write(self, section: Any) -> dict[str, Any]:
         usual_name = {"hidden_activation": "gelu_pytorch_tanh"} if section.activation == "gelu_tanh" else {}
@@ -104,7 +82,6 @@ class Gemma2(RotaryDecoder):
             "sliding_window": section.window or section.max_len,  # the class needs one, even if no block has it
             **usual_name,
             "query_pre_attn_scalar": max(1, round(section.query_scale**-2)),
-            **{name: getattr(section, key) or None for key, name in CAPS.items()},
         }
 
 
@@ -139,7 +116,7 @@ class GptOss(RotaryDecoder):
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         rope = rotary_keys(theirs, where) or self.defaults["rope_parameters"]
         section = super().read({**theirs, "rope_scaling": rope}, where)
-        return {**section, **(read_windows(theirs, where, global_every=2) if theirs["sliding_window"] else {})}
+        return {**section, **read_windows(theirs, where, global_every=2)}
 
     def write(self, section: Any) -> dict[str, Any]:
         written = {**super().write(section), **write_windows(section)}
@@ -158,16 +135,11 @@ class SmolLM3(RotaryDecoder):
             raise UserError(f"{where}: use_sliding_window: fxf has {self.name} with False, got True")
         if all(turned):
             return super().read(theirs, where)
-        period = next(n for n in range(1, n_layers + 1) if turned == (turned[:n] * n_layers)[:n_layers])
-        blocks = ("attention+feed_forward" if rotary else "nope+feed_forward" for rotary in turned[:period])
-        groups = [(text, len(list(group))) for text, group in itertools.groupby(blocks)]
-        pattern = ", ".join(text if n == 1 else f"{n}*({text})" for text, n in groups)
+        blocks = pattern(["attention+feed_forward" if rotary else "nope+feed_forward" for rotary in turned])
         section, nope = super().read(theirs, where), {"kind": "attention", "positions": "none"}
         if "query_scale" in section:  # that of YaRN, for what rotary positions turn
-            nope["query_scale"] = (
-                theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
-            ) ** -0.5
-        return {**section, "blocks": pattern, "layers": {"nope": nope}}
+            nope["query_scale"] = 0.0
+        return {**section, "blocks": blocks, "layers": {"nope": nope}}
 
     def write(self, section: Any) -> dict[str, Any]:
         turned = ["nope" not in getattr(block, "layers", {}) for block in stack_of(section).blocks]
@@ -188,15 +160,6 @@ class Qwen3MoE(RotaryDecoder):
         return {**super().write(section), **window}
 
 
-class OLMoE(RotaryDecoder):
-    """It may clip queries, keys and values, which fxf does not."""
-
-    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        if theirs.get("clip_qkv") is not None:
-            raise UserError(f"{where}: clip_qkv: fxf has {self.name} with null, got {theirs['clip_qkv']!r}")
-        return super().read(theirs, where)
-
-
 class DeepSeek(RotaryDecoder):
     """The first blocks have a dense layer in place of the mixture."""
 
@@ -212,6 +175,13 @@ class DeepSeek(RotaryDecoder):
 
     def write(self, section: Any) -> dict[str, Any]:
         raise UserError(f"model.attention: fxf reads {self.name} and does not write it")
+
+
+def pattern(kinds: Sequence[str]) -> str:
+    """Returns `model.blocks` for the kinds of blocks over the depth, by the shortest part that repeats."""
+    n = next(n for n in range(1, len(kinds) + 1) if all(kind == kinds[i % n] for i, kind in enumerate(kinds)))
+    runs = ((kind, len(list(run))) for kind, run in itertools.groupby(kinds[:n]))
+    return ", ".join(kind if times == 1 else f"{times}*({kind})" for kind, times in runs)
 
 
 def rotary_keys(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -285,6 +255,8 @@ def object_at(theirs: Mapping[str, Any], key: str, where: str) -> Mapping[str, A
 def read_windows(theirs: Mapping[str, Any], where: str, global_every: int = 0) -> dict[str, Any]:
     """Returns the window, and which blocks are global by `layer_types`, or else each `global_every`-th."""
     types, n_layers = theirs.get("layer_types"), theirs["num_hidden_layers"]
+    if not theirs["sliding_window"]:
+        return {}
     if types is None:
         return {"window": theirs["sliding_window"], "global_every": global_every}
     if not isinstance(types, list) or len(types) != n_layers or not {LOCAL, GLOBAL}.issuperset(map(str, types)):
@@ -309,8 +281,7 @@ def write_windows(section: Any) -> dict[str, Any]:
 
 # By the `model_type` of config.json.
 CLASSES: dict[str, type[Architecture]] = {
-    **{"gemma": RotaryDecoder, "phi3": Mistral, "olmo2": RotaryDecoder, "smollm3": SmolLM3, "gpt_oss": GptOss},
-    **{"llama": Llama, "mistral": Mistral, "qwen2": Qwen, "qwen3": Qwen},
-    **{"gemma2": Gemma2, "gemma3_text": Gemma3, "mixtral": Mistral, "qwen3_moe": Qwen3MoE, "olmoe": OLMoE},
-    **{"deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek},
+    **dict.fromkeys(("llama", "mistral", "phi3", "gemma", "olmo2", "mixtral", "olmoe"), RotaryDecoder),
+    **{"qwen2": Qwen, "qwen3": Qwen, "qwen3_moe": Qwen3MoE, "gemma2": Gemma2, "gemma3_text": Gemma3},
+    **{"smollm3": SmolLM3, "gpt_oss": GptOss, "deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek},
 }

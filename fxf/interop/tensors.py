@@ -140,9 +140,7 @@ def _by_name(
     found: dict[str, tuple[str, StoredTensor]] = {}
     again = []
     for theirs, tensor in tensors.items():
-        name = theirs
-        for pattern, replacement in architecture.renamed.items():
-            name = re.sub(pattern, replacement, name)
+        name = architecture.today(theirs)
         if name not in expected and re.search(architecture.ignored, name):
             again += [theirs] if re.search(TABLE_AGAIN, theirs) else []
         elif name in found:

@@ -120,7 +120,7 @@ def test_a_mixture_that_transformers_has_not_is_not_written(changes, message, tm
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("olmoe", {"clip_qkv": 3.0}, "clip_qkv: fxf has OlmoeForCausalLM with null, got 3.0"),
+        ("olmoe", {"clip_qkv": 3.0}, "clip_qkv: fxf has OlmoeForCausalLM with 'null', got 3.0"),
         ("qwen3_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step: fxf has .* with 1, got 2"),
         ("deepseek_v3", {"rope_interleave": False}, "rope_interleave: fxf has .* with True, got False"),
         (
