@@ -136,7 +136,8 @@ class SmolLM3(RotaryDecoder):
         if all(turned):
             return super().read(theirs, where)
         blocks = pattern(["attention+feed_forward" if rotary else "nope+feed_forward" for rotary in turned])
-        section, nope = super().read(theirs, where), {"kind": "attention", "positions": "none"}
+        section = super().read(theirs, where)
+        nope: dict[str, Any] = {"kind": "attention", "positions": "none"}
         if "query_scale" in section:  # that of YaRN, for what rotary positions turn
             nope["query_scale"] = 0.0
         return {**section, "blocks": blocks, "layers": {"nope": nope}}
