@@ -72,7 +72,7 @@ def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Para
         # A sum of ranks has the scale of one rank.
         "rank_pattern": {name: n * lora.rank for name, n in several.items()},
         "alpha_pattern": {name: lora.alpha * (n**0.5 if lora.rank_stabilized else n) for name, n in several.items()},
-        "target_modules": _targets(list(modules), [name for name in modules if PREFIX + name + A in tensors]),
+        "target_modules": [name for name in modules if PREFIX + name + A in tensors],
         "fan_in_fan_out": not architecture.transposed,
         "lora_dropout": 0.0,
         "bias": "none",
@@ -154,12 +154,6 @@ def _input_shape(part: Part) -> tuple[int, ...]:
 def _upright(architecture: Architecture, tensor: np.ndarray) -> np.ndarray:
     """Returns a second factor as [out, rank], where the class has matrices [in, out], and back."""
     return tensor if architecture.transposed else tensor.T
-
-
-def _targets(modules: list[str], adapted: list[str]) -> list[str]:
-    """Returns the last names of the modules with adapters if no other module has one of them, else the whole names."""
-    last = {name.rpartition(".")[2] for name in adapted}
-    return sorted(last) if [name for name in modules if name.rpartition(".")[2] in last] == adapted else adapted
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

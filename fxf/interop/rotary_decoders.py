@@ -78,8 +78,7 @@ class Gemma2(RotaryDecoder):
         usual_name = {"hidden_activation": "gelu_pytorch_tanh"} if section.activation == "gelu_tanh" else {}
         return {
             **super().write(section),
-            **write_windows(section),
-            "sliding_window": section.window or section.max_len,  # the class needs one, even if no block has it
+            **write_windows(section, needed=True),
             **usual_name,
             "query_pre_attn_scalar": max(1, round(section.query_scale**-2)),
         }
@@ -119,7 +118,7 @@ class GptOss(RotaryDecoder):
         return {**section, **read_windows(theirs, where, global_every=2)}
 
     def write(self, section: Any) -> dict[str, Any]:
-        written = {**super().write(section), **write_windows(section)}
+        written = {**super().write(section), **write_windows(section, needed=True)}
         return {**written, "rope_scaling": written["rope_scaling"] or {"rope_type": "default"}}
 
 
@@ -274,10 +273,14 @@ def _layer_types(n_layers: int, global_every: int) -> list[str]:
     return [GLOBAL if global_every and (i + 1) % global_every == 0 else LOCAL for i in range(n_layers)]
 
 
-def write_windows(section: Any) -> dict[str, Any]:
-    """Returns the keys of windows for a `model` section."""
+def write_windows(section: Any, needed: bool = False) -> dict[str, Any]:
+    """Returns the keys of windows for a `model` section.
+
+    Args:
+      needed: whether the class needs a window, even if no block has it.
+    """
     types = _layer_types(section.n_layers, section.global_every if section.window else 1)
-    return {"sliding_window": section.window or None, "layer_types": types}
+    return {"sliding_window": section.window or (section.max_len if needed else None), "layer_types": types}
 
 
 # By the `model_type` of config.json.

@@ -163,6 +163,7 @@ def model(n_layers=2, **own):
     return transformer_lm(config, 7)
 
 
+@pytest.mark.thorough
 def test_decoding_by_a_cache_equals_the_whole_sequence():
     built = model(d_shared=4)
     assert_consistent(built, random_params(built.spec), {"inputs": random_tokens((2, 6))})
