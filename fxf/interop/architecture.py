@@ -30,6 +30,7 @@ class Architecture:
     transposed: bool = True
     rotary_halves: bool = False
     rotary_share: float = 1.0
+    global_every: int = 0
     by_head: str = "^$"
     convolutions: str = "^$"
     rows: tuple[str, ...] = ()

@@ -59,11 +59,15 @@ def _layers(architecture: Architecture, theirs: Mapping[str, Any], others: Mappi
     """Returns `model.layers`: what each layer has in this class, what config.json says, and other values."""
     fixed = architecture.section.get("layers", {})
     said = {
-        name: {key: theirs[partner] for key, partner in keys.items() if theirs.get(partner) is not None}
+        name: {key: values[0] for key, partners in keys.items() if (values := _values(theirs, partners))}
         for name, keys in architecture.layers.items()
     }
     found = {name: {**fixed.get(name, {}), **keys, **others.get(name, {})} for name, keys in said.items()}
     return {name: keys for name, keys in found.items() if keys}
+
+
+def _values(theirs: Mapping[str, Any], partners: str) -> list[Any]:
+    return [theirs[name] for name in partners.split() if theirs.get(name) is not None]
 
 
 class Written(NamedTuple):
@@ -116,7 +120,7 @@ def _written(architecture: Architecture, config: TransformerConfig) -> Written:
     for name, keys in architecture.layers.items():
         layer: Any = layer_of(config, name)
         known = {key: getattr(layer, key, getattr(layer.config, key, None)) for key in keys}
-        record |= {theirs: known[key] for key, theirs in keys.items()}
+        record |= {theirs: known[key] for key, partners in keys.items() for theirs in partners.split()}
     record |= architecture.write(config)
     return Written(architecture, record, read_config(architecture, record, architecture.name))
 

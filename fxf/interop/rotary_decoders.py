@@ -25,7 +25,7 @@ class RotaryDecoder(Architecture):
     has_yarn = True  # whether rotary positions turn whole heads, whose scale they may so be part of
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        rope = rotary_keys(theirs, where)
+        rope = rotary_keys(theirs, where) or self.defaults.get("rope_parameters", {})
         section = read_rotary(rope, theirs, where)
         yarn = section.get("rope_ramp", "llama3") != "llama3"
         if yarn and not (self.has_yarn and self.rotary_share == 1):
@@ -33,12 +33,17 @@ class RotaryDecoder(Architecture):
         if yarn and type(section["rope_factor"]) in (int, float):
             width = theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
             section["query_scale"] = yarn_scale(width, section["rope_factor"], rope.get("attention_factor"))
+        section |= read_windows(theirs, where, self.global_every) if self.global_every else {}
         section["final_bias"] = bool(theirs["tie_word_embeddings"])
         return {**section, "attention_bias": "all"} if theirs["attention_bias"] else section
 
     def write(self, section: Any) -> dict[str, Any]:
         biased = section.attention_bias in ("all", "output")
-        return {**write_rotary(section), "attention_bias": self.config.get("attention_bias", biased)}
+        windows = write_windows(section, needed=True) if self.global_every else {}
+        rotary = write_rotary(section)
+        if "rope_parameters" in self.defaults:
+            rotary["rope_scaling"] = rotary["rope_scaling"] or {"rope_type": "default"}
+        return {**windows, **rotary, "attention_bias": self.config.get("attention_bias", biased)}
 
 
 class Qwen(RotaryDecoder):
@@ -63,7 +68,7 @@ class Qwen(RotaryDecoder):
 
 
 class Gemma2(RotaryDecoder):
-    """It has windows in every other block, and a scale of queries."""
+    """It has a scale of queries."""
 
     has_yarn = False
 
@@ -71,14 +76,12 @@ class Gemma2(RotaryDecoder):
         scalar = theirs["query_pre_attn_scalar"]
         if type(scalar) not in (int, float) or not scalar > 0:
             raise UserError(f"{where}: query_pre_attn_scalar: expected a positive number, got {scalar!r}")
-        section = {**super().read(theirs, where), "query_scale": scalar**-0.5}
-        return section | read_windows(theirs, where, global_every=2)
+        return {**super().read(theirs, where), "query_scale": scalar**-0.5}
 
     def write(self, section: Any) -> dict[str, Any]:
         usual_name = {"hidden_activation": "gelu_pytorch_tanh"} if section.activation == "gelu_tanh" else {}
         return {
             **super().write(section),
-            **write_windows(section, needed=True),
             **usual_name,
             "query_pre_attn_scalar": max(1, round(section.query_scale**-2)),
         }
@@ -109,19 +112,6 @@ class Gemma3(Gemma2):
         return {**super().write(section), "rope_local_base_freq": section.local_rope_theta or section.rope_theta}
 
 
-class GptOss(RotaryDecoder):
-    """It has windows in every other block, and YaRN where config.json says nothing of rotary positions."""
-
-    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        rope = rotary_keys(theirs, where) or self.defaults["rope_parameters"]
-        section = super().read({**theirs, "rope_scaling": rope}, where)
-        return {**section, **read_windows(theirs, where, global_every=2)}
-
-    def write(self, section: Any) -> dict[str, Any]:
-        written = {**super().write(section), **write_windows(section, needed=True)}
-        return {**written, "rope_scaling": written["rope_scaling"] or {"rope_type": "default"}}
-
-
 class SmolLM3(RotaryDecoder):
     """Some of its blocks have no positions: the layers `nope`."""
 
@@ -130,8 +120,6 @@ class SmolLM3(RotaryDecoder):
         turned = theirs.get("no_rope_layers") or [int((i + 1) % every != 0) for i in range(n_layers)]
         if len(turned) != n_layers:
             raise UserError(f"{where}: no_rope_layers: expected {n_layers} of 0 and 1, got {turned!r}")
-        if theirs["use_sliding_window"]:
-            raise UserError(f"{where}: use_sliding_window: fxf has {self.name} with False, got True")
         if all(turned):
             return super().read(theirs, where)
         blocks = pattern(["attention+feed_forward" if rotary else "nope+feed_forward" for rotary in turned])
@@ -144,20 +132,6 @@ class SmolLM3(RotaryDecoder):
     def write(self, section: Any) -> dict[str, Any]:
         turned = ["nope" not in getattr(block, "layers", {}) for block in stack_of(section).blocks]
         return {**super().write(section), "no_rope_layers": [int(each) for each in turned]}
-
-
-class Qwen3MoE(RotaryDecoder):
-    """It may have one window for all blocks, if a key says so."""
-
-    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        window = theirs["sliding_window"] if theirs["use_sliding_window"] else None
-        # Version 5 of the library has another name.
-        experts = {"n_experts": theirs.get("num_local_experts", theirs["num_experts"])}
-        return {**super().read(theirs, where), "window": window or 0, "layers": {"feed_forward": experts}}
-
-    def write(self, section: Any) -> dict[str, Any]:
-        window = {"use_sliding_window": section.window > 0, "sliding_window": section.window or None}
-        return {**super().write(section), **window}
 
 
 class DeepSeek(RotaryDecoder):
@@ -285,7 +259,7 @@ def write_windows(section: Any, needed: bool = False) -> dict[str, Any]:
 
 # By the `model_type` of config.json.
 CLASSES: dict[str, type[Architecture]] = {
-    **dict.fromkeys(("llama", "mistral", "phi3", "gemma", "olmo2", "mixtral", "olmoe"), RotaryDecoder),
-    **{"qwen2": Qwen, "qwen3": Qwen, "qwen3_moe": Qwen3MoE, "gemma2": Gemma2, "gemma3_text": Gemma3},
-    **{"smollm3": SmolLM3, "gpt_oss": GptOss, "deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek},
+    **dict.fromkeys(("llama", "mistral", "phi3", "gemma", "olmo2", "mixtral", "olmoe", "gpt_oss"), RotaryDecoder),
+    **{"qwen2": Qwen, "qwen3": Qwen, "qwen3_moe": Qwen, "gemma2": Gemma2, "gemma3_text": Gemma3},
+    **{"smollm3": SmolLM3, "deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek},
 }

@@ -33,10 +33,21 @@ CONFIGS = {
                 "sliding_window": 3, "rope_parameters": {"rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0,
                 "original_max_position_embeddings": 64, "truncate": False}},
 }  # fmt: skip
+DEFAULT = {"rope_type": "default", "rope_theta": 50.0}
+CONFIGS |= {  # what the class may also say
+    f"gpt_oss:{name}": CONFIGS["gpt_oss"] | changes
+    for name, changes in {
+        "as the class has it": {"rope_parameters": None, "layer_types": None},
+        "without biases": {"attention_bias": False},
+        "without windows": {"layer_types": ["full_attention"] * 2, "rope_parameters": DEFAULT},
+        "one expert": {"num_experts_per_tok": 1, "tie_word_embeddings": True, "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 50.0, "factor": 3.0, "original_max_position_embeddings": 5}},
+    }.items()
+}  # fmt: skip
 CLASSES = {"mixtral": "Mixtral", "olmoe": "Olmoe", "qwen3_moe": "Qwen3Moe", "deepseek_v3": "DeepseekV3",
            "deepseek_v2": "DeepseekV2", "gpt_oss": "GptOss"}  # fmt: skip
 QUICK = ("gpt_oss",)
-WRITTEN = ("mixtral", "olmoe", "qwen3_moe", "gpt_oss")
+WRITTEN = tuple(name for name in CONFIGS if not name.startswith("deepseek"))
 TOKENS = random_tokens((2, 9), 29)
 
 
@@ -44,13 +55,14 @@ TOKENS = random_tokens((2, 9), 29)
 def theirs(name):
     """Returns a model whose weights, norms and biases are all random."""
     torch.manual_seed(0)
-    config = getattr(transformers, f"{CLASSES[name]}Config")(
+    kind = name.partition(":")[0]
+    config = getattr(transformers, f"{CLASSES[kind]}Config")(
         **SIZES | CONFIGS[name], attn_implementation="eager", experts_implementation="eager"
     )
-    model = getattr(transformers, ARCHITECTURES[name].name)(config).eval()
+    model = getattr(transformers, ARCHITECTURES[kind].name)(config).eval()
     for tensor in (*model.parameters(), *(x for key, x in model.named_buffers() if key.endswith("correction_bias"))):
         torch.nn.init.uniform_(tensor, -0.9, 0.9)
-    for block in model.model.layers if name == "gpt_oss" else ():
+    for block in model.model.layers if kind == "gpt_oss" else ():
         block.mlp.experts.gate_up_proj.data *= 5  # some of what they make is clamped at 7
     return model
 
@@ -81,7 +93,7 @@ def test_logits_are_equal(name):
 def test_transformers_reads_what_is_written(name, tmp_path):
     loaded = ours(name)
     huggingface.save(tmp_path, loaded.config, loaded.params, first=1, end=2, padding=None)
-    found = getattr(transformers, ARCHITECTURES[name].name).from_pretrained(
+    found = getattr(transformers, type(theirs(name)).__name__).from_pretrained(
         tmp_path, attn_implementation="eager", experts_implementation="eager"
     )
     assert_equal(logits_of(found.eval()), logits_of(theirs(name)))
