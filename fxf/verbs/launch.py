@@ -16,17 +16,15 @@ import shlex
 import subprocess
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from fxf.config import one_of
 from fxf.errors import UserError
 from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
 
 ARGUMENTS = "slurm or k8s"
-SUBMIT = {"slurm": ["sbatch"], "k8s": ["kubectl", "apply", "--filename=-"]}
-TEMPLATES = {"slurm": "slurm.sh", "k8s": "k8s.yaml"}
+CLUSTERS = {"slurm": ("slurm.sh", ["sbatch"]), "k8s": ("k8s.yaml", ["kubectl", "apply", "--filename=-"])}
 OF_ONE = {"time": "slurm", "image": "k8s", "claim": "k8s"}  # flags that only one cluster reads
-RESTARTS, PORT = 100, 1234
+RESTARTS = 100  # of a pod; slurm.sh has those of a job
 
 
 def flags(parser: Parser) -> None:
@@ -43,25 +41,28 @@ def flags(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
-    cluster = one_of(" ".join(args.arguments), SUBMIT, "fxf launch")
+    cluster = one_of(" ".join(args.arguments), CLUSTERS, "fxf launch")
     for name, reader in OF_ONE.items():
         if reader != cluster and getattr(args, name):
             raise UserError(f"--{name}: only read with {reader}")
-    job = job_of(cluster, args)
+    template, command = CLUSTERS[cluster]
+    values = values_of(cluster, args)
+    text = Path(__file__).with_name(template).read_text(encoding="utf-8")
+    job = re.sub(r"@(\w+)@", lambda found: values[found[1]], text)
     if not args.submit:
         print(job, end="")
         return
     try:
-        done = subprocess.run(SUBMIT[cluster], input=job, text=True, capture_output=True)
+        done = subprocess.run(command, input=job, text=True, capture_output=True)
     except FileNotFoundError:
-        raise UserError(f"--submit: this machine has no {SUBMIT[cluster][0]}") from None
+        raise UserError(f"--submit: this machine has no {command[0]}") from None
     if done.returncode:
-        raise UserError(f"{SUBMIT[cluster][0]}: {done.stderr.strip()}")
+        raise UserError(f"{command[0]}: {done.stderr.strip()}")
     print(done.stdout, end="")
 
 
-def job_of(cluster: str, args: Namespace) -> str:
-    """Returns the script or the manifest."""
+def values_of(cluster: str, args: Namespace) -> dict[str, str]:
+    """Returns what stands in the template in the place of @NAME@, by the name."""
     from fxf.sweeps.workers import this_fxf
 
     _, origin = config_and_origin(args)
@@ -69,38 +70,32 @@ def job_of(cluster: str, args: Namespace) -> str:
     train = ["train", f"--config={origin['config_file']}", f"--workdir={args.workdir}"]
     train += [f"--config.{key}={value}" for key, value in origin["overrides"].items()]
     train += [f"--from={args.source}"] if args.source else []
-    name = "fxf-" + re.sub("[^a-z0-9]+", "-", workdir.name.lower()).strip("-")[:40]
-    values: dict[str, Any] = {"name": name, "nodes": args.nodes, "cpus": args.cpus}
-    if cluster == "slurm":
-        values |= {"tasks": max(args.gpus, 1), "time": args.time or "24:00:00"}
-        values["gpus"] = f"SBATCH --gres=gpu:{args.gpus}" if args.gpus else " no GPU"
-        values["folder"] = shlex.quote(str(Path.cwd()))
-        values["command"] = shlex.join([*this_fxf(), *train, "--config.parallel.processes=0"])
-    else:
-        values |= _pods(name, train, args)
-    template = Path(__file__).with_name(TEMPLATES[cluster]).read_text(encoding="utf-8")
-    return re.sub(r"@(\w+)@", lambda found: str(values[found[1]]), template)
+    name = f"fxf-{re.sub('[^a-z0-9]+', '-', workdir.name.lower())}"[:50].rstrip("-")
+    values = {"name": name, "nodes": str(args.nodes), "cpus": str(args.cpus)}
+    if cluster == "k8s":
+        return values | _pods(name, train, args)
+    return values | {
+        "tasks": str(max(args.gpus, 1)),
+        "time": args.time or "24:00:00",
+        "gpus": f"SBATCH --gres=gpu:{args.gpus}" if args.gpus else " no GPU",
+        "folder": shlex.quote(str(Path.cwd())),
+        "command": shlex.join([*this_fxf(), *train, "--config.parallel.processes=0"]),
+    }
 
 
-def _pods(name: str, train: list[str], args: Namespace) -> dict[str, Any]:
-    """Returns what stands in a manifest; texts are JSON, which YAML reads."""
+def _pods(name: str, train: list[str], args: Namespace) -> dict[str, str]:
+    """Returns what stands in a manifest, as JSON, which YAML reads."""
     folder = Path(args.workdir).parent
     if not folder.is_absolute() or folder == Path("/"):
         raise UserError(f"--workdir: expected a folder below that of a volume, as /runs/NAME, got {args.workdir}")
     for flag in ("image", "claim"):
         if not getattr(args, flag):
             raise UserError(f"--{flag}: missing; k8s needs it")
-    if args.nodes > 1:
-        of_pod = {
-            "processes": args.nodes,
-            "coordinator": f"{name}-0.{name}:{PORT}",
-            "process": "$(JOB_COMPLETION_INDEX)",
-        }
-        train = [*train, *(f"--config.parallel.{key}={value}" for key, value in of_pod.items())]
-    texts = {"image": args.image, "claim": args.claim, "folder": str(folder), "cache": str(folder / ".cache")}
-    return {
-        **{key: json.dumps(text) for key, text in texts.items()},
-        "command": json.dumps(["fxf", *train]),
-        "gpus": args.gpus,
-        "restarts": RESTARTS * args.nodes,
+    first, index = f"{name}-0.{name}:1234", "$(JOB_COMPLETION_INDEX)"
+    of_pod = {"processes": args.nodes, "coordinator": first, "process": index} if args.nodes > 1 else {}
+    values = {
+        **{"image": args.image, "claim": args.claim, "folder": str(folder), "cache": str(folder / ".cache")},
+        "command": ["fxf", *train, *(f"--config.parallel.{key}={value}" for key, value in of_pod.items())],
+        **{"gpus": args.gpus, "restarts": RESTARTS * args.nodes},
     }
+    return {key: json.dumps(value) for key, value in values.items()}
