@@ -56,7 +56,7 @@ IDEAS: dict[str, dict[str, Any]] = {
         "layers": {"ProductKeys": {"heads": 4, "halves": 16, "best": 8, "half_dim": 8, "value_rate": 4.0}},
     },
     "sigmoid": attention("ideas.sigmoid:Sigmoid"),
-    "sink_logits": attention("ideas.sink_logits:SinkLogits"),
+    "sink_logits": attention("sink"),
     "squared_relu": {"activation": "ideas.squared_relu:squared_relu"},
     "stick_breaking": attention("ideas.stick_breaking:StickBreaking", positions="none"),
     "t5_bias": attention("ideas.t5_bias:T5Bias", positions="none"),

@@ -206,6 +206,8 @@ def feed_forward(config, weights, x):
         return x @ weights[name] + (weights[f"{name}_bias"] if config.feed_forward_bias else 0)
 
     up = mapped("up", x)
+    if config.gated and config.activation == "silu_clamped":
+        up = np.clip(up, -7, 7) + 1
     hidden = activation(config, mapped("gate", x)) * up if config.gated else activation(config, up)
     return mapped("down", hidden)
 
@@ -216,6 +218,7 @@ def activation(config, x):
         "gelu": gelu,
         "gelu_tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
         "silu": lambda x: x / (1 + np.exp(-x)),
+        "silu_clamped": lambda x: np.minimum(x, 7) / (1 + np.exp(-1.702 * np.minimum(x, 7))),
     }
     return activations[config.activation](x)
 

@@ -3,6 +3,7 @@
 import tempfile
 import warnings
 
+import numpy as np
 import pytest
 
 from fxf.interop import huggingface
@@ -23,3 +24,9 @@ def imported(model):
         warnings.simplefilter("ignore")
         model.save_pretrained(folder)
         return huggingface.load(folder)
+
+
+def assert_equal(found, expected):
+    """Asserts that logits differ by at most 1e-5 of the largest one, and that tokens matter."""
+    assert expected.std() > 0.1
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())

@@ -95,25 +95,3 @@ def test_a_platform_or_an_extra_that_there_is_not_is_one_line(make, argument, me
     done = make(argument)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr and done.stderr.count("\n") == 1
-
-
-def job_in(folder, srun, **environment):
-    """Runs the script of a SLURM job in a folder, where the command srun is one of a shell."""
-    for name, text in (("srun", srun), ("scontrol", "echo $*")):
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
-    command = ["bash", str(ROOT / "experiments/slurm/train.sbatch")]
-    environment |= {"PATH": f"{folder}:/usr/bin:/bin"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-
-
-@pytest.mark.parametrize(
-    ("code", "restarts", "again"),
-    [(75, "0", True), (75, "100", False), *((code, "0", False) for code in (0, 2, 137))],
-)
-def test_a_job_goes_back_to_the_queue_only_when_it_has_saved_and_not_for_ever(code, restarts, again, tmp_path):
-    (tmp_path / ".venv").mkdir()
-    (tmp_path / ".venv/ready").write_text("cpu\n")
-    done = job_in(tmp_path, f"exit {code}", SLURM_RESTART_COUNT=restarts, SLURM_JOB_ID="12")
-    assert (done.returncode, done.stderr) == (code, "")
-    assert done.stdout == (f"exit code {code}: back to the queue\nrequeue 12\n" if again else "")

@@ -1,5 +1,6 @@
 """What a model class of the `transformers` library is in fxf's terms: a table of `architectures.toml`."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,13 +22,15 @@ class Architecture:
     model: str
     keys: dict[str, str]
     section: dict[str, Any]
-    config: dict[str, Any]
     tensors: dict[str, str]
+    config: dict[str, Any] = field(default_factory=dict)
     layers: dict[str, dict[str, str]] = field(default_factory=dict)
     defaults: dict[str, Any] = field(default_factory=dict)
+    checked: dict[str, Any] = field(default_factory=dict)
     transposed: bool = True
     rotary_halves: bool = False
     rotary_share: float = 1.0
+    global_every: int = 0
     by_head: str = "^$"
     convolutions: str = "^$"
     rows: tuple[str, ...] = ()
@@ -48,6 +51,12 @@ class Architecture:
         ends = ((path.removesuffix(end) + of_weight) for end, of_weight in PARTNERS if path.endswith(end))
         weight = next(path for path in ends if path in self.tensors)
         return order.index(weight), self.tensors[weight].removesuffix("weight") + "bias"
+
+    def today(self, name: str) -> str:
+        """Returns today's name of a tensor, which older files may call otherwise."""
+        for pattern, replacement in self.renamed.items():
+            name = re.sub(pattern, replacement, name)
+        return name
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Returns further values of the `model` section, for keys of config.json that are no partners of one key.

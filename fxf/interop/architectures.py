@@ -21,6 +21,7 @@ def _architectures() -> dict[str, Architecture]:
     return {
         model_type: CLASSES.get(model_type, Architecture)(model_type, table.pop("class"), **table)
         for model_type, table in tables.items()
+        if "class" in table
     }
 
 

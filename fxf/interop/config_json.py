@@ -18,7 +18,8 @@ SIZE_LIMIT = 2**31  # sizes in config.json are smaller
 # Keys that change only training, and how numbers are computed.
 OF_A_RUN = ("init", "scan_blocks", "remat", "dtype", "attention_implementation")
 DROPOUTS = ("dropout", "embedding_dropout", "attention_dropout")
-# What null stands for, by the key of the `model` section; it reads the keys that precede it in the table.
+NULL_IF_ZERO = ("window", "attention_softcap", "logit_softcap")
+# What null stands for elsewhere, by the key of the `model` section; it reads the keys that precede it in the table.
 IF_NULL: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "d_ff": lambda section: 4 * section["d_model"],
     "n_kv_heads": lambda section: section["n_heads"],
@@ -29,7 +30,7 @@ IF_NULL: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 def read_config(architecture: Architecture, config_json: Mapping[str, Any], where: str) -> TransformerConfig:
     """Returns the `model` section for a config.json. Raises a UserError if fxf cannot express it."""
     theirs = {**architecture.defaults, **config_json}
-    for key, value in architecture.config.items():
+    for key, value in {**architecture.config, **architecture.checked}.items():
         if theirs.get(key) not in (None, value):
             raise UserError(f"{where}: {key}: fxf has {architecture.name} with {value!r}, got {theirs[key]!r}")
     config_class = MODELS[architecture.model].config
@@ -37,8 +38,8 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
     kinds = typing.get_type_hints(config_class)
     for key, name in architecture.pairs:
         value = theirs.get(name)
-        if value is None and key in IF_NULL:
-            value = IF_NULL[key](values)
+        if value is None and (key in NULL_IF_ZERO or key in IF_NULL):
+            value = kinds[key](0) if key in NULL_IF_ZERO else IF_NULL[key](values)
         if key == "activation":
             value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
         elif type(value) is not kinds[key] and not (kinds[key] is float and type(value) is int):
@@ -58,11 +59,15 @@ def _layers(architecture: Architecture, theirs: Mapping[str, Any], others: Mappi
     """Returns `model.layers`: what each layer has in this class, what config.json says, and other values."""
     fixed = architecture.section.get("layers", {})
     said = {
-        name: {key: theirs[partner] for key, partner in keys.items() if theirs.get(partner) is not None}
+        name: {key: values[0] for key, partners in keys.items() if (values := _values(theirs, partners))}
         for name, keys in architecture.layers.items()
     }
     found = {name: {**fixed.get(name, {}), **keys, **others.get(name, {})} for name, keys in said.items()}
     return {name: keys for name, keys in found.items() if keys}
+
+
+def _values(theirs: Mapping[str, Any], partners: str) -> list[Any]:
+    return [theirs[name] for name in partners.split() if theirs.get(name) is not None]
 
 
 class Written(NamedTuple):
@@ -106,17 +111,16 @@ def write_config(config: TransformerConfig) -> Written:
 def _written(architecture: Architecture, config: TransformerConfig) -> Written:
     config = _explicit(config)
     record: dict[str, Any] = {"architectures": [architecture.name], "model_type": architecture.model_type}
-    # A class knows which of its parts are causal; with the key, the encoder of Marian would be too.
-    record |= {key: value for key, value in architecture.config.items() if key != "is_causal"}
+    record |= architecture.config
     for key, theirs in architecture.pairs:
         value = getattr(config, key)
         if key == "activation":
             value = next((name for name, known in ACTIVATIONS.items() if known == value), "gelu")
-        record[theirs] = value
+        record[theirs] = value or None if key in NULL_IF_ZERO else value
     for name, keys in architecture.layers.items():
         layer: Any = layer_of(config, name)
         known = {key: getattr(layer, key, getattr(layer.config, key, None)) for key in keys}
-        record |= {theirs: known[key] for key, theirs in keys.items()}
+        record |= {theirs: known[key] for key, partners in keys.items() for theirs in partners.split()}
     record |= architecture.write(config)
     return Written(architecture, record, read_config(architecture, record, architecture.name))
 

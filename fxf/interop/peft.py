@@ -6,7 +6,6 @@ a [in, rank] and b [rank, out], A is the transpose of a, and B that of b.
 
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,7 @@ def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Para
         # A sum of ranks has the scale of one rank.
         "rank_pattern": {name: n * lora.rank for name, n in several.items()},
         "alpha_pattern": {name: lora.alpha * (n**0.5 if lora.rank_stabilized else n) for name, n in several.items()},
-        "target_modules": _targets(list(modules), [name for name in modules if PREFIX + name + A in tensors]),
+        "target_modules": [name for name in modules if PREFIX + name + A in tensors],
         "fan_in_fan_out": not architecture.transposed,
         "lora_dropout": 0.0,
         "bias": "none",
@@ -105,7 +104,7 @@ def load(folder: Path, config: TransformerConfig, lora: LoraConfig, spec: Spec) 
             raise UserError(f"{folder / CONFIG_FILE}: alpha_pattern: {pattern} is not the end of a module's name")
     found: dict[str, np.ndarray] = {}
     for theirs in (name.removesuffix(A) for name in list(tensors) if name.endswith(A)):
-        parts = modules.get(_today(architecture, theirs))
+        parts = modules.get(architecture.today(theirs + WEIGHT).removesuffix(WEIGHT))
         if parts is None or theirs + B not in tensors:
             what = "has one factor" if parts else f"is no matrix of this model{nearest(theirs, modules)}"
             raise UserError(f"{folder}: {theirs} {what}")
@@ -155,20 +154,6 @@ def _input_shape(part: Part) -> tuple[int, ...]:
 def _upright(architecture: Architecture, tensor: np.ndarray) -> np.ndarray:
     """Returns a second factor as [out, rank], where the class has matrices [in, out], and back."""
     return tensor if architecture.transposed else tensor.T
-
-
-def _targets(modules: list[str], adapted: list[str]) -> list[str]:
-    """Returns the last names of the modules with adapters if no other module has one of them, else the whole names."""
-    last = {name.rpartition(".")[2] for name in adapted}
-    return sorted(last) if [name for name in modules if name.rpartition(".")[2] in last] == adapted else adapted
-
-
-def _today(architecture: Architecture, module: str) -> str:
-    """Returns today's name of a module."""
-    name = module + WEIGHT
-    for pattern, replacement in architecture.renamed.items():
-        name = re.sub(pattern, replacement, name)
-    return name.removesuffix(WEIGHT)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

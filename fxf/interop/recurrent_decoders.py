@@ -1,13 +1,12 @@
 """How Qwen3-Next and Mamba-2, whose layers have memories that fade, write their blocks in a config.json."""
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fxf.errors import UserError
 from fxf.interop.architecture import Architecture
-from fxf.interop.rotary_decoders import GLOBAL, RotaryDecoder, rotary_keys
+from fxf.interop.rotary_decoders import GLOBAL, RotaryDecoder, pattern, rotary_keys
 from fxf.layers.kinds import layer_of, stack_of
 
 MIXERS = {"linear_attention": "delta", GLOBAL: "attention"}
@@ -72,13 +71,6 @@ class Mamba2(Architecture):
             what = f"a multiple of model.d_model / model.n_heads, {section.d_model / section.n_heads:.4g}"
             raise UserError(f"model.layers.mamba2.value_dim: {self.name} has {what}, got {width // section.n_heads}")
         return {"expand": width // section.d_model}
-
-
-def pattern(kinds: Sequence[str]) -> str:
-    """Returns `model.blocks` for the kinds of blocks over the depth, by the shortest part that repeats."""
-    n = next(n for n in range(1, len(kinds) + 1) if all(kind == kinds[i % n] for i, kind in enumerate(kinds)))
-    runs = ((kind, len(list(run))) for kind, run in itertools.groupby(kinds[:n]))
-    return ", ".join(kind if times == 1 else f"{times}*({kind})" for kind, times in runs)
 
 
 CLASSES: dict[str, type[Architecture]] = {"qwen3_next": Qwen3Next, "mamba2": Mamba2}

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fxf.config import one_of
@@ -14,10 +14,9 @@ from fxf.layers.kinds import stack_of
 # by the factor, and those that turn more often than the second stay. In fxf these numbers are fixed.
 LLAMA3_FACTORS = {"low_freq_factor": 1, "high_freq_factor": 4}
 # In transformers yarn multiplies cosines and sines by a factor, which in fxf is part of query_scale.
-YARN_TURNS = {"beta_fast": 32, "beta_slow": 1, "truncate": True, "mscale": None, "mscale_all_dim": None}
+YARN_TURNS = {"beta_fast": 32, "beta_slow": 1, "mscale": None, "mscale_all_dim": None}
 TRAINED = "original_max_position_embeddings"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
-CAPS = {"attention_softcap": "attn_logit_softcapping", "logit_softcap": "final_logit_softcapping"}
 
 
 class RotaryDecoder(Architecture):
@@ -26,39 +25,25 @@ class RotaryDecoder(Architecture):
     has_yarn = True  # whether rotary positions turn whole heads, whose scale they may so be part of
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        rope = rotary_keys(theirs, where)
+        rope = rotary_keys(theirs, where) or self.defaults.get("rope_parameters", {})
         section = read_rotary(rope, theirs, where)
-        if section.get("rope_ramp") == "yarn" and not (self.has_yarn and self.rotary_share == 1):
+        yarn = section.get("rope_ramp", "llama3") != "llama3"
+        if yarn and not (self.has_yarn and self.rotary_share == 1):
             raise UserError(f"{where}: rope_type: fxf has {self.name} without 'yarn'")
-        if section.get("rope_ramp") == "yarn" and type(section["rope_factor"]) in (int, float):
+        if yarn and type(section["rope_factor"]) in (int, float):
             width = theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
             section["query_scale"] = yarn_scale(width, section["rope_factor"], rope.get("attention_factor"))
+        section |= read_windows(theirs, where, self.global_every) if self.global_every else {}
         section["final_bias"] = bool(theirs["tie_word_embeddings"])
         return {**section, "attention_bias": "all"} if theirs["attention_bias"] else section
 
     def write(self, section: Any) -> dict[str, Any]:
         biased = section.attention_bias in ("all", "output")
-        return {**write_rotary(section), "attention_bias": self.config.get("attention_bias", biased)}
-
-
-class Llama(RotaryDecoder):
-    """Its feed-forward layers may have biases."""
-
-    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        return {**super().read(theirs, where), "feed_forward_bias": theirs["mlp_bias"]}
-
-    def write(self, section: Any) -> dict[str, Any]:
-        return {**super().write(section), "mlp_bias": section.feed_forward_bias}
-
-
-class Mistral(RotaryDecoder):
-    """It has one window for all blocks."""
-
-    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        return {**super().read(theirs, where), "window": theirs["sliding_window"] or 0}
-
-    def write(self, section: Any) -> dict[str, Any]:
-        return {**super().write(section), "sliding_window": section.window or None}
+        windows = write_windows(section, needed=True) if self.global_every else {}
+        rotary = write_rotary(section)
+        if "rope_parameters" in self.defaults:
+            rotary["rope_scaling"] = rotary["rope_scaling"] or {"rope_type": "default"}
+        return {**windows, **rotary, "attention_bias": self.config.get("attention_bias", biased)}
 
 
 class Qwen(RotaryDecoder):
@@ -83,7 +68,7 @@ class Qwen(RotaryDecoder):
 
 
 class Gemma2(RotaryDecoder):
-    """It has windows in every other block, a scale of queries, and caps of scores and logits."""
+    """It has a scale of queries."""
 
     has_yarn = False
 
@@ -91,19 +76,14 @@ class Gemma2(RotaryDecoder):
         scalar = theirs["query_pre_attn_scalar"]
         if type(scalar) not in (int, float) or not scalar > 0:
             raise UserError(f"{where}: query_pre_attn_scalar: expected a positive number, got {scalar!r}")
-        section = {**super().read(theirs, where), "query_scale": scalar**-0.5}
-        section |= read_windows(theirs, where, global_every=2) if theirs["sliding_window"] else {}
-        return section | {key: theirs[name] or 0.0 for key, name in CAPS.items()}
+        return {**super().read(theirs, where), "query_scale": scalar**-0.5}
 
     def write(self, section: Any) -> dict[str, Any]:
         usual_name = {"hidden_activation": "gelu_pytorch_tanh"} if section.activation == "gelu_tanh" else {}
         return {
             **super().write(section),
-            **write_windows(section),
-            "sliding_window": section.window or section.max_len,  # the class needs one, even if no block has it
             **usual_name,
             "query_pre_attn_scalar": max(1, round(section.query_scale**-2)),
-            **{name: getattr(section, key) or None for key, name in CAPS.items()},
         }
 
 
@@ -140,47 +120,18 @@ class SmolLM3(RotaryDecoder):
         turned = theirs.get("no_rope_layers") or [int((i + 1) % every != 0) for i in range(n_layers)]
         if len(turned) != n_layers:
             raise UserError(f"{where}: no_rope_layers: expected {n_layers} of 0 and 1, got {turned!r}")
-        if theirs["use_sliding_window"]:
-            raise UserError(f"{where}: use_sliding_window: fxf has {self.name} with False, got True")
         if all(turned):
             return super().read(theirs, where)
-        period = next(n for n in range(1, n_layers + 1) if turned == (turned[:n] * n_layers)[:n_layers])
-        blocks = ("attention+feed_forward" if rotary else "nope+feed_forward" for rotary in turned[:period])
-        groups = [(text, len(list(group))) for text, group in itertools.groupby(blocks)]
-        pattern = ", ".join(text if n == 1 else f"{n}*({text})" for text, n in groups)
-        section, nope = super().read(theirs, where), {"kind": "attention", "positions": "none"}
+        blocks = pattern(["attention+feed_forward" if rotary else "nope+feed_forward" for rotary in turned])
+        section = super().read(theirs, where)
+        nope: dict[str, Any] = {"kind": "attention", "positions": "none"}
         if "query_scale" in section:  # that of YaRN, for what rotary positions turn
-            nope["query_scale"] = (
-                theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
-            ) ** -0.5
-        return {**section, "blocks": pattern, "layers": {"nope": nope}}
+            nope["query_scale"] = 0.0
+        return {**section, "blocks": blocks, "layers": {"nope": nope}}
 
     def write(self, section: Any) -> dict[str, Any]:
         turned = ["nope" not in getattr(block, "layers", {}) for block in stack_of(section).blocks]
         return {**super().write(section), "no_rope_layers": [int(each) for each in turned]}
-
-
-class Qwen3MoE(RotaryDecoder):
-    """It may have one window for all blocks, if a key says so."""
-
-    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        window = theirs["sliding_window"] if theirs["use_sliding_window"] else None
-        # Version 5 of the library has another name.
-        experts = {"n_experts": theirs.get("num_local_experts", theirs["num_experts"])}
-        return {**super().read(theirs, where), "window": window or 0, "layers": {"feed_forward": experts}}
-
-    def write(self, section: Any) -> dict[str, Any]:
-        window = {"use_sliding_window": section.window > 0, "sliding_window": section.window or None}
-        return {**super().write(section), **window}
-
-
-class OLMoE(RotaryDecoder):
-    """It may clip queries, keys and values, which fxf does not."""
-
-    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        if theirs.get("clip_qkv") is not None:
-            raise UserError(f"{where}: clip_qkv: fxf has {self.name} with null, got {theirs['clip_qkv']!r}")
-        return super().read(theirs, where)
 
 
 class DeepSeek(RotaryDecoder):
@@ -198,6 +149,13 @@ class DeepSeek(RotaryDecoder):
 
     def write(self, section: Any) -> dict[str, Any]:
         raise UserError(f"model.attention: fxf reads {self.name} and does not write it")
+
+
+def pattern(kinds: Sequence[str]) -> str:
+    """Returns `model.blocks` for the kinds of blocks over the depth, by the shortest part that repeats."""
+    n = next(n for n in range(1, len(kinds) + 1) if all(kind == kinds[i % n] for i, kind in enumerate(kinds)))
+    runs = ((kind, len(list(run))) for kind, run in itertools.groupby(kinds[:n]))
+    return ", ".join(kind if times == 1 else f"{times}*({kind})" for kind, times in runs)
 
 
 def rotary_keys(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -218,6 +176,9 @@ def read_rotary(rope: Mapping[str, Any], theirs: Mapping[str, Any], where: str) 
     """
     rope = {**{key: theirs[key] for key in ("rope_theta", "partial_rotary_factor") if key in theirs}, **rope}
     kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "dynamic":
+        how = "turns the tokens of a cache by the length that the text had then, so that logits differ with a cache"
+        raise UserError(f"{where}: rope_type: 'dynamic' {how}; up to max_position_embeddings tokens it is 'default'")
     one_of(kind, ("default", "linear", "llama3", "yarn"), f"{where}: rope_type")
     if rope.get("type", kind) != kind:
         raise UserError(f"{where}: type: expected {kind!r}, which rope_type says, got {rope['type']!r}")
@@ -230,7 +191,8 @@ def read_rotary(rope: Mapping[str, Any], theirs: Mapping[str, Any], where: str) 
     if kind != "default":
         section["rope_factor"] = rope.get("factor")
     if kind in ("llama3", "yarn") and section["rope_factor"] != 1:
-        section |= {"rope_ramp": kind}
+        exact = kind == "yarn" and not rope.get("truncate", True)
+        section |= {"rope_ramp": "yarn_exact" if exact else kind}
         lengths = (theirs.get(TRAINED), rope.get(TRAINED), theirs.get("max_position_embeddings"))
         section["rope_trained_len"] = next((length for length in lengths if length is not None), None)
     return section
@@ -246,10 +208,11 @@ def write_rotary(section: Any) -> dict[str, Any]:
     scaling = {"rope_type": "linear", "factor": section.rope_factor}
     if section.rope_trained_len:
         trained = {TRAINED: section.rope_trained_len}
-        if section.rope_ramp == "yarn":
+        if section.rope_ramp != "llama3":
             usual = section.query_scale == yarn_scale(section.head_width, section.rope_factor)
             factor = None if usual else (section.query_scale * section.head_width**0.5) ** 0.5
-            scaling = {**scaling, "rope_type": "yarn", **trained, "attention_factor": factor}
+            of_yarn = {"attention_factor": factor, "truncate": section.rope_ramp == "yarn"}
+            scaling = {**scaling, "rope_type": "yarn", **trained, **of_yarn}
         else:
             scaling = {**scaling, "rope_type": "llama3", **trained, **{k: float(v) for k, v in LLAMA3_FACTORS.items()}}
     return {"rope_theta": section.rope_theta, "rope_scaling": scaling if section.rope_factor > 1 else None}
@@ -266,6 +229,8 @@ def object_at(theirs: Mapping[str, Any], key: str, where: str) -> Mapping[str, A
 def read_windows(theirs: Mapping[str, Any], where: str, global_every: int = 0) -> dict[str, Any]:
     """Returns the window, and which blocks are global by `layer_types`, or else each `global_every`-th."""
     types, n_layers = theirs.get("layer_types"), theirs["num_hidden_layers"]
+    if not theirs["sliding_window"]:
+        return {}
     if types is None:
         return {"window": theirs["sliding_window"], "global_every": global_every}
     if not isinstance(types, list) or len(types) != n_layers or not {LOCAL, GLOBAL}.issuperset(map(str, types)):
@@ -282,16 +247,19 @@ def _layer_types(n_layers: int, global_every: int) -> list[str]:
     return [GLOBAL if global_every and (i + 1) % global_every == 0 else LOCAL for i in range(n_layers)]
 
 
-def write_windows(section: Any) -> dict[str, Any]:
-    """Returns the keys of windows for a `model` section."""
+def write_windows(section: Any, needed: bool = False) -> dict[str, Any]:
+    """Returns the keys of windows for a `model` section.
+
+    Args:
+      needed: whether the class needs a window, even if no block has it.
+    """
     types = _layer_types(section.n_layers, section.global_every if section.window else 1)
-    return {"sliding_window": section.window or None, "layer_types": types}
+    return {"sliding_window": section.window or (section.max_len if needed else None), "layer_types": types}
 
 
 # By the `model_type` of config.json.
 CLASSES: dict[str, type[Architecture]] = {
-    **{"gemma": RotaryDecoder, "phi3": Mistral, "olmo2": RotaryDecoder, "smollm3": SmolLM3},
-    **{"llama": Llama, "mistral": Mistral, "qwen2": Qwen, "qwen3": Qwen},
-    **{"gemma2": Gemma2, "gemma3_text": Gemma3, "mixtral": Mistral, "qwen3_moe": Qwen3MoE, "olmoe": OLMoE},
-    **{"deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek},
+    **dict.fromkeys(("llama", "mistral", "phi3", "gemma", "olmo2", "mixtral", "olmoe", "gpt_oss"), RotaryDecoder),
+    **{"qwen2": Qwen, "qwen3": Qwen, "qwen3_moe": Qwen, "gemma2": Gemma2, "gemma3_text": Gemma3},
+    **{"smollm3": SmolLM3, "deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek},
 }

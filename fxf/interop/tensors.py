@@ -35,7 +35,7 @@ def tensors_of(architecture: Architecture, spec: Spec) -> dict[str, list[Part]]:
     for path, weight in leaves(spec):
         number = [part for part in path.split("/") if part.isdecimal()]
         place, name = architecture.tensor(without_indices(path))
-        if weight.axes[0] != EXPERT:
+        if weight.axes[0] != EXPERT or name.count("{}") == len(number):  # no expert has a tensor of its own
             found.setdefault(name.format(*number), []).append((place, Part(path, weight)))
             continue
         of_one = dataclasses.replace(weight, shape=weight.shape[1:], axes=weight.axes[1:])
@@ -140,9 +140,7 @@ def _by_name(
     found: dict[str, tuple[str, StoredTensor]] = {}
     again = []
     for theirs, tensor in tensors.items():
-        name = theirs
-        for pattern, replacement in architecture.renamed.items():
-            name = re.sub(pattern, replacement, name)
+        name = architecture.today(theirs)
         if name not in expected and re.search(architecture.ignored, name):
             again += [theirs] if re.search(TABLE_AGAIN, theirs) else []
         elif name in found:
@@ -154,6 +152,8 @@ def _by_name(
 
 def _shape(weight: Weight) -> tuple[int, ...]:
     """Returns the shape of a weight as a table or matrix, with the axes of heads joined, or else as a vector."""
+    if weight.axes[0] == EXPERT:  # of all experts, as it is
+        return weight.shape
     starts = [i for i, axis in enumerate(weight.axes) if axis != "head_dim"]
     if len(starts) < 2:
         return (math.prod(weight.shape),)
@@ -161,7 +161,7 @@ def _shape(weight: Weight) -> tuple[int, ...]:
 
 
 def _is_transposed(architecture: Architecture, weight: Weight) -> bool:
-    return architecture.transposed and len(_shape(weight)) == 2 and weight.axes[0] not in TABLES
+    return architecture.transposed and len(_shape(weight)) == 2 and weight.axes[0] not in (*TABLES, EXPERT)
 
 
 def _is_rotated(architecture: Architecture, part: Part) -> bool:
@@ -176,8 +176,12 @@ def _turned(architecture: Architecture, array: np.ndarray, pairs: tuple[int, int
 
 
 def _heads(architecture: Architecture, name: str, parts: list[Part]) -> int:
-    """Returns the number of heads whose parts alternate in a tensor; 1 where each part is whole."""
-    return parts[0].weight.shape[1] if re.search(architecture.by_head, name) else 1
+    """Returns the number of heads whose parts alternate in a tensor; 1 where each part is whole.
+
+    Those of experts alternate column by column.
+    """
+    weight = parts[0].weight
+    return weight.shape[-1 if weight.axes[0] == EXPERT else 1] if re.search(architecture.by_head, name) else 1
 
 
 def _is_convolution(architecture: Architecture, name: str, shape: tuple[int, ...]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fxf.config import one_of, require_off
+from fxf.config import key, one_of, require_off
 from fxf.layers.chunked_attention import chunked
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
@@ -203,6 +203,26 @@ def expressive(scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
     squares = jnp.square(scores_BHTC) + 1e-20
     weights = squares / (1 + squares) * jnp.exp(bias_BHTC)
     return weights / weights.sum(-1, keepdims=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class SinkLogits(Attention):
+    """Attention whose weights sum to less than one: a logit of each head, for no key, joins the softmax (gpt-oss).
+
+    OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card". A logit that stays at 0 is softmax off by one (Miller 2023).
+    """
+
+    learned: bool = key(True, "train a logit for each head; otherwise all stay at 0")
+
+    def spec(self) -> Spec:
+        sink = Weight((self.config.n_heads,), ("heads",), jax.nn.initializers.zeros)
+        return {**super().spec(), **({"sink": sink} if self.learned else {})}
+
+    def weigh(self, params: Params, scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
+        sink_BHT1 = jnp.zeros((*scores_BHTC.shape[:3], 1), scores_BHTC.dtype)
+        if self.learned:
+            sink_BHT1 += params["sink"].reshape(1, -1, 1, 1)
+        return jax.nn.softmax(jnp.concatenate([scores_BHTC + bias_BHTC, sink_BHT1], -1))[..., :-1]
 
 
 @dataclasses.dataclass(frozen=True)

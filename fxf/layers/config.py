@@ -75,10 +75,11 @@ class TransformerConfig:
         "tokens; from a quarter of it on, factors are interpolated (Llama 3)",
         minimum=0,
     )
-    rope_ramp: Literal["llama3", "yarn"] = key(
+    rope_ramp: Literal["llama3", "yarn", "yarn_exact"] = key(
         "llama3",
         "how factors are interpolated up to rope_trained_len; yarn: by the index of a pair between 32 turns and one "
-        "(Peng et al. 2023), with query_scale (0.1 ln rope_factor + 1)² / √head_dim",
+        "(Peng et al. 2023), with query_scale (0.1 ln rope_factor + 1)² / √head_dim; yarn_exact: without rounding the "
+        "indices (gpt-oss)",
     )
     attention: str = key("softmax", "one of fxf.layers.kinds.ATTENTIONS")
     attention_implementation: Literal["xla", "chunked", "flash"] = key(
@@ -102,7 +103,11 @@ class TransformerConfig:
     feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.kinds.FEED_FORWARDS")
     activation: str = key("relu", "nonlinearity of the feed-forward layer: one of fxf.layers.feed_forward.ACTIVATIONS")
     feed_forward_bias: bool = key(True, "linear maps of the feed-forward layer have a bias")
-    gated: bool = key(False, "multiply the hidden layer by a linear map; with silu this is SwiGLU, with gelu GeGLU")
+    gated: bool = key(
+        False,
+        "multiply the hidden layer by a linear map; with silu this is SwiGLU, with gelu GeGLU; silu_clamped clips it "
+        "to ±7 and adds 1 (gpt-oss)",
+    )
     logits_bias: bool = key(False, "add a bias to each logit that is read from the embedding table")
     final_bias: bool = key(True, "the final layer, which is no embedding table, adds a bias to each logit")
     logit_softcap: float = key(0.0, "logits become c·tanh(logits/c), where c is this; 0: they stay", minimum=0)

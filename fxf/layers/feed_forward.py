@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 
 from fxf.config import Choices, one_of
 from fxf.layers.config import TransformerConfig
@@ -19,8 +20,11 @@ ACTIVATIONS = Choices(
         "gelu": lambda x: x * (1 + jax.lax.erf(x * 0.5**0.5)) / 2,
         "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
         "silu": jax.nn.silu,
+        # gpt-oss (OpenAI 2025); 1.702 makes it nearly the gelu.
+        "silu_clamped": lambda x: jnp.minimum(x, LIMIT) * jax.nn.sigmoid(1.702 * jnp.minimum(x, LIMIT)),
     }
 )
+LIMIT = 7.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +63,8 @@ def feed_forward(
 ) -> jax.Array:
     """Returns f(x up + up_bias) down + down_bias for x [..., D], where f is the activation.
 
-    A gated layer returns (f(x gate + gate_bias) ⊙ (x up + up_bias)) down + down_bias (Shazeer 2020). Without
-    feed_forward_bias there are no biases.
+    A gated layer returns (f(x gate + gate_bias) ⊙ (x up + up_bias)) down + down_bias (Shazeer 2020); with silu_clamped,
+    the second factor is clipped to ±7 and 1 more. Without feed_forward_bias there are no biases.
 
     Args:
       product: `product(x, w, bias)` maps vectors by a weight.
@@ -68,6 +72,7 @@ def feed_forward(
     activation = ACTIVATIONS[config.activation]
     hidden = product(x, params["up"], params.get("up_bias"))
     if config.gated:
+        hidden = jnp.clip(hidden, -LIMIT, LIMIT) + 1 if config.activation == "silu_clamped" else hidden
         hidden = activation(product(x, params["gate"], params.get("gate_bias"))) * hidden
     else:
         hidden = recomputed(activation)(hidden)

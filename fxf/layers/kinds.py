@@ -20,7 +20,7 @@ from typing import Any
 
 from fxf.config import Choices, checked, fields_of, one_of
 from fxf.errors import UserError, nearest
-from fxf.layers.attention import Attention, CrossAttention, Expressive
+from fxf.layers.attention import Attention, CrossAttention, Expressive, SinkLogits
 from fxf.layers.block import BLOCKS, Stack
 from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import Dense
@@ -35,7 +35,7 @@ from fxf.layers.moe import MoE
 ATTENTIONS: Choices[type[Attention]] = Choices(
     {
         **{"softmax": Attention, "gated": GatedAttention, "expressive": Expressive},
-        **{"linear": LinearAttention, "latent": LatentAttention},
+        **{"sink": SinkLogits, "linear": LinearAttention, "latent": LatentAttention},
     }
 )
 FEED_FORWARDS: Choices[type] = Choices({"dense": Dense, "moe": MoE})
@@ -49,11 +49,12 @@ LAYERS: Choices[type] = Choices(
 # Where the base classes of Flax's modules are, of which a layer can be made.
 FLAX = ("flax.linen.module", "flax.nnx.module")
 
+UNSCALED: dict[str, Any] = {"rope_factor": 1.0, "rope_trained_len": 0, "rope_ramp": "llama3"}
 # What acts within a sequence, and so not in attention to another one.
 BETWEEN_SEQUENCES: dict[str, Any] = {
     **{"positions": "none", "window": 0, "global_every": 0, "local_rope_theta": 0.0},
     **{"position_range": 0, "position_gap": 1, "position_stretch": 1.0},
-    **{"rope_theta": 10000.0, "rope_factor": 1.0, "rope_trained_len": 0, "rope_ramp": "llama3"},
+    **{"rope_theta": 10000.0, **UNSCALED},
 }
 
 
@@ -90,13 +91,8 @@ def _alternating(config: TransformerConfig, cross: bool, vocab_size: int) -> lis
     if config.blocks != TransformerConfig.blocks:
         raise UserError(f"model.global_every: only with model.blocks '{TransformerConfig.blocks}'; leave it at 0")
     plain: dict[str, Any] = {"global_every": 0, "local_rope_theta": 0.0}
-    rotary: dict[str, Any] = {
-        "rope_theta": config.local_rope_theta,
-        "rope_factor": 1.0,
-        "rope_trained_len": 0,
-        "rope_ramp": "llama3",
-    }
-    local = dataclasses.replace(config, **plain, **(rotary if config.local_rope_theta else {}))
+    rotary = {"rope_theta": config.local_rope_theta, **UNSCALED} if config.local_rope_theta else {}
+    local = dataclasses.replace(config, **plain, **rotary)
     last = dataclasses.replace(config, **plain, window=0)
     of_local, of_last = (_blocks(config.blocks, each, cross, vocab_size) for each in (local, last))
     return (config.global_every - 1) * of_local + of_last

@@ -40,6 +40,7 @@ class MoE:
     scale: float = key(1.0, "factor of the weights of the experts", above=0)
     expert_groups: int = key(1, "equal groups of experts; a group is as good as its two best experts", minimum=1)
     best_groups: int = key(1, "number of groups, the best ones, that a token's experts are chosen from", minimum=1)
+    biased_logits: bool = key(False, "add a trained bias to the logits of the experts (gpt-oss)")
     d_shared: int = key(0, "width inside the shared expert, to which every token goes; 0: there is none", minimum=0)
     shared_gate: bool = key(False, "multiply the shared expert's output by the sigmoid of a linear map (Qwen2-MoE)")
     balance: float = key(0.01, "factor of a term of the loss that is 1 if the load of the experts is even", minimum=0)
@@ -61,6 +62,7 @@ class MoE:
         return {
             "router": router,
             **({"router_bias": bias} if self.bias_rate else {}),
+            **({"logits_bias": Weight((self.n_experts,), ("router",), zeros)} if self.biased_logits else {}),
             "experts": stack(Dense(config).spec(), self.n_experts, EXPERT),
             **({"shared": Dense(self._shared).spec()} if self.d_shared else {}),
             **({"shared_gate": gate} if self.shared_gate else {}),
@@ -81,6 +83,7 @@ class MoE:
     def route(self, params: Params, x_RTD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Returns the scores of the experts [R, T, E], and the chosen experts with their weights, each [R, T, K]."""
         logits_RTE = self._logits(x_RTD, params["router"])
+        logits_RTE = logits_RTE + params["logits_bias"][None, None] if self.biased_logits else logits_RTE
         scores_RTE = jax.nn.softmax(logits_RTE) if self.scores == "softmax" else jax.nn.sigmoid(logits_RTE)
         # The bias has no part in the weights.
         preferences_RTE = scores_RTE + params["router_bias"][None, None] if self.bias_rate else scores_RTE

@@ -133,15 +133,17 @@ def _scaled(config: TransformerConfig, frequencies: np.ndarray) -> np.ndarray:
     """
     turns = config.rope_trained_len * frequencies / (2 * np.pi)  # in the sequences of training
     kept = np.clip((turns - 1) / (LEAST_TURNS_KEPT - 1), 0, 1)
-    if config.rope_ramp == "yarn":
+    if config.rope_ramp != "llama3":
         n_pairs = len(frequencies)
         # The index, as a real number, of the pair that turns so often.
         first, last = (
             n_pairs * math.log(config.rope_trained_len / (n * 2 * np.pi)) / math.log(config.rope_theta)
             for n in YARN_TURNS
         )
-        first, last = max(math.floor(first), 0), min(math.ceil(last), 2 * n_pairs - 1)
-        kept = 1 - np.clip((np.arange(n_pairs) - first) / max(last - first, 0.001), 0, 1)
+        if config.rope_ramp == "yarn":
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, 2 * n_pairs - 1)
+        kept = 1 - np.clip((np.arange(n_pairs) - first) / ((last - first) or 0.001), 0, 1)
     return (1 - kept) * frequencies / config.rope_factor + kept * frequencies
 
 

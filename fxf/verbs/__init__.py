@@ -4,7 +4,7 @@ from typing import Any
 
 VERBS = (
     *("train", "evaluate", "generate", "describe", "keys", "compile"),
-    *("sweep", "try", "report", "compare", "probe", "export"),
+    *("sweep", "try", "report", "compare", "probe", "export", "launch"),
 )
 
 

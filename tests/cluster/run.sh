@@ -11,11 +11,11 @@ cd "$(dirname "$0")/../.."
 
 LIMIT=60  # seconds in which a run that lost a process ends
 WORK=$(mktemp -d)
-export JAX_PLATFORMS=cpu SLURM_CONF=$WORK/slurm.conf
+export JAX_PLATFORMS=cpu SLURM_CONF=$WORK/slurm.conf XDG_CACHE_HOME=$WORK/cache
 RUN=(--config=configs/reversal.py:example0 --config.train.steps=300 --config.log.every=10 --config.checkpoint.every=10)
 # Bound to other cores than under SLURM, XLA would add up in another order, and the bits would differ.
 MPI=(mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2)
-TRAIN=(.venv/bin/python experiments/train.py "${RUN[@]}")
+TRAIN=(.venv/bin/python -m fxf train "${RUN[@]}")
 
 say() { printf '%s\n' "$*"; }
 fail() { say "FAILED: $*"; tail -n 20 "$WORK"/*.log; exit 1; }
@@ -29,7 +29,7 @@ finish() {
 trap finish EXIT
 
 # Processes of the run in a folder, the launcher not among them.
-processes() { pgrep -f "^[^ ]*python experiments/train.py .*--workdir=$1( |\$)" || true; }
+processes() { pgrep -f "^[^ ]*python .*-m fxf train .*--workdir=$1( |\$)" || true; }
 records() { cat "$1/metrics.jsonl" 2>/dev/null | wc -l; }
 
 # until_true SECONDS COMMAND...: waits until a command succeeds.
@@ -116,8 +116,8 @@ node_is_up() { sinfo --noheader --format=%t 2>/dev/null | grep -q idle; }
 until_true 60 node_is_up || fail "the node did not come up"
 
 submit() {
-    job=$(sbatch --parsable --ntasks=2 --cpus-per-task=1 --time=60 --output="$WORK/slurm.log" \
-        experiments/slurm/train.sbatch "${RUN[@]}" --workdir="$WORK/slurm")
+    job=$(.venv/bin/fxf launch slurm "${RUN[@]}" --workdir="$WORK/slurm" --gpus=0 --cpus=1 --time=60 |
+        sbatch --parsable --ntasks-per-node=2 --output="$WORK/slurm.log")
 }
 submit
 is_pending() { squeue --noheader --job="$job" --format=%T | grep -q PENDING; }

@@ -33,6 +33,14 @@ MODEL_KEYS = {
     "qwen3": {**ROTARY, "tied_embeddings": True, "final_bias": True},
     "gemma2": {**GEMMA, "attention_softcap": 5.0, "logit_softcap": 2.0},
     "gemma3_text": {**GEMMA, "local_rope_theta": 50.0},
+    "gpt_oss": {
+        **ROTARY,
+        "d_ff": 20,
+        "activation": "silu_clamped",
+        "attention_bias": "all",
+        "window": 3,
+        "global_every": 2,
+    },
     "bert": {"activation": "gelu", "segments": 2},
     "marian": {"activation": "relu"},
 }

@@ -11,7 +11,7 @@ from closeness import assert_close
 from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
-from fxf.interop.recurrent_decoders import pattern
+from fxf.interop.rotary_decoders import pattern
 from helpers import random_tokens
 from pytorch_models import imported, libraries  # noqa: F401  It is a fixture.
 

@@ -38,6 +38,7 @@ CASES = {
     "softmax of the chosen": ({}, GATED),
     "softmax of all": ({"normalized": False, "scale": 1.5}, {}),
     "one expert": ({"top_k": 1, "normalized": False}, GATED),
+    "biased logits": ({"biased_logits": True}, {}),
     "all experts": ({"top_k": E}, GATED),
     "sigmoid, biased": ({"scores": "sigmoid", "bias_rate": 0.1, "scale": 2.5}, GATED),
     "groups": ({"expert_groups": 3, "best_groups": 2, "top_k": 3, "scores": "sigmoid", "bias_rate": 0.1}, GATED),
@@ -79,7 +80,7 @@ def sigmoid(x):
 
 def scores_and_choice(moe, weights, x):
     """Returns the scores of one token and its experts, the best first."""
-    logits = x @ weights["router"]
+    logits = x @ weights["router"] + weights.get("logits_bias", 0)
     scores = np.exp(logits) / np.exp(logits).sum() if moe.scores == "softmax" else sigmoid(logits)
     preferences = scores + weights.get("router_bias", 0)
     size = E // moe.expert_groups
@@ -162,6 +163,7 @@ def model(n_layers=2, **own):
     return transformer_lm(config, 7)
 
 
+@pytest.mark.thorough
 def test_decoding_by_a_cache_equals_the_whole_sequence():
     built = model(d_shared=4)
     assert_consistent(built, random_params(built.spec), {"inputs": random_tokens((2, 6))})

@@ -1,8 +1,6 @@
 """What one process can show; tests/training/test_sharding.py trains in two, tests/cluster/run.sh under launchers."""
 
-import dataclasses
 import json
-import re
 import sys
 
 import jax
@@ -11,8 +9,6 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.training import processes
-from fxf.training.parallel import ParallelConfig
-from small_runs import ROOT
 
 
 def raises(error):
@@ -63,14 +59,6 @@ def test_one_process_agrees_with_itself():
     assert [processes.any_of(told) for told in (True, False)] == [True, False]
     assert processes.of_first(7) == 7
     processes.barrier()
-
-
-@pytest.mark.parametrize("path", ["slurm/train.sbatch", "kubernetes/train.yaml"])
-def test_what_launches_them_sets_keys_that_there_are(path):
-    text = (ROOT / "experiments" / path).read_text()
-    keys = re.findall(r"--config\.parallel\.(\w+)=", text)
-    assert "processes" in keys
-    assert {*keys} <= {field.name for field in dataclasses.fields(ParallelConfig)}
 
 
 def test_the_first_process_is_not_asked_for_without_a_device(monkeypatch):

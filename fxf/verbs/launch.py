@@ -1,0 +1,101 @@
+"""Prints a job that trains a config on a cluster: a script for SLURM, or a manifest for Kubernetes.
+
+fxf launch slurm --config=translation --workdir=runs/translation --nodes=2 --gpus=8 --time=24:00:00
+fxf launch slurm --config=translation --workdir=runs/translation --nodes=2 --gpus=8 --submit
+fxf launch k8s --config=translation --workdir=/runs/translation --nodes=2 --gpus=8 --image=fxf:latest --claim=runs
+
+--submit hands it to sbatch or kubectl; without it, `fxf launch … > job` keeps it to be changed. The job saves its step
+before its time is up, starts again after exit code 75 alone, up to 100 times, and resumes. Its processes share one
+folder of compiled programs. SLURM runs it in this folder with this Python, a process for each GPU. Kubernetes has a pod
+for each node; the volume of --claim is mounted on the folder that holds --workdir, and commands run there.
+"""
+
+import json
+import re
+import shlex
+import subprocess
+from argparse import Namespace
+from pathlib import Path
+
+from fxf.config import one_of
+from fxf.errors import UserError
+from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
+
+ARGUMENTS = "slurm or k8s"
+CLUSTERS = {"slurm": ("slurm.sh", ["sbatch"]), "k8s": ("k8s.yaml", ["kubectl", "apply", "--filename=-"])}
+OF_ONE = {"time": "slurm", "image": "k8s", "claim": "k8s"}  # flags that only one cluster reads
+RESTARTS = 100  # of a pod; slurm.sh has those of a job
+
+
+def flags(parser: Parser) -> None:
+    add_config(parser)
+    parser.flag("workdir", doc="the run folder, which all nodes can write")
+    parser.flag("from", doc="the source of the weights, as of fxf train", dest="source")
+    parser.flag("nodes", whole(1), 1, "nodes, or pods")
+    parser.flag("gpus", whole(0), 1, "GPUs of a node; 0: its CPU")
+    parser.flag("cpus", whole(1), 8, "cores of a process")
+    parser.flag("time", doc="limit of SLURM, after which the job goes back to the queue; by default 24:00:00")
+    parser.flag("image", doc="image of Kubernetes that has fxf")
+    parser.flag("claim", doc="volume claim of Kubernetes that holds the run folder")
+    parser.switch("submit", "submit the job")
+
+
+def main(args: Namespace) -> None:
+    cluster = one_of(" ".join(args.arguments), CLUSTERS, "fxf launch")
+    for name, reader in OF_ONE.items():
+        if reader != cluster and getattr(args, name):
+            raise UserError(f"--{name}: only read with {reader}")
+    template, command = CLUSTERS[cluster]
+    values = values_of(cluster, args)
+    text = Path(__file__).with_name(template).read_text(encoding="utf-8")
+    job = re.sub(r"@(\w+)@", lambda found: values[found[1]], text)
+    if not args.submit:
+        print(job, end="")
+        return
+    try:
+        done = subprocess.run(command, input=job, text=True, capture_output=True)
+    except FileNotFoundError:
+        raise UserError(f"--submit: this machine has no {command[0]}") from None
+    if done.returncode:
+        raise UserError(f"{command[0]}: {done.stderr.strip()}")
+    print(done.stdout, end="")
+
+
+def values_of(cluster: str, args: Namespace) -> dict[str, str]:
+    """Returns what stands in the template in the place of @NAME@, by the name."""
+    from fxf.sweeps.workers import this_fxf
+
+    _, origin = config_and_origin(args)
+    workdir = require_workdir(args)
+    train = ["train", f"--config={origin['config_file']}", f"--workdir={args.workdir}"]
+    train += [f"--config.{key}={value}" for key, value in origin["overrides"].items()]
+    train += [f"--from={args.source}"] if args.source else []
+    name = f"fxf-{re.sub('[^a-z0-9]+', '-', workdir.name.lower())}"[:50].rstrip("-")
+    values = {"name": name, "nodes": str(args.nodes), "cpus": str(args.cpus)}
+    if cluster == "k8s":
+        return values | _pods(name, train, args)
+    return values | {
+        "tasks": str(max(args.gpus, 1)),
+        "time": args.time or "24:00:00",
+        "gpus": f"SBATCH --gres=gpu:{args.gpus}" if args.gpus else " no GPU",
+        "folder": shlex.quote(str(Path.cwd())),
+        "command": shlex.join([*this_fxf(), *train, "--config.parallel.processes=0"]),
+    }
+
+
+def _pods(name: str, train: list[str], args: Namespace) -> dict[str, str]:
+    """Returns what stands in a manifest, as JSON, which YAML reads."""
+    folder = Path(args.workdir).parent
+    if not folder.is_absolute() or folder == Path("/"):
+        raise UserError(f"--workdir: expected a folder below that of a volume, as /runs/NAME, got {args.workdir}")
+    for flag in ("image", "claim"):
+        if not getattr(args, flag):
+            raise UserError(f"--{flag}: missing; k8s needs it")
+    first, index = f"{name}-0.{name}:1234", "$(JOB_COMPLETION_INDEX)"
+    of_pod = {"processes": args.nodes, "coordinator": first, "process": index} if args.nodes > 1 else {}
+    values = {
+        **{"image": args.image, "claim": args.claim, "folder": str(folder), "cache": str(folder / ".cache")},
+        "command": ["fxf", *train, *(f"--config.parallel.{key}={value}" for key, value in of_pod.items())],
+        **{"gpus": args.gpus, "restarts": RESTARTS * args.nodes},
+    }
+    return {key: json.dumps(value) for key, value in values.items()}
