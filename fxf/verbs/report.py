@@ -1,11 +1,11 @@
-"""Writes the page of a run, report.html in its folder: curves, samples, attention, config. Or shows runs as they go on.
+"""Writes the page of a run, report.html in its folder, or serves pages of runs that go on.
 
 fxf report runs/reversal
 fxf report --step=500 runs/reversal runs/other
 fxf report --live runs/reversal
 fxf report --live runs
 
-Training writes the page too, now and then and at its end (unless log.report is off). This command writes it again for
+The page has curves, samples, attention and config. Training writes it too, now and then and at its end (unless log.report is off). This command writes it again for
 runs that are there, and adds what is seen inside the model at the checkpoint of --step.
 
 With --live it writes nothing. It serves the page of one run, or a page of all runs in a folder with a link to each, to
