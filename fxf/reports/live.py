@@ -86,7 +86,7 @@ def shown(folder: Path, name: str) -> tuple[dict[str, Any], str]:
     """
     folders = folders_of(folder)
     if name in folders:
-        return {**contents(read(folders[name])), "live": True, "up": "/" if name else None}, "report.js"
+        return {**contents(read(folders[name])), "up": "/" if name else None}, "report.js"
     if name:
         raise no_run(folder / name)
     rows = [row for path, place in folders.items() if (row := _row(path, place))]

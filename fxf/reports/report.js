@@ -6,11 +6,10 @@ let sampledAt = null;  // the step whose samples a reader has chosen, instead of
 
 function head() {
   const style = { finished: "good", failed: "bad", diverged: "bad" }[run.state] || "faint";
-  const reload = run.state === "running" && !run.live ? "; reload the page for newer figures" : "";
   return element("header", {},
     run.up ? element("a", { href: run.up }, "all runs") : null,
     element("h1", {}, run.title),
-    element("p", {}, element("span", { class: `state ${style}` }, run.state), run.said + reload));
+    element("p", {}, element("span", { class: `state ${style}` }, run.state), run.said));
 }
 
 function headline() {

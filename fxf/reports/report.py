@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +10,13 @@ from fxf.errors import UserError
 from fxf.files import write_atomically
 from fxf.reports.figures import figure, is_score
 from fxf.reports.page import page, shortened, thinned
-from fxf.reports.run_files import NO_VALUE, Record, RunFiles, is_no_value, is_run, read
+from fxf.reports.run_files import NO_VALUE, Record, RunFiles, is_no_value, read
 
 REPORT = "report.html"
-SECONDS = 5.0  # the least time between two writings while a run goes on
-SHARE = 0.01  # the largest share of the time that writing takes
 MOST_STEPS = 40  # whose samples the page holds
 MOST_OF_AXES = 50  # points, between which a line is straight
 FIRST_CHARTS = ("loss", "exact_match", "bleu", "learning_rate", "gradient_norm", "tokens_per_second")
 NOT_TILES = ("tokens_per_second", "compile_seconds", "evaluate_seconds", "wall_seconds")
-
-
-class Report:
-    """The page of a run that goes on. It is written again now and then, so that it takes little of the time."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._due = folder, 0.0
-
-    def write_now_and_then(self) -> None:
-        """Writes the page if the last writing is some seconds ago, and the run's folder is still there."""
-        if (start := time.monotonic()) >= self._due and is_run(self._folder):
-            self.write()
-            end = time.monotonic()
-            self._due = end + max(SECONDS, (end - start) / SHARE)
-
-    def write(self) -> None:
-        """Writes the page."""
-        write(self._folder)
 
 
 def write(folder: Path) -> Path:

@@ -5,9 +5,8 @@ fxf report --step=500 runs/reversal runs/other
 fxf report --live runs/reversal
 fxf report --live runs
 
-The page has curves, samples, attention and config. Training writes it too, now and then and at its end (unless
-log.report is off). This command writes it again for runs that are there, and adds what is seen inside the model at the
-checkpoint of --step.
+The page has curves, samples, attention and config. Training writes it at its end (unless log.report is off). This
+command writes it for runs that are there, and adds what is seen inside the model at the checkpoint of --step.
 
 With --live it writes nothing. It serves the page of one run, or a page of all runs in a folder with a link to each, to
 browsers of this machine; their figures renew themselves while the runs go on.

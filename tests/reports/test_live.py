@@ -55,7 +55,7 @@ def asked(tmp_path):
 
 
 def test_a_run_is_served_by_its_name_with_the_data_of_its_page(asked, tmp_path):
-    expected = {**contents(read(tmp_path / "runs/a b")), "live": True, "up": "/"}
+    expected = {**contents(read(tmp_path / "runs/a b")), "up": "/"}
     for path in ("/a%20b/", "/a%20b"):
         status, headers, text = asked(path)
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")

@@ -154,9 +154,9 @@ def test_the_log_of_training_says_why_it_ended_and_writes_the_page(tmp_path):
     with pytest.raises(UserError), MetricsLog(folder, 6, 3, LogConfig(tensorboard=False), Trackers()) as log:
         assert log.without_samples(4, {"a": 1.0, "samples": [("p", None, "q")]}) == {"a": 1.0}
         log.record(4, {"loss": 0.5})
-        assert data_of((folder / "report.html").read_text())["charts"][0]["lines"][0]["points"] == [[3, 1.0], [4, 0.5]]
         raise UserError("step 5: the loss is nan")
     shown = data_of((folder / "report.html").read_text())
+    assert shown["charts"][0]["lines"][0]["points"] == [[3, 1.0], [4, 0.5]]
     assert (shown["state"], shown["said"]) == ("diverged", "step 4 of 6; step 5: the loss is nan")
     assert shown["samples"] == [{"step": 4, "test": False, "rows": [["p", None, "q"]]}]
     MetricsLog(
