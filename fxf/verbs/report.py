@@ -15,7 +15,7 @@ browsers of this machine; their figures renew themselves while the runs go on.
 from argparse import Namespace
 
 from fxf.errors import UserError
-from fxf.files import folder_at
+from fxf.files import folder_at, is_remote
 from fxf.verbs.flags import Parser, whole
 
 NEEDS_JAX = False  # not with --live
@@ -36,8 +36,8 @@ def main(args: Namespace) -> None:
         from fxf.machine import status
         from fxf.reports import live
 
-        if len(folders) > 1 or args.step is not None:
-            raise UserError("--live: expected one run folder, or one folder of runs, and no --step")
+        if len(folders) > 1 or is_remote(folders[0]) or args.step is not None:
+            raise UserError("--live: expected one folder on a disk, of a run or of runs, and no --step")
         status.end()
         return live.serve(folders[0], args.port)
     from fxf.machine.devices import start_jax

@@ -76,6 +76,8 @@ def test_all_runs_are_listed_with_what_they_have_reached(asked, tmp_path):
         *("sweep/1", "stopped", "exact_match", 0.25),
     )
     assert data_of(asked("/")[2])["runs"][0].keys() == first.keys()
+    (tmp_path / "runs/a b/result.json").write_text('{"exact_match": 1.0}')
+    assert [row["value"] for row in json.loads(asked("/data.json")[2])["runs"] if row["name"] == "a b"] == [1.0]
 
 
 def test_data_that_are_as_before_are_not_sent_again(asked, tmp_path):
