@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from fxf.config import require_keywords
+from fxf.decoding.config import DecodeConfig
 from fxf.errors import UserError
 from fxf.files import folder_at
 from fxf.models.model import Model
+from fxf.reports.run_files import read
 from fxf.runs import configs, run
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import Answering, warn_of_cut_off
@@ -114,11 +117,13 @@ class Run(NamedTuple):
       experiment: the task, the model and the other parts that the run's config names.
       step: the step of the checkpoint.
       params: a nested dict of arrays.
+      folder: the run folder.
     """
 
     experiment: Experiment
     step: int
     params: Params
+    folder: Path = Path()
 
     def __repr__(self) -> str:
         """Returns one line, where a notebook would print all weights."""
@@ -128,6 +133,21 @@ class Run(NamedTuple):
     @property
     def model(self) -> Model:
         return self.experiment.model
+
+    @property
+    def config(self) -> ConfigDict:
+        """The config with every key of every section, as `read_config` returns one."""
+        return ConfigDict(self.experiment.config).lock()
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The figures of result.json; empty until the run has finished."""
+        return read(self.folder).result
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The records of metrics.jsonl so far, in order, each with its `step`: `pandas.DataFrame(run.metrics)`."""
+        return read(self.folder).metrics
 
     def generate(
         self, texts: Sequence[str], *, max_tokens: int = 0, seed: int = 0, stop: Sequence[str] = ()
@@ -166,7 +186,7 @@ class Run(NamedTuple):
 
             inside = run.probe("3 1")
             inside.arrays["block_1/attention/weights"]  # [1, H, T, T]
-            inside.show("block_1/attention/weights")  # a figure, in a notebook
+            inside.matrices("block_1/attention/weights").values  # [H, T, T], with the tokens of both sides
 
         Raises:
           UserError: the task cannot read a text, or the model cannot hold it.
@@ -192,4 +212,5 @@ def load(workdir: str | Path, step: int | None = None, **decode: Any) -> Run:
       UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or a file that
         the config names is missing.
     """
-    return Run(*run.load(workdir, step, decode))
+    require_keywords(load, decode, DecodeConfig)
+    return Run(*run.load(workdir, step, decode), folder_at(workdir, "workdir"))

@@ -9,11 +9,12 @@ import copy
 import dataclasses
 import functools
 import importlib
+import inspect
 import math
 import operator
 import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, TypeVar
 
 from fxf.errors import UserError, nearest
@@ -73,6 +74,18 @@ def section(cls: type[SectionT], values: Any, path: str) -> SectionT:
             near = nearest(str(name), fields) or f" ({path} has: {', '.join(fields)})"
             raise UserError(f"{path}.{name}: unknown key{near}")
     return cls(**{name: checked(value, fields[name], f"{path}.{name}") for name, value in values.items()})
+
+
+def require_keywords(function: Callable[..., Any], keys: Iterable[str], cls: type) -> None:
+    """Raises a UserError, with the nearest name, if a keyword of a function is no key of the section class `cls`."""
+    known = fields_of(cls)
+    for name in keys:
+        if name not in known:
+            named = [
+                each.name for each in inspect.signature(function).parameters.values() if each.kind != each.VAR_KEYWORD
+            ]
+            near = nearest(name, [*named, *known]) or f" (here are {', '.join([*named, *known])})"
+            raise UserError(f"{function.__name__}: no keyword '{name}'{near}")
 
 
 class Field(typing.NamedTuple):

@@ -24,8 +24,14 @@ class Interrupted(Exception):  # noqa: N818  It is no error.
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """Returns `; did you mean 'x'?` for the valid name closest to `name`, or nothing when none is close."""
-    matches = difflib.get_close_matches(name, list(valid), n=1)
+    """Returns `; did you mean 'x'?` for the valid name closest to `name`, or nothing when none is close.
+
+    Else it is one with these initials, as for lr learning_rate, or the shortest with this word, as for beam beam_width.
+    """
+    words = {each: each.split("_") for each in valid}
+    matches = difflib.get_close_matches(name, words, n=1)
+    matches = matches or [each for each in words if "_" in each and name == "".join(word[:1] for word in words[each])]
+    matches = matches or sorted((each for each in words if name in words[each]), key=len)
     return f"; did you mean '{matches[0]}'?" if matches else ""
 
 

@@ -1,5 +1,6 @@
 """Runs from Python, and what `import fxf` costs and gives."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 import fxf
 from fxf.runs.generation import CUT_OFF
-from small_runs import ROOT, TINY, new_process, sharing_programs, tiny_config
+from small_runs import ROOT, TINY, new_process, records, sharing_programs, tiny_config
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,18 @@ def test_a_finished_run_is_loaded_and_called(workdir):
     answers = run.generate(["1 2", "3"])
     assert len(answers) == 2 and all(isinstance(answer, str) for answer in answers)
     assert fxf.load(workdir, step=2).step == 2
+
+
+def test_a_run_has_its_config_its_result_and_a_table_of_its_records(workdir):
+    run = fxf.load(workdir, step=2, temperature=0.5)
+    changed = {**run.config.decode.to_dict(), "temperature": 0.0}
+    assert {**run.config.to_dict(), "decode": changed} == tiny_config()
+    assert run.config.to_dict().keys() == fxf.read_config("reversal").to_dict().keys()
+    with pytest.raises(AttributeError):
+        run.config.train.step = 3
+    assert run.result == json.loads((workdir / "result.json").read_text()) and run.result["steps"] == 6
+    assert run.metrics == records(workdir)
+    assert run.metrics[0].keys() >= {"step", "loss", "learning_rate", "tokens_per_second"}
 
 
 def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(workdir, caplog):

@@ -1,6 +1,6 @@
 """Decoding of any number of prompts, from prompts to tokens."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -29,6 +29,8 @@ SMALL_WEIGHTS, WORTHWHILE = 2**24, 8
 
 # Tokens [N, W, max_tokens] of W hypotheses of each prompt; and their scores [N, W], or None without a beam search.
 Decoded = tuple[np.ndarray, np.ndarray | None]
+# The state of a method, the cache, and the newest token of each hypothesis, which is not in it, [B, W].
+Progress = tuple[Any, Cache, jax.Array]
 
 
 class Decoder:
@@ -64,6 +66,8 @@ class Decoder:
         self.key, self.words = random_key(seed), words
         shardings = layout.replicated if layout else None  # each process reads all answers
         self.jitted = jax.jit(self.search, static_argnames=("max_tokens", "longest"), out_shardings=shardings)
+        self.begun = jax.jit(self.begin, static_argnames=("max_tokens", "longest"))
+        self.gone_on = jax.jit(self.go_on, donate_argnames="progress")
         self.compiled = CompiledByShape(self.jitted, compiling, programs)
         self._row_bytes: dict[Any, int] = {}
 
@@ -98,32 +102,56 @@ class Decoder:
         Args:
           longest: the largest number of tokens of a prompt and its answer; 0 for that of the longest of both.
         """
-        model, ends = self.model, jnp.ravel(jnp.asarray(self.end_token, jnp.int32))
-        assert model.step is not None
-        read = model.step
         prompts = jax.tree.map(jnp.asarray, PromptGroup((), prompts, max_tokens).whole())
         if self.layout:
-            params, prompts = self.layout.gather(model, params)[0], self.layout.shard_rows(prompts)
-        rules = Rules(self.config, ends, self.words, prompts)
-        method: Method = BeamSearch(rules) if self.config.beam_width > 1 else Sampling(rules, key)
-        state = method.start(prompts.pop("numbers"), prompts.pop("limits"), max_tokens)
-        cache, last_BW = prefill(model, params, prompts, method.width, max_tokens, longest)
+            params, prompts = self.layout.gather(self.model, params)[0], self.layout.shard_rows(prompts)
+        state, cache, last_BW = self.begin(params, prompts, key, max_tokens=max_tokens, longest=longest)
         if self.layout:
             state, cache = self.layout.shard_rows((state, cache))
 
-        def unfinished(progress: tuple[Any, Cache, jax.Array]) -> jax.Array:
+        def unfinished(progress: Progress) -> jax.Array:
             return ~progress[0].is_finished_B.all()
 
-        def step(progress: tuple[Any, Cache, jax.Array]) -> tuple[Any, Cache, jax.Array]:
-            state, cache, last_BW = progress
-            logits_RV, cache = read(params, cache, last_BW.reshape(-1))
-            new, parents_BW, last_BW = method.choose(state, logits_RV.reshape(*last_BW.shape, -1))
-            # The cache of a finished prompt goes on, into places that nothing reads or beyond the last, and is dropped.
-            cache = cache.select(parents_BW) if method.width > 1 else cache
-            return where_prompts(state.is_finished_B, state, new), cache, last_BW
+        def step(progress: Progress) -> Progress:
+            return self.go_on(params, prompts, key, progress)
 
-        tokens, scores = method.output(jax.lax.while_loop(unfinished, step, (state, cache, last_BW))[0])
+        state, *_ = jax.lax.while_loop(unfinished, step, (state, cache, last_BW))
+        tokens, scores = self._method(prompts, key).output(state)
+        ends = self._ends()
         return jnp.where(jnp.isin(tokens, ends), ends[0], tokens), scores
+
+    def begin(self, params: Params, prompts: Prompts, key: jax.Array, *, max_tokens: int, longest: int) -> Progress:
+        """Returns the progress of a search that has read whole prompts; other arguments as those of `search`."""
+        method = self._method(prompts, key)
+        state = method.start(prompts["numbers"], prompts["limits"], max_tokens)
+        read = {name: value for name, value in prompts.items() if name not in ("numbers", "limits")}
+        return (state, *prefill(self.model, params, read, method.width, max_tokens, longest))
+
+    def go_on(self, params: Params, prompts: Prompts, key: jax.Array, progress: Progress) -> Progress:
+        """Returns the progress after one more token of each hypothesis."""
+        (state, cache, last_BW), method = progress, self._method(prompts, key)
+        assert self.model.step is not None
+        logits_RV, cache = self.model.step(params, cache, last_BW.reshape(-1))
+        new, parents_BW, last_BW = method.choose(state, logits_RV.reshape(*last_BW.shape, -1))
+        # The cache of a finished prompt goes on, into places that nothing reads or beyond the last, and is dropped.
+        cache = cache.select(parents_BW) if method.width > 1 else cache
+        return where_prompts(state.is_finished_B, state, new), cache, last_BW
+
+    def stream(self, params: Params, group: PromptGroup) -> Iterator[list[int]]:
+        """Yields the tokens of the only prompt of a group so far, after each new one, without its end token."""
+        prompts, ends = group.whole(), self._ends().tolist()
+        progress = self.begun(params, prompts, self.key, max_tokens=group.max_tokens, longest=longest_of(group))
+        while not progress[0].is_finished_B.all():
+            progress = self.gone_on(params, prompts, self.key, progress)
+            tokens = progress[0].tokens_BU[0, : progress[0].n_tokens_B[0]].tolist()
+            yield tokens[:-1] if tokens[-1] in ends else tokens
+
+    def _ends(self) -> jax.Array:
+        return jnp.ravel(jnp.asarray(self.end_token, jnp.int32))
+
+    def _method(self, prompts: Prompts, key: jax.Array) -> Method:
+        rules = Rules(self.config, self._ends(), self.words, prompts)
+        return BeamSearch(rules) if self.config.beam_width > 1 else Sampling(rules, key)
 
     def _n_threads(self, params: Params, n_prompts: int) -> int:
         """Returns how many chunks are decoded side by side."""

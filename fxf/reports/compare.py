@@ -51,7 +51,7 @@ class Entry:
     @property
     def said(self) -> str:
         """Why the run is not compared, in a few words."""
-        said = "" if self.run.state == FINISHED else self.run.said.partition("; reload")[0]
+        said = "" if self.run.state == FINISHED else self.run.said
         text = "; ".join(filter(None, (self.apart, said)))
         return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
 
@@ -143,9 +143,7 @@ def comparison(runs: list[RunFiles]) -> Comparison:
     """Returns what there is to say of the runs together; there must be one."""
     task = Counter(run.task for run in runs).most_common(1)[0][0]
     of_task = [run for run in runs if run.task == task]
-    configs = [dict(flatten(run.config)) for run in of_task]
-    keys = [key for key in configs[0] if any(config.get(key) != configs[0][key] for config in configs)]
-    keys.sort(key=lambda key: key == SEED)
+    keys = sorted(_differing(of_task), key=lambda key: key == SEED)
     paths = [Path(os.path.abspath(run.folder)) for run in runs]
     shared = Path(os.path.commonpath([path.parent for path in paths]))  # the folder that holds all the runs
     apart = _apart(of_task)
@@ -157,6 +155,24 @@ def comparison(runs: list[RunFiles]) -> Comparison:
         entries.append(Entry(run, path.relative_to(shared).as_posix(), values, run.figures(), why))
     compared = [entry for entry in entries if entry.run.task == task]
     return Comparison(entries, task, keys, _groups(compared), _better(compared))
+
+
+def _differing(runs: list[RunFiles]) -> list[str]:
+    """Returns the keys in which runs differ; of unlike models those that all have, or that differ among one's runs."""
+    kinds: dict[str, list[Record]] = {}
+    for run in runs:
+        kinds.setdefault(run.model, []).append(dict(flatten(run.config)))
+    configs = [config for kind in kinds.values() for config in kind]
+    shared = set[str].intersection(*map(set, configs))
+
+    def differs(key: str, among: list[Record]) -> bool:
+        return any(config.get(key) != among[0].get(key) for config in among)
+
+    return [
+        key
+        for key in dict.fromkeys(key for config in configs for key in config)
+        if (key in shared and differs(key, configs)) or any(differs(key, kind) for kind in kinds.values())
+    ]
 
 
 def _better(entries: list[Entry]) -> dict[str, str]:

@@ -8,15 +8,16 @@ from typing import Any
 
 from fxf.files import to_json
 
-# The page may run and show what stands in it, and load nothing.
+# The page may run and show what stands in it, and load nothing; a live one asks where it came from for newer data.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+LIVE = "; connect-src 'self'"
 # Inside a script element these would begin markup, or end a line of JavaScript.
 _ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 MOST_POINTS = 400  # of a curve
 MOST_CHARACTERS = 2000  # of a text
 
 
-def page(title: str, data: dict[str, Any], scripts: Sequence[str | Path]) -> str:
+def page(title: str, data: dict[str, Any], scripts: Sequence[str | Path], live: bool = False) -> str:
     """Returns a page that `scripts` build from `data`.
 
     Args:
@@ -26,7 +27,7 @@ def page(title: str, data: dict[str, Any], scripts: Sequence[str | Path]) -> str
     code = "\n".join(_file(name) for name in scripts)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}{LIVE if live else ""}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<title>{html.escape(title)}</title>\n<link rel="icon" href="data:,">\n'
         f"<style>\n{_file('page.css')}</style>\n</head>\n<body>\n"

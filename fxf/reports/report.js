@@ -1,11 +1,13 @@
 "use strict";
-// The page of a run, from the data that page.py embeds.
+// The page of a run, from the data that page.py embeds, and from newer data that live.js hands to `update`.
 
-const run = JSON.parse(document.getElementById("data").textContent);
+let run = JSON.parse(document.getElementById("data").textContent);
+let sampledAt = null;  // the step whose samples a reader has chosen, instead of the newest
 
 function head() {
   const style = { finished: "good", failed: "bad", diverged: "bad" }[run.state] || "faint";
   return element("header", {},
+    run.up ? element("a", { href: run.up }, "all runs") : null,
     element("h1", {}, run.title),
     element("p", {}, element("span", { class: `state ${style}` }, run.state), run.said));
 }
@@ -20,12 +22,10 @@ function headline() {
   return section("Figures", element("div", { class: "tiles" }, ...tiles), note);
 }
 
-function curves() {
-  if (!run.charts.length) return section("Curves", element("p", {}, "Nothing is logged yet."));
-  const charts = run.charts.map(chart =>
-    lineChart({ ...chart, lines: chart.lines.map((line, i) => ({ ...line, color: color(i) })) }));
-  return section("Curves", element("p", { class: "faint" }, "Point at a curve to read its values."),
-    element("div", { class: "charts" }, ...charts));
+function charts() {
+  if (!run.charts.length) return element("p", {}, "Nothing is logged yet.");
+  const lines = chart => chart.lines.map((line, i) => ({ ...line, axes: run.axes, color: color(i) }));
+  return element("div", { class: "charts" }, ...run.charts.map(chart => lineChart({ ...chart, lines: lines(chart) })));
 }
 
 // The samples of one step, wrong answers first; a menu chooses the step.
@@ -40,19 +40,25 @@ function samples() {
       holder.replaceChildren(...order.map(row => element("pre", {}, row.prompt + row.answer)));
       return;
     }
-    holder.replaceChildren(
-      element("p", {}, `${marked.filter(row => row.wrong).length} of these ${rows.length} are wrong.`),
+    const style = wrong => run.marked ? (wrong ? "preserve bad" : "preserve good") : "preserve";
+    replace(holder,
+      run.marked ? element("p", {}, `${marked.filter(row => row.wrong).length} of these ${rows.length} are wrong.`) : "",
       table(["prompt", "should be", "is"], order.map(row => [
         { value: row.prompt, style: "preserve" },
         { value: row.expected, style: "preserve" },
-        { value: row.answer, style: row.wrong ? "preserve bad" : "preserve good" },
+        { value: row.answer, style: style(row.wrong) },
       ])));
   };
   const option = (found, i) => element("option", { value: i }, `${found.test ? "test, " : ""}step ${shown(found.step)}`);
-  const menu = element("select", { "aria-label": "step", onchange: () => show(run.samples[menu.value]) },
-    ...run.samples.map(option));
-  menu.value = run.samples.length - 1;
-  show(run.samples[run.samples.length - 1]);
+  const newest = run.samples.length - 1;
+  const choose = () => {
+    sampledAt = Number(menu.value) === newest ? null : run.samples[menu.value].step;
+    show(run.samples[menu.value]);
+  };
+  const menu = element("select", { "aria-label": "step", onchange: choose }, ...run.samples.map(option));
+  const chosen = run.samples.findIndex(found => found.step === sampledAt);
+  menu.value = chosen < 0 ? newest : chosen;
+  show(run.samples[menu.value]);
   return section("Samples", element("p", {}, menu), holder);
 }
 
@@ -86,4 +92,24 @@ function made() {
     element("details", {}, element("summary", {}, "Every figure of the result"), table(["figure", "value"], run.result)));
 }
 
-document.body.append(...[head(), headline(), curves(), samples(), inside(), weights(), made()].filter(part => part !== null));
+// The parts of the page with the data that each shows: a part is drawn again where these have changed.
+const PARTS = [
+  [head, "title", "state", "said"], [headline, "headline", "expectedOf"], [charts, "charts", "axes"],
+  [samples, "samples", "marked"], [inside, "inside"], [weights, "inside"], [made, "config", "command", "about", "result"],
+].map(([draw, ...names]) => ({ draw, names, holder: element("div"), drawn: "" }));
+
+function update(newer) {
+  run = newer;
+  for (const part of PARTS) {
+    const of = JSON.stringify(part.names.map(name => run[name]));
+    if (of === part.drawn) continue;
+    part.drawn = of;
+    replace(part.holder, part.draw() || "");
+  }
+}
+
+view.redraw = () => replace(PARTS[2].holder, charts());
+const [above, tiles, curves, ...others] = PARTS.map(part => part.holder);
+document.body.append(above, tiles, section("Curves", element("p", { class: "faint" },
+  "Point at a curve to read its values. Drag to see a part in all charts, double-click for the whole."), controls(), curves), ...others);
+update(run);

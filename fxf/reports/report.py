@@ -2,41 +2,21 @@
 
 import json
 import shlex
-import time
 from pathlib import Path
 from typing import Any
 
 from fxf.config import flatten
 from fxf.errors import UserError
 from fxf.files import write_atomically
-from fxf.reports.figures import figure
+from fxf.reports.figures import figure, is_score
 from fxf.reports.page import page, shortened, thinned
-from fxf.reports.run_files import NO_VALUE, Record, RunFiles, is_no_value, is_run, read
+from fxf.reports.run_files import NO_VALUE, Record, RunFiles, is_no_value, read
 
 REPORT = "report.html"
-SECONDS = 5.0  # the least time between two writings while a run goes on
-SHARE = 0.01  # the largest share of the time that writing takes
 MOST_STEPS = 40  # whose samples the page holds
+MOST_OF_AXES = 50  # points, between which a line is straight
 FIRST_CHARTS = ("loss", "exact_match", "bleu", "learning_rate", "gradient_norm", "tokens_per_second")
 NOT_TILES = ("tokens_per_second", "compile_seconds", "evaluate_seconds", "wall_seconds")
-
-
-class Report:
-    """The page of a run that goes on. It is written again now and then, so that it takes little of the time."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._due = folder, 0.0
-
-    def write_now_and_then(self) -> None:
-        """Writes the page if the last writing is some seconds ago, and the run's folder is still there."""
-        if (start := time.monotonic()) >= self._due and is_run(self._folder):
-            self.write()
-            end = time.monotonic()
-            self._due = end + max(SECONDS, (end - start) / SHARE)
-
-    def write(self) -> None:
-        """Writes the page."""
-        write(self._folder)
 
 
 def write(folder: Path) -> Path:
@@ -67,7 +47,9 @@ def contents(run: RunFiles) -> dict[str, Any]:
         "headline": _tiles(run),
         "expectedOf": expected_of,
         "charts": _charts(run),
+        "axes": axes(run),
         "samples": _samples(run),
+        "marked": figure(main_figure(run)[0]).unit != "of 100",  # a translation may differ and be right
         "inside": run.inside or None,
         "config": [[key, value, key in overrides] for key, value in flatten(run.config)],
         "command": command(record),
@@ -91,6 +73,17 @@ def _tiles(run: RunFiles) -> list[dict[str, Any]]:
     ]
 
 
+def main_figure(run: RunFiles) -> tuple[str, float | None]:
+    """Returns what a run is judged by, and its value: what checkpoint.best names, else the first score, else the loss.
+
+    A run without any figure has none, "" and None.
+    """
+    found, better = run.figures(), run.record.get("better", {})
+    scores = [name for name in found if is_score(name) and (better.get(name) or figure(name).better)]
+    names = [run.config.get("checkpoint", {}).get("best"), *scores, "train_loss"]
+    return next(((name, found[name]) for name in names if name in found), ("", None))
+
+
 def _charts(run: RunFiles) -> list[dict[str, Any]]:
     """Returns a chart of each figure of metrics.jsonl; all losses share one."""
     curves = run.curves()
@@ -103,6 +96,14 @@ def _charts(run: RunFiles) -> list[dict[str, Any]]:
         title = "loss" if len(lines) > 1 else lines[0]["name"]
         found.append({"name": name, "title": title, "unit": of.unit, "better": of.better, "lines": lines})
     return found
+
+
+def axes(run: RunFiles) -> dict[str, list[list[float]]]:
+    """Returns some of the points (step, tokens) and (step, seconds) of training."""
+    return {
+        name: [[step, round(value, 2)] for step, value in [*points[:: -(-len(points) // MOST_OF_AXES)], points[-1]]]
+        for name, points in run.axes().items()
+    }
 
 
 def _samples(run: RunFiles) -> list[dict[str, Any]]:

@@ -56,6 +56,10 @@ class RunFiles(NamedTuple):
     def task(self) -> str:
         return str(self.config["task"].get("name", ""))
 
+    @property
+    def model(self) -> str:
+        return str(self.config.get("model", {}).get("name", ""))
+
     def figures(self) -> dict[str, float | None]:
         """Returns the newest value of each figure: of the result, or of the records of a run that has none yet.
 
@@ -74,6 +78,18 @@ class RunFiles(NamedTuple):
                 if name != "step" and is_number(value) and not re.match("examples(_|$)", name):
                     found.setdefault(name, []).append((record["step"], value))
         return found
+
+    def axes(self) -> dict[str, list[tuple[int, float]]]:
+        """Returns the points (step, tokens) and (step, seconds) of training; without compiling and evaluating."""
+        found: dict[str, list[tuple[int, float]]] = {"tokens": [(0, 0.0)], "seconds": [(0, 0.0)]}
+        for record in self.metrics:
+            speeds = {name: record.get(f"{name}_per_second") for name in ("steps", "tokens")}
+            if is_number(speeds["steps"]) and speeds["steps"] and is_number(speeds["tokens"]):
+                before, seconds = found["seconds"][-1]
+                more = (record["step"] - before) / speeds["steps"]
+                found["seconds"].append((record["step"], seconds + more))
+                found["tokens"].append((record["step"], found["tokens"][-1][1] + more * speeds["tokens"]))
+        return found if len(found["seconds"]) > 1 else {}
 
 
 def read(folder: Path) -> RunFiles:
@@ -137,7 +153,7 @@ def _state(folder: Path, config: Record, metrics: list[Record], result: Record) 
     if result:
         return FINISHED, at if metrics else ""
     if _is_locked(folder / LOCK):
-        return RUNNING, f"{at}; reload the page for newer figures"
+        return RUNNING, at
     why = _text(folder / ENDED).strip()
     failed, why = why.startswith(ERROR), one_line(why.removeprefix(ERROR))
     if not why:

@@ -1,17 +1,21 @@
 """Runs side by side, as CSV, as Markdown and as a page."""
 
+import os
 import statistics
 from collections import Counter
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fxf.reports.best import best_groups, lines
 from fxf.reports.compare import Comparison, Group
 from fxf.reports.figures import HIGHER, LOWER, figure, is_score
 from fxf.reports.page import page, thinned
-from fxf.reports.report import FIRST_CHARTS
+from fxf.reports.report import FIRST_CHARTS, REPORT, axes
 from fxf.reports.run_files import NO_VALUE
 from fxf.reports.tables import Row, to_csv, to_markdown
 
+MOST_OF_LABEL = 48  # characters beside a curve
 Curve = dict[int, float]  # values by step
 
 
@@ -31,14 +35,15 @@ def all_figures(found: Comparison) -> list[Row]:
 
 
 def as_markdown(found: Comparison) -> str:
-    """Returns the table of the runs, and that of the means over seeds if some runs differ only in the seed."""
+    """Returns a table of each model's runs, and that of the means over seeds if some runs differ only in the seed."""
     titles = {name: name + {LOWER: " ↓", HIGHER: " ↑"}.get(found.better[name], "") for name in found.columns}
-    rows = []
+    kinds: dict[str, list[Row]] = {}
     for entry in found.entries:
         status = f"{entry.run.state}: {entry.said}" if entry.said else entry.run.state
         figures = {title: entry.figures[name] for name, title in titles.items() if name in entry.figures}
-        rows.append({"run": entry.name, **entry.values, "status": status, **figures})
-    text = to_markdown(rows, ["run", *found.keys, "status", *titles.values()])
+        kinds.setdefault(entry.run.model, []).append({"run": entry.name, **entry.values, "status": status, **figures})
+    tables = {kind: to_markdown(rows, ["run", *found.keys, "status", *titles.values()]) for kind, rows in kinds.items()}
+    text = "\n".join(f"{kind}:\n\n{table}" if len(tables) > 1 else table for kind, table in tables.items())
     several = [group for group in found.groups if group.n_seeds() + group.n_diverged() > 1]
     if not several:
         return text
@@ -66,8 +71,8 @@ def _means(found: Comparison, group: Group) -> dict[str, str]:
     return means
 
 
-def as_html(found: Comparison) -> str:
-    """Returns the page of the comparison."""
+def as_html(found: Comparison, beside: Path = Path()) -> str:
+    """Returns the page of the comparison, for the folder `beside`."""
     states = Counter(run.state for run in found.runs)
     others = sum(bool(entry.apart) for entry in found.entries)
     summary = f"{len(found.runs)} runs: {', '.join(f'{n} {state}' for state, n in states.items())}"
@@ -84,18 +89,42 @@ def as_html(found: Comparison) -> str:
         ],
         "runs": [
             {"name": entry.name, "task": entry.run.task, "state": entry.run.state, "said": entry.said}
+            | {"model": entry.run.model, "link": _link(entry.run.folder / REPORT, beside)}
             | {"keys": entry.values, "group": number.get(entry.name)}
             | {"figures": {name: NO_VALUE if value is None else value for name, value in entry.figures.items()}}
             for entry in found.entries
         ],
         "groups": [
-            {"number": i, "label": group.label, "n": group.n_seeds(), "diverged": group.n_diverged()}
-            | {"means": _means(found, group), "best": [name for name in winners if group in winners[name]]}
+            {
+                "number": i,
+                "label": group.label,
+                "short": _short(group),
+                "n": group.n_seeds(),
+                "diverged": group.n_diverged(),
+            }
+            | {
+                "axes": axes(group.entries[0].run),
+                "means": _means(found, group),
+                "best": [name for name in winners if group in winners[name]],
+            }
             for i, group in enumerate(found.groups)
         ],
         "charts": _charts(found),
     }
     return page(title, data, ["charts.js", "compare.js"])
+
+
+def _short(group: Group) -> str:
+    """Returns the label of a group, or the names of its runs where that is too long for a chart."""
+    if len(group.label) <= MOST_OF_LABEL:
+        return group.label
+    first, *others = [entry.name for entry in group.entries]
+    return f"{first} and {len(others)} more" if others else first
+
+
+def _link(page: Path, beside: Path) -> str | None:
+    """Returns the link from a folder to a page, if there is one."""
+    return quote(Path(os.path.relpath(page, beside)).as_posix()) if page.exists() else None
 
 
 def _charts(found: Comparison) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ function dots({ metric, better, effect, low, high, dots }) {
   const [width, height, left, right, top, bottom] = [680, 260, 60, 672, 10, 226];
   const known = dots.map(([, , , , difference]) => difference).filter(value => typeof value === "number");
   const ends = [effect, low, high].filter(value => value !== null);
-  const x = scale([1, Math.max(2, dots.length)], left + 8, right - 8, false);
-  const y = scale([0, ...known, ...ends], bottom - 12, top, false);
+  const x = scale([1, Math.max(2, dots.length)], left + 8, right - 8);
+  const y = scale([0, ...known, ...ends], bottom - 12, top);
   const title = `${metric}: other − first, pair by pair`;
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
   if (low !== null) {

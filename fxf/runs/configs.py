@@ -156,10 +156,7 @@ def _type_of(config: ConfigDict, key: str, flag: str) -> type:
         if not isinstance(found, ConfigDict):
             raise UserError(f"{flag}{key}: '{before}' is a key, not a section; type {flag}{before}=VALUE")
         if name not in found:
-            short = [
-                each for each in found if name == "".join(word[0] for word in each.split("_"))
-            ]  # lr: learning_rate
-            meant = short + [each for each in keys if each.split(".")[-1] == name]
+            meant = [each for each in keys if each.split(".")[-1] == name]
             near = nearest(name, found) or "".join(f"; did you mean '{each}'?" for each in meant[:1])
             near = near or nearest(key, [each for each in keys if not each.startswith(f"{before}.")])
             what = f"unknown {'key' if before else 'section'}{near}"

@@ -49,6 +49,7 @@ class Evaluators:
             loss=functools.partial(self.loss, params),
             logits=functools.partial(self.logits, params),
             in_nats=self._model.loss.of_logits,
+            stream=functools.partial(self._decoder.stream, params),
         )
 
     def loss(self, params: Params, batch: Batch) -> tuple[float, float]:

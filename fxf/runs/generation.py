@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from fxf.errors import UserError
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, Hypothesis, in_order_of_texts
-from fxf.tasks.task import Evaluator
+from fxf.tasks.task import Evaluator, Task
 from fxf.training.log import Clock
 from fxf.weights import Params
 
@@ -44,6 +44,7 @@ class Answering:
         if stop and experiment.decode.beam_width > 1:
             raise UserError("stop: beam search does not read it; leave decode.beam_width at 1")
         self._task, self._max_tokens, self._stop = task, max_tokens, stop
+        self._experiment = experiment
         self._max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
         layout = experiment.layout_of_one_copy()
         self._evaluator = Evaluators(experiment, Clock(), layout, seed)(params)
@@ -59,11 +60,40 @@ class Answering:
         pairs = zip(texts, decoded, strict=True)
         return [distinct([self._answer(text, each) for each in hypotheses]) for text, hypotheses in pairs]
 
+    def stream(self, text: str) -> Iterator[Answer]:
+        """Yields the answer to a text as far as it is sure, after each token; the last one is what calling returns.
+
+        Raises:
+          UserError: tokens are not found one after the other; or as by calling.
+        """
+        in_beams = self._experiment.decode.beam_width > 1
+        if in_beams or type(self._task).decode is not Task.decode:
+            why = "beam search knows its answer" if in_beams else "this task finds its tokens"
+            raise UserError(f"stream: {why} at the end, not token by token")
+        assert self._evaluator.stream is not None
+        answer = Answer(self._task.to_text(text, []), None)
+        for group in self._task.to_prompts([text], self._max_tokens, self._max_len):
+            (limit,) = group.whole()["limits"]
+            for tokens in self._evaluator.stream(group):
+                answer = self._answer(
+                    text, Hypothesis(tokens, None, self._task.end_token >= 0 and len(tokens) == limit)
+                )
+                if self._place_of_stop(text, tokens) is not None:
+                    break
+                # The next token may complete a character, or a text that stops the answer.
+                sure = answer.text.rstrip("\ufffd")
+                begun = [n for words in self._stop for n in range(1, len(words)) if sure.endswith(words[:n])]
+                yield Answer(sure[: len(sure) - max(begun, default=0)], None)
+        yield answer
+
+    def _place_of_stop(self, text: str, tokens: list[int]) -> int | None:
+        answer, start = self._task.to_text(text, tokens), len(self._task.to_text(text, []))
+        return min((place for words in self._stop if (place := answer.find(words, start)) >= 0), default=None)
+
     def _answer(self, text: str, found: Hypothesis) -> Answer:
         """Returns the answer that the tokens of a hypothesis are."""
-        answer, start = self._task.to_text(text, found.tokens), len(self._task.to_text(text, []))
-        stops = [place for place in (answer.find(words, start) for words in self._stop) if place >= 0]
-        return Answer(answer[: min(stops)], None) if stops else Answer(answer, found.score, found.cut_off)
+        answer, stop = self._task.to_text(text, found.tokens), self._place_of_stop(text, found.tokens)
+        return Answer(answer, found.score, found.cut_off) if stop is None else Answer(answer[:stop], None)
 
 
 def distinct(answers: Sequence[Answer]) -> list[Answer]:

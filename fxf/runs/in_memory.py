@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf import weights
-from fxf.config import defaults, one_of, registered_section, section
+from fxf.config import defaults, one_of, registered_section, require_keywords, section
 from fxf.data.batches import padded
 from fxf.decoding.config import DecodeConfig, changed_decode
 from fxf.decoding.decoder import Decoder
@@ -28,7 +28,7 @@ from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
 from fxf.training.loop import steps_of_next_call
-from fxf.training.optimizer import make_optimizer, optimizer_section
+from fxf.training.optimizer import OPTIMIZERS, make_optimizer, optimizer_section
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import TrainState, hyperparameters, init_state, run_keys
@@ -131,6 +131,7 @@ def fit(
     """
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
     train = section(TrainConfig, chosen, "train")
+    require_keywords(fit, keys, OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config)
     described = optimizer_section({"name": optimizer, **keys})
     moves = make_optimizer(described, steps, model.spec)
     require_frozen(model.spec, described.frozen)
@@ -209,6 +210,7 @@ def decode(
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
     one_end = task.NO_END if end_token is None else end_token
     ends = tuple(one_end) if isinstance(one_end, Sequence) else (one_end,)
+    require_keywords(decode, keys, DecodeConfig)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
     if not prompts:
         return []

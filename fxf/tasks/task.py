@@ -1,6 +1,6 @@
 """The contract between a task and the experiment that runs it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,12 +40,14 @@ class Evaluator(NamedTuple):
         targets, whatever loss trains the model; of a model whose outputs are not logits, those of its own loss.
       logits: `logits(batch)` [B, T, V].
       in_nats: whether the loss is that cross-entropy, in nats.
+      stream: `stream(group)` yields the new tokens of the only prompt of a group so far, time and again.
     """
 
     decode: Callable[[Sequence[PromptGroup]], Sequence[Decoded]]
     loss: Callable[[Mapping[str, Any]], tuple[float, float]]
     logits: Callable[[Mapping[str, Any]], np.ndarray]
     in_nats: bool = True
+    stream: Callable[[PromptGroup], Iterator[list[int]]] | None = None
 
     def top(self, prompts: Prompts, max_tokens: int) -> np.ndarray:
         """Returns the best hypothesis of each prompt, int32 [N, max_tokens]."""

@@ -17,7 +17,7 @@ from fxf.config import key
 from fxf.errors import Interrupted, UserError, one_line
 from fxf.files import files_below, is_remote, read_file, to_json, write_atomically
 from fxf.machine import status
-from fxf.reports.report import Report
+from fxf.reports import report
 from fxf.reports.run_files import ENDED, ERROR, RECORDS, SAMPLES
 from fxf.training import processes
 from fxf.training.trackers import TRACKERS, Trackers, require_trackers
@@ -90,7 +90,7 @@ class MetricsLog:
             if name == RECORDS and dropped and not resumed_at:
                 text = "warning: %s: has records up to step %d but no checkpoint; it begins again at step 0"
                 log.warning(text, directory, dropped)
-        self._report = Report(directory) if config.report and self._is_first else None
+        self._has_page = config.report and self._is_first
         if self._is_first:
             (directory / ENDED).unlink(missing_ok=True)
             names = [*require_trackers(config.trackers), *(["tensorboard"] if config.tensorboard else [])]
@@ -106,8 +106,6 @@ class MetricsLog:
         self._file.write(to_json({"step": step, **values}) + "\n")
         self._file.flush()
         self._trackers.scalars(step, group, values)
-        if self._report and not self._temporary:
-            self._report.write_now_and_then()
 
     def without_samples(self, step: int, figures: dict[str, Any], test: bool = False) -> dict[str, Any]:
         """Writes the samples among the figures of a step's validation, or of the test, and returns the others."""
@@ -155,8 +153,6 @@ class MetricsLog:
                 copy = self._place / path.relative_to(self._folder)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_bytes(path.read_bytes())
-            if self._report:
-                self._report.write_now_and_then()
 
     def __enter__(self) -> "MetricsLog":
         return self
@@ -169,8 +165,8 @@ class MetricsLog:
         # What happened first is what a user must know, so later errors of writing are not raised then.
         with nullcontext() if error is None else suppress(OSError, UserError):
             self.close()
-            if self._report:
-                self._report.write()
+            if self._has_page:
+                report.write(self._place)
 
     def close(self) -> None:
         """Ends the file, and copies it into a bucket."""

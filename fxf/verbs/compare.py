@@ -41,7 +41,7 @@ def main(args: Namespace) -> None:
     if output.suffix != ".html":
         raise UserError(f"--output: expected a name that ends in .html, got {output}")
     try:
-        write_atomically(output, side_by_side.as_html(found))
+        write_atomically(output, side_by_side.as_html(found, output.parent))
     except OSError as error:
         raise UserError(f"--output: {output}: {error.strerror}") from None
     if args.format == "json":

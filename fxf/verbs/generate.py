@@ -8,21 +8,23 @@ names the prompts of such answers.
 fxf generate --workdir=runs/reversal "3 1 4 1 5" "9 2 6"
 fxf generate --workdir=runs/characters --temperature=0.8 --top_k=20 "The king"
 fxf generate --workdir=runs/characters --repetition_penalty=1.2 --banned="king queen" --stop="." "The"
+fxf generate --workdir=runs/characters --temperature=0.8 --stream "The"
 fxf generate --workdir=runs/translation --input=sentences.txt > translations.txt
 fxf generate --workdir=runs/translation --beam_width=5 --n_best=3 < sentences.txt
 fxf generate --workdir=runs/translation --interactive
 
-With --n_best each prompt gets several lines, the best first. A line has the prompt's number, the score
-(log-probability over the length's penalty) and the text, separated by tabs, or as the keys prompt, score and text of a
-JSON object. With --interactive each line of standard input is answered at once, until it ends (Ctrl-D).
+With --stream the answer to one prompt appears token by token; it is the same answer. With --n_best each prompt gets
+several lines, the best first. A line has the prompt's number, the score (log-probability over the length's penalty) and
+the text, separated by tabs, or as the keys prompt, score and text of a JSON object. With --interactive each line of
+standard input is answered at once, until it ends (Ctrl-D).
 """
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from fxf.errors import UserError, one_line
+from fxf.errors import UserError, one_line, printable
 from fxf.machine import status
 from fxf.verbs import flags as cli
 from fxf.verbs.flags import Parser, one_among, whole
@@ -45,6 +47,7 @@ def flags(parser: Parser) -> None:
     parser.flag("stop", default=[], doc="text in front of which an answer ends; may be repeated", action="append")
     parser.flag("seed", whole(0, 2**32 - 1), doc="seed of sampling; by default 0")
     parser.switch("interactive", "answer each line of standard input at once")
+    parser.switch("stream", "show the answer to one prompt, or to each line of --interactive, token by token")
 
 
 def main(args: Namespace) -> None:
@@ -55,25 +58,47 @@ def main(args: Namespace) -> None:
         raise UserError("--interactive: reads prompts from standard input alone; give none as arguments or by --input")
     if prompts and args.input:
         raise UserError(f"--input: prompts are given as arguments too: '{prompts[0]}'")
+    if args.stream and (args.n_best or args.format == "json"):
+        raise UserError("--stream: shows the text of one answer; leave out --n_best and --format=json")
     options = {name: getattr(args, name) for name in ("n_best", "max_tokens", "seed", "stop", "step")}
     answer = run.generator(workdir, cli.decode_of(args), **options)
     if args.interactive:
-        converse(answer, args)
+        converse(lambda prompts: show(answer, prompts, args))
     elif prompts := prompts or cli.read_lines(args.input):
-        show(answer(prompts), args)
+        show(answer, prompts, args)
     else:
         raise UserError("no prompt: give prompts as arguments, or one on each line of standard input")
 
 
-def show(answers: list[Any], args: Namespace) -> None:
+def show(answering: Any, prompts: list[str], args: Namespace) -> None:
+    """Prints the answers to prompts, and warns of those that were cut off."""
     from fxf.runs.generation import warn_of_cut_off
 
+    if args.stream:
+        if len(prompts) > 1:
+            raise UserError(f"--stream: expected one prompt, got {len(prompts)}")
+        warn_of_cut_off([[print_as_it_comes(answering.stream(prompts[0]))]])
+        return
+    answers = answering(prompts)
     warn_of_cut_off(answers, args.n_best or 1)
     for line in cli.answer_lines(answers, args.n_best, args.format == "json"):
         print(line, flush=True)
 
 
-def converse(answer: Callable[[list[str]], list[Any]], args: Namespace) -> None:
+def print_as_it_comes(answers: Iterator[Any]) -> Any:
+    """Prints what each answer adds to the one before, then a line end, and returns the last."""
+    shown = ""
+    for answer in answers:
+        status.end()  # a line of its own would stand in the answer's
+        # A tokenizer of the user's may spell a text otherwise when more follows; then the whole answer has a line.
+        start, before = (len(shown), "") if answer.text.startswith(shown) else (0, "\n")
+        print(before + printable(answer.text[start:]), end="", flush=True)
+        shown = answer.text
+    print()
+    return answer
+
+
+def converse(answer: Callable[[list[str]], None]) -> None:
     """Answers each line of standard input. A line that is no prompt gets its error as the answer."""
     status.end()  # the user types
     mark = "> " if sys.stdin.isatty() else ""
@@ -81,7 +106,7 @@ def converse(answer: Callable[[list[str]], list[Any]], args: Namespace) -> None:
     for number, content in enumerate(sys.stdin.buffer, 1):
         try:
             line = content.removesuffix(b"\n").removesuffix(b"\r")
-            show(answer([cli.prompt_of(line, f"standard input:{number}")]), args)
+            answer([cli.prompt_of(line, f"standard input:{number}")])
         except UserError as error:
             print(f"error: {one_line(str(error))}", file=sys.stderr, flush=True)
         print(mark, end="", flush=True)

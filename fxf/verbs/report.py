@@ -1,29 +1,49 @@
-"""Writes the page of a run, report.html in its folder: curves, samples, attention, config.
+"""Writes the page of a run, report.html in its folder, or serves pages of runs that go on.
 
 fxf report runs/reversal
 fxf report --step=500 runs/reversal runs/other
+fxf report --live runs/reversal
+fxf report --live runs
 
-Training writes the page too, now and then and at its end (unless log.report is off). This command writes it again for
-runs that are there, and adds what is seen inside the model at the checkpoint of --step.
+The page has curves, samples, attention and config. Training writes it at its end (unless log.report is off). This
+command writes it for runs that are there, and adds what is seen inside the model at the checkpoint of --step.
+
+With --live it writes nothing. It serves the page of one run, or a page of all runs in a folder with a link to each, to
+browsers of this machine; their figures renew themselves while the runs go on.
 """
 
 from argparse import Namespace
 
 from fxf.errors import UserError
-from fxf.files import folder_at
-from fxf.verbs.flags import Parser
+from fxf.files import folder_at, is_remote
+from fxf.verbs.flags import Parser, whole
 
+NEEDS_JAX = False  # not with --live
 ARGUMENTS = "run folders"
 
 
 def flags(parser: Parser) -> None:
     parser.flag("step", int, doc="checkpoint to look into; by default the one that the run's result used")
+    parser.switch("live", "serve the pages of a run, or of all runs in a folder")
+    parser.flag("port", whole(0, 65535), 7007, "port of --live; 0 for any that is free")
 
 
 def main(args: Namespace) -> None:
-    if not args.arguments:
+    folders = [folder_at(folder, "fxf report") for folder in args.arguments]
+    if not folders:
         raise UserError("no run: give run folders; for example fxf report runs/reversal")
+    if args.live:
+        from fxf.machine import status
+        from fxf.reports import live
+
+        if len(folders) > 1 or is_remote(folders[0]) or args.step is not None:
+            raise UserError("--live: expected one folder on a disk, of a run or of runs, and no --step")
+        status.end()
+        return live.serve(folders[0], args.port)
+    from fxf.machine.devices import start_jax
+
+    start_jax()
     from fxf.views import inside
 
-    for folder in args.arguments:
-        print(inside.write(folder_at(folder, "fxf report"), args.step))
+    for folder in folders:
+        print(inside.write(folder, args.step))

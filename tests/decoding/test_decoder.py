@@ -246,3 +246,22 @@ def test_a_given_first_token_stands_in_front_of_the_prompt():
     zeros = np.zeros(6, np.int32)
     np.testing.assert_array_equal(decoder(2)({**prompts, "first": zeros}, 11), decoder(2)(prompts, 11))
     assert np.any(actual != decoder(2)(prompts, 11))
+
+
+RULES = {"min_tokens": 2, "repetition_penalty": 1.5}
+
+
+@pytest.mark.parametrize("config", [DecodeConfig(**RULES), DecodeConfig(temperature=2.0, top_k=5, **RULES)])
+def test_a_stream_adds_the_tokens_one_by_one_that_the_whole_search_finds(config):
+    one, seen = Decoder(MODEL, (END, END + 1), config=config), set()
+    for seed in range(6):
+        _, params, _ = model_and_params(seed)
+        group = PromptGroup((5,), {**prompts_of([4], seed=seed), "limits": np.array([7], np.int32)}, 9)
+        ((tokens, _),) = one.groups(params, [group])
+        whole = tokens[0, 0, :7].tolist()
+        whole = whole[: whole.index(END)] if END in whole else whole
+        parts = list(one.stream(params, group))
+        assert parts[: len(whole)] == [whole[:n] for n in range(1, len(whole) + 1)]
+        assert parts[len(whole) :] == [whole][: 7 - len(whole)]  # the end token adds nothing
+        seen.add(len(whole))
+    assert len(seen) > 1

@@ -57,6 +57,37 @@ def test_the_page_holds_the_figures_of_the_records_and_numbers_that_are_none_lea
     assert shown["command"].endswith("--config.train.steps=6 --workdir=runs/again")
 
 
+def test_a_step_has_the_tokens_and_the_seconds_of_training_until_then(tmp_path):
+    speeds = [(10, 2.0, 8.0), (16, 3.0, 30.0), (18, 0.5, 1.5)]
+    trained = [
+        {"step": step, "loss": 1.0, "steps_per_second": steps, "tokens_per_second": tokens}
+        for step, steps, tokens in speeds
+    ]
+    run = make_run(
+        tmp_path / "run", records=[*trained[:2], {"step": 17, "exact_match": 0.5}, trained[2]], finished=False
+    )
+    seconds, tokens = [5.0, 5.0 + 2.0, 7.0 + 4.0], [40.0, 40.0 + 60.0, 100.0 + 6.0]
+    expected = [[0, 0.0], *([step, value] for (step, *_), value in zip(speeds, seconds, strict=True))]
+    shown = data_of(report.write(run).read_text())["axes"]
+    assert shown["seconds"] == [*expected, expected[-1]]
+    assert [value for _, value in shown["tokens"]][1:-1] == tokens
+    assert data_of(report.write(make_run(tmp_path / "other")).read_text())["axes"] == {}
+
+
+@pytest.mark.parametrize(
+    ("result", "changes", "expected"),
+    [
+        ({"bleu": 30.0}, {}, ("exact_match", 0.5)),
+        ({"bleu": 30.0}, {"checkpoint": {"best": "bleu"}}, ("bleu", 30.0)),
+        ({"exact_match": None}, {}, ("exact_match", None)),
+        ({"mine": 3.0, "exact_match": "?"}, {"record": {"better": {"mine": "lower"}}}, ("mine", 3.0)),
+        ({"exact_match": "?"}, {}, ("train_loss", 0.125)),
+    ],
+)
+def test_a_run_is_judged_by_what_chooses_its_checkpoint_else_by_its_first_score(result, changes, expected, tmp_path):
+    assert report.main_figure(run_files.read(make_run(tmp_path / "run", result=result, **changes))) == expected
+
+
 def test_texts_are_data_and_no_markup(tmp_path):
     folder = make_run(tmp_path / "<script>name<", optimizer={"name": BAD})
     sample = {"step": 6, "test": True, "rows": [[BAD, BAD, "x"], ["a", "b", "c", True]]}
@@ -123,9 +154,9 @@ def test_the_log_of_training_says_why_it_ended_and_writes_the_page(tmp_path):
     with pytest.raises(UserError), MetricsLog(folder, 6, 3, LogConfig(tensorboard=False), Trackers()) as log:
         assert log.without_samples(4, {"a": 1.0, "samples": [("p", None, "q")]}) == {"a": 1.0}
         log.record(4, {"loss": 0.5})
-        assert data_of((folder / "report.html").read_text())["charts"][0]["lines"][0]["points"] == [[3, 1.0], [4, 0.5]]
         raise UserError("step 5: the loss is nan")
     shown = data_of((folder / "report.html").read_text())
+    assert shown["charts"][0]["lines"][0]["points"] == [[3, 1.0], [4, 0.5]]
     assert (shown["state"], shown["said"]) == ("diverged", "step 4 of 6; step 5: the loss is nan")
     assert shown["samples"] == [{"step": 4, "test": False, "rows": [["p", None, "q"]]}]
     MetricsLog(

@@ -45,6 +45,18 @@ def test_the_tables_have_the_keys_that_differ_and_mark_a_mean_that_its_seeds_tel
     ]
 
 
+def test_unlike_models_have_a_table_each_without_keys_that_only_another_has(tmp_path):
+    models = {"a": {"name": "x", "d_model": 6, "depth": 1}, "b": {"name": "y", "d_model": 7, "width": 2}}
+    models |= {"c": {"name": "x", "d_model": 6, "depth": 3}, "d": {"name": "y", "d_model": 7, "width": 2}}
+    for name, model in models.items():
+        make_run(tmp_path / name, model=model)
+    found = compare.comparison(compare.runs_of([tmp_path]))
+    assert {key for key in found.keys if key.startswith("model.")} == {"model.name", "model.d_model", "model.depth"}
+    first, second = side_by_side.as_markdown(found).split("y:\n\n")
+    assert first.startswith("x:\n\n| run | ") and ["| a |" in first, "| c |" in first, "| b |" in first] == [1, 1, 0]
+    assert "model.depth" in first and "model.depth" not in second and "model.width" not in first + second
+
+
 def test_a_line_is_the_mean_over_seeds_in_a_band(sweep, found):
     make_run(sweep / "again", optimizer={"learning_rate": 0.2}, seed=1, records=[{"step": 3, "loss": 2.0}])
     shown = data_of(side_by_side.as_html(compare.comparison(compare.runs_of([sweep]))))

@@ -9,8 +9,9 @@ import pytest
 
 from fxf.errors import UserError
 from fxf.runs import run
-from fxf.runs.experiment import default_config
-from small_runs import KEPT, records, sharing_programs, trained
+from fxf.runs.experiment import build, default_config
+from fxf.runs.generation import Answering
+from small_runs import KEPT, command, records, sharing_programs, trained
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
 
@@ -78,6 +79,40 @@ def test_answers_keep_the_rules_that_are_given_as_text(finished):
         answer(ends="and")
     with pytest.raises(UserError, match="stop: beam search does not read it"):
         answer(stop=["a"], beam_width=2, temperature=0.0)
+
+
+def test_a_streamed_answer_grows_into_the_whole_one(finished, monkeypatch):
+    sharing_programs(monkeypatch)
+
+    def generator(**options):
+        return run.generator(finished[0], {"temperature": 2.0}, **options)
+
+    ((whole,),) = generator()(["7"])
+    parts = list(generator().stream("7"))
+    assert parts[-1] == whole and len(parts) > 6
+    assert all(part.text == whole.text[: len(part.text)] for part in parts)
+    stop = whole.text[4:6]
+    ((stopped,),) = generator(stop=["absent", stop])(["7"])
+    parts = list(generator(stop=["absent", stop]).stream("7"))
+    assert parts[-1] == stopped and all(part.text == stopped.text[: len(part.text)] for part in parts)
+    words = ["--workdir", finished[0], "--temperature=2.0", "--stop", stop, "7"]
+    plain, streamed = command("generate", *words), command("generate", "--stream", *words)
+    assert (streamed.returncode, streamed.stdout, streamed.stderr) == (0, plain.stdout, plain.stderr)
+
+
+def test_a_stream_waits_for_the_bytes_of_a_character(tmp_path):
+    (tmp_path / "text.txt").write_text("häh héh\n" * 50)
+    config = default_config("language_model").to_dict()
+    config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 17}
+    config["task"] |= {"length": 11}
+    config["data"] |= {"path": str(tmp_path / "text.txt"), "tokenizer": "bpe", "vocab_size": 261}
+    experiment = build(config, tmp_path)
+    answering = Answering(experiment, {})
+    tokens = experiment.task.tokenizer.encode("äé!")
+    assert len(tokens) == 5
+    parts = [tokens[:n] for n in range(1, 6)]
+    answering._evaluator = answering._evaluator._replace(stream=lambda group: iter(parts))
+    assert [part.text for part in answering.stream("h")] == ["h", "hä", "hä", "häé", "häé!", "häé!"]
 
 
 def params(workdir):

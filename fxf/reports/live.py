@@ -1,0 +1,125 @@
+"""Pages of runs that go on, served to browsers of this machine: that of each run, and one of all runs of a folder.
+
+The pages ask time and again for newer data, which are read from the run folders as they are then.
+"""
+
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from fxf.errors import UserError
+from fxf.files import digest
+from fxf.reports.page import as_json, page
+from fxf.reports.report import contents, main_figure
+from fxf.reports.run_files import FINISHED, NO_VALUE, RECORDS, RESULT, is_run, no_run, read
+
+HOST, DATA = "127.0.0.1", "data.json"
+# Of finished runs, when their files were written and their rows: to read them takes a hundredth of a second each.
+_ROWS: dict[Path, tuple[list[float], dict[str, Any]]] = {}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers with the page at the path of a run, or of all runs, and with the page's data at PATH/data.json."""
+
+    def __init__(self, folder: Path, *request: Any) -> None:
+        self.folder = folder
+        super().__init__(*request)
+
+    def do_GET(self) -> None:
+        # A page of another site, whose name someone lets lead to this machine, may not read the runs.
+        if urlsplit(f"//{self.headers['Host']}").hostname not in (HOST, "localhost"):
+            return self.send_error(403)
+        path, _, last = unquote(urlsplit(self.path).path).strip("/").rpartition("/")
+        is_data = last == DATA
+        try:
+            data, script = shown(self.folder, path if is_data else f"{path}/{last}".strip("/"))
+        except UserError:  # no such run, or not yet one
+            return self.send_error(404)
+        scripts = ["charts.js", script, "live.js"]
+        body = (as_json(data) if is_data else page(data["title"], data, scripts, live=True)).encode()
+        tag = f'"{digest(body)}"'
+        same = self.headers["If-None-Match"] == tag
+        self.send_response(304 if same else 200)
+        headers = {"ETag": tag, "Cache-Control": "no-cache", "Content-Length": str(0 if same else len(body))}
+        headers["Content-Type"] = "application/json" if is_data else "text/html; charset=utf-8"
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(b"" if same else body)
+
+    def log_message(self, *_: Any) -> None:
+        """Writes nothing about a request."""
+
+
+def serve(folder: Path, port: int) -> None:
+    """Serves the page of a run, or those of the runs in a folder, until a signal ends the process.
+
+    Args:
+      port: 0 for any that is free.
+
+    Raises:
+      UserError: there is no run, or the port cannot be had.
+    """
+    if not folders_of(folder):
+        raise no_run(folder)
+    try:
+        server = ThreadingHTTPServer((HOST, port), partial(Handler, folder))
+    except OSError as error:
+        raise UserError(f"--port: {port}: {error.strerror}") from None
+    print(f"http://{HOST}:{server.server_port}/ (Ctrl-C ends it)", flush=True)
+    server.serve_forever()
+
+
+def folders_of(folder: Path) -> dict[str, Path]:
+    """Returns the folders of runs by name: "" for a run folder itself, else those in it, also in a sweep's folder."""
+    if is_run(folder):
+        return {"": folder}
+    found = [path.parent for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/config.json")]
+    return {path.relative_to(folder).as_posix(): path for path in sorted(found)}
+
+
+def shown(folder: Path, name: str) -> tuple[dict[str, Any], str]:
+    """Returns the data of the page at a name, and its script.
+
+    Raises:
+      UserError: there is no such run, or its config.json is damaged.
+    """
+    folders = folders_of(folder)
+    if name in folders:
+        return {**contents(read(folders[name])), "up": "/" if name else None}, "report.js"
+    if name:
+        raise no_run(folder / name)
+    rows = [row for path, place in folders.items() if (row := _row(path, place))]
+    rows.sort(key=lambda row: -(row["changed"] or 0))
+    return {"title": f"Runs in {folder}", "runs": rows}, "runs.js"
+
+
+def _row(name: str, folder: Path) -> dict[str, Any] | None:
+    """Returns what the page of all runs says of one; None if its config.json is damaged."""
+    written = [path.stat().st_mtime for path in (folder / RECORDS, folder / RESULT) if path.exists()]
+    if folder in _ROWS and _ROWS[folder][0] == written:
+        return _ROWS[folder][1]
+    try:
+        run = read(folder)
+    except UserError:
+        return None
+    seconds, (figure, value) = run.axes().get("seconds"), main_figure(run)
+    row = {
+        "name": name,
+        "link": f"/{quote(name)}/",
+        "task": run.task,
+        "model": run.model,
+        "state": run.state,
+        "step": run.metrics[-1]["step"] if run.metrics else 0,
+        "steps": run.config.get("train", {}).get("steps"),
+        "figure": figure,
+        "value": NO_VALUE if figure and value is None else value,
+        "seconds": seconds[-1][1] if seconds else None,
+        "changed": written[0] if written else None,
+        "why": run.said.partition("; ")[2],
+    }
+    if run.state == FINISHED:
+        _ROWS[folder] = written, row
+    return row

@@ -1,0 +1,117 @@
+"""The server of the live pages, without a browser."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from functools import partial
+from http.client import HTTPConnection
+from http.server import ThreadingHTTPServer
+
+import pytest
+from test_pages import BAD, data_of, make_run
+
+from fxf.reports import live
+from fxf.reports.page import page
+from fxf.reports.report import contents
+from fxf.reports.run_files import read
+from small_runs import ROOT
+
+
+@contextmanager
+def serving(folder):
+    """Serves the runs in a folder as the command does."""
+    server = ThreadingHTTPServer((live.HOST, 0), partial(live.Handler, folder))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """Returns what asks the server of a folder of two runs for a path: the answer's status, headers and text."""
+    make_run(tmp_path / "runs/a b", seed=3)
+    make_run(tmp_path / "runs/sweep/1", finished=False)
+    make_run(tmp_path / "secret")
+    with serving(tmp_path / "runs") as server:
+
+        def ask(path, **headers):
+            connection = HTTPConnection(live.HOST, server.server_port)
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            found = answer.status, dict(answer.getheaders()), answer.read().decode()
+            connection.close()
+            return found
+
+        yield ask
+
+
+def test_a_run_is_served_by_its_name_with_the_data_of_its_page(asked, tmp_path):
+    expected = {**contents(read(tmp_path / "runs/a b")), "up": "/"}
+    for path in ("/a%20b/", "/a%20b"):
+        status, headers, text = asked(path)
+        assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        assert data_of(text) == expected and "connect-src 'self'" in text
+        assert "connect-src" not in page("t", {}, ["charts.js", "report.js"])
+    assert json.loads(asked("/a%20b/data.json")[2]) == expected
+
+
+def test_all_runs_are_listed_with_what_they_have_reached(asked, tmp_path):
+    (tmp_path / "runs/broken").mkdir()
+    (tmp_path / "runs/broken/config.json").write_text("{")
+    first, second = sorted(json.loads(asked("/data.json")[2])["runs"], key=lambda row: row["name"])
+    assert (first["name"], first["link"], first["state"], first["step"]) == ("a b", "/a%20b/", "finished", 6)
+    assert (first["figure"], first["value"], first["model"], first["task"]) == (
+        *("exact_match", 0.5, "transformer_lm", "reversal"),
+    )
+    assert (second["name"], second["state"], second["figure"], second["value"]) == (
+        *("sweep/1", "stopped", "exact_match", 0.25),
+    )
+    assert data_of(asked("/")[2])["runs"][0].keys() == first.keys()
+    (tmp_path / "runs/a b/result.json").write_text('{"exact_match": 1.0}')
+    assert [row["value"] for row in json.loads(asked("/data.json")[2])["runs"] if row["name"] == "a b"] == [1.0]
+
+
+def test_data_that_are_as_before_are_not_sent_again(asked, tmp_path):
+    tag = asked("/a%20b/data.json")[1]["ETag"]
+    assert asked("/a%20b/data.json", **{"If-None-Match": tag})[::2] == (304, "")
+    (tmp_path / "runs/a b/result.json").write_text('{"exact_match": 1.0}')
+    assert asked("/a%20b/data.json", **{"If-None-Match": tag})[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/other/", "/../secret/", "/%2e%2e/secret/data.json", "/sweep/", "/a%20b/config.json", f"/{BAD[:8]}"]
+)
+def test_nothing_but_the_pages_of_its_runs_is_served(asked, path):
+    status, _, text = asked(path)
+    assert status == 404 and "<script" not in text
+
+
+def test_a_page_whose_name_leads_here_may_not_read_the_runs(asked):
+    assert asked("/", Host="elsewhere.example")[0] == 403
+    assert asked("/", Host="localhost:8000")[0] == 200  # by a forwarded port
+
+
+def test_the_command_serves_one_run_without_jax_until_it_is_stopped(tmp_path):
+    make_run(tmp_path / "run")
+    program = "import sys; from fxf.__main__ import main; sys.modules['jax'] = None; main('report')"
+    words = [sys.executable, "-c", program, "--live", "--port=0", str(tmp_path / "run")]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
+        (port,) = re.findall(r"^http://127.0.0.1:(\d+)/", started.stdout.readline())
+        connection = HTTPConnection(live.HOST, int(port))
+        connection.request("GET", "/")
+        assert data_of(connection.getresponse().read().decode())["up"] is None
+        taken = subprocess.run(
+            [*words[:4], f"--port={port}", words[-1]], cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+        assert (taken.returncode, taken.stderr) == (2, f"error: --port: {port}: Address already in use\n")
+        started.send_signal(signal.SIGINT)
+        assert started.wait(timeout=60) == 130 and started.stderr.read() == "stopped by SIGINT\n"
