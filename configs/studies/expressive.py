@@ -1,6 +1,6 @@
 """Study: does expressive attention (Gros 2024) learn delayed-sum series that softmax attention does not, at one size?
 
-fxf sweep --config=studies/expressive --workdir=runs/studies/expressive --workers=1 --together=20
+fxf sweep --config=studies/expressive --workdir=runs/studies/expressive --workers=1
 """
 
 from collections.abc import Callable

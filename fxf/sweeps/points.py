@@ -96,26 +96,23 @@ def changed_keys(points: Iterable[Point]) -> list[str]:
     return list(dict.fromkeys(key for point in points for key in point.changes))
 
 
-def alike(points: Sequence[Point], n: int) -> list[list[int]]:
-    """Returns the indices of the points in groups of at most n whose compiled programs are likely to be the same."""
-    groups: dict[str, list[int]] = {}
-    for index, point in enumerate(points):
-        groups.setdefault(json.dumps(without_numbers(point.config), sort_keys=True), []).append(index)
-    return [group[start : start + n] for group in groups.values() for start in range(0, len(group), n)]
+def by_program(points: Sequence[Point]) -> list[Point]:
+    """Returns the points, with those behind each other whose compiled programs are likely to be the same."""
+    groups: dict[str, list[Point]] = {}
+    for point in points:
+        groups.setdefault(json.dumps(without_numbers(point.config), sort_keys=True), []).append(point)
+    return [point for group in groups.values() for point in group]
 
 
 @stage("checking the points")
-def check(points: Sequence[Point], workdir: Path, numbers: Sequence[int] | None = None) -> list[str]:
+def check(points: Sequence[Point], workdir: Path) -> list[str]:
     """Builds every point, which also prepares its data; returns the names of their tasks' metrics.
-
-    Args:
-      numbers: the numbers of the points in their sweep; 1, 2, … by default.
 
     Raises:
       UserError: a point's config is wrong, or its folder in `workdir` holds a run of another config; names the point.
     """
     metrics: dict[str, None] = {}
-    for number, point in zip(numbers or range(1, len(points) + 1), points, strict=True):
+    for number, point in enumerate(points, 1):
         folder = workdir / point.name
         try:
             experiment = build(point.config, folder)

@@ -81,16 +81,15 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     workdir = tmp_path / "sweep"
     command = ["sweep", f"--config={write(tmp_path / 'rates.py', rates)}", *flags, f"--workdir={workdir}"]
 
-    # The workers are no forks, and write programs so that others could read half of one: they have their own folder.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
-    alone = script(*command, "--points=1")
-    assert alone.returncode == 0, alone.stderr
-    finished = script(*command, "--workers=1")
+    finished = script(*command)
     assert finished.returncode == 1, finished.stderr
-    assert finished.stdout.startswith("2 points, 1 finished already\n")
+    lines = finished.stdout.splitlines()
+    assert lines[:2] == ["2 points, 0 finished already", "1/2  optimizer.learning_rate=0.001  finished"]
     failure = finished.stderr.splitlines()[-1]
-    assert failure.startswith(f"{workdir}/optimizer.learning_rate=1e+30: exit code 2; ")
+    assert failure.startswith(f"{workdir}/optimizer.learning_rate=1e+30: no result; ")
     assert "log.txt: error: step " in failure
+    assert lines[2].startswith("2/2  optimizer.learning_rate=1e+30  ") and lines[2].endswith(failure[-40:])
     with (workdir / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["optimizer.learning_rate"] for row in rows] == ["0.001", "1e+30"]
@@ -99,7 +98,7 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     assert "| optimizer.learning_rate | status | exact_match |" in (workdir / "table.md").read_text()
     assert (workdir / "plot.png").stat().st_size > 10_000
 
-    # A point that is alone needs no company.
-    (left,) = script(*command, "--dry_run", "--together=2").stdout.splitlines()
+    assert script(*command, "--workers=0").stdout.startswith("2 points, 1 finished already\n")
+    (left,) = script(*command, "--dry_run").stdout.splitlines()
     assert " -P -m fxf train --config=" in left
     assert left.endswith(f"--config.optimizer.learning_rate=1e+30 --workdir={workdir}/optimizer.learning_rate=1e+30")
