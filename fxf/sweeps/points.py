@@ -105,22 +105,19 @@ def by_program(points: Sequence[Point]) -> list[Point]:
 
 
 @stage("checking the points")
-def check(points: Sequence[Point], workdir: Path) -> list[str]:
-    """Builds every point, which also prepares its data; returns the names of their tasks' metrics.
+def check(points: Sequence[Point], workdir: Path) -> None:
+    """Builds every point, which also prepares its data.
 
     Raises:
       UserError: a point's config is wrong, or its folder in `workdir` holds a run of another config; names the point.
     """
-    metrics: dict[str, None] = {}
     for number, point in enumerate(points, 1):
         folder = workdir / point.name
         try:
             experiment = build(point.config, folder)
             task = experiment.task
-            metrics |= dict.fromkeys(task.metrics)
             of_source = run_folder.source_digest(folder, experiment.start.path)
             digests = task.digests() | guests.digests(experiment.config, folder) | of_source
             run_folder.require_same_run(run_folder.MadeFrom(folder, experiment.config, digests, task.files))
         except UserError as error:
             raise UserError(f"sweep: point {number} ({point.name}): {error}") from None
-    return list(metrics)

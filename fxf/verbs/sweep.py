@@ -1,19 +1,19 @@
-"""Runs every point of a config's `sweep(add)` as a run of its own, then writes a table and a plot.
+"""Runs every point of a config's `sweep(add)` as a run of its own, then writes a table.
 
 fxf sweep --config=reversal:example0 --workdir=runs/sweep --workers=2
 fxf sweep --config=reversal:example0 --workdir=runs/sweep --dry_run
 
 `--config.KEY=VALUE` changes every point. Each point has a run folder below --workdir, which is named by the keys that
 the point changes; its log.txt holds the output of the run. If a point fails, the others go on. The same command again
-resumes the points that have no result. At the end the sweep's folder has table.csv, with every figure, table.md and
-plot.png; the exit code is 1 if a point has no result.
+resumes the points that have no result. At the end table.csv in the sweep's folder has every figure; the exit code is 1
+if a point has no result. `fxf compare` of the folder shows figures and curves side by side.
 
 Points train one after another in this process, or in --workers that share the cores. A process imports once, and
 compiles once for all points that differ only in numbers that a compiled program reads as arguments: seed, learning
 rates, weight decay and label smoothing. Each point has the same bits as alone.
 
 --dry_run prints the commands of the points without a result, one a line, as for an array of jobs of a cluster. Later
-the same command with --workers=0 writes the table and the plot of the finished points.
+the same command with --workers=0 writes the table of the finished points.
 """
 
 import os
@@ -30,7 +30,7 @@ from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workd
 def flags(parser: Parser) -> None:
     add_config(parser)
     parser.flag("workdir", doc="folder of the sweep, with a run folder for each point")
-    parser.flag("workers", whole(0), 1, "points that run at the same time; 0 only writes table and plot")
+    parser.flag("workers", whole(0), 1, "points that run at the same time; 0 only writes the table")
     parser.switch("dry_run", "only print the commands of the points without a result")
 
 
@@ -42,7 +42,7 @@ def main(args: Namespace) -> None:
     from fxf.runs.run_folder import read_result
     from fxf.sweeps.crew import Crew, Job, last_line
     from fxf.sweeps.points import by_program, check, make_points
-    from fxf.sweeps.table import report
+    from fxf.sweeps.table import write_table
 
     if args.workers != 1 or args.dry_run:
         jax.config.update("jax_platforms", "cpu")  # this process only checks configs; accelerators are for the points
@@ -53,7 +53,7 @@ def main(args: Namespace) -> None:
     if is_remote(workdir):
         raise UserError(f"--workdir: {workdir}: a sweep writes its logs and tables into a local folder")
     points = make_points(config, read_sweep(config_file), overrides)
-    metrics = check(points, workdir)
+    check(points, workdir)
     left = [point for point in points if read_result(workdir / point.name) is None]
     if args.dry_run:
         for point in left:
@@ -73,7 +73,7 @@ def main(args: Namespace) -> None:
             progress.advance()
             said = last_line(job.folder) if read_result(job.folder) is None else "finished"
             print(one_line(f"{number}/{len(jobs)}  {job.folder.name}  {said}"), flush=True)
-    print(*report(points, workdir, metrics), sep="\n")
+    print(write_table(points, workdir))
     if found := best.comparison_in(workdir):
         print(*best.lines(found), sep="\n", file=sys.stderr)
     if missing := [point for point in left if read_result(workdir / point.name) is None]:
