@@ -15,7 +15,8 @@ import pytest
 from fxf.errors import Interrupted
 from fxf.reports import run_files
 from fxf.runs import run
-from fxf.runs.experiment import build, default_config
+from fxf.runs.configs import read_config
+from fxf.runs.experiment import build
 from fxf.runs.programs import program_key
 from fxf.sweeps.crew import Crew, Job, last_line
 from fxf.sweeps.points import by_program, make_points
@@ -105,7 +106,7 @@ def test_only_numbers_that_a_program_reads_leave_it_the_same(change, program):
 
 
 def test_a_task_that_draws_its_data_by_the_seed_has_a_program_for_each_seed():
-    config = default_config("boolean_map").to_dict()
+    config = read_config("boolean_map").to_dict()
     assert program_key(build(config)) == program_key(build(config))
     assert program_key(build(config)) != program_key(build({**config, "seed": 1}))
 
