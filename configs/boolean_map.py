@@ -18,7 +18,7 @@ MAPPINGS = 10
 
 
 def get_config() -> ConfigDict:
-    config = default_config(task="boolean_map")
+    config = default_config(task="primer.boolean_map:BOOLEAN_MAP")
     config.model.copies = config.train.batch_size = MAPPINGS
     config.train.steps = 4400
     config.optimizer.name, config.optimizer.learning_rate = "sgd", 1.5e-2 * MAPPINGS * config.task.positions

@@ -104,7 +104,7 @@ def _primer() -> ConfigDict:
 
     It has Adam and batches of 64. The seed's gradient descent (2e-2, batches of 20) learns far less in as many steps.
     """
-    config = default_config(task="language_model", model="bilayer")
+    config = default_config(task="language_model", model="primer.bilayer:BILAYER")
     config.task.length, config.task.score = 17, "last"
     config.model.n_layers, config.model.max_len = 1, 17
     config.optimizer.learning_rate, config.optimizer.schedule = 3e-3, "cosine"

@@ -24,7 +24,7 @@ ARGUMENTS = ("default", "linear")
 def get_config(argument: str = "default") -> ConfigDict:
     if argument not in ARGUMENTS:
         raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
-    config = default_config(task="time_series")
+    config = default_config(task="primer.time_series:TIME_SERIES")
     config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 1, 64, 256, 8
     config.model.max_len = config.task.length
     config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 6e-3, "cosine", 20

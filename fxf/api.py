@@ -22,7 +22,7 @@ from fxf.training.trackers import OnRecord
 from fxf.weights import Params, count
 
 if TYPE_CHECKING:
-    from fxf.trials.verdict import Verdict
+    from fxf.sweeps.verdict import Verdict
     from fxf.views.probe import Reading
 
 
@@ -84,7 +84,7 @@ def trial(
       whole: whether no look before 32 pairs ends the trial.
       workers: processes that train side by side on a CPU. With several, a script must not call this where it is
         imported (`if __name__ == "__main__":`).
-      rules: `metric`, `failed`, `rates`, `match` and `first_runs`, as in `fxf.trials.plan.Rules`.
+      rules: `metric`, `failed`, `rates`, `match` and `first_runs`, as in `fxf.sweeps.plan.Rules`.
 
     Returns:
       The verdict: `verdict`, `headline`, `effect` (with the ends of its interval, or None), `evidence` and `pairs`;
@@ -94,8 +94,8 @@ def trial(
       UserError: a config or the metric is wrong, the folder holds a trial with another plan, or a run failed otherwise
         than by diverging.
     """
-    from fxf.trials.plan import Arm, Budget, Rules, make_plan
-    from fxf.trials.trial import carry_out
+    from fxf.sweeps.plan import Arm, Budget, Rules, make_plan
+    from fxf.sweeps.trial import carry_out
 
     folder, arms = folder_at(workdir, "workdir"), (Arm(*_plain(first)), None if other is None else Arm(*_plain(other)))
     return carry_out(make_plan(*arms, folder, Rules(**rules)), folder, Budget(seeds, minutes, whole, workers))

@@ -22,11 +22,11 @@ def cases():
 
 
 CASES = cases()
+BOOLEAN_MAP = "primer.boolean_map:BOOLEAN_MAP"  # the smallest experiment, of which most sections are seen
 
 TINY_MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 17}
 TINY: dict[str, dict[str, Any]] = {
     "reversal": {"task": {"n_tokens": 5, "max_length": 3}, "model": TINY_MODEL},
-    "time_series": {"task": {"base": 3, "length": 5}, "model": TINY_MODEL},
     "boolean_map": {"model": {"n_layers": 1}, "optimizer": {"learning_rate": 0.1}},
     "language_model": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},
     "masking": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},

@@ -96,9 +96,8 @@ def short(words, folder):
     verb, *arguments = words[start + 1 :]
     env = environment() | dict(word.split("=") for word in words[:start]) if start else None
     flags = set() if AS_IT_IS.issubset(arguments) else SHORT.get(verb, set()) - set(arguments)
-    if verb == "sweep" and not any(word.startswith(("--together", "--dry_run")) for word in arguments):
-        flags |= {"--points=1"}  # else each point is a process
-        arguments = [word for word in arguments if not word.startswith("--workers")]
+    if verb == "sweep" and "--workers=2" in arguments:
+        flags |= {"--dry_run"}  # tests/sweeps trains in several processes
     alone = env or verb in ("sweep", "compile")  # which start processes, or look for other devices
     done = (
         script(verb, *arguments, *flags, stdin="thank you\n", env=env, cwd=folder)

@@ -15,7 +15,6 @@ from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs.experiment import SECTIONS, build, default_config
 from fxf.tasks import TASKS
 from fxf.tasks.reversal import ReversalConfig
-from fxf.tasks.time_series import TimeSeriesConfig
 from fxf.training.checkpoint import CheckpointConfig
 from helpers import refused, table, values
 
@@ -30,12 +29,11 @@ SECTIONS_REFUSED = {
     "checkpoint": CheckpointConfig,
     "decode": DecodeConfig,
     "data of documents": DocumentsConfig,
-    "task of time_series": TimeSeriesConfig,
     "task of reversal": ReversalConfig,
 }
 CONFIGS_REFUSED = (
-    *("reversal", "language_model bilayer", "language_model transformer_lm"),
-    *("masking masked_lm", "boolean_map bilayer"),
+    *("reversal", "language_model transformer_lm"),
+    "masking masked_lm",
 )
 
 

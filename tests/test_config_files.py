@@ -102,7 +102,7 @@ def test_every_point_of_every_sweep_builds(name, tmp_path):
         added = read_sweep(":".join([str(ROOT / "configs" / f"{name}.py"), *argument.split()]))
         points = make_points(config_of(name, argument, tmp_path).to_dict(), added)
         different = {str({**point.changes, "seed": 0}): point for point in points}
-        assert check(different.values(), tmp_path)
+        check(different.values(), tmp_path)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

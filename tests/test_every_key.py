@@ -31,8 +31,8 @@ from fxf.training.state import TrainState, run_keys
 from fxf.training.step import make_step
 from fxf.weights import initialize, leaves, shapes
 from helpers import in_groups, one_device, random_params, scaled
-from key_cases import CASES, COMMON, TINY
-from small_runs import KEPT, records, trained
+from key_cases import BOOLEAN_MAP, CASES, COMMON, TINY
+from small_runs import KEPT, ROOT, records, trained
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,20 +51,22 @@ def files(tmp_path_factory):
     for name, text in texts.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    params = random_params(build(plain_config("boolean_map")).model.spec)
-    save_weights(folder / "params.safetensors", params)
-    save_weights(folder / "more.safetensors", {**params, "more": np.ones(1, np.float32)})
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.syspath_prepend(ROOT / "configs")
         patch.setenv("TFDS_DATA_DIR", str(folder / "tfds"))
+        params = random_params(build(plain_config("boolean_map")).model.spec)
+        save_weights(folder / "params.safetensors", params)
+        save_weights(folder / "more.safetensors", {**params, "more": np.ones(1, np.float32)})
         yield
 
 
-OWNERS = ("", *MODELS, *TASKS)  # before other tests register theirs
+OWNERS = ("", *MODELS, *TASKS, "boolean_map")  # before other tests register theirs
 
 
 def keys_of(owner):
     """Returns {key: the class that declares it} of a model, of a task or, as "", of what all experiments have."""
+    owner = BOOLEAN_MAP if owner == "boolean_map" else owner
     sections = TASKS[owner].sections if owner in TASKS else {"model": MODELS[owner][0]} if owner else SECTIONS
     return {
         f"{section}.{field.name}": next(c for c in cls.__mro__ if field.name in get_annotations(c))
@@ -84,9 +86,10 @@ def test_every_key_has_a_case():
 
 def plain_config(owner, under=()):
     """Returns the small config of a task, or of the task of a model, with the keys `under` changed."""
-    task = owner if owner in TASKS else next(name for name, task in TASKS.items() if task.models[0] == owner)
+    task = owner if owner in TINY else next(name for name, task in TASKS.items() if task.models[0] == owner)
     changes = dict(flatten({**COMMON, **TINY[task]}))
-    return make_points(default_config(task).to_dict(), [changes | dict(under)])[0].config
+    named = BOOLEAN_MAP if task == "boolean_map" else task
+    return make_points(default_config(named).to_dict(), [changes | dict(under)])[0].config
 
 
 @functools.cache
@@ -266,7 +269,7 @@ def test_every_key_changes_something(owner, key):
 
 
 # Their stages are those of transformer_lm, and those of reversal and of language_model.
-ALIKE = ("masked_lm", "encoder_decoder", "bilayer", "time_series", "masking")
+ALIKE = ("masked_lm", "encoder_decoder", "masking")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from fxf.config import differing_keys
 from fxf.layers.kinds import stack_of
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
-from fxf.trials.evidence import evidence
+from fxf.sweeps.evidence import evidence
 
 IDEAS = {path.stem for path in (ROOT / "configs/ideas").glob("*.py")}
 

@@ -26,7 +26,8 @@ def suffix(name):
 @functools.cache
 def files():
     """Returns the nodes of each file's code."""
-    return {path: list(ast.walk(ast.parse(path.read_text()))) for path in sorted((ROOT / "fxf").rglob("*.py"))}
+    paths = sorted(path for folder in ("fxf", "configs/primer") for path in (ROOT / folder).rglob("*.py"))
+    return {path: list(ast.walk(ast.parse(path.read_text()))) for path in paths}
 
 
 def names_in(nodes):

@@ -1,6 +1,6 @@
 """Study: do deep post-norm blocks need a warm-up, and pre-norm blocks and the idea of seed 004 none, on reversal?
 
-fxf sweep --config=studies/blocks --workdir=runs/studies/blocks --workers=1 --together=20
+fxf sweep --config=studies/blocks --workdir=runs/studies/blocks --workers=1
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Study: how do walks along the tokens fare on all fifteen problems by the score of Ruoss et al. 2023?
 
-fxf sweep --config=studies/breadth --workdir=runs/studies/breadth --workers=1 --together=3
+fxf sweep --config=studies/breadth --workdir=runs/studies/breadth --workers=1
 
 Model and training are those of studies/length. The scored lengths are near the middles of equal parts of the papers'
 range.

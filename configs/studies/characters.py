@@ -1,6 +1,6 @@
 """Study: character models of a natural text, by kind of position.
 
-fxf sweep --config=studies/characters --config.data.path=input.txt --workdir=runs/studies/characters --together=20
+fxf sweep --config=studies/characters --config.data.path=input.txt --workdir=runs/studies/characters
 
 input.txt is tinyshakespeare, from karpathy/char-rnn; it does not come with fxf. Without it the phrase book is the text.
 """

@@ -1,12 +1,13 @@
 """Study: does expressive attention (Gros 2024) learn delayed-sum series that softmax attention does not, at one size?
 
-fxf sweep --config=studies/expressive --workdir=runs/studies/expressive --workers=1 --together=20
+fxf sweep --config=studies/expressive --workdir=runs/studies/expressive --workers=1
 """
 
 from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
+from fxf.runs.configs import read_config
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
@@ -14,7 +15,8 @@ STEPS = {5: 500, 10: 2000, 16: 2000}  # of each base
 
 
 def get_config() -> ConfigDict:
-    config = default_config(task="time_series")
+    read_config("time_series")  # beside whose file the task stands
+    config = default_config(task="primer.time_series:TIME_SERIES")
     config.task.length, config.task.examples = 16, 500
     config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 1, 32, 128, 4
     config.model.max_len = config.task.length

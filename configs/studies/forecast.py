@@ -1,7 +1,7 @@
 """Study: does a law fitted to small runs forecast the loss of a much larger run?
 
 python -m experiments.studies.forecast.text fra.txt sentences.txt
-fxf sweep --config=studies/forecast --config.data.path=sentences.txt --workdir=runs/studies/forecast --together=3
+fxf sweep --config=studies/forecast --config.data.path=sentences.txt --workdir=runs/studies/forecast
 
 fra.txt has Tatoeba's English and French sentences, from manythings.org/anki; it does not come with fxf.
 """

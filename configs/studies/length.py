@@ -1,6 +1,6 @@
 """Study: which problems does a decoder solve at 500 symbols after training on at most 40, by walks along the tokens?
 
-fxf sweep --config=studies/length --workdir=runs/studies/length --workers=2 --together=5
+fxf sweep --config=studies/length --workdir=runs/studies/length --workers=2
 
 Walks, model and training are those of walks.py.
 """

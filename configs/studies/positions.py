@@ -1,6 +1,6 @@
 """Study: with which positions does a decoder, trained to reverse at most 10 symbols, reverse 15, 20, 25 and 30?
 
-fxf sweep --config=studies/positions --workdir=runs/studies/positions --workers=1 --together=20
+fxf sweep --config=studies/positions --workdir=runs/studies/positions --workers=1
 """
 
 from collections.abc import Callable

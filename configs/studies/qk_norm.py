@@ -1,6 +1,6 @@
 """Study: does normalizing queries and keys make the final loss less sensitive to the learning rate?
 
-fxf sweep --config=studies/qk_norm --workdir=runs/studies/qk_norm --workers=1 --together=20
+fxf sweep --config=studies/qk_norm --workdir=runs/studies/qk_norm --workers=1
 """
 
 from collections.abc import Callable

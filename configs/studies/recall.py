@@ -1,6 +1,6 @@
 """Study: how wide must softmax and linear attention be to recall the value of each of n keys (Arora et al. 2023)?
 
-fxf sweep --config=studies/recall --workdir=runs/studies/recall --workers=1 --together=20
+fxf sweep --config=studies/recall --workdir=runs/studies/recall --workers=1
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Study: do relative positions carry SCAN's commands to longer action sequences (Csordás et al. 2021)?
 
-fxf sweep --config=studies/scan --config.data.path=length_split --workdir=runs/studies/scan --workers=1 --together=9
+fxf sweep --config=studies/scan --config.data.path=length_split --workdir=runs/studies/scan --workers=1
 
 data.path is the folder length_split of github.com/brendenlake/SCAN, which does not come with fxf.
 """

@@ -1,7 +1,7 @@
 """Study: can a decoder reverse 1,000 symbols after training on at most 40, if tokens make the positions of attention?
 
 fxf train --config=studies/turns --workdir=runs/turns
-fxf sweep --config=studies/turns --workdir=runs/studies/turns --workers=2 --together=10
+fxf sweep --config=studies/turns --workdir=runs/studies/turns --workers=2
 
 A turn f in [-1, 1] of each token and head is learned. The direction of a token is the product of the turns before it,
 and its position is the sum of the directions up to it. Where every turn is 1, positions are 1, 2, … If a separator

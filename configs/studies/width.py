@@ -1,6 +1,6 @@
 """Study: do models of widths 64 to 512 share their best learning rate, with and without model.base_width?
 
-fxf sweep --config=studies/width --workdir=runs/studies/width --workers=1 --together=20
+fxf sweep --config=studies/width --workdir=runs/studies/width --workers=1
 """
 
 from collections.abc import Callable

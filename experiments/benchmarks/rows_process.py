@@ -119,7 +119,7 @@ def peak_memory(settings: Settings) -> Iterator[Row]:
 
 
 def sweep(settings: Settings) -> Iterator[Row]:
-    """README's 24 points: together in two processes, and one after another, each a process (two of them, times 12)."""
+    """README's 24 points: in two processes, and one after another, each a process (two of them, times 12)."""
     steps = ["--config.train.steps=25"] if settings.quick else []
 
     def of(*words: str) -> float:
@@ -127,7 +127,7 @@ def sweep(settings: Settings) -> Iterator[Row]:
             return seconds(verb(*words, "--config=reversal:example0", *steps, f"--workdir={folder}/runs"))
 
     def together() -> float:
-        return of("sweep", f"--workers={min(2, os.cpu_count() or 1)}", "--together=12")
+        return of("sweep", f"--workers={min(2, os.cpu_count() or 1)}")
 
     def alone() -> Measured:
         return Measured(sum(of("train", f"--config.model.n_layers={depth}") for depth in (1, 2)) * POINTS / 2)

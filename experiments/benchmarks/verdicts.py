@@ -7,7 +7,7 @@
 Simulated are 20,000 trials of each shape of differences: with equal means, what is claimed of a mean is false. A pool
 has 256 runs of one tiny config that differ only in the seed; 5,000 trials draw both arms of their pairs from it, each
 run at most once in a trial, so that every claim is false. A trial here runs all its pairs (--whole); one that ends
-early claims a mean no more often. The rule is that of `fxf.trials.evidence`, for many trials at a time
+early claims a mean no more often. The rule is that of `fxf.sweeps.evidence`, for many trials at a time
 (tests/trials/test_kept_verdicts.py compares the two). Figures and tables are in experiments/results/verdicts/.
 """
 
@@ -26,7 +26,7 @@ from experiments.benchmarks.verdict_runs import KEPT, PLANTED, POOLS, run_plante
 from fxf.config import one_of
 from fxf.files import read_json, to_json, write_atomically
 from fxf.reports.tables import Row, to_csv, to_markdown
-from fxf.trials.evidence import CALM, CALM_AT, FAILURES, LEVELS, LOOKS, SIGNS, WHOLE, exact_sign
+from fxf.sweeps.evidence import CALM, CALM_AT, FAILURES, LEVELS, LOOKS, SIGNS, WHOLE, exact_sign
 from fxf.verbs.flags import Parser, several
 
 Array = np.ndarray

@@ -19,9 +19,9 @@ from experiments.runner import RESULTS, ROOT, filled, made_now
 from fxf.errors import UserError
 from fxf.files import read_json, to_json, write_atomically
 from fxf.reports.tables import to_markdown
-from fxf.trials.plan import PLAN, Arm, Budget, Rules, make_plan, other_config
-from fxf.trials.trial import carry_out
-from fxf.trials.verdict import Verdict
+from fxf.sweeps.plan import PLAN, Arm, Budget, Rules, make_plan, other_config
+from fxf.sweeps.trial import carry_out
+from fxf.sweeps.verdict import Verdict
 
 KEPT, RUNS, PAGE = RESULTS / "ideas", ROOT / "runs/ideas", ROOT / "docs/ideas.md"
 METRICS, FAILED = {"text": "-test_loss", "reversal": "+exact_match"}, {"text": None, "reversal": 0.02}

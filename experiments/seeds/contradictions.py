@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fxf
+from configs.primer.bilayer import BilayerConfig, bilayer
 from experiments.seeds.rules import Claim, Rule, at_least, at_most, equal
 from experiments.seeds.trained import largest
 from fxf.layers.attention import Attention
@@ -57,7 +58,7 @@ def _of_attention() -> dict[str, float | str]:
 
 def _of_bilayers() -> dict[str, float]:
     """Returns the figures of seed 002's bilayer."""
-    model = fxf.model("bilayer", vocab_size=2, n_layers=1)
+    model = bilayer(BilayerConfig(n_layers=1), 2)
     params = jax.tree.map(jnp.ones_like, fxf.initialize(model))
     output = jax.jit(model.apply)(params, {"inputs": jnp.zeros((1, 5, 2))})
     return {"norm": sum("norm" in name for name in flatten(model.spec)), "sign": float(jnp.sign(output[0, 0, 0]))}

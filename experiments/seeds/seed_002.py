@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import fxf
+from configs.primer.time_series import series
 from experiments.seeds.rules import ZERO, Claim, at_least, at_most, equal
 from experiments.seeds.trained import in_float64, largest, trained
 from fxf.layers.attention import expressive
 from fxf.layers.layer import whole_rows
 from fxf.layers.linear_attention import LinearAttention
 from fxf.layers.positions import alibi_slopes, rotary
-from fxf.tasks.time_series import series
 
 ROPE, ALIBI, SUMS = (
     "rotary positional encoding (RoPE)",

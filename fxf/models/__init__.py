@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fxf.config import Choices
-from fxf.models.bilayer import BilayerConfig, bilayer
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.model import Model
@@ -27,6 +26,5 @@ MODELS: Choices[RegisteredModel] = Choices(
         "transformer_lm": RegisteredModel(TransformerLMConfig, transformer_lm),
         "masked_lm": RegisteredModel(MaskedLMConfig, masked_lm),
         "encoder_decoder": RegisteredModel(EncoderDecoderConfig, encoder_decoder),
-        "bilayer": RegisteredModel(BilayerConfig, bilayer),
     }
 )

@@ -50,7 +50,7 @@ def model(name: str = "transformer_lm", *, vocab_size: int, **keys: Any) -> Mode
         logits_BTV = model.apply(params, {"inputs": tokens_BT})
 
     Args:
-      name: transformer_lm, masked_lm, encoder_decoder or bilayer.
+      name: transformer_lm, masked_lm or encoder_decoder, or module:name of your own.
       vocab_size: tokens are 0 … vocab_size - 1.
       keys: those of the config's `model` section, such as `n_layers` and `positions`; the rest keep their defaults.
 

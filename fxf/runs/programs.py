@@ -17,11 +17,15 @@ from fxf.training.optimizer import optimizer_section
 Kept = dict[str, dict[Any, dict[Any, Any]]]
 
 
-def share(experiment: Experiment, kept: Kept | None) -> Experiment:
-    """Returns the experiment with the programs in `kept` that are the same as its own; else `kept` gets its own."""
+def share(experiment: Experiment, kept: Kept | None, use: str = "") -> Experiment:
+    """Returns the experiment with the programs in `kept` that are the same as its own; else `kept` gets its own.
+
+    Args:
+      use: what the programs are for; those of another use are others.
+    """
     if kept is None:
         return experiment
-    return experiment._replace(programs=kept.setdefault(program_key(experiment), experiment.programs))
+    return experiment._replace(programs=kept.setdefault(use + program_key(experiment), experiment.programs))
 
 
 def program_key(experiment: Experiment) -> str:

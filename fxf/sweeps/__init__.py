@@ -1,1 +1,1 @@
-"""Sweeps of many runs: points, the workers that run them, the table of their results."""
+"""Several runs: the points of a sweep, and trials of one config against another over pairs of seeds."""

@@ -96,34 +96,28 @@ def changed_keys(points: Iterable[Point]) -> list[str]:
     return list(dict.fromkeys(key for point in points for key in point.changes))
 
 
-def alike(points: Sequence[Point], n: int) -> list[list[int]]:
-    """Returns the indices of the points in groups of at most n whose compiled programs are likely to be the same."""
-    groups: dict[str, list[int]] = {}
-    for index, point in enumerate(points):
-        groups.setdefault(json.dumps(without_numbers(point.config), sort_keys=True), []).append(index)
-    return [group[start : start + n] for group in groups.values() for start in range(0, len(group), n)]
+def by_program(points: Sequence[Point]) -> list[Point]:
+    """Returns the points, with those behind each other whose compiled programs are likely to be the same."""
+    groups: dict[str, list[Point]] = {}
+    for point in points:
+        groups.setdefault(json.dumps(without_numbers(point.config), sort_keys=True), []).append(point)
+    return [point for group in groups.values() for point in group]
 
 
 @stage("checking the points")
-def check(points: Sequence[Point], workdir: Path, numbers: Sequence[int] | None = None) -> list[str]:
-    """Builds every point, which also prepares its data; returns the names of their tasks' metrics.
-
-    Args:
-      numbers: the numbers of the points in their sweep; 1, 2, … by default.
+def check(points: Sequence[Point], workdir: Path) -> None:
+    """Builds every point, which also prepares its data.
 
     Raises:
       UserError: a point's config is wrong, or its folder in `workdir` holds a run of another config; names the point.
     """
-    metrics: dict[str, None] = {}
-    for number, point in zip(numbers or range(1, len(points) + 1), points, strict=True):
+    for number, point in enumerate(points, 1):
         folder = workdir / point.name
         try:
             experiment = build(point.config, folder)
             task = experiment.task
-            metrics |= dict.fromkeys(task.metrics)
             of_source = run_folder.source_digest(folder, experiment.start.path)
             digests = task.digests() | guests.digests(experiment.config, folder) | of_source
             run_folder.require_same_run(run_folder.MadeFrom(folder, experiment.config, digests, task.files))
         except UserError as error:
             raise UserError(f"sweep: point {number} ({point.name}): {error}") from None
-    return list(metrics)

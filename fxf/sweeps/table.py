@@ -1,4 +1,4 @@
-"""The table of a sweep's results, as CSV and Markdown, and its plot."""
+"""The table of a sweep's results, as CSV."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,40 +7,25 @@ from fxf.config import flatten
 from fxf.errors import UserError
 from fxf.files import why_not_written, write_atomically
 from fxf.reports import run_files
-from fxf.reports.plots import choose_x, plot_lines
-from fxf.reports.run_files import DIVERGED, FINISHED, is_number
-from fxf.reports.tables import Row, to_csv, to_markdown
+from fxf.reports.tables import Row, to_csv
 from fxf.sweeps.points import Point, changed_keys
 
 NO_RESULT = "no result"  # the status of a point that has not begun
-ALWAYS_SHOWN = ("test_loss", "train_loss", "train_seconds")
 
 
-def report(points: Sequence[Point], workdir: Path, metrics: Sequence[str]) -> list[Path]:
-    """Writes table.csv, table.md and, if a point has a result, plot.png in `workdir`; returns their paths.
-
-    Args:
-      metrics: the task's metrics, named as in `Task.metrics`, for the columns of table.md and the plot.
+def write_table(points: Sequence[Point], workdir: Path) -> Path:
+    """Writes table.csv in `workdir`, with a row for each point, and returns its path.
 
     Raises:
-      UserError: a file cannot be written.
+      UserError: the file cannot be written.
     """
-    keys, rows = changed_keys(points), read_rows(points, workdir)
-    shown = [*keys, "status", *(name.removeprefix("-") for name in metrics), *ALWAYS_SHOWN]
-    paths = [workdir / name for name in ("table.csv", "table.md", "plot.png")]
+    path = workdir / "table.csv"
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        write_atomically(paths[0], to_csv(rows))
-        write_atomically(paths[1], to_markdown(rows, shown))
-        finished = [row for row in rows if row["status"] == FINISHED]
-        figures = {name for row in finished for name in row if name not in keys and is_number(row[name])}
-        if not figures or not keys:
-            return paths[:2]
-        drawn = [row for row in rows if row["status"] in (FINISHED, DIVERGED)]
-        plot_lines(paths[2], drawn, keys, choose_x(rows, keys), next(name for name in shown if name in figures))
+        write_atomically(path, to_csv(read_rows(points, workdir)))
     except OSError as error:
         raise UserError(f"{workdir}: {why_not_written(error) or error}") from None
-    return paths
+    return path
 
 
 def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:

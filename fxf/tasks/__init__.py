@@ -7,12 +7,10 @@ from fxf.config import Choices
 from fxf.data.corpus import DataConfig
 from fxf.data.documents import DocumentsConfig
 from fxf.data.text import TextConfig
-from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig
 from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.masking import Masking, MaskingConfig
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo, Task
-from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig
 from fxf.tasks.translation import Translation, TranslationConfig
 
 
@@ -33,10 +31,8 @@ TASKS: Choices[RegisteredTask] = Choices(
         "translation": RegisteredTask(
             {"task": TranslationConfig, "data": DataConfig}, Translation, ("encoder_decoder",)
         ),
-        "time_series": RegisteredTask({"task": TimeSeriesConfig}, TimeSeries, ("transformer_lm",)),
-        "boolean_map": RegisteredTask({"task": BooleanMapConfig}, BooleanMap, ("bilayer",)),
         "language_model": RegisteredTask(
-            {"task": LanguageModelConfig, "data": DocumentsConfig}, language_model, ("transformer_lm", "bilayer")
+            {"task": LanguageModelConfig, "data": DocumentsConfig}, language_model, ("transformer_lm",)
         ),
         "masking": RegisteredTask({"task": MaskingConfig, "data": TextConfig}, Masking, ("masked_lm",)),
     }

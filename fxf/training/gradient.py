@@ -104,13 +104,10 @@ def objective_and_gradient(
     loss = functools.partial(batch_loss, model, label_smoothing=label_smoothing, layout=layout)
     if asked:
         return _with_terms(edited(loss, read=asked), params, batch, rng, n_parts, axis)
-    sums_and_gradient = jax.value_and_grad(loss, has_aux=True)
-
-    def of_part(part: Batch, rng: jax.Array | None) -> tuple[jax.Array, jax.Array, Params]:
-        sums, gradient = sums_and_gradient(params, part, rng)
-        return *sums, gradient
-
-    return *_sum_over_parts(of_part, batch, rng, n_parts, axis), {}
+    of_part = functools.partial(jax.value_and_grad(loss, has_aux=True), params)
+    whole = n_parts == 1 and axis is None
+    sums, gradient = of_part(batch, rng) if whole else _sum_over_parts(of_part, batch, rng, n_parts, axis)
+    return *sums, gradient, {}
 
 
 def _sum_over_parts(

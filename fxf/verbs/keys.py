@@ -23,9 +23,10 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     from fxf.views import keys
 
-    tables = keys.sections(args.arguments)
-    if args.config:
-        tables = keys.of_config(tables, config_and_origin(args)[0])
+    config = config_and_origin(args)[0] if args.config else None
+    tables = keys.sections(args.arguments, config)
+    if config:
+        tables = keys.of_config(tables, config)
         for name in args.arguments:
             if name not in tables:
                 raise UserError(f"{name}: no section of this config")

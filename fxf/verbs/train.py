@@ -36,7 +36,6 @@ def main(args: Namespace) -> None:
     from fxf.runs import run
     from fxf.training import processes
     from fxf.training.log import Clock
-    from fxf.views import whole_run
 
     config, origin = config_and_origin(args)
     workdir = require_workdir(args)
@@ -49,7 +48,9 @@ def main(args: Namespace) -> None:
     said = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()  # the samples
     with said:
         result = run.train(config, workdir, Clock(STARTED), origin, args.profile)
-        whole_run.complete(config, workdir)
+        from fxf.views import inside  # an import that the first step need not wait for
+
+        inside.complete(config, workdir)
     if processes.is_first():
         print_figures(result, args.json)
 

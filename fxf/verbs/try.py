@@ -57,11 +57,11 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     import jax
 
-    from fxf.trials.evidence import LEVELS
-    from fxf.trials.plan import Arm, Budget, Rules, make_plan, other_config, with_changes
-    from fxf.trials.scales import try_scales
-    from fxf.trials.trial import carry_out
-    from fxf.trials.verdict import PAGE
+    from fxf.sweeps.evidence import LEVELS
+    from fxf.sweeps.plan import Arm, Budget, Rules, make_plan, other_config, with_changes
+    from fxf.sweeps.scales import try_scales
+    from fxf.sweeps.trial import carry_out
+    from fxf.sweeps.verdict import PAGE
 
     workers = args.workers or (n_cores() if jax.default_backend() == "cpu" else 1)
     if workers > 1 and jax.default_backend() != "cpu":

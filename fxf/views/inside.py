@@ -2,6 +2,8 @@
 
 import logging
 import math
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from fxf.reports.page import as_json, shortened
 from fxf.reports.run_files import INSIDE, Record, read
 from fxf.runs import run
 from fxf.runs.experiment import Experiment
-from fxf.runs.programs import Kept, program_key
+from fxf.runs.programs import Kept, share
 from fxf.views import probe
 from fxf.weights import Params
 
@@ -49,9 +51,7 @@ def write(folder: Path, step: int | None = None, kept: Kept | None = None) -> Pa
     files = read(folder)
     try:
         experiment, found, params = run.load(folder, step)
-        if kept is not None:  # apart from those of training, which may compute attention otherwise
-            programs = kept.setdefault(f"page {program_key(experiment)}", experiment.programs)
-            experiment = experiment._replace(programs=programs)
+        experiment = share(experiment, kept, "page")  # whose attention may be computed otherwise than in training
         shown = contents(experiment, found, params, _texts(files.samples))
         write_atomically(folder / INSIDE, as_json({**shown, "result": files.result}))
     except (UserError, OSError) as error:
@@ -59,10 +59,12 @@ def write(folder: Path, step: int | None = None, kept: Kept | None = None) -> Pa
     return report.write(folder)
 
 
-def is_of_the_result(folder: Path) -> bool:
-    """Returns whether inside.json was written after the result of the run."""
-    files = read(folder)
-    return files.inside.get("result") == files.result
+def complete(config: Mapping[str, Any], folder: Path, kept: Kept | None = None) -> None:
+    """Writes the page of a run that has ended, unless that is done or `log.report` is off, and prints its path."""
+    if config["log"]["report"] and jax.process_count() == 1:
+        files = read(folder)
+        if files.inside.get("result") != files.result:
+            print(write(folder, kept=kept), file=sys.stderr)
 
 
 def contents(experiment: Experiment, step: int, params: Params, texts: list[tuple[str, str]]) -> dict[str, Any]:

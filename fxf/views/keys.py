@@ -9,6 +9,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from fxf.config import Choices
 from fxf.errors import UserError, nearest
 from fxf.models import MODELS
 from fxf.runs.experiment import SECTIONS
@@ -33,19 +34,26 @@ class Key(NamedTuple):
     of: tuple[str, ...] = ()
 
 
-def sections(names: Sequence[str] = ()) -> dict[str, list[Key]]:
-    """Returns the keys of these config sections, or of all, for all registered tasks, models and optimizers.
+def sections(names: Sequence[str] = (), config: Mapping[str, Any] | None = None) -> dict[str, list[Key]]:
+    """Returns the keys of these config sections, or of all, for all tasks, models and optimizers of fxf.
+
+    Args:
+      config: its task, model and optimizer count too, if they are a user's own.
 
     Raises:
       UserError: there is no such section.
     """
-    classes: dict[str, dict[str, type]] = {"task": {}, "data": {}, "model": {}, "optimizer": {}}
-    for name, task in TASKS.items():
+
+    def named(choices: Choices[Any], section: str) -> dict[str, Any]:
+        return {name: choices[name] for name in (*choices, *([config[section]["name"]] if config else []))}
+
+    classes: dict[str, dict[str, type]] = {"task": {}, "data": {}}
+    for name, task in named(TASKS, "task").items():
         for path, cls in task.sections.items():
             classes.setdefault(path, {})[name] = cls
-    classes["model"] = {name: model.config for name, model in MODELS.items()}
+    classes["model"] = {name: model.config for name, model in named(MODELS, "model").items()}
     classes |= {name: {"": cls} for name, cls in SECTIONS.items()}
-    classes["optimizer"] = {name: optimizer.config for name, optimizer in OPTIMIZERS.items()}
+    classes["optimizer"] = {name: optimizer.config for name, optimizer in named(OPTIMIZERS, "optimizer").items()}
     for name in names:
         if name not in classes:
             raise UserError(f"{name}: no section{nearest(name, classes)} (here are {', '.join(classes)})")

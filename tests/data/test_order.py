@@ -4,17 +4,17 @@ import jax
 import numpy as np
 import pytest
 
+from configs.primer.boolean_map import BooleanMap, BooleanMapConfig
+from configs.primer.time_series import TimeSeries, TimeSeriesConfig
 from fxf.data.batches import Batches
 from fxf.data.corpus import TokenPair
 from fxf.data.order import share
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import draw_windows
 from fxf.data.tokenizer import EOS, Special
-from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig
 from fxf.tasks.masking import masked_batch
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
-from fxf.tasks.time_series import TimeSeries, TimeSeriesConfig
 from fxf.training.state import run_keys
 from fxf.training.step import TrainConfig
 

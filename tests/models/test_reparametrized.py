@@ -7,9 +7,9 @@ import pytest
 
 import fxf
 from closeness import assert_close
+from configs.primer.bilayer import BilayerConfig, bilayer
 from fxf import testing
 from fxf.errors import UserError
-from fxf.models.bilayer import BilayerConfig, bilayer
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm

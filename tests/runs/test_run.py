@@ -12,22 +12,21 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
+from configs.primer.bilayer import BilayerConfig
 from fxf.config import defaults
 from fxf.errors import DivergedError, UserError
 from fxf.machine import memory
 from fxf.machine.hardware import HARDWARE
-from fxf.models.bilayer import BilayerConfig
 from fxf.reports import run_files
 from fxf.runs import evaluator as evaluator_module
 from fxf.runs import flops, run
 from fxf.runs.experiment import build
 from fxf.runs.generation import Answering
 from fxf.runs.result import sample_text
-from fxf.tasks import TASKS
 from fxf.training import checkpoint, record
 from fxf.training.step import make_train_steps
 from helpers import one_device, random_params, with_attributes
-from small_runs import KEPT, records, sharing_programs, tiny_config, trained
+from small_runs import KEPT, ROOT, records, sharing_programs, tiny_config, trained
 
 
 def train(workdir, kept=KEPT, **sections):
@@ -326,8 +325,9 @@ def test_a_run_whose_last_checkpoint_is_gone_says_which_one_it_uses(finished, tm
 
 
 def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypatch):
-    monkeypatch.setitem(TASKS, "reversal", TASKS["reversal"]._replace(models=("bilayer",)))
-    experiment = build(tiny_config() | {"model": defaults(BilayerConfig) | {"max_len": 6}})
+    monkeypatch.syspath_prepend(ROOT / "configs")
+    model = defaults(BilayerConfig) | {"name": "primer.bilayer:BILAYER", "max_len": 6}
+    experiment = build(tiny_config() | {"model": model})
     params, asked = random_params(experiment.model.spec), []
 
     def groups(decoder, params, groups):

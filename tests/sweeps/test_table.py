@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from fxf.reports.tables import to_csv, to_markdown
 from fxf.sweeps.points import make_points
-from fxf.sweeps.table import read_rows, report, to_csv, to_markdown
+from fxf.sweeps.table import read_rows, write_table
 from small_runs import tiny_config
 
 RESULT = {"identity": "12ab", "task": "reversal", "seed": 1, "exact_match": 0.123456, "note": "a|b", "train_loss": 2.0}
@@ -54,15 +55,6 @@ def test_the_markdown_shows_the_columns_that_there_are():
     )
 
 
-def test_a_report_is_a_table_as_csv_and_as_markdown_and_a_plot(points, tmp_path):
-    assert report(points, tmp_path, ["exact_match"]) == [
-        tmp_path / name for name in ("table.csv", "table.md", "plot.png")
-    ]
-    head = "| model.n_layers | seed | model.block | status | exact_match | train_loss |"
-    assert (tmp_path / "table.md").read_text().splitlines()[0] == head
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_a_result_overwrites_no_column_of_the_sweep(points, tmp_path):
     spoilt = {"point": "other", "status": "won", "model.n_layers": 9, "seed": 1, "exact_match": 0.5}
     (tmp_path / points[0].name / "result.json").write_text(json.dumps(RESULT | spoilt))
@@ -72,14 +64,12 @@ def test_a_result_overwrites_no_column_of_the_sweep(points, tmp_path):
 
 
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "null"])
-def test_a_value_that_is_no_number_is_empty_in_the_csv_and_said_in_the_markdown(points, tmp_path, value):
+def test_a_value_that_is_no_number_is_empty_in_the_csv_and_said_in_markdown(points, tmp_path, value):
     text = json.dumps(RESULT | {"exact_match": 7}).replace("7", value)
     (tmp_path / points[0].name / "result.json").write_text(text)
-    report(points, tmp_path, ["exact_match"])
-    rows = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
+    rows = list(csv.DictReader(write_table(points, tmp_path).read_text().splitlines()))
     assert [row["exact_match"] for row in rows] == ["", "0.123456", ""]
-    assert "| pre_norm | finished | no value | 2 |" in (tmp_path / "table.md").read_text()
-    assert (tmp_path / "plot.png").exists()
+    assert "| finished | no value |" in to_markdown(read_rows(points, tmp_path), ["status", "exact_match"])
 
 
 def test_a_point_that_diverged_is_said_to_have(points, tmp_path):
@@ -88,8 +78,6 @@ def test_a_point_that_diverged_is_said_to_have(points, tmp_path):
         "error: step 5: the loss is nan and the gradient's norm nan; training stopped\n"
     )
     assert [row["status"] for row in read_rows(points, tmp_path)] == ["finished", "finished", "diverged"]
-    report(points, tmp_path, ["exact_match"])
-    assert "| 1 | 7 | pre_norm | diverged |" in (tmp_path / "table.md").read_text()
 
 
 def test_a_text_of_the_csv_is_one_line_and_numbers_stay_numbers():

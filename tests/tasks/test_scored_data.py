@@ -20,14 +20,13 @@ STARTS = {
     "masking": ("masking", TEXT),
     "translation": ("translation", CORPUS),
     "reversal": ("reversal", {}),
-    "boolean_map": ("boolean_map", {}),
 }
 
 
 def scored(name, **changes):
     task, keys = STARTS[name]
     config = default_config(task)
-    config.model.update({"n_layers": 1, "d_model": 4, "n_heads": 1, "d_ff": 4} if task != "boolean_map" else {})
+    config.model.update({"n_layers": 1, "d_model": 4, "n_heads": 1, "d_ff": 4})
     config.update_from_flattened_dict({**keys, **changes})
     return build(config).task.scored_data()
 

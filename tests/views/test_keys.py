@@ -31,9 +31,9 @@ def test_without_a_config_the_keys_of_every_task_model_and_optimizer_are_listed_
     assert (defaults["task.name"], defaults["model.name"]) == ("-", "the task's")
     assert values["train.label_smoothing"] == "float at least 0, less than 1"
     assert values["start.on_mismatch"] == "stop, draw"
-    (copies,) = [key for key in tables["model"] if key.path == "model.copies"]
-    assert copies.of == ("bilayer",)
-    assert "model, only of bilayer:\n" in as_text(tables)
+    (cross,) = [key for key in tables["model"] if key.path == "model.cross_norm"]
+    assert cross.of == ("encoder_decoder",)
+    assert "model, only of encoder_decoder:\n" in as_text(tables)
     assert all(key.meaning for keys in tables.values() for key in keys)
 
 

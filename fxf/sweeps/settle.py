@@ -1,7 +1,7 @@
 """What is settled before the pairs: equal compute, and a learning rate for each config, found with equal effort."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,8 +10,9 @@ from fxf.errors import UserError
 from fxf.reports.figures import HIGHER
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
-from fxf.trials.crew import Crew, Job, figure_of
-from fxf.trials.plan import RATE, Arm, Plan, read_plan, require_same_first, write_plan
+from fxf.sweeps.crew import Job
+from fxf.sweeps.jobs import figure_of, job_of
+from fxf.sweeps.plan import RATE, Arm, Plan, read_plan, require_same_first, write_plan
 
 FACTOR = 2.0  # between a learning rate and the next
 FURTHER = 2  # rates that are added beyond the lowest or highest if that one is the best
@@ -19,6 +20,7 @@ SEEDS_OF_A_RATE = 2
 SEEDS_FROM = 1_000_000  # what the seeds of rates have more than those of pairs
 MEASURED = "measured"  # the folder of short runs, for equal seconds
 MEASURED_STEPS, MEASURED_RUNS = 30, 3  # of each config
+Train = Callable[[Sequence[Job]], bool]
 
 
 class Settled(NamedTuple):
@@ -35,20 +37,23 @@ class Settled(NamedTuple):
     bracketed: bool
 
 
-def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled] | None:
+def settle(plan: Plan, workdir: Path, train: Train) -> dict[str, Settled] | None:
     """Returns what the arms `first` and `other` run with, and keeps it in plan.json; None if the time is spent.
 
     The trial of --first_runs has settled the first arm.
 
+    Args:
+      train: trains the runs that have not ended, and returns whether all have, in time.
+
     Raises:
-      UserError: the first runs are of another trial, or as `Crew.train`.
+      UserError: the first runs are of another trial, or as `train_all`.
     """
     there = read_plan(workdir)
     if "settled" in there:
         return {name: _kept(found) for name, found in there["settled"].items()}
     arms, settled = {"first": plan.first, "other": plan.other}, dict[str, Settled]()
     if plan.match != "steps":
-        if (steps := _equal_steps(plan, workdir, crew)) is None:
+        if (steps := _equal_steps(plan, workdir, train)) is None:
             return None
         arms["other"] = changed(plan.other, {"train.steps": steps})
     if plan.first_runs:
@@ -57,7 +62,7 @@ def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled] | None:
             raise UserError(f"--first_runs: {plan.first_runs}: that trial has not tried its rates yet")
         settled["first"] = _kept(found["first"])
         del arms["first"]
-    tuned = _tuned(plan, arms, workdir, crew)
+    tuned = _tuned(plan, arms, workdir, train)
     if tuned is None:
         return None
     if plan.match != "steps":
@@ -78,7 +83,7 @@ def changed(arm: Arm, changes: Mapping[str, Any]) -> Arm:
     return Arm(with_values(arm.config, changes), {**arm.origin, "overrides": overrides})
 
 
-def _equal_steps(plan: Plan, workdir: Path, crew: Crew) -> int | None:
+def _equal_steps(plan: Plan, workdir: Path, train: Train) -> int | None:
     """Returns the steps in which the other arm computes, or takes, as much as the first; None if the time is spent."""
     costs = []
     if plan.match == "flops":
@@ -91,8 +96,11 @@ def _equal_steps(plan: Plan, workdir: Path, crew: Crew) -> int | None:
         jobs = {}
         for name, arm in {"first": plan.first, "other": plan.other}.items():
             short = changed(arm, {"train.steps": min(MEASURED_STEPS, arm.config["train"]["steps"])})
-            jobs[name] = [_job(short, i, workdir / MEASURED / f"{name}-{i}") for i in range(MEASURED_RUNS)]
-        if not crew.train([job for pair in zip(*jobs.values(), strict=True) for job in pair]):
+            jobs[name] = [
+                job_of(short, short.config["seed"] + i, workdir / MEASURED / f"{name}-{i}")
+                for i in range(MEASURED_RUNS)
+            ]
+        if not train([job for pair in zip(*jobs.values(), strict=True) for job in pair]):
             return None
         for of_arm in jobs.values():
             runs = [(figure_of(job, "train_seconds"), job.config["train"]["steps"]) for job in of_arm]
@@ -100,7 +108,7 @@ def _equal_steps(plan: Plan, workdir: Path, crew: Crew) -> int | None:
     return max(1, round(plan.first.config["train"]["steps"] * costs[0] / costs[1]))
 
 
-def _tuned(plan: Plan, arms: Mapping[str, Arm], workdir: Path, crew: Crew) -> dict[str, Settled] | None:
+def _tuned(plan: Plan, arms: Mapping[str, Arm], workdir: Path, train: Train) -> dict[str, Settled] | None:
     """Returns the arms with their best rates; None if the time is spent."""
     if plan.rates == 1:
         return {name: Settled({}, [], True) for name in arms}
@@ -110,13 +118,17 @@ def _tuned(plan: Plan, arms: Mapping[str, Arm], workdir: Path, crew: Crew) -> di
     for further in range(FURTHER + 1):
         jobs = {
             (name, rate): [
-                _job(changed(arms[name], {RATE: rate}), SEEDS_FROM + i, workdir / f"rates/{name}-{rate:.6g}-{i}")
+                job_of(
+                    changed(arms[name], {RATE: rate}),
+                    plan.first.config["seed"] + SEEDS_FROM + i,
+                    workdir / f"rates/{name}-{rate:.6g}-{i}",
+                )
                 for i in range(SEEDS_OF_A_RATE)
             ]
             for name in arms
             for rate in rates[name]
         }
-        if not crew.train([job for of_rate in jobs.values() for job in of_rate]):
+        if not train([job for of_rate in jobs.values() for job in of_rate]):
             return None
         tried = {name: {rate: _mean(jobs[name, rate], plan.metric) for rate in sorted(rates[name])} for name in arms}
         found = {name: _best(tried[name], own[name], plan.better) for name in arms}
@@ -144,7 +156,3 @@ def _best(tried: Mapping[float, float | None], own: float, better: str) -> Settl
 def _mean(jobs: list[Job], metric: str) -> float | None:
     figures = [figure_of(job, metric) for job in jobs]
     return None if None in figures else math.fsum(value for value in figures if value is not None) / len(figures)
-
-
-def _job(arm: Arm, more: int, folder: Path) -> Job:
-    return Job(arm.config | {"seed": arm.config["seed"] + more}, folder, arm.origin)

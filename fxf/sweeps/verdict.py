@@ -11,9 +11,9 @@ from fxf.files import to_json, write_atomically
 from fxf.reports.figures import HIGHER
 from fxf.reports.page import page
 from fxf.reports.tables import to_csv
-from fxf.trials.evidence import LEVELS, Evidence, Figures, differences, evidence
-from fxf.trials.plan import RATE, Plan, read_plan
-from fxf.trials.settle import Settled
+from fxf.sweeps.evidence import LEVELS, Evidence, Figures, differences, evidence
+from fxf.sweeps.plan import RATE, Plan, read_plan
+from fxf.sweeps.settle import Settled
 
 VERDICT, TABLE, PAGE, LOG = "verdict.json", "table.csv", "trial.html", "trial.txt"
 BETTER, WORSE = "better", "worse"

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from fxf.errors import UserError
-from fxf.trials.plan import Arm, Budget, Rules, make_plan
-from fxf.trials.settle import changed
-from fxf.trials.trial import Told, carry_out
-from fxf.trials.verdict import Verdict, write_page
+from fxf.sweeps.plan import Arm, Budget, Rules, make_plan
+from fxf.sweeps.settle import changed
+from fxf.sweeps.trial import Told, carry_out
+from fxf.sweeps.verdict import Verdict, write_page
 
 FACTORS = {"half": 0.5, "as given": 1.0, "double": 2.0}
 SCALED = ("n_layers", "d_model", "d_ff")  # keys of the model; heads stay as many

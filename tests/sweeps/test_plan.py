@@ -9,8 +9,8 @@ import pytest
 from fxf.errors import UserError
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import default_config
-from fxf.trials.evidence import TEST
-from fxf.trials.plan import Arm, Budget, Rules, choose_metric, keep_plan, make_plan, other_config, with_changes
+from fxf.sweeps.evidence import TEST
+from fxf.sweeps.plan import Arm, Budget, Rules, choose_metric, keep_plan, make_plan, other_config, with_changes
 from helpers import table
 from small_runs import tiny_config
 

@@ -6,7 +6,7 @@ it, so the first delay + 1 numbers, the context, determine the rest. The rest is
 
 import dataclasses
 import itertools
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ import numpy as np
 from fxf.config import key
 from fxf.errors import UserError
 from fxf.models.model import Batch
+from fxf.tasks import RegisteredTask
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_held_out
 from fxf.tasks.prompts import before_end, whole_numbers
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
@@ -26,7 +27,7 @@ END = 0  # never a right token, because a series has no end
 class TimeSeriesConfig:
     """The `task` section for `time_series`."""
 
-    name: Literal["time_series"] = key("time_series", "the task to learn")
+    name: str = key("time_series", "the task to learn")
     base: int = key(10, "the numbers are 0 … base - 1", minimum=2)
     delay: int = key(1, "steps from the later of two numbers to their sum", minimum=1)
     length: int = key(12, "length of a series, with its context of delay + 1 numbers", minimum=3)
@@ -115,3 +116,6 @@ def draw_sample(config: TimeSeriesConfig) -> np.ndarray:
     else:
         drawn = rng.integers(0, config.base, (n_drawn, context), np.int32)
     return sample_held_out(drawn, config.examples)
+
+
+TIME_SERIES = RegisteredTask({"task": TimeSeriesConfig}, TimeSeries, ("transformer_lm",))

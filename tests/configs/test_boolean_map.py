@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.runs.experiment import build, default_config
-from fxf.tasks.boolean_map import BooleanMap, BooleanMapConfig
+from configs.primer.boolean_map import BooleanMap, BooleanMapConfig
+from fxf.runs.configs import read_config
+from fxf.runs.experiment import build
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.state import TrainState
 from fxf.training.step import TrainConfig, train_step
@@ -22,7 +23,7 @@ def evaluator(outputs):
 
 
 def config(copies, mappings, steps, learning_rate):
-    values = default_config("boolean_map").to_dict()
+    values = read_config("boolean_map").to_dict()
     values["model"] |= {"copies": copies}
     values["train"] |= {"batch_size": mappings, "steps": steps}
     values["optimizer"] |= {"name": "sgd", "learning_rate": learning_rate}

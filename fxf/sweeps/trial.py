@@ -1,14 +1,16 @@
 """Trials: rates and steps are settled, then pairs of runs train up to each look, until one ends the trial."""
 
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from fxf.machine.status import stage
-from fxf.trials.crew import SECONDS, Crew, Job, ended, figure_of
-from fxf.trials.plan import Arm, Budget, Plan, keep_plan, require_same_first
-from fxf.trials.settle import MEASURED, SEEDS_OF_A_RATE, Settled, changed, settle
-from fxf.trials.verdict import EARLY, LOG, Pair, Verdict, verdict_of, write
+from fxf.sweeps.crew import Crew, Job
+from fxf.sweeps.jobs import SECONDS, ended, figure_of, job_of, train_all
+from fxf.sweeps.plan import Budget, Plan, keep_plan, require_same_first
+from fxf.sweeps.settle import MEASURED, SEEDS_OF_A_RATE, Settled, Train, changed, settle
+from fxf.sweeps.verdict import EARLY, LOG, Pair, Verdict, verdict_of, write
 
 Told = Callable[[str], None]
 
@@ -30,14 +32,15 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
     if plan.first_runs:
         require_same_first(plan)
     keep_plan(plan, budget, workdir)
-    with Crew(budget.workers, budget.minutes, _telling_cost(plan, budget, told)) as crew:
-        settled = settle(plan, workdir, crew)
+    with Crew(budget.workers, budget.minutes) as crew:
+        train = functools.partial(train_all, crew, told=_telling_cost(plan, budget, told))
+        settled = settle(plan, workdir, train)
         if settled is None:
             verdict = verdict_of(plan, {}, [], f"the {budget.minutes:g} minutes are spent")
         elif not all(found.bracketed for found in settled.values()):
             verdict = verdict_of(plan, settled, [], "no pair is run before the best rate stands between two others")
         else:
-            verdict = _at_looks(plan, settled, workdir, budget, crew, told)
+            verdict = _at_looks(plan, settled, workdir, budget, train, told)
     write(verdict, workdir)
     with (workdir / LOG).open("a") as log:
         log.write("\n  ".join([f"{time.strftime('%F %T')}  {budget}", *verdict.lines()]) + "\n")
@@ -45,20 +48,20 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
 
 
 def _at_looks(
-    plan: Plan, settled: dict[str, Settled], workdir: Path, budget: Budget, crew: Crew, told: Told
+    plan: Plan, settled: dict[str, Settled], workdir: Path, budget: Budget, train: Train, told: Told
 ) -> Verdict:
     arms = {name: changed(getattr(plan, name), settled[name].changes) for name in ("first", "other")}
     homes = {"first": require_same_first(plan) if plan.first_runs else workdir, "other": workdir}
 
     def jobs_of(number: int) -> list[Job]:
         seeds = zip(arms, plan.seeds_of(number), strict=True)
-        return [_job(arms[name], seed, homes[name] / f"{name}-{seed}") for name, seed in seeds]
+        return [job_of(arms[name], seed, homes[name] / f"{name}-{seed}") for name, seed in seeds]
 
     pairs: list[Pair] = []
     with stage("trying pairs", budget.seeds) as progress:
         for look in budget.looks():
             jobs = [jobs_of(number) for number in range(look)]
-            in_time = crew.train([job for of_pair in jobs for job in of_pair])
+            in_time = train([job for of_pair in jobs for job in of_pair])
             for number in range(len(pairs), look):
                 if any(ended(job) is None for job in jobs[number]):
                     break
@@ -87,10 +90,6 @@ def why_to_stop(verdict: Verdict, budget: Budget, in_time: bool) -> str:
     if found.failures or found.signs:
         return EARLY + ("failures differ" if found.failures else "most seeds agree")
     return EARLY + "little differs" if found.calm else ""
-
-
-def _job(arm: Arm, seed: int, folder: Path) -> Job:
-    return Job(arm.config | {"seed": seed}, folder, arm.origin)
 
 
 def _pair(plan: Plan, jobs: list[Job], seeds: tuple[int, int]) -> Pair:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import numpy as np
 
 from fxf.config import key
 from fxf.models.model import Batch
+from fxf.tasks import RegisteredTask
 from fxf.tasks.task import Evaluator, RunInfo, Task
 
 TRUE = 0.9
@@ -20,7 +21,7 @@ SOLVED = 1e-4
 class BooleanMapConfig:
     """The `task` section for `boolean_map`. A batch has train.batch_size sequences, and each one is a mapping."""
 
-    name: Literal["boolean_map"] = key("boolean_map", "the task to learn")
+    name: str = key("boolean_map", "the task to learn")
     positions: int = key(5, "number of vectors in a mapping's input, and in its output", minimum=1)
     dim: int = key(2, "number of booleans in a vector", minimum=1)
 
@@ -62,3 +63,6 @@ def draw_mapping(config: BooleanMapConfig, seed: int, number: int) -> np.ndarray
     """Returns the input and the output of a mapping, float32 [2, positions, dim] of ±0.9."""
     booleans = np.random.default_rng((seed, number)).integers(0, 2, (2, config.positions, config.dim))
     return (TRUE * (2 * booleans - 1)).astype(np.float32)
+
+
+BOOLEAN_MAP = RegisteredTask({"task": BooleanMapConfig}, BooleanMap, ("primer.bilayer:BILAYER",))

@@ -19,12 +19,12 @@ from fxf.reports.compare import runs_of
 from fxf.reports.run_files import FINISHED
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
+from fxf.sweeps import crew
+from fxf.sweeps.evidence import evidence
+from fxf.sweeps.plan import Arm, Budget, Rules, make_plan
+from fxf.sweeps.scales import try_scales
+from fxf.sweeps.trial import carry_out
 from fxf.training.state import run_keys
-from fxf.trials import crew
-from fxf.trials.evidence import evidence
-from fxf.trials.plan import Arm, Budget, Rules, make_plan
-from fxf.trials.scales import try_scales
-from fxf.trials.trial import carry_out
 from fxf.weights import draw, flatten, map_weights
 from helpers import table
 from small_runs import ROOT, command, overrides, tiny_config
@@ -36,6 +36,7 @@ OTHER = Arm(tiny_config(optimizer={"learning_rate": 0.1}, **QUICK), ORIGIN)
 WIDER = Arm(tiny_config(model={"d_ff": 9}, **QUICK), ORIGIN)
 DIVERGING = Arm(tiny_config(optimizer={"learning_rate": 1e38}, **QUICK), ORIGIN)
 LOSS = Rules("train_loss")
+DIVERGED = "error: step 2: the loss is nan and the gradient's norm nan; training stopped\n"
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def finished_runs(folder, plan, first, other, seconds=1.0):
             config = getattr(plan, name).config | {"seed": seed}
             (path / "config.json").write_text(json.dumps({"config": config}))
             if figure is None:
-                (path / "diverged.json").write_text(json.dumps({"wall_seconds": seconds}))
+                (path / "ended.txt").write_text(DIVERGED)
             else:
                 (path / "result.json").write_text(json.dumps({plan.metric: figure, "wall_seconds": seconds}))
 
@@ -116,13 +117,15 @@ def trained(monkeypatch):
     """Makes training quick: a figure is a function of the run. Returns the folders so far, and which one is stopped."""
     found = SimpleNamespace(names=[], stopped=0, figure=lambda config: config["seed"], seconds=1.0)
 
-    def train(config, folder, origin, kept):
+    def train(job, kept):
+        config, folder = job.config, job.folder
         found.names.append(folder.name)
         if len(found.names) == found.stopped:
             raise Interrupted("stopped at step 1, which is saved")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps({"config": config}))
         if config["optimizer"]["learning_rate"] == 1e38:
+            (folder / "ended.txt").write_text(DIVERGED)
             raise DivergedError("step 2: the loss is nan")
         seconds = found.seconds if "measured" not in str(folder) else 0.1 * config["model"]["d_ff"]
         result = {"train_loss": found.figure(config), "exact_match": 0.5, "wall_seconds": 1.0, "train_seconds": seconds}

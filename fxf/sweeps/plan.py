@@ -21,7 +21,7 @@ from fxf.runs import configs, guests
 from fxf.runs.code_version import made_by
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.result import scored_of
-from fxf.trials.evidence import LOOKS, TEST
+from fxf.sweeps.evidence import LOOKS, TEST
 
 PLAN = "plan.json"
 RATE = "optimizer.learning_rate"

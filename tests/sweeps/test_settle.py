@@ -9,8 +9,8 @@ from test_trial import FIRST, ORIGIN, QUICK, WIDER, trained  # noqa: F401
 from fxf.errors import UserError
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
-from fxf.trials.plan import Arm, Budget, Rules, make_plan
-from fxf.trials.trial import carry_out
+from fxf.sweeps.plan import Arm, Budget, Rules, make_plan
+from fxf.sweeps.trial import carry_out
 from small_runs import tiny_config
 
 RATE = FIRST.config["optimizer"]["learning_rate"]

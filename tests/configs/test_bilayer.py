@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
+from configs.primer.bilayer import BilayerConfig, as_vectors, bilayer
 from fxf.decoding.decoder import Decoder
 from fxf.layers.named import intermediates
-from fxf.models.bilayer import BilayerConfig, as_vectors, bilayer
 from fxf.training.gradient import batch_loss, loss_and_gradient
 from fxf.weights import decay_mask, initialize, leaves, shapes
 

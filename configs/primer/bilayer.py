@@ -5,7 +5,7 @@ has its own maps, so the model needs no positional encoding.
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from fxf.errors import UserError
 from fxf.layers.cache import Cache
 from fxf.layers.loss import SQUARED_ERROR
 from fxf.layers.named import named
+from fxf.models import RegisteredModel
 from fxf.models.model import Batch, Model
 from fxf.weights import COPIES, LAYERS, Params, Spec, Weight, stack
 
@@ -25,7 +26,7 @@ NO_POSITIONS = "positions: a bilayer has its own weights for each position; give
 class BilayerConfig:
     """The `model` section for `bilayer`; the defaults are those of seed 002, "transfomer bilayer code"."""
 
-    name: Literal["bilayer"] = key("bilayer", "the model to build")
+    name: str = key("bilayer", "the model to build")
     n_layers: int = key(3, "number of bilayers, each of attention and a feed-forward layer", minimum=1)
     max_len: int = key(5, "positions, each with its own weights; decoding slides a window over texts", minimum=2)
     expand: int = key(4, "width inside the feed-forward layer, in widths of the task's vectors", minimum=1)
@@ -146,3 +147,6 @@ def one_bilayer(params: Params, x_TD: jax.Array) -> jax.Array:
     x_TD = x_TD + jnp.einsum("TC,CD->TD", weights_1TC[0], v_CD)
     hidden_TF = jnp.tanh(at_each_position(x_TD, "expand") - params["bias"][:length])
     return named("residual", x_TD + at_each_position(hidden_TF, "contract"))
+
+
+BILAYER = RegisteredModel(BilayerConfig, bilayer, in_place_of="transformer_lm")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from fxf.trials.evidence import FAILURES, LOOKS, SIGNS, Evidence, evidence, exact_sign, interval, student_and_hall
+from fxf.sweeps.evidence import FAILURES, LOOKS, SIGNS, Evidence, evidence, exact_sign, interval, student_and_hall
 
 GAUSSIAN = np.random.default_rng(3).normal(0.4, 1, 64).tolist()
 SKEWED = np.random.default_rng(4).lognormal(size=64).tolist()

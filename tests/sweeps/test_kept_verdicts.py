@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks import verdict_runs, verdicts
-from fxf.trials.evidence import evidence
+from fxf.sweeps.evidence import evidence
 from small_runs import ROOT
 
 KEPT = ROOT / "experiments/results/verdicts"

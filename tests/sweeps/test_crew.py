@@ -1,0 +1,160 @@
+"""Runs of a crew: each is the run that it would be alone, only the first one compiles, and a failure ends alone."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from fxf.errors import Interrupted
+from fxf.reports import run_files
+from fxf.runs import run
+from fxf.runs.configs import read_config
+from fxf.runs.experiment import build
+from fxf.runs.programs import program_key
+from fxf.sweeps.crew import Crew, Job, last_line
+from fxf.sweeps.points import by_program, make_points
+from fxf.views import inside
+from helpers import refused
+from small_runs import HEARING, ROOT, overrides, tiny_config, trained
+
+CONFIG = tiny_config(
+    checkpoint={"every": 0},
+    optimizer={"name": "adamw", "clip_norm": 1.0},
+    train={"label_smoothing": 0.1},
+    log={"report": True},
+)
+CHANGES = [
+    {"seed": 1},
+    {"optimizer.learning_rate": 1e38},  # diverges
+    {"seed": 2, "optimizer.learning_rate": 0.03, "optimizer.weight_decay": 0.2, "train.label_smoothing": 0.3},
+]
+POINTS = make_points(CONFIG, CHANGES)
+ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
+SEEDS = """import fxf
+
+def get_config():
+    return fxf.read_config("reversal")
+
+def sweep(add):
+    add(seed=1)
+    add(seed=2)
+"""
+
+
+def jobs_of(points, workdir):
+    return [Job(point.config, workdir / point.name, ORIGIN) for point in points]
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """Returns the sweep's folder, why points failed, and how often each point compiled."""
+    workdir, events = tmp_path_factory.mktemp("sweep"), []
+
+    def listen(event, _, **__):
+        events.extend([event] if "jaxpr_to_mlir" in event or "backend_compile" in event else [])
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    why, compiled = [], [0]
+    for _, error in Crew(1).train(jobs_of(POINTS, workdir)):
+        why.append(error)
+        compiled.append(len(events))
+    return workdir, why, np.diff(compiled)
+
+
+def test_only_the_first_point_compiles(together):
+    first, *others = together[2]
+    assert first > 2
+    assert others == [0, 0]
+
+
+def test_a_point_that_diverges_ends_alone(together):
+    assert together[1] == ["", "", ""]
+    assert run_files.read(together[0] / POINTS[1].name).state == run_files.DIVERGED
+
+
+def test_a_point_has_the_bits_and_the_page_of_the_same_run_alone(together, tmp_path):
+    folder = together[0] / POINTS[2].name
+    trained(POINTS[2].config, tmp_path / "alone", ORIGIN)
+    inside.complete(POINTS[2].config, tmp_path / "alone")
+    alone, shared = run.load(tmp_path / "alone")[2], run.load(folder)[2]
+    jax.tree.map(np.testing.assert_array_equal, alone, shared)
+    for name in ("config.json", "metrics.jsonl", "result.json"):
+        assert without_times(tmp_path / "alone" / name) == without_times(folder / name)
+    alone, shared = (json.loads((path / "inside.json").read_text()) for path in (tmp_path / "alone", folder))
+    assert shared["examples"] == alone["examples"] and len(shared["examples"]) == 2
+    assert shared["result"] == json.loads((folder / "result.json").read_text())
+
+
+def without_times(path):
+    lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+    return [{name: value for name, value in json.loads(line).items() if "second" not in name} for line in lines]
+
+
+@pytest.mark.parametrize(("change", "program"), refused("program of a run"))
+def test_only_numbers_that_a_program_reads_leave_it_the_same(change, program):
+    before, after = make_points(CONFIG, [{}, change])
+    assert (program_key(build(before.config)) == program_key(build(after.config))) == (program == "same")
+    named = [point.name for point in by_program([before, make_points(CONFIG, [{"model.d_ff": 9}])[0], after])]
+    assert (named[1] == after.name) == (program == "same")
+
+
+def test_a_task_that_draws_its_data_by_the_seed_has_a_program_for_each_seed():
+    config = read_config("boolean_map").to_dict()
+    assert program_key(build(config)) == program_key(build(config))
+    assert program_key(build(config)) != program_key(build({**config, "seed": 1}))
+
+
+def test_points_with_the_same_programs_stand_behind_each_other_in_their_order():
+    points = make_points(CONFIG, [{"model.n_layers": n, "seed": seed} for seed in range(3) for n in (1, 2)])
+    assert by_program(points) == [points[i] for i in (0, 2, 4, 1, 3, 5)]
+
+
+def test_a_signal_stops_the_process_and_not_only_the_point(tmp_path, monkeypatch):
+    started = []
+
+    def stopped(_, folder, *__, **___):
+        started.append(folder.name)
+        raise Interrupted("stopped at step 2, which is saved")
+
+    monkeypatch.setattr(run, "train", stopped)
+    with pytest.raises(Interrupted):
+        list(Crew(1).train(jobs_of(POINTS, tmp_path)))
+    assert started == [POINTS[0].name]
+
+
+def step_of(folder):
+    records = run_files.read(folder).metrics if run_files.is_run(folder) else []
+    return records[-1]["step"] if records else 0
+
+
+def wait_for(condition):
+    limit = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+def test_a_process_that_is_killed_fails_its_run_alone_and_a_signal_saves_the_others(tmp_path):
+    """Both runs are long: the first to begin is killed, another process takes its place, and the signal ends all."""
+    (tmp_path / "seeds.py").write_text(SEEDS)
+    flags = [f"--config={tmp_path}/seeds.py", *overrides(train={"steps": 10**6})[2:], f"--workdir={tmp_path}/sweep"]
+    command = [*HEARING, sys.executable, "-m", "fxf", "sweep", *flags, "--workers=2"]
+    sweep = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    first, second = (tmp_path / "sweep" / f"seed={seed}" for seed in (1, 2))
+    wait_for(lambda: (step_of(first) and step_of(second)) or sweep.poll() is not None)
+    os.kill(int(re.search(r"pid (\d+)", (first / "lock").read_text())[1]), signal.SIGKILL)
+    assert sweep.stdout.readline() == "2 points, 0 finished already\n"
+    said = f"{first}/log.txt: error: its process ended with code -9"
+    assert sweep.stdout.readline() == f"1/2  seed=1  {said}\n"
+    assert last_line(first) == said
+    sweep.send_signal(signal.SIGTERM)
+    out, said = sweep.communicate(timeout=60)
+    assert (sweep.returncode, out, said.count("\n")) == (75, "", 1), said
+    assert [path.name for path in (second / "checkpoints").iterdir()]
