@@ -16,6 +16,8 @@ from fxf.machine import status
 
 CONFIG_HELP = "config file, or the name of a config of fxf, and after a colon its argument; the file runs as code"
 
+# The start of a command that runs this fxf; with -P Python does not look for one in the working directory.
+THIS_FXF = (sys.executable, "-P", "-m", "fxf")
 EXITS = """exit codes:
   0    done
   1    a run of a sweep has no result

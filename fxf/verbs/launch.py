@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fxf.config import one_of
 from fxf.errors import UserError
-from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
+from fxf.verbs.flags import THIS_FXF, Parser, add_config, config_and_origin, require_workdir, whole
 
 ARGUMENTS = "slurm or k8s"
 CLUSTERS = {"slurm": ("slurm.sh", ["sbatch"]), "k8s": ("k8s.yaml", ["kubectl", "apply", "--filename=-"])}
@@ -63,8 +63,6 @@ def main(args: Namespace) -> None:
 
 def values_of(cluster: str, args: Namespace) -> dict[str, str]:
     """Returns what stands in the template in the place of @NAME@, by the name."""
-    from fxf.sweeps.workers import this_fxf
-
     _, origin = config_and_origin(args)
     workdir = require_workdir(args)
     train = ["train", f"--config={origin['config_file']}", f"--workdir={args.workdir}"]
@@ -79,7 +77,7 @@ def values_of(cluster: str, args: Namespace) -> dict[str, str]:
         "time": args.time or "24:00:00",
         "gpus": f"SBATCH --gres=gpu:{args.gpus}" if args.gpus else " no GPU",
         "folder": shlex.quote(str(Path.cwd())),
-        "command": shlex.join([*this_fxf(), *train, "--config.parallel.processes=0"]),
+        "command": shlex.join([*THIS_FXF, *train, "--config.parallel.processes=0"]),
     }
 
 

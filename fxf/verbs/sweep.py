@@ -24,7 +24,7 @@ from argparse import Namespace
 from fxf.errors import UserError, one_line
 from fxf.files import is_remote
 from fxf.machine.status import stage
-from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
+from fxf.verbs.flags import THIS_FXF, Parser, add_config, config_and_origin, require_workdir, whole
 
 
 def flags(parser: Parser) -> None:
@@ -58,7 +58,7 @@ def main(args: Namespace) -> None:
     if args.dry_run:
         for point in left:
             keys = [f"--config.{key}={value}" for key, value in {**overrides, **point.changes}.items()]
-            start = [sys.executable, "-P", "-m", "fxf", "train", f"--config={config_file}"]
+            start = [*THIS_FXF, "train", f"--config={config_file}"]
             print(shlex.join([*start, *keys, f"--workdir={workdir / point.name}"]))
         return
     if any(point.config["parallel"]["processes"] != 1 for point in points):
