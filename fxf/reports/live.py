@@ -3,6 +3,7 @@
 The pages ask time and again for newer data, which are read from the run folders as they are then.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,7 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 from fxf.errors import UserError
 from fxf.files import digest
 from fxf.reports.page import as_json, page
-from fxf.reports.report import contents, main_figure
+from fxf.reports.report import SCRIPTS, contents, main_figure
 from fxf.reports.run_files import FINISHED, NO_VALUE, RECORDS, RESULT, is_run, no_run, read
 
 HOST, DATA = "127.0.0.1", "data.json"
@@ -34,11 +35,10 @@ class Handler(BaseHTTPRequestHandler):
         path, _, last = unquote(urlsplit(self.path).path).strip("/").rpartition("/")
         is_data = last == DATA
         try:
-            data, script = shown(self.folder, path if is_data else f"{path}/{last}".strip("/"))
+            data, scripts = shown(self.folder, path if is_data else f"{path}/{last}".strip("/"))
         except UserError:  # no such run, or not yet one
             return self.send_error(404)
-        scripts = ["charts.js", script, "live.js"]
-        body = (as_json(data) if is_data else page(data["title"], data, scripts, live=True)).encode()
+        body = (as_json(data) if is_data else page(data["title"], data, [*scripts, "live.js"], live=True)).encode()
         tag = f'"{digest(body)}"'
         same = self.headers["If-None-Match"] == tag
         self.send_response(304 if same else 200)
@@ -80,20 +80,20 @@ def folders_of(folder: Path) -> dict[str, Path]:
     return {path.relative_to(folder).as_posix(): path for path in sorted(found)}
 
 
-def shown(folder: Path, name: str) -> tuple[dict[str, Any], str]:
-    """Returns the data of the page at a name, and its script.
+def shown(folder: Path, name: str) -> tuple[dict[str, Any], Sequence[str]]:
+    """Returns the data of the page at a name, and its scripts.
 
     Raises:
       UserError: there is no such run, or its config.json is damaged.
     """
     folders = folders_of(folder)
     if name in folders:
-        return {**contents(read(folders[name])), "up": "/" if name else None}, "report.js"
+        return {**contents(read(folders[name])), "up": "/" if name else None}, SCRIPTS
     if name:
         raise no_run(folder / name)
     rows = [row for path, place in folders.items() if (row := _row(path, place))]
     rows.sort(key=lambda row: -(row["changed"] or 0))
-    return {"title": f"Runs in {folder}", "runs": rows}, "runs.js"
+    return {"title": f"Runs in {folder}", "runs": rows}, ["runs.js"]
 
 
 def _row(name: str, folder: Path) -> dict[str, Any] | None:

@@ -13,18 +13,19 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 LIVE = "; connect-src 'self'"
 # Inside a script element these would begin markup, or end a line of JavaScript.
 _ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+SHARED = ("elements.js", "charts.js")  # of all pages
 MOST_POINTS = 400  # of a curve
 MOST_CHARACTERS = 2000  # of a text
 
 
 def page(title: str, data: dict[str, Any], scripts: Sequence[str | Path], live: bool = False) -> str:
-    """Returns a page that `scripts` build from `data`.
+    """Returns a page that `scripts` build from `data`, with those that all pages share.
 
     Args:
       data: JSON; numbers that are not finite become null.
       scripts: names of files beside this one, or paths of others.
     """
-    code = "\n".join(_file(name) for name in scripts)
+    code = "\n".join(_file(name) for name in (*SHARED, *scripts))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}{LIVE if live else ""}">\n'

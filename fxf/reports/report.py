@@ -12,7 +12,7 @@ from fxf.reports.figures import figure, is_score
 from fxf.reports.page import page, shortened, thinned
 from fxf.reports.run_files import NO_VALUE, Record, RunFiles, is_no_value, read
 
-REPORT = "report.html"
+REPORT, SCRIPTS = "report.html", ("inside.js", "report.js")
 MOST_STEPS = 40  # whose samples the page holds
 MOST_OF_AXES = 50  # points, between which a line is straight
 FIRST_CHARTS = ("loss", "exact_match", "bleu", "learning_rate", "gradient_norm", "tokens_per_second")
@@ -27,7 +27,7 @@ def write(folder: Path) -> Path:
     """
     run, path = read(folder), folder / REPORT
     try:
-        write_atomically(path, page(f"{folder.name}: {run.state}", contents(run), ["charts.js", "report.js"]))
+        write_atomically(path, page(f"{folder.name}: {run.state}", contents(run), SCRIPTS))
     except OSError as error:
         raise UserError(f"{path}: cannot write it: {error.strerror}") from None
     return path

@@ -20,12 +20,12 @@ const COLUMNS = [
   ["step", "step", run => run.step],
   ["steps", "of", run => run.steps],
   ["figure", "main figure", run => run.figure],
-  ["value", "value", run => run.value],
+  ["value", "value", run => run.value, run => ({ value: run.value, style: "number" })],
   ["seconds", "training time", run => run.seconds, run => ({ value: duration(run.seconds), style: "number" })],
   ["changed", "newest record", run => run.changed, run => ({ value: run.changed && new Date(1000 * run.changed).toLocaleString("sv"), style: "number" })],
   ["task", "task", run => run.task],
   ["model", "model", run => run.model],
-  ["why", "why it ended", run => run.why, run => ({ value: run.why, style: "words" })],
+  ["why", "why it ended", run => run.why, run => ({ value: short(run.why, 100), style: "line" })],
 ];
 
 function draw() {

@@ -111,7 +111,7 @@ def as_html(found: Comparison, beside: Path = Path()) -> str:
         ],
         "charts": _charts(found),
     }
-    return page(title, data, ["charts.js", "compare.js"])
+    return page(title, data, ["compare.js"])
 
 
 def _short(group: Group) -> str:

@@ -60,7 +60,7 @@ def test_a_run_is_served_by_its_name_with_the_data_of_its_page(asked, tmp_path):
         status, headers, text = asked(path)
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         assert data_of(text) == expected and "connect-src 'self'" in text
-        assert "connect-src" not in page("t", {}, ["charts.js", "report.js"])
+        assert "connect-src" not in page("t", {}, ["report.js"])
     assert json.loads(asked("/a%20b/data.json")[2]) == expected
 
 
