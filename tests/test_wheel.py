@@ -1,19 +1,24 @@
 """The wheel, installed where there is no checkout: the command, the configs that it carries, and README's examples."""
 
+import importlib.util
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
+import time
+import urllib.request
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import fxf
-from small_runs import ROOT
+from page_code import code_of
+from small_runs import HEARING, ROOT
 
 SOURCES = ("fxf", "configs", "pyproject.toml", "README.md", "LICENSE")
 README = (ROOT / "README.md").read_text()
@@ -61,13 +66,18 @@ def installed(wheel, tmp_path_factory):
     empty = folder / "empty"
     empty.mkdir()
 
-    def run(program, *arguments):
-        command = [str(folder / "env/bin" / program), *arguments]
-        done = subprocess.run(command, cwd=empty, capture_output=True, text=True, env=environment, timeout=600)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def start(program, *arguments):
+        pipe = subprocess.PIPE
+        command = [*HEARING, str(folder / "env/bin" / program), *arguments]
+        return subprocess.Popen(command, cwd=empty, stdout=pipe, stderr=pipe, text=True, env=environment)
 
-    run.folder = empty
+    def run(program, *arguments):
+        with start(program, *arguments) as process:
+            out, errors = process.communicate(timeout=600)
+        assert process.returncode == 0, errors
+        return out
+
+    run.folder, run.start = empty, start
     return run
 
 
@@ -84,10 +94,13 @@ def test_it_holds_every_file_of_the_package_every_config_and_its_types(wheel):
 def test_the_commands_and_the_python_code_of_the_readme_say_what_they_say_there(installed):
     where = installed("python", "-c", "import fxf; print(fxf.__file__)").strip()
     assert not Path(where).is_relative_to(ROOT)
-    train, generate = (shlex.split(line) for line in re.findall(r"^    fxf (.*)$", README, re.MULTILINE))
+    train, generate, with_idea, _ = (shlex.split(line) for line in re.findall(r"^    fxf (.*)$", README, re.MULTILINE))
     assert "exact_match 1 " in installed("fxf", *train)
     assert installed("fxf", *generate) == "1 3\n9 7\n"
-    for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+    idea, *others = code_of("README.md")
+    (installed.folder / "idea.py").write_text(idea)
+    assert "exact_match " in installed("fxf", *with_idea)
+    for code in others:
         (expected,) = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
         assert installed("python", "-c", code) == f"{expected}\n"
 
@@ -96,3 +109,40 @@ def test_a_study_is_described_and_a_config_of_ones_own_is_swept(installed):
     assert "embedding/table" in installed("fxf", "describe", "--config=studies/positions")
     (installed.folder / "mine.py").write_text(OWN_CONFIG)
     assert "seed=1  finished" in installed("fxf", "sweep", "--config=mine.py", "--workdir=sweep")
+
+
+def test_the_first_week_goes_as_its_page_says(installed):
+    """The harness only where it is: it is not among the requirements."""
+    for name, code in zip(("make_data.py", "week.py"), code_of("docs/first_week.md"), strict=True):
+        (installed.folder / name).write_text(code)
+    page = (ROOT / "docs/first_week.md").read_text()
+    commands = [shlex.split(line) for line in re.findall(r"^    ((?:fxf|python) .*)$", page, re.MULTILINE)]
+    make, train, again, look, score, both, compare, answer, export, harness = commands
+    installed(*make)
+
+    with installed.start(*train) as training:
+        records = installed.folder / "runs/week/metrics.jsonl"
+        while training.poll() is None and not (records.exists() and records.read_text().count("\n") > 1):
+            time.sleep(0.1)
+        training.send_signal(signal.SIGINT)
+        said = training.communicate(timeout=600)[1]
+    assert (training.returncode, "stopped at step" in said) == (130, True), said
+    found = installed(*train)
+    assert "validation_loss/english " in found and "validation_loss/french " in found
+    installed(*again)
+
+    with installed.start(*look, "--port=0") as server:
+        address = re.search(r"http://\S+", server.stdout.readline())[0]
+        with urllib.request.urlopen(address, timeout=60) as answered:
+            text = answered.read().decode()
+        server.send_signal(signal.SIGINT)
+        server.communicate(timeout=60)
+    assert '"other"' in text and '"week"' in text and "http" not in text.replace(address, "")
+
+    assert "bits_per_byte_low " in installed(*score)
+    assert re.search(r"better|worse|no difference found", installed(*both))
+    assert {"week", "other"} <= set(re.split(r"[\s|/]+", installed(*compare)))
+    assert "." not in installed(*answer)
+    assert installed(*export) == "runs/week/huggingface\n"
+    if importlib.util.find_spec("lm_eval"):
+        assert re.search(r"\|ends *\|.*\|acc *\|", installed(*harness))
