@@ -5,9 +5,7 @@ Seed 000, "Prepare Datasets".
 
 import dataclasses
 import logging
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -25,7 +23,7 @@ from fxf.data.sentence_files import (
 )
 from fxf.data.tokenizer import VOCAB_SIZE, Tokenizer
 from fxf.errors import UserError, one_line, shortened
-from fxf.files import digest
+from fxf.files import digest, folder_at
 from fxf.machine.status import say
 
 log = logging.getLogger(__name__)
@@ -169,7 +167,7 @@ def _digest(*parts: Sequence[Example]) -> str:
 
 def _pairs(config: DataConfig) -> Corpus:
     """Reads a tab-separated file, such as Anki's (seed 000)."""
-    path = Path(os.path.expanduser(config.path))
+    path = folder_at(config.path, "data.path")
     content = read_text_file(path, "data.path")
     lines = lines_of(content)
     header = [name.strip() for name in lines[0].decode("utf-8", "replace").split("\t")]
@@ -191,7 +189,7 @@ def _pairs(config: DataConfig) -> Corpus:
 
 def _parallel(config: DataConfig) -> Corpus:
     """Reads line-aligned files, two for each split, such as Multi30k's."""
-    folder = Path(os.path.expanduser(config.path))
+    folder = folder_at(config.path, "data.path")
     if not folder.is_dir():
         raise UserError(f"data.path: no folder {folder}")
     parts, digests = [], dict[str, str]()

@@ -112,9 +112,9 @@ def sources(config: DocumentsConfig) -> list[Source]:
     folder, pattern = folder_and_pattern(config.path)
     if not folder.is_dir():
         return [_file(folder, folder.name)]
-    below = [folder] if not pattern else sorted(folder.glob(pattern))
-    files = [file for place in below for file in (files_below(place) if place.is_dir() else [place])]
-    names = [file.relative_to(folder) for file in files]
+    below = folder.glob(pattern) if pattern else [folder]
+    every = {file for place in below for file in (files_below(place) if place.is_dir() else [place])}
+    names = [file.relative_to(folder) for file in sorted(every)]
     found = [name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)]
     if not found:
         why = f"no file fits the pattern {pattern}" if pattern else "the folder has no files"

@@ -65,10 +65,10 @@ def tokenizer_of_documents(parts: Mapping[str, Part], folder: Path | None) -> To
     found = any_tokenizer(
         folder, config.tokenizer, config.vocab_size, lambda: itertools.chain.from_iterable(map(lines_of, texts))
     )
-    if others and folder and learned:
+    if others and learned and folder and not (kept := folder / TOKENIZER_FILE).exists():
         with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / TOKENIZER_FILE, found.to_json())
+            write_atomically(kept, found.to_json())
     return found
 
 

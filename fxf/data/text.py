@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from fxf.data.sentence_files import not_text, read_text_file, with_line_feeds
 from fxf.data.tokenizer import PAD, VOCAB_SIZE, lines_of
 from fxf.data.tokenizer_file import any_tokenizer
 from fxf.errors import UserError
-from fxf.files import digest
+from fxf.files import digest, folder_at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +99,7 @@ def read_text(config: TextConfig) -> Text:
     Raises:
       UserError: the file is missing, not UTF-8, too short to split, or only white space.
     """
-    text = file_text(Path(os.path.expanduser(config.path)), "data.path") if config.path else phrasebook.english()
+    text = file_text(folder_at(config.path, "data.path"), "data.path") if config.path else phrasebook.english()
     if not text.strip():
         raise UserError(f"data.path: {config.path}: expected text, got only white space")
     if config.lower_case:

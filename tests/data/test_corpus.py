@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from etils import epath
 
 from fxf.data import phrasebook
 from fxf.data.corpus import DataConfig, Example, read_corpus, tokenize
@@ -104,6 +105,14 @@ def test_parallel_files_are_paired_line_by_line(tmp_path):
     assert sorted(corpus.digests) == sorted(
         f"{part}.{side}" for part in ("train", "val", "test") for side in ("en", "fr")
     )
+
+
+@pytest.mark.parametrize("make", [pairs, parallel])
+def test_pairs_are_read_of_a_bucket_as_of_a_disk(make, tmp_path, monkeypatch):
+    config = make(tmp_path, LINES) if make is pairs else make(tmp_path, ["a", "b"], ["A", "B"])
+    there = read_corpus(config)
+    monkeypatch.setattr("fxf.data.corpus.folder_at", lambda path, flag: epath.Path(path))
+    assert read_corpus(config) == there
 
 
 def test_test_sentences_that_are_trained_on_too_are_counted(tmp_path, caplog):

@@ -61,7 +61,15 @@ def test_files_are_read_as_they_lie_and_a_pattern_picks_them(tmp_path):
     (tmp_path / "in/c.jsonl.zst").write_bytes(pa.compress(lines, "zstd", asbytes=True))
     parquet_file(tmp_path / "in/d.parquet", NESTED, row_group_size=3)
     (tmp_path / "e.txt").write_text("no JSON")
-    for pattern, n in {"a.jsonl": 1, "*.jsonl*": 2, "in/*": 2, "i?/*.parquet": 1, "**/*.[jp]*": 4, "in": 2}.items():
+    for pattern, n in {
+        "a.jsonl": 1,
+        "*.jsonl*": 2,
+        "in/*": 2,
+        "i?/*.parquet": 1,
+        "**/*.[jp]*": 4,
+        "**/[!e]*": 4,
+        "in": 2,
+    }.items():
         config = DocumentsConfig(path=str(tmp_path / pattern), format="json_lines", field="meta.text")
         assert texts(config) == TEXTS * n, pattern
         assert [d.place for s in sources(config) for d in read(config, s)][-1] <= sources(config)[-1].size

@@ -3,6 +3,8 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 
@@ -162,6 +164,30 @@ def test_a_preparation_begins_again_with_another_tokenizer_or_if_its_tokens_are_
         assert "goes on" not in capsys.readouterr().err
         assert sum(size.documents for size in found.counts.values()) == len(TEXTS)
         shutil.rmtree(found.folder)
+
+
+GROWTH = """
+import resource, sys
+from fxf.data.documents import DocumentsConfig
+from fxf.data.mixture import parts_of
+from fxf.data.prepared import prepared, tokenizer_of_documents
+keys = DocumentsConfig(path=sys.argv[1], format="json_lines", tokenizer="byte")
+tokenizer = tokenizer_of_documents(parts_of(keys), None)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found = prepared(keys, tokenizer)
+print(found.counts["train"].tokens, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.thorough
+def test_preparing_holds_a_few_megabytes_of_a_text_of_any_size(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    with path.open("w") as file:
+        for i in range(16_000):
+            file.write(json.dumps({"text": f"{i} of many words " * 200}) + "\n")
+    ran = subprocess.run([sys.executable, "-c", GROWTH, path], capture_output=True, text=True, check=True)
+    n_tokens, kilobytes = map(int, ran.stdout.split())
+    assert n_tokens > 45e6 and kilobytes < 30_000
 
 
 def test_of_several_that_prepare_at_once_one_does_and_the_others_wait(tmp_path, monkeypatch):
