@@ -14,7 +14,6 @@ from fxf.runs.experiment import Experiment
 from fxf.runs.generation import Answering, warn_of_cut_off
 from fxf.runs.warm_start import config_from
 from fxf.tasks.prompts import Answer
-from fxf.training.log import Clock
 from fxf.training.trackers import OnRecord
 from fxf.weights import Params, count
 
@@ -47,11 +46,10 @@ def train(
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
     """
-    clock = Clock()
     plain, origin = _plain(config)
     if start is not None:
         plain = config_from(plain, str(start), folder_at(workdir, "workdir"))
-    return run.train(plain, workdir, clock, origin, on_record=on_record)
+    return run.train(plain, workdir, origin, on_record=on_record)
 
 
 def trial(

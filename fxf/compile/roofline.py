@@ -17,7 +17,7 @@ from fxf.compile.topologies import Topology
 from fxf.decoding.decoder import Decoder
 from fxf.errors import UserError
 from fxf.machine.memory import gib
-from fxf.machine.on_gpu import in_order
+from fxf.machine.on_gpu import options_in_order
 from fxf.machine.status import stage
 from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
@@ -97,7 +97,7 @@ def training(experiment: Experiment) -> Program:
         donated=len(jax.tree.leaves(state)),
         flops=of_model.flops / layout.mesh.size,
         uncounted=of_model.uncounted,
-        options=in_order(lowered) or {},
+        options=options_in_order(lowered) or {},
     )
 
 

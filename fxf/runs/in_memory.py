@@ -3,7 +3,6 @@
 import operator
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -18,9 +17,8 @@ from fxf.decoding.decoder import Decoder
 from fxf.decoding.rules import Words
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
-from fxf.machine.compiled import CompiledByShape
 from fxf.machine.devices import require_devices
-from fxf.machine.on_gpu import in_order, on_gpu
+from fxf.machine.on_gpu import in_order
 from fxf.models import MODELS
 from fxf.models.model import Batch, Model
 from fxf.runs import contract
@@ -145,9 +143,7 @@ def fit(
     if model.loss.of_logits:
         vocab_size = jax.eval_shape(model.apply, state.params, first).shape[-1]
     contract.require_first_batch("batch", first, vocab_size)
-    train_steps = make_train_steps(trainer, batch, steps)
-    if on_gpu():
-        train_steps = CompiledByShape(train_steps, nullcontext, options=in_order)
+    train_steps = in_order(make_train_steps(trainer, batch, steps))
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
 
 

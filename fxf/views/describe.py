@@ -7,7 +7,7 @@ import jax
 from jax.sharding import NamedSharding
 
 from fxf import weights
-from fxf.machine.on_gpu import in_order
+from fxf.machine.on_gpu import options_in_order
 from fxf.machine.status import stage
 from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
@@ -61,7 +61,7 @@ def compiled_step(experiment: Experiment) -> Any:
     batch = {name: jax.ShapeDtypeStruct(shapes[name], x.dtype, sharding=layout.tokens) for name, x in batch.items()}
     trainer, hyperparameters = experiment.trainer(layout), experiment.hyperparameters()
     lowered = jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters)
-    return lowered.compile(in_order(lowered))
+    return lowered.compile(options_in_order(lowered))
 
 
 def memory(experiment: Experiment, step: Any) -> dict[str, int]:
