@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from fxf.config import Choices, flatten
+from fxf.base.config import Choices, flatten
 from fxf.runs import guests, run
 from fxf.runs.experiment import default_config
 from fxf.runs.programs import share
@@ -130,7 +130,7 @@ def command(verb, *arguments, stdin="", cwd=ROOT):
 @functools.cache
 def command_main():
     """Returns the command's `main`, imported only where a test needs it."""
-    from fxf.__main__ import main
+    from fxf.verbs.command import main
 
     return main
 

@@ -9,10 +9,9 @@ import jax
 import numpy as np
 
 import fxf
-from fxf.files import read_json
+from fxf.base.files import read_json
 from fxf.models.model import Batch
-from fxf.runs import configs, run
-from fxf.views import probe
+from fxf.runs import configs, probe, run
 
 
 class Trained(NamedTuple):

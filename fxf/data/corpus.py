@@ -12,12 +12,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fxf.config import Choices, key, one_of, require_off
+from fxf.base.config import Choices, key, one_of, require_off
+from fxf.base.errors import UserError
+from fxf.base.files import digest
 from fxf.data import phrasebook
 from fxf.data.sentence_files import Example, aligned, good_lines, read_text_file, split_by_source, tab_separated
 from fxf.data.tokenizer import EOS, Tokenizer
-from fxf.errors import UserError
-from fxf.files import digest
 
 log = logging.getLogger(__name__)
 

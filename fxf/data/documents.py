@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
-from fxf.config import key, require_off
+from fxf.base.config import key, require_off
+from fxf.base.errors import UserError, nearest
+from fxf.base.files import digest, file_digest, files_below, require_file
 from fxf.data import phrasebook
 from fxf.data.sentence_files import BYTE_ORDER_MARK, not_text, require_uncompressed
 from fxf.data.text import TextConfig
-from fxf.errors import UserError, nearest
-from fxf.files import digest, file_digest, files_below, require_file
 
 PARTS = ("train", "validation", "test")
 MAX_BYTES = 2**24  # of a document

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import filelock
 import numpy as np
 
+from fxf.base.errors import UserError
+from fxf.base.files import digest, folder_at, read_json, remove, why_not_written, write_atomically
+from fxf.base.status import stage
+from fxf.base.work import by_threads
 from fxf.data.documents import PARTS, Document, DocumentsConfig, Source, part_of, read, sample, sources
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer, lines_of
 from fxf.data.tokenizer_file import any_tokenizer, is_file
-from fxf.errors import UserError
-from fxf.files import digest, folder_at, read_json, remove, why_not_written, write_atomically
-from fxf.machine.status import stage
-from fxf.machine.work import by_threads
 
 MANIFEST, UNFINISHED = "manifest.json", ".unfinished"
 VERSION, VERSION_OF_FILE = 1, 2  # of the stored tokens; raise it when the same documents would give others

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.interop.architecture import Architecture
 from fxf.interop.rotary_decoders import GLOBAL, RotaryDecoder, rotary_keys
 from fxf.layers.kinds import layer_of, stack_of

@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 
-from fxf.config import section
-from fxf.errors import UserError
-from fxf.files import folder_at
-from fxf.machine import status
+from fxf.base import status
+from fxf.base.config import section
+from fxf.base.errors import UserError
+from fxf.base.files import folder_at
 from fxf.runs import contract, guests, run_folder
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment, build
@@ -49,17 +49,16 @@ def train(
     Args:
       origin: the origin of the config, which config.json records.
       started: when the process began, by `time.perf_counter`; by default now.
-      profile: whether to write a trace of a few steps after the first record into the folder `profile`.
+      profile: whether to write a trace of a few steps into the folder `profile`.
       kept: the programs of earlier runs of this process, which this run uses if its own would be the same.
       on_record: a function that receives each record of figures, with its step.
 
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
-      Interrupted: a signal asked a script that listens (`fxf.machine.signals`) to stop; its step is saved.
+      Interrupted: a signal asked a script that listens (`fxf.base.signals`) to stop; its step is saved.
     """
-    clock = Clock(started)
     with ExitStack() as run:
-        workdir = _joined(config, workdir, run)
+        clock, workdir = Clock(started), _joined(config, workdir, run)
         trackers = run.enter_context(Trackers(on_record))
         experiment = share(build(config, workdir), kept)
         layout, figures, start, made_from = _made_from(experiment, workdir)
@@ -91,9 +90,8 @@ def train(
         with clock.measure("evaluate"):
             figures |= scores.test(params, record.step)
         log.publish()
-        return run_folder.write_result(
-            workdir, result_of(experiment, record, used[0], figures, clock.seconds()), identity
-        )
+        result = result_of(experiment, record, used[0], figures, clock.seconds())
+        return run_folder.write_result(workdir, result, identity)
 
 
 def _joined(config: Mapping[str, Any], workdir: Place, run: ExitStack) -> Path:

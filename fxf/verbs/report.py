@@ -9,8 +9,8 @@ runs that are there, and adds what is seen inside the model at the checkpoint of
 
 from argparse import Namespace
 
-from fxf.errors import UserError
-from fxf.files import folder_at
+from fxf.base.errors import UserError
+from fxf.base.files import folder_at
 from fxf.verbs.flags import Parser
 
 ARGUMENTS = "run folders"
@@ -23,7 +23,7 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     if not args.arguments:
         raise UserError("no run: give run folders; for example fxf report runs/reversal")
-    from fxf.views import inside
+    from fxf.runs import inside
 
     for folder in args.arguments:
         print(inside.write(folder_at(folder, "fxf report"), args.step))

@@ -7,10 +7,10 @@ import time
 import numpy as np
 import pytest
 
+from fxf.base.errors import UserError
 from fxf.data import prepared as module
 from fxf.data.documents import PARTS, DocumentsConfig, Source, part_of, read
 from fxf.data.prepared import MANIFEST, prepared, tokenizer_of_documents
-from fxf.errors import UserError
 
 TEXTS = [f"Text {i}\nof {'many ' * (i % 7)}words ß." for i in range(60)]
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from helpers import random_tokens

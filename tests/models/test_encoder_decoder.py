@@ -7,13 +7,13 @@ import pytest
 
 import oracle_encoder_decoder as oracle
 from closeness import assert_close
+from fxf.base.weights import count, map_weights
 from fxf.layers.kinds import ATTENTIONS
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.runs.configs import folder
 from fxf.runs.guests import load
 from fxf.testing import assert_cached_equals_full
 from fxf.training.gradient import loss_and_gradient
-from fxf.weights import count, map_weights
 from oracle import float64
 
 PRESETS = load(folder() / "translation.py").PRESETS
@@ -138,7 +138,7 @@ def test_a_position_reads_all_of_the_source_and_no_later_token(form):
         ("tiny", {"positions": "alibi", "window": 3, "n_kv_heads": 1}),
         pytest.param("tiny", {"positions": "rotary", "n_kv_heads": 1}, marks=pytest.mark.thorough),
         *(pytest.param(form, {}, marks=pytest.mark.thorough) for form in FORMS),
-        # Every time tests/decoding/test_beam.py decodes with linear attention, and hypotheses below with "annotated".
+        # Every time tests/models/test_beam.py decodes with linear attention, and hypotheses below with "annotated".
         *(
             pytest.param("tiny", {"attention": kind, "positions": "none"}, marks=pytest.mark.thorough)
             for kind in ATTENTIONS

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs import run
 from fxf.runs.experiment import default_config
 from small_runs import KEPT, records, sharing_programs, trained

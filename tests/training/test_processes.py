@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.training import processes
 from fxf.training.parallel import ParallelConfig
 from small_runs import ROOT

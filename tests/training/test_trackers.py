@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs import run
 from fxf.training.log import LogConfig
 from fxf.training.trackers import TRACKERS, TensorBoard, Trackers
