@@ -64,6 +64,8 @@ def reports(experiment: Experiment, topology: Topology, names: Sequence[str], ro
     Raises:
       UserError: the config does not fit the devices, or its step runs under `pmap`.
     """
+    if "training" in names and experiment.layout().pmap:
+        raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
     if "training" in names:
         yield from figures(training(experiment), topology)
     if "decoding" in names and experiment.task.generates:
@@ -76,8 +78,6 @@ def training(experiment: Experiment) -> Program:
     Its figures are those of a step, without what a call of several steps does once.
     """
     layout = experiment.layout()
-    if layout.pmap:
-        raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
     state, trainer, task = experiment.state_shapes(layout), experiment.trainer(layout), experiment.task
     shapes = experiment.task.largest_batch()
     of_model = model_flops(experiment, shapes)

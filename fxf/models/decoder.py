@@ -83,7 +83,7 @@ class Decoder:
         with stage("decoding", len(jobs)) as progress:
             for outputs in by_threads(lambda job: jax.device_get(job[0](params, job[1], self.key)), jobs, n_threads):
                 found.append(outputs)
-                progress.advance()
+                progress(len(found))
         return [in_order(order, [found.pop(0) for _ in range(0, len(order), size)]) for order, size in orders]
 
     def _program(self, params: Params, prompts: Prompts, static: dict[str, int]) -> Any:

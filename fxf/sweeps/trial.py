@@ -71,7 +71,7 @@ def _at_looks(
                 if any(ended(job) is None for job in jobs[number]):
                     break
                 pairs.append(_pair(plan, jobs[number], plan.seeds_of(number)))
-            progress.at(len(pairs))
+            progress(len(pairs))
             stopped = why_to_stop(verdict_of(plan, settled, pairs), budget, in_time)
             verdict = verdict_of(plan, settled, pairs, stopped)
             write(verdict, workdir)
