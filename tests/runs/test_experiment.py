@@ -6,8 +6,9 @@ import optax
 import pytest
 
 from closeness import assert_close
+from configs.primer.bilayer import squared_error
 from fxf.base.errors import UserError
-from fxf.layers.loss import CROSS_ENTROPY, SQUARED_ERROR, Loss
+from fxf.layers.loss import CROSS_ENTROPY, Loss
 from fxf.models import MODELS
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build, default_config
@@ -75,7 +76,7 @@ def test_whatever_loss_trains_logits_the_scored_one_is_their_cross_entropy(sums,
 
 def test_a_model_whose_outputs_are_no_logits_is_scored_by_its_own_loss():
     experiment = build(tiny_config())
-    experiment = experiment._replace(model=experiment.model._replace(loss=SQUARED_ERROR))
+    experiment = experiment._replace(model=experiment.model._replace(loss=Loss(squared_error, of_logits=False)))
     batch = jax.device_get(jax.jit(experiment.task.batch)(jax.random.key(0), 0))
     evaluator = Evaluators(experiment, one_device())(random_params(experiment.model.spec))
     errors_BTV = evaluator.logits(batch) - np.eye(4, dtype=np.float32)[batch["targets"]]
