@@ -33,13 +33,13 @@ class Evaluators:
         self._logits = programs.setdefault("logits", jax.jit(self._logits_of, out_shardings=layout.replicated))
         options: Any = {"programs": experiment.programs["decode", layout], "layout": layout}
         rules = experiment.task.rules(experiment.decode)
-        self._decoder = Decoder(self._model, config=experiment.decode, seed=seed, **rules, **options)
+        self.decoder = Decoder(self._model, config=experiment.decode, seed=seed, **rules, **options)
 
     def __call__(self, params: Params) -> Evaluator:
         """Returns the evaluator of params, as a task uses it. Their plain weights are made here, once."""
         params = self._to_plain(params) if self._to_plain else params
         return Evaluator(
-            decode=functools.partial(self._decoder.groups, params),
+            decode=functools.partial(self.decoder.groups, params),
             loss=functools.partial(self.loss, params),
             logits=functools.partial(self.logits, params),
             in_nats=self._model.loss.of_logits,

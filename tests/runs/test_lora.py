@@ -84,7 +84,7 @@ def test_what_loads_a_run_sees_plain_weights_and_the_programs_of_a_plain_model(b
     other = build(json.loads((tuned / "config.json").read_text())["config"])  # as training has it
     texts = []
     for each in (plain, experiment, other):
-        decoder = Evaluators(each, one_device())._decoder
+        decoder = Evaluators(each, one_device()).decoder
         prompts = {"tokens": np.zeros((5, 3), np.int32)} | dict.fromkeys(("lengths", "first"), np.ones(5, np.int32))
         lowered = decoder.jitted.lower(shapes(plain.model.spec), prompts, decoder.key, max_tokens=4)
         texts.append(lowered.as_text())
