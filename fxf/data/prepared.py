@@ -140,7 +140,7 @@ def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source],
     unfinished = folder.with_suffix(UNFINISHED)
     remove(unfinished)  # of a process that was killed
     unfinished.mkdir()
-    counts, n_bytes = dict.fromkeys(PARTS, Counts()), sum(source.size for source in found)
+    counts, n_bytes, done = dict.fromkeys(PARTS, Counts()), sum(source.size for source in found), 0
     with contextlib.ExitStack() as stack:
         files = {part: stack.enter_context((unfinished / f"{part}.tokens").open("wb")) for part in PARTS}
         progress = stack.enter_context(stage(f"preparing {config.path or 'the phrase book'}", n_bytes))
@@ -150,7 +150,7 @@ def _prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source],
             for part, tokens_N, size in encoded:
                 files[part].write(tokens_N.data)
                 counts[part] = Counts(*map(sum, zip(counts[part], size, strict=True)))
-            progress.advance(n)
+            progress(done := done + n)
         for file in files.values():
             file.flush()
             os.fsync(file.fileno())
