@@ -103,6 +103,6 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    from fxf.__main__ import act
+    from fxf.verbs.command import act
 
     act("bench.py", "experiments.benchmarks.bench", sys.argv[1:])

@@ -25,7 +25,6 @@ from fxf.models.model import Model
 from fxf.runs import run
 from fxf.runs.evaluator import Evaluators
 from fxf.tasks.prompts import in_order_of_texts
-from fxf.training.log import Clock
 
 # Marian's model of Tiny's size. With its default init_std a random model repeats one token, and all scores are alike.
 MARIAN: dict[str, Any] = {
@@ -163,7 +162,7 @@ class Sentences:
 
     def ours(self) -> Callable[[], list[str]]:
         require_devices()
-        evaluator = Evaluators(self.experiment, Clock(0.0), self.experiment.layout_of_one_copy())(self.params)
+        evaluator = Evaluators(self.experiment, self.experiment.layout_of_one_copy())(self.params)
         to_prompts = self.experiment.task.to_prompts
 
         def translate() -> list[str]:

@@ -10,7 +10,6 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -76,7 +75,7 @@ class Fxf:
         state = TrainState(jnp.int32(0), params, jax.jit(made.init)(params))
         self.state = jax.device_put(state, self.trainer.layout.replicated)
         self.numbers = hyperparameters(0, train, optimizer)
-        self.steps = make_train_steps_from_iterator(self.trainer, itertools.repeat(batch), nullcontext)
+        self.steps = make_train_steps_from_iterator(self.trainer, itertools.repeat(batch))
 
     def loss(self) -> float:
         """Returns the mean loss without dropout."""

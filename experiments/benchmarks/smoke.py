@@ -69,7 +69,6 @@ def smoke(name: str, path: str, folder: Path) -> str:
     from fxf.runs import inside, run
     from fxf.runs.configs import read_config
     from fxf.runs.smoke import smoke_changes
-    from fxf.training.log import Clock
 
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -78,7 +77,7 @@ def smoke(name: str, path: str, folder: Path) -> str:
             if path:
                 config["data"]["path"] = path
             config = with_values(config, smoke_changes(config))
-            run.train(config, folder, Clock(), {"config_file": name, "overrides": {}})
+            run.train(config, folder, {"config_file": name, "overrides": {}})
             inside.EXAMPLES = 1  # each compiles programs of its own
             inside.write(folder)
         except UserError as error:

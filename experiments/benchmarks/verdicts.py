@@ -244,6 +244,6 @@ def main(args: Namespace) -> None:
 if __name__ == "__main__":
     import sys
 
-    from fxf.__main__ import act
+    from fxf.verbs.command import act
 
     act("python -m experiments.benchmarks.verdicts", "experiments.benchmarks.verdicts", sys.argv[1:])

@@ -45,6 +45,6 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    from fxf.__main__ import act
+    from fxf.verbs.command import act
 
     act("python -m experiments.claims", "experiments.claims.__main__", sys.argv[1:])

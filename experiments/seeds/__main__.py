@@ -44,6 +44,6 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    from fxf.__main__ import act
+    from fxf.verbs.command import act
 
     act("python -m experiments.seeds", "experiments.seeds.__main__", sys.argv[1:])

@@ -1,1 +1,1 @@
-"""The machine that a process runs on: devices, memory, compiling, streams, signals."""
+"""The ground: errors, files, config sections, the table of weights, and the machine that a process runs on."""

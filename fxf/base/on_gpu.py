@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec
 
 from fxf.base.devices import ROWS, SEQUENCE, target_devices, target_mesh
@@ -18,7 +19,23 @@ from fxf.base.devices import ROWS, SEQUENCE, target_devices, target_mesh
 FLASH = ("__cudnn$fmha", "CustomSPMDPartitioning")
 
 
-def in_order(lowered: Any) -> dict[str, bool] | None:
+def in_order(jitted: Any) -> Callable[..., Any]:
+    """Returns a jitted training step, which a GPU's compiler gets with `options_in_order` for each shape of a batch."""
+    if not on_gpu():
+        return jitted
+    programs: dict[Any, Any] = {}
+
+    def step(state: Any, *others: Any) -> Any:
+        shapes = tuple(map(np.shape, jax.tree.leaves(others)))  # those of the state are the same each time
+        if shapes not in programs:
+            lowered = jitted.lower(state, *others)
+            programs[shapes] = lowered.compile(options_in_order(lowered))
+        return programs[shapes](state, *others)
+
+    return step
+
+
+def options_in_order(lowered: Any) -> dict[str, bool] | None:
     """Returns the compiler's options for a lowered training step, so that it has the same bits each time.
 
     A GPU's threads would otherwise add to one place in any order. So they still do in a program with cuDNN's flash
@@ -51,8 +68,8 @@ def rows_of(table: jax.Array, indices: jax.Array, *, beyond: float | None = None
 
     Its gradient on a GPU adds the rows of an index in a fixed order: it sorts them, and sums neighbors in pairs. Each
     device of the mesh does so for its own indices [B, T], and the sums of the devices are added. XLA's own order, which
-    `in_order` asks for, would sort every element. On a GPU `jax.jvp` of the rows is not possible; that of a gradient
-    is.
+    `options_in_order` asks for, would sort every element. On a GPU `jax.jvp` of the rows is not possible; that of a
+    gradient is.
 
     Args:
       beyond: the elements of the rows beyond the table, also of negative indices; None if there are none.

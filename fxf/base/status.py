@@ -5,48 +5,33 @@ Elsewhere, as in the log of a job, only what `say` and `tell` write appears.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 _progress: Any = None  # rich's, while there is a stage, on a terminal
-_stages: list["Stage"] = []
-
-
-class Stage:
-    """A part of the work, and how much of it is done. Without a terminal it draws nothing."""
-
-    def __init__(self, name: str, total: int, done: int) -> None:
-        self.task = _progress and _progress.add_task(name, total=total or None, completed=done, text="")
-
-    def advance(self, n: int = 1) -> None:
-        if _progress:
-            _progress.advance(self.task, n)
-
-    def at(self, done: int) -> None:
-        if _progress:
-            _progress.update(self.task, completed=done)
+_tasks: list[Any] = []  # of the stages, in rich; None without a terminal
 
 
 @contextmanager
-def stage(name: str, total: int = 0, done: int = 0) -> Iterator[Stage]:
-    """Shows the work inside as a stage, below the stages around it.
+def stage(name: str, total: int = 0, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """Shows the work inside as a stage, below the stages around it; yields a function that tells how much is done.
 
     Args:
       total: how much there is to do, such as a number of steps; 0 if it is not known.
       done: how much of it is done already.
     """
-    if not _stages:
+    if not _tasks:
         _begin()
-    entered = Stage(name, total, done)
-    _stages.append(entered)
+    task = _progress and _progress.add_task(name, total=total or None, completed=done, text="")
+    _tasks.append(task)
     try:
-        yield entered
+        yield lambda done: _progress and _progress.update(task, completed=done)
     finally:
-        _stages.remove(entered)
+        _tasks.remove(task)
         if _progress:
-            _progress.remove_task(entered.task)
-        if not _stages:
+            _progress.remove_task(task)
+        if not _tasks:
             end()
 
 
@@ -78,8 +63,8 @@ def say(text: str) -> None:
 
 def tell(text: str, in_a_log: str) -> None:
     """Shows a text in the innermost stage, or writes a line where stderr is no terminal."""
-    if _progress and _stages:
-        _progress.update(_stages[-1].task, text=text)
+    if _progress and _tasks:
+        _progress.update(_tasks[-1], text=text)
     else:
         say(in_a_log)
 

@@ -1,19 +1,16 @@
 """The parameters, operations per token and memory of a step of an experiment, without training it."""
 
 import math
-from typing import Any
 
-import jax
 from jax.sharding import NamedSharding
 
 from fxf.base import weights
-from fxf.base.on_gpu import in_order
 from fxf.base.status import stage
+from fxf.compile.roofline import Program, training
 from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
-from fxf.runs.flops import device_bytes, flops_per_token
+from fxf.runs.flops import flops_per_token
 from fxf.training.sharding import Layout, partition
-from fxf.training.step import jit_step, make_step
 
 
 def describe(experiment: Experiment) -> str:
@@ -30,7 +27,7 @@ def describe(experiment: Experiment) -> str:
     estimates = [("FLOPs a token, forward", f"{flops[0]:,.0f}"), ("FLOPs a token, training", f"{flops[1]:,.0f}")]
     estimates += [("not counted in them", name) for name in sorted(flops.uncounted)]
     each = f", on each of {layout.mesh.size} devices" if layout.mesh.size > 1 else ""
-    held = memory(experiment, compiled_step(experiment))
+    held = memory(training(experiment))
     estimates += [(name + each, f"{n_bytes / 2**20:,.1f} MiB") for name, n_bytes in held.items()]
     return "\n".join([*table, "", *aligned(estimates)])
 
@@ -52,23 +49,7 @@ def _table(spec: weights.Spec, layout: Layout) -> list[list[str]]:
 
 
 @stage("compiling a step")
-def compiled_step(experiment: Experiment) -> Any:
-    """Returns the compiled step of training on the largest batch."""
-    layout, batch = experiment.layout(), experiment.task.largest_batch()
-    state = experiment.state_shapes(layout)
-    rows = -(-len(batch["weights"]) // layout.parts) * layout.parts
-    shapes = {name: (rows, *x.shape[1:]) for name, x in batch.items()}
-    batch = {name: jax.ShapeDtypeStruct(shapes[name], x.dtype, sharding=layout.tokens) for name, x in batch.items()}
-    trainer, hyperparameters = experiment.trainer(layout), experiment.hyperparameters()
-    lowered = jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters)
-    return lowered.compile(in_order(lowered))
-
-
-def memory(experiment: Experiment, step: Any) -> dict[str, int]:
-    """Returns a device's bytes by use; the compiler's plan of a step gives those of gradient, activations, batch."""
-    state = experiment.state_shapes(experiment.layout())
-    return {
-        "params": device_bytes(state.params),
-        "optimizer state": device_bytes(state.opt_state),
-        "gradient, activations and batch": step.memory_analysis().temp_size_in_bytes,
-    }
+def memory(program: Program) -> dict[str, int]:
+    """Returns a device's bytes by use; the compiler's plan of the program gives those that a step adds."""
+    plan = program.lowered.compile({**program.options}).memory_analysis()
+    return {**program.held, program.temporary: plan.temp_size_in_bytes}

@@ -77,7 +77,7 @@ def prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], 
                     files[part].write(tokens_N.data)
                     counts[part] = Counts(*map(sum, zip(counts[part], size, strict=True)))
                     unsaved += size.characters
-                progress.at(at.done)
+                progress(at.done)
                 if unsaved > JOURNAL:
                     _sync(files.values())
                     write_atomically(unfinished / JOURNAL_FILE, json.dumps(at._replace(counts=counts)._asdict()))

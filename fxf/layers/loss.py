@@ -67,30 +67,6 @@ def logits_at_once(n_weights: int) -> int:
     return max(LOGITS_AT_ONCE, n_weights // 2) if on_cpu else LOGITS_AT_ONCE_ON_ACCELERATORS
 
 
-def squared_error(
-    readout: Callable[[jax.Array], jax.Array],
-    features_BTD: jax.Array,
-    targets: jax.Array,
-    weights_BT: jax.Array,
-    label_smoothing: None = None,
-) -> tuple[jax.Array, jax.Array]:
-    """Returns (loss_sum, weight_sum): Σ ω |y - target|² and Σ ω over the batch, where y is the readout (seed 002).
-
-    Where ω is 0 the target may be anything, such as NaN for a value that is missing.
-
-    Args:
-      readout: maps vectors [B, T, D] to [B, T, O].
-      targets: vectors [B, T, O], or tokens [B, T], which stand for one-hot vectors.
-      label_smoothing: None; only cross-entropy has label smoothing.
-    """
-    assert label_smoothing is None
-    outputs_BTO = readout(features_BTD)
-    if jnp.issubdtype(targets.dtype, jnp.integer):
-        targets = jax.nn.one_hot(targets, outputs_BTO.shape[-1])
-    errors_BTO = jnp.where(weights_BT[..., None] != 0, outputs_BTO - targets, 0)
-    return jnp.sum(weights_BT * jnp.square(errors_BTO).sum(-1)), jnp.sum(weights_BT)
-
-
 class Loss(NamedTuple):
     """A loss, and the kind of outputs that it trains.
 
@@ -105,7 +81,6 @@ class Loss(NamedTuple):
 
 
 CROSS_ENTROPY = Loss(cross_entropy, of_logits=True)
-SQUARED_ERROR = Loss(squared_error, of_logits=False)
 
 
 def _group_loss(

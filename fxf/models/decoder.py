@@ -1,14 +1,12 @@
 """Decoding of any number of prompts, from prompts to tokens."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.base.compiled import CompiledByShape
 from fxf.base.errors import UserError
 from fxf.base.random_keys import random_key
 from fxf.base.status import stage
@@ -49,7 +47,6 @@ class Decoder:
         config: DecodeConfig = DecodeConfig(),
         seed: int = 0,
         words: Words = Words(),
-        compiling: Callable[[], AbstractContextManager] = nullcontext,
         layout: Any = None,
         programs: dict[Any, Any] | None = None,
     ) -> None:
@@ -58,7 +55,6 @@ class Decoder:
         Args:
           end_token: the token that ends an answer, or several, which all are read as the first one.
           words: what answers must and must not have.
-          compiling: returns a context that is entered while a program compiles, to count that time apart.
           layout: the `Layout` of the devices that share the work; None for one device.
           programs: keeps the compiled programs.
         """
@@ -68,7 +64,7 @@ class Decoder:
         self.jitted = jax.jit(self.search, static_argnames=("max_tokens", "longest"), out_shardings=shardings)
         self.begun = jax.jit(self.begin, static_argnames=("max_tokens", "longest"))
         self.gone_on = jax.jit(self.go_on, donate_argnames="progress")
-        self.compiled = CompiledByShape(self.jitted, compiling, programs)
+        self.programs = {} if programs is None else programs
         self._row_bytes: dict[Any, int] = {}
 
     def __call__(self, params: Params, prompts: Prompts, max_tokens: int) -> Decoded:
@@ -86,13 +82,20 @@ class Decoder:
             for first in range(0, len(order), size):
                 rows = np.resize(order[first : first + size], size)  # copies fill up the last chunk
                 chunk = {name: np.asarray(value)[rows] for name, value in prompts.items()}
-                jobs.append((self.compiled.program(params, chunk, self.key, **static), chunk))
+                jobs.append((self._program(params, chunk, static), chunk))
             orders.append((order, size))
         with stage("decoding", len(jobs)) as progress:
             for outputs in by_threads(lambda job: jax.device_get(job[0](params, job[1], self.key)), jobs, n_threads):
                 found.append(outputs)
-                progress.advance()
+                progress(len(found))
         return [in_order(order, [found.pop(0) for _ in range(0, len(order), size)]) for order, size in orders]
+
+    def _program(self, params: Params, prompts: Prompts, static: dict[str, int]) -> Any:
+        """Returns the program for prompts of these shapes, which the threads share."""
+        shape = (*static.values(), *((name, value.shape) for name, value in sorted(prompts.items())))
+        if shape not in self.programs:
+            self.programs[shape] = self.jitted.lower(params, prompts, self.key, **static).compile()
+        return self.programs[shape]
 
     def search(
         self, params: Params, prompts: Prompts, key: jax.Array, *, max_tokens: int, longest: int = 0

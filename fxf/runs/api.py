@@ -18,12 +18,10 @@ from fxf.runs.experiment import Experiment
 from fxf.runs.generation import Answering, warn_of_cut_off
 from fxf.runs.warm_start import config_from
 from fxf.tasks.prompts import Answer
-from fxf.training.log import Clock
 from fxf.training.trackers import OnRecord
 
 if TYPE_CHECKING:
     from fxf.runs.probe import Reading
-    from fxf.sweeps.verdict import Verdict
 
 
 def train(
@@ -50,58 +48,13 @@ def train(
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
     """
-    clock = Clock()
-    plain, origin = _plain(config)
+    plain, origin = plain_config(config)
     if start is not None:
         plain = config_from(plain, str(start), folder_at(workdir, "workdir"))
-    return run.train(plain, workdir, clock, origin, on_record=on_record)
+    return run.train(plain, workdir, origin, on_record=on_record)
 
 
-def trial(
-    first: str | ConfigDict | Mapping[str, Any],
-    other: str | ConfigDict | Mapping[str, Any] | None,
-    workdir: str | Path,
-    *,
-    seeds: int = 32,
-    minutes: float = 30.0,
-    whole: bool = False,
-    workers: int = 1,
-    **rules: Any,
-) -> "Verdict":
-    """Tries whether another config is better than the first one, over pairs of seeds, as `fxf try` does.
-
-        other = fxf.read_config("reversal:example0")
-        other.model.activation = "silu"
-        found = fxf.trial("reversal:example0", other, "runs/silu", metric="train_loss", rates=1)
-        print(found.verdict, found.effect)
-
-    Args:
-      first: a config, as that of `train`. Its seed is the first one.
-      other: the other config, or None for the null trial of the first one against itself.
-      workdir: the folder of the trial, with a run folder for each run.
-      seeds: the most pairs of seeds; a claim about the mean is made after 32 and 64.
-      minutes: the minutes after which no run begins.
-      whole: whether no look before 32 pairs ends the trial.
-      workers: processes that train side by side on a CPU. With several, a script must not call this where it is
-        imported (`if __name__ == "__main__":`).
-      rules: `metric`, `failed`, `rates`, `match` and `first_runs`, as in `fxf.sweeps.plan.Rules`.
-
-    Returns:
-      The verdict: `verdict`, `headline`, `effect` (with the ends of its interval, or None), `evidence` and `pairs`;
-      `figures()` is what verdict.json has.
-
-    Raises:
-      UserError: a config or the metric is wrong, the folder holds a trial with another plan, or a run failed otherwise
-        than by diverging.
-    """
-    from fxf.sweeps.plan import Arm, Budget, Rules, make_plan
-    from fxf.sweeps.trial import carry_out
-
-    folder, arms = folder_at(workdir, "workdir"), (Arm(*_plain(first)), None if other is None else Arm(*_plain(other)))
-    return carry_out(make_plan(*arms, folder, Rules(**rules)), folder, Budget(seeds, minutes, whole, workers))
-
-
-def _plain(config: str | ConfigDict | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def plain_config(config: str | ConfigDict | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns a config as plain dicts, and what config.json says of its origin."""
     if isinstance(config, str):
         return configs.read_config(config).to_dict(), configs.origin_of(config, {})

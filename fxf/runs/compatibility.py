@@ -59,8 +59,7 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
         key, value = next(iter(given.items()))
         raise UserError(f"decode.{key}: task '{task_name}' generates no tokens; leave it at {value}")
     if task.generates and (model.prefill is None or model.step is None):
-        of_copies = f" with model.copies {config.copies}" if getattr(config, "copies", 1) > 1 else ""
-        what = f"model '{config.name}'{of_copies} has no prefill and step for it"
+        what = f"model '{config.name}' has no prefill and step for it"
         raise UserError(f"model.name: task '{task_name}' generates tokens; {what}")
     for key in ("temperature", "beam_width") if not model.loss.of_logits else ():
         if key in given:

@@ -62,7 +62,7 @@ def search(folder: Path) -> None:
     """
     others = {path.parent for path in _executed} - {folder}
     for name, module in list(sys.modules.items()):
-        if (file := getattr(module, "__file__", None)) and Path(file).parent in others:
+        if name != "__main__" and (file := getattr(module, "__file__", None)) and Path(file).parent in others:
             del sys.modules[name]
     sys.path[:] = [str(folder), *(place for place in sys.path if place != str(folder))]
     if not {"", os.getcwd()} & set(sys.path):

@@ -3,7 +3,6 @@
 import operator
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -11,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.base import weights
-from fxf.base.compiled import CompiledByShape
 from fxf.base.config import defaults, one_of, registered_section, require_keywords, section
 from fxf.base.devices import require_devices
 from fxf.base.errors import UserError
-from fxf.base.on_gpu import in_order, on_gpu
+from fxf.base.on_gpu import in_order
 from fxf.base.weights import Params, flatten
 from fxf.data.batches import padded
 from fxf.layers.config import TransformerConfig
@@ -146,9 +144,7 @@ def fit(
     if model.loss.of_logits:
         vocab_size = jax.eval_shape(model.apply, state.params, first).shape[-1]
     contract.require_first_batch("batch", first, vocab_size)
-    train_steps = make_train_steps(trainer, batch, steps)
-    if on_gpu():
-        train_steps = CompiledByShape(train_steps, nullcontext, options=in_order)
+    train_steps = in_order(make_train_steps(trainer, batch, steps))
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
 
 

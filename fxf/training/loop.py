@@ -82,7 +82,7 @@ def fit(
             seconds = clock.seconds()["train"] - before  # which leaves out compiling for new batch shapes
             at_once = processes.of_first(steps_of_next_call(n, seconds))
             record = after(record, history, seconds, intervals.train.skip_nonfinite)
-            progress.advance(n)
+            progress(record.step)
             if n == left:
                 record = _logged(record, float(steps.learning_rate(record.step - 1)), log)
             n_logged += traced or n == left

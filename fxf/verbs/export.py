@@ -70,14 +70,10 @@ def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
 
         peft.save(output, experiment.model_config, experiment.lora, params, _base(experiment.start.path))
     else:
-        from fxf.base.config import registered_section
         from fxf.interop import huggingface
         from fxf.interop.tokenizer_json import tokens_of
-        from fxf.models import MODELS
 
-        values = experiment.config["model"]
-        config: Any = registered_section(MODELS[values["name"]].config, values, "model")
-        task = experiment.task
+        config, task = experiment.model_config, experiment.task
         longest = task.longest if config.name == "encoder_decoder" else None
         huggingface.save(output, config, params, **tokens_of(task, config.name), longest=longest)
 

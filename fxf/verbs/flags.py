@@ -48,8 +48,7 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         """Adds a flag with a value of a kind, such as `int` or `whole(1)`."""
         text = doc.replace("%", "%%")
-        checked = _checked(kind) if default != "" else kind  # argparse converts a text that is the default, too
-        self.add_argument(f"--{name}", type=checked, default=default, help=text, metavar="VALUE", **options)
+        self.add_argument(f"--{name}", type=kind, default=default, help=text, metavar="VALUE", **options)
 
     def switch(self, name: str, doc: str) -> None:
         self.add_argument(f"--{name}", action="store_true", help=doc)
@@ -62,6 +61,8 @@ class Parser(argparse.ArgumentParser):
         """
         argv, overrides = _split(argv) if self.overrides else (list(argv), [])
         before = argv[: argv.index("--")] if "--" in argv else argv
+        if empty := next((word for word in before if re.fullmatch(r"--\w+=", word)), ""):
+            raise UserError(f"{empty[:-1]}: expected a value, got ''")
         named = [
             word for word in before if re.match(r"--[a-zA-Z_]", word)
         ]  # those with spaces argparse takes for others
@@ -74,6 +75,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises argparse's error in the words of the other errors."""
         message = re.sub(r"^argument (--\w+): ", r"\1: ", message)
+        message = re.sub(r"invalid (\w+) value: (.*)", r"expected \1, got \2", message)
         raise UserError(message.replace("expected one argument", "expected a value"))
 
     def _unknown(self, word: str) -> str:
@@ -119,18 +121,6 @@ def one_among(*names: str) -> Callable[[str], str]:
         return text
 
     return kind
-
-
-def _checked(kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    def convert(text: str) -> Any:
-        if not text:
-            raise argparse.ArgumentTypeError("expected a value, got ''")
-        try:
-            return kind(text)
-        except (ValueError, OverflowError):
-            raise argparse.ArgumentTypeError(f"expected {kind.__name__}, got {text!r}") from None
-
-    return convert
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[tuple[str, str | None]]]:

@@ -70,7 +70,7 @@ def main(args: Namespace) -> None:
     ]
     with Crew(args.workers) as crew, stage("training the points", len(jobs)) as progress:
         for number, (job, _) in enumerate(crew.train(jobs), 1):
-            progress.advance()
+            progress(number)
             said = last_line(job.folder) if read_result(job.folder) is None else "finished"
             print(one_line(f"{number}/{len(jobs)}  {job.folder.name}  {said}"), flush=True)
     print(write_table(points, workdir))

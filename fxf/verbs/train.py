@@ -33,9 +33,9 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     from fxf.base.listen import STARTED
 
+    import jax
+
     from fxf.runs import run
-    from fxf.training import processes
-    from fxf.training.log import Clock
 
     config, origin = config_and_origin(args)
     workdir = require_workdir(args)
@@ -47,11 +47,11 @@ def main(args: Namespace) -> None:
         config, workdir = _smoke(config, workdir, origin)
     said = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()  # the samples
     with said:
-        result = run.train(config, workdir, Clock(STARTED), origin, args.profile)
+        result = run.train(config, workdir, origin, STARTED, args.profile)
         from fxf.runs import inside  # an import that the first step need not wait for
 
         inside.complete(config, workdir)
-    if processes.is_first():
+    if jax.process_index() == 0:
         print_figures(result, args.json)
 
 

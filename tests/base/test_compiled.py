@@ -1,25 +1,29 @@
-from contextlib import contextmanager
-from functools import partial
+import threading
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
-from fxf.base.compiled import CompiledByShape
+from fxf.base import compiled
+from fxf.base.compiled import seconds_of_compiling
 
 
-def test_a_function_compiles_once_for_each_shape_and_static_argument_and_that_is_when_compiling_is_entered():
-    entered = []
+def test_what_is_compiled_inside_of_another_and_by_another_thread_is_not_counted(monkeypatch):
+    monkeypatch.setattr(compiled, "_spans", [])
+    monkeypatch.setattr(compiled.time, "perf_counter", iter([7.0, 8.0, 12.0]).__next__)
+    for event, duration in (("jaxpr_trace_duration", 2.0), ("jaxpr_trace_duration", 4.0), ("backend_compile", 3.0)):
+        compiled._count(f"/jax/core/compile/{event}", duration)
+    compiled._count("/jax/checkpoint/write", 5.0)
+    other = threading.Thread(target=compiled._count, args=("/jax/core/compile/backend_compile", 5.0))
+    other.start()
+    other.join()
+    assert seconds_of_compiling() == 7  # the first trace is a part of the second
 
-    @contextmanager
-    def compiling():
-        entered.append(1)
-        yield
 
-    @partial(jax.jit, static_argnames="times")
-    def scaled_sum(params, batch, times=1):
-        return times * params * batch["x"].sum()
-
-    compiled = CompiledByShape(scaled_sum, compiling)
-    for length, times, programs in ((3, 1, 1), (3, 1, 1), (5, 1, 2), (5, 4, 3), (3, 1, 3)):
-        assert compiled(np.float32(2), {"x": np.ones(length, np.float32)}, times=times) == 2 * length * times
-        assert len(entered) == programs
+def test_jax_tells_of_each_program_once():
+    function, x = jax.jit(lambda x: jnp.sin(x) + 1), jnp.ones(3)
+    seconds = []
+    for _ in range(2):
+        before = seconds_of_compiling()
+        function(x)
+        seconds.append(seconds_of_compiling() - before)
+    assert seconds[0] > 0 == seconds[1]

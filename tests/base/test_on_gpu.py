@@ -11,7 +11,7 @@ from jax.extend.core import jaxpr_as_fun
 from closeness import assert_close, largest_of
 from flash_models import MODELS, a_batch
 from fxf.base.devices import compiling_for
-from fxf.base.on_gpu import in_order, recomputed, rows_of
+from fxf.base.on_gpu import options_in_order, recomputed, rows_of
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.masked_lm import MaskedLMConfig
 from fxf.models.transformer_lm import TransformerLMConfig
@@ -98,7 +98,7 @@ def test_nothing_in_a_gpus_step_adds_to_one_place_in_any_order(config_class, cha
 )
 def test_a_gpus_compiler_is_asked_for_a_fixed_order_except_with_flash_attention(platform, text, asked):
     with compiling_for([SimpleNamespace(platform=platform)]):
-        options = in_order(SimpleNamespace(as_text=lambda: text))
+        options = options_in_order(SimpleNamespace(as_text=lambda: text))
     assert options == ({"xla_gpu_exclude_nondeterministic_ops": True} if asked else None)
 
 

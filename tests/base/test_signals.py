@@ -78,7 +78,8 @@ def test_the_command_and_every_script_hear_signals_from_the_first_import_on():
     def imports(path):
         return re.findall(r"^ *((?:from|import) .*)", (ROOT / path).read_text(), re.MULTILINE)
 
-    assert imports("fxf/__main__.py")[0].startswith("import fxf.base.listen ")
+    assert imports("fxf/verbs/command.py")[0].startswith("import fxf.base.listen ")
     assert imports("fxf/base/__init__.py") == []
+    assert imports("fxf/__main__.py") == ["from fxf.verbs.command import main"]
     scripts = [ROOT / "experiments" / f"{verb}.py" for verb in VERBS]
-    assert all(imports(path) == ["from fxf.__main__ import main"] for path in scripts)
+    assert all(imports(path) == ["from fxf.verbs.command import main"] for path in scripts)

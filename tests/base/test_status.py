@@ -26,7 +26,7 @@ def terminal(monkeypatch):
 
 def test_a_stage_shows_its_name_how_much_is_done_and_a_text(terminal):
     with stage("training", 8, 2) as training:
-        training.advance(4)
+        training(6)
         tell("loss 0.5", "in a log")
         status._progress.refresh()
         assert "training" in terminal.getvalue()
@@ -36,6 +36,6 @@ def test_a_stage_shows_its_name_how_much_is_done_and_a_text(terminal):
 
 def test_where_there_is_no_terminal_only_the_lines_of_a_log_appear(capsys):
     with stage("training", 8) as training:
-        training.advance()
+        training(1)
         tell("loss 0.5", "step 1  loss 0.5")
     assert capsys.readouterr().err == "step 1  loss 0.5\n"

@@ -3,7 +3,8 @@ import math
 import pytest
 
 from fxf.base.weights import count
-from fxf.compile.describe import compiled_step, describe, memory
+from fxf.compile.describe import describe, memory
+from fxf.compile.roofline import training
 from fxf.runs.experiment import build, default_config
 from fxf.runs.flops import flops_per_token
 from small_runs import tiny_config
@@ -12,8 +13,8 @@ from small_runs import tiny_config
 @pytest.fixture
 def no_memory(monkeypatch):
     """Compiles no step for a test of the other figures."""
-    monkeypatch.setattr("fxf.compile.describe.compiled_step", lambda experiment: None)
-    monkeypatch.setattr("fxf.compile.describe.memory", lambda experiment, step: {})
+    monkeypatch.setattr("fxf.compile.describe.training", lambda experiment: None)
+    monkeypatch.setattr("fxf.compile.describe.memory", lambda program: {})
 
 
 def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count(no_memory):
@@ -60,17 +61,10 @@ def first(iterator, n):
     return [next(iterator) for _ in range(n)]
 
 
-@pytest.fixture(scope="module")
-def tiny():
-    """An experiment and its compiled step."""
+def test_memory_is_that_of_the_state():
     experiment = build(tiny_config())
-    return experiment, compiled_step(experiment)
-
-
-def test_memory_is_that_of_the_state(tiny):
-    experiment, step = tiny
-    figures = memory(experiment, step)
+    figures = memory(training(experiment))
     n_bytes = 4 * count(experiment.model.spec)
-    assert figures["params"] == n_bytes
+    assert figures["weights"] == n_bytes
     assert figures["optimizer state"] == 2 * n_bytes + math.prod((2, 4))  # two moments and two int32 counts
-    assert figures["gradient, activations and batch"] > n_bytes
+    assert figures["activations and temporaries"] > n_bytes

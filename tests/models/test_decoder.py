@@ -1,4 +1,3 @@
-import contextlib
 import functools
 
 import jax
@@ -139,8 +138,8 @@ def test_a_chunk_has_as_many_prompts_as_threads_hypotheses_and_cache_allow(monke
     for name, value in {**of_module, "n_cores": lambda: n_cores}.items():
         monkeypatch.setattr(decoder_module, name, value)
 
-    def program(params, prompts, key, *, max_tokens, longest):
-        assert (max_tokens, longest) == (9, 0)
+    def program(params, prompts, static):
+        assert static == {"max_tokens": 9, "longest": 0}
 
         def run(params, prompts, key):
             seen.append(len(prompts["tokens"]))
@@ -148,7 +147,7 @@ def test_a_chunk_has_as_many_prompts_as_threads_hypotheses_and_cache_allow(monke
 
         return run
 
-    monkeypatch.setattr(decode.compiled, "program", program)
+    monkeypatch.setattr(decode, "_program", program)
     prompts = prompts_of([6] * n_prompts)
     tokens, _ = decode(model_and_params(0)[1], prompts, 9)
     np.testing.assert_array_equal(tokens[:, 0], prompts["tokens"])
@@ -174,18 +173,11 @@ def test_answers_are_the_same_in_any_chunks_and_in_the_order_of_their_prompts(mo
 
 def test_a_program_compiles_once_for_each_shape_whatever_the_params():
     model, params, _ = model_and_params(0)
-    entered = []
-
-    @contextlib.contextmanager
-    def compiling():
-        entered.append("program")
-        yield
-
-    decode = Decoder(model, END, compiling=compiling)
+    decode = Decoder(model, END)
     for scale in (1.0, 0.5):
         for lengths in ([4, 1], [3, 4], [2, 2, 4]):
             decode(scaled(params, scale), prompts_of(lengths), 5)
-    assert entered == ["program"] * 2
+    assert len(decode.programs) == 2
 
 
 def test_a_prompt_has_at_most_as_many_new_tokens_as_its_limit():

@@ -138,7 +138,7 @@ def test_a_position_reads_all_of_the_source_and_no_later_token(form):
         ("tiny", {"positions": "alibi", "window": 3, "n_kv_heads": 1}),
         pytest.param("tiny", {"positions": "rotary", "n_kv_heads": 1}, marks=pytest.mark.thorough),
         *(pytest.param(form, {}, marks=pytest.mark.thorough) for form in FORMS),
-        # Every time tests/decoding/test_beam.py decodes with linear attention, and hypotheses below with "annotated".
+        # Every time tests/models/test_beam.py decodes with linear attention, and hypotheses below with "annotated".
         *(
             pytest.param("tiny", {"attention": kind, "positions": "none"}, marks=pytest.mark.thorough)
             for kind in ATTENTIONS

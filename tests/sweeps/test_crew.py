@@ -140,6 +140,7 @@ def wait_for(condition):
         time.sleep(0.02)
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_killed_fails_its_run_alone_and_a_signal_saves_the_others(tmp_path):
     """Both runs are long: the first to begin is killed, another process takes its place, and the signal ends all."""
     (tmp_path / "seeds.py").write_text(SEEDS)
@@ -156,4 +157,4 @@ def test_a_process_that_is_killed_fails_its_run_alone_and_a_signal_saves_the_oth
     sweep.send_signal(signal.SIGTERM)
     out, said = sweep.communicate(timeout=60)
     assert (sweep.returncode, out, said.count("\n")) == (75, "", 1), said
-    assert [path.name for path in (second / "checkpoints").iterdir()]
+    assert [path.name for path in (second / "checkpoints").iterdir()], said + (second / "log.txt").read_text()

@@ -120,7 +120,7 @@ def test_the_description_shows_how_each_weight_is_cut_and_what_of_it_a_device_ho
     assert rows["blocks/attention/query"][-8:] == [*axes, "256", "fsdp", "tensor", "-", "256"]
     assert rows["blocks/feed_forward/up_bias"][-2:] == ["tensor", "48"]
     assert rows["embedding/table"][-3:] == ["tensor", "fsdp", str(4 * 4 * 16 // 4)]
-    for held in ("params", "gradient, activations and batch"):
+    for held in ("weights", "activations and temporaries"):
         assert any(line.startswith(f"{held}, on each of 8 devices") for line in described)
 
 

@@ -17,7 +17,7 @@ def command(*arguments, cwd=ROOT):
 
 def test_every_module_of_the_room_is_a_verb_and_every_verb_a_script():
     for folder in (ROOT / "fxf/verbs", ROOT / "experiments"):
-        assert {path.stem for path in folder.glob("*.py")} - {"__init__", "flags", "runner"} == set(VERBS)
+        assert {path.stem for path in folder.glob("*.py")} - {"__init__", "command", "flags", "runner"} == set(VERBS)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",)])
