@@ -1,5 +1,6 @@
 """Decoding of any number of prompts, from prompts to tokens."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -115,10 +116,8 @@ class Decoder:
         def unfinished(progress: Progress) -> jax.Array:
             return ~progress[0].is_finished_B.all()
 
-        def step(progress: Progress) -> Progress:
-            return self.go_on(params, prompts, key, progress)
-
-        state, *_ = jax.lax.while_loop(unfinished, step, (state, cache, last_BW))
+        go_on = functools.partial(self.go_on, params, prompts, key)
+        state, *_ = jax.lax.while_loop(unfinished, go_on, (state, cache, last_BW))
         tokens, scores = self._method(prompts, key).output(state)
         ends = self._ends()
         return jnp.where(jnp.isin(tokens, ends), ends[0], tokens), scores
