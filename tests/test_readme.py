@@ -147,7 +147,11 @@ def test_every_block_of_python_is_run_by_a_test():
 
 @pytest.mark.parametrize(
     ("page", "number"),
-    [("README.md", 1), ("README.md", 2), *(("docs/python.md", i) for i in range(3)), ("docs/probing.md", 0)],
+    [
+        *(("README.md", number) for number in (1, 2)),
+        *(pytest.param("docs/python.md", number, marks=pytest.mark.thorough) for number in range(3)),
+        pytest.param("docs/probing.md", 0, marks=pytest.mark.thorough),
+    ],
 )
 def test_the_python_code_runs(page, number, with_example0, monkeypatch, capsys):
     monkeypatch.chdir(with_example0)
@@ -182,6 +186,7 @@ def test_the_inside_is_read_patched_steered_and_attributed(with_example0, monkey
     assert {"term/balance/total", "term/moved/bias/total", "figure/largest_load"} <= {*asked}
 
 
+@pytest.mark.thorough
 def test_the_tracker_of_the_page_receives_a_run(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(code_of("docs/trackers.md")[0])
     with new_process():
@@ -207,6 +212,7 @@ def test_the_other_tracker_of_the_page_tells_its_library_what_it_receives(tmp_pa
     assert library.init.return_value.finish.call_count == 2
 
 
+@pytest.mark.thorough
 def test_the_task_of_the_page_trains_scores_answers_and_has_a_sweep(own_files, tmp_path, monkeypatch, capsys):
     _, code = code_of("docs/own_task.md")
     monkeypatch.chdir(tmp_path)
@@ -245,6 +251,7 @@ def test_the_mixture_of_the_page_has_the_weights_that_its_flags_say():
     }
 
 
+@pytest.mark.thorough
 def test_the_check_of_the_page_passes(own_files):
     with new_process():
         load(own_files / "mine.py")
@@ -290,6 +297,7 @@ def test_the_block_of_the_page_adds_the_outputs_of_one_stream(own_files):
         assert_close(*whole_and_sum(weights, x_BTD))
 
 
+@pytest.mark.thorough
 def test_the_term_of_the_page_trains_with_the_loss_and_its_figure_is_shown(own_files):
     tokens = random_tokens((3, 5))
     batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((3, 5), np.float32)}
