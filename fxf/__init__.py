@@ -41,10 +41,10 @@ __all__ += ["language_model_batch", "layer_config", "load", "model", "read_confi
 
 TYPE_CHECKING = False  # as a type checker does not read it; `typing` itself takes time to import
 if TYPE_CHECKING:
-    from fxf.api import Run, load, train, trial
-    from fxf.errors import UserError
+    from fxf.base.errors import UserError
     from fxf.layers.named import edited
     from fxf.models.model import Model
+    from fxf.runs.api import Run, load, train, trial
     from fxf.runs.configs import read_config
     from fxf.runs.in_memory import decode, fit, initialize, language_model_batch, layer_config, model
 else:

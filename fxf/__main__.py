@@ -1,6 +1,6 @@
 """The command `fxf`: `fxf VERB …` or `python -m fxf VERB …`. A UserError ends it in one line and exit code 2."""
 
-import fxf.machine.listen  # noqa: F401  First of all.
+import fxf.base.listen  # noqa: F401  First of all.
 
 import gc
 import importlib
@@ -12,8 +12,8 @@ import warnings
 from typing import Any, NoReturn
 
 from fxf import __version__, verbs
-from fxf.errors import EXIT_USER_ERROR, Interrupted, UserError, nearest, one_line, shortened, why_not_ours
-from fxf.machine import signals, status
+from fxf.base import signals, status
+from fxf.base.errors import EXIT_USER_ERROR, Interrupted, UserError, nearest, one_line, shortened, why_not_ours
 
 HELP = ("help", "--help", "-help", "-h")
 EXIT_BROKEN_PIPE = 128 + 13  # a shell's code for a process that SIGPIPE ended
@@ -54,7 +54,7 @@ def act(name: str, place: str, arguments: list[str]) -> None:
         module = importlib.import_module(place)
         args = verbs.parser(name, module).parse(arguments)
         if getattr(module, "NEEDS_JAX", True):
-            from fxf.machine.devices import start_jax
+            from fxf.base.devices import start_jax
 
             start_jax()  # before a config file imports JAX
         gc.freeze()

@@ -14,6 +14,7 @@ from hypothesis import settings
 from jax.extend.core import jaxprs_in_params
 
 from fxf import testing
+from fxf.base.weights import map_weights
 from fxf.data.phrasebook import phrases
 from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
@@ -23,7 +24,6 @@ from fxf.runs.generation import Answering
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import init_state
-from fxf.weights import map_weights
 
 SIZES = {"n_layers": 1, "d_model": 6, "d_ff": 11, "n_heads": 3, "max_len": 13}
 VOCAB_SIZE = 7

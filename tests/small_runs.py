@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from fxf.config import Choices, flatten
+from fxf.base.config import Choices, flatten
 from fxf.runs import guests, run
 from fxf.runs.experiment import default_config
 from fxf.runs.programs import share

@@ -15,7 +15,8 @@ import pytest
 import fxf
 from closeness import assert_close
 from fxf import verbs
-from fxf.config import section
+from fxf.base.config import section
+from fxf.base.weights import initialize
 from fxf.data.corpus import DataConfig, read_corpus
 from fxf.data.documents import DocumentsConfig
 from fxf.data.mixture import parts_of
@@ -33,7 +34,6 @@ from fxf.testing import (
 )
 from fxf.training.gradient import objective_and_gradient
 from fxf.training.trackers import Trackers
-from fxf.weights import initialize
 from helpers import VOCAB_SIZE, applied, random_params, random_tokens, small, small_model
 from page_code import code_of, write_files
 from small_runs import KEPT, ROOT, new_process, tiny_config

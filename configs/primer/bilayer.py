@@ -10,14 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.config import key
-from fxf.errors import UserError
+from fxf.base.config import key
+from fxf.base.errors import UserError
+from fxf.base.weights import COPIES, LAYERS, Params, Spec, Weight, stack
 from fxf.layers.cache import Cache
 from fxf.layers.loss import SQUARED_ERROR
 from fxf.layers.named import named
 from fxf.models import RegisteredModel
 from fxf.models.model import Batch, Model
-from fxf.weights import COPIES, LAYERS, Params, Spec, Weight, stack
 
 NO_POSITIONS = "positions: a bilayer has its own weights for each position; give none (task.document_mask gives some)"
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way
 from experiments.runner import ROOT, command, verb
-from fxf.config import section
+from fxf.base.config import section
+from fxf.base.errors import UserError
+from fxf.base.kept_memory import keep_memory
 from fxf.data.text import EncodedText
-from fxf.errors import UserError
-from fxf.machine.kept_memory import keep_memory
 from fxf.runs.configs import read_config
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import fxf
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs import configs, run
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build

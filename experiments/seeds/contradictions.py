@@ -15,10 +15,10 @@ import fxf
 from configs.primer.bilayer import BilayerConfig, bilayer
 from experiments.seeds.rules import Claim, Rule, at_least, at_most, equal
 from experiments.seeds.trained import largest
+from fxf.base.weights import flatten
 from fxf.layers.attention import Attention
 from fxf.layers.positions import sinusoids
 from fxf.runs.experiment import build, default_config
-from fxf.weights import flatten
 
 
 def _claim(name: str, section: str, what: str, rule: Rule) -> Claim:

@@ -9,11 +9,10 @@ import jax
 import numpy as np
 
 import fxf
-from fxf.files import read_json
+from fxf.base.files import read_json
 from fxf.models.model import Batch
-from fxf.runs import configs, run
+from fxf.runs import configs, probe, run
 from fxf.training.log import Clock
-from fxf.views import probe
 
 
 class Trained(NamedTuple):

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fxf.base.errors import UserError
+from fxf.base.memory import gib
+from fxf.base.on_gpu import in_order
+from fxf.base.status import stage
 from fxf.compile import costs, hlo
 from fxf.compile.costs import Cost, Loop
 from fxf.compile.topologies import Topology
-from fxf.decoding.decoder import Decoder
-from fxf.errors import UserError
-from fxf.machine.memory import gib
-from fxf.machine.on_gpu import in_order
-from fxf.machine.status import stage
+from fxf.models.decoder import Decoder
 from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import device_bytes, model_flops

@@ -16,12 +16,12 @@ import numpy as np
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from fxf.config import one_of
+from fxf.base.config import one_of
+from fxf.base.errors import UserError, one_line, text_of
+from fxf.base.files import read_file
 
 # The names of special tokens are imported from here.
 from fxf.data.tokenizer_kinds import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS, UNK, Special, as_in_a_run, json_of  # noqa: F401
-from fxf.errors import UserError, one_line, text_of
-from fxf.files import read_file
 
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
 VOCAB_SIZE = 8000  # by default

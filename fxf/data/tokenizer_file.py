@@ -9,10 +9,10 @@ from typing import Any
 
 import tokenizers
 
+from fxf.base.errors import UserError, text_of
+from fxf.base.files import read_file
 from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, Special, Tokenizer, read_tokenizer, train_tokenizer
 from fxf.data.tokenizer_kinds import NO_TOKEN
-from fxf.errors import UserError, text_of
-from fxf.files import read_file
 
 KIND = "file"
 # The names of the token before a document, of the one after it, and of the one that fills rows; where none fills rows,

@@ -6,8 +6,8 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fxf.config import defaults, one_of, section
-from fxf.errors import UserError
+from fxf.base.config import defaults, one_of, section
+from fxf.base.errors import UserError
 from fxf.interop.architecture import ACTIVATIONS, Architecture
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.layers.config import TransformerConfig

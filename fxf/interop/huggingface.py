@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 import tokenizers
 
+from fxf.base.errors import UserError
+from fxf.base.files import read_file
+from fxf.base.weights import Params, flatten
 from fxf.data.tokenizer_file import read_backend
-from fxf.errors import UserError
-from fxf.files import read_file
 from fxf.interop.architecture import Architecture
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.config_json import SIZE_LIMIT, Written, read_config, write_config
@@ -29,7 +30,6 @@ from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.model import Model
 from fxf.training.sharding import Layout
-from fxf.weights import Params, flatten
 
 CONFIG_FILE, TENSORS_FILE, INDEX_FILE = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION_FILE, TOKENIZER_FILE = "generation_config.json", "tokenizer.json"

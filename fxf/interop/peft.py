@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fxf.errors import UserError, nearest
-from fxf.files import read_json
+from fxf.base.errors import UserError, nearest
+from fxf.base.files import read_json
+from fxf.base.weights import Params, Spec, axes_of_matrix, flatten, leaves
 from fxf.interop.architecture import Architecture
 from fxf.interop.config_json import write_config
 from fxf.interop.tensors import Part, read_tensor, tensors_of, write_tensor
@@ -20,7 +21,6 @@ from fxf.interop.weights_file import as_weights, check_shapes, open_tensors, wri
 from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.lora import LORA, LoraConfig, second_factor
-from fxf.weights import Params, Spec, axes_of_matrix, flatten, leaves
 
 CONFIG_FILE, TENSORS_FILE = "adapter_config.json", "adapter_model.safetensors"
 PREFIX, WEIGHT, A, B = "base_model.model.", ".weight", ".lora_A.weight", ".lora_B.weight"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.interop.architecture import Architecture
 from fxf.interop.rotary_decoders import GLOBAL, RotaryDecoder, pattern, rotary_keys
 from fxf.layers.kinds import layer_of, stack_of

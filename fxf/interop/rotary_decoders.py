@@ -5,8 +5,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fxf.config import one_of
-from fxf.errors import UserError
+from fxf.base.config import one_of
+from fxf.base.errors import UserError
 from fxf.interop.architecture import Architecture
 from fxf.layers.kinds import stack_of
 

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fxf.config import Choices
-from fxf.errors import UserError
+from fxf.base.config import Choices
+from fxf.base.errors import UserError
+from fxf.base.weights import Numbered, Params, Spec
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout, split
 from fxf.layers.layer import Context, Layer
 from fxf.layers.named import named
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.weights import Numbered, Params, Spec
 
 # What a block keeps in memory for the backward pass, which recomputes the rest. 'none' recomputes nothing.
 REMAT = {

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fxf.base.weights import Params
 from fxf.layers.layer import Places
-from fxf.weights import Params
 
 CHUNK = 256  # most queries of a chunk
 # Chunks of causal attention leave out later keys, so that several are faster than one, if they have this many queries.

@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Literal
 
 import jax
 
-from fxf.config import key, require_off
-from fxf.errors import UserError
+from fxf.base.config import key, require_off
+from fxf.base.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from fxf.base.weights import Weight, fan_in
 from fxf.layers.layer import Context
-from fxf.weights import Weight, fan_in
 
 
 def taps_weight(n_taps: int, *sizes: int) -> Weight:

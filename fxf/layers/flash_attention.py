@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 
-from fxf.errors import UserError
+from fxf.base.devices import target_devices
+from fxf.base.errors import UserError
+from fxf.base.weights import Params
 from fxf.layers import cudnn_attention, splash_attention
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
-from fxf.machine.devices import target_devices
-from fxf.weights import Params
 
 KERNELS = {"gpu": cudnn_attention, "tpu": splash_attention}
 

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 from flax import nnx
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from fxf.config import Field
-from fxf.errors import UserError
+from fxf.base.config import Field
+from fxf.base.errors import UserError
+from fxf.base.random_keys import random_key
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.layer import Context, whole_rows
-from fxf.machine.random_keys import random_key
-from fxf.weights import Params, Spec, Weight
 
 NOT_KEYS = ("self", "parent", "name", "rngs")
 WHAT_IS_READ = ("documents", "positions")  # arrays of a batch that change what a token reads

@@ -5,9 +5,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.attention import Attention
-from fxf.weights import Params, Spec, Weight, fan_in
 
 
 @dataclasses.dataclass(frozen=True)

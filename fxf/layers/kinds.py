@@ -18,8 +18,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fxf.config import Choices, checked, fields_of, one_of
-from fxf.errors import UserError, nearest
+from fxf.base.config import Choices, checked, fields_of, one_of
+from fxf.base.errors import UserError, nearest
 from fxf.layers.attention import Attention, CrossAttention, Expressive, SinkLogits
 from fxf.layers.block import BLOCKS, Stack
 from fxf.layers.config import TransformerConfig

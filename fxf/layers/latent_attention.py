@@ -15,14 +15,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.config import key, require_off
-from fxf.errors import UserError
+from fxf.base.config import key, require_off
+from fxf.base.errors import UserError
+from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context, Places
 from fxf.layers.linear import linear
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
 from fxf.layers.positions import POSITIONS
-from fxf.weights import Params, Spec, Weight, fan_in
 
 
 @dataclasses.dataclass(frozen=True)

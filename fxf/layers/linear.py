@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.machine.on_cpu import in_rows, product
+from fxf.base.on_cpu import in_rows, product
 
 
 def as_float32(x: jax.Array) -> jax.Array:

@@ -11,12 +11,12 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from fxf.config import Choices, one_of
+from fxf.base.config import Choices, one_of
+from fxf.base.weights import Params, Spec
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context, Places
 from fxf.layers.linear import as_float32
 from fxf.layers.named import named
-from fxf.weights import Params, Spec
 
 # Tokens in a chunk. Queries read keys of their own chunk one by one, and earlier ones through the memory.
 CHUNK = 64

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fxf.machine.devices import target_devices
+from fxf.base.devices import target_devices
 
 # Logits in memory at once: on a CPU 8 MiB, which its cache can hold, but half of the weights of the readout where these
 # are more, because each group passes over them and their gradient. An accelerator has no such cache, so there few and

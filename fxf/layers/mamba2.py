@@ -9,7 +9,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.config import TransformerConfig
 from fxf.layers.convolution import causal_convolution, taps_weight
 from fxf.layers.layer import Context
@@ -17,7 +18,6 @@ from fxf.layers.linear import as_float32, from_heads, to_heads
 from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square
 from fxf.layers.recurrence import fading_memory, groups_of, log_decays, rates, step_biases
-from fxf.weights import Params, Spec, Weight, fan_in
 
 CONVOLVED = ("query", "key", "value")
 

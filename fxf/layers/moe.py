@@ -16,16 +16,16 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from fxf.config import key
-from fxf.errors import UserError
+from fxf.base.config import key
+from fxf.base.devices import EXPERT, ROWS, SEQUENCE, target_mesh
+from fxf.base.errors import UserError
+from fxf.base.on_gpu import rows_of
+from fxf.base.weights import Params, Spec, Weight, fan_in, stack
 from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import Dense, feed_forward
 from fxf.layers.layer import Context
 from fxf.layers.linear import as_float32, linear
 from fxf.layers.named import figure, moved, named, term
-from fxf.machine.devices import EXPERT, ROWS, SEQUENCE, target_mesh
-from fxf.machine.on_gpu import rows_of
-from fxf.weights import Params, Spec, Weight, fan_in, stack
 
 
 @dataclasses.dataclass(frozen=True)

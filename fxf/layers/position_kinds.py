@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.on_gpu import rows_of
+from fxf.base.weights import Params
 from fxf.layers.config import TransformerConfig
-from fxf.machine.on_gpu import rows_of
-from fxf.weights import Params
 
 # The keys that only rotary positions read, with the values that stand for nothing.
 ROTARY_KEYS = {"rope_theta": 10000.0, "rope_factor": 1.0, "local_rope_theta": 0.0}

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from fxf.config import Choices, one_of, require_off
-from fxf.errors import UserError
+from fxf.base.config import Choices, one_of, require_off
+from fxf.base.errors import UserError
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
 from fxf.layers.named import named
@@ -27,7 +28,6 @@ from fxf.layers.position_kinds import (
     rotary,
     sinusoids,
 )
-from fxf.weights import Params, Spec, Weight
 
 POSITIONS = Choices(
     {

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.layers.layer import Context
 from fxf.layers.linear import as_float32
 

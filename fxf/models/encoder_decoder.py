@@ -6,7 +6,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params, Spec
 from fxf.layers.block import Stack
 from fxf.layers.config import CrossAttentionConfig
 from fxf.layers.dropout import split
@@ -18,7 +19,6 @@ from fxf.layers.positions import places_of
 from fxf.models.decoding import CachedDecoding, WholeSequences
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model, sizes_of
-from fxf.weights import Params, Spec
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,11 +5,11 @@ from typing import Any
 import flax.linen as nn
 import jax
 
+from fxf.base.weights import Params, Weight, map_weights
 from fxf.layers.flax_module import NNX, Functions, Linen, of_training
 from fxf.layers.linear import as_float32
 from fxf.models.decoding import WholeSequences
 from fxf.models.model import Batch, Model
-from fxf.weights import Params, Weight, map_weights
 
 
 def of_module(module: Any, vocab_size: int, *, max_len: int | None = None, dtype: str = "float32") -> Model:

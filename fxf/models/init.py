@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 
+from fxf.base.weights import EXPERT, WIDTHS, Initializer, Spec, Weight, axes_of_matrix, changed, uniform_half
 from fxf.layers.config import TransformerConfig
 from fxf.layers.position_kinds import sinusoids
-from fxf.weights import EXPERT, WIDTHS, Initializer, Spec, Weight, axes_of_matrix, changed, uniform_half
 
 
 def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:

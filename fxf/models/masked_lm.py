@@ -3,13 +3,13 @@
 import dataclasses
 from typing import Literal
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Weight
 from fxf.layers.kinds import stack_of
 from fxf.layers.position_kinds import random_rows
 from fxf.models.init import initialized_as
 from fxf.models.model import Model, sizes_of
 from fxf.models.transformer_lm import TransformerLM, TransformerLMConfig
-from fxf.weights import Weight
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 import jax
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params, Spec
 from fxf.layers.block import Stack, require_documents
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import split
@@ -17,7 +18,6 @@ from fxf.layers.positions import places_of
 from fxf.models.decoding import CachedDecoding, WholeSequences
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model, sizes_of
-from fxf.weights import Params, Spec
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from fxf.config import one_of
-from fxf.decoding.config import DecodeConfig
-from fxf.errors import UserError
+from fxf.base.config import one_of
+from fxf.base.errors import UserError
 from fxf.layers.kinds import ATTENTIONS
 from fxf.models import MODELS
+from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Model
 from fxf.tasks import RegisteredTask
 from fxf.tasks.task import Task

@@ -6,15 +6,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf.decoding.decoder import Decoder
-from fxf.machine.compiled import CompiledByShape
+from fxf.base.compiled import CompiledByShape
+from fxf.base.weights import Params
+from fxf.models.decoder import Decoder
 from fxf.models.model import Batch
 from fxf.runs.experiment import Experiment
 from fxf.tasks.task import Evaluator
 from fxf.training.gradient import batch_loss
 from fxf.training.log import Clock
 from fxf.training.sharding import Layout
-from fxf.weights import Params
 
 
 class Evaluators:

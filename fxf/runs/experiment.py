@@ -13,15 +13,15 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-from fxf.config import defaults, one_of, registered_section, section
-from fxf.decoding.config import DecodeConfig
-from fxf.errors import UserError, nearest
+from fxf.base.compiled import CompiledByShape
+from fxf.base.config import defaults, one_of, registered_section, section
+from fxf.base.devices import require_devices, target_devices
+from fxf.base.errors import UserError, nearest
+from fxf.base.on_cpu import drawing_options
+from fxf.base.status import stage
 from fxf.layers.flash_attention import require_implementation
-from fxf.machine.compiled import CompiledByShape
-from fxf.machine.devices import require_devices, target_devices
-from fxf.machine.on_cpu import drawing_options
-from fxf.machine.status import stage
 from fxf.models import MODELS, RegisteredModel
+from fxf.models.decode_config import DecodeConfig
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import Model
 from fxf.runs import compatibility

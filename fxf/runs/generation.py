@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fxf.base.errors import UserError
+from fxf.base.weights import Params
 from fxf.data.sentence_files import good_lines, lines_of, read_text_file, tab_separated
-from fxf.errors import UserError
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, Hypothesis, in_order_of_texts
 from fxf.tasks.task import Evaluator, Task
 from fxf.training.log import Clock
-from fxf.weights import Params
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fxf.config import Choices, differences, flatten
-from fxf.errors import UserError, errors_of, shown
-from fxf.files import file_digest, is_remote, read_file
+from fxf.base.config import Choices, differences, flatten
+from fxf.base.errors import UserError, errors_of, shown
+from fxf.base.files import file_digest, is_remote, read_file
 
 log = logging.getLogger(__name__)
 

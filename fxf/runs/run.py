@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 
-from fxf.config import section
-from fxf.errors import UserError
-from fxf.files import folder_at
-from fxf.machine import status
+from fxf.base import status
+from fxf.base.config import section
+from fxf.base.errors import UserError
+from fxf.base.files import folder_at
 from fxf.runs import contract, guests, run_folder
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment, build
@@ -54,7 +54,7 @@ def train(
 
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
-      Interrupted: a signal asked a script that listens (`fxf.machine.signals`) to stop; its step is saved.
+      Interrupted: a signal asked a script that listens (`fxf.base.signals`) to stop; its step is saved.
     """
     with ExitStack() as run:
         workdir = _joined(config, workdir, run)

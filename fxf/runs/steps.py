@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf.machine.on_gpu import in_order
+from fxf.base.on_gpu import in_order
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import seconds_at_peak
 from fxf.training.gradient import terms_and_figures

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fxf.base.errors import UserError
 from fxf.data.text import file_text, scoring_windows
 from fxf.data.tokenizer import lines_of
-from fxf.errors import UserError
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.loading import load
 from fxf.tasks.language_model import LanguageModel

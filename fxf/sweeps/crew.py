@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, TextIO
 
-from fxf.errors import DivergedError, Interrupted, UserError, shortened, why_not_ours
-from fxf.machine import signals, status
-from fxf.machine.devices import start_jax
+from fxf.base import signals, status
+from fxf.base.devices import start_jax
+from fxf.base.errors import DivergedError, Interrupted, UserError, shortened, why_not_ours
 from fxf.runs import guests, run
 from fxf.runs.programs import Kept
 from fxf.training.log import Clock
@@ -127,7 +127,7 @@ def _work(pipe: Connection, number: int, n: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    import fxf.machine.listen  # noqa: F401  Signals end it after a save.
+    import fxf.base.listen  # noqa: F401  Signals end it after a save.
 
     start_jax()
     import jax
@@ -176,7 +176,7 @@ def train_logged(job: Job, kept: Kept) -> None:
     Raises:
       UserError: it failed, whatever the reason.
     """
-    from fxf.views import inside  # an import that the first step need not wait for
+    from fxf.runs import inside  # an import that the first step need not wait for
 
     with _logged(job.folder):
         try:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fxf.machine.status import stage
+from fxf.base.status import stage
 from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.jobs import SECONDS, ended, figure_of, job_of, train_all
 from fxf.sweeps.plan import Budget, Plan, keep_plan, require_same_first

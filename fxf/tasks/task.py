@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.decoding.config import DecodeConfig
-from fxf.decoding.steps import Prompts
-from fxf.errors import UserError
-from fxf.machine.random_keys import random_key
+from fxf.base.errors import UserError
+from fxf.base.random_keys import random_key
+from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Batch
+from fxf.models.steps import Prompts
 from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt, one_group, padded_prompts
 from fxf.training.step import TrainConfig
 

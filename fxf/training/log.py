@@ -13,10 +13,10 @@ from typing import Any
 
 import jax
 
-from fxf.config import key
-from fxf.errors import Interrupted, UserError, one_line
-from fxf.files import files_below, is_remote, read_file, to_json, write_atomically
-from fxf.machine import status
+from fxf.base import status
+from fxf.base.config import key
+from fxf.base.errors import Interrupted, UserError, one_line
+from fxf.base.files import files_below, is_remote, read_file, to_json, write_atomically
 from fxf.reports import report
 from fxf.reports.run_files import ENDED, ERROR, RECORDS, SAMPLES
 from fxf.training import processes

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fxf.errors import Interrupted
-from fxf.machine import memory, signals
-from fxf.machine.named_arrays import OF_TRAINING
-from fxf.machine.status import stage
+from fxf.base import memory, signals
+from fxf.base.errors import Interrupted
+from fxf.base.named_arrays import OF_TRAINING
+from fxf.base.status import stage
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints
 from fxf.training.checkpoint_files import rank

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fxf.config import key
+from fxf.base.compiled import CompiledByShape
+from fxf.base.config import key
+from fxf.base.devices import DATA
+from fxf.base.on_cpu import after
+from fxf.base.on_gpu import in_order
 from fxf.layers.loss import mean
-from fxf.machine.compiled import CompiledByShape
-from fxf.machine.devices import DATA
-from fxf.machine.on_cpu import after
-from fxf.machine.on_gpu import in_order
 from fxf.models.model import Batch, Model
 from fxf.training.fine_tuning import without_by_sign
 from fxf.training.gradient import metric_names, objective_and_gradient, terms_and_figures

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fxf.config import parsed
-from fxf.errors import UserError, nearest, one_line, printable
-from fxf.files import folder_at, read_file, to_json
-from fxf.machine import status
+from fxf.base import status
+from fxf.base.config import parsed
+from fxf.base.errors import UserError, nearest, one_line, printable
+from fxf.base.files import folder_at, read_file, to_json
 
 CONFIG_HELP = "config file, or the name of a config of fxf, and after a colon its argument; the file runs as code"
 
@@ -164,7 +164,7 @@ def add_run(parser: Parser) -> None:
 
 def add_decode(parser: Parser) -> None:
     """Adds a flag for each key of the `decode` section."""
-    from fxf.decoding.config import DecodeConfig
+    from fxf.models.decode_config import DecodeConfig
 
     for field in dataclasses.fields(DecodeConfig):
         kind = functools.partial(parsed, kind=type(field.default))
@@ -174,7 +174,7 @@ def add_decode(parser: Parser) -> None:
 
 def decode_of(args: argparse.Namespace) -> dict[str, Any]:
     """Returns the given keys of the `decode` section."""
-    from fxf.decoding.config import DecodeConfig
+    from fxf.models.decode_config import DecodeConfig
 
     given = {field.name: getattr(args, field.name) for field in dataclasses.fields(DecodeConfig)}
     return {name: value for name, value in given.items() if value is not None}

@@ -24,8 +24,8 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fxf.errors import UserError, one_line, printable
-from fxf.machine import status
+from fxf.base import status
+from fxf.base.errors import UserError, one_line, printable
 from fxf.verbs import flags as cli
 from fxf.verbs.flags import Parser, one_among, whole
 

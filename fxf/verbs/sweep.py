@@ -21,9 +21,9 @@ import shlex
 import sys
 from argparse import Namespace
 
-from fxf.errors import UserError, one_line
-from fxf.files import is_remote
-from fxf.machine.status import stage
+from fxf.base.errors import UserError, one_line
+from fxf.base.files import is_remote
+from fxf.base.status import stage
 from fxf.verbs.flags import THIS_FXF, Parser, add_config, config_and_origin, require_workdir, whole
 
 

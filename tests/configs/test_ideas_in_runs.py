@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.errors import Interrupted
-from fxf.machine import signals
+from fxf.base import signals
+from fxf.base.errors import Interrupted
 from fxf.reports.compare import comparison, runs_of
-from fxf.runs import run
+from fxf.runs import probe, run
 from fxf.sweeps.points import check, grid, make_points
 from fxf.training.log import Clock
-from fxf.views import probe
 from small_runs import KEPT, ROOT, new_process, script, sharing_programs
 
 FOLDER = ROOT / "configs" / "ideas"

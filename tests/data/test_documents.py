@@ -6,9 +6,9 @@ import pytest
 from etils import epath
 from pyarrow import parquet
 
+from fxf.base.errors import UserError
 from fxf.data import phrasebook
 from fxf.data.documents import DocumentsConfig, part_of, read, sample, sources
-from fxf.errors import UserError
 from helpers import first_phrases
 
 TEXTS = ["First one.", "Second\nof two lines", "Drei ß €", "the fourth"]

@@ -5,8 +5,8 @@ import lzma
 import pyarrow
 import pytest
 
+from fxf.base.errors import UserError
 from fxf.data.sentence_files import lines_of, read_text_file
-from fxf.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import fxf
 from closeness import assert_close, largest_of
 from flash_models import MODELS, a_batch
-from fxf.machine.devices import compiling_for
+from fxf.base.devices import compiling_for
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.masked_lm import MaskedLMConfig
 from fxf.models.transformer_lm import TransformerLMConfig

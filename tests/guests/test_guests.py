@@ -9,17 +9,16 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.errors import Interrupted
+from fxf.base import signals
+from fxf.base.errors import Interrupted
+from fxf.compile.describe import describe
 from fxf.interop.export import export_model
-from fxf.machine import signals
-from fxf.runs import run
+from fxf.runs import probe, run
 from fxf.runs.configs import read_config, read_sweep
 from fxf.runs.experiment import build
 from fxf.runs.guests import record
 from fxf.sweeps.points import check, make_points
 from fxf.training.log import Clock
-from fxf.views import probe
-from fxf.views.describe import describe
 from small_runs import KEPT, new_process, sharing_programs
 
 HERE = Path(__file__).parent

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import fxf
+from fxf.base.weights import flatten, map_weights
 from fxf.data.tokenizer import BOS, EOS, PAD, train_tokenizer
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.tokenizer_json import tokenizer_json
 from fxf.models import MODELS
-from fxf.weights import flatten, map_weights
 from helpers import random_params, random_tokens
 from pytorch_models import libraries  # noqa: F401  It is a fixture.
 

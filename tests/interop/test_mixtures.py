@@ -6,7 +6,7 @@ import jax
 import pytest
 
 import fxf
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.testing import assert_consistent

@@ -13,12 +13,12 @@ import pytest
 from flax.traverse_util import unflatten_dict
 
 from closeness import assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import flatten
 from fxf.interop import peft
 from fxf.interop.weights_file import read_weights, write_tensors
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.weights import flatten
 from helpers import random_params, random_tokens
 from pytorch_models import imported, libraries  # noqa: F401  It is a fixture.
 

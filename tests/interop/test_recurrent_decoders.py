@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.rotary_decoders import pattern

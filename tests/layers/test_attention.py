@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import oracle
 from closeness import assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.layers import linear_attention
 from fxf.layers.attention import expressive
 from fxf.layers.kinds import ATTENTIONS

@@ -9,14 +9,14 @@ import pytest
 
 from closeness import assert_close, largest_of
 from flash_models import MODELS, B, T, a_batch, of_model
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import shapes
 from fxf.layers import chunked_attention
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.experiment import build
 from fxf.training.gradient import batch_loss, loss_and_gradient
-from fxf.weights import shapes
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
 from small_runs import tiny_config
 

@@ -9,6 +9,7 @@ import pytest
 
 import oracle
 from closeness import assert_close
+from fxf.base.weights import initialize
 from fxf.layers.block import BLOCKS
 from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
@@ -18,7 +19,6 @@ from fxf.layers.layer import Context, Places, Slots, Table, remember
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.weights import initialize
 from helpers import applied, attention_of, places, random_params, small
 
 B, T, S, D = 3, 5, 4, 6

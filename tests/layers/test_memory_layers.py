@@ -8,7 +8,7 @@ import pytest
 import fxf
 import memories
 import oracle
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.layers import recurrence
 from fxf.layers.config import TransformerConfig
 from fxf.layers.gated_delta import GatedDelta

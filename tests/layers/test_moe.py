@@ -13,12 +13,12 @@ from moe_on_devices import LAYOUTS
 
 import oracle
 from closeness import UNIT, assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.operations import operations
 from fxf.layers.config import TransformerConfig
 from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
 from fxf.layers.named import edited
-from fxf.machine.operations import operations
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.testing import assert_consistent
 from fxf.training.gradient import objective_and_gradient

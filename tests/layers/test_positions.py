@@ -8,10 +8,10 @@ import pytest
 
 from closeness import assert_close
 from configs.primer.bilayer import BilayerConfig, bilayer
-from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import Decoder
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.layers.positions import POSITIONS
+from fxf.models.decode_config import DecodeConfig
+from fxf.models.decoder import Decoder
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.testing import assert_cached_equals_full, assert_causal

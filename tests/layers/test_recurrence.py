@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fxf.base.operations import operations
 from fxf.layers import recurrence
 from fxf.layers.recurrence import fading_memory, inverse_plus_one
-from fxf.machine.operations import operations
 from memories import memory_of
 
 R, T, G, E, K, O = 2, 23, 2, 3, 5, 4  # noqa: E741

@@ -7,13 +7,13 @@ import pytest
 
 import oracle_encoder_decoder as oracle
 from closeness import assert_close
+from fxf.base.weights import count, map_weights
 from fxf.layers.kinds import ATTENTIONS
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.runs.configs import folder
 from fxf.runs.guests import load
 from fxf.testing import assert_cached_equals_full
 from fxf.training.gradient import loss_and_gradient
-from fxf.weights import count, map_weights
 from oracle import float64
 
 PRESETS = load(folder() / "translation.py").PRESETS

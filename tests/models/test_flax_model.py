@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 from closeness import assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.models.flax_model import of_module
 from fxf.testing import assert_consistent
 from fxf.training.gradient import loss_and_gradient

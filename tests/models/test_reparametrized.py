@@ -9,7 +9,8 @@ import fxf
 from closeness import assert_close
 from configs.primer.bilayer import BilayerConfig, bilayer
 from fxf import testing
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import Numbered, Weight, flatten, leaves, map_weights, without_repeats
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.masked_lm import MaskedLMConfig, masked_lm
@@ -17,7 +18,6 @@ from fxf.models.reparametrized import reparametrized
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.fine_tuning import without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
-from fxf.weights import Numbered, Weight, flatten, leaves, map_weights, without_repeats
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
 
 MODELS = {

@@ -5,8 +5,8 @@ import pytest
 
 import oracle
 from closeness import assert_close
+from fxf.base.weights import leaves
 from fxf.testing import assert_cached_equals_full
-from fxf.weights import leaves
 from helpers import VOCAB_SIZE, random_tokens, small, small_model
 
 

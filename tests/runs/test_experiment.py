@@ -6,7 +6,7 @@ import optax
 import pytest
 
 from closeness import assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.layers.loss import CROSS_ENTROPY, SQUARED_ERROR, Loss
 from fxf.models import MODELS
 from fxf.runs.evaluator import Evaluators

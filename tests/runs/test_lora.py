@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import flatten, shapes
 from fxf.interop import huggingface, peft
 from fxf.interop.weights_file import read_weights
 from fxf.models.lora import LORA
@@ -18,7 +19,6 @@ from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build
 from fxf.runs.warm_start import config_from, start_of
 from fxf.training.log import Clock
-from fxf.weights import flatten, shapes
 from helpers import one_device
 from small_runs import KEPT, command, tiny_config
 

@@ -12,15 +12,14 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.errors import Interrupted
+from fxf.base.errors import Interrupted
 from fxf.reports import run_files
-from fxf.runs import run
+from fxf.runs import inside, run
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.runs.programs import program_key
 from fxf.sweeps.crew import Crew, Job, last_line
 from fxf.sweeps.points import by_program, make_points
-from fxf.views import inside
 from helpers import refused
 from small_runs import HEARING, ROOT, overrides, tiny_config, trained
 

@@ -7,9 +7,9 @@ import pytest
 import sacrebleu
 import tokenizers
 
+from fxf.base.errors import UserError
 from fxf.data.corpus import DataConfig, TokenPair, read_corpus
 from fxf.data.tokenizer import EOS, TOKENIZER_FILE, read_tokenizer
-from fxf.errors import UserError
 from fxf.runs.generation import score_pairs, write_answers
 from fxf.tasks.task import Evaluator, RunInfo, Task
 from fxf.tasks.translation import Translation, TranslationConfig, group_by_source, scores

@@ -23,10 +23,11 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from closeness import bound, largest_of, without_key_biases
+from fxf.base.devices import compiling_for, over_mesh
+from fxf.base.on_gpu import rows_of
+from fxf.compile.describe import describe
 from fxf.layers import loss
 from fxf.layers.splash_attention import mapped
-from fxf.machine.devices import compiling_for, over_mesh
-from fxf.machine.on_gpu import rows_of
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs import run
 from fxf.runs.experiment import build
@@ -37,7 +38,6 @@ from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import hyperparameters, init_state, state_shardings
 from fxf.training.step import TrainConfig, Trainer, jit_step, make_step, make_train_steps_from_iterator
-from fxf.views.describe import describe
 from small_runs import tiny_config
 
 LAYOUTS = {

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from closeness import assert_close, largest_of
-from fxf.machine import on_cpu
-from fxf.machine.devices import compiling_for
-from fxf.machine.random_keys import random_key
+from fxf.base import on_cpu
+from fxf.base.devices import compiling_for
+from fxf.base.random_keys import random_key
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.tasks.task import language_model_batch
 from fxf.training.gradient import loss_and_gradient, parts_in_cache

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import Weight
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import AXES, Layout, make_layout, partition, require_divisible
 from fxf.training.state import init_state, state_shardings
-from fxf.weights import Weight
 from helpers import small_model
 from small_runs import script
 

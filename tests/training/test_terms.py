@@ -10,10 +10,10 @@ import pytest
 from terms_on_devices import FORMS, LAYOUTS, SPEC, batch, by_hand, model_of
 
 from closeness import assert_close, largest_of
+from fxf.base import on_cpu
 from fxf.layers.feed_forward import Dense
 from fxf.layers.kinds import FEED_FORWARDS
 from fxf.layers.named import figure, term
-from fxf.machine import on_cpu
 from fxf.runs import run
 from fxf.training import gradient as gradient_module
 from fxf.training.gradient import objective_and_gradient

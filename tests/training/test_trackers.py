@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs import run
 from fxf.training.log import Clock, LogConfig
 from fxf.training.trackers import TRACKERS, TensorBoard, Trackers
