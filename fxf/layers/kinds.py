@@ -25,11 +25,10 @@ from fxf.layers.block import BLOCKS, Stack
 from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import Dense
 from fxf.layers.gated_attention import GatedAttention
-from fxf.layers.gated_delta import GatedDelta
 from fxf.layers.latent_attention import LatentAttention
 from fxf.layers.layer import Layer
 from fxf.layers.linear_attention import LinearAttention
-from fxf.layers.mamba2 import Mamba2
+from fxf.layers.memory_layers import GatedDelta, Mamba2
 from fxf.layers.moe import MoE
 
 ATTENTIONS: Choices[type[Attention]] = Choices(

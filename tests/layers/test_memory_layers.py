@@ -11,9 +11,8 @@ import oracle
 from fxf.errors import UserError
 from fxf.layers import recurrence
 from fxf.layers.config import TransformerConfig
-from fxf.layers.gated_delta import GatedDelta
 from fxf.layers.layer import Context, Places
-from fxf.layers.mamba2 import Mamba2
+from fxf.layers.memory_layers import GatedDelta, Mamba2
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.testing import assert_consistent
 from helpers import random_params, random_tokens
