@@ -12,7 +12,7 @@ from fxf.decoding.beam import BeamSearch
 from fxf.decoding.config import DecodeConfig
 from fxf.decoding.rules import Rules, Words
 from fxf.decoding.sampling import Sampling
-from fxf.decoding.steps import Method, PromptGroup, Prompts, where_prompts
+from fxf.decoding.steps import PromptGroup, Prompts, where_prompts
 from fxf.errors import UserError
 from fxf.layers.cache import Cache
 from fxf.machine.compiled import CompiledByShape
@@ -29,7 +29,8 @@ SMALL_WEIGHTS, WORTHWHILE = 2**24, 8
 
 # Tokens [N, W, max_tokens] of W hypotheses of each prompt; and their scores [N, W], or None without a beam search.
 Decoded = tuple[np.ndarray, np.ndarray | None]
-# The state of a method, the cache, and the newest token of each hypothesis, which is not in it, [B, W].
+# The state of a search, a dataclass of arrays [B, ...]; the cache; and the newest token of each hypothesis, [B, W],
+# which is not in it.
 Progress = tuple[Any, Cache, jax.Array]
 
 
@@ -149,7 +150,11 @@ class Decoder:
     def _ends(self) -> jax.Array:
         return jnp.ravel(jnp.asarray(self.end_token, jnp.int32))
 
-    def _method(self, prompts: Prompts, key: jax.Array) -> Method:
+    def _method(self, prompts: Prompts, key: jax.Array) -> BeamSearch | Sampling:
+        """Returns what chooses tokens, with W rows of the cache for each prompt.
+
+        A prompt stays as it is once the state's `is_finished_B` says so.
+        """
         rules = Rules(self.config, self._ends(), self.words, prompts)
         return BeamSearch(rules) if self.config.beam_width > 1 else Sampling(rules, key)
 

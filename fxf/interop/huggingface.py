@@ -16,12 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 import tokenizers
 
+from fxf.config import LARGEST_INT
 from fxf.data.tokenizer_file import read_backend
 from fxf.errors import UserError
 from fxf.files import read_file
 from fxf.interop.architecture import Architecture
 from fxf.interop.architectures import ARCHITECTURES
-from fxf.interop.config_json import SIZE_LIMIT, Written, read_config, write_config
+from fxf.interop.config_json import Written, read_config, write_config
 from fxf.interop.tensors import tensors_of, to_params, write_tensor
 from fxf.interop.tokenizer_json import named_tokens
 from fxf.interop.weights_file import StoredTensor, open_tensors, write_tensors
@@ -78,7 +79,7 @@ def load(folder: str | Path, layout: Layout | None = None) -> Loaded:
         tokenizer.encode_special_tokens = _optional_json(folder / TOKENIZER_CONFIG_FILE).get(SPLIT) is True
     architecture, config = _section(huggingface, where)
     vocab_size = huggingface.get("vocab_size")
-    if type(vocab_size) is not int or not 1 <= vocab_size < SIZE_LIMIT:
+    if type(vocab_size) is not int or not 1 <= vocab_size <= LARGEST_INT:
         raise UserError(f"{where}: vocab_size: expected a positive int, got {vocab_size!r}")
     if config.n_layers > len(tensors):
         raise UserError(f"{where}: the config has {config.n_layers} layers, but there are only {len(tensors)} tensors")

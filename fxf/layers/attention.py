@@ -16,7 +16,7 @@ from fxf.config import key, one_of, require_off
 from fxf.layers.chunked_attention import chunked
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
-from fxf.layers.flash_attention import flash
+from fxf.layers.flash_attention import kernel_of
 from fxf.layers.layer import Context, Memory, Places, in_order, remember
 from fxf.layers.linear import as_float32, linear, soft_cap
 from fxf.layers.named import named
@@ -121,7 +121,7 @@ class Attention:
         if implementation == "chunked":
             return chunked(self, params, q_BHTK, memory, queries, keys, context.rng)
         if implementation == "flash":
-            return flash(self, params, q_BHTK, memory, queries, keys)
+            return kernel_of(self.config).attend(self, params, q_BHTK, memory, queries, keys)
         return self.read(params, q_BHTK, memory, self.mask(params, queries, keys, context.reads), context.rng)
 
     def mask(self, params: Params, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array:

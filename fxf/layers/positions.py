@@ -102,7 +102,11 @@ def token_positions(
     """
     positions_BT = indices_BT
     if given is not None:
-        _check_given(config)
+        if config.position_range:
+            raise UserError("positions: model.position_range draws them; give none, or set it to 0")
+        if config.attention_implementation == "flash" and config.window:
+            what = "the window of model.attention_implementation 'flash' assumes 0, 1, …"
+            raise UserError(f"positions: {what}; give none, or set it to 'xla'")
         indices_BT = jnp.broadcast_to(indices_BT, (given.shape[0], indices_BT.shape[1]))
         positions_BT = jnp.take_along_axis(given, indices_BT, axis=1)
     if rng is None or (config.position_range == 0 and config.position_stretch == 1):
@@ -129,17 +133,6 @@ def require_room(config: TransformerConfig, n_tokens: int, name: str = "inputs",
         table = f"model.{'position_range' if config.position_range else 'max_len'} {n_rows}"
         has = f"model.positions '{config.positions}' has a table of {table}"
         raise UserError(f"{name}: expected at most {most} tokens in a row, got {n_tokens}; {has}")
-
-
-def _check_given(config: TransformerConfig) -> None:
-    """Raises a UserError if attention would not read the positions that a batch gives."""
-    if config.position_range:
-        raise UserError("positions: model.position_range draws them; give none, or set it to 0")
-    if config.attention_implementation == "flash" and config.window:
-        raise UserError(
-            "positions: the window of model.attention_implementation 'flash' assumes 0, 1, …; give none, or set it to "
-            "'xla'"
-        )
 
 
 def places_of(
