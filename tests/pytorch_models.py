@@ -2,6 +2,7 @@
 
 import tempfile
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,10 +20,11 @@ def libraries(request):
 
 
 def imported(model):
-    """Returns what fxf reads in the folder that a model of `transformers` writes."""
+    """Returns what fxf reads in the folder that a model of `transformers` writes, in several files."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, max_shard_size=3000)
+        assert len(list(Path(folder).glob("model-*.safetensors"))) > 1
         return huggingface.load(folder)
 
 
