@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import oracle
-from closeness import assert_close
+from closeness import assert_close, assert_slope
 from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.layers.kinds import layer_of
@@ -88,17 +88,8 @@ def test_output_and_gradient_are_those_of_the_formulas(name):
     weights, x64 = oracle.float64(params), x.astype(np.float64)
     assert_close(y, by_hand(attention, weights, x64))
 
-    # The derivative along a random direction, by central differences in float64.
     moving = jax.tree.map(lambda w: rng.normal(size=w.shape), (weights, x64))
-
-    def along(step):
-        return (by_hand(attention, *jax.tree.map(lambda w, m: w + step * m, (weights, x64), moving)) * factors).sum()
-
-    slope = (along(1e-6) - along(-1e-6)) / 2e-6
-    terms = [np.asarray(g, np.float64) * m for g, m in zip(*map(jax.tree.leaves, (gradient, moving)), strict=True)]
-    assert sum(term.sum() for term in terms) == pytest.approx(
-        slope, abs=1e-5 * sum(np.abs(term).sum() for term in terms)
-    )
+    assert_slope(lambda weights, x: (by_hand(attention, weights, x) * factors).sum(), gradient, (weights, x64), moving)
 
 
 @pytest.mark.parametrize(
