@@ -62,10 +62,9 @@ def theirs(name):
         model = getattr(transformers, ARCHITECTURES[name].name)(config).eval()
     generator = torch.Generator().manual_seed(0)
     for key, value in [*model.named_parameters(), *model.named_buffers()]:
-        if value.is_floating_point() and "embed_positions" not in key:
-            # Small biases, and scales around one: else the tokens would hardly matter. Llama's may be small.
-            is_scale = value.ndim == 1 and key.endswith("weight") and name != "llama"
-            size, middle = 0.1 if key.endswith("bias") else 0.5, float(is_scale)
+        if value.is_floating_point() and "embed_positions" not in key and "inv_freq" not in key:
+            # Small biases, and scales around one: else the tokens would hardly matter.
+            size, middle = 0.1 if key.endswith("bias") else 0.5, float(value.ndim == 1 and key.endswith("weight"))
             # In Marian's last block around minus one: else every token, doubled by the residual, begets itself.
             middle = -middle if key == "model.decoder.layers.1.final_layer_norm.weight" else middle
             value.data.uniform_(middle - size, middle + size, generator=generator)
