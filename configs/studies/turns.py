@@ -27,7 +27,7 @@ from fxf.config import key
 from fxf.errors import UserError
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context, Places
-from fxf.layers.position_kinds import alibi_slopes, rotary
+from fxf.layers.positions import alibi_slopes, rotary
 from fxf.machine.on_gpu import rows_of
 from fxf.models import RegisteredModel
 from fxf.models.model import Model

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from fxf.layers.position_kinds import interleaved
+from fxf.layers.positions import interleaved
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.weights import Params
 

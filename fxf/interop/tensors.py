@@ -13,7 +13,7 @@ import numpy as np
 from fxf.errors import UserError
 from fxf.interop.architecture import Architecture
 from fxf.interop.weights_file import StoredTensor, as_weights, check_shapes
-from fxf.layers.position_kinds import halves
+from fxf.layers.positions import halves
 from fxf.weights import EXPERT, TABLES, Params, Spec, Weight, leaves, map_weights, without_indices
 
 TABLE_AGAIN = r"(lm_head|decoder|embed_tokens)\.weight$"  # tensors that repeat the embedding table

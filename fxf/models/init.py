@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from fxf.layers.config import TransformerConfig
-from fxf.layers.position_kinds import sinusoids
+from fxf.layers.positions import sinusoids
 from fxf.weights import EXPERT, WIDTHS, Initializer, Spec, Weight, axes_of_matrix, changed, uniform_half
 
 

@@ -16,10 +16,8 @@ from fxf.layers import linear_attention
 from fxf.layers.attention import expressive
 from fxf.layers.kinds import ATTENTIONS
 from fxf.layers.linear_attention import Associations
-from fxf.layers.position_kinds import alibi_geometric_slopes, alibi_slopes, rotary
-from fxf.layers.positions import POSITIONS, token_positions
-from fxf.models.masked_lm import MaskedLMConfig, masked_lm
-from fxf.models.transformer_lm import transformer_lm
+from fxf.layers.positions import POSITIONS, alibi_geometric_slopes, alibi_slopes, rotary, token_positions
+from fxf.models.transformer_lm import MaskedLMConfig, masked_lm, transformer_lm
 from helpers import applied, attention_of, examples, places, random_params, random_tokens, refusals, small
 
 EVERY_KIND = pytest.mark.parametrize("kind", ATTENTIONS)

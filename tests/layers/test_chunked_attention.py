@@ -12,8 +12,7 @@ from flash_models import MODELS, B, T, a_batch, of_model
 from fxf.errors import UserError
 from fxf.layers import chunked_attention
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.models.masked_lm import MaskedLMConfig, masked_lm
-from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
 from fxf.runs.experiment import build
 from fxf.training.gradient import batch_loss, loss_and_gradient
 from fxf.weights import shapes

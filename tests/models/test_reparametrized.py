@@ -12,9 +12,8 @@ from fxf import testing
 from fxf.errors import UserError
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.lora import LORA, LoraConfig, lora
-from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.reparametrized import reparametrized
-from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
 from fxf.training.fine_tuning import without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
 from fxf.weights import Numbered, Weight, flatten, leaves, map_weights, without_repeats
