@@ -19,7 +19,7 @@ import tokenizers
 from fxf.config import LARGEST_INT
 from fxf.data.tokenizer_file import read_backend
 from fxf.errors import UserError
-from fxf.files import read_file
+from fxf.files import read_json, require_file
 from fxf.interop.architecture import Architecture
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.config_json import Written, read_config, write_config
@@ -214,16 +214,6 @@ def _optional_json(path: Path) -> dict[str, Any]:
     return _read_json(path) if path.exists() else {}
 
 
-def _number_or_object(found: dict[str, Any]) -> Any:
-    """Returns the number that `transformers` writes as an object, such as {"__float__": "Infinity"}, or the object."""
-    return float(found["__float__"]) if found.keys() == {"__float__"} else found
-
-
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(read_file(path).decode("utf-8"), object_hook=_number_or_object)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: expected an object of keys")
-    return content
+    require_file(path)
+    return read_json(path, "JSON of transformers")
