@@ -9,7 +9,7 @@ from fxf.layers.flax_module import NNX, FlaxModule, Linen, of_training
 from fxf.layers.linear import as_float32
 from fxf.models.decoding import WholeSequences
 from fxf.models.model import Batch, Model
-from fxf.weights import Params, Weight, map_weights
+from fxf.weights import Params
 
 
 def of_module(module: Any, vocab_size: int, *, max_len: int | None = None, dtype: str = "float32") -> Model:
@@ -35,9 +35,7 @@ def of_module(module: Any, vocab_size: int, *, max_len: int | None = None, dtype
 
     def cut(params: Params) -> Params:
         """Leaves out the rows that a step adds to the vocabulary: the module knows the shapes of its weights."""
-        shapes = map_weights(lambda _, weight: weight, spec)
-        is_weight = lambda x: isinstance(x, Weight)  # noqa: E731
-        return jax.tree.map(lambda weight, x: x[tuple(map(slice, weight.shape))], shapes, params, is_leaf=is_weight)
+        return jax.tree.map(lambda weight, x: x[tuple(map(slice, weight.shape))], dict(spec), params)
 
     def readout(params: Params, logits: jax.Array) -> jax.Array:
         del params
