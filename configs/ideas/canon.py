@@ -17,8 +17,8 @@ from ml_collections import ConfigDict
 import fxf
 from fxf.config import key
 from fxf.layers.block import PreNorm
-from fxf.layers.convolution import causal_convolution, taps_weight
 from fxf.layers.layer import Context
+from fxf.layers.memory_layers import causal_convolution, taps_weight
 from fxf.weights import Params, Spec
 
 
