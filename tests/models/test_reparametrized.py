@@ -120,12 +120,6 @@ def test_rows_causality_and_caches_are_those_of_any_model(name):
     testing.assert_consistent(model, random_params(model.spec), BATCH)
 
 
-def test_decoding_is_that_of_the_merged_weights():
-    model = lora(plain_model(), LoraConfig(rank=2))
-    params, prompts = random_params(model.spec), [[3, 4], [], [1]]
-    assert fxf.decode(model, params, prompts, 5) == fxf.decode(model.plain, model.to_plain(params), prompts, 5)
-
-
 def test_fitting_moves_the_adapters_alone():
     model = lora(plain_model(), LoraConfig(rank=2))
     before = fxf.initialize(model)
