@@ -4,6 +4,7 @@ Rabe and Staats 2021 (arXiv 2112.05682). The backward pass recomputes the weight
 device, in any precision, for each kind of attention with scores.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -39,6 +40,9 @@ def chunked(
         key = None if rng is None else jax.random.fold_in(rng, index)
         return layer.read(params, q_BHTK, memory, layer.mask(params, queries, keys), key)
 
+    def of_tokens(chosen: slice) -> Callable[[jax.Array], jax.Array]:
+        return lambda x_BT: x_BT[:, chosen]
+
     if n_chunks == 1:
         return of_chunk(params, q_BHTK, queries, 0, memory, keys)
     of_chunk = jax.checkpoint(of_chunk)
@@ -50,8 +54,8 @@ def chunked(
             seen = (memory, keys)
             if causal:
                 entries = jax.tree.map(lambda x, before=before: x[..., before, :], memory)
-                seen = entries, keys.pick(lambda x_BC, before=before: x_BC[:, before])
-            of_queries = queries.pick(lambda x_BT, chunk=chunk: x_BT[:, chunk])
+                seen = entries, keys.pick(of_tokens(before))
+            of_queries = queries.pick(of_tokens(chunk))
             heads.append(of_chunk(params, q_BHTK[:, :, chunk], of_queries, index, *seen))
         return jnp.concatenate(heads, axis=2)
 
