@@ -12,7 +12,7 @@ from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.rotary_decoders import pattern
 from fxf.testing import assert_consistent
-from helpers import random_tokens
+from helpers import random_tokens, some
 from pytorch_models import assert_equal, imported, libraries  # noqa: F401  It is a fixture.
 
 pytest.importorskip("safetensors")
@@ -78,12 +78,6 @@ CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Q
 FADING = ("qwen3_next", "mamba2")  # read in chunks of 64 tokens
 
 
-def some(*names, of=tuple(CONFIGS)):
-    """Returns the mark of a test that takes these models each time, and the others where all tests are run."""
-    marks = {name: () if name in names else pytest.mark.thorough for name in of}
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, mark in marks.items()])
-
-
 def eager(name):
     """Returns how `transformers` must compute."""
     has_experts = {"num_experts", "num_local_experts", "n_routed_experts"} & {*CONFIGS[name]}
@@ -120,13 +114,13 @@ def logits_of(model, name):
         return model(torch.tensor(tokens_of(name), dtype=torch.long)).logits.numpy()
 
 
-@some("llama", "qwen2", "gemma2", "gemma3_text", "olmo2", "smollm3", "gpt_oss", *FADING)
+@some("name", CONFIGS, ("llama", "qwen2", "gemma2", "gemma3_text", "olmo2", "smollm3", "gpt_oss", *FADING))
 def test_logits_are_equal(name):
     found = jax.jit(ours(name).model.apply)(ours(name).params, {"inputs": tokens_of(name)})
     assert_equal(found, logits_of(theirs(name), name))
 
 
-@some("smollm3", "gpt_oss", *FADING, of=[name for name in CONFIGS if not name.startswith("deepseek")])
+@some("name", [name for name in CONFIGS if not name.startswith("deepseek")], ("smollm3", "gpt_oss", *FADING))
 def test_transformers_reads_what_is_written(name, tmp_path):
     huggingface.save(tmp_path, ours(name).config, ours(name).params, first=1, end=2, padding=None)
     with warnings.catch_warnings():

@@ -13,7 +13,7 @@ from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.testing import assert_consistent
-from helpers import random_params, random_tokens
+from helpers import random_params, random_tokens, some
 
 B, T, D, H = 2, 5, 6, 3
 THETA, EPSILON = 50.0, 1e-6
@@ -27,7 +27,6 @@ CASES = {
         {"positions": "none", "rope_theta": 10000.0, "zero_centered_scale": True, "query_scale": 0.7},
     ),
 }
-QUICK = ("as DeepSeek-V3",)
 
 
 def layer(own, model):
@@ -92,9 +91,7 @@ def test_output_and_gradient_are_those_of_the_formulas(name):
     assert_slope(lambda weights, x: (by_hand(attention, weights, x) * factors).sum(), gradient, (weights, x64), moving)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough) for name in CASES]
-)
+@some("name", CASES, ["as DeepSeek-V3"])
 def test_steps_with_absorbed_products_equal_the_whole_sequence(name):
     own, keys = CASES[name]
     sizes = {"n_layers": 2, "d_model": D, "d_ff": 5, "n_heads": H, "max_len": 16}

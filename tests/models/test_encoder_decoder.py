@@ -14,6 +14,7 @@ from fxf.runs.guests import load
 from fxf.testing import assert_cached_equals_full
 from fxf.training.gradient import loss_and_gradient
 from fxf.weights import count, map_weights
+from helpers import some
 from oracle import float64
 
 PRESETS = load(folder() / "translation.py").PRESETS
@@ -28,12 +29,6 @@ TINY = {
 }
 TINY_SIZES = {"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4}
 FORMS = {**PRESETS, "tiny": TINY}
-
-
-def forms(*quick):
-    """Returns the mark of a test that these forms take each time, and the others where all tests are run."""
-    params = [form if form in quick else pytest.param(form, marks=pytest.mark.thorough) for form in FORMS]
-    return pytest.mark.parametrize("form", params)
 
 
 @functools.cache
@@ -88,7 +83,7 @@ def test_logits_equal_the_oracle(form, sizes):
         assert_close(actual, expected)
 
 
-@forms("tiny")
+@some("form", FORMS, ["tiny"])
 def test_padding_tokens_change_nothing(form):
     """Bit for bit: neither a logit that counts, nor the loss, nor the gradient."""
     model, params = model_and_params(form)
@@ -110,7 +105,7 @@ def test_padding_tokens_change_nothing(form):
     jax.tree.map(np.testing.assert_array_equal, learned, other_learned)
 
 
-@forms("annotated")
+@some("form", FORMS, ["annotated"])
 def test_a_position_reads_all_of_the_source_and_no_later_token(form):
     """By gradient: the derivative of a position's features by an embedding is zero exactly where it may not read."""
     n_source, n_padding, n_inputs = 5, 2, 7

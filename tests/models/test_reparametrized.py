@@ -17,7 +17,7 @@ from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, maske
 from fxf.training.fine_tuning import without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
 from fxf.weights import Numbered, Weight, flatten, leaves, map_weights, without_repeats
-from helpers import VOCAB_SIZE, random_params, random_tokens, small
+from helpers import VOCAB_SIZE, random_params, random_tokens, small, some
 
 MODELS = {
     "transformer_lm": (TransformerLMConfig, transformer_lm),
@@ -28,9 +28,7 @@ WEIGHTS = "*/query,*/value,*/output,*/up"
 BATCH = {"inputs": random_tokens((2, 5)), "source": random_tokens((2, 4), seed=1), "source_mask": np.ones((2, 4), bool)}
 EVERY = pytest.mark.parametrize("name", MODELS)
 # Adapters know no kind of model: what compiles long is tried with one of them each time.
-ONE = pytest.mark.parametrize(
-    "name", ["transformer_lm", *(pytest.param(name, marks=pytest.mark.thorough) for name in [*MODELS][1:])]
-)
+ONE = some("name", MODELS, ["transformer_lm"])
 
 
 def plain_model(name="transformer_lm", **changes):
