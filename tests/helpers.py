@@ -10,6 +10,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import settings
 from jax.extend.core import jaxprs_in_params
 
@@ -170,3 +171,9 @@ def programs():
     """Returns {name: text} of compile/programs.txt."""
     parts = (Path(__file__).parent / "compile/programs.txt").read_text().split("\n# ")[1:]
     return {name: text.strip("\n") + "\n" for name, _, text in (part.partition("\n") for part in parts)}
+
+
+def some(name, values, quick):
+    """Returns the mark of a test that takes the quick values each time, and the others where all tests are run."""
+    marks = {value: () if value in quick else pytest.mark.thorough for value in values}
+    return pytest.mark.parametrize(name, [pytest.param(value, marks=mark) for value, mark in marks.items()])

@@ -29,7 +29,7 @@ from fxf.base.on_gpu import rows_of
 from fxf.base.weights import VOCABULARY, Params, Spec, Weight
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context, Places
-from fxf.layers.position_kinds import alibi_slopes, rotary
+from fxf.layers.positions import alibi_slopes, rotary
 from fxf.models import RegisteredModel
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm

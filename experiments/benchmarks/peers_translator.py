@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from fxf.base.weights import Params
-from fxf.layers.position_kinds import interleaved
+from fxf.layers.positions import interleaved
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 
 

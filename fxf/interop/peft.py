@@ -111,7 +111,10 @@ def load(folder: Path, config: TransformerConfig, lora: LoraConfig, spec: Spec) 
         rows, columns = (as_weights(str(folder), theirs + end, tensors.pop(theirs + end).read()) for end in (A, B))
         if len(rows) != lora.rank:
             raise UserError(f"lora.rank: {folder}: the rank of {theirs} is {len(rows)}, got {lora.rank}")
-        factors, shape_in = _second_factors(parts, lora.rank), _input_shape(parts[0])
+        factors, first = _second_factors(parts, lora.rank), parts[0].weight
+        axes = axes_of_matrix(first)
+        assert axes is not None  # of a module
+        shape_in = tuple(first.shape[i] for i in axes[0])
         n_out = sum(math.prod(factor.weight.shape[1:]) for factor in factors)
         check_shapes(
             str(folder),
@@ -143,12 +146,6 @@ def _modules(config: TransformerConfig, vocab_size: int) -> tuple[Architecture, 
 def _second_factors(parts: list[Part], rank: int) -> list[Part]:
     """Returns the second factors under the paths of their weights: rotary positions turn both."""
     return [Part(part.path, second_factor(part.weight, rank)) for part in parts]
-
-
-def _input_shape(part: Part) -> tuple[int, ...]:
-    axes = axes_of_matrix(part.weight)
-    assert axes is not None  # of a module
-    return tuple(part.weight.shape[i] for i in axes[0])
 
 
 def _upright(architecture: Architecture, tensor: np.ndarray) -> np.ndarray:

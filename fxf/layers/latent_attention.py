@@ -37,7 +37,8 @@ class LatentAttention(Attention):
     def spec(self) -> Spec:
         config, n_heads = self.config, self.config.n_heads
         self._check()
-        d_model, rank, of_values = config.d_model, self._kv_rank, self.value_width or config.head_width
+        d_model, rank = config.d_model, self.kv_rank or 4 * config.head_width
+        of_values = self.value_width or config.head_width
         per_head, axes = ("heads", "head_dim"), ("embed", "latent")
         query = (n_heads, config.head_width + self._rotary_width)
         if self.q_rank:
@@ -102,10 +103,6 @@ class LatentAttention(Attention):
     def _latent(self, params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
         normalized = over_root_mean_square(linear(x_BTD, params[name]), self.config.norm_epsilon)
         return (normalized * scale_factor(self.config, params[f"{name}_scale"])[None, None]).astype(x_BTD.dtype)
-
-    @property
-    def _kv_rank(self) -> int:
-        return self.kv_rank or 4 * self.config.head_width
 
     @property
     def _rotary_width(self) -> int:

@@ -43,7 +43,9 @@ def cross_entropy(
     """
     rows_ND = features_BTD.reshape(-1, features_BTD.shape[-1])
     n_rows, n_columns = len(rows_ND), jax.eval_shape(readout, rows_ND).shape[1]
-    n_groups = -(-n_rows * n_columns // (at_once or logits_at_once(rows_ND.shape[1] * n_columns)))
+    on_cpu = target_devices()[0].platform == "cpu"
+    most = max(LOGITS_AT_ONCE, rows_ND.shape[1] * n_columns // 2) if on_cpu else LOGITS_AT_ONCE_ON_ACCELERATORS
+    n_groups = -(-n_rows * n_columns // (at_once or most))
     group = -(-n_rows // n_groups)
     n_groups = -(-n_rows // group)  # no group is all padding
 
@@ -56,15 +58,6 @@ def cross_entropy(
     pure_readout, closed_over = jax.closure_convert(readout, groups[0][0])
     one_group = functools.partial(_group_loss, pure_readout, vocab_size or n_columns)
     return _sum_over_groups(one_group, label_smoothing, closed_over, *groups), jnp.sum(weights_BT)
-
-
-def logits_at_once(n_weights: int) -> int:
-    """Returns the maximum number of logits in a group, for a readout with so many weights.
-
-    It depends on the platform that programs are compiled for.
-    """
-    on_cpu = target_devices()[0].platform == "cpu"
-    return max(LOGITS_AT_ONCE, n_weights // 2) if on_cpu else LOGITS_AT_ONCE_ON_ACCELERATORS
 
 
 class Loss(NamedTuple):

@@ -13,7 +13,6 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from fxf.base.config import key
@@ -171,17 +170,14 @@ def apply_experts(
         return jax.lax.psum_scatter(by_token(x, chosen - first, weights, params), EXPERT, tiled=True)
 
     arrays = (x_RTD, chosen_RTK, weights_RTK)
-    if mesh is None or not _divides(mesh, x_RTD.shape, n_experts):
+    if mesh is None:
+        return by_token(*arrays, params)
+    n_parts, (n_rows, n_tokens, _) = math.prod(mesh.shape[axis] for axis in ROWS), x_RTD.shape
+    if n_rows % n_parts or n_tokens % mesh.shape[SEQUENCE] or n_experts % mesh.shape[EXPERT]:
         return by_token(*arrays, params)
     tokens, experts = P(ROWS, SEQUENCE), jax.tree.map(lambda _: P(EXPERT), params)
     mapped = jax.shard_map(of_device, mesh=mesh, in_specs=(tokens, tokens, tokens, experts), out_specs=tokens)
     return mapped(*arrays, params)
-
-
-def _divides(mesh: Mesh, shape_RTD: tuple[int, ...], n_experts: int) -> bool:
-    """Returns whether the mesh divides rows, tokens and experts."""
-    n_parts = math.prod(mesh.shape[axis] for axis in ROWS)
-    return not (shape_RTD[0] % n_parts or shape_RTD[1] % mesh.shape[SEQUENCE] or n_experts % mesh.shape[EXPERT])
 
 
 def _sum_of_experts(

@@ -20,8 +20,7 @@ HIDDEN = -1  # the document of keys that no query sees
 
 
 def require(config: TransformerConfig, device: Any) -> None:
-    """Raises a UserError if the kernel cannot compute this attention."""
-    del device
+    """Raises a UserError if the kernel cannot compute this attention, on whatever TPU."""
     if POSITIONS[config.positions].bias is not None:
         without = [name for name, kind in POSITIONS.items() if kind.bias is None]
         raise UserError(

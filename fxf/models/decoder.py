@@ -19,7 +19,7 @@ from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Model
 from fxf.models.rules import Rules, Words
 from fxf.models.sampling import Sampling
-from fxf.models.steps import Method, PromptGroup, Prompts, where_prompts
+from fxf.models.steps import PromptGroup, Prompts, where_prompts
 
 HYPOTHESES, LARGEST_CACHE = 320, 2**28  # decoded at a time, and the bytes of their cache
 # Most operations of a step of a small model are too small for several cores. So each core of a CPU decodes a chunk of
@@ -28,7 +28,8 @@ SMALL_WEIGHTS, WORTHWHILE = 2**24, 8
 
 # Tokens [N, W, max_tokens] of W hypotheses of each prompt; and their scores [N, W], or None without a beam search.
 Decoded = tuple[np.ndarray, np.ndarray | None]
-# The state of a method, the cache, and the newest token of each hypothesis, which is not in it, [B, W].
+# The state of a search, a dataclass of arrays [B, ...]; the cache; and the newest token of each hypothesis, [B, W],
+# which is not in it.
 Progress = tuple[Any, Cache, jax.Array]
 
 
@@ -151,7 +152,11 @@ class Decoder:
     def _ends(self) -> jax.Array:
         return jnp.ravel(jnp.asarray(self.end_token, jnp.int32))
 
-    def _method(self, prompts: Prompts, key: jax.Array) -> Method:
+    def _method(self, prompts: Prompts, key: jax.Array) -> BeamSearch | Sampling:
+        """Returns what chooses tokens, with W rows of the cache for each prompt.
+
+        A prompt stays as it is once the state's `is_finished_B` says so.
+        """
         rules = Rules(self.config, self._ends(), self.words, prompts)
         return BeamSearch(rules) if self.config.beam_width > 1 else Sampling(rules, key)
 

@@ -1,7 +1,7 @@
-"""What decoding works on: prompts, groups of them, and the contract of a method that chooses tokens."""
+"""What decoding works on: prompts, and groups of them."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,26 +36,6 @@ class PromptGroup(NamedTuple):
         n = len(self.prompts["tokens"])
         defaults = {"first": np.zeros(n), "numbers": self.places or range(n), "limits": np.full(n, self.max_tokens)}
         return {**{name: np.array(values, np.int32) for name, values in defaults.items()}, **self.prompts}
-
-
-class Method(Protocol):
-    """A way to choose tokens, with W rows of the cache for each of B prompts.
-
-    Its state is a dataclass of arrays [B, ...]. A prompt stays as it is once the state's `is_finished_B` says so.
-    """
-
-    @property
-    def width(self) -> int:
-        """W."""
-
-    def start(self, number_B: jax.Array, limit_B: jax.Array, max_tokens: int) -> Any:
-        """Returns the state of prompts without new tokens."""
-
-    def choose(self, state: Any, logits_BWV: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
-        """Returns the state, the row of its prompt that each row continues, and each row's next token, int32 [B, W]."""
-
-    def output(self, state: Any) -> tuple[jax.Array, jax.Array | None]:
-        """Returns the tokens, int32 [B, W, U], the best first, and their scores [B, W], if it scores them."""
 
 
 def where_prompts(condition_B: jax.Array, tree: Any, other: Any) -> Any:

@@ -1,6 +1,5 @@
 """Config keys as a table: the default, the values and the meaning of each."""
 
-import dataclasses
 import importlib
 import itertools
 import re
@@ -9,7 +8,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from fxf.base.config import Choices
+from fxf.base.config import Choices, defaults, fields_of
 from fxf.base.errors import UserError, nearest
 from fxf.models import MODELS
 from fxf.runs.experiment import SECTIONS
@@ -92,15 +91,11 @@ def _merged(path: str, classes: Mapping[str, type]) -> list[Key]:
 
 def keys_of(cls: type, path: str) -> list[Key]:
     """Returns the keys of a section class."""
-    types = typing.get_type_hints(cls)
+    values = defaults(cls)
     return [
-        Key(f"{path}.{f.name}", _text(_default(f)), _values(types[f.name], f.metadata), f.metadata["doc"])
-        for f in dataclasses.fields(cls)
+        Key(f"{path}.{name}", _text(values[name]), _values(kind, metadata), metadata["doc"])
+        for name, (kind, metadata) in fields_of(cls).items()
     ]
-
-
-def _default(field: dataclasses.Field) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def _text(value: Any) -> str:

@@ -13,8 +13,7 @@ from flash_models import MODELS, a_batch
 from fxf.base.devices import compiling_for
 from fxf.base.on_gpu import options_in_order, recomputed, rows_of
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.models.masked_lm import MaskedLMConfig
-from fxf.models.transformer_lm import TransformerLMConfig
+from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig
 from fxf.training.gradient import loss_and_gradient
 from helpers import VOCAB_SIZE, equations, random_params, small
 

@@ -11,8 +11,7 @@ from closeness import assert_close, largest_of
 from flash_models import MODELS, a_batch
 from fxf.base.devices import compiling_for
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.models.masked_lm import MaskedLMConfig
-from fxf.models.transformer_lm import TransformerLMConfig
+from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig
 from fxf.runs import run
 from fxf.training.gradient import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, small

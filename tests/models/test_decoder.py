@@ -88,12 +88,6 @@ def test_cached_greedy_equals_full_recomputation_token_for_token(seed, lengths, 
     np.testing.assert_array_equal(decoder(seed)(prompts, 11), continued(seed, prompts, 11))
 
 
-def test_prompts_of_no_tokens_at_all_are_continued():
-    prompts = prompts_of([0, 0])
-    assert prompts["tokens"].shape == (2, 0)
-    np.testing.assert_array_equal(decoder(0)(prompts, 11), continued(0, prompts, 11))
-
-
 SAMPLED = DecodeConfig(temperature=1.0, top_k=5, top_p=0.9)
 UNEQUAL = [4, 0, 6, *[5] * 17]  # one shape, so one compilation
 

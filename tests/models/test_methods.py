@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from fxf.layers.cache import Cache
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.decoder import Decoder
 from fxf.models.model import Model
-from fxf.models.rules import repeating
 
 N, V, U = 2, 3, 5
 LOGITS_UNV = np.random.default_rng(0).normal(size=(U, N, V)).astype(np.float32)
@@ -38,31 +36,6 @@ def decoded(config, logits_UNV=LOGITS_UNV, end_token=-1):
 
 def ngrams(tokens, size):
     return [tuple(tokens[i : i + size]) for i in range(len(tokens) - size + 1)]
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 6])
-def test_a_token_repeats_if_its_ngram_is_there(size):
-    tokens = np.random.default_rng(size).integers(0, V, (40, U))
-    lengths = np.arange(40) % (U + 1)
-    expected = [
-        [tuple([*row[:n], token][-size:]) in ngrams(row[:n].tolist(), size) for token in range(V)]
-        for row, n in zip(tokens, lengths, strict=True)
-    ]
-    np.testing.assert_array_equal(jax.jit(repeating, static_argnums=(2, 3))(tokens, lengths, size, V), expected)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("size", [1, 2])
-def test_an_answer_repeats_no_ngram_takes_the_best_token_left_and_ends_where_there_is_none(size, temperature):
-    tokens, _ = decoded(DecodeConfig(no_repeat_ngram=size, temperature=temperature))
-    for row, answer in enumerate(tokens[:, 0].tolist()):
-        n = min(U, V**size)
-        assert len(set(ngrams(answer[:n], size))) == n - size + 1 and answer[n:] == [-1] * (U - n)
-        expected = []
-        for logits in LOGITS_UNV[:n, row]:
-            new = [t for t in range(V) if tuple([*expected, t][-size:]) not in ngrams(expected, size)]
-            expected.append(max(new, key=lambda t: logits[t]))
-        assert temperature or answer[:n] == expected
 
 
 @pytest.mark.parametrize(("size", "length", "width"), [(1, V, 7), (2, U, V**U)])

@@ -33,12 +33,6 @@ def test_tokens_are_drawn_with_their_probabilities(settings, expected):
     np.testing.assert_allclose(draw(**settings), ast.literal_eval(expected), atol=0.025)
 
 
-def test_restrictions_work_row_by_row():
-    logits = np.log(np.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2]], np.float32))
-    kept = np.isfinite(jax.jit(partial(restrict, DecodeConfig(temperature=1.0, top_p=0.75)))(logits))
-    np.testing.assert_array_equal(kept, [[False, True, True], [True, True, False]])
-
-
 def test_the_fewest_tokens_that_have_top_p_also_have_no_more_where_they_have_it_exactly():
     logits = np.log(np.array([[0.5, 0.25, 0.125, 0.125]], np.float32))
     for top_p, n in [(0.5, 1), (0.75, 2), (0.76, 4)]:
