@@ -129,6 +129,7 @@ def test_transformers_reads_what_is_written(name, tmp_path):
     assert_equal(logits_of(found, name), logits_of(theirs(name), name))
 
 
+@pytest.mark.thorough
 def test_gpt_oss_decodes_with_a_cache_as_it_reads_the_whole_alone_and_beside_padding():
     assert_consistent(ours("gpt_oss").model, ours("gpt_oss").params, {"inputs": tokens_of("gpt_oss")})
 

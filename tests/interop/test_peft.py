@@ -76,7 +76,7 @@ def with_adapters(model, folder):
     return model
 
 
-@pytest.mark.parametrize("rank_stabilized", [False, True])
+@pytest.mark.parametrize("rank_stabilized", [pytest.param(False, marks=pytest.mark.thorough), True])
 @EVERY
 def test_a_model_with_the_adapters_of_the_folder_computes_the_same_logits(name, rank_stabilized, tmp_path):
     config, section, model, params = adapted(name, rank_stabilized=rank_stabilized)
