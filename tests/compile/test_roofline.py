@@ -65,6 +65,7 @@ def test_prefill_reads_half_of_the_positions_and_a_decoding_step_one_token_of_ea
     assert prefill["flops"] == 2 * rows * (length // 2) * 2 * 16 * 16  # the last block's keys and values are enough
 
 
+@pytest.mark.thorough
 def test_no_program_computes_numbers_of_64_bits():
     """With scanned blocks, drawn positions and dropout in training, and a beam and sampling in decoding."""
     model = {**SMALL, "dropout": 0.1, "scan_blocks": True, "position_range": 40, "positions": "sinusoidal"}

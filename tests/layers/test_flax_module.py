@@ -164,7 +164,9 @@ def test_specs_of_equal_layers_are_equal():
     assert layer("Gated").spec() == layer("Gated").spec()
 
 
-@pytest.mark.parametrize("blocks", ["attention+Mlp; attention+Gated", "Mean+feed_forward"])
+@pytest.mark.parametrize(
+    "blocks", [pytest.param("attention+Mlp; attention+Gated", marks=pytest.mark.thorough), "Mean+feed_forward"]
+)
 def test_a_model_decodes_as_it_trains(blocks):
     model, params = small_model(n_layers=2, blocks=blocks)
     with jax.numpy_rank_promotion("allow"):
