@@ -19,7 +19,6 @@ from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import EncodedText, draw_windows, scoring_windows
 from fxf.data.tokenizer import PAD, UNK, Tokenizer
 from fxf.errors import UserError
-from fxf.files import digest
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, one_group, padded_prompts
 from fxf.tasks.task import NO_END, Evaluator, RunInfo, language_model_batch, sample
@@ -278,8 +277,8 @@ class Documents(LanguageModel):
     def digests(self) -> dict[str, str]:
         if "" in self.prepared:
             return {"data.path": self.prepared[""].digest}
-        found = {name: f"{x.digest} {self.parts[name].share}" for name, x in self.prepared.items()}
-        return {f"data.sources.{name}": digest(text.encode()) for name, text in found.items()}
+        shares = {f"data.sources.{name}.share": str(part.share) for name, part in self.parts.items()}
+        return {f"data.sources.{name}": x.digest for name, x in self.prepared.items()} | shares
 
     def scored_data(self) -> dict[str, Any]:
         texts = {f"split of {name or 'the text'}": each.text for name, each in self.prepared.items()}
