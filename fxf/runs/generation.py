@@ -94,7 +94,7 @@ class Answering:
     def _answer(self, text: str, found: Hypothesis) -> Answer:
         """Returns the answer that the tokens of a hypothesis are."""
         answer, stop = self._task.to_text(text, found.tokens), self._place_of_stop(text, found.tokens)
-        return Answer(answer, found.score, found.cut_off) if stop is None else Answer(answer[:stop], None)
+        return Answer(answer, found.score, bool(found.cut_off)) if stop is None else Answer(answer[:stop], None)
 
 
 def distinct(answers: Sequence[Answer]) -> list[Answer]:
