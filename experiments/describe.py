@@ -1,6 +1,6 @@
 """`fxf describe` as a script of the checkout."""
 
-from fxf.__main__ import main
+from fxf.verbs.command import main
 
 if __name__ == "__main__":
     main("describe")

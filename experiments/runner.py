@@ -14,8 +14,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.errors import UserError, one_line
-from fxf.files import digest, file_digest, files_below, write_atomically
+from fxf.base.errors import UserError, one_line
+from fxf.base.files import digest, file_digest, files_below, write_atomically
 from fxf.reports.tables import to_csv
 from fxf.runs.code_version import code_digest, made_by
 

@@ -41,15 +41,16 @@ __all__ += ["language_model_batch", "layer_config", "load", "model", "read_confi
 
 TYPE_CHECKING = False  # as a type checker does not read it; `typing` itself takes time to import
 if TYPE_CHECKING:
-    from fxf.api import Run, load, train, trial
-    from fxf.errors import UserError
+    from fxf.base.errors import UserError
     from fxf.layers.named import edited
-    from fxf.models.model import Model
+    from fxf.runs.api import Run, load, train
     from fxf.runs.configs import read_config
-    from fxf.runs.in_memory import decode, fit, initialize, language_model_batch, layer_config, model
+    from fxf.runs.in_memory import Model, decode, fit, initialize, language_model_batch, layer_config, model
+    from fxf.sweeps.trial import trial
 else:
-    _PLACES = {"UserError": "errors", "edited": "layers.named", "read_config": "runs.configs", "Model": "models.model"}
-    _PLACES |= dict.fromkeys(("Run", "load", "train", "trial"), "api")
+    _PLACES = {"UserError": "base.errors", "edited": "layers.named", "read_config": "runs.configs"}
+    _PLACES["trial"] = "sweeps.trial"
+    _PLACES |= dict.fromkeys(("Run", "load", "train"), "runs.api")
 
     def __getattr__(name):
         from importlib import import_module

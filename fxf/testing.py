@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fxf.base.weights import Params
 from fxf.models.model import Model
-from fxf.weights import Params
 
 # Programs differ by 0.2 to 0.6 of the change from rounding the weights; with a mistake by thousands of times as much.
 ALLOWED = 8

@@ -37,6 +37,17 @@ def assert_close(actual, expected, operations=OPERATIONS, largest=None):
     jax.tree_util.tree_map_with_path(compare, actual, expected)
 
 
+def assert_slope(function, gradient, at, moving):
+    """Asserts that the gradient of a function of trees has its slope along a direction, by differences in float64."""
+
+    def along(step):
+        return function(*jax.tree.map(lambda x, m: x + step * m, at, moving))
+
+    slope = (along(1e-6) - along(-1e-6)) / 2e-6
+    terms = [np.asarray(g, np.float64) * m for g, m in zip(*map(jax.tree.leaves, (gradient, moving)), strict=True)]
+    assert abs(sum(term.sum() for term in terms) - slope) <= 1e-5 * sum(np.abs(term).sum() for term in terms)
+
+
 def without_key_biases(params):
     """Returns {path: weight} without the biases of keys.
 

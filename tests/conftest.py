@@ -37,7 +37,7 @@ from hypothesis.internal.conjecture import providers
 import quick  # noqa: F401
 
 # This process hears no signals by a thread of fxf: the commands that it starts would inherit that they are blocked.
-sys.modules["fxf.machine.listen"] = types.SimpleNamespace(STARTED=time.perf_counter())
+sys.modules["fxf.base.listen"] = types.SimpleNamespace(STARTED=time.perf_counter())
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")

@@ -9,8 +9,7 @@ import pytest
 from closeness import assert_close, largest_of
 from fxf.layers.config import TransformerConfig
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
-from fxf.models.masked_lm import MaskedLMConfig, masked_lm
-from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
 from fxf.training.gradient import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
 

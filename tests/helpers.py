@@ -10,10 +10,12 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import settings
 from jax.extend.core import jaxprs_in_params
 
 from fxf import testing
+from fxf.base.weights import map_weights
 from fxf.data.phrasebook import phrases
 from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
@@ -23,7 +25,6 @@ from fxf.runs.generation import Answering
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import init_state
-from fxf.weights import map_weights
 
 SIZES = {"n_layers": 1, "d_model": 6, "d_ff": 11, "n_heads": 3, "max_len": 13}
 VOCAB_SIZE = 7
@@ -170,3 +171,9 @@ def programs():
     """Returns {name: text} of compile/programs.txt."""
     parts = (Path(__file__).parent / "compile/programs.txt").read_text().split("\n# ")[1:]
     return {name: text.strip("\n") + "\n" for name, _, text in (part.partition("\n") for part in parts)}
+
+
+def some(name, values, quick):
+    """Returns the mark of a test that takes the quick values each time, and the others where all tests are run."""
+    marks = {value: () if value in quick else pytest.mark.thorough for value in values}
+    return pytest.mark.parametrize(name, [pytest.param(value, marks=mark) for value, mark in marks.items()])

@@ -1,12 +1,29 @@
 """PyTorch and transformers for tests that build models with them."""
 
+import functools
 import tempfile
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fxf.interop import huggingface
+from fxf.interop.architectures import ARCHITECTURES
+
+VOCAB_SIZE, PADDING, LENGTH = 31, 29, 13
+CONFIGS = {
+    "gpt2": {"n_positions": LENGTH, "n_embd": 12, "n_layer": 2, "n_head": 3, "bos_token_id": 0, "eos_token_id": 3},
+    "bert": {"max_position_embeddings": LENGTH, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
+             "intermediate_size": 17, "type_vocab_size": 3, "pad_token_id": PADDING},
+    "marian": {"max_position_embeddings": LENGTH, "d_model": 12, "encoder_layers": 2, "decoder_layers": 2,
+               "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17,
+               "activation_function": "swish", "scale_embedding": True, "pad_token_id": PADDING, "eos_token_id": 3,
+               "decoder_start_token_id": PADDING, "forced_eos_token_id": None},
+    "llama": {"hidden_size": 12, "intermediate_size": 17, "num_hidden_layers": 2, "num_attention_heads": 3,
+              "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": LENGTH},
+}  # fmt: skip
+CLASSES = {"gpt2": "GPT2", "bert": "Bert", "marian": "Marian", "llama": "Llama"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -19,10 +36,11 @@ def libraries(request):
 
 
 def imported(model):
-    """Returns what fxf reads in the folder that a model of `transformers` writes."""
+    """Returns what fxf reads in the folder that a model of `transformers` writes, in several files."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, max_shard_size=3000)
+        assert len(list(Path(folder).glob("model-*.safetensors"))) > 1
         return huggingface.load(folder)
 
 
@@ -30,3 +48,41 @@ def assert_equal(found, expected):
     """Asserts that logits differ by at most 1e-5 of the largest one, and that tokens matter."""
     assert expected.std() > 0.1
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@functools.cache
+def theirs(name):
+    """Returns a model whose weights, biases and norms are all random."""
+    import torch
+    import transformers
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = getattr(transformers, f"{CLASSES[name]}Config")(vocab_size=VOCAB_SIZE, **CONFIGS[name])
+        model = getattr(transformers, ARCHITECTURES[name].name)(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    for key, value in [*model.named_parameters(), *model.named_buffers()]:
+        if value.is_floating_point() and "embed_positions" not in key and "inv_freq" not in key:
+            # Small biases, and scales around one: else the tokens would hardly matter.
+            size, middle = 0.1 if key.endswith("bias") else 0.5, float(value.ndim == 1 and key.endswith("weight"))
+            # In Marian's last block around minus one: else every token, doubled by the residual, begets itself.
+            middle = -middle if key == "model.decoder.layers.1.final_layer_norm.weight" else middle
+            value.data.uniform_(middle - size, middle + size, generator=generator)
+    return model
+
+
+NAMES = {
+    "llama": {"inputs": "input_ids"},
+    "gpt2": {"inputs": "input_ids"},
+    "bert": {"inputs": "input_ids", "input_mask": "attention_mask", "segments": "token_type_ids"},
+    "marian": {"inputs": "decoder_input_ids", "source": "input_ids", "source_mask": "attention_mask"},
+}
+
+
+def logits_of(model, name, batch):
+    """Returns the logits of a model of `transformers` on a batch of fxf."""
+    import torch
+
+    arguments = {NAMES[name][key]: torch.tensor(value, dtype=torch.long) for key, value in batch.items()}
+    with torch.no_grad():
+        return model(**arguments).logits.numpy()

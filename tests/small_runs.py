@@ -10,18 +10,16 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from fxf.config import Choices, flatten
+from fxf.base.config import Choices, flatten
 from fxf.runs import guests, run
 from fxf.runs.experiment import default_config
 from fxf.runs.programs import share
-from fxf.training.log import Clock
 
 ROOT = Path(__file__).parent.parent
 # Starts a process that hears signals which the tests themselves ignore, as under nohup or in the background of a shell.
@@ -51,7 +49,7 @@ def tiny_config(**sections):
 
 def trained(config, workdir, origin=None, **options):
     """Trains the run of a config in a folder, as the command does, and returns its result."""
-    return run.train(config, workdir, Clock(time.perf_counter()), origin or ORIGIN, **options)
+    return run.train(config, workdir, origin or ORIGIN, **options)
 
 
 def records(workdir):
@@ -132,7 +130,7 @@ def command(verb, *arguments, stdin="", cwd=ROOT):
 @functools.cache
 def command_main():
     """Returns the command's `main`, imported only where a test needs it."""
-    from fxf.__main__ import main
+    from fxf.verbs.command import main
 
     return main
 

@@ -74,6 +74,7 @@ def get_config(steps="3"):
 """
 
 
+@pytest.mark.thorough
 def test_a_run_whose_config_names_a_function_of_its_file_is_loaded_in_another_process(tmp_path, monkeypatch):
     sharing_programs(monkeypatch)
     (tmp_path / "a").mkdir()

@@ -50,6 +50,7 @@ def test_there_are_four_paths_of_at_most_eight_stops():
     assert [len(stops) for stops in PATHS.values()] == [text.count("\n") for _, text in SECTIONS]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", PATHS)
 def test_the_stops_of_a_path_are_met_in_their_order(path, calls):
     rest = iter(calls)

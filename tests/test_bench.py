@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fxf.data.tokenizer import EOS, PAD
-from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import Decoder
+from fxf.models.decode_config import DecodeConfig
+from fxf.models.decoder import Decoder
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from helpers import random_params, scaled
 

@@ -6,7 +6,7 @@ from experiments.claims import arms, others, page, pairs
 from experiments.claims.pairs import Paired
 from experiments.runner import filled
 from experiments.seeds.rules import at_least
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 
 TUNED = [[0.1, 3.0], [0.2, 2.0], [0.4, 3.0]]
 AT_EDGE = [[0.1, 3.0], [0.2, 2.0]]

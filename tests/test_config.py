@@ -5,11 +5,11 @@ import typing
 
 import pytest
 
-from fxf.config import defaults, section
+from fxf.base.config import defaults, section
+from fxf.base.errors import UserError
 from fxf.data.documents import DocumentsConfig
-from fxf.decoding.config import DecodeConfig, changed_decode
-from fxf.errors import UserError
 from fxf.models import MODELS
+from fxf.models.decode_config import DecodeConfig, changed_decode
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs.experiment import SECTIONS, build, default_config

@@ -10,7 +10,8 @@ import pytest
 
 from experiments.claims.others import PUBLISHED
 from experiments.studies.__main__ import STUDIES
-from fxf.config import flatten, section
+from fxf.base.config import flatten, section
+from fxf.base.weights import count
 from fxf.data import phrasebook, text
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.configs import names, read_sweep
@@ -18,7 +19,6 @@ from fxf.runs.experiment import build
 from fxf.runs.guests import load
 from fxf.sweeps.points import check, make_points
 from fxf.tasks.language_model import RunningText
-from fxf.weights import count
 from helpers import first_phrases
 from small_runs import ROOT, new_process
 

@@ -9,8 +9,8 @@ import pytest
 
 import fxf
 from closeness import assert_close, largest_of
+from fxf.base.errors import UserError
 from fxf.data.tokenizer import train_tokenizer
-from fxf.errors import UserError
 from fxf.layers import chunked_attention
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.models.transformer_lm import transformer_lm

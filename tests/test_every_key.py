@@ -15,11 +15,12 @@ import numpy as np
 import optax
 import pytest
 
-from fxf.config import flatten
-from fxf.decoding.decoder import Decoder
-from fxf.errors import UserError
+from fxf.base.config import flatten
+from fxf.base.errors import UserError
+from fxf.base.weights import initialize, leaves, shapes
 from fxf.interop.weights_file import save_weights
 from fxf.models import MODELS
+from fxf.models.decoder import Decoder
 from fxf.runs.experiment import SECTIONS, build, default_config
 from fxf.runs.generation import Answering
 from fxf.runs.warm_start import start_of
@@ -29,7 +30,6 @@ from fxf.tasks.task import Evaluator
 from fxf.training.gradient import batch_loss
 from fxf.training.state import TrainState, run_keys
 from fxf.training.step import make_step
-from fxf.weights import initialize, leaves, shapes
 from helpers import in_groups, one_device, random_params, scaled
 from key_cases import BOOLEAN_MAP, CASES, COMMON, TINY
 from small_runs import KEPT, ROOT, records, trained

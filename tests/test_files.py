@@ -3,8 +3,8 @@ import os
 
 import pytest
 
-from fxf.errors import UserError
-from fxf.files import folder_at, read_file, read_json, to_json, why_not_written, write_atomically
+from fxf.base.errors import UserError
+from fxf.base.files import folder_at, read_file, read_json, to_json, why_not_written, write_atomically
 from small_runs import no_file_larger_than
 
 

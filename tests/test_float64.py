@@ -7,7 +7,7 @@ import pytest
 
 import fxf
 import oracle
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.training.state import hyperparameters
 from fxf.training.step import TrainConfig

@@ -7,7 +7,7 @@ import pytest
 import fxf
 from experiments.ideas.__main__ import PAGE, PAIRS, SAYS, cell, kept, table, tables
 from experiments.runner import ROOT, filled
-from fxf.config import differing_keys
+from fxf.base.config import differing_keys
 from fxf.layers.kinds import stack_of
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token

@@ -15,7 +15,8 @@ import pytest
 import fxf
 from closeness import assert_close
 from fxf import verbs
-from fxf.config import section
+from fxf.base.config import section
+from fxf.base.weights import initialize
 from fxf.data.corpus import DataConfig, read_corpus
 from fxf.data.documents import DocumentsConfig
 from fxf.data.mixture import parts_of
@@ -33,7 +34,6 @@ from fxf.testing import (
 )
 from fxf.training.gradient import objective_and_gradient
 from fxf.training.trackers import Trackers
-from fxf.weights import initialize
 from helpers import VOCAB_SIZE, applied, random_params, random_tokens, small, small_model
 from page_code import code_of, write_files
 from small_runs import KEPT, ROOT, new_process, tiny_config
@@ -150,7 +150,11 @@ def test_every_block_of_python_is_run_by_a_test():
 
 @pytest.mark.parametrize(
     ("page", "number"),
-    [("README.md", 1), ("README.md", 2), *(("docs/python.md", i) for i in range(3)), ("docs/probing.md", 0)],
+    [
+        *(("README.md", number) for number in (1, 2)),
+        *(pytest.param("docs/python.md", number, marks=pytest.mark.thorough) for number in range(3)),
+        pytest.param("docs/probing.md", 0, marks=pytest.mark.thorough),
+    ],
 )
 def test_the_python_code_runs(page, number, with_example0, monkeypatch, capsys):
     monkeypatch.chdir(with_example0)
@@ -185,6 +189,7 @@ def test_the_inside_is_read_patched_steered_and_attributed(with_example0, monkey
     assert {"term/balance/total", "term/moved/bias/total", "figure/largest_load"} <= {*asked}
 
 
+@pytest.mark.thorough
 def test_the_tracker_of_the_page_receives_a_run(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(code_of("docs/trackers.md")[0])
     with new_process():
@@ -210,6 +215,7 @@ def test_the_other_tracker_of_the_page_tells_its_library_what_it_receives(tmp_pa
     assert library.init.return_value.finish.call_count == 2
 
 
+@pytest.mark.thorough
 def test_the_task_of_the_page_trains_scores_answers_and_has_a_sweep(own_files, tmp_path, monkeypatch, capsys):
     _, code = code_of("docs/own_task.md")
     monkeypatch.chdir(tmp_path)
@@ -248,6 +254,7 @@ def test_the_mixture_of_the_page_has_the_weights_that_its_flags_say():
     }
 
 
+@pytest.mark.thorough
 def test_the_check_of_the_page_passes(own_files):
     with new_process():
         load(own_files / "mine.py")
@@ -293,6 +300,7 @@ def test_the_block_of_the_page_adds_the_outputs_of_one_stream(own_files):
         assert_close(*whole_and_sum(weights, x_BTD))
 
 
+@pytest.mark.thorough
 def test_the_term_of_the_page_trains_with_the_loss_and_its_figure_is_shown(own_files):
     tokens = random_tokens((3, 5))
     batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((3, 5), np.float32)}

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
-from fxf.weights import (
+from fxf.base.weights import (
     Weight,
     axes_of_matrix,
     decay_mask,
@@ -18,6 +17,7 @@ from fxf.weights import (
     stack,
     uniform_half,
 )
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from helpers import small, small_model
 
 

@@ -15,11 +15,11 @@ import jax
 from ml_collections import ConfigDict
 
 import fxf
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params, Spec
 from fxf.layers.block import PreNorm
-from fxf.layers.convolution import causal_convolution, taps_weight
 from fxf.layers.layer import Context
-from fxf.weights import Params, Spec
+from fxf.layers.memory_layers import causal_convolution, taps_weight
 
 
 @dataclasses.dataclass(frozen=True)

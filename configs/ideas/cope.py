@@ -19,10 +19,10 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 import fxf
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.attention import Attention
 from fxf.layers.linear import as_float32
-from fxf.weights import Params, Spec, Weight
 
 
 @dataclasses.dataclass(frozen=True)

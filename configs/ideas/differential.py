@@ -19,14 +19,14 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 import fxf
-from fxf.config import key
-from fxf.errors import UserError
+from fxf.base.config import key
+from fxf.base.errors import UserError
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.attention import Attention
 from fxf.layers.dropout import split
 from fxf.layers.layer import Context
 from fxf.layers.linear import as_float32
 from fxf.layers.normalization import over_root_mean_square
-from fxf.weights import Params, Spec, Weight
 
 VECTORS = ("a1", "b1", "a2", "b2")
 

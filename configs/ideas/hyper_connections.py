@@ -15,12 +15,12 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 import fxf
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.block import Block
 from fxf.layers.layer import Context
 from fxf.layers.linear import as_float32
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.weights import Params, Spec, Weight
 
 
 def first_mix(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:

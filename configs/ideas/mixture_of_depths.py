@@ -19,11 +19,11 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 import fxf
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.layer import Context, Layer, Memory, Slots, remember
 from fxf.layers.linear import as_float32
 from fxf.layers.named import figure, term
-from fxf.weights import Params, Spec, Weight, fan_in
 
 
 @dataclasses.dataclass(frozen=True)

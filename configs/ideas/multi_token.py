@@ -17,8 +17,9 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 import fxf
-from fxf.config import key
-from fxf.errors import UserError
+from fxf.base.config import key
+from fxf.base.errors import UserError
+from fxf.base.weights import Numbered, Params, Spec
 from fxf.layers.dropout import split
 from fxf.layers.layer import Context
 from fxf.layers.loss import cross_entropy
@@ -27,7 +28,6 @@ from fxf.layers.positions import places_of
 from fxf.models import RegisteredModel
 from fxf.models.model import Batch
 from fxf.models.transformer_lm import TransformerLM, TransformerLMConfig, transformer_lm
-from fxf.weights import Numbered, Params, Spec
 
 
 @dataclasses.dataclass(frozen=True)

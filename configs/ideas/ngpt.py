@@ -18,14 +18,14 @@ from jax.nn.initializers import constant
 from ml_collections import ConfigDict
 
 import fxf
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params, Spec, Weight, map_weights
 from fxf.layers.block import Block
 from fxf.layers.feed_forward import Dense
 from fxf.layers.layer import Context
 from fxf.layers.linear import as_float32
 from fxf.models import RegisteredModel
 from fxf.models.transformer_lm import TransformerLM, TransformerLMConfig, transformer_lm
-from fxf.weights import Params, Spec, Weight, map_weights
 
 
 def unit(x: jax.Array, axis: int = -1) -> jax.Array:

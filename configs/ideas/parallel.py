@@ -12,10 +12,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 import fxf
+from fxf.base.weights import Params, Spec
 from fxf.layers.block import Block
 from fxf.layers.layer import Context
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.weights import Params, Spec
 
 
 class Parallel(Block):

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 import fxf
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Places
-from fxf.weights import Params
 
 
 @dataclasses.dataclass(frozen=True)

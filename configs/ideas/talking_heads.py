@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 import fxf
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.attention import Attention
-from fxf.weights import Params, Spec, Weight
 
 
 def identity(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:

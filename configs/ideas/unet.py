@@ -14,10 +14,10 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 import fxf
+from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Context, Layer
 from fxf.layers.linear import linear
-from fxf.weights import Params, Spec, Weight, fan_in
 
 
 def skips(context: Context) -> list[str]:

@@ -17,10 +17,10 @@ import jax
 from ml_collections import ConfigDict
 
 import fxf
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context
-from fxf.weights import Params, Spec, Weight
 
 
 @dataclasses.dataclass(frozen=True)

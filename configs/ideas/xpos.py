@@ -19,11 +19,11 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 import fxf
-from fxf.config import key
-from fxf.errors import UserError
+from fxf.base.config import key
+from fxf.base.errors import UserError
+from fxf.base.weights import Params
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context
-from fxf.weights import Params
 
 
 @dataclasses.dataclass(frozen=True)

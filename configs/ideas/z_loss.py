@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 import fxf
-from fxf.config import key
+from fxf.base.config import key
 from fxf.layers.block import PreNorm
 from fxf.layers.layer import Context
 from fxf.layers.loss import Loss, cross_entropy

@@ -5,19 +5,20 @@ has its own maps, so the model needs no positional encoding.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fxf.config import key
-from fxf.errors import UserError
+from fxf.base.config import key
+from fxf.base.errors import UserError
+from fxf.base.weights import COPIES, LAYERS, Params, Spec, Weight, stack
 from fxf.layers.cache import Cache
-from fxf.layers.loss import SQUARED_ERROR
+from fxf.layers.loss import Loss
 from fxf.layers.named import named
 from fxf.models import RegisteredModel
 from fxf.models.model import Batch, Model
-from fxf.weights import COPIES, LAYERS, Params, Spec, Weight, stack
 
 NO_POSITIONS = "positions: a bilayer has its own weights for each position; give none (task.document_mask gives some)"
 
@@ -101,8 +102,32 @@ def bilayer(config: BilayerConfig, width: int) -> Model:
         readout=lambda params, x: x,
         prefill=prefill if config.copies == 1 else None,
         step=step if config.copies == 1 else None,
-        loss=SQUARED_ERROR,
+        loss=Loss(squared_error, of_logits=False),
     )
+
+
+def squared_error(
+    readout: Callable[[jax.Array], jax.Array],
+    features_BTD: jax.Array,
+    targets: jax.Array,
+    weights_BT: jax.Array,
+    label_smoothing: None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Returns (loss_sum, weight_sum): Σ ω |y - target|² and Σ ω over the batch, where y is the readout (seed 002).
+
+    Where ω is 0 the target may be anything, such as NaN for a value that is missing.
+
+    Args:
+      readout: maps vectors [B, T, D] to [B, T, O].
+      targets: vectors [B, T, O], or tokens [B, T], which stand for one-hot vectors.
+      label_smoothing: None; only cross-entropy has label smoothing.
+    """
+    assert label_smoothing is None
+    outputs_BTO = readout(features_BTD)
+    if jnp.issubdtype(targets.dtype, jnp.integer):
+        targets = jax.nn.one_hot(targets, outputs_BTO.shape[-1])
+    errors_BTO = jnp.where(weights_BT[..., None] != 0, outputs_BTO - targets, 0)
+    return jnp.sum(weights_BT * jnp.square(errors_BTO).sum(-1)), jnp.sum(weights_BT)
 
 
 def as_vectors(inputs: jax.Array, width: int) -> jax.Array:

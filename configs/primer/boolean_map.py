@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.config import key
+from fxf.base.config import key
 from fxf.models.model import Batch
 from fxf.tasks import RegisteredTask
 from fxf.tasks.task import Evaluator, RunInfo, Task

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.config import key
-from fxf.errors import UserError
+from fxf.base.config import key
+from fxf.base.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks import RegisteredTask
 from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_held_out

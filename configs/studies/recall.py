@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from fxf.config import key
+from fxf.base.config import key
 from fxf.models.model import Batch
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid

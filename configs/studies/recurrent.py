@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.layer import Context
 from fxf.runs.configs import read_config
-from fxf.weights import Params, Spec, Weight, fan_in
 
 PROBLEMS = {"rnn": "parity", "stack": "reverse_string", "tape": "reverse_string"}
 KINDS = {"rnn": "Rnn", "stack": "StackRnn", "tape": "TapeRnn"}

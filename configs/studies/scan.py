@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from fxf.base.files import digest
 from fxf.data.corpus import CORPORA, Corpus, DataConfig, RegisteredCorpus
 from fxf.data.sentence_files import (
     Example,
@@ -21,7 +22,6 @@ from fxf.data.sentence_files import (
     read_text_file,
     split_by_source,
 )
-from fxf.files import digest
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 from fxf.tasks.text_metrics import METRICS

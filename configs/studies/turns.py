@@ -23,18 +23,18 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from fxf.config import key
-from fxf.errors import UserError
+from fxf.base.config import key
+from fxf.base.errors import UserError
+from fxf.base.on_gpu import rows_of
+from fxf.base.weights import VOCABULARY, Params, Spec, Weight
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context, Places
-from fxf.layers.position_kinds import alibi_slopes, rotary
-from fxf.machine.on_gpu import rows_of
+from fxf.layers.positions import alibi_slopes, rotary
 from fxf.models import RegisteredModel
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
-from fxf.weights import VOCABULARY, Params, Spec, Weight
 
 PER_TURN = 10.0  # a turn is its weight times this; with a model's usual learning rate 20 steps can reverse it
 UNDECIDED = 0.1  # weight of the penalty

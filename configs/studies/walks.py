@@ -36,13 +36,13 @@ from jax.ad_checkpoint import checkpoint_name
 from ml_collections import ConfigDict
 from turns import OfTokens, at_head, distances, walked, with_positions  # type: ignore[import-not-found]
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.layer import Context, Places
 from fxf.models import RegisteredModel
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.experiment import default_config
-from fxf.weights import Params, Spec, Weight
 
 NEAR = 4.0  # distance from 0 up to which a feature tells positions apart
 MODULI = (2, 3, 5)

@@ -30,9 +30,9 @@ import jax
 from experiments.benchmarks import rows_decoding, rows_gpu, rows_process, rows_training
 from experiments.benchmarks.rows import Rows, Settings, markdown, measured_in_processes
 from experiments.runner import RESULTS, made_now
-from fxf.config import one_of
-from fxf.errors import one_line
-from fxf.machine.devices import require_devices
+from fxf.base.config import one_of
+from fxf.base.devices import require_devices
+from fxf.base.errors import one_line
 from fxf.verbs.flags import Parser, several, whole
 
 EVERY: dict[str, Rows] = {**rows_training.ROWS, **rows_decoding.ROWS, **rows_process.ROWS, **rows_gpu.ROWS}
@@ -103,6 +103,6 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    from fxf.__main__ import act
+    from fxf.verbs.command import act
 
     act("bench.py", "experiments.benchmarks.bench", sys.argv[1:])

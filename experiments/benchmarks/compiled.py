@@ -14,7 +14,7 @@ import time
 from importlib.metadata import version
 
 from experiments.runner import RESULTS, command, keep, verb
-from fxf.config import one_of
+from fxf.base.config import one_of
 
 FOLDER = RESULTS / "compile"
 VERSIONS = ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt", "libtpu")

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from ctranslate2.specs import transformer_spec
 
+from fxf.base.weights import Params
 from fxf.data.tokenizer import BOS, EOS, UNK
-from fxf.layers.position_kinds import interleaved
+from fxf.layers.positions import interleaved
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.weights import Params
 
 
 class CTranslator:

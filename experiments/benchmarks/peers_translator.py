@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from fxf.layers.position_kinds import interleaved
+from fxf.base.weights import Params
+from fxf.layers.positions import interleaved
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.weights import Params
 
 
 def translator_training(

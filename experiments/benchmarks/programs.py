@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 
 from experiments.benchmarks import smoke
-from fxf.errors import UserError
-from fxf.files import digest
+from fxf.base.errors import UserError
+from fxf.base.files import digest
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import Experiment, build
 from fxf.training.parallel import ParallelConfig

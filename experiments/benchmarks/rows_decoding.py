@@ -13,19 +13,18 @@ import numpy as np
 
 from experiments.benchmarks.rows import Row, Rows, Settings, Way
 from experiments.benchmarks.rows_training import TINY, TINY_VOCAB_SIZE, drawn, random_pairs
+from fxf.base.devices import require_devices
+from fxf.base.errors import UserError
+from fxf.base.weights import Params
 from fxf.data.tokenizer import EOS, TOKENIZER_FILE, read_tokenizer
-from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import Decoder
-from fxf.errors import UserError
 from fxf.interop import huggingface
-from fxf.machine.devices import require_devices
+from fxf.models.decode_config import DecodeConfig
+from fxf.models.decoder import Decoder
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.runs import run
 from fxf.runs.evaluator import Evaluators
 from fxf.tasks.prompts import in_order_of_texts
-from fxf.training.log import Clock
-from fxf.weights import Params
 
 # Marian's model of Tiny's size. With its default init_std a random model repeats one token, and all scores are alike.
 MARIAN: dict[str, Any] = {
@@ -163,7 +162,7 @@ class Sentences:
 
     def ours(self) -> Callable[[], list[str]]:
         require_devices()
-        evaluator = Evaluators(self.experiment, Clock(0.0), self.experiment.layout_of_one_copy())(self.params)
+        evaluator = Evaluators(self.experiment, self.experiment.layout_of_one_copy())(self.params)
         to_prompts = self.experiment.task.to_prompts
 
         def translate() -> list[str]:

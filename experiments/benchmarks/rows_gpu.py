@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from experiments.benchmarks import rows_training as training
 from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way
 from experiments.benchmarks.rows_process import product_ways
-from fxf.errors import UserError
-from fxf.machine.devices import require_devices
-from fxf.machine.hardware import hardware_of
-from fxf.machine.operations import operations
-from fxf.weights import shapes
+from fxf.base.devices import require_devices
+from fxf.base.errors import UserError
+from fxf.base.hardware import hardware_of
+from fxf.base.operations import operations
+from fxf.base.weights import shapes
 
 
 def require_gpu(settings: Settings) -> None:

@@ -15,15 +15,14 @@ import numpy as np
 
 from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way
 from experiments.runner import ROOT, command, verb
-from fxf.config import section
+from fxf.base.config import section
+from fxf.base.errors import UserError
+from fxf.base.kept_memory import keep_memory
 from fxf.data.text import EncodedText
-from fxf.errors import UserError
-from fxf.machine.kept_memory import keep_memory
 from fxf.runs.configs import read_config
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build
 from fxf.tasks import TASKS
-from fxf.training.log import Clock
 from fxf.training.step import make_train_steps
 
 POINTS = 24  # of the sweep of configs/reversal.py
@@ -160,7 +159,7 @@ def _whole(name: str, settings: Settings) -> Way:
     experiment, losses = build(config), list[float]()
     layout, n_steps = experiment.layout(), experiment.train.steps
     train_steps = make_train_steps(experiment.trainer(layout), experiment.task.batch, n_steps)
-    evaluator = Evaluators(experiment, Clock(0.0), layout)
+    evaluator = Evaluators(experiment, layout)
 
     def train() -> None:
         state, _ = train_steps(experiment.new_state(layout), experiment.hyperparameters(), np.int32(n_steps))

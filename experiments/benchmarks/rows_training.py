@@ -3,14 +3,13 @@
 Each step reads the same random batch. Losses before the first step must agree: within float rounding where the peer has
 fxf's weights (the translators), else within a tenth. Peers are at their best: compiled too, all threads, fused
 optimizers, arrays donated. By default glibc returns freed memory to Linux; fxf keeps it
-(`fxf/machine/kept_memory.py`), and so does each peer here.
+(`fxf/base/kept_memory.py`), and so does each peer here.
 """
 
 import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -18,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.benchmarks.rows import Row, Rows, Settings, Sizes, Way, added_bytes
-from fxf.machine.devices import require_devices
-from fxf.machine.kept_memory import keep_memory
+from fxf.base.devices import require_devices
+from fxf.base.kept_memory import keep_memory
+from fxf.base.weights import Params, initialize
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
@@ -37,7 +37,6 @@ from fxf.training.step import (
     make_step,
     make_train_steps_from_iterator,
 )
-from fxf.weights import Params, initialize
 
 PRESETS = load(folder() / "translation.py").PRESETS
 
@@ -76,7 +75,7 @@ class Fxf:
         state = TrainState(jnp.int32(0), params, jax.jit(made.init)(params))
         self.state = jax.device_put(state, self.trainer.layout.replicated)
         self.numbers = hyperparameters(0, train, optimizer)
-        self.steps = make_train_steps_from_iterator(self.trainer, itertools.repeat(batch), nullcontext)
+        self.steps = make_train_steps_from_iterator(self.trainer, itertools.repeat(batch))
 
     def loss(self) -> float:
         """Returns the mean loss without dropout."""

@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs import configs
 
 LINES, DOCUMENTS = 300, 9000  # of a made-up text; of the documents one in a thousand is for validation
@@ -65,12 +65,10 @@ def make_texts(folder: Path) -> dict[str, str]:
 
 def smoke(name: str, path: str, folder: Path) -> str:
     """Trains a config in its folder, and returns what went wrong, or nothing."""
-    from fxf.config import with_values
-    from fxf.runs import run
+    from fxf.base.config import with_values
+    from fxf.runs import inside, run
     from fxf.runs.configs import read_config
     from fxf.runs.smoke import smoke_changes
-    from fxf.training.log import Clock
-    from fxf.views import inside
 
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -79,7 +77,7 @@ def smoke(name: str, path: str, folder: Path) -> str:
             if path:
                 config["data"]["path"] = path
             config = with_values(config, smoke_changes(config))
-            run.train(config, folder, Clock(), {"config_file": name, "overrides": {}})
+            run.train(config, folder, {"config_file": name, "overrides": {}})
             inside.EXAMPLES = 1  # each compiles programs of its own
             inside.write(folder)
         except UserError as error:

@@ -10,7 +10,7 @@ import numpy as np
 
 import fxf
 from experiments.runner import RESULTS, ROOT
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Places
 from fxf.reports.tables import Row

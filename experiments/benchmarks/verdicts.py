@@ -11,7 +11,7 @@ early claims a mean no more often. The rule is that of `fxf.sweeps.evidence`, fo
 (tests/trials/test_kept_verdicts.py compares the two). Figures and tables are in experiments/results/verdicts/.
 """
 
-import fxf.machine.listen  # noqa: F401  First of all.
+import fxf.base.listen  # noqa: F401  First of all.
 
 import csv
 import json
@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.benchmarks.verdict_runs import KEPT, PLANTED, POOLS, run_planted, train_pool
-from fxf.config import one_of
-from fxf.files import read_json, to_json, write_atomically
+from fxf.base.config import one_of
+from fxf.base.files import read_json, to_json, write_atomically
 from fxf.reports.tables import Row, to_csv, to_markdown
 from fxf.sweeps.evidence import CALM, CALM_AT, FAILURES, LEVELS, LOOKS, SIGNS, WHOLE, exact_sign
 from fxf.verbs.flags import Parser, several
@@ -244,6 +244,6 @@ def main(args: Namespace) -> None:
 if __name__ == "__main__":
     import sys
 
-    from fxf.__main__ import act
+    from fxf.verbs.command import act
 
     act("python -m experiments.benchmarks.verdicts", "experiments.benchmarks.verdicts", sys.argv[1:])

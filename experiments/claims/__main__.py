@@ -8,7 +8,7 @@ The figures are kept in experiments/results/claims/. What the same code has meas
 command goes on where it was stopped. The exit code is 1 if something could not be measured.
 """
 
-import fxf.machine.listen  # noqa: F401  First of all.
+import fxf.base.listen  # noqa: F401  First of all.
 
 import sys
 from argparse import Namespace
@@ -17,7 +17,7 @@ from experiments.claims.arms import ARMS, measure
 from experiments.claims.page import JOBS, KEPT, PAGE, jobs_of, tables
 from experiments.runner import Job, filled, finished
 from experiments.seeds.systems import SEEDS
-from fxf.files import folder_at, write_atomically
+from fxf.base.files import folder_at, write_atomically
 from fxf.runs.code_version import code_digest
 from fxf.verbs.flags import Parser, several, whole
 
@@ -45,6 +45,6 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    from fxf.__main__ import act
+    from fxf.verbs.command import act
 
     act("python -m experiments.claims", "experiments.claims.__main__", sys.argv[1:])

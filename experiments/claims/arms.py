@@ -13,12 +13,11 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import fxf
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs import configs, run
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build
 from fxf.runs.programs import Kept
-from fxf.training.log import Clock
 
 SEEDS = 8
 TUNING = (100, 101)
@@ -171,9 +170,9 @@ def _run(arm: Arm, seed: int, folder: Path, kept: Kept) -> dict[str, Any]:
     """Returns the figures of a run, trained unless it is in the folder already."""
     config, changes = fxf.read_config(arm.config), {**QUIET, **arm.changes, "seed": seed}
     config.update_from_flattened_dict(changes)
-    origin, clock = configs.origin_of(arm.config, changes), Clock()
+    origin = configs.origin_of(arm.config, changes)
     try:
-        figures = _numbers(run.train(config.to_dict(), folder, clock, origin, kept=kept))
+        figures = _numbers(run.train(config.to_dict(), folder, origin, kept=kept))
     except UserError as error:
         return {"seed": seed, "error": str(error)}  # the loss was not finite
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -195,5 +194,5 @@ def _scored(folder: Path, config: Any, changes: Changes) -> dict[str, Any]:
     changed = config.copy_and_resolve_references()
     changed.update_from_flattened_dict(changes)
     experiment = build(changed)
-    evaluator = Evaluators(experiment, Clock(), experiment.layout_of_one_copy())
+    evaluator = Evaluators(experiment, experiment.layout_of_one_copy())
     return experiment.task.test(evaluator(fxf.load(folder).params))

@@ -9,7 +9,7 @@ from experiments.claims.pairs import Outcome, Results, spread
 from experiments.runner import RESULTS
 from experiments.seeds.rules import Rule, at_least, at_most, shown
 from experiments.seeds.systems import SEEDS
-from fxf.files import read_json
+from fxf.base.files import read_json
 
 
 class Known(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 from experiments.claims import others, pairs
 from experiments.claims.arms import ARMS
 from experiments.runner import RESULTS, ROOT
-from fxf.config import one_of
-from fxf.files import read_json
+from fxf.base.config import one_of
+from fxf.base.files import read_json
 from fxf.reports.tables import to_markdown
 
 KEPT, PAGE = RESULTS / "claims", ROOT / "CLAIMS.md"

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.runner import RESULTS, ROOT, filled, made_now
-from fxf.errors import UserError
-from fxf.files import read_json, to_json, write_atomically
+from fxf.base.errors import UserError
+from fxf.base.files import read_json, to_json, write_atomically
 from fxf.reports.tables import to_markdown
 from fxf.sweeps.plan import PLAN, Arm, Budget, Rules, make_plan, other_config
 from fxf.sweeps.trial import carry_out

@@ -7,7 +7,7 @@ TEXT is tinyshakespeare's input.txt. --keep keeps the table of all entries in ex
 table of README.md.
 """
 
-import fxf.machine.listen  # noqa: F401  First of all.
+import fxf.base.listen  # noqa: F401  First of all.
 
 import shutil
 import sys
@@ -19,9 +19,9 @@ from typing import Any
 
 from experiments.race.entries import ENTRIES, KEPT, PAGE, table
 from experiments.runner import command, filled, keep, verb
-from fxf.config import one_of
-from fxf.errors import UserError
-from fxf.files import read_json, require_file
+from fxf.base.config import one_of
+from fxf.base.errors import UserError
+from fxf.base.files import read_json, require_file
 from fxf.verbs.flags import Parser, several, whole
 
 
@@ -82,6 +82,6 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    from fxf.__main__ import act
+    from fxf.verbs.command import act
 
     act("python -m experiments.race", "experiments.race.__main__", sys.argv[1:])

@@ -7,15 +7,15 @@ What is done already is not done again. The folder has the runs, and `figures.md
 The exit code is 1 if a row does not hold; the last lines name these rows.
 """
 
-import fxf.machine.listen  # noqa: F401  First of all.
+import fxf.base.listen  # noqa: F401  First of all.
 
 import sys
 from argparse import Namespace
 
 from experiments.runner import Job, finished
 from experiments.seeds.systems import SEEDS
-from fxf.config import one_of
-from fxf.files import folder_at, write_atomically
+from fxf.base.config import one_of
+from fxf.base.files import folder_at, write_atomically
 from fxf.reports.tables import to_markdown
 from fxf.verbs.flags import Parser, several
 
@@ -44,6 +44,6 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    from fxf.__main__ import act
+    from fxf.verbs.command import act
 
     act("python -m experiments.seeds", "experiments.seeds.__main__", sys.argv[1:])

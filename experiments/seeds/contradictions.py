@@ -12,13 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import fxf
-from configs.primer.bilayer import BilayerConfig, bilayer
 from experiments.seeds.rules import Claim, Rule, at_least, at_most, equal
 from experiments.seeds.trained import largest
+from fxf.base.weights import flatten
 from fxf.layers.attention import Attention
 from fxf.layers.positions import sinusoids
 from fxf.runs.experiment import build, default_config
-from fxf.weights import flatten
 
 
 def _claim(name: str, section: str, what: str, rule: Rule) -> Claim:
@@ -58,7 +57,8 @@ def _of_attention() -> dict[str, float | str]:
 
 def _of_bilayers() -> dict[str, float]:
     """Returns the figures of seed 002's bilayer."""
-    model = bilayer(BilayerConfig(n_layers=1), 2)
+    fxf.read_config("boolean_map")  # beside whose file the model stands
+    model = fxf.model("primer.bilayer:BILAYER", vocab_size=2, n_layers=1)
     params = jax.tree.map(jnp.ones_like, fxf.initialize(model))
     output = jax.jit(model.apply)(params, {"inputs": jnp.zeros((1, 5, 2))})
     return {"norm": sum("norm" in name for name in flatten(model.spec)), "sign": float(jnp.sign(output[0, 0, 0]))}

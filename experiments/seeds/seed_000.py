@@ -9,11 +9,11 @@ import numpy as np
 import fxf
 from experiments.seeds.rules import ZERO, Claim, at_least, equal
 from experiments.seeds.trained import in_float64, largest, pairs_in, trained
+from fxf.base.weights import count, flatten
 from fxf.layers.embedding import embedding, embedding_spec
 from fxf.layers.positions import concatenated
 from fxf.runs.configs import folder
 from fxf.runs.guests import load
-from fxf.weights import count, flatten
 
 PRESETS = load(folder() / "translation.py").PRESETS
 

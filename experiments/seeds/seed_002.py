@@ -1,5 +1,6 @@
 """Seed 002: the boolean map, the delayed sums, the character model, and the attention and positions of the lecture."""
 
+import importlib
 import itertools
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 import fxf
-from configs.primer.time_series import series
 from experiments.seeds.rules import ZERO, Claim, at_least, at_most, equal
 from experiments.seeds.trained import in_float64, largest, trained
 from fxf.layers.attention import expressive
 from fxf.layers.layer import whole_rows
 from fxf.layers.linear_attention import LinearAttention
 from fxf.layers.positions import alibi_slopes, rotary
+
+fxf.read_config("time_series")  # beside whose file the series stand
+series = importlib.import_module("primer.time_series").series
 
 ROPE, ALIBI, SUMS = (
     "rotary positional encoding (RoPE)",

@@ -10,11 +10,11 @@ import numpy as np
 import fxf
 from experiments.seeds.rules import ZERO, Claim, at_most, equal
 from experiments.seeds.trained import in_float64, largest, pairs_in, trained
+from fxf.base.weights import count
 from fxf.data.tokenizer import SPECIAL_TOKENS
 from fxf.layers.positions import interleaved
 from fxf.runs.configs import folder
 from fxf.runs.guests import load
-from fxf.weights import count
 
 PRESETS = load(folder() / "translation.py").PRESETS
 

@@ -9,11 +9,9 @@ import jax
 import numpy as np
 
 import fxf
-from fxf.files import read_json
+from fxf.base.files import read_json
 from fxf.models.model import Batch
-from fxf.runs import configs, run
-from fxf.training.log import Clock
-from fxf.views import probe
+from fxf.runs import configs, probe, run
 
 
 class Trained(NamedTuple):
@@ -46,7 +44,7 @@ def trained(folder: Path, config: str, changes: dict[str, Any] | None = None) ->
     """Trains a shipped config with some keys changed, or takes the run that is in the folder already."""
     changes, made = {"log.tensorboard": False, "log.report": False, **(changes or {})}, fxf.read_config(config)
     made.update_from_flattened_dict(changes)
-    run.train(made.to_dict(), folder, Clock(), configs.origin_of(config, changes))
+    run.train(made.to_dict(), folder, configs.origin_of(config, changes))
     return Trained(fxf.load(folder), read_json(folder / "result.json", "a result"))
 
 

@@ -2,8 +2,8 @@
 
 import math
 
+from fxf.base.operations import met
 from fxf.compile.hlo import Computation, Instruction
-from fxf.machine.operations import met
 
 # How many products of queries, keys, values and their gradients a kernel of attention computes. Backward passes repeat
 # some. All pairs of queries and keys count, as in XLA's own attention, though kernels skip blocks that a mask hides. To

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fxf.base.errors import UserError
+from fxf.base.memory import gib
+from fxf.base.on_gpu import options_in_order
+from fxf.base.status import stage
 from fxf.compile import costs, hlo
 from fxf.compile.costs import Cost, Loop
 from fxf.compile.topologies import Topology
-from fxf.decoding.decoder import Decoder
-from fxf.errors import UserError
-from fxf.machine.memory import gib
-from fxf.machine.on_gpu import in_order
-from fxf.machine.status import stage
 from fxf.reports.tables import aligned
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import device_bytes, model_flops
 from fxf.training.sharding import Layout
@@ -64,6 +64,8 @@ def reports(experiment: Experiment, topology: Topology, names: Sequence[str], ro
     Raises:
       UserError: the config does not fit the devices, or its step runs under `pmap`.
     """
+    if "training" in names and experiment.layout().pmap:
+        raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
     if "training" in names:
         yield from figures(training(experiment), topology)
     if "decoding" in names and experiment.task.generates:
@@ -76,8 +78,6 @@ def training(experiment: Experiment) -> Program:
     Its figures are those of a step, without what a call of several steps does once.
     """
     layout = experiment.layout()
-    if layout.pmap:
-        raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
     state, trainer, task = experiment.state_shapes(layout), experiment.trainer(layout), experiment.task
     shapes = experiment.task.largest_batch()
     of_model = model_flops(experiment, shapes)
@@ -97,7 +97,7 @@ def training(experiment: Experiment) -> Program:
         donated=len(jax.tree.leaves(state)),
         flops=of_model.flops / layout.mesh.size,
         uncounted=of_model.uncounted,
-        options=in_order(lowered) or {},
+        options=options_in_order(lowered) or {},
     )
 
 
@@ -107,7 +107,7 @@ def decoding(experiment: Experiment, rows: int) -> Program:
     A prompt of a decoder fills half of the positions, and new tokens the other half. Behind a source it is empty.
     """
     layout = experiment.layout_of_one_copy()
-    model = layout.with_mesh(experiment.model)
+    experiment = experiment.with_plain_weights()
     params, batch = experiment.state_shapes(layout).params, experiment.task.largest_batch()
     rows = rows or max(1, len(batch["inputs"]) // experiment.layout().parts) * layout.parts
     length = min(batch["inputs"].shape[1], experiment.max_len)
@@ -115,7 +115,7 @@ def decoding(experiment: Experiment, rows: int) -> Program:
     n_prompt = 0 if "source" in read else length // 2
     prompts = {name: _shape((rows, *x.shape[1:]), x.dtype) for name, x in read.items()}
     prompts["tokens"], prompts["lengths"] = _shape((rows, n_prompt), np.int32), _shape((rows,), np.int32)
-    decoder = Decoder(model, experiment.task.end_token, config=experiment.decode, layout=layout)
+    decoder = Evaluators(experiment, layout).decoder
     key = jax.eval_shape(lambda: decoder.key)
     lowered = decoder.jitted.lower(params, prompts, key, max_tokens=length - n_prompt)
     named = f"{rows} prompts of {n_prompt or 'no'} tokens"

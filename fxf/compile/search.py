@@ -4,11 +4,11 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from fxf.base.config import with_values
+from fxf.base.errors import UserError
+from fxf.base.memory import gib
 from fxf.compile.roofline import Figures
 from fxf.compile.topologies import HOST
-from fxf.config import with_values
-from fxf.errors import UserError
-from fxf.machine.memory import gib
 
 BATCHES = (1, 2, 4)  # times the config's batch size
 

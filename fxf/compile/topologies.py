@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fxf.base.devices import compiling_for
+from fxf.base.errors import UserError, nearest
+from fxf.base.hardware import HARDWARE, Hardware
 from fxf.compile.costs import Collective
-from fxf.errors import UserError, nearest
-from fxf.machine.devices import compiling_for
-from fxf.machine.hardware import HARDWARE, Hardware
 
 HOST = 8  # GPUs of a host
 # The cuDNN of constraints.txt. Its version decides what JAX asks of it.

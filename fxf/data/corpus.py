@@ -10,7 +10,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fxf.config import Choices, key, one_of, require_off
+from fxf.base.config import Choices, key, one_of, require_off
+from fxf.base.errors import UserError, one_line, shortened
+from fxf.base.files import digest, folder_at
+from fxf.base.status import say
 from fxf.data import phrasebook
 from fxf.data.sentence_files import (
     Example,
@@ -22,9 +25,6 @@ from fxf.data.sentence_files import (
     tab_separated,
 )
 from fxf.data.tokenizer import VOCAB_SIZE, Tokenizer
-from fxf.errors import UserError, one_line, shortened
-from fxf.files import digest, folder_at
-from fxf.machine.status import say
 
 log = logging.getLogger(__name__)
 

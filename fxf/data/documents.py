@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
-from fxf.config import key, require_off
+from fxf.base.config import key, require_off
+from fxf.base.errors import UserError, nearest, text_of
+from fxf.base.files import digest, file_digest, files_below, folder_at, is_remote, require_file
 from fxf.data import phrasebook
 from fxf.data.sentence_files import BYTE_ORDER_MARK, not_text
 from fxf.data.text import TextConfig
 from fxf.data.unpacking import unpacked
-from fxf.errors import UserError, nearest, text_of
-from fxf.files import digest, file_digest, files_below, folder_at, is_remote, require_file
 
 PARTS = ("train", "validation", "test")
 MAX_BYTES = 2**24  # of a document

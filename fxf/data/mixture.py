@@ -6,9 +6,9 @@ import re
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from fxf.config import Field, checked, one_of, section
+from fxf.base.config import Field, checked, one_of, section
+from fxf.base.errors import UserError, nearest
 from fxf.data.documents import DocumentsConfig, unread
-from fxf.errors import UserError, nearest
 
 OF_ALL = ("tokenizer", "vocab_size", "lower_case", "test", "sources")  # keys that all sources share
 WEIGHED = re.compile(r"\s*(.+?)\s*:\s*(\d+(?:\.\d*)?|\.\d+)\s*")  # as in wiki.jsonl.zst:3

@@ -14,12 +14,12 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from fxf.base.errors import UserError
+from fxf.base.files import digest, read_json, remove, write_atomically
+from fxf.base.status import say, stage
+from fxf.base.work import by_threads
 from fxf.data.documents import PARTS, DocumentsConfig, Source, part_of, read
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
-from fxf.errors import UserError
-from fxf.files import digest, read_json, remove, write_atomically
-from fxf.machine.status import say, stage
-from fxf.machine.work import by_threads
 
 MANIFEST, UNFINISHED, JOURNAL_FILE = "manifest.json", ".unfinished", "journal.json"
 GROUP = 2**17  # characters of documents that a thread encodes at once
@@ -77,7 +77,7 @@ def prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], 
                     files[part].write(tokens_N.data)
                     counts[part] = Counts(*map(sum, zip(counts[part], size, strict=True)))
                     unsaved += size.characters
-                progress.at(at.done)
+                progress(at.done)
                 if unsaved > JOURNAL:
                     _sync(files.values())
                     write_atomically(unfinished / JOURNAL_FILE, json.dumps(at._replace(counts=counts)._asdict()))

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import filelock
 import numpy as np
 
+from fxf.base.errors import UserError
+from fxf.base.files import digest, folder_at, is_remote, read_json, why_not_written, write_atomically
 from fxf.data.documents import PARTS, DocumentsConfig, Source, folder_and_pattern, sample, sources
 from fxf.data.mixture import Part
 from fxf.data.preparation import MANIFEST, Counts, digest_of, prepare
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer, lines_of
 from fxf.data.tokenizer_file import any_tokenizer, is_file, is_learned
-from fxf.errors import UserError
-from fxf.files import digest, folder_at, is_remote, read_json, why_not_written, write_atomically
 
 VERSION, VERSION_OF_FILE = 1, 2  # of the stored tokens; raise it when the same documents would give others
 

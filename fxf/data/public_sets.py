@@ -14,8 +14,8 @@ from typing import Any
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download import downloader
 
-from fxf.config import one_of
-from fxf.errors import UserError, nearest
+from fxf.base.config import one_of
+from fxf.base.errors import UserError, nearest
 
 
 def data_dir() -> str:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fxf.base.errors import UserError
+from fxf.base.files import read_file
 from fxf.data.unpacking import unpacked_content
-from fxf.errors import UserError
-from fxf.files import read_file
 
 SIDES = ("source", "target")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"

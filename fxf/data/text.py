@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.errors import UserError
+from fxf.base.files import digest, folder_at
 from fxf.data import phrasebook
 from fxf.data.sentence_files import not_text, read_text_file, with_line_feeds
 from fxf.data.tokenizer import PAD, VOCAB_SIZE, lines_of
 from fxf.data.tokenizer_file import any_tokenizer
-from fxf.errors import UserError
-from fxf.files import digest, folder_at
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,12 +16,12 @@ import numpy as np
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from fxf.config import one_of
+from fxf.base.config import one_of
+from fxf.base.errors import UserError, one_line, text_of
+from fxf.base.files import read_file
 
 # The names of special tokens are imported from here.
 from fxf.data.tokenizer_kinds import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS, UNK, Special, as_in_a_run, json_of  # noqa: F401
-from fxf.errors import UserError, one_line, text_of
-from fxf.files import read_file
 
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
 VOCAB_SIZE = 8000  # by default
@@ -153,15 +153,12 @@ def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokeniz
         alphabet, others = {*pre_tokenizers.ByteLevel.alphabet()}, map(chr, itertools.count(256))
         learned, merges = [chr(byte) if chr(byte) in alphabet else next(others) for byte in range(256)], []
     else:
-        units = texts if kind == "character" else (_words(text) for text in texts)
+        cut = TOKENIZERS["word"].cut
+        units = texts if kind == "character" else ((word for word, _ in cut.pre_tokenize_str(text)) for text in texts)
         counts, merges = Counter(itertools.chain.from_iterable(units)), []
         learned = sorted(counts, key=lambda unit: (-counts[unit], unit))
     tokens = [*SPECIAL_TOKENS, *(token for token in learned if token not in SPECIAL_TOKENS)][:vocab_size]
     return Tokenizer(kind, _backend(kind, {token: i for i, token in enumerate(tokens)}, merges))
-
-
-def _words(text: str) -> Iterator[str]:
-    return (word for word, _ in TOKENIZERS["word"].cut.pre_tokenize_str(text))
 
 
 def _merged(size: int, texts: Iterable[str]) -> tuple[Iterable[str], list[Any]]:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from tokenizers import pre_tokenizers
 
+from fxf.base.errors import UserError, text_of
+from fxf.base.files import read_file
 from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, Special, Tokenizer, read_tokenizer, train_tokenizer
 from fxf.data.tokenizer_kinds import NO_TOKEN
-from fxf.errors import UserError, text_of
-from fxf.files import read_file
 
 KIND = "file"
 # The names of the token before a document, of the one after it, and of the one that fills rows; where none fills rows,
@@ -88,16 +89,12 @@ def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
         backend.model.dropout = None
         if unk is None:
             backend.model.unk_token = NO_UNKNOWN
-    if cut := cut_inside_special_tokens(backend, model):
-        cuts = [backend.pre_tokenizer, cut] if backend.pre_tokenizer else [cut]
-        backend.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(cuts)
+    cut_inside_special_tokens(backend, model)
     return Tokenizer(KIND, backend, special, text)
 
 
-def cut_inside_special_tokens(
-    backend: tokenizers.Tokenizer, model: Mapping[str, Any]
-) -> tokenizers.pre_tokenizers.PreTokenizer | None:
-    """Returns what cuts text after the first character of each special token that it spells; None if nothing has to.
+def cut_inside_special_tokens(backend: tokenizers.Tokenizer, model: Mapping[str, Any]) -> None:
+    """Lets a tokenizer cut text after the first character of each special token that it spells.
 
     The library does not look for special tokens in text, but its model still has them as pieces: those of Unigram, of
     words, and of bytes by their numbers, such as <0x0A>.
@@ -109,10 +106,10 @@ def cut_inside_special_tokens(
     if model.get("byte_fallback"):
         names |= {f"<0x{byte:02X}>" for byte in range(256)}
     pieces = sorted(name for name in names if len(name) > 1 and _is_piece(backend, name))
-    if not pieces:
-        return None
-    pattern = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in pieces)
-    return tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+    if pieces:
+        pattern = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in pieces)
+        cuts = [*filter(None, [backend.pre_tokenizer]), pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")]
+        backend.pre_tokenizer = pre_tokenizers.Sequence(cuts)
 
 
 def _is_piece(backend: tokenizers.Tokenizer, name: str) -> bool:

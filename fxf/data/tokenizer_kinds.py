@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
-from fxf.config import Choices
+from fxf.base.config import Choices
 
 SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
 BOS, PAD, EOS, UNK, MASK = range(5)

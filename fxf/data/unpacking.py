@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fxf.errors import UserError, text_of
+from fxf.base.errors import UserError, text_of
 
 BUFFER = 2**16
 _BEGINS = re.compile(

@@ -1,20 +1,17 @@
 """The `model` section of a config.json of `transformers`, and the config.json of a `model` section."""
 
 import dataclasses
-import math
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fxf.config import defaults, one_of, section
-from fxf.errors import UserError
+from fxf.base.config import checked, defaults, fields_of, one_of, section
+from fxf.base.errors import UserError
 from fxf.interop.architecture import ACTIVATIONS, Architecture
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.layers.config import TransformerConfig
 from fxf.layers.kinds import layer_of
 from fxf.models import MODELS
 
-SIZE_LIMIT = 2**31  # sizes in config.json are smaller
 # Keys that change only training, and how numbers are computed.
 OF_A_RUN = ("init", "scan_blocks", "remat", "dtype", "attention_implementation")
 DROPOUTS = ("dropout", "embedding_dropout", "attention_dropout")
@@ -35,19 +32,15 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
             raise UserError(f"{where}: {key}: fxf has {architecture.name} with {value!r}, got {theirs[key]!r}")
     config_class = MODELS[architecture.model].config
     values: dict[str, Any] = {}
-    kinds = typing.get_type_hints(config_class)
+    fields = fields_of(config_class)
     for key, name in architecture.pairs:
         value = theirs.get(name)
         if value is None and (key in NULL_IF_ZERO or key in IF_NULL):
-            value = kinds[key](0) if key in NULL_IF_ZERO else IF_NULL[key](values)
+            value = fields[key].kind(0) if key in NULL_IF_ZERO else IF_NULL[key](values)
         if key == "activation":
             value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
-        elif type(value) is not kinds[key] and not (kinds[key] is float and type(value) is int):
-            raise UserError(f"{where}: {name}: expected {kinds[key].__name__}, got {value!r}")
-        elif isinstance(value, float) and math.isnan(value):
-            raise UserError(f"{where}: {name}: expected a finite number, got {value}")
-        elif value >= SIZE_LIMIT:
-            raise UserError(f"{where}: {name}: expected less than {SIZE_LIMIT}, got {value}")
+        else:
+            value = checked(value, fields[key], f"{where}: {name}")
         if values.setdefault(key, value) != value:
             raise UserError(f"{where}: {name}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
     values |= architecture.read(theirs, where)

@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import Params, flatten, map_weights
 from fxf.models.model import Batch, Model
-from fxf.weights import Params, flatten, map_weights
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 SOURCE = ("source", "source_mask", "source_positions")  # what has as many positions as the source

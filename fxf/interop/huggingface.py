@@ -16,12 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 import tokenizers
 
+from fxf.base.config import LARGEST_INT
+from fxf.base.errors import UserError
+from fxf.base.files import read_json, require_file
+from fxf.base.weights import Params, flatten
 from fxf.data.tokenizer_file import read_backend
-from fxf.errors import UserError
-from fxf.files import read_file
 from fxf.interop.architecture import Architecture
 from fxf.interop.architectures import ARCHITECTURES
-from fxf.interop.config_json import SIZE_LIMIT, Written, read_config, write_config
+from fxf.interop.config_json import Written, read_config, write_config
 from fxf.interop.tensors import tensors_of, to_params, write_tensor
 from fxf.interop.tokenizer_json import named_tokens
 from fxf.interop.weights_file import StoredTensor, open_tensors, write_tensors
@@ -29,7 +31,6 @@ from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.model import Model
 from fxf.training.sharding import Layout
-from fxf.weights import Params, flatten
 
 CONFIG_FILE, TENSORS_FILE, INDEX_FILE = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION_FILE, TOKENIZER_FILE = "generation_config.json", "tokenizer.json"
@@ -78,7 +79,7 @@ def load(folder: str | Path, layout: Layout | None = None) -> Loaded:
         tokenizer.encode_special_tokens = _optional_json(folder / TOKENIZER_CONFIG_FILE).get(SPLIT) is True
     architecture, config = _section(huggingface, where)
     vocab_size = huggingface.get("vocab_size")
-    if type(vocab_size) is not int or not 1 <= vocab_size < SIZE_LIMIT:
+    if type(vocab_size) is not int or not 1 <= vocab_size <= LARGEST_INT:
         raise UserError(f"{where}: vocab_size: expected a positive int, got {vocab_size!r}")
     if config.n_layers > len(tensors):
         raise UserError(f"{where}: the config has {config.n_layers} layers, but there are only {len(tensors)} tensors")
@@ -213,16 +214,6 @@ def _optional_json(path: Path) -> dict[str, Any]:
     return _read_json(path) if path.exists() else {}
 
 
-def _number_or_object(found: dict[str, Any]) -> Any:
-    """Returns the number that `transformers` writes as an object, such as {"__float__": "Infinity"}, or the object."""
-    return float(found["__float__"]) if found.keys() == {"__float__"} else found
-
-
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(read_file(path).decode("utf-8"), object_hook=_number_or_object)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: expected an object of keys")
-    return content
+    require_file(path)
+    return read_json(path, "JSON of transformers")

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fxf.errors import UserError, nearest
-from fxf.files import read_json
+from fxf.base.errors import UserError, nearest
+from fxf.base.files import read_json
+from fxf.base.weights import Params, Spec, axes_of_matrix, flatten, leaves
 from fxf.interop.architecture import Architecture
 from fxf.interop.config_json import write_config
 from fxf.interop.tensors import Part, read_tensor, tensors_of, write_tensor
@@ -20,7 +21,6 @@ from fxf.interop.weights_file import as_weights, check_shapes, open_tensors, wri
 from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.lora import LORA, LoraConfig, second_factor
-from fxf.weights import Params, Spec, axes_of_matrix, flatten, leaves
 
 CONFIG_FILE, TENSORS_FILE = "adapter_config.json", "adapter_model.safetensors"
 PREFIX, WEIGHT, A, B = "base_model.model.", ".weight", ".lora_A.weight", ".lora_B.weight"
@@ -111,7 +111,10 @@ def load(folder: Path, config: TransformerConfig, lora: LoraConfig, spec: Spec) 
         rows, columns = (as_weights(str(folder), theirs + end, tensors.pop(theirs + end).read()) for end in (A, B))
         if len(rows) != lora.rank:
             raise UserError(f"lora.rank: {folder}: the rank of {theirs} is {len(rows)}, got {lora.rank}")
-        factors, shape_in = _second_factors(parts, lora.rank), _input_shape(parts[0])
+        factors, first = _second_factors(parts, lora.rank), parts[0].weight
+        axes = axes_of_matrix(first)
+        assert axes is not None  # of a module
+        shape_in = tuple(first.shape[i] for i in axes[0])
         n_out = sum(math.prod(factor.weight.shape[1:]) for factor in factors)
         check_shapes(
             str(folder),
@@ -143,12 +146,6 @@ def _modules(config: TransformerConfig, vocab_size: int) -> tuple[Architecture, 
 def _second_factors(parts: list[Part], rank: int) -> list[Part]:
     """Returns the second factors under the paths of their weights: rotary positions turn both."""
     return [Part(part.path, second_factor(part.weight, rank)) for part in parts]
-
-
-def _input_shape(part: Part) -> tuple[int, ...]:
-    axes = axes_of_matrix(part.weight)
-    assert axes is not None  # of a module
-    return tuple(part.weight.shape[i] for i in axes[0])
 
 
 def _upright(architecture: Architecture, tensor: np.ndarray) -> np.ndarray:

@@ -4,13 +4,15 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.interop.architecture import Architecture
 from fxf.interop.rotary_decoders import GLOBAL, RotaryDecoder, pattern, rotary_keys
 from fxf.layers.kinds import layer_of, stack_of
 
 MIXERS = {"linear_attention": "delta", GLOBAL: "attention"}
 SHARE = "partial_rotary_factor"
+# How `transformers` writes that a step of Mamba-2 has no limits; infinity, which is no JSON, is read as null.
+NO_LIMITS = ([0.0, None], [0.0, math.inf], [0.0, {"__float__": "Infinity"}])
 
 
 class Qwen3Next(RotaryDecoder):
@@ -59,8 +61,8 @@ class Mamba2(Architecture):
     """A block has one layer, whose heads are as many as the section has, and as wide."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        limits = theirs.get("time_step_limit") or [0.0, math.inf]
-        if [*map(float, limits)] != [0.0, math.inf]:
+        limits = theirs.get("time_step_limit") or NO_LIMITS[0]
+        if limits not in NO_LIMITS:
             raise UserError(f"{where}: time_step_limit: fxf has none, got {limits!r}")
         return {"final_bias": bool(theirs["tie_word_embeddings"])}
 

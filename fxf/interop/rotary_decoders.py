@@ -5,8 +5,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fxf.config import one_of
-from fxf.errors import UserError
+from fxf.base.config import Field, checked, one_of
+from fxf.base.errors import UserError
 from fxf.interop.architecture import Architecture
 from fxf.layers.kinds import stack_of
 
@@ -73,9 +73,7 @@ class Gemma2(RotaryDecoder):
     has_yarn = False
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        scalar = theirs["query_pre_attn_scalar"]
-        if type(scalar) not in (int, float) or not scalar > 0:
-            raise UserError(f"{where}: query_pre_attn_scalar: expected a positive number, got {scalar!r}")
+        scalar = checked(theirs["query_pre_attn_scalar"], Field(float, {"above": 0}), f"{where}: query_pre_attn_scalar")
         return {**super().read(theirs, where), "query_scale": scalar**-0.5}
 
     def write(self, section: Any) -> dict[str, Any]:
@@ -180,8 +178,6 @@ def read_rotary(rope: Mapping[str, Any], theirs: Mapping[str, Any], where: str) 
         how = "turns the tokens of a cache by the length that the text had then, so that logits differ with a cache"
         raise UserError(f"{where}: rope_type: 'dynamic' {how}; up to max_position_embeddings tokens it is 'default'")
     one_of(kind, ("default", "linear", "llama3", "yarn"), f"{where}: rope_type")
-    if rope.get("type", kind) != kind:
-        raise UserError(f"{where}: type: expected {kind!r}, which rope_type says, got {rope['type']!r}")
     fixed: dict[str, dict[str, Any]] = {"llama3": LLAMA3_FACTORS, "yarn": YARN_TURNS}
     expected = {"partial_rotary_factor": 1, **fixed.get(kind, {})}
     for key, value in expected.items():

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import EXPERT, TABLES, Params, Spec, Weight, leaves, map_weights, without_indices
 from fxf.interop.architecture import Architecture
 from fxf.interop.weights_file import StoredTensor, as_weights, check_shapes
-from fxf.layers.position_kinds import halves
-from fxf.weights import EXPERT, TABLES, Params, Spec, Weight, leaves, map_weights, without_indices
+from fxf.layers.positions import halves
 
 TABLE_AGAIN = r"(lm_head|decoder|embed_tokens)\.weight$"  # tensors that repeat the embedding table
 ROUNDING = 2**-8  # of numbers up to 1 in half precision, and of the angles of computed positions

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tokenizers
-from tokenizers import normalizers, pre_tokenizers, processors
+from tokenizers import normalizers, processors
 
 from fxf.data.tokenizer import Tokenizer
 from fxf.data.tokenizer_file import KIND, cut_inside_special_tokens
@@ -62,9 +62,7 @@ def _of_file(record: dict[str, Any], lower_case: bool) -> tokenizers.Tokenizer:
     if record["model"].get("dropout"):
         record["model"]["dropout"] = None
     backend = tokenizers.Tokenizer.from_str(json.dumps(record | {"truncation": None, "padding": None}))
-    if cut := cut_inside_special_tokens(backend, record["model"]):
-        cuts = [backend.pre_tokenizer, cut] if backend.pre_tokenizer else [cut]
-        backend.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+    cut_inside_special_tokens(backend, record["model"])
     if lower_case:
         changes = [*LOWER_CASE, *([backend.normalizer] if backend.normalizer else [])]
         backend.normalizer = normalizers.Sequence(changes)

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.errors import UserError, nearest
-from fxf.files import require_file
-from fxf.weights import Params, flatten
+from fxf.base.errors import UserError, nearest
+from fxf.base.files import require_file
+from fxf.base.weights import Params, flatten
 
 DIGEST = "digest"
 

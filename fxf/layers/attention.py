@@ -12,17 +12,17 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fxf.config import key, one_of, require_off
+from fxf.base.config import key, one_of, require_off
+from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.chunked_attention import chunked
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
-from fxf.layers.flash_attention import flash
+from fxf.layers.flash_attention import kernel_of
 from fxf.layers.layer import Context, Memory, Places, in_order, remember
 from fxf.layers.linear import as_float32, linear, soft_cap
 from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
 from fxf.layers.positions import POSITIONS
-from fxf.weights import Params, Spec, Weight, fan_in
 
 # Keys that act on the scores of queries and keys, with the values that stand for nothing.
 ACT_ON_SCORES = {
@@ -121,7 +121,7 @@ class Attention:
         if implementation == "chunked":
             return chunked(self, params, q_BHTK, memory, queries, keys, context.rng)
         if implementation == "flash":
-            return flash(self, params, q_BHTK, memory, queries, keys)
+            return kernel_of(self.config).attend(self, params, q_BHTK, memory, queries, keys)
         return self.read(params, q_BHTK, memory, self.mask(params, queries, keys, context.reads), context.rng)
 
     def mask(self, params: Params, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array:
@@ -223,6 +223,33 @@ class SinkLogits(Attention):
         if self.learned:
             sink_BHT1 += params["sink"].reshape(1, -1, 1, 1)
         return jax.nn.softmax(jnp.concatenate([scores_BHTC + bias_BHTC, sink_BHT1], -1))[..., :-1]
+
+
+@dataclasses.dataclass(frozen=True)
+class GatedAttention(Attention):
+    """Attention whose heads are multiplied by σ(x gate), before the last map (Qiu et al. 2025, arXiv 2505.06708).
+
+    As Qwen3-Next has it.
+
+    Attributes:
+      rotary_share: rotary positions turn the first of a head's numbers, so many of them.
+    """
+
+    rotary_share: float = key(1.0, "share of a head's width that rotary positions turn", above=0)
+
+    def spec(self) -> Spec:
+        config = self.config
+        shape = (config.d_model, config.n_heads, config.head_width)
+        return {**super().spec(), "gate": Weight(shape, ("embed", "heads", "head_dim"), fan_in())}
+
+    def output(self, params: Params, heads_BHTK: jax.Array, x_BTD: jax.Array) -> jax.Array:
+        gate_BHTK = jax.nn.sigmoid(self.project(params, "gate", x_BTD))
+        return super().output(params, heads_BHTK * gate_BHTK, x_BTD)
+
+    def turned(self, x_BHTK: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        n_turned = int(x_BHTK.shape[-1] * self.rotary_share)
+        turned = super().turned(x_BHTK[..., :n_turned], positions_BT)
+        return jnp.concatenate([turned, x_BHTK[..., n_turned:]], -1)
 
 
 @dataclasses.dataclass(frozen=True)

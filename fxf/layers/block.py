@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fxf.config import Choices
-from fxf.errors import UserError
+from fxf.base.config import Choices
+from fxf.base.errors import UserError
+from fxf.base.weights import Numbered, Params, Spec
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout, split
 from fxf.layers.layer import Context, Layer
 from fxf.layers.named import named
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.weights import Numbered, Params, Spec
 
 # What a block keeps in memory for the backward pass, which recomputes the rest. 'none' recomputes nothing.
 REMAT = {
@@ -186,7 +186,10 @@ class Stack:
         """
         n, i, caches = len(self.blocks), 0, {}
         rngs = [None] * n if context.rng is None else jax.random.split(context.rng, n)
-        given = [(self._weights(params, i), self._cache(context, i), rngs[i]) for i in range(n)]
+        # The weights of block i: of shared ones those of the first turn.
+        own = [self.head + (i - self.head) % self.period if self.shared and i >= self.head else i for i in range(n)]
+        kept = [None if context.cache is None else context.cache.get(str(i), {}) for i in range(n)]
+        given = [(params[str(own[i])], kept[i], rngs[i]) for i in range(n)]
         while i < n:
             turns = [given[start : start + self.period] for start in self._turns(i, context)]
             if turns and (changed := self._changed(i, x, turns[0], context)) is not None:
@@ -217,12 +220,6 @@ class Stack:
     def cached(self) -> bool:
         """Whether every layer keeps what later tokens need of earlier ones."""
         return all(getattr(layer, "cached", True) for layer in layers_of(self))
-
-    def _weights(self, params: Params, i: int) -> Params:
-        return params[str(self.head + (i - self.head) % self.period if self.shared and i >= self.head else i)]
-
-    def _cache(self, context: Context, i: int) -> Any:
-        return None if context.cache is None else context.cache.get(str(i), {})
 
     def _apply_of(self, i: int) -> Callable[[Params, Any, Context], tuple[Any, Context]]:
         """Returns `apply` of block i, of which the backward pass recomputes what `config.remat` says."""

@@ -4,14 +4,14 @@ Rabe and Staats 2021 (arXiv 2112.05682). The backward pass recomputes the weight
 device, in any precision, for each kind of attention with scores.
 """
 
-import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from fxf.base.weights import Params
 from fxf.layers.layer import Places
-from fxf.weights import Params
 
 CHUNK = 256  # most queries of a chunk
 # Chunks of causal attention leave out later keys, so that several are faster than one, if they have this many queries.
@@ -40,6 +40,9 @@ def chunked(
         key = None if rng is None else jax.random.fold_in(rng, index)
         return layer.read(params, q_BHTK, memory, layer.mask(params, queries, keys), key)
 
+    def of_tokens(chosen: slice) -> Callable[[jax.Array], jax.Array]:
+        return lambda x_BT: x_BT[:, chosen]
+
     if n_chunks == 1:
         return of_chunk(params, q_BHTK, queries, 0, memory, keys)
     of_chunk = jax.checkpoint(of_chunk)
@@ -50,9 +53,9 @@ def chunked(
             chunk, before = slice(start, start + size), slice(start + size)
             seen = (memory, keys)
             if causal:
-                entries = jax.tree.map(functools.partial(_of_slots, before), memory)
-                seen = entries, keys.pick(functools.partial(_of_tokens, before))
-            of_queries = queries.pick(functools.partial(_of_tokens, chunk))
+                entries = jax.tree.map(lambda x, before=before: x[..., before, :], memory)
+                seen = entries, keys.pick(of_tokens(before))
+            of_queries = queries.pick(of_tokens(chunk))
             heads.append(of_chunk(params, q_BHTK[:, :, chunk], of_queries, index, *seen))
         return jnp.concatenate(heads, axis=2)
 
@@ -65,12 +68,3 @@ def chunked(
     heads_NBHTK = jax.lax.map(lambda chunk: of_chunk(params, *chunk, memory, keys), chunks)
     heads_BHNTK = jnp.moveaxis(heads_NBHTK, 0, 2)
     return heads_BHNTK.reshape(*q_BHTK.shape[:2], -1, heads_NBHTK.shape[-1])[:, :, :n_queries]
-
-
-def _of_slots(chosen: slice, x: jax.Array) -> jax.Array:
-    """Returns some of the entries of an array [B, …, C, n]."""
-    return x[..., chosen, :]
-
-
-def _of_tokens(chosen: slice, x_BT: jax.Array) -> jax.Array:
-    return x_BT[:, chosen]

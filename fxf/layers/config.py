@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Literal
 
 import jax
 
-from fxf.config import key, require_off
-from fxf.errors import UserError
+from fxf.base.config import key, require_off
+from fxf.base.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,18 +201,3 @@ class TransformerConfig:
     def base_d_model(self) -> int:
         """The base's d_model, or the model's own if it has no base."""
         return self.base_width or self.d_model
-
-
-@dataclasses.dataclass(frozen=True)
-class CrossAttentionConfig(TransformerConfig):
-    """The keys of blocks with cross-attention to a source."""
-
-    cross_norm: Literal["queries", "source"] = key(
-        "queries",
-        "cross-attention in a pre_norm block normalizes the decoder's stream (queries) or the encoder's (source)",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.block != "pre_norm":
-            require_off("model", self, {"cross_norm": "queries"}, f"model.block '{self.block}' does not read it")

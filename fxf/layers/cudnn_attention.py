@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import Params
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
-from fxf.weights import Params
 
 IMPLEMENTATION: Any = "cudnn"
 AMPERE = 8.0  # compute capability of the first GPUs with cuDNN's flash attention

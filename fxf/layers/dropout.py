@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fxf.machine.random_keys import random_words
+from fxf.base.random_keys import random_words
 
 
 def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:

@@ -5,16 +5,15 @@ import math
 import jax
 import jax.numpy as jnp
 
+from fxf.base.on_gpu import rows_of
+from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.feed_forward import ACTIVATIONS
-from fxf.layers.linear import as_float32, linear, soft_cap
+from fxf.layers.linear import as_float32, linear, require_rows, soft_cap
 from fxf.layers.named import named
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.position_kinds import require_rows
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
-from fxf.machine.on_gpu import rows_of
-from fxf.weights import Params, Spec, Weight, fan_in
 
 
 def embedding_spec(config: TransformerConfig, vocab_size: int, unit_rows: bool = False) -> Spec:

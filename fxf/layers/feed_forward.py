@@ -6,12 +6,12 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from fxf.config import Choices, one_of
+from fxf.base.config import Choices, one_of
+from fxf.base.on_gpu import recomputed
+from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Context
 from fxf.layers.linear import linear
-from fxf.machine.on_gpu import recomputed
-from fxf.weights import Params, Spec, Weight, fan_in
 
 ACTIVATIONS = Choices(
     {

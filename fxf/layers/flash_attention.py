@@ -4,16 +4,11 @@ On NVIDIA GPUs it is cuDNN's (cudnn_attention.py), on TPUs Pallas's (splash_atte
 """
 
 from types import ModuleType
-from typing import Any
 
-import jax
-
-from fxf.errors import UserError
+from fxf.base.devices import target_devices
+from fxf.base.errors import UserError
 from fxf.layers import cudnn_attention, splash_attention
 from fxf.layers.config import TransformerConfig
-from fxf.layers.layer import Places
-from fxf.machine.devices import target_devices
-from fxf.weights import Params
 
 KERNELS = {"gpu": cudnn_attention, "tpu": splash_attention}
 
@@ -25,13 +20,17 @@ def require_implementation(config: TransformerConfig, n_sequences: int = 1) -> N
       n_sequences: parts into which a mesh shards each sequence.
     """
     name = config.attention_implementation
-    kernel = _kernel(config) if name == "flash" else None
+    kernel = kernel_of(config) if name == "flash" else None
     if n_sequences > 1 and (name == "chunked" or kernel is cudnn_attention):
         whole = f"expected 1 with model.attention_implementation '{name}', which reads whole sequences here"
         raise UserError(f"parallel.sequence: {whole}, got {n_sequences}")
 
 
-def _kernel(config: TransformerConfig) -> ModuleType:
+def kernel_of(config: TransformerConfig) -> ModuleType:
+    """Returns the module whose `attend` these devices have for a config; raises a UserError if there is none.
+
+    The config refuses dropout of attention weights, because they are never in memory.
+    """
     device = target_devices()[0]
     if device.platform not in KERNELS:
         raise UserError(
@@ -41,16 +40,3 @@ def _kernel(config: TransformerConfig) -> ModuleType:
     kernel = KERNELS[device.platform]
     kernel.require(config, device)
     return kernel
-
-
-def flash(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places) -> jax.Array:
-    """Returns what the queries read of keys and values, [B, H, T, K].
-
-    Args:
-      layer: the attention, which gives the config, the bias and the mask.
-
-    Raises:
-      UserError: the devices have no kernel for this config.
-    """
-    # The config refuses dropout of attention weights, because they are never in memory.
-    return _kernel(layer.config).attend(layer, params, q_BHTK, memory, queries, keys)

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 from flax import nnx
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from fxf.config import Field
-from fxf.errors import UserError
+from fxf.base.config import Field
+from fxf.base.errors import UserError
+from fxf.base.random_keys import random_key
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.layer import Context, whole_rows
-from fxf.machine.random_keys import random_key
-from fxf.weights import Params, Spec, Weight
 
 NOT_KEYS = ("self", "parent", "name", "rngs")
 WHAT_IS_READ = ("documents", "positions")  # arrays of a batch that change what a token reads
@@ -28,20 +28,27 @@ SIMPLE = {kind.__name__: kind for kind in (int, float, bool, str)}
 
 
 @dataclasses.dataclass(frozen=True)
-class Functions:
-    """Pure functions of a module's weights. Kinds of modules are subclasses.
+class FlaxModule:
+    """A module as pure functions of its weights, and as a layer [R, T, D] to [R, T, D]. Kinds are subclasses.
+
+    A layer whose module takes the mask, or the context, reads within a document; any other may read across. The module
+    keeps nothing for later tokens. So a model with it decodes by the whole sequence, unless the module's class has
+    `cached = True`, because each token is read alone.
 
     Attributes:
       module: a Linen module; or a function that makes an NNX module of its keys and `rngs`, such as its class.
       keys: what that function takes besides.
       width: of the vectors that the module reads; 0: it reads tokens.
       dtype: of the vectors.
+      by_document, cached: as in `fxf.layers.layer.Layer`.
     """
 
     module: Any
     keys: tuple[tuple[str, Any], ...] = ()
     width: int = 0
     dtype: str = "float32"
+    by_document: bool = False
+    cached: bool = False
 
     def begin(self, key: jax.Array) -> tuple[jax.Array, dict[str, Any]]:
         """Returns the module's output on two tokens, and its weights by path, drawn by its own initializers.
@@ -50,9 +57,13 @@ class Functions:
         """
         raise NotImplementedError
 
-    def apply(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:
+    def output(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:
         """Returns the module's output; `given` are arguments for it by name, of which it gets those that it takes."""
         raise NotImplementedError
+
+    def apply(self, params: Params, x_RTD: jax.Array, context: Context) -> tuple[jax.Array, Context]:
+        """Returns the module's output, and the context as it is."""
+        return self.output(params, x_RTD, context.rng, of_context(context)).astype(x_RTD.dtype), context
 
     @property
     def name(self) -> str:
@@ -65,8 +76,11 @@ class Functions:
             return jnp.zeros((1, 2), jnp.int32), of_training(None)
         return jnp.zeros((1, 2, self.width), self.dtype), of_context(whole_rows(2))
 
-    def spec(self, expected: int) -> Spec:
+    def spec(self, n_outputs: int = 0) -> Spec:
         """Returns the table of the module's weights.
+
+        Args:
+          n_outputs: the width that its outputs must have; 0: that of the vectors that it reads.
 
         Axes have the names that Flax's metadata for partitioning give them; those without one are not sharded.
 
@@ -74,7 +88,7 @@ class Functions:
           UserError: its outputs do not have the expected width.
         """
         output, flat = jax.eval_shape(self.begin, random_key(0))
-        shape = (1, 2, expected)
+        shape = (1, 2, n_outputs or self.width)
         if output.shape != shape:
             raise UserError(f"model: {self.name} makes {output.shape} of 1 row of 2 tokens; expected {shape}")
         found: dict[str, Weight] = {}
@@ -86,7 +100,7 @@ class Functions:
         return unflatten_dict(found, sep="/")
 
 
-class Linen(Functions):
+class Linen(FlaxModule):
     """The functions of a Linen module."""
 
     def begin(self, key: jax.Array) -> tuple[jax.Array, dict[str, Any]]:
@@ -96,12 +110,12 @@ class Linen(Functions):
         _require_params(self.name, set(variables) - {"params"})
         return output, flatten_dict(variables.get("params", {}), sep="/")
 
-    def apply(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:
+    def output(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:
         rngs = None if rng is None else {"dropout": rng}
         return self.module.apply({"params": params}, x, rngs=rngs, **_taken(self.module, given))
 
 
-class NNX(Functions):
+class NNX(FlaxModule):
     """The functions of an NNX module.
 
     Each trace makes the module, for what it holds besides weights, and puts the weights in the place of those drawn,
@@ -122,7 +136,7 @@ class NNX(Functions):
         x, given = self.example()
         return module(x, **_taken(module, given)), weights
 
-    def apply(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:
+    def output(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:
         module = self._made(random_key(0), rng)
         state, flat = nnx.state(module, nnx.Param), flatten_dict(params, sep="/")
         for path, variable in nnx.to_flat_state(state):
@@ -143,39 +157,16 @@ class NNX(Functions):
 class Draw:
     """The initializer of one weight: the module draws all of its own, of which the compiler keeps this one."""
 
-    functions: Functions
+    module: FlaxModule
     path: str
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        drawn = nn.unbox(self.functions.begin(key)[1][self.path])
+        drawn = nn.unbox(self.module.begin(key)[1][self.path])
         assert drawn.shape == shape
         return drawn.astype(dtype)
 
 
-@dataclasses.dataclass(frozen=True)
-class FlaxLayer:
-    """A layer whose weights and function are those of a Flax module, [R, T, D] to [R, T, D].
-
-    Whether a module reads other tokens cannot be seen from outside. A class that says `cached = True` reads each token
-    alone. Otherwise the model decodes by the whole sequence, and only a module that takes a `mask` or the `context`
-    keeps apart the documents of a row.
-    """
-
-    functions: Functions
-    by_document: bool
-    cached: bool
-
-    def spec(self) -> Spec:
-        """Returns the table of the module's weights."""
-        return self.functions.spec(self.functions.width)
-
-    def apply(self, params: Params, x_RTD: jax.Array, context: Context) -> tuple[jax.Array, Context]:
-        """Returns the module's output, and the context as it is."""
-        y_RTD = self.functions.apply(params, x_RTD, context.rng, of_context(context))
-        return y_RTD.astype(x_RTD.dtype), context
-
-
-def flax_layer(cls: Any, values: Mapping[str, Any], path: str, width: int, dtype: str) -> FlaxLayer:
+def flax_layer(cls: Any, values: Mapping[str, Any], path: str, width: int, dtype: str) -> FlaxModule:
     """Returns the layer of a module's class.
 
     Args:
@@ -188,12 +179,11 @@ def flax_layer(cls: Any, values: Mapping[str, Any], path: str, width: int, dtype
     for name, parameter in parameters_of(cls).items():
         if name not in values and parameter.default is parameter.empty:
             raise UserError(f"{path}.{name}: {cls.__name__} needs a value; it is no key of the model, so give one here")
-    sizes: dict[str, Any] = {"width": width, "dtype": dtype}
+    cached, takes = getattr(cls, "cached", False), inspect.signature(cls.__call__).parameters
+    by_document = cached or "mask" in takes or "context" in takes
+    of_layer: dict[str, Any] = {"width": width, "dtype": dtype, "by_document": by_document, "cached": cached}
     is_linen = issubclass(cls, nn.Module)
-    functions = Linen(cls(**values), **sizes) if is_linen else NNX(cls, tuple(values.items()), **sizes)
-    cached = getattr(cls, "cached", False)
-    takes = inspect.signature(cls.__call__).parameters
-    return FlaxLayer(functions, cached or "mask" in takes or "context" in takes, cached)
+    return Linen(cls(**values), **of_layer) if is_linen else NNX(cls, tuple(values.items()), **of_layer)
 
 
 def fields_of_module(cls: Any) -> dict[str, Field]:

@@ -18,18 +18,16 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fxf.config import Choices, checked, fields_of, one_of
-from fxf.errors import UserError, nearest
-from fxf.layers.attention import Attention, CrossAttention, Expressive, SinkLogits
+from fxf.base.config import Choices, checked, fields_of, one_of
+from fxf.base.errors import UserError, nearest
+from fxf.layers.attention import Attention, CrossAttention, Expressive, GatedAttention, SinkLogits
 from fxf.layers.block import BLOCKS, Stack
 from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import Dense
-from fxf.layers.gated_attention import GatedAttention
-from fxf.layers.gated_delta import GatedDelta
 from fxf.layers.latent_attention import LatentAttention
 from fxf.layers.layer import Layer
 from fxf.layers.linear_attention import LinearAttention
-from fxf.layers.mamba2 import Mamba2
+from fxf.layers.memory_layers import GatedDelta, Mamba2
 from fxf.layers.moe import MoE
 
 ATTENTIONS: Choices[type[Attention]] = Choices(

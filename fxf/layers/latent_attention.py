@@ -15,14 +15,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.config import key, require_off
-from fxf.errors import UserError
+from fxf.base.config import key, require_off
+from fxf.base.errors import UserError
+from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context, Places
 from fxf.layers.linear import linear
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
 from fxf.layers.positions import POSITIONS
-from fxf.weights import Params, Spec, Weight, fan_in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,8 @@ class LatentAttention(Attention):
     def spec(self) -> Spec:
         config, n_heads = self.config, self.config.n_heads
         self._check()
-        d_model, rank, of_values = config.d_model, self._kv_rank, self.value_width or config.head_width
+        d_model, rank = config.d_model, self.kv_rank or 4 * config.head_width
+        of_values = self.value_width or config.head_width
         per_head, axes = ("heads", "head_dim"), ("embed", "latent")
         query = (n_heads, config.head_width + self._rotary_width)
         if self.q_rank:
@@ -102,10 +103,6 @@ class LatentAttention(Attention):
     def _latent(self, params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
         normalized = over_root_mean_square(linear(x_BTD, params[name]), self.config.norm_epsilon)
         return (normalized * scale_factor(self.config, params[f"{name}_scale"])[None, None]).astype(x_BTD.dtype)
-
-    @property
-    def _kv_rank(self) -> int:
-        return self.kv_rank or 4 * self.config.head_width
 
     @property
     def _rotary_width(self) -> int:

@@ -17,8 +17,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from fxf.errors import UserError
-from fxf.weights import Params, Spec
+from fxf.base.errors import UserError
+from fxf.base.weights import Params, Spec
 
 
 class Places(flax.struct.PyTreeNode):

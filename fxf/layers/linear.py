@@ -1,11 +1,12 @@
-"""The product with a weight matrix, which all dense layers share, and the type of norms, softmaxes and logits."""
+"""The product with a weight matrix, which all dense layers share; the type of norms, softmaxes and logits; tables."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fxf.machine.on_cpu import in_rows, product
+from fxf.base.errors import UserError
+from fxf.base.on_cpu import in_rows, product
 
 
 def as_float32(x: jax.Array) -> jax.Array:
@@ -47,3 +48,12 @@ def _plus_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
 def soft_cap(x: jax.Array, cap: float) -> jax.Array:
     """Returns cap · tanh(x / cap), which is within ±cap, or x itself if the cap is 0 (Gemma Team 2024)."""
     return cap * jnp.tanh(x / cap) if cap else x
+
+
+def require_rows(name: str, indices: Any, table: Any) -> None:
+    """Raises a UserError if a table has no row for an index. Under `jax.jit` the indices are not known."""
+    if isinstance(indices, jax.core.Tracer) or not indices.size:
+        return
+    for index in (int(indices.min()), int(indices.max())):
+        if not 0 <= index < len(table):
+            raise UserError(f"{name}: expected 0 … {len(table) - 1}, the rows of the table, got {index}")

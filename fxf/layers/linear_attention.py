@@ -11,12 +11,12 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from fxf.config import Choices, one_of
+from fxf.base.config import Choices, one_of
+from fxf.base.weights import Params, Spec
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context, Places
 from fxf.layers.linear import as_float32
 from fxf.layers.named import named
-from fxf.weights import Params, Spec
 
 # Tokens in a chunk. Queries read keys of their own chunk one by one, and earlier ones through the memory.
 CHUNK = 64
@@ -57,7 +57,11 @@ class LinearAttention(Attention):
             heads = self.attend(params, q_RHTK, memory, context.places, context.places, context)
             return self.output(params, heads, x), context
         k_RGTK, v_RGTK = (self.project(params, name, x) for name in ("key", "value"))
-        start = context.cache or self._nothing(q_RHTK)
+        start = context.cache
+        if not start:  # of no token
+            shape = (q_RHTK.shape[0], self.config.n_groups, self.config.head_width)
+            wide = jnp.promote_types(q_RHTK.dtype, jnp.float32)
+            start = Associations(jnp.zeros((*shape, self.config.head_width), wide), jnp.zeros(shape, wide))
         heads, after = self._causal(q_RHTK, k_RGTK, v_RGTK, context.places, start)
         if context.cache is None:
             self._show_weights(q_RHTK, k_RGTK, context.places)
@@ -85,12 +89,6 @@ class LinearAttention(Attention):
         if places is None or places.documents is None:
             return features
         return jnp.where((places.documents > 0)[:, None, :, None], features, 0)
-
-    def _nothing(self, q_RHTK: jax.Array) -> Associations:
-        """Returns the associations of no token."""
-        shape = (q_RHTK.shape[0], self.config.n_groups, self.config.head_width)
-        wide = jnp.promote_types(q_RHTK.dtype, jnp.float32)
-        return Associations(jnp.zeros((*shape, self.config.head_width), wide), jnp.zeros(shape, wide))
 
     def _causal(
         self, q_RHTK: jax.Array, k_RGTK: jax.Array, v_RGTK: jax.Array, places: Places, start: Associations

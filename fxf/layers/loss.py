@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fxf.machine.devices import target_devices
+from fxf.base.devices import target_devices
 
 # Logits in memory at once: on a CPU 8 MiB, which its cache can hold, but half of the weights of the readout where these
 # are more, because each group passes over them and their gradient. An accelerator has no such cache, so there few and
@@ -43,7 +43,9 @@ def cross_entropy(
     """
     rows_ND = features_BTD.reshape(-1, features_BTD.shape[-1])
     n_rows, n_columns = len(rows_ND), jax.eval_shape(readout, rows_ND).shape[1]
-    n_groups = -(-n_rows * n_columns // (at_once or logits_at_once(rows_ND.shape[1] * n_columns)))
+    on_cpu = target_devices()[0].platform == "cpu"
+    most = max(LOGITS_AT_ONCE, rows_ND.shape[1] * n_columns // 2) if on_cpu else LOGITS_AT_ONCE_ON_ACCELERATORS
+    n_groups = -(-n_rows * n_columns // (at_once or most))
     group = -(-n_rows // n_groups)
     n_groups = -(-n_rows // group)  # no group is all padding
 
@@ -56,39 +58,6 @@ def cross_entropy(
     pure_readout, closed_over = jax.closure_convert(readout, groups[0][0])
     one_group = functools.partial(_group_loss, pure_readout, vocab_size or n_columns)
     return _sum_over_groups(one_group, label_smoothing, closed_over, *groups), jnp.sum(weights_BT)
-
-
-def logits_at_once(n_weights: int) -> int:
-    """Returns the maximum number of logits in a group, for a readout with so many weights.
-
-    It depends on the platform that programs are compiled for.
-    """
-    on_cpu = target_devices()[0].platform == "cpu"
-    return max(LOGITS_AT_ONCE, n_weights // 2) if on_cpu else LOGITS_AT_ONCE_ON_ACCELERATORS
-
-
-def squared_error(
-    readout: Callable[[jax.Array], jax.Array],
-    features_BTD: jax.Array,
-    targets: jax.Array,
-    weights_BT: jax.Array,
-    label_smoothing: None = None,
-) -> tuple[jax.Array, jax.Array]:
-    """Returns (loss_sum, weight_sum): Σ ω |y - target|² and Σ ω over the batch, where y is the readout (seed 002).
-
-    Where ω is 0 the target may be anything, such as NaN for a value that is missing.
-
-    Args:
-      readout: maps vectors [B, T, D] to [B, T, O].
-      targets: vectors [B, T, O], or tokens [B, T], which stand for one-hot vectors.
-      label_smoothing: None; only cross-entropy has label smoothing.
-    """
-    assert label_smoothing is None
-    outputs_BTO = readout(features_BTD)
-    if jnp.issubdtype(targets.dtype, jnp.integer):
-        targets = jax.nn.one_hot(targets, outputs_BTO.shape[-1])
-    errors_BTO = jnp.where(weights_BT[..., None] != 0, outputs_BTO - targets, 0)
-    return jnp.sum(weights_BT * jnp.square(errors_BTO).sum(-1)), jnp.sum(weights_BT)
 
 
 class Loss(NamedTuple):
@@ -105,7 +74,6 @@ class Loss(NamedTuple):
 
 
 CROSS_ENTROPY = Loss(cross_entropy, of_logits=True)
-SQUARED_ERROR = Loss(squared_error, of_logits=False)
 
 
 def _group_loss(

@@ -13,19 +13,18 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from fxf.config import key
-from fxf.errors import UserError
+from fxf.base.config import key
+from fxf.base.devices import EXPERT, ROWS, SEQUENCE, target_mesh
+from fxf.base.errors import UserError
+from fxf.base.on_gpu import rows_of
+from fxf.base.weights import Params, Spec, Weight, fan_in, stack
 from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import Dense, feed_forward
 from fxf.layers.layer import Context
 from fxf.layers.linear import as_float32, linear
 from fxf.layers.named import figure, moved, named, term
-from fxf.machine.devices import EXPERT, ROWS, SEQUENCE, target_mesh
-from fxf.machine.on_gpu import rows_of
-from fxf.weights import Params, Spec, Weight, fan_in, stack
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,17 +170,14 @@ def apply_experts(
         return jax.lax.psum_scatter(by_token(x, chosen - first, weights, params), EXPERT, tiled=True)
 
     arrays = (x_RTD, chosen_RTK, weights_RTK)
-    if mesh is None or not _divides(mesh, x_RTD.shape, n_experts):
+    if mesh is None:
+        return by_token(*arrays, params)
+    n_parts, (n_rows, n_tokens, _) = math.prod(mesh.shape[axis] for axis in ROWS), x_RTD.shape
+    if n_rows % n_parts or n_tokens % mesh.shape[SEQUENCE] or n_experts % mesh.shape[EXPERT]:
         return by_token(*arrays, params)
     tokens, experts = P(ROWS, SEQUENCE), jax.tree.map(lambda _: P(EXPERT), params)
     mapped = jax.shard_map(of_device, mesh=mesh, in_specs=(tokens, tokens, tokens, experts), out_specs=tokens)
     return mapped(*arrays, params)
-
-
-def _divides(mesh: Mesh, shape_RTD: tuple[int, ...], n_experts: int) -> bool:
-    """Returns whether the mesh divides rows, tokens and experts."""
-    n_parts = math.prod(mesh.shape[axis] for axis in ROWS)
-    return not (shape_RTD[0] % n_parts or shape_RTD[1] % mesh.shape[SEQUENCE] or n_experts % mesh.shape[EXPERT])
 
 
 def _sum_of_experts(

@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from fxf.errors import UserError, nearest
-from fxf.machine.named_arrays import OF_TRAINING, Chosen, Edit, Place, by_name, evaluate, in_order, places_in
+from fxf.base.errors import UserError, nearest
+from fxf.base.named_arrays import OF_TRAINING, Chosen, Edit, Place, by_name, evaluate, in_order, places_in
 
 # How the names of a term's two arrays end, and how that of one that `moved` makes begins.
 TOTAL, WEIGHT, MOVED = "/total", "/weight", "term/moved/"

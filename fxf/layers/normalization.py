@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fxf.config import Choices, one_of
+from fxf.base.config import Choices, one_of
+from fxf.base.on_gpu import apart
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
 from fxf.layers.linear import as_float32
-from fxf.machine.on_gpu import apart
-from fxf.weights import Params, Spec, Weight
 
 
 def scale_weight(config: TransformerConfig, width: int, axis: str) -> Weight:

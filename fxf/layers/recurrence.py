@@ -20,7 +20,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.errors import UserError
 from fxf.layers.layer import Context
 from fxf.layers.linear import as_float32
 
@@ -153,17 +152,6 @@ def log_decays(context: Context, log_decay_RTGE: jax.Array) -> jax.Array:
     first = documents > jnp.concatenate([documents[:, :1], latest[:, :-1]], 1)
     forgets = jnp.where(first[..., None, None], -jnp.inf, log_decay_RTGE)
     return jnp.where(context.real[..., None, None], forgets, 0)
-
-
-def groups_of(n_heads: int, n_key_heads: int) -> tuple[int, int]:
-    """Returns G groups of E heads for this number of heads of keys; raises a UserError if it does not divide n_heads.
-
-    Args:
-      n_key_heads: 0: each head is a group.
-    """
-    if n_key_heads and n_heads % n_key_heads:
-        raise UserError(f"model.layers: n_key_heads {n_key_heads} does not divide n_heads {n_heads}")
-    return n_key_heads or n_heads, n_heads // (n_key_heads or n_heads)
 
 
 def rates(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:

@@ -8,20 +8,19 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from fxf.errors import UserError
+from fxf.base.devices import ROWS, SEQUENCE, TENSOR, target_mesh
+from fxf.base.errors import UserError
+from fxf.base.weights import Params
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
 from fxf.layers.positions import POSITIONS
-from fxf.machine.devices import ROWS, SEQUENCE, TENSOR, target_mesh
-from fxf.weights import Params
 
 BLOCKS = (512, 384, 256, 128)  # lengths of a block of queries or keys; the kernel takes multiples of 128
 HIDDEN = -1  # the document of keys that no query sees
 
 
 def require(config: TransformerConfig, device: Any) -> None:
-    """Raises a UserError if the kernel cannot compute this attention."""
-    del device
+    """Raises a UserError if the kernel cannot compute this attention, on whatever TPU."""
     if POSITIONS[config.positions].bias is not None:
         without = [name for name, kind in POSITIONS.items() if kind.bias is None]
         raise UserError(

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fxf.config import Choices
+from fxf.base.config import Choices
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
-from fxf.models.masked_lm import MaskedLMConfig, masked_lm
 from fxf.models.model import Model
-from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
 
 
 class RegisteredModel(NamedTuple):

@@ -6,13 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fxf.base.weights import Params
 from fxf.layers.block import Stack
 from fxf.layers.cache import Cache
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Context, Places
 from fxf.layers.positions import require_room, token_positions
 from fxf.models.model import Batch
-from fxf.weights import Params
 
 
 class CachedDecoding:

@@ -6,9 +6,10 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from fxf.config import key
+from fxf.base.config import key, require_off
+from fxf.base.weights import Params, Spec
 from fxf.layers.block import Stack
-from fxf.layers.config import CrossAttentionConfig
+from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
 from fxf.layers.kinds import stack_of
@@ -18,11 +19,10 @@ from fxf.layers.positions import places_of
 from fxf.models.decoding import CachedDecoding, WholeSequences
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model, sizes_of
-from fxf.weights import Params, Spec
 
 
 @dataclasses.dataclass(frozen=True)
-class EncoderDecoderConfig(CrossAttentionConfig):
+class EncoderDecoderConfig(TransformerConfig):
     """The `model` section for `encoder_decoder`."""
 
     name: Literal["encoder_decoder"] = key("encoder_decoder", "the model to build")
@@ -30,11 +30,21 @@ class EncoderDecoderConfig(CrossAttentionConfig):
         "separate", "tables for source, target and output; or one for all, whose rows are multiplied by √d_model"
     )
 
+    cross_norm: Literal["queries", "source"] = key(
+        "queries",
+        "cross-attention in a pre_norm block normalizes the decoder's stream (queries) or the encoder's (source)",
+    )
+
     UNREAD = (
-        *CrossAttentionConfig.UNREAD,
+        *TransformerConfig.UNREAD,
         ("embeddings", "shared", {"final_bias": True}),
         ("embeddings", "separate", {"logits_bias": False}),
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.block != "pre_norm":
+            require_off("model", self, {"cross_norm": "queries"}, f"model.block '{self.block}' does not read it")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +101,11 @@ class EncoderDecoder(CachedDecoding):
             x_BSD = self.embed(params, side["inputs"], places.positions, rng_embedding, "source")
             context = Context(places, side["inputs"], rng=rng_blocks)
             x, _ = self.encoder.apply(params["encoder"]["blocks"], self.encoder.start(x_BSD), context)
-            return self._final_norm(params["encoder"], self.encoder.finish(x)), places.replace(
-                documents=_seen_somewhere(places)
-            )
+            x_BSD = self._final_norm(params["encoder"], self.encoder.finish(x))
+            seen_BS = places.documents
+            if seen_BS is not None:  # a row without any token is all tokens: attention to nothing is NaN
+                seen_BS = jnp.where((seen_BS > 0).any(axis=1, keepdims=True), seen_BS, 1)
+            return x_BSD, places.replace(documents=seen_BS)
 
     def of_decoder(self, params: Params) -> Params:
         return params["decoder"]["blocks"]
@@ -117,14 +129,6 @@ class EncoderDecoder(CachedDecoding):
 
     def _final_norm(self, params: Params, x: jax.Array) -> jax.Array:
         return normalize(self.config, params["norm"], x) if self.config.final_norm else x
-
-
-def _seen_somewhere(places: Places) -> jax.Array | None:
-    """Returns the documents of a source, where a row without any token is all tokens: attention to nothing is NaN."""
-    documents_BS = places.documents
-    if documents_BS is None:
-        return None
-    return jnp.where((documents_BS > 0).any(axis=1, keepdims=True), documents_BS, 1)
 
 
 def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:

@@ -5,11 +5,11 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from fxf.layers.flax_module import NNX, Functions, Linen, of_training
+from fxf.base.weights import Params
+from fxf.layers.flax_module import NNX, FlaxModule, Linen, of_training
 from fxf.layers.linear import as_float32
 from fxf.models.decoding import WholeSequences
 from fxf.models.model import Batch, Model
-from fxf.weights import Params, Weight, map_weights
 
 
 def of_module(module: Any, vocab_size: int, *, max_len: int | None = None, dtype: str = "float32") -> Model:
@@ -26,18 +26,16 @@ def of_module(module: Any, vocab_size: int, *, max_len: int | None = None, dtype
     Raises:
       UserError: the module makes something else, or has variables that are no params.
     """
-    functions: Functions = Linen(module) if isinstance(module, nn.Module) else NNX(module)
+    functions: FlaxModule = Linen(module) if isinstance(module, nn.Module) else NNX(module)
     spec = functions.spec(vocab_size)
 
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         given = {**batch, **of_training(rng)}
-        return as_float32(functions.apply(cut(params), batch["inputs"], rng, given))
+        return as_float32(functions.output(cut(params), batch["inputs"], rng, given))
 
     def cut(params: Params) -> Params:
         """Leaves out the rows that a step adds to the vocabulary: the module knows the shapes of its weights."""
-        shapes = map_weights(lambda _, weight: weight, spec)
-        is_weight = lambda x: isinstance(x, Weight)  # noqa: E731
-        return jax.tree.map(lambda weight, x: x[tuple(map(slice, weight.shape))], shapes, params, is_leaf=is_weight)
+        return jax.tree.map(lambda weight, x: x[tuple(map(slice, weight.shape))], dict(spec), params)
 
     def readout(params: Params, logits: jax.Array) -> jax.Array:
         del params

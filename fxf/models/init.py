@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 
+from fxf.base.weights import EXPERT, WIDTHS, Initializer, Spec, Weight, axes_of_matrix, changed, uniform_half
 from fxf.layers.config import TransformerConfig
-from fxf.layers.position_kinds import sinusoids
-from fxf.weights import EXPERT, WIDTHS, Initializer, Spec, Weight, axes_of_matrix, changed, uniform_half
+from fxf.layers.positions import sinusoids
 
 
 def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
@@ -29,19 +29,15 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
     def chosen(path: str, weight: Weight) -> Weight:
         if weight.by_sign:
             return weight
-        factor = narrower if is_between_widths(weight) else 1.0
+        sides = axes_of_matrix(weight)
+        grows = sides is not None and {weight.axes[side[0]] for side in sides} <= WIDTHS  # in its rows and columns
+        factor = narrower if grows else 1.0
         init = _named(config, path, weight)
         if init is not None:
             weight = dataclasses.replace(weight, init=init if factor == 1 else _times(init, math.sqrt(factor)))
         return dataclasses.replace(weight, rate=weight.rate * factor)
 
     return changed(chosen, spec)
-
-
-def is_between_widths(weight: Weight) -> bool:
-    """Returns whether the weight is a matrix whose rows and columns both grow with the width of a model."""
-    axes = axes_of_matrix(weight)
-    return axes is not None and {weight.axes[part[0]] for part in axes} <= WIDTHS
 
 
 def _named(config: TransformerConfig, path: str, weight: Weight) -> Initializer | None:

@@ -7,11 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.config import key, require_off
-from fxf.errors import UserError
-from fxf.models.model import Model
-from fxf.models.reparametrized import reparametrized
-from fxf.weights import (
+from fxf.base.config import key, require_off
+from fxf.base.errors import UserError
+from fxf.base.weights import (
     Numbered,
     Params,
     Spec,
@@ -24,6 +22,8 @@ from fxf.weights import (
     map_weights,
     matching,
 )
+from fxf.models.model import Model
+from fxf.models.reparametrized import reparametrized
 
 LORA = "lora"  # the subtree of the adapters, and the section
 RANK = "rank"  # the axis between the two factors

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import jax
 
+from fxf.base.weights import Params, Spec
 from fxf.layers.block import Stack, layers_of
 from fxf.layers.cache import Cache
 from fxf.layers.config import TransformerConfig
 from fxf.layers.loss import CROSS_ENTROPY, Loss
-from fxf.weights import Params, Spec
 
 Batch = dict[str, jax.Array]
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from fxf.base.weights import Params, Spec
 from fxf.models.model import Model
-from fxf.weights import Params, Spec
 
 
 def reparametrized(model: Model, spec: Spec, to_plain: Callable[[Params], Params]) -> Model:

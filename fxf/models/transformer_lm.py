@@ -1,11 +1,15 @@
-"""TransformerLM (seed 004, "Definition of TransformerLM"): final ∘ N ∘ DB_n ∘ … ∘ DB_1 ∘ PE ∘ Em."""
+"""TransformerLM (seed 004, "Definition of TransformerLM"): final ∘ N ∘ DB_n ∘ … ∘ DB_1 ∘ PE ∘ Em.
+
+And an encoder of the same layers that predicts masked tokens (seed 001, "Tokenization"; Devlin et al. 2018).
+"""
 
 import dataclasses
 from typing import Any, Literal
 
 import jax
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.block import Stack, require_documents
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import split
@@ -13,11 +17,10 @@ from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_l
 from fxf.layers.kinds import stack_of
 from fxf.layers.layer import Context
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import places_of
+from fxf.layers.positions import places_of, random_rows
 from fxf.models.decoding import CachedDecoding, WholeSequences
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model, sizes_of
-from fxf.weights import Params, Spec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,3 +105,24 @@ def transformer_lm(config: TransformerLMConfig, vocab_size: int, kind: type[Tran
     spec = initialized_as(config, model.spec())
     sizes = sizes_of(config, model.decoder)
     return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes)
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedLMConfig(TransformerLMConfig):
+    """The `model` section for `masked_lm`."""
+
+    name: Literal["masked_lm"] = key("masked_lm", "the model to build")  # type: ignore[assignment]
+    segments: int = key(0, "number of segments, each with a trained vector for its tokens; 0: none", minimum=0)
+
+
+def masked_lm(config: MaskedLMConfig, vocab_size: int) -> Model:
+    """Builds the model, which is transformer_lm without the causal mask. It does not generate.
+
+    A batch has `inputs` [B, T]. It may have `input_mask` [B, T], false on padding; `positions` [B, T]; and, with
+    `config.segments`, `segments` [B, T], the segment of each token, 0 by default.
+    """
+    model = TransformerLM(config, vocab_size, stack_of(config, vocab_size=vocab_size), causal=False)
+    spec = model.spec()
+    if config.segments:
+        spec["embedding"]["segments"] = Weight((config.segments, config.d_model), ("segment", "embed"), random_rows)
+    return Model(initialized_as(config, spec), model.features, model.readout, **sizes_of(config, model.decoder))

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.reports import report
 from fxf.reports.compare import Comparison, Entry, Group, comparison, runs_of, tokenizer_of
 from fxf.reports.figures import HIGHER, LOWER

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fxf.config import differing_keys, flatten
-from fxf.errors import UserError
-from fxf.machine.status import stage
+from fxf.base.config import differing_keys, flatten
+from fxf.base.errors import UserError
+from fxf.base.status import stage
 from fxf.reports.figures import figure, is_score
 from fxf.reports.run_files import DIVERGED, FINISHED, Record, RunFiles, is_run, read
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from fxf.errors import UserError
-from fxf.files import digest
+from fxf.base.errors import UserError
+from fxf.base.files import digest
 from fxf.reports.page import as_json, page
 from fxf.reports.report import SCRIPTS, contents, main_figure
 from fxf.reports.run_files import FINISHED, NO_VALUE, RECORDS, RESULT, is_run, no_run, read

@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fxf.files import to_json
+from fxf.base.files import to_json
 
 # The page may run and show what stands in it, and load nothing; a live one asks where it came from for newer data.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"

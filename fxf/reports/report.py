@@ -5,9 +5,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from fxf.config import flatten
-from fxf.errors import UserError
-from fxf.files import write_atomically
+from fxf.base.config import flatten
+from fxf.base.errors import UserError
+from fxf.base.files import write_atomically
 from fxf.reports.figures import figure, is_score
 from fxf.reports.page import page, shortened, thinned
 from fxf.reports.run_files import NO_VALUE, Record, RunFiles, is_no_value, read

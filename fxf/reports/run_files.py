@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.errors import UserError, nearest, one_line
-from fxf.files import read_json
+from fxf.base.errors import UserError, nearest, one_line
+from fxf.base.files import read_json
 
 CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
 RECORDS, SAMPLES = "metrics.jsonl", "samples.jsonl"
 ENDED = "ended.txt"  # why training ended before its last step
-INSIDE = "inside.json"  # what `fxf.views.inside` found in the trained model
+INSIDE = "inside.json"  # what `fxf.runs.inside` found in the trained model
 
 FINISHED, RUNNING, STOPPED, FAILED, DIVERGED = "finished", "running", "stopped", "failed", "diverged"
 _DIVERGED = re.compile(r"step [\d,]+: the loss is ((nan|-?inf)\b|.* norm (nan|inf)\b)")

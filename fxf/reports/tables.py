@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from fxf.errors import one_line
+from fxf.base.errors import one_line
 from fxf.reports.run_files import NO_VALUE, is_no_value
 
 Row = dict[str, Any]

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from fxf.files import digest, file_digest, files_below
+from fxf.base.files import digest, file_digest, files_below
 
 PACKAGE = Path(__file__).parent.parent  # the code of a run
 PACKAGES = ("fxf", "jax", "flax", "optax", "orbax-checkpoint", "numpy")

@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from fxf.config import one_of
-from fxf.decoding.config import DecodeConfig
-from fxf.errors import UserError
+from fxf.base.config import one_of
+from fxf.base.errors import UserError
 from fxf.layers.kinds import ATTENTIONS
 from fxf.models import MODELS
+from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Model
 from fxf.tasks import RegisteredTask
 from fxf.tasks.task import Task
@@ -59,8 +59,7 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
         key, value = next(iter(given.items()))
         raise UserError(f"decode.{key}: task '{task_name}' generates no tokens; leave it at {value}")
     if task.generates and (model.prefill is None or model.step is None):
-        of_copies = f" with model.copies {config.copies}" if getattr(config, "copies", 1) > 1 else ""
-        what = f"model '{config.name}'{of_copies} has no prefill and step for it"
+        what = f"model '{config.name}' has no prefill and step for it"
         raise UserError(f"model.name: task '{task_name}' generates tokens; {what}")
     for key in ("temperature", "beam_width") if not model.loss.of_logits else ():
         if key in given:

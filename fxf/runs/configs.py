@@ -12,8 +12,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from fxf.config import flatten, named_sections, parsed
-from fxf.errors import UserError, errors_of, nearest, shown
+from fxf.base.config import flatten, named_sections, parsed
+from fxf.base.errors import UserError, errors_of, nearest, shown
 from fxf.runs.guests import load
 
 MISSING = "--config: missing; for example --config=reversal"

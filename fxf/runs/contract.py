@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.training.state import run_keys
 
 # Names of arrays that hold tokens, and of the masks that say which of them are read.

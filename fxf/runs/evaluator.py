@@ -6,50 +6,44 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf.decoding.decoder import Decoder
-from fxf.machine.compiled import CompiledByShape
+from fxf.base.weights import Params
+from fxf.models.decoder import Decoder
 from fxf.models.model import Batch
 from fxf.runs.experiment import Experiment
 from fxf.tasks.task import Evaluator
 from fxf.training.gradient import batch_loss
-from fxf.training.log import Clock
 from fxf.training.sharding import Layout
-from fxf.weights import Params
 
 
 class Evaluators:
     """Makes the evaluators of an experiment, `evaluators(params)`, which share its compiled programs."""
 
-    def __init__(self, experiment: Experiment, clock: Clock, layout: Layout, seed: int = 0) -> None:
+    def __init__(self, experiment: Experiment, layout: Layout, seed: int = 0) -> None:
         """Compiles nothing yet.
 
         Args:
-          clock: counts the time of compiling.
           layout: the layout of the params; the devices share the rows of a batch.
           seed: the seed of sampling.
         """
-        model, programs = experiment.model, experiment.programs
+        model, programs = experiment.model, experiment.programs["scores", layout]
         self._model, self._layout = layout.with_mesh(model.plain), layout
-        compiling = functools.partial(clock.measure, "compile")
         to_plain = jax.jit(model.to_plain, out_shardings=layout.weights(model.plain.spec))
-        self._to_plain = CompiledByShape(to_plain, compiling, programs["plain", layout])
-        self._is_plain = model.plain_spec is None
-        loss, logits = (jax.jit(f, out_shardings=layout.replicated) for f in (self._loss_of, self._logits_of))
-        self._loss = CompiledByShape(loss, compiling, programs["loss", layout])
-        self._logits = CompiledByShape(logits, compiling, programs["logits", layout])
-        options: Any = {"programs": programs["decode", layout], "compiling": compiling, "layout": layout}
+        self._to_plain = None if model.plain_spec is None else programs.setdefault("plain", to_plain)
+        self._loss = programs.setdefault("loss", jax.jit(self._loss_of, out_shardings=layout.replicated))
+        self._logits = programs.setdefault("logits", jax.jit(self._logits_of, out_shardings=layout.replicated))
+        options: Any = {"programs": experiment.programs["decode", layout], "layout": layout}
         rules = experiment.task.rules(experiment.decode)
-        self._decoder = Decoder(self._model, config=experiment.decode, seed=seed, **rules, **options)
+        self.decoder = Decoder(self._model, config=experiment.decode, seed=seed, **rules, **options)
 
     def __call__(self, params: Params) -> Evaluator:
         """Returns the evaluator of params, as a task uses it. Their plain weights are made here, once."""
-        params = params if self._is_plain else self._to_plain(params)
+        params = self._to_plain(params) if self._to_plain else params
         return Evaluator(
-            decode=functools.partial(self._decoder.groups, params),
+            decode=functools.partial(self.decoder.groups, params),
             loss=functools.partial(self.loss, params),
             logits=functools.partial(self.logits, params),
             in_nats=self._model.loss.of_logits,
-            stream=functools.partial(self._decoder.stream, params),
+            stream=functools.partial(self.decoder.stream, params),
         )
 
     def loss(self, params: Params, batch: Batch) -> tuple[float, float]:

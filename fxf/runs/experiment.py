@@ -4,7 +4,6 @@ import copy
 import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,15 +12,14 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-from fxf.config import defaults, one_of, registered_section, section
-from fxf.decoding.config import DecodeConfig
-from fxf.errors import UserError, nearest
+from fxf.base.config import defaults, one_of, registered_section, section
+from fxf.base.devices import require_devices, target_devices
+from fxf.base.errors import UserError, nearest
+from fxf.base.on_cpu import drawing_options
+from fxf.base.status import stage
 from fxf.layers.flash_attention import require_implementation
-from fxf.machine.compiled import CompiledByShape
-from fxf.machine.devices import require_devices, target_devices
-from fxf.machine.on_cpu import drawing_options
-from fxf.machine.status import stage
 from fxf.models import MODELS, RegisteredModel
+from fxf.models.decode_config import DecodeConfig
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import Model
 from fxf.runs import compatibility
@@ -149,7 +147,7 @@ class Experiment(NamedTuple):
             out_shardings=state.state_shardings(self.model, self.optimizer, layout),
             compiler_options=drawing_options(layout.mesh.devices.flat[0].platform),
         )
-        return CompiledByShape(jitted, nullcontext, self.programs["state", layout])(np.uint32(self.seed), given)
+        return self.programs["state", layout].setdefault("new", jitted)(np.uint32(self.seed), given)
 
     def state_shapes(self, layout: Layout) -> TrainState:
         """Returns the state's shapes, dtypes and shardings; allocates nothing."""

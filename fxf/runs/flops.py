@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fxf import weights
-from fxf.machine.hardware import hardware_of
-from fxf.machine.operations import Operations, operations
-from fxf.machine.random_keys import random_key
+from fxf.base import weights
+from fxf.base.hardware import hardware_of
+from fxf.base.operations import Operations, operations
+from fxf.base.random_keys import random_key
 from fxf.models.model import Batch, Model
 from fxf.runs.experiment import Experiment
 from fxf.training.fine_tuning import has_frozen, without_frozen_gradient

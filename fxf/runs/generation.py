@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fxf.base.errors import UserError
+from fxf.base.weights import Params
 from fxf.data.sentence_files import good_lines, lines_of, read_text_file, tab_separated
-from fxf.errors import UserError
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, Hypothesis, in_order_of_texts
 from fxf.tasks.task import Evaluator, Task
-from fxf.training.log import Clock
-from fxf.weights import Params
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ class Answering:
         self._experiment = experiment
         self._max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
         layout = experiment.layout_of_one_copy()
-        self._evaluator = Evaluators(experiment, Clock(), layout, seed)(params)
+        self._evaluator = Evaluators(experiment, layout, seed)(params)
 
     def __call__(self, texts: list[str]) -> list[list[Answer]]:
         """Returns the answers to each text, in order: its hypotheses as texts with their scores, the best first.

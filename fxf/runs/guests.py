@@ -15,9 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fxf.config import Choices, differences, flatten
-from fxf.errors import UserError, errors_of, shown
-from fxf.files import file_digest, is_remote, read_file
+from fxf.base.config import Choices, differences, flatten
+from fxf.base.errors import UserError, errors_of, shown
+from fxf.base.files import file_digest, is_remote, read_file
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def search(folder: Path) -> None:
     """
     others = {path.parent for path in _executed} - {folder}
     for name, module in list(sys.modules.items()):
-        if (file := getattr(module, "__file__", None)) and Path(file).parent in others:
+        if name != "__main__" and (file := getattr(module, "__file__", None)) and Path(file).parent in others:
             del sys.modules[name]
     sys.path[:] = [str(folder), *(place for place in sys.path if place != str(folder))]
     if not {"", os.getcwd()} & set(sys.path):

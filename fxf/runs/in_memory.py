@@ -3,26 +3,25 @@
 import operator
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf import weights
-from fxf.config import defaults, one_of, registered_section, require_keywords, section
+from fxf.base import weights
+from fxf.base.config import defaults, one_of, registered_section, require_keywords, section
+from fxf.base.devices import require_devices
+from fxf.base.errors import UserError
+from fxf.base.on_gpu import in_order
+from fxf.base.weights import Params, flatten
 from fxf.data.batches import padded
-from fxf.decoding.config import DecodeConfig, changed_decode
-from fxf.decoding.decoder import Decoder
-from fxf.decoding.rules import Words
-from fxf.errors import UserError
 from fxf.layers.config import TransformerConfig
-from fxf.machine.compiled import CompiledByShape
-from fxf.machine.devices import require_devices
-from fxf.machine.on_gpu import in_order, on_gpu
 from fxf.models import MODELS
+from fxf.models.decode_config import DecodeConfig, changed_decode
+from fxf.models.decoder import Decoder
 from fxf.models.model import Batch, Model
+from fxf.models.rules import Words
 from fxf.runs import contract
 from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
@@ -33,7 +32,6 @@ from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import TrainState, hyperparameters, init_state, run_keys
 from fxf.training.step import TrainConfig, Trainer, make_train_steps
-from fxf.weights import Params, flatten
 
 
 class Fitted(NamedTuple):
@@ -146,9 +144,7 @@ def fit(
     if model.loss.of_logits:
         vocab_size = jax.eval_shape(model.apply, state.params, first).shape[-1]
     contract.require_first_batch("batch", first, vocab_size)
-    train_steps = make_train_steps(trainer, batch, steps)
-    if on_gpu():
-        train_steps = CompiledByShape(train_steps, nullcontext, options=in_order)
+    train_steps = in_order(make_train_steps(trainer, batch, steps))
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 
-from fxf import weights
-from fxf.config import section
-from fxf.decoding.config import DecodeConfig, changed_decode
-from fxf.errors import UserError
-from fxf.files import folder_at
-from fxf.machine.status import stage
+from fxf.base import weights
+from fxf.base.config import section
+from fxf.base.errors import UserError
+from fxf.base.files import folder_at
+from fxf.base.status import stage
+from fxf.models.decode_config import DecodeConfig, changed_decode
 from fxf.runs import guests, run_folder
 from fxf.runs.experiment import Experiment, build
 from fxf.training import checkpoint

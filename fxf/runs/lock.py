@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from fxf.errors import UserError
-from fxf.files import is_remote
+from fxf.base.errors import UserError
+from fxf.base.files import is_remote
 from fxf.reports.run_files import LOCK
 from fxf.training import processes
 

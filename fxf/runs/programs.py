@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf.config import arguments
-from fxf.files import digest
-from fxf.machine.random_keys import random_key
+from fxf.base.config import arguments
+from fxf.base.files import digest
+from fxf.base.random_keys import random_key
 from fxf.runs.experiment import Experiment
 from fxf.training.optimizer import optimizer_section
 

@@ -2,10 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from fxf import weights
-from fxf.config import flatten
-from fxf.errors import UserError, printable
-from fxf.machine import memory
+from fxf.base import memory, weights
+from fxf.base.config import flatten
+from fxf.base.errors import UserError, printable
 from fxf.reports.figures import HIGHER, LOWER
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment

@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 
-from fxf.config import section
-from fxf.errors import UserError
-from fxf.files import folder_at
-from fxf.machine import status
+from fxf.base import status
+from fxf.base.config import section
+from fxf.base.errors import UserError
+from fxf.base.files import folder_at
 from fxf.runs import contract, guests, run_folder
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment, build
@@ -35,8 +35,8 @@ from fxf.training.trackers import OnRecord, Trackers
 def train(
     config: Mapping[str, Any],
     workdir: str | Path,
-    clock: Clock,
     origin: dict[str, Any],
+    started: float | None = None,
     profile: bool = False,
     kept: Kept | None = None,
     on_record: OnRecord | None = None,
@@ -48,16 +48,17 @@ def train(
 
     Args:
       origin: the origin of the config, which config.json records.
-      profile: whether to write a trace of a few steps after the first record into the folder `profile`.
+      started: when the process began, by `time.perf_counter`; by default now.
+      profile: whether to write a trace of a few steps into the folder `profile`.
       kept: the programs of earlier runs of this process, which this run uses if its own would be the same.
       on_record: a function that receives each record of figures, with its step.
 
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
-      Interrupted: a signal asked a script that listens (`fxf.machine.signals`) to stop; its step is saved.
+      Interrupted: a signal asked a script that listens (`fxf.base.signals`) to stop; its step is saved.
     """
     with ExitStack() as run:
-        workdir = _joined(config, workdir, run)
+        clock, workdir = Clock(started), _joined(config, workdir, run)
         trackers = run.enter_context(Trackers(on_record))
         experiment = share(build(config, workdir), kept)
         layout, figures, start, made_from = _made_from(experiment, workdir)
@@ -78,7 +79,7 @@ def train(
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
         came_from = (f"{workdir}: resuming at step {record.step}",) if newest else start.lines
         log.print_lines(*of_data, *layout.unsharded(experiment.model.spec), *came_from)
-        scores = Scores(experiment, Evaluators(experiment, clock, layout), log)
+        scores = Scores(experiment, Evaluators(experiment, layout), log)
         if not intervals.end(record):
             steps = Steps(experiment, layout, record, clock)
             log.begin("compiling", record.step)
@@ -89,9 +90,8 @@ def train(
         with clock.measure("evaluate"):
             figures |= scores.test(params, record.step)
         log.publish()
-        return run_folder.write_result(
-            workdir, result_of(experiment, record, used[0], figures, clock.seconds()), identity
-        )
+        result = result_of(experiment, record, used[0], figures, clock.seconds())
+        return run_folder.write_result(workdir, result, identity)
 
 
 def _joined(config: Mapping[str, Any], workdir: Place, run: ExitStack) -> Path:
@@ -139,7 +139,7 @@ def evaluate(
     """
     to = None if output is None else folder_at(output, "--output")
     experiment, found, params = load(workdir, step, decode, scores_data=pairs is None)
-    evaluator = Evaluators(experiment, Clock(), experiment.layout_of_one_copy())(params)
+    evaluator = Evaluators(experiment, experiment.layout_of_one_copy())(params)
     tested = experiment.task.test(evaluator) if pairs is None else score_pairs(experiment, evaluator, Path(pairs))
     figures = plain(tested)
     figures.pop("samples", None)

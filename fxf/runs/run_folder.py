@@ -12,9 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fxf.config import differences, differing_keys, flatten
-from fxf.errors import UserError
-from fxf.files import digest, read_file, read_json, to_json, write_atomically
+from fxf.base.config import differences, differing_keys, flatten
+from fxf.base.errors import UserError
+from fxf.base.files import digest, read_file, read_json, to_json, write_atomically
 from fxf.reports.run_files import CONFIG, RESULT, no_run
 from fxf.runs.code_version import code_digest, made_by, other_code
 from fxf.runs.guests import GUESTS

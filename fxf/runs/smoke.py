@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 
-from fxf.config import flatten
-from fxf.errors import UserError
-from fxf.files import read_json, remove
+from fxf.base.config import flatten
+from fxf.base.errors import UserError
+from fxf.base.files import read_json, remove
 from fxf.reports.run_files import CONFIG
 
 STEPS = 6

@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from fxf.config import key
-from fxf.errors import UserError, nearest
-from fxf.files import folder_at, read_json
+from fxf.base.config import key
+from fxf.base.errors import UserError, nearest
+from fxf.base.files import folder_at, read_json
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf.machine.on_gpu import in_order
+from fxf.base.on_gpu import options_in_order
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import seconds_at_peak
 from fxf.training.gradient import terms_and_figures
@@ -37,8 +37,7 @@ class Steps:
         if self._batches is not None:
             if record.step:
                 self._batches.set_state(record.data)
-            arguments = (trainer, self._batches, self._compiling, at_peak, programs)
-            self._from_iterator = make_train_steps_from_iterator(*arguments)
+            self._from_iterator = make_train_steps_from_iterator(trainer, self._batches, at_peak, programs)
             return
         n_steps, batch = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE), task.largest_batch()
         self._least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(batch))}
@@ -49,7 +48,7 @@ class Steps:
                 jitted = make_train_steps(trainer, task.batch, n_steps, asked)
                 lowered = jitted.lower(state, self._numbers, np.int32(0))
             thread = ThreadPoolExecutor(1)
-            programs["steps"] = thread.submit(lowered.compile, in_order(lowered))
+            programs["steps"] = thread.submit(lowered.compile, options_in_order(lowered))
             thread.shutdown(wait=False)
 
     def train(self, state: TrainState, n: Any) -> tuple[TrainState, Metrics]:

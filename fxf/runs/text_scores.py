@@ -13,14 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fxf.base.errors import UserError
 from fxf.data.text import file_text, scoring_windows
 from fxf.data.tokenizer import lines_of
-from fxf.errors import UserError
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.loading import load
 from fxf.tasks.language_model import LanguageModel
 from fxf.tasks.task import Evaluator
-from fxf.training.log import Clock
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ class TextScorer:
     def __init__(self, workdir: Path | str, step: int | None = None) -> None:
         experiment, self.step, params = load(workdir, step)
         task = experiment.task
-        self.evaluator: Evaluator = Evaluators(experiment, Clock(), experiment.layout_of_one_copy())(params)
+        self.evaluator: Evaluator = Evaluators(experiment, experiment.layout_of_one_copy())(params)
         if not isinstance(task, LanguageModel) or task.context or not self.evaluator.in_nats:
             raise UserError(f"{workdir}: only a language model that scores all tokens gives a text a probability")
         self.task, self.length = task, task.config.length

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fxf.config import defaults
+from fxf.base.config import defaults
+from fxf.base.errors import UserError
+from fxf.base.files import digest, file_digest, folder_at
+from fxf.base.weights import VOCABULARY, Spec, flatten, leaves, matching
 from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, read_tokenizer
-from fxf.errors import UserError
-from fxf.files import digest, file_digest, folder_at
 from fxf.interop import huggingface, peft, weights_file
 from fxf.models import MODELS
 from fxf.models.lora import LORA
@@ -21,7 +22,6 @@ from fxf.runs.loading import CHECKPOINTS, load_params, open_run, plain_params
 from fxf.runs.source import Source, StartConfig, source_of
 from fxf.training import checkpoint, checkpoint_files
 from fxf.training.sharding import Layout
-from fxf.weights import VOCABULARY, Spec, flatten, leaves, matching
 
 MAX_NAMED = 5  # weights that a line names
 

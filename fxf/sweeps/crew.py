@@ -9,17 +9,17 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, TextIO
 
-from fxf.errors import DivergedError, Interrupted, UserError, shortened, why_not_ours
-from fxf.machine import signals, status
-from fxf.machine.devices import start_jax
+from fxf.base import signals, status
+from fxf.base.devices import start_jax
+from fxf.base.errors import DivergedError, Interrupted, UserError, shortened, why_not_ours
 from fxf.runs import guests, run
 from fxf.runs.programs import Kept
-from fxf.training.log import Clock
 
 LOG = "log.txt"
 POLL_SECONDS = 0.1
@@ -93,13 +93,15 @@ class Crew:
     def _start(self) -> None:
         """Starts the processes that are missing."""
         context, blocked = multiprocessing.get_context("spawn"), signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        resource_tracker.ensure_running()
+        # It has unblocked some. The processes must have them blocked before their imports start threads.
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for i in range(len(self._workers), self._n):
             ours, theirs = context.Pipe()
             worker = context.Process(target=_work, args=(theirs, i, self._n), daemon=True)
             worker.start()
             theirs.close()
             self._workers[ours] = worker
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # of which multiprocessing has unblocked some
 
     def _reply(self, pipe: Connection, job: Job) -> str:
         try:
@@ -127,7 +129,7 @@ def _work(pipe: Connection, number: int, n: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    import fxf.machine.listen  # noqa: F401  Signals end it after a save.
+    import fxf.base.listen  # noqa: F401  Signals end it after a save.
 
     start_jax()
     import jax
@@ -176,11 +178,11 @@ def train_logged(job: Job, kept: Kept) -> None:
     Raises:
       UserError: it failed, whatever the reason.
     """
-    from fxf.views import inside  # an import that the first step need not wait for
+    from fxf.runs import inside  # an import that the first step need not wait for
 
     with _logged(job.folder):
         try:
-            result = run.train(job.config, job.folder, Clock(), job.origin, kept=kept)
+            result = run.train(job.config, job.folder, job.origin, kept=kept)
             inside.complete(job.config, job.folder, kept)
         except Interrupted:
             raise

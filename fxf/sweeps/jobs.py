@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fxf.config import differences
-from fxf.errors import UserError
+from fxf.base.config import differences
+from fxf.base.errors import UserError
 from fxf.reports.run_files import DIVERGED, is_run, read
 from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.plan import Arm

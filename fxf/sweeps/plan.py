@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from fxf.config import differences, differing_keys, one_of
-from fxf.errors import UserError, nearest
-from fxf.files import is_remote, read_json, write_atomically
+from fxf.base.config import differences, differing_keys, one_of
+from fxf.base.errors import UserError, nearest
+from fxf.base.files import is_remote, read_json, write_atomically
 from fxf.reports.best import PER_TOKEN
 from fxf.reports.compare import TOKENIZER
 from fxf.reports.figures import HIGHER, LOWER, figure

@@ -18,9 +18,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.config import flatten, named_sections, with_values
-from fxf.errors import UserError, nearest
-from fxf.machine.status import stage
+from fxf.base.config import flatten, named_sections, with_values
+from fxf.base.errors import UserError, nearest
+from fxf.base.status import stage
 from fxf.runs import guests, run_folder
 from fxf.runs.experiment import build
 from fxf.runs.programs import without_numbers

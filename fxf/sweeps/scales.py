@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.sweeps.plan import Arm, Budget, Rules, make_plan
 from fxf.sweeps.settle import changed
 from fxf.sweeps.trial import Told, carry_out

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.config import with_values
-from fxf.errors import UserError
+from fxf.base.config import with_values
+from fxf.base.errors import UserError
 from fxf.reports.figures import HIGHER
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token

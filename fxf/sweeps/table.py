@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fxf.config import flatten
-from fxf.errors import UserError
-from fxf.files import why_not_written, write_atomically
+from fxf.base.config import flatten
+from fxf.base.errors import UserError
+from fxf.base.files import why_not_written, write_atomically
 from fxf.reports import run_files
 from fxf.reports.tables import Row, to_csv
 from fxf.sweeps.points import Point, changed_keys

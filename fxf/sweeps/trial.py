@@ -2,13 +2,18 @@
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from fxf.machine.status import stage
+from ml_collections import ConfigDict
+
+from fxf.base.files import folder_at
+from fxf.base.status import stage
+from fxf.runs.api import plain_config
 from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.jobs import SECONDS, ended, figure_of, job_of, train_all
-from fxf.sweeps.plan import Budget, Plan, keep_plan, require_same_first
+from fxf.sweeps.plan import Arm, Budget, Plan, Rules, keep_plan, make_plan, require_same_first
 from fxf.sweeps.settle import MEASURED, SEEDS_OF_A_RATE, Settled, Train, changed, settle
 from fxf.sweeps.verdict import EARLY, LOG, Pair, Verdict, verdict_of, write
 
@@ -66,7 +71,7 @@ def _at_looks(
                 if any(ended(job) is None for job in jobs[number]):
                     break
                 pairs.append(_pair(plan, jobs[number], plan.seeds_of(number)))
-            progress.at(len(pairs))
+            progress(len(pairs))
             stopped = why_to_stop(verdict_of(plan, settled, pairs), budget, in_time)
             verdict = verdict_of(plan, settled, pairs, stopped)
             write(verdict, workdir)
@@ -113,3 +118,45 @@ def _telling_cost(plan: Plan, budget: Budget, told: Told) -> Callable[[Job], Non
             told(f"a run takes {seconds:.1f} s: all take about {minutes:.1f} minutes, of {budget.minutes:g} at most")
 
     return after_a_run
+
+
+def trial(
+    first: str | ConfigDict | Mapping[str, Any],
+    other: str | ConfigDict | Mapping[str, Any] | None,
+    workdir: str | Path,
+    *,
+    seeds: int = 32,
+    minutes: float = 30.0,
+    whole: bool = False,
+    workers: int = 1,
+    **rules: Any,
+) -> Verdict:
+    """Tries whether another config is better than the first one, over pairs of seeds, as `fxf try` does.
+
+        other = fxf.read_config("reversal:example0")
+        other.model.activation = "silu"
+        found = fxf.trial("reversal:example0", other, "runs/silu", metric="train_loss", rates=1)
+        print(found.verdict, found.effect)
+
+    Args:
+      first: a config, as that of `train`. Its seed is the first one.
+      other: the other config, or None for the null trial of the first one against itself.
+      workdir: the folder of the trial, with a run folder for each run.
+      seeds: the most pairs of seeds; a claim about the mean is made after 32 and 64.
+      minutes: the minutes after which no run begins.
+      whole: whether no look before 32 pairs ends the trial.
+      workers: processes that train side by side on a CPU. With several, a script must not call this where it is
+        imported (`if __name__ == "__main__":`).
+      rules: `metric`, `failed`, `rates`, `match` and `first_runs`, as in `fxf.sweeps.plan.Rules`.
+
+    Returns:
+      The verdict: `verdict`, `headline`, `effect` (with the ends of its interval, or None), `evidence` and `pairs`;
+      `figures()` is what verdict.json has.
+
+    Raises:
+      UserError: a config or the metric is wrong, the folder holds a trial with another plan, or a run failed otherwise
+        than by diverging.
+    """
+    folder = folder_at(workdir, "workdir")
+    arms = Arm(*plain_config(first)), None if other is None else Arm(*plain_config(other))
+    return carry_out(make_plan(*arms, folder, Rules(**rules)), folder, Budget(seeds, minutes, whole, workers))

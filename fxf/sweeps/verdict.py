@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.errors import UserError
-from fxf.files import to_json, write_atomically
+from fxf.base.errors import UserError
+from fxf.base.files import to_json, write_atomically
 from fxf.reports.figures import HIGHER
 from fxf.reports.page import page
 from fxf.reports.tables import to_csv

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fxf.config import Choices
+from fxf.base.config import Choices
 from fxf.data.corpus import DataConfig
 from fxf.data.documents import DocumentsConfig
 from fxf.data.text import TextConfig

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.errors import UserError
 from fxf.data.batches import iterate
 from fxf.data.mixture import parts_of
 from fxf.data.preparation import Counts
@@ -18,7 +19,6 @@ from fxf.data.prepared import Prepared, prepared, tokenizer_of_documents
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import EncodedText, draw_windows, scoring_windows
 from fxf.data.tokenizer import PAD, UNK, Tokenizer
-from fxf.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, one_group, padded_prompts
 from fxf.tasks.task import NO_END, Evaluator, RunInfo, language_model_batch, sample

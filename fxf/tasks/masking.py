@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.errors import UserError
+from fxf.base.random_keys import random_key
 from fxf.data.batches import padded
 from fxf.data.text import EncodedText, draw_windows
 from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS
 from fxf.data.tokenizer_file import is_file
-from fxf.errors import UserError
-from fxf.machine.random_keys import random_key
 from fxf.models.model import Batch
 from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt
 from fxf.tasks.task import Evaluator, RunInfo

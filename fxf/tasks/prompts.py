@@ -5,9 +5,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from fxf.decoding.decoder import Decoded
-from fxf.decoding.steps import PromptGroup, Prompts
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.models.decoder import Decoded
+from fxf.models.steps import PromptGroup, Prompts
 
 T = TypeVar("T")
 

@@ -8,22 +8,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.decoding.config import DecodeConfig
-from fxf.decoding.steps import Prompts
-from fxf.errors import UserError
-from fxf.machine.random_keys import random_key
+from fxf.base.errors import UserError
+from fxf.base.random_keys import random_key
+from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Batch
+from fxf.models.steps import Prompts
 from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt, one_group, padded_prompts
-from fxf.training.step import TrainConfig
 
 NO_END = -1  # no token ends a sequence
 FIRST = 0  # the token that a decoder reads first, unless a prompt says otherwise
 
 
 class RunInfo(NamedTuple):
-    """The parts of a run that a task may read besides its own section. `folder` is the run folder, if there is one."""
+    """The parts of a run that a task may read besides its own section: others, and the run folder if there is one."""
 
-    train: TrainConfig
+    train: Any
     data: Any = None
     seed: int = 0
     folder: Path | None = None

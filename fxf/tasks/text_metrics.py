@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from fxf.config import Choices, key, one_of
+from fxf.base.config import Choices, key, one_of
 
 Metric = Callable[[list[str], list[list[str]]], float]
 

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fxf.base.errors import UserError, shortened
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
-from fxf.decoding.config import DecodeConfig
-from fxf.decoding.rules import Words
-from fxf.errors import UserError, shortened
+from fxf.models.decode_config import DecodeConfig
+from fxf.models.rules import Words
 from fxf.tasks.task import Evaluator, Task
 
 log = logging.getLogger(__name__)

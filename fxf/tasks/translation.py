@@ -9,13 +9,13 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.errors import UserError
+from fxf.base.files import digest
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
 from fxf.data.corpus import Corpus, DataConfig, Tokenized, TokenPair, read_corpus, tokenize
 from fxf.data.sentence_files import Example
 from fxf.data.tokenizer_file import any_tokenizer
-from fxf.errors import UserError
-from fxf.files import digest
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, in_order_of_texts
 from fxf.tasks.task import Evaluator, RunInfo, sample

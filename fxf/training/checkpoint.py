@@ -16,10 +16,10 @@ from typing import Any
 
 import jax
 
-from fxf.config import differences, key
-from fxf.errors import UserError
-from fxf.files import is_remote, read_json, remove, to_json, write_atomically
-from fxf.machine.status import stage
+from fxf.base.config import differences, key
+from fxf.base.errors import UserError
+from fxf.base.files import is_remote, read_json, remove, to_json, write_atomically
+from fxf.base.status import stage
 from fxf.training import checkpoint_files as files
 from fxf.training import processes
 from fxf.training.checkpoint_files import steps_in

@@ -10,8 +10,17 @@ from pathlib import Path
 
 import jax
 
-from fxf.errors import UserError
-from fxf.files import file_digest, files_below, is_remote, read_json, remove, to_json, why_not_written, write_atomically
+from fxf.base.errors import UserError
+from fxf.base.files import (
+    file_digest,
+    files_below,
+    is_remote,
+    read_json,
+    remove,
+    to_json,
+    why_not_written,
+    write_atomically,
+)
 from fxf.training import processes
 
 ARRAYS, CONTENT, DIGESTS = "state", "checkpoint.json", "digests.json"

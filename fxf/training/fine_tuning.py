@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import Params, Spec, leaves, map_weights, matching, without_repeats
 from fxf.models.model import Model
 from fxf.training.state import TrainState
-from fxf.weights import Params, Spec, leaves, map_weights, matching, without_repeats
 
 FROZEN, TRAINED = "frozen", "trained"
 

@@ -8,15 +8,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fxf.base import on_cpu
+from fxf.base.devices import DATA, SEQUENCE, TENSOR, target_devices
+from fxf.base.named_arrays import OF_TRAINING
+from fxf.base.random_keys import key_of_part
+from fxf.base.weights import Params
 from fxf.layers.loss import mean
 from fxf.layers.named import MOVED, TOTAL, WEIGHT, edited, names_in
-from fxf.machine import on_cpu
-from fxf.machine.devices import DATA, SEQUENCE, TENSOR, target_devices
-from fxf.machine.named_arrays import OF_TRAINING
-from fxf.machine.random_keys import key_of_part
 from fxf.models.model import Batch, Model
 from fxf.training.sharding import Layout
-from fxf.weights import Params
 
 
 def batch_loss(

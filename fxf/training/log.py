@@ -13,10 +13,11 @@ from typing import Any
 
 import jax
 
-from fxf.config import key
-from fxf.errors import Interrupted, UserError, one_line
-from fxf.files import files_below, is_remote, read_file, to_json, write_atomically
-from fxf.machine import status
+from fxf.base import status
+from fxf.base.compiled import seconds_of_compiling
+from fxf.base.config import key
+from fxf.base.errors import Interrupted, UserError, one_line
+from fxf.base.files import files_below, is_remote, read_file, to_json, write_atomically
 from fxf.reports import report
 from fxf.reports.run_files import ENDED, ERROR, RECORDS, SAMPLES
 from fxf.training import processes
@@ -49,6 +50,7 @@ class Clock:
         self._started = time.perf_counter() if started is None else started
         self._before: dict[str, float] = {}
         self._seconds: dict[str, float] = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
+        self._purpose, self._counted = "", (self._started, 0.0)  # up to when time and compiling are counted
 
     def add_earlier(self, seconds: dict[str, float]) -> None:
         """Adds the seconds of earlier processes of the same run."""
@@ -56,12 +58,19 @@ class Clock:
 
     @contextmanager
     def measure(self, purpose: str) -> Iterator[None]:
-        """Counts the time inside for `purpose`, without the time that nested calls measure for other purposes."""
-        start, others = time.perf_counter(), sum(self._seconds.values())
+        """Counts the time inside for `purpose`, without that of nested calls; compiling counts as `compile`."""
+        outer = self._purpose
+        self._count_up_to_now(purpose)
         with status.stage(SHOWN[purpose]) if purpose in SHOWN else nullcontext():
             yield
-        nested = sum(self._seconds.values()) - others
-        self._seconds[purpose] += time.perf_counter() - start - nested
+        self._count_up_to_now(outer)
+
+    def _count_up_to_now(self, next_purpose: str) -> None:
+        (before, compiled), now = self._counted, (time.perf_counter(), seconds_of_compiling())
+        if self._purpose:
+            self._seconds["compile"] += now[1] - compiled
+            self._seconds[self._purpose] += now[0] - before - (now[1] - compiled)
+        self._purpose, self._counted = next_purpose, now
 
     def seconds(self) -> dict[str, float]:
         """Returns the seconds by purpose, and all seconds since the start as `wall`."""

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fxf.errors import Interrupted
-from fxf.machine import memory, signals
-from fxf.machine.named_arrays import OF_TRAINING
-from fxf.machine.status import stage
+from fxf.base import memory, signals
+from fxf.base.errors import Interrupted
+from fxf.base.named_arrays import OF_TRAINING
+from fxf.base.status import stage
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints
 from fxf.training.checkpoint_files import rank
@@ -82,7 +82,7 @@ def fit(
             seconds = clock.seconds()["train"] - before  # which leaves out compiling for new batch shapes
             at_once = processes.of_first(steps_of_next_call(n, seconds))
             record = after(record, history, seconds, intervals.train.skip_nonfinite)
-            progress.advance(n)
+            progress(record.step)
             if n == left:
                 record = _logged(record, float(steps.learning_rate(record.step - 1)), log)
             n_logged += traced or n == left

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fxf.config import Choices, arguments, defaults, key, one_of, registered_section
-from fxf.errors import UserError
+from fxf.base.config import Choices, arguments, defaults, key, one_of, registered_section
+from fxf.base.errors import UserError
+from fxf.base.weights import Spec, Weight, axes_of_matrix, decay_mask, map_weights, without_repeats
 from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, moving_by_sign
-from fxf.weights import Spec, Weight, axes_of_matrix, decay_mask, map_weights, without_repeats
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,8 +4,8 @@ import dataclasses
 import re
 from typing import Literal
 
-from fxf.config import key
-from fxf.errors import UserError
+from fxf.base.config import key
+from fxf.base.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

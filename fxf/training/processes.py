@@ -15,10 +15,10 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from fxf.config import differing_keys
-from fxf.errors import UserError
-from fxf.machine.devices import require_devices
-from fxf.machine.signals import EXIT_INTERRUPTED
+from fxf.base.config import differing_keys
+from fxf.base.devices import require_devices
+from fxf.base.errors import UserError
+from fxf.base.signals import EXIT_INTERRUPTED
 from fxf.training.parallel import ParallelConfig
 
 HEARTBEAT_SECONDS = 20  # a process is lost after this time without a sign of life
@@ -34,7 +34,7 @@ def join(config: ParallelConfig) -> None:
     """
     if config.processes == 1 or jax.distributed.is_initialized():
         return
-    # fxf.machine.signals handles signals instead.
+    # fxf.base.signals handles signals instead.
     jax.config.update("jax_enable_preemption_service", False)
     options: dict[str, Any] = {name: HEARTBEAT_SECONDS for name in TIMEOUTS}
     if config.processes:

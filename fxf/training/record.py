@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fxf.errors import DivergedError, UserError
-from fxf.machine.named_arrays import OF_TRAINING
+from fxf.base.errors import DivergedError, UserError
+from fxf.base.named_arrays import OF_TRAINING
 from fxf.training.step import STEP_METRICS
 
 

@@ -19,11 +19,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import DictKey
 
-from fxf.errors import UserError
-from fxf.machine.devices import AXES, DATA, EXPERT, FSDP, ROWS, SEQUENCE, TENSOR, over_mesh
+from fxf.base.devices import AXES, DATA, EXPERT, FSDP, ROWS, SEQUENCE, TENSOR, over_mesh
+from fxf.base.errors import UserError
+from fxf.base.weights import VOCABULARY, Params, Spec, Weight, leaves, map_weights, without_repeats
 from fxf.models.model import Model
 from fxf.training.parallel import ParallelConfig
-from fxf.weights import VOCABULARY, Params, Spec, Weight, leaves, map_weights, without_repeats
 
 # Of these axes of a weight, each mesh axis shards the first that is not sharded yet and whose length it divides.
 RULES = {

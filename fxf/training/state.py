@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fxf.config import arguments
-from fxf.errors import UserError
-from fxf.machine.random_keys import random_key
+from fxf.base.config import arguments
+from fxf.base.errors import UserError
+from fxf.base.random_keys import random_key
+from fxf.base.weights import Params, initialize, shapes
 from fxf.models.model import Model
 from fxf.training.sharding import Layout
-from fxf.weights import Params, initialize, shapes
 
 
 @jax.tree_util.register_dataclass

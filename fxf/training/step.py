@@ -3,7 +3,6 @@
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -11,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.devices import DATA
+from fxf.base.on_cpu import after
+from fxf.base.on_gpu import in_order
 from fxf.layers.loss import mean
-from fxf.machine.compiled import CompiledByShape
-from fxf.machine.devices import DATA
-from fxf.machine.on_cpu import after
-from fxf.machine.on_gpu import in_order
 from fxf.models.model import Batch, Model
 from fxf.training.fine_tuning import without_by_sign
 from fxf.training.gradient import metric_names, objective_and_gradient, terms_and_figures
@@ -191,7 +189,6 @@ def make_train_steps(
 def make_train_steps_from_iterator(
     trainer: Trainer,
     batches: Any,
-    compiling: Callable[[], AbstractContextManager],
     seconds_at_peak: Callable[[Batch], float] | None = None,
     programs: dict[Any, Any] | None = None,
 ) -> Callable[[TrainState, Hyperparameters, int], tuple[TrainState, Metrics]]:
@@ -201,12 +198,11 @@ def make_train_steps_from_iterator(
     batch.
 
     Args:
-      compiling: returns a context that is entered while a program compiles, to count that time apart.
       seconds_at_peak: returns the least time of a batch's step, which the metrics then have too.
-      programs: keeps the compiled programs.
+      programs: keeps the jitted step.
     """
-    layout = trainer.layout
-    step = CompiledByShape(jit_step(make_step(trainer), trainer), compiling, programs, in_order)
+    layout, programs = trainer.layout, {} if programs is None else programs
+    step = programs.setdefault("step", in_order(jit_step(make_step(trainer), trainer)))
 
     def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: int) -> tuple[TrainState, Metrics]:
         history = []

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fxf.config import Choices, one_of
-from fxf.errors import UserError, one_line
+from fxf.base.config import Choices, one_of
+from fxf.base.errors import UserError, one_line
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from fxf.errors import UserError
-from fxf.files import to_json, write_atomically
+from fxf.base.errors import UserError
+from fxf.base.files import to_json, write_atomically
 from fxf.verbs.flags import Parser, one_among
 
 NEEDS_JAX = False  # its import takes longer than the comparison

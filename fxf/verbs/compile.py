@@ -16,7 +16,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.verbs.flags import Parser, add_config, config_and_origin, one_among, whole
 
 PROGRAMS = ("training", "decoding")

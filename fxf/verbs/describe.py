@@ -13,7 +13,7 @@ def flags(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
+    from fxf.compile.describe import describe
     from fxf.runs.experiment import build
-    from fxf.views.describe import describe
 
     print(describe(build(config_and_origin(args)[0])))

@@ -13,7 +13,7 @@ difference found.
 
 from argparse import Namespace
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.verbs.flags import Parser, add_decode, add_run, decode_of, print_figures, require_workdir
 
 

@@ -17,9 +17,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from fxf.errors import UserError
-from fxf.files import is_remote
-from fxf.machine.status import stage
+from fxf.base.errors import UserError
+from fxf.base.files import is_remote
+from fxf.base.status import stage
 from fxf.verbs.flags import Parser, add_run, one_among, require_workdir
 
 OUTPUTS = {"safetensors": "params.safetensors", "jax": "model.npz", "huggingface": "huggingface", "peft": "peft"}
@@ -70,14 +70,10 @@ def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
 
         peft.save(output, experiment.model_config, experiment.lora, params, _base(experiment.start.path))
     else:
-        from fxf.config import registered_section
         from fxf.interop import huggingface
         from fxf.interop.tokenizer_json import tokens_of
-        from fxf.models import MODELS
 
-        values = experiment.config["model"]
-        config: Any = registered_section(MODELS[values["name"]].config, values, "model")
-        task = experiment.task
+        config, task = experiment.model_config, experiment.task
         longest = task.longest if config.name == "encoder_decoder" else None
         huggingface.save(output, config, params, **tokens_of(task, config.name), longest=longest)
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fxf.config import parsed
-from fxf.errors import UserError, nearest, one_line, printable
-from fxf.files import folder_at, read_file, to_json
-from fxf.machine import status
+from fxf.base import status
+from fxf.base.config import parsed
+from fxf.base.errors import UserError, nearest, one_line, printable
+from fxf.base.files import folder_at, read_file, to_json
 
 CONFIG_HELP = "config file, or the name of a config of fxf, and after a colon its argument; the file runs as code"
 
@@ -48,8 +48,7 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         """Adds a flag with a value of a kind, such as `int` or `whole(1)`."""
         text = doc.replace("%", "%%")
-        checked = _checked(kind) if default != "" else kind  # argparse converts a text that is the default, too
-        self.add_argument(f"--{name}", type=checked, default=default, help=text, metavar="VALUE", **options)
+        self.add_argument(f"--{name}", type=kind, default=default, help=text, metavar="VALUE", **options)
 
     def switch(self, name: str, doc: str) -> None:
         self.add_argument(f"--{name}", action="store_true", help=doc)
@@ -62,6 +61,8 @@ class Parser(argparse.ArgumentParser):
         """
         argv, overrides = _split(argv) if self.overrides else (list(argv), [])
         before = argv[: argv.index("--")] if "--" in argv else argv
+        if empty := next((word for word in before if re.fullmatch(r"--\w+=", word)), ""):
+            raise UserError(f"{empty[:-1]}: expected a value, got ''")
         named = [
             word for word in before if re.match(r"--[a-zA-Z_]", word)
         ]  # those with spaces argparse takes for others
@@ -74,6 +75,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises argparse's error in the words of the other errors."""
         message = re.sub(r"^argument (--\w+): ", r"\1: ", message)
+        message = re.sub(r"invalid (\w+) value: (.*)", r"expected \1, got \2", message)
         raise UserError(message.replace("expected one argument", "expected a value"))
 
     def _unknown(self, word: str) -> str:
@@ -121,18 +123,6 @@ def one_among(*names: str) -> Callable[[str], str]:
     return kind
 
 
-def _checked(kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    def convert(text: str) -> Any:
-        if not text:
-            raise argparse.ArgumentTypeError("expected a value, got ''")
-        try:
-            return kind(text)
-        except (ValueError, OverflowError):
-            raise argparse.ArgumentTypeError(f"expected {kind.__name__}, got {text!r}") from None
-
-    return convert
-
-
 def _split(argv: Sequence[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
     """Returns the arguments without --config.KEY=VALUE, and those keys with the text of their values."""
     rest, overrides, words = list[str](), list[tuple[str, str | None]](), list(argv)
@@ -164,7 +154,7 @@ def add_run(parser: Parser) -> None:
 
 def add_decode(parser: Parser) -> None:
     """Adds a flag for each key of the `decode` section."""
-    from fxf.decoding.config import DecodeConfig
+    from fxf.models.decode_config import DecodeConfig
 
     for field in dataclasses.fields(DecodeConfig):
         kind = functools.partial(parsed, kind=type(field.default))
@@ -174,7 +164,7 @@ def add_decode(parser: Parser) -> None:
 
 def decode_of(args: argparse.Namespace) -> dict[str, Any]:
     """Returns the given keys of the `decode` section."""
-    from fxf.decoding.config import DecodeConfig
+    from fxf.models.decode_config import DecodeConfig
 
     given = {field.name: getattr(args, field.name) for field in dataclasses.fields(DecodeConfig)}
     return {name: value for name, value in given.items() if value is not None}

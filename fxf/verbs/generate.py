@@ -24,8 +24,8 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fxf.errors import UserError, one_line, printable
-from fxf.machine import status
+from fxf.base import status
+from fxf.base.errors import UserError, one_line, printable
 from fxf.verbs import flags as cli
 from fxf.verbs.flags import Parser, one_among, whole
 
@@ -61,25 +61,32 @@ def main(args: Namespace) -> None:
     if args.stream and (args.n_best or args.format == "json"):
         raise UserError("--stream: shows the text of one answer; leave out --n_best and --format=json")
     options = {name: getattr(args, name) for name in ("n_best", "max_tokens", "seed", "stop", "step")}
-    answer = run.generator(workdir, cli.decode_of(args), **options)
+    answering = run.generator(workdir, cli.decode_of(args), **options)
     if args.interactive:
-        converse(lambda prompts: show(answer, prompts, args))
-    elif prompts := prompts or cli.read_lines(args.input):
-        show(answer, prompts, args)
-    else:
+        converse(lambda line: stream(answering, [line]) if args.stream else show(answering([line]), args))
+        return
+    prompts = prompts or cli.read_lines(args.input)
+    if not prompts:
         raise UserError("no prompt: give prompts as arguments, or one on each line of standard input")
+    if args.stream:
+        stream(answering, prompts)
+    else:
+        show(answering(prompts), args)
 
 
-def show(answering: Any, prompts: list[str], args: Namespace) -> None:
+def stream(answering: Any, prompts: list[str]) -> None:
+    """Prints the answer to one prompt as it comes, and warns if it was cut off."""
+    from fxf.runs.generation import warn_of_cut_off
+
+    if len(prompts) > 1:
+        raise UserError(f"--stream: expected one prompt, got {len(prompts)}")
+    warn_of_cut_off([[print_as_it_comes(answering.stream(prompts[0]))]])
+
+
+def show(answers: Any, args: Namespace) -> None:
     """Prints the answers to prompts, and warns of those that were cut off."""
     from fxf.runs.generation import warn_of_cut_off
 
-    if args.stream:
-        if len(prompts) > 1:
-            raise UserError(f"--stream: expected one prompt, got {len(prompts)}")
-        warn_of_cut_off([[print_as_it_comes(answering.stream(prompts[0]))]])
-        return
-    answers = answering(prompts)
     warn_of_cut_off(answers, args.n_best or 1)
     for line in cli.answer_lines(answers, args.n_best, args.format == "json"):
         print(line, flush=True)
@@ -98,7 +105,7 @@ def print_as_it_comes(answers: Iterator[Any]) -> Any:
     return answer
 
 
-def converse(answer: Callable[[list[str]], None]) -> None:
+def converse(answer: Callable[[str], None]) -> None:
     """Answers each line of standard input. A line that is no prompt gets its error as the answer."""
     status.end()  # the user types
     mark = "> " if sys.stdin.isatty() else ""
@@ -106,7 +113,7 @@ def converse(answer: Callable[[list[str]], None]) -> None:
     for number, content in enumerate(sys.stdin.buffer, 1):
         try:
             line = content.removesuffix(b"\n").removesuffix(b"\r")
-            answer([cli.prompt_of(line, f"standard input:{number}")])
+            answer(cli.prompt_of(line, f"standard input:{number}"))
         except UserError as error:
             print(f"error: {one_line(str(error))}", file=sys.stderr, flush=True)
         print(mark, end="", flush=True)

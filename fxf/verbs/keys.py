@@ -9,7 +9,7 @@ With --config, only the keys of this config are listed, and its values in place 
 
 from argparse import Namespace
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.verbs.flags import Parser, add_config, config_and_origin
 
 ARGUMENTS = "sections; by default all"
@@ -21,7 +21,7 @@ def flags(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
-    from fxf.views import keys
+    from fxf.runs import keys
 
     config = config_and_origin(args)[0] if args.config else None
     tables = keys.sections(args.arguments, config)

@@ -17,8 +17,8 @@ import subprocess
 from argparse import Namespace
 from pathlib import Path
 
-from fxf.config import one_of
-from fxf.errors import UserError
+from fxf.base.config import one_of
+from fxf.base.errors import UserError
 from fxf.verbs.flags import THIS_FXF, Parser, add_config, config_and_origin, require_workdir, whole
 
 ARGUMENTS = "slurm or k8s"

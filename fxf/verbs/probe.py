@@ -10,7 +10,7 @@ the arrays are listed.
 
 from argparse import Namespace
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.verbs.flags import Parser, add_run, require_workdir, whole
 
 ARGUMENTS = "a prompt, and the answer to read after it"
@@ -25,8 +25,7 @@ def flags(parser: Parser) -> None:
 
 def main(args: Namespace) -> None:
     from fxf.reports.tables import aligned
-    from fxf.runs import run
-    from fxf.views import probe
+    from fxf.runs import probe, run
 
     texts = args.arguments
     if not 1 <= len(texts) <= 2:

@@ -14,8 +14,8 @@ browsers of this machine; their figures renew themselves while the runs go on.
 
 from argparse import Namespace
 
-from fxf.errors import UserError
-from fxf.files import folder_at, is_remote
+from fxf.base.errors import UserError
+from fxf.base.files import folder_at, is_remote
 from fxf.verbs.flags import Parser, whole
 
 NEEDS_JAX = False  # not with --live
@@ -34,7 +34,7 @@ def main(args: Namespace) -> None:
     if not folders:
         raise UserError("no run: give run folders; for example fxf report runs/reversal")
     if args.live:
-        from fxf.machine import status
+        from fxf.base import status
         from fxf.reports import live
 
         if len(folders) > 1 or is_remote(folders[0]) or args.step is not None:
@@ -43,10 +43,10 @@ def main(args: Namespace) -> None:
         return live.serve(folders[0], PORT if args.port is None else args.port)
     if args.port is not None:
         raise UserError("--port: only read with --live")
-    from fxf.machine.devices import start_jax
+    from fxf.base.devices import start_jax
 
     start_jax()
-    from fxf.views import inside
+    from fxf.runs import inside
 
     for folder in folders:
         print(inside.write(folder, args.step))

@@ -21,9 +21,9 @@ import shlex
 import sys
 from argparse import Namespace
 
-from fxf.errors import UserError, one_line
-from fxf.files import is_remote
-from fxf.machine.status import stage
+from fxf.base.errors import UserError, one_line
+from fxf.base.files import is_remote
+from fxf.base.status import stage
 from fxf.verbs.flags import THIS_FXF, Parser, add_config, config_and_origin, require_workdir, whole
 
 
@@ -70,7 +70,7 @@ def main(args: Namespace) -> None:
     ]
     with Crew(args.workers) as crew, stage("training the points", len(jobs)) as progress:
         for number, (job, _) in enumerate(crew.train(jobs), 1):
-            progress.advance()
+            progress(number)
             said = last_line(job.folder) if read_result(job.folder) is None else "finished"
             print(one_line(f"{number}/{len(jobs)}  {job.folder.name}  {said}"), flush=True)
     print(write_table(points, workdir))

@@ -15,9 +15,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from fxf.config import with_values
-from fxf.errors import one_line
-from fxf.machine import status
+from fxf.base import status
+from fxf.base.config import with_values
+from fxf.base.errors import one_line
 from fxf.verbs.flags import Parser, add_config, config_and_origin, print_figures, require_workdir
 
 
@@ -31,11 +31,11 @@ def flags(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
-    from fxf.machine.listen import STARTED
+    from fxf.base.listen import STARTED
+
+    import jax
 
     from fxf.runs import run
-    from fxf.training import processes
-    from fxf.training.log import Clock
 
     config, origin = config_and_origin(args)
     workdir = require_workdir(args)
@@ -47,11 +47,11 @@ def main(args: Namespace) -> None:
         config, workdir = _smoke(config, workdir, origin)
     said = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()  # the samples
     with said:
-        result = run.train(config, workdir, Clock(STARTED), origin, args.profile)
-        from fxf.views import inside  # an import that the first step need not wait for
+        result = run.train(config, workdir, origin, STARTED, args.profile)
+        from fxf.runs import inside  # an import that the first step need not wait for
 
         inside.complete(config, workdir)
-    if processes.is_first():
+    if jax.process_index() == 0:
         print_figures(result, args.json)
 
 

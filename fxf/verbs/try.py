@@ -25,11 +25,11 @@ have more seeds or minutes, or --whole, and nothing else may change. trial.html 
 import sys
 from argparse import Namespace
 
-from fxf.config import differing_keys, flatten
-from fxf.errors import UserError, one_line
-from fxf.files import to_json
-from fxf.machine import status
-from fxf.machine.work import n_cores
+from fxf.base import status
+from fxf.base.config import differing_keys, flatten
+from fxf.base.errors import UserError, one_line
+from fxf.base.files import to_json
+from fxf.base.work import n_cores
 from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
 
 

@@ -9,13 +9,13 @@ import re
 import jax
 import pytest
 
+from fxf.base.errors import UserError
+from fxf.base.hardware import Hardware
+from fxf.base.weights import count
 from fxf.compile import roofline, topologies
 from fxf.compile.topologies import Topology
-from fxf.errors import UserError
-from fxf.machine.hardware import Hardware
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
-from fxf.weights import count
 from small_runs import ROOT, script, tiny_config
 
 SMALL = {"n_layers": 1, "d_model": 16, "d_ff": 24, "n_heads": 2}

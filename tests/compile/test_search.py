@@ -2,8 +2,8 @@
 
 import pytest
 
+from fxf.base.errors import UserError
 from fxf.compile import search
-from fxf.errors import UserError
 from small_runs import tiny_config
 
 

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import pytest
 
+from fxf.base.errors import UserError
+from fxf.base.hardware import HARDWARE
 from fxf.compile import topologies
 from fxf.compile.costs import Collective
 from fxf.compile.topologies import Topology
-from fxf.errors import UserError
-from fxf.machine.hardware import HARDWARE
 
 
 class Device(NamedTuple):

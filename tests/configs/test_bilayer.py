@@ -7,10 +7,10 @@ import pytest
 
 from closeness import assert_close
 from configs.primer.bilayer import BilayerConfig, as_vectors, bilayer
-from fxf.decoding.decoder import Decoder
+from fxf.base.weights import decay_mask, initialize, leaves, shapes
 from fxf.layers.named import intermediates
+from fxf.models.decoder import Decoder
 from fxf.training.gradient import batch_loss, loss_and_gradient
-from fxf.weights import decay_mask, initialize, leaves, shapes
 
 WIDTH = 3
 

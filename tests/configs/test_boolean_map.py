@@ -6,12 +6,12 @@ import pytest
 
 from closeness import assert_close
 from configs.primer.boolean_map import BooleanMap, BooleanMapConfig
+from fxf.base.weights import shapes
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.state import TrainState
 from fxf.training.step import TrainConfig, train_step
-from fxf.weights import shapes
 
 
 def task(mappings=3, seed=5, **more):

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.config import registered_section
-from fxf.errors import UserError
+from fxf.base.config import registered_section
+from fxf.base.errors import UserError
+from fxf.base.weights import flatten
 from fxf.layers.block import layers_of
 from fxf.layers.feed_forward import Dense
 from fxf.layers.kinds import stack_of
@@ -32,7 +33,6 @@ from fxf.runs.experiment import build
 from fxf.runs.guests import load, record
 from fxf.testing import assert_consistent
 from fxf.training.gradient import batch_loss
-from fxf.weights import flatten
 from helpers import random_params, random_tokens
 from oracle import float64
 from small_runs import ROOT, new_process

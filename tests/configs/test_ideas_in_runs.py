@@ -1,7 +1,6 @@
 """Each idea trains, stops and goes on, is scored, asked, read, swept, tried and compared, on one device and on four."""
 
 import json
-import time
 from pathlib import Path
 
 import jax
@@ -9,13 +8,11 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.errors import Interrupted
-from fxf.machine import signals
+from fxf.base import signals
+from fxf.base.errors import Interrupted
 from fxf.reports.compare import comparison, runs_of
-from fxf.runs import run
+from fxf.runs import probe, run
 from fxf.sweeps.points import check, grid, make_points
-from fxf.training.log import Clock
-from fxf.views import probe
 from small_runs import KEPT, ROOT, new_process, script, sharing_programs
 
 FOLDER = ROOT / "configs" / "ideas"
@@ -28,7 +25,7 @@ OF_CORE = {
     "latent_attention": {"model.attention": "latent"},
     "lora": {"lora.rank": 2},
 }
-QUICK = {"moe"}
+QUICK = {"sigmoid"}
 EVERY = pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough) for name in (*IDEAS, *OF_CORE)],
@@ -62,7 +59,7 @@ def config_of(name):
 def train(name, workdir):
     origin = {"config_file": file_of(name), "overrides": {}}
     with new_process():
-        return run.train(config_of(name), workdir, Clock(time.perf_counter()), origin, kept=KEPT)
+        return run.train(config_of(name), workdir, origin, kept=KEPT)
 
 
 def weights_of(workdir):

@@ -10,8 +10,8 @@ import pytest
 from test_ideas_in_runs import IDEAS, OF_CORE, SIZES, TINY, file_of
 
 import fxf
-from fxf.config import flatten
-from fxf.errors import UserError
+from fxf.base.config import flatten
+from fxf.base.errors import UserError
 from fxf.models import MODELS
 from fxf.runs.experiment import build
 from fxf.sweeps.points import make_points

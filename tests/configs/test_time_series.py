@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from configs.primer.time_series import TimeSeries, TimeSeriesConfig, draw_sample, series, whole_domain
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.tasks.held_out import held_out
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 from etils import epath
 
+from fxf.base.errors import UserError
 from fxf.data import phrasebook
 from fxf.data.corpus import DataConfig, Example, read_corpus, tokenize
 from fxf.data.tokenizer import EOS, train_tokenizer
-from fxf.errors import UserError
 from helpers import first_phrases, refused, table
 
 LINES = [f"Sentence {i // 2}.\tPhrase {i}.\tCC-BY {i}" for i in range(200)]

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow
 import pytest
 
+from fxf.base import signals
+from fxf.base.errors import Interrupted, UserError
 from fxf.data.documents import DocumentsConfig
 from fxf.data.mixture import parts_of
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.tokenizer import Special
-from fxf.errors import Interrupted, UserError
-from fxf.machine import signals
 from fxf.runs.experiment import default_config
 from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.task import Evaluator, RunInfo

@@ -2,8 +2,8 @@ from collections import Counter
 
 import pytest
 
+from fxf.base.files import digest
 from fxf.data.phrasebook import english, phrases
-from fxf.files import digest
 
 DIGESTS = {"fr": "45e4b43acdc3769a33188cd5acedf2cf", "es": "fc2f71f8dd0a3bbef8fe5f9d1314be68"}
 

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from fxf.base.errors import UserError
 from fxf.data import preparation
 from fxf.data import prepared as module
 from fxf.data.documents import PARTS, DocumentsConfig, Source, part_of, read
@@ -18,7 +19,6 @@ from fxf.data.mixture import parts_of
 from fxf.data.preparation import MANIFEST
 from fxf.data.prepared import prepared
 from fxf.data.prepared import tokenizer_of_documents as tokenizer_of_parts
-from fxf.errors import UserError
 
 TEXTS = [f"Text {i}\nof {'many ' * (i % 7)}words ß." for i in range(60)]
 

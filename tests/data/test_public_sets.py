@@ -1,8 +1,8 @@
 import pytest
 
+from fxf.base.errors import UserError
 from fxf.data.corpus import DataConfig, Example, read_corpus
 from fxf.data.documents import DocumentsConfig, read, sources
-from fxf.errors import UserError
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import lzma
 import pyarrow
 import pytest
 
+from fxf.base.errors import UserError
 from fxf.data.sentence_files import lines_of, read_text_file
-from fxf.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_lines_end_in_line_feeds_or_in_returns_where_there_is_no_line_feed(conte
 
 
 PACKED = {
-    "gzip": gzip.compress(b"one\n") + gzip.compress(b"two\n"),
+    "gzip": gzip.compress(b"one\n", mtime=0) + gzip.compress(b"two\n", mtime=0),
     "bzip2": bz2.compress(b"one\ntwo\n"),
     "xz": lzma.compress(b"one\ntwo\n"),
     "zstd": pyarrow.compress(b"one\ntwo\n", "zstd", asbytes=True),

@@ -2,11 +2,11 @@ import jax
 import numpy as np
 import pytest
 
+from fxf.base.errors import UserError
 from fxf.data import phrasebook
 from fxf.data.documents import DocumentsConfig
 from fxf.data.text import EncodedText, TextConfig, draw_windows, read_text, scoring_windows
 from fxf.data.tokenizer import BOS, MASK, MAX_LINE, TOKENIZERS, UNK
-from fxf.errors import UserError
 from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.masking import Masking, MaskingConfig
 from fxf.tasks.task import RunInfo

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import models, trainers
 
+from fxf.base.errors import UserError
 from fxf.data.tokenizer import (
     MASK,
     SPECIAL_TOKENS,
@@ -21,7 +22,6 @@ from fxf.data.tokenizer import (
     train_tokenizer,
 )
 from fxf.data.tokenizer_file import any_tokenizer
-from fxf.errors import UserError
 from helpers import examples, refused
 
 TEXTS = ["the cat sat on the mat", "the dog ate the cat's hat", "où est le chat ?"] * 3

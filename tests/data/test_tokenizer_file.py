@@ -2,9 +2,9 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
+from fxf.base.errors import UserError
 from fxf.data.tokenizer import TOKENIZER_FILE
 from fxf.data.tokenizer_file import any_tokenizer, read_tokenizer_file
-from fxf.errors import UserError
 
 TEXT = "a cab <s> bad\nface"
 

@@ -6,8 +6,7 @@ import pytest
 
 from flash_models import MODELS, B, T, a_batch, assert_close_in_bfloat16, of_both
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.models.masked_lm import MaskedLMConfig
-from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, transformer_lm
 from helpers import VOCAB_SIZE, random_params, small
 
 pytestmark = pytest.mark.gpu

@@ -1,7 +1,6 @@
 """On a GPU a run has the same bits each time, also if it was stopped, and nearly the numbers of a CPU."""
 
 import shutil
-import time
 
 import jax
 import numpy as np
@@ -10,13 +9,11 @@ import pytest
 import fxf
 from closeness import assert_close, largest_of
 from flash_models import MODELS, a_batch
-from fxf.machine.devices import compiling_for
+from fxf.base.devices import compiling_for
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.models.masked_lm import MaskedLMConfig
-from fxf.models.transformer_lm import TransformerLMConfig
+from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig
 from fxf.runs import run
 from fxf.training.gradient import loss_and_gradient
-from fxf.training.log import Clock
 from helpers import VOCAB_SIZE, random_params, small
 from small_runs import tiny_config
 
@@ -26,7 +23,7 @@ pytestmark = pytest.mark.gpu
 def params_of(folder, **sections):
     """Trains a run, if it is not finished, and returns its weights."""
     config = tiny_config(**sections)
-    run.train(config, folder, Clock(time.perf_counter()), {"config_file": "test", "overrides": {}})
+    run.train(config, folder, {"config_file": "test", "overrides": {}})
     return fxf.load(folder).params
 
 

@@ -1,7 +1,7 @@
 """A corpus: numbers, and the same with their digits reversed."""
 
+from fxf.base.files import digest
 from fxf.data.corpus import Corpus, Example, RegisteredCorpus
-from fxf.files import digest
 from fxf.runs.experiment import default_config
 
 

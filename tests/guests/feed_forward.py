@@ -4,11 +4,11 @@ import dataclasses
 
 import jax
 
+from fxf.base.weights import Weight, fan_in
 from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import Dense
 from fxf.layers.linear import linear
 from fxf.runs.experiment import default_config
-from fxf.weights import Weight, fan_in
 
 
 @dataclasses.dataclass(frozen=True)

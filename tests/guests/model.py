@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from fxf.config import key
+from fxf.base.config import key
+from fxf.base.weights import Weight, fan_in
 from fxf.layers.cache import Cache
 from fxf.models import RegisteredModel
 from fxf.models.model import Model
 from fxf.runs.experiment import default_config
-from fxf.weights import Weight, fan_in
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
+from fxf.base.weights import Weight
 from fxf.layers.normalization import Norm, scale_weight
 from fxf.runs.experiment import default_config
-from fxf.weights import Weight
 
 
 def spec(config):

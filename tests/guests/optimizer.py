@@ -4,7 +4,7 @@ import dataclasses
 
 import optax
 
-from fxf.config import key
+from fxf.base.config import key
 from fxf.runs.experiment import default_config
 from fxf.training.optimizer import OptimizerConfig, RegisteredOptimizer, plain
 

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from fxf.layers.position_kinds import Positions
+from fxf.layers.positions import Positions
 from fxf.runs.experiment import default_config
 
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.config import key
-from fxf.errors import UserError
+from fxf.base.config import key
+from fxf.base.errors import UserError
 from fxf.runs.experiment import default_config
 from fxf.tasks import RegisteredTask
 from fxf.tasks.prompts import of_each_prompt, one_group, padded_prompts

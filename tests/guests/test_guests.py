@@ -2,24 +2,21 @@
 
 import ast
 import shutil
-import time
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from fxf.errors import Interrupted
+from fxf.base import signals
+from fxf.base.errors import Interrupted
+from fxf.compile.describe import describe
 from fxf.interop.export import export_model
-from fxf.machine import signals
-from fxf.runs import run
+from fxf.runs import probe, run
 from fxf.runs.configs import read_config, read_sweep
 from fxf.runs.experiment import build
 from fxf.runs.guests import record
 from fxf.sweeps.points import check, make_points
-from fxf.training.log import Clock
-from fxf.views import probe
-from fxf.views.describe import describe
 from small_runs import KEPT, new_process, sharing_programs
 
 HERE = Path(__file__).parent
@@ -77,10 +74,6 @@ TINY = {
 }
 
 
-def clock():
-    return Clock(time.perf_counter())
-
-
 def tiny(path):
     config = read_config(str(path)).to_dict()
     for name, values in TINY.items():
@@ -90,7 +83,7 @@ def tiny(path):
 
 def train(path, workdir):
     with new_process():
-        return run.train(tiny(path), workdir, clock(), {"config_file": str(path), "overrides": {}}, kept=KEPT)
+        return run.train(tiny(path), workdir, {"config_file": str(path), "overrides": {}}, kept=KEPT)
 
 
 def lines_of(path):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import flatten
 from fxf.interop import huggingface
 from fxf.interop.export import export_model
 from fxf.interop.weights_file import read_weights
@@ -18,7 +19,6 @@ from fxf.models import MODELS
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs import run
-from fxf.weights import flatten
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
 from small_runs import command, overrides
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import fxf
+from fxf.base.weights import flatten, map_weights
 from fxf.data.tokenizer import BOS, EOS, PAD, train_tokenizer
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.tokenizer_json import tokenizer_json
 from fxf.models import MODELS
-from fxf.weights import flatten, map_weights
-from helpers import random_params, random_tokens
+from helpers import random_params, random_tokens, some
 from pytorch_models import libraries  # noqa: F401  It is a fixture.
 
 pytest.importorskip("safetensors")
@@ -46,13 +46,7 @@ MODEL_KEYS = {
 }
 BOUND = 1e-5  # of the largest logit
 TEXTS = ["the cat sat on the mat", "a <eos> dog"]
-QUICK = "marian"  # the only one each time
-
-
-def each(names):
-    """Returns the mark of a test that takes one model each time, and the others where all tests are run."""
-    others = [pytest.param(name, marks=pytest.mark.thorough) for name in names if name != QUICK]
-    return pytest.mark.parametrize("name", [QUICK, *others])
+QUICK = ("marian",)
 
 
 def made(name, vocab_size):
@@ -82,7 +76,7 @@ def compare(found, expected):
     assert np.abs(found - expected).max() <= BOUND * np.abs(expected).max()
 
 
-@each(MODEL_KEYS)
+@some("name", MODEL_KEYS, QUICK)
 def test_logits_are_equal_alone_and_in_a_padded_batch(name, tmp_path):
     tokenizer = train_tokenizer("word", 30, TEXTS)
     around = {"bert": (BOS, EOS), "marian": (None, EOS)}.get(name, (BOS, None))
@@ -123,7 +117,7 @@ def test_logits_are_equal_alone_and_in_a_padded_batch(name, tmp_path):
             compare(theirs(**alone).logits.numpy()[0], expected)
 
 
-@each([name for name in MODEL_KEYS if name != "bert"])
+@some("name", [name for name in MODEL_KEYS if name != "bert"], QUICK)
 def test_greedy_tokens_are_equal_to_the_end(name, tmp_path):
     config, model, params = made(name, 23)
     prompts = [[5, 7], [9, 4], [4, 11], [6, 6]]

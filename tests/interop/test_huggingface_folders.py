@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from fxf.base.errors import UserError
+from fxf.base.weights import flatten
 from fxf.data.tokenizer import train_tokenizer
-from fxf.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.config_json import read_config, write_config
@@ -18,7 +19,6 @@ from fxf.interop.weights_file import read_weights, write_tensors
 from fxf.models import MODELS
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
-from fxf.weights import flatten
 from helpers import one_device, random_params, refused, table, values
 
 pytest.importorskip("safetensors")

@@ -5,7 +5,6 @@ import functools
 import json
 import math
 import re
-import warnings
 
 import jax
 import numpy as np
@@ -13,51 +12,24 @@ import pytest
 from flax.traverse_util import unflatten_dict
 
 from closeness import assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import flatten
 from fxf.interop import peft
 from fxf.interop.weights_file import read_weights, write_tensors
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.weights import flatten
 from helpers import random_params, random_tokens
-from pytorch_models import imported, libraries  # noqa: F401  It is a fixture.
+from pytorch_models import VOCAB_SIZE, imported, libraries, logits_of, theirs  # noqa: F401  One is a fixture.
 
 pytest.importorskip("safetensors")
 
-torch = transformers = None  # set by `libraries`
+torch = None  # set by `libraries`
 
-VOCAB_SIZE, LENGTH = 31, 13
 # GPT-2 has query, key and value in one matrix, Llama has rotary halves and fewer heads of keys and values.
-CONFIGS = {
-    "GPT2": {"n_positions": LENGTH, "n_embd": 12, "n_layer": 2, "n_head": 3},
-    "Llama": {"hidden_size": 12, "intermediate_size": 17, "num_hidden_layers": 2, "num_attention_heads": 3,
-              "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": LENGTH},
-    "Bert": {"max_position_embeddings": LENGTH, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
-             "intermediate_size": 17},
-    "Marian": {"max_position_embeddings": LENGTH, "d_model": 12, "encoder_layers": 2, "decoder_layers": 2,
-               "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17,
-               "activation_function": "swish", "scale_embedding": True, "pad_token_id": 29, "eos_token_id": 3,
-               "decoder_start_token_id": 29, "forced_eos_token_id": None},
-}  # fmt: skip
-CLASSES = {"GPT2": "GPT2LMHeadModel", "Llama": "LlamaForCausalLM", "Bert": "BertForMaskedLM", "Marian": "MarianMTModel"}
-TASK_TYPES = {"GPT2": "CAUSAL_LM", "Llama": "CAUSAL_LM", "Bert": None, "Marian": "SEQ_2_SEQ_LM"}
+TASK_TYPES = {"gpt2": "CAUSAL_LM", "llama": "CAUSAL_LM", "bert": None, "marian": "SEQ_2_SEQ_LM"}
 # Bert's output shares its last name, dense, with other modules.
 WEIGHTS = "*/query,*/value,*/attention/output,*/up,!*blocks/0/*/up"
-EVERY = pytest.mark.parametrize("name", CONFIGS)
-
-
-@functools.cache
-def theirs(name):
-    """Returns a model of `transformers` with random weights."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        config = getattr(transformers, f"{name}Config")(vocab_size=VOCAB_SIZE, **CONFIGS[name])
-        model = getattr(transformers, CLASSES[name])(config).eval()
-    generator = torch.Generator().manual_seed(0)
-    for key, value in model.named_parameters():
-        if "embed_positions" not in key:
-            value.data.uniform_(-0.5, 0.5, generator=generator)
-    return model
+EVERY = pytest.mark.parametrize("name", TASK_TYPES)
 
 
 @functools.cache
@@ -79,18 +51,9 @@ def with_values(params, found):
 
 def batch_of(name):
     batch = {"inputs": random_tokens((2, 7), VOCAB_SIZE)}
-    if name != "Marian":
+    if name != "marian":
         return batch
     return batch | {"source": random_tokens((2, 5), VOCAB_SIZE, seed=1), "source_mask": np.ones((2, 5), bool)}
-
-
-def logits_of(model, name, batch):
-    names = {"inputs": "input_ids"}
-    if name == "Marian":
-        names = {"inputs": "decoder_input_ids", "source": "input_ids", "source_mask": "attention_mask"}
-    arguments = {names[key]: torch.tensor(value, dtype=torch.long) for key, value in batch.items()}
-    with torch.no_grad():
-        return model(**arguments).logits.numpy()
 
 
 def with_adapters(model, folder):
@@ -129,7 +92,7 @@ def test_a_model_with_the_adapters_of_the_folder_computes_the_same_logits(name, 
 @EVERY
 def test_adapters_come_back_as_they_were_written(name, tmp_path):
     # Of GPT-2 none that share a matrix: those become one of twice the rank.
-    keys = {"weights": "*/attention/output,*/up"} if name == "GPT2" else {}
+    keys = {"weights": "*/attention/output,*/up"} if name == "gpt2" else {}
     config, section, model, params = adapted(name, **keys)
     peft.save(tmp_path, config, section, params)
     found, expected = peft.load(tmp_path, config, section, model.spec), flatten({LORA: params[LORA]})
@@ -154,11 +117,11 @@ def test_the_adapter_of_a_matrix_of_several_weights_becomes_one_of_each_at_its_o
               "rank_pattern": {}, "alpha_pattern": {"transformer.h.1.attn.c_attn": 3},
               "target_modules": ["c_attn"]}  # fmt: skip
     (tmp_path / peft.CONFIG_FILE).write_text(json.dumps(record))
-    config, section, model, params = adapted("GPT2", rank=2, weights="*/query,*/key,*/value")
+    config, section, model, params = adapted("gpt2", rank=2, weights="*/query,*/key,*/value")
     found = peft.load(tmp_path, config, section, model.spec)
     params = with_values(params, found)
-    batch = batch_of("GPT2")
-    expected = logits_of(with_adapters(theirs("GPT2"), tmp_path), "GPT2", batch)
+    batch = batch_of("gpt2")
+    expected = logits_of(with_adapters(theirs("gpt2"), tmp_path), "gpt2", batch)
     assert_close(jax.jit(model.apply)(params, batch), expected, operations=200)
 
 
@@ -180,15 +143,15 @@ def test_peft_itself_reads_what_is_written(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "targets", "weights"),
     [
-        ("GPT2", ["c_proj", "c_fc"], "*/output,*/up,*/down"),
-        ("GPT2", ["c_attn"], "*/query,*/key,*/value"),
-        ("Llama", ["q_proj", "v_proj"], "*/query,*/value"),
+        ("gpt2", ["c_proj", "c_fc"], "*/output,*/up,*/down"),
+        ("gpt2", ["c_attn"], "*/query,*/key,*/value"),
+        ("llama", ["q_proj", "v_proj"], "*/query,*/value"),
     ],
 )
 def test_what_peft_itself_writes_is_read(name, targets, weights, tmp_path):
     import peft as library
 
-    asked = library.LoraConfig(r=2, lora_alpha=7, target_modules=targets, fan_in_fan_out=name == "GPT2")
+    asked = library.LoraConfig(r=2, lora_alpha=7, target_modules=targets, fan_in_fan_out=name == "gpt2")
     trained = library.get_peft_model(copy.deepcopy(theirs(name)), asked).eval()
     for key, value in trained.named_parameters():
         if "lora_B" in key:

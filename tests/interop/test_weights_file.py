@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import flatten, leaves
 from fxf.interop.weights_file import check_shapes, read_weights, save_weights, write_tensors
-from fxf.weights import flatten, leaves
 from helpers import small_model
 
 safetensors = pytest.importorskip("safetensors.numpy")

@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 
 import oracle
 from closeness import assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.layers import linear_attention
 from fxf.layers.attention import expressive
 from fxf.layers.kinds import ATTENTIONS
 from fxf.layers.linear_attention import Associations
-from fxf.layers.position_kinds import alibi_geometric_slopes, alibi_slopes, rotary
-from fxf.layers.positions import POSITIONS, token_positions
-from fxf.models.masked_lm import MaskedLMConfig, masked_lm
-from fxf.models.transformer_lm import transformer_lm
+from fxf.layers.positions import alibi_geometric_slopes, alibi_slopes, rotary, token_positions
+from fxf.models.transformer_lm import MaskedLMConfig, masked_lm, transformer_lm
 from helpers import applied, attention_of, examples, places, random_params, random_tokens, refusals, small
 
 EVERY_KIND = pytest.mark.parametrize("kind", ATTENTIONS)
@@ -78,18 +76,6 @@ def test_rotary_turns_vectors_by_the_wavelengths_of_the_config_and_keeps_their_l
     expected = [[oracle.rotate(config, row.astype(np.float64), t) for t, row in enumerate(rows[0])] for rows in x]
     assert_close(turned[:, 0], expected)
     assert_close(np.linalg.norm(turned, axis=-1), np.linalg.norm(x, axis=-1))
-
-
-@examples(5)
-@given(st.integers(1, 9))
-def test_alibi_bias_is_the_seeds_formula(n_heads):
-    length = 7
-    positions = np.arange(length)[None]
-    bias = np.asarray(jax.jit(POSITIONS["alibi"].bias, static_argnums=0)(n_heads, positions, positions))
-    for h in range(1, n_heads + 1):
-        m = 1 / 256 ** (h / n_heads)
-        expected = [[-m * abs(i - j) for i in range(length)] for j in range(length)]
-        assert_close(bias[0, h - 1], expected)
 
 
 def test_alibi_slopes_of_the_paper():

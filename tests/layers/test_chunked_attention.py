@@ -9,15 +9,14 @@ import pytest
 
 from closeness import assert_close, largest_of
 from flash_models import MODELS, B, T, a_batch, of_model
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import shapes
 from fxf.layers import chunked_attention
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.models.masked_lm import MaskedLMConfig, masked_lm
-from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
 from fxf.runs.experiment import build
 from fxf.training.gradient import batch_loss, loss_and_gradient
-from fxf.weights import shapes
-from helpers import VOCAB_SIZE, random_params, random_tokens, small
+from helpers import VOCAB_SIZE, random_params, random_tokens, small, some
 from small_runs import tiny_config
 
 GLOBAL = {"n_layers": 2, "d_model": 12, "n_heads": 3, "n_kv_heads": 1, "window": 3, "global_every": 2}
@@ -32,12 +31,6 @@ def in_chunks_of_four(monkeypatch, unrolled):
     """Cuts sequences into chunks of four queries, which stand in a row if `unrolled`, else in a loop."""
     monkeypatch.setattr(chunked_attention, "CHUNK", 4)
     monkeypatch.setattr(chunked_attention, "UNROLLED", 3 if unrolled else 2)
-
-
-def ways(quick):
-    """Returns the mark of a test in chunks of four that stand this way each time, and the other where all are run."""
-    params = [how if how == quick else pytest.param(how, marks=pytest.mark.thorough) for how in HOW]
-    return pytest.mark.parametrize("how", params)
 
 
 CASES = {
@@ -81,7 +74,7 @@ def test_losses_and_gradients_are_those_of_the_default(case, how, compute, monke
     assert_close(of_model(model, a_batch(type(config)), compute), expected, largest=largest_of(expected))
 
 
-@ways("in a row")
+@some("how", HOW, ["in a row"])
 def test_documents_that_share_a_row_are_kept_apart(how, monkeypatch):
     in_chunks_of_four(monkeypatch, how == "in a row")
     config = small(n_layers=1, positions="learned", attention_implementation="chunked")
@@ -97,7 +90,7 @@ def test_documents_that_share_a_row_are_kept_apart(how, monkeypatch):
     )
 
 
-@ways("in a loop")
+@some("how", HOW, ["in a loop"])
 def test_dropout_of_attention_has_bits_of_its_own_in_each_chunk(how, monkeypatch):
     in_chunks_of_four(monkeypatch, how == "in a row")
     options = {"positions": "none", "attention_dropout": 0.5, "attention_implementation": "chunked"}

@@ -11,8 +11,7 @@ from closeness import assert_close, largest_of
 from flash_models import B, T, a_batch, assert_as_default, in_float32, take_float32
 from fxf.layers import cudnn_attention, flash_attention
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.models.masked_lm import MaskedLMConfig, masked_lm
-from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
 from fxf.training.gradient import batch_loss, loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
 

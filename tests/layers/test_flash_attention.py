@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.devices import compiling_for
+from fxf.base.errors import UserError
 from fxf.layers.flash_attention import require_implementation
-from fxf.machine.devices import compiling_for
 from fxf.runs.experiment import build, default_config
 from helpers import random_params, random_tokens, small
 

@@ -11,12 +11,12 @@ import pytest
 from flax import nnx
 
 from closeness import assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import flatten, initialize
 from fxf.layers.kinds import LAYERS, layer_of
 from fxf.layers.layer import whole_rows
 from fxf.testing import assert_consistent
 from fxf.training.gradient import loss_and_gradient
-from fxf.weights import flatten, initialize
 from helpers import applied, random_params, random_tokens, small, small_model
 
 X = np.random.default_rng(0).normal(size=(2, 5, 6)).astype(np.float32)

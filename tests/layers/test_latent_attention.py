@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import oracle
-from closeness import assert_close
-from fxf.errors import UserError
+from closeness import assert_close, assert_slope
+from fxf.base.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.testing import assert_consistent
-from helpers import random_params, random_tokens
+from helpers import random_params, random_tokens, some
 
 B, T, D, H = 2, 5, 6, 3
 THETA, EPSILON = 50.0, 1e-6
@@ -27,7 +27,6 @@ CASES = {
         {"positions": "none", "rope_theta": 10000.0, "zero_centered_scale": True, "query_scale": 0.7},
     ),
 }
-QUICK = ("as DeepSeek-V3",)
 
 
 def layer(own, model):
@@ -88,22 +87,11 @@ def test_output_and_gradient_are_those_of_the_formulas(name):
     weights, x64 = oracle.float64(params), x.astype(np.float64)
     assert_close(y, by_hand(attention, weights, x64))
 
-    # The derivative along a random direction, by central differences in float64.
     moving = jax.tree.map(lambda w: rng.normal(size=w.shape), (weights, x64))
-
-    def along(step):
-        return (by_hand(attention, *jax.tree.map(lambda w, m: w + step * m, (weights, x64), moving)) * factors).sum()
-
-    slope = (along(1e-6) - along(-1e-6)) / 2e-6
-    terms = [np.asarray(g, np.float64) * m for g, m in zip(*map(jax.tree.leaves, (gradient, moving)), strict=True)]
-    assert sum(term.sum() for term in terms) == pytest.approx(
-        slope, abs=1e-5 * sum(np.abs(term).sum() for term in terms)
-    )
+    assert_slope(lambda weights, x: (by_hand(attention, weights, x) * factors).sum(), gradient, (weights, x64), moving)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough) for name in CASES]
-)
+@some("name", CASES, ["as DeepSeek-V3"])
 def test_steps_with_absorbed_products_equal_the_whole_sequence(name):
     own, keys = CASES[name]
     sizes = {"n_layers": 2, "d_model": D, "d_ff": 5, "n_heads": H, "max_len": 16}

@@ -9,16 +9,16 @@ import pytest
 
 import oracle
 from closeness import assert_close
+from fxf.base.weights import initialize
 from fxf.layers.block import BLOCKS
 from fxf.layers.dropout import dropout
-from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
+from fxf.layers.embedding import embedding, embedding_spec
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.layers.kinds import layer_of, stack_of
 from fxf.layers.layer import Context, Places, Slots, Table, remember
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.weights import initialize
 from helpers import applied, attention_of, places, random_params, small
 
 B, T, S, D = 3, 5, 4, 6
@@ -44,17 +44,6 @@ def positions():
 def source_of(z):
     """Returns a source, of which `IS_TOKEN` counts."""
     return z, Places(jnp.arange(S)[None], documents=jnp.asarray(IS_TOKEN, jnp.int32))
-
-
-@pytest.mark.parametrize("scaled", [False, True])
-def test_embedding_looks_up_the_row_of_each_token_and_adds_its_position(scaled):
-    config = small()
-    params = random_params(embedding_spec(config, 7))
-    tokens = np.array([[0, 6, 3], [2, 2, 5]])
-    expected = [oracle.embedding(config, oracle.float64(params), row, scaled) for row in tokens]
-    read = jax.jit(lambda tokens: embedding(config, params, tokens, jnp.arange(3)[None], scaled=scaled))
-    actual = read(tokens)
-    assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -124,38 +113,11 @@ def test_normalization_of_a_constant_vector_has_a_finite_gradient(inside):
     assert np.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize(
-    ("n_heads", "bias"),
-    [
-        (1, "all"),
-        *((3, bias) for bias in BIASES),
-    ],
-)
-def test_attention_is_the_seeds_multi_head_causal_attention(n_heads, bias):
-    config = small(n_heads=n_heads, attention_bias=bias)
-    params = random_params(attention_of(config).spec())
-    x = vectors()
-    actual = jax.jit(lambda x: applied(attention_of(config), params, x))(x)
-    assert_close(actual, row_by_row(oracle.causal_attention, params, x, config))
-
-
 def test_attention_has_the_biases_that_its_seed_gives_it():
     biases = {kind: {name for name in attention_of(small(attention_bias=kind)).spec() if name.endswith("_bias")}
               for kind in BIASES}  # fmt: skip
     every = {"query_bias", "key_bias", "value_bias", "output_bias"}
     assert biases == {"output": {"output_bias"}, "all": every, "qkv": every - {"output_bias"}, "none": set()}
-
-
-def test_attention_to_another_sequence_sees_what_counts_of_it_and_no_more():
-    config = small(EncoderDecoderConfig)
-    layer = layer_of(config, "cross_attention")
-    params = random_params(layer.spec())
-    weights, x, z = oracle.float64(params), vectors(), vectors(2, S)
-    expected = [
-        oracle.attention(config, weights, x[i].astype(np.float64), z[i], lambda _, s, i=i: IS_TOKEN[i, s], True)
-        for i in range(B)
-    ]
-    assert_close(jax.jit(lambda x, z: applied(layer, params, x, source=source_of(z)))(x, z), expected)
 
 
 def test_a_row_of_memory_serves_the_rows_that_share_it():
@@ -242,23 +204,10 @@ def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form, normal
     assert_close(jax.jit(lambda x, z: applied(block, params, x, source=source_of(z)))(x, z), expected)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_final_layer_is_linear_with_a_bias_or_none(bias):
-    config = small(final_bias=bias)
-    params = random_params(final_layer_spec(config, 7))
-    assert ("bias" in params) == bias
-    x = vectors()
-    assert_close(jax.jit(lambda x: final_layer(config, params, x))(x), row_by_row(oracle.final_layer, params, x))
-
-
 def test_dropout_keeps_the_mean_and_drops_its_share():
     dropped = np.asarray(jax.jit(lambda x: dropout(jax.random.key(0), x, 0.25))(np.ones((97, 101), np.float32)))
     assert set(np.unique(dropped)) == {0.0, np.float32(1 / 0.75)}
     assert abs((dropped == 0).mean() - 0.25) < 0.02
-
-
-def test_dropout_does_nothing_without_a_key():
-    np.testing.assert_array_equal(dropout(None, jnp.ones((3, 5)), 0.25), np.ones((3, 5)))
 
 
 def assert_dropped(actual, whole, rate):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
+from fxf.base.devices import compiling_for
 from fxf.layers.linear import linear
-from fxf.machine.devices import compiling_for
 
 
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])

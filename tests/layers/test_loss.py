@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 import oracle
 from closeness import assert_close, largest_of
+from configs.primer.bilayer import squared_error
+from fxf.base.weights import shapes
 from fxf.layers import loss as loss_module
-from fxf.layers.loss import cross_entropy, mean, squared_error
+from fxf.layers.loss import cross_entropy, mean
 from fxf.models.transformer_lm import transformer_lm
 from fxf.tasks.task import language_model_batch
 from fxf.training.gradient import batch_loss, loss_and_gradient
-from fxf.weights import shapes
 from helpers import equations, random_tokens, small, small_model
 
 MODEL, PARAMS = small_model()

@@ -9,7 +9,7 @@ import pytest
 
 import fxf
 from closeness import assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.gradient import loss_and_gradient
 from helpers import random_params, random_tokens, small_model

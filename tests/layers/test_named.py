@@ -8,7 +8,7 @@ import pytest
 import fxf
 import oracle
 from closeness import assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.layers.named import edited, figure, intermediates, moved, named, names_in, term
 from helpers import random_params, random_tokens, small, small_model
 

@@ -8,12 +8,12 @@ import pytest
 
 from closeness import assert_close
 from configs.primer.bilayer import BilayerConfig, bilayer
-from fxf.decoding.config import DecodeConfig
-from fxf.decoding.decoder import Decoder
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.layers.positions import POSITIONS
+from fxf.models.decode_config import DecodeConfig
+from fxf.models.decoder import Decoder
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
-from fxf.models.masked_lm import MaskedLMConfig, masked_lm
+from fxf.models.transformer_lm import MaskedLMConfig, masked_lm
 from fxf.testing import assert_cached_equals_full, assert_causal
 from helpers import VOCAB_SIZE, full_logits, random_params, random_tokens, scaled, small, small_model, twice
 

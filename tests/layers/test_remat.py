@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from closeness import assert_close, largest_of
-from fxf.machine.operations import operations
+from fxf.base.operations import operations
+from fxf.base.weights import shapes
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.gradient import batch_loss
-from fxf.weights import shapes
 from helpers import random_tokens, small_model
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from closeness import assert_close, largest_of
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.layers.block import BLOCKS
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.layers.kinds import ATTENTIONS

@@ -7,13 +7,14 @@ import pytest
 
 import oracle_encoder_decoder as oracle
 from closeness import assert_close
+from fxf.base.weights import count, map_weights
 from fxf.layers.kinds import ATTENTIONS
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.runs.configs import folder
 from fxf.runs.guests import load
 from fxf.testing import assert_cached_equals_full
 from fxf.training.gradient import loss_and_gradient
-from fxf.weights import count, map_weights
+from helpers import some
 from oracle import float64
 
 PRESETS = load(folder() / "translation.py").PRESETS
@@ -28,12 +29,6 @@ TINY = {
 }
 TINY_SIZES = {"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4}
 FORMS = {**PRESETS, "tiny": TINY}
-
-
-def forms(*quick):
-    """Returns the mark of a test that these forms take each time, and the others where all tests are run."""
-    params = [form if form in quick else pytest.param(form, marks=pytest.mark.thorough) for form in FORMS]
-    return pytest.mark.parametrize("form", params)
 
 
 @functools.cache
@@ -88,7 +83,7 @@ def test_logits_equal_the_oracle(form, sizes):
         assert_close(actual, expected)
 
 
-@forms("tiny")
+@some("form", FORMS, ["tiny"])
 def test_padding_tokens_change_nothing(form):
     """Bit for bit: neither a logit that counts, nor the loss, nor the gradient."""
     model, params = model_and_params(form)
@@ -110,7 +105,7 @@ def test_padding_tokens_change_nothing(form):
     jax.tree.map(np.testing.assert_array_equal, learned, other_learned)
 
 
-@forms("annotated")
+@some("form", FORMS, ["annotated"])
 def test_a_position_reads_all_of_the_source_and_no_later_token(form):
     """By gradient: the derivative of a position's features by an embedding is zero exactly where it may not read."""
     n_source, n_padding, n_inputs = 5, 2, 7
@@ -136,9 +131,8 @@ def test_a_position_reads_all_of_the_source_and_no_later_token(form):
     ("form", "changes"),
     [
         ("tiny", {"positions": "alibi", "window": 3, "n_kv_heads": 1}),
-        pytest.param("tiny", {"positions": "rotary", "n_kv_heads": 1}, marks=pytest.mark.thorough),
         *(pytest.param(form, {}, marks=pytest.mark.thorough) for form in FORMS),
-        # Every time tests/decoding/test_beam.py decodes with linear attention, and hypotheses below with "annotated".
+        # Every time tests/models/test_beam.py decodes with linear attention, and hypotheses below with "annotated".
         *(
             pytest.param("tiny", {"attention": kind, "positions": "none"}, marks=pytest.mark.thorough)
             for kind in ATTENTIONS
@@ -150,20 +144,6 @@ def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(form, chan
     # What the tokens of a prompt see reaches a logit through the second block.
     model, params = model_and_params(form, n_layers=2, scan_blocks=True, **changes)
     assert_cached_equals_full(model, params, random_batch([7, 1, 4, 3], 7, 11), capacities=[17])
-
-
-def test_dropout_changes_logits_by_key_and_not_without_one():
-    rates = {"dropout": 0.3, "embedding_dropout": 0.3, "attention_dropout": 0.3}
-    _, params = model_and_params("tiny")
-    batch = random_batch([7, 1, 4], 7, 9)
-    apply = jitted("tiny", **rates)
-    a, b, again = (apply(params, batch, rng=jax.random.key(seed)) for seed in (0, 1, 0))
-    assert not np.allclose(a, b)
-    np.testing.assert_array_equal(a, again)
-    without_key, plain = (
-        jax.jit(model_and_params("tiny", **changes)[0].apply).lower(params, batch).as_text() for changes in (rates, {})
-    )
-    assert without_key == plain
 
 
 @pytest.mark.parametrize(

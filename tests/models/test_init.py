@@ -8,12 +8,12 @@ import numpy as np
 import optax
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import Weight, initialize, leaves, map_weights
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.init import initialized_as
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
-from fxf.weights import Weight, initialize, leaves, map_weights
 from helpers import random_params
 
 VOCAB_SIZE, LENGTH, HEAD_DIM, BASE = 11, 7, 8, 32

@@ -3,7 +3,7 @@ import numpy as np
 
 import oracle
 from closeness import assert_close
-from fxf.models.masked_lm import MaskedLMConfig, masked_lm
+from fxf.models.transformer_lm import MaskedLMConfig, masked_lm
 from helpers import random_params, random_tokens, small
 
 VOCAB_SIZE = 7

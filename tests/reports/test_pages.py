@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.reports import report, run_files
 from fxf.training.log import LogConfig, MetricsLog
 from fxf.training.trackers import Trackers

@@ -84,7 +84,7 @@ def test_a_value_that_is_no_number_breaks_no_view(value, sweep):
 
 
 def test_the_command_compares_without_jax_and_writes_the_page_beside_the_runs(sweep):
-    code = "import sys; from fxf.__main__ import main; main('compare'); assert 'jax' not in sys.modules"
+    code = "import sys; from fxf.verbs.command import main; main('compare'); assert 'jax' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code, str(sweep)], cwd=ROOT, capture_output=True, text=True)
     apart, named, command, page_path, _ = done.stderr.split("\n")
     assert (done.returncode, page_path) == (0, f"{sweep / 'compare.html'}")

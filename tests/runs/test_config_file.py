@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from fxf.config import one_of
-from fxf.errors import UserError
+from fxf.base.config import one_of
+from fxf.base.errors import UserError
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.runs import guests, run_folder
 from fxf.runs.configs import read_config

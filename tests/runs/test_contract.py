@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs import contract
 
 GOOD = {name: np.tile(np.arange(12) % 11, (5, 1)) for name in ("inputs", "targets")} | {"weights": np.ones((5, 12))}

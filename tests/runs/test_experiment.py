@@ -6,13 +6,13 @@ import optax
 import pytest
 
 from closeness import assert_close
-from fxf.errors import UserError
-from fxf.layers.loss import CROSS_ENTROPY, SQUARED_ERROR, Loss
+from configs.primer.bilayer import squared_error
+from fxf.base.errors import UserError
+from fxf.layers.loss import CROSS_ENTROPY, Loss
 from fxf.models import MODELS
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build, default_config
 from fxf.tasks import TASKS, reversal
-from fxf.training.log import Clock
 from fxf.training.optimizer import OPTIMIZERS, RegisteredOptimizer, plain
 from helpers import one_device, random_params
 from small_runs import tiny_config
@@ -65,7 +65,7 @@ def test_whatever_loss_trains_logits_the_scored_one_is_their_cross_entropy(sums,
     experiment = build(tiny_config(train={"label_smoothing": smoothing, "microbatches": 5}))
     experiment = experiment._replace(model=experiment.model._replace(loss=Loss(sums, of_logits=True)))
     batch = jax.device_get(jax.jit(experiment.task.batch)(jax.random.key(0), 0))
-    evaluator = Evaluators(experiment, Clock(0.0), one_device())(random_params(experiment.model.spec))
+    evaluator = Evaluators(experiment, one_device())(random_params(experiment.model.spec))
     logits_BTV = evaluator.logits(batch).astype(np.float64)
     log_of_all_BTV = logits_BTV - np.log(np.exp(logits_BTV).sum(-1, keepdims=True))
     expected = -(batch["weights"] * np.take_along_axis(log_of_all_BTV, batch["targets"][..., None], -1)[..., 0]).sum()
@@ -76,9 +76,9 @@ def test_whatever_loss_trains_logits_the_scored_one_is_their_cross_entropy(sums,
 
 def test_a_model_whose_outputs_are_no_logits_is_scored_by_its_own_loss():
     experiment = build(tiny_config())
-    experiment = experiment._replace(model=experiment.model._replace(loss=SQUARED_ERROR))
+    experiment = experiment._replace(model=experiment.model._replace(loss=Loss(squared_error, of_logits=False)))
     batch = jax.device_get(jax.jit(experiment.task.batch)(jax.random.key(0), 0))
-    evaluator = Evaluators(experiment, Clock(0.0), one_device())(random_params(experiment.model.spec))
+    evaluator = Evaluators(experiment, one_device())(random_params(experiment.model.spec))
     errors_BTV = evaluator.logits(batch) - np.eye(4, dtype=np.float32)[batch["targets"]]
     assert not evaluator.in_nats
     assert_close(evaluator.loss(batch)[0], (batch["weights"][..., None] * errors_BTV**2).sum())

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.machine.hardware import hardware_of
+from fxf.base.hardware import hardware_of
+from fxf.compile.describe import describe
 from fxf.models import MODELS
 from fxf.models.transformer_lm import transformer_lm
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token, model_flops, seconds_at_peak
-from fxf.views.describe import describe
 from small_runs import tiny_config
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.decoding.decoder import Decoder
 from fxf.layers.attention import Attention
 from fxf.layers.layer import whole_rows
+from fxf.models.decoder import Decoder
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs import in_memory
 from helpers import random_params, random_tokens

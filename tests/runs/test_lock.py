@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs import lock
 from fxf.runs.lock import locked
 

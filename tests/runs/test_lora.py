@@ -2,14 +2,14 @@
 
 import json
 import shutil
-import time
 
 import jax
 import numpy as np
 import pytest
 
 import fxf
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import flatten, shapes
 from fxf.interop import huggingface, peft
 from fxf.interop.weights_file import read_weights
 from fxf.models.lora import LORA
@@ -17,8 +17,6 @@ from fxf.runs import run
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build
 from fxf.runs.warm_start import config_from, start_of
-from fxf.training.log import Clock
-from fxf.weights import flatten, shapes
 from helpers import one_device
 from small_runs import KEPT, command, tiny_config
 
@@ -32,7 +30,7 @@ LLAMA = {"positions": "rotary", "norm": "rms", "norm_epsilon_in": "variance", "g
 
 
 def train(workdir, config):
-    return run.train(config, workdir, Clock(time.perf_counter()), ORIGIN, kept=KEPT)
+    return run.train(config, workdir, ORIGIN, kept=KEPT)
 
 
 def export(workdir, kind, output):
@@ -86,7 +84,7 @@ def test_what_loads_a_run_sees_plain_weights_and_the_programs_of_a_plain_model(b
     other = build(json.loads((tuned / "config.json").read_text())["config"])  # as training has it
     texts = []
     for each in (plain, experiment, other):
-        decoder = Evaluators(each, Clock(0.0), one_device())._decoder
+        decoder = Evaluators(each, one_device()).decoder
         prompts = {"tokens": np.zeros((5, 3), np.int32)} | dict.fromkeys(("lengths", "first"), np.ones(5, np.int32))
         lowered = decoder.jitted.lower(shapes(plain.model.spec), prompts, decoder.key, max_tokens=4)
         texts.append(lowered.as_text())
@@ -100,7 +98,7 @@ def test_scores_in_training_are_those_of_the_loaded_run(tuned):
     experiment, _, params = run.load(tuned)
     trained, _, adapted = run.load(tuned, as_trained=True)
     batch = jax.jit(experiment.task.batch)(jax.random.key(0), 0)
-    one, other = (Evaluators(e, Clock(0.0), one_device()) for e in (experiment, trained))
+    one, other = (Evaluators(e, one_device()) for e in (experiment, trained))
     assert one(params).loss(batch) == other(adapted).loss(batch)
     assert len(fxf.load(tuned).generate(["1 2"])) == 1
     assert "blocks/0/attention/query" in flatten(fxf.load(tuned).params)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from etils import epath
 
-from fxf.errors import UserError
-from fxf.files import is_remote
+from fxf.base.errors import UserError
+from fxf.base.files import is_remote
 from fxf.runs import run
 from fxf.tasks.reversal import Reversal
 from small_runs import KEPT, tiny_config, trained

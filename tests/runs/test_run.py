@@ -13,10 +13,10 @@ import pytest
 
 from closeness import assert_close
 from configs.primer.bilayer import BilayerConfig
-from fxf.config import defaults
-from fxf.errors import DivergedError, UserError
-from fxf.machine import memory
-from fxf.machine.hardware import HARDWARE
+from fxf.base import memory
+from fxf.base.config import defaults
+from fxf.base.errors import DivergedError, UserError
+from fxf.base.hardware import HARDWARE
 from fxf.reports import run_files
 from fxf.runs import evaluator as evaluator_module
 from fxf.runs import flops, run

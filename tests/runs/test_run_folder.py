@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs import code_version, run_folder
 from fxf.runs.experiment import default_config
 from fxf.runs.loading import open_run

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs import run
 from fxf.runs.experiment import build, default_config
 from fxf.runs.generation import Answering
@@ -60,6 +60,7 @@ def test_a_prompt_is_continued_without_the_text(finished, tmp_path):
     assert len(empty[0][0]) <= 17
 
 
+@pytest.mark.thorough
 def test_answers_keep_the_rules_that_are_given_as_text(finished):
     def answer(stop=(), **keys):
         return run.generate(finished[0], ["7"], {"temperature": 2.0, **keys}, stop=stop)[0][0]

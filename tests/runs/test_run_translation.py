@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.config import flatten
+from fxf.base.config import flatten
 from fxf.runs import run
 from fxf.runs.configs import read_config
 from fxf.training import record

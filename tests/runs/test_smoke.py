@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from fxf.config import with_values
+from fxf.base.config import with_values
+from fxf.base.errors import UserError
 from fxf.data import phrasebook
-from fxf.errors import UserError
 from fxf.runs import configs, smoke
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs.experiment import default_config
 from fxf.runs.text_scores import TextScorer, interval, text_scores
 from small_runs import KEPT, trained

@@ -12,8 +12,9 @@ import tokenizers
 
 import fxf
 from closeness import assert_close
-from fxf.config import key
-from fxf.errors import UserError
+from fxf.base.config import key
+from fxf.base.errors import UserError
+from fxf.base.weights import flatten, leaves
 from fxf.interop import huggingface, weights_file
 from fxf.models import MODELS, RegisteredModel
 from fxf.models.transformer_lm import TransformerLMConfig
@@ -23,7 +24,6 @@ from fxf.runs.source import StartConfig
 from fxf.runs.warm_start import Start, chosen, config_from, start_of
 from fxf.training.gradient import batch_loss
 from fxf.training.state import run_keys
-from fxf.weights import flatten, leaves
 from helpers import one_device, random_params
 from small_runs import KEPT, tiny_config, trained
 

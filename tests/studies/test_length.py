@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs.guests import load
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig

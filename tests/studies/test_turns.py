@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.guests import load
 from fxf.testing import assert_cached_equals_full, assert_causal, assert_padding_unread

@@ -12,15 +12,14 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.errors import Interrupted
+from fxf.base.errors import Interrupted
 from fxf.reports import run_files
-from fxf.runs import run
+from fxf.runs import inside, run
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.runs.programs import program_key
 from fxf.sweeps.crew import Crew, Job, last_line
 from fxf.sweeps.points import by_program, make_points
-from fxf.views import inside
 from helpers import refused
 from small_runs import HEARING, ROOT, overrides, tiny_config, trained
 
@@ -141,6 +140,7 @@ def wait_for(condition):
         time.sleep(0.02)
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_killed_fails_its_run_alone_and_a_signal_saves_the_others(tmp_path):
     """Both runs are long: the first to begin is killed, another process takes its place, and the signal ends all."""
     (tmp_path / "seeds.py").write_text(SEEDS)
@@ -157,4 +157,4 @@ def test_a_process_that_is_killed_fails_its_run_alone_and_a_signal_saves_the_oth
     sweep.send_signal(signal.SIGTERM)
     out, said = sweep.communicate(timeout=60)
     assert (sweep.returncode, out, said.count("\n")) == (75, "", 1), said
-    assert [path.name for path in (second / "checkpoints").iterdir()]
+    assert [path.name for path in (second / "checkpoints").iterdir()], said + (second / "log.txt").read_text()

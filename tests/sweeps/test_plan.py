@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import default_config
 from fxf.sweeps.evidence import TEST

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs import run_folder
 from fxf.runs.configs import read_sweep
 from fxf.sweeps.points import changed_keys, check, grid, make_points, point_name

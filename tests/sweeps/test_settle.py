@@ -6,7 +6,7 @@ import math
 import pytest
 from test_trial import FIRST, ORIGIN, QUICK, WIDER, trained  # noqa: F401
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from fxf.sweeps.plan import Arm, Budget, Rules, make_plan

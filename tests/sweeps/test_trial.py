@@ -13,8 +13,9 @@ import pytest
 
 import fxf
 from fxf import verbs
-from fxf.errors import DivergedError, Interrupted, UserError
-from fxf.files import to_json
+from fxf.base.errors import DivergedError, Interrupted, UserError
+from fxf.base.files import to_json
+from fxf.base.weights import draw, flatten, map_weights
 from fxf.reports.compare import runs_of
 from fxf.reports.run_files import FINISHED
 from fxf.runs.configs import read_config
@@ -25,7 +26,6 @@ from fxf.sweeps.plan import Arm, Budget, Rules, make_plan
 from fxf.sweeps.scales import try_scales
 from fxf.sweeps.trial import carry_out
 from fxf.training.state import run_keys
-from fxf.weights import draw, flatten, map_weights
 from helpers import table
 from small_runs import ROOT, command, overrides, tiny_config
 

@@ -35,14 +35,6 @@ def large_batch(share=0.15, lengths=61):
     return text, jax.device_get(draw_masked(jax.random.key(0), text, lengths, share, VOCAB_SIZE))
 
 
-def test_sequences_are_bos_text_eos():
-    text, batch = large_batch()
-    np.testing.assert_array_equal(batch["targets"][:, 1:-1], text)
-    for ends in (batch["inputs"], batch["targets"]):
-        assert (ends[:, 0] == BOS).all() and (ends[:, -1] == EOS).all()
-    assert not batch["weights"][:, [0, -1]].any()
-
-
 def test_the_share_of_the_text_is_chosen_and_shown_80_10_10():
     _, batch = large_batch()
     chosen = batch["weights"] == 1

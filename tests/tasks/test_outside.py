@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fxf.config import key
-from fxf.errors import UserError
-from fxf.runs import run
+from fxf.base.config import key
+from fxf.base.errors import UserError
+from fxf.runs import probe, run
 from fxf.runs.experiment import default_config
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import Task, language_model_batch
-from fxf.views import probe
 from small_runs import trained
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.tasks.prompts import PromptGroup, in_order_of_texts, one_group, padded_prompts
 from fxf.tasks.task import NO_END
 from helpers import in_groups

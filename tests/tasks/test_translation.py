@@ -7,12 +7,12 @@ import pytest
 import sacrebleu
 import tokenizers
 
-from fxf.data.corpus import DataConfig, TokenPair, read_corpus
+from fxf.base.errors import UserError
+from fxf.data.corpus import DataConfig, read_corpus
 from fxf.data.tokenizer import EOS, TOKENIZER_FILE, read_tokenizer
-from fxf.errors import UserError
 from fxf.runs.generation import score_pairs, write_answers
 from fxf.tasks.task import Evaluator, RunInfo, Task
-from fxf.tasks.translation import Translation, TranslationConfig, group_by_source, scores
+from fxf.tasks.translation import Translation, TranslationConfig, scores
 from fxf.training.step import TrainConfig
 from helpers import generated, in_groups
 
@@ -180,13 +180,3 @@ def test_bleu_is_sacrebleus_of_the_text_and_of_lower_cased_words():
     tokenized = scores(hypotheses, references, tokenized=True)
     assert "tok:none" in tokenized["bleu_signature"]
     assert tokenized["bleu"] < figures["bleu"]
-
-
-def test_grouping_keeps_every_source_once_with_all_its_translations(data):
-    corpus = read_corpus(data)
-    twice = [*corpus.test, corpus.test[0]._replace(target="autre")]
-    grouped = group_by_source(twice, [TokenPair([i], [i]) for i in range(len(twice))])
-    sources, tokens, references = map(list, zip(*grouped, strict=True))
-    assert len(sources) == len(tokens) == len(references) == len(corpus.test)
-    assert tokens == [[i] for i in range(len(corpus.test))]
-    assert references[0] == [corpus.test[0].target, "autre"]

@@ -10,7 +10,6 @@ import functools
 import json
 import shutil
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,21 +22,20 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from closeness import bound, largest_of, without_key_biases
+from fxf.base.devices import compiling_for, over_mesh
+from fxf.base.on_gpu import rows_of
+from fxf.compile.describe import describe
 from fxf.layers import loss
 from fxf.layers.splash_attention import mapped
-from fxf.machine.devices import compiling_for, over_mesh
-from fxf.machine.on_gpu import rows_of
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs import run
 from fxf.runs.experiment import build
 from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint
-from fxf.training.log import Clock
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import hyperparameters, init_state, state_shardings
 from fxf.training.step import TrainConfig, Trainer, jit_step, make_step, make_train_steps_from_iterator
-from fxf.views.describe import describe
 from small_runs import tiny_config
 
 LAYOUTS = {
@@ -156,7 +154,7 @@ def compare(folder, layouts=LAYOUTS):
 def go_on(workdir, parallel):
     """Trains a small run to its end, from the newest checkpoint in the folder; returns its last state."""
     config = tiny_config(parallel=parallel, train={"batch_size": 8}, model={"d_model": 8, "d_ff": 16}, optimizer=ADAM)
-    run.train(config, workdir, Clock(time.perf_counter()), {"config_file": "", "overrides": {}})
+    run.train(config, workdir, {"config_file": "", "overrides": {}})
     experiment = build(config)
     _, state, _ = checkpoint.load(workdir / "checkpoints", experiment.state_shapes(experiment.layout()))
     return state

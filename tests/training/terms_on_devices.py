@@ -17,13 +17,13 @@ import numpy as np
 import optax
 
 from closeness import bound, largest_of
+from fxf.base.weights import Weight
 from fxf.layers.named import figure, moved, term
 from fxf.models.model import Model
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import hyperparameters, init_state
 from fxf.training.step import TrainConfig, Trainer, jit_step, make_step
-from fxf.weights import Weight
 
 ROWS, LENGTH, VOCAB_SIZE, WIDTH, BLOCKS = 8, 3, 5, 4, 3
 LAYOUTS = {"data 4": {}, "fsdp 2, tensor 2": {"fsdp": 2, "tensor": 2}, "pmap 4": {"kind": "pmap"}}

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs.experiment import build
 from fxf.training import checkpoint, checkpoint_files, processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load, load_several

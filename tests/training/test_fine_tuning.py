@@ -10,11 +10,11 @@ import pytest
 
 import fxf
 from closeness import assert_close
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import Weight, flatten, leaves, map_weights, matching
 from fxf.training.fine_tuning import at_own_rates, averaging, require_frozen, without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
-from fxf.weights import Weight, flatten, leaves, map_weights, matching
 from helpers import random_params, random_tokens
 
 ZEROS = jax.nn.initializers.zeros

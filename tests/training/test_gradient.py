@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from closeness import assert_close, largest_of
-from fxf.machine import on_cpu
-from fxf.machine.devices import compiling_for
-from fxf.machine.random_keys import random_key
+from fxf.base import on_cpu
+from fxf.base.devices import compiling_for
+from fxf.base.random_keys import random_key
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.tasks.task import language_model_batch
 from fxf.training.gradient import loss_and_gradient, parts_in_cache
@@ -49,6 +49,7 @@ def losses(model, **options):
     return jax.jit(lambda *arguments: loss_and_gradient(model, *arguments, **options)[0])
 
 
+@pytest.mark.thorough
 def test_equal_rows_drop_out_differently_in_different_parts():
     (model, params), row = small_model(dropout=0.5), batch_of((1, 7))
     twice = jax.tree.map(lambda x: np.repeat(x, 2, axis=0), row)
@@ -78,6 +79,7 @@ def test_a_cpu_computes_a_large_batch_in_parts_with_the_same_loss_and_gradient(m
     assert scans(model._replace(width=None), params, batch) == []  # rows that may depend on each other
 
 
+@pytest.mark.thorough
 def test_a_cpu_cuts_a_batch_with_sources(monkeypatch):
     config = EncoderDecoderConfig(n_layers=1, d_model=8, d_ff=6, n_heads=2, max_len=9, dropout=0.5)
     model = encoder_decoder(config, 11)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 import fxf.training.log
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.training.log import Clock, LogConfig, MetricsLog
 from fxf.training.trackers import Trackers
 from small_runs import no_file_larger_than

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fxf.errors import Interrupted
-from fxf.files import to_json
+from fxf.base.errors import Interrupted
+from fxf.base.files import to_json
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.log import Clock, LogConfig

@@ -8,8 +8,9 @@ import optax
 import pytest
 
 from closeness import assert_close
-from fxf.config import defaults, key
-from fxf.errors import UserError
+from fxf.base.config import defaults, key
+from fxf.base.errors import UserError
+from fxf.base.weights import Weight
 from fxf.training.optimizer import (
     OPTIMIZERS,
     SCHEDULES,
@@ -20,7 +21,6 @@ from fxf.training.optimizer import (
     optimizer_section,
     plain,
 )
-from fxf.weights import Weight
 
 ONES = jax.nn.initializers.ones
 SPEC = {"kernel": Weight((3, 5), ("embed", "mlp"), ONES), "bias": Weight((5,), ("mlp",), ONES)}

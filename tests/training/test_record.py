@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from fxf.errors import UserError
-from fxf.files import to_json
+from fxf.base.errors import UserError
+from fxf.base.files import to_json
 from fxf.training.record import Record, after, record_of
 
 

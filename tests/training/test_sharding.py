@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
+from fxf.base.weights import Weight
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import AXES, Layout, make_layout, partition, require_divisible
 from fxf.training.state import init_state, state_shardings
-from fxf.weights import Weight
 from helpers import small_model
 from small_runs import script
 
@@ -120,7 +120,7 @@ def test_the_description_shows_how_each_weight_is_cut_and_what_of_it_a_device_ho
     assert rows["blocks/attention/query"][-8:] == [*axes, "256", "fsdp", "tensor", "-", "256"]
     assert rows["blocks/feed_forward/up_bias"][-2:] == ["tensor", "48"]
     assert rows["embedding/table"][-3:] == ["tensor", "fsdp", str(4 * 4 * 16 // 4)]
-    for held in ("params", "gradient, activations and batch"):
+    for held in ("weights", "activations and temporaries"):
         assert any(line.startswith(f"{held}, on each of 8 devices") for line in described)
 
 

@@ -1,5 +1,4 @@
 import collections
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -149,14 +148,13 @@ def host_batch(step):
 
 
 @functools.cache
-def fed(n_calls, dropout=0.0, compiling=None, batch_of=None, rate=SGD.learning_rate, **train_keys):
+def fed(n_calls, dropout=0.0, batch_of=None, rate=SGD.learning_rate, **train_keys):
     """The same as `train`, on the same batches in the host's memory, or those of `batch_of(step)`."""
     trainer = make_trainer(dropout=dropout)
     trainer = trainer._replace(config=dataclasses.replace(TRAIN, **train_keys))
     state = jax.device_put(start(), one_device().replicated)
     batches = map(batch_of or host_batch, itertools.count())
-    programs = {} if compiling else KEPT[dropout, tuple(train_keys.items())]
-    steps = make_train_steps_from_iterator(trainer, batches, compiling or contextlib.nullcontext, programs=programs)
+    steps = make_train_steps_from_iterator(trainer, batches, programs=KEPT[dropout, tuple(train_keys.items())])
     losses = []
     for n in n_calls:
         state, metrics = steps(state, hyperparameters(0, TRAIN, dataclasses.replace(SGD, learning_rate=rate)), n)
@@ -187,8 +185,8 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
             now += n_rows / 4
             yield {"weights": np.ones((n_rows, 3), np.float32)}
 
-    monkeypatch.setattr(step_module, "CompiledByShape", lambda *_: take)
-    arguments = (make_trainer(), batches(), contextlib.nullcontext)
+    monkeypatch.setattr(step_module, "in_order", lambda _: take)
+    arguments = make_trainer(), batches()
     _, metrics = make_train_steps_from_iterator(*arguments, lambda batch: len(batch["weights"]) / 8)(None, None, 2)
     assert metrics["data_seconds"].tolist() == [0.5, 1.5]
     assert metrics["seconds_at_peak"].tolist() == [0.25, 0.75]

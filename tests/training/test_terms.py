@@ -10,14 +10,13 @@ import pytest
 from terms_on_devices import FORMS, LAYOUTS, SPEC, batch, by_hand, model_of
 
 from closeness import assert_close, largest_of
+from fxf.base import on_cpu
 from fxf.layers.feed_forward import Dense
 from fxf.layers.kinds import FEED_FORWARDS
 from fxf.layers.named import figure, term
-from fxf.machine import on_cpu
 from fxf.runs import run
 from fxf.training import gradient as gradient_module
 from fxf.training.gradient import objective_and_gradient
-from fxf.training.log import Clock
 from fxf.training.record import Record, after
 from helpers import random_params, small_model
 from small_runs import script, tiny_config
@@ -106,7 +105,7 @@ def records(folder):
 def test_a_run_logs_terms_and_figures_and_goes_on_with_them(with_terms, tmp_path):
     shorter, kept = {**with_terms, "train": {**with_terms["train"], "steps": 4}}, {}
     for config, folder in ((with_terms, "whole"), (shorter, "parts"), (with_terms, "parts")):
-        run.train(config, tmp_path / folder, Clock(0.0), {}, kept=kept)
+        run.train(config, tmp_path / folder, {}, kept=kept)
     names = ("step", "loss", "gradient_norm", "term/small", "figure/size")
     whole, parts = ([[row[name] for name in names] for row in records(tmp_path / name)] for name in ("whole", "parts"))
     assert [step for step, *_ in whole] == [2, 3, 4, 6]

@@ -3,13 +3,12 @@
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
-from fxf.errors import UserError
+from fxf.base.errors import UserError
 from fxf.runs import run
-from fxf.training.log import Clock, LogConfig
+from fxf.training.log import LogConfig
 from fxf.training.trackers import TRACKERS, TensorBoard, Trackers
 from small_runs import KEPT, no_file_larger_than, tiny_config
 
@@ -39,7 +38,7 @@ def test_a_run_tells_its_trackers_config_figures_by_group_and_the_step_it_goes_o
     config = tiny_config(train={"evaluate_every": 3}, checkpoint={"every": 0}, log={"trackers": "recording"})
     records = []
     told = lambda step, figures: records.append((step, sorted(figures)))  # noqa: E731
-    result = run.train(config, tmp_path / "run", Clock(time.perf_counter()), {}, on_record=told, kept=KEPT)
+    result = run.train(config, tmp_path / "run", {}, on_record=told, kept=KEPT)
     (found,) = recording
     assert found.received[0] == ("made", "run", 0) and found.received[-1] == ("close",)
     assert found.received[1][0] == "config" and found.received[1][1]["model"]["n_layers"] == 1
@@ -54,7 +53,7 @@ def test_a_run_tells_its_trackers_config_figures_by_group_and_the_step_it_goes_o
     assert [step for step, _ in records] == [3, 3, 6, 6]
     (tmp_path / "run" / "result.json").unlink()
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "6")
-    run.train(config, tmp_path / "run", Clock(time.perf_counter()), {}, kept=KEPT)
+    run.train(config, tmp_path / "run", {}, kept=KEPT)
     assert recording[1].received[0] == ("made", "run", 3)
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fxf.errors import why_not_ours
+from fxf.base.errors import why_not_ours
 from fxf.verbs import VERBS
 from small_runs import ROOT
 
@@ -18,7 +18,7 @@ def command(*arguments, cwd=ROOT):
 
 def test_every_module_of_the_room_is_a_verb_and_every_verb_a_script():
     for folder in (ROOT / "fxf/verbs", ROOT / "experiments"):
-        assert {path.stem for path in folder.glob("*.py")} - {"__init__", "flags", "runner"} == set(VERBS)
+        assert {path.stem for path in folder.glob("*.py")} - {"__init__", "command", "flags", "runner"} == set(VERBS)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",)])

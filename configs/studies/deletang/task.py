@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.config import key, one_of
-from fxf.errors import UserError
-from fxf.machine.random_keys import random_key
+from fxf.base.config import key, one_of
+from fxf.base.errors import UserError
+from fxf.base.random_keys import random_key
 from fxf.models.model import Batch
 from fxf.tasks.prompts import before_end
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch, sample

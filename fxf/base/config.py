@@ -1,0 +1,272 @@
+"""Config sections as frozen dataclasses.
+
+A config file returns an `ml_collections.ConfigDict` that holds every key of every section. `section` checks one of
+its sections and turns it into the dataclass that the code reads. The dataclass is the one place that states a key's
+name, type, default, range and meaning.
+"""
+
+import copy
+import dataclasses
+import functools
+import importlib
+import inspect
+import math
+import operator
+import re
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Literal, TypeVar
+
+from fxf.base.errors import UserError, nearest
+
+SectionT = TypeVar("SectionT")
+ChoiceT = TypeVar("ChoiceT")
+
+# Of `key`: what must hold between a value and the limit, and how it is said.
+LIMITS = {
+    "minimum": (operator.ge, "at least"),
+    "above": (operator.gt, "more than"),
+    "below": (operator.lt, "less than"),
+}
+LARGEST_INT = 2**31 - 1  # steps, positions and sizes are int32 on the device
+BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+
+
+def key(
+    default: Any,
+    doc: str,
+    *,
+    minimum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    argument: bool = False,
+) -> Any:
+    """Returns the dataclass field of a config key: its default, its meaning in one line, and the range of its values.
+
+    Args:
+      argument: whether the training step reads the number as an argument; then another value compiles nothing.
+    """
+    limits = {"minimum": minimum, "above": above, "below": below}
+    return dataclasses.field(default=default, metadata={"doc": doc, "argument": argument, **limits})
+
+
+def arguments(config: Any) -> dict[str, float]:
+    """Returns the values of a section's keys that the training step reads as arguments."""
+    return {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.metadata.get("argument")}
+
+
+def defaults(cls: type) -> dict[str, Any]:
+    """Returns every key of the section class `cls` with its default."""
+    return dataclasses.asdict(cls())
+
+
+def section(cls: type[SectionT], values: Any, path: str) -> SectionT:
+    """Builds the section class `cls` from a mapping of its keys; an absent key has its default.
+
+    Raises:
+      UserError: a key is unknown, of the wrong type or out of range; the text names `path.key`.
+    """
+    if not isinstance(values, Mapping):
+        raise UserError(f"{path}: expected a section of keys, got {values!r}")
+    fields = fields_of(cls)
+    for name in values:
+        if name not in fields:
+            near = nearest(str(name), fields) or f" ({path} has: {', '.join(fields)})"
+            raise UserError(f"{path}.{name}: unknown key{near}")
+    return cls(**{name: checked(value, fields[name], f"{path}.{name}") for name, value in values.items()})
+
+
+def require_keywords(function: Callable[..., Any], keys: Iterable[str], cls: type) -> None:
+    """Raises a UserError, with the nearest name, if a keyword of a function is no key of the section class `cls`."""
+    known = fields_of(cls)
+    for name in keys:
+        if name not in known:
+            named = [
+                each.name for each in inspect.signature(function).parameters.values() if each.kind != each.VAR_KEYWORD
+            ]
+            near = nearest(name, [*named, *known]) or f" (here are {', '.join([*named, *known])})"
+            raise UserError(f"{function.__name__}: no keyword '{name}'{near}")
+
+
+class Field(typing.NamedTuple):
+    """The type of a key, and its `key(...)` metadata: meaning and limits."""
+
+    kind: Any
+    limits: Mapping[str, Any]
+
+
+def fields_of(cls: type) -> dict[str, Field]:
+    """Returns the keys of a section class, or of a layer's, by name."""
+    types = typing.get_type_hints(cls)
+    return {f.name: Field(types[f.name], f.metadata) for f in dataclasses.fields(cls)}
+
+
+def registered_section(cls: type[SectionT], values: Mapping[str, Any], path: str) -> SectionT:
+    """Builds the section of an entry of a registry, whose name is `values["name"]`, whatever the class's default is.
+
+    Raises:
+      UserError: as `section`.
+    """
+    found: Any = section(cls, {**values, "name": defaults(cls).get("name", values["name"])}, path)
+    return dataclasses.replace(found, name=values["name"])
+
+
+def checked(value: Any, field: Field, path: str) -> Any:
+    """Returns `value` as a field's type, or raises a UserError that names `path`."""
+    kind, limits = field
+    if kind is Any:
+        return value
+    if kind is dict or typing.get_origin(kind) is dict:
+        return _plain(value, path)
+    if typing.get_origin(kind) is Literal:
+        return one_of(value, typing.get_args(kind), path)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise UserError(f"{path}: expected {kind.__name__}, got {value!r}")
+    if kind is int and value > LARGEST_INT:
+        raise UserError(f"{path}: expected at most {LARGEST_INT}, the largest int32, got {value}")
+    if kind is float and not math.isfinite(value):
+        raise UserError(f"{path}: expected a finite number, got {value}")
+    if kind in (int, float):
+        value += 0  # -0.0 becomes 0.0, which would be another config
+        for name, (holds, words) in LIMITS.items():
+            if (limit := limits.get(name)) is not None and not holds(value, limit):
+                raise UserError(f"{path}: expected {words} {limit}, got {value}")
+    return value
+
+
+def require_off(path: str, section: Any, keys: Mapping[str, Any], why: str) -> None:
+    """Raises a UserError, which says why, if a key of a section has another value than the one that means nothing."""
+    for name, off in keys.items():
+        if getattr(section, name) != off:
+            raise UserError(f"{path}.{name}: {why}; leave it at {off!r}")
+
+
+def _plain(value: Any, path: str) -> dict[str, dict[str, Any]]:
+    """Returns sections of keys as plain dicts; whoever reads a section checks its keys."""
+    sections = value.to_dict() if hasattr(value, "to_dict") else value
+    for name, keys in [("", sections), *(sections.items() if isinstance(sections, Mapping) else ())]:
+        if not isinstance(keys, Mapping):
+            raise UserError(f"{f'{path}.{name}'.rstrip('.')}: expected a section of keys, got {keys!r}")
+    return {name: dict(keys) for name, keys in sections.items()}
+
+
+def one_of(value: Any, valid: Any, path: str) -> Any:
+    """Returns `value` if it is among the names `valid`, else raises a UserError that names `path`.
+
+    Where the names are `Choices`, it may also be the path of something to import.
+    """
+    if not isinstance(value, str) or value not in valid:
+        own = "; or module:name of your own" if isinstance(valid, Choices) else ""
+        raise UserError(f"{path}: expected one of {', '.join(valid)}{own}; got {value!r}{nearest(str(value), valid)}")
+    if value not in [*valid]:
+        try:
+            valid[value]
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+    return value
+
+
+class Choices(dict[str, ChoiceT]):
+    """What a key may name: entries of fxf by name, and a user's own by path, `module:name`, which is imported.
+
+        ATTENTIONS = Choices(softmax=...)
+        ATTENTIONS["my_file:sigmoid"]  # `sigmoid` in my_file.py, beside the config file or in the working directory
+
+    A module is imported once in a process. An exception that it raises stays as it is. A file may also add an entry
+    under a name of its own: `ATTENTIONS["sigmoid"] = ...`.
+    """
+
+    added: ClassVar[list[tuple["Choices", str, Any]]] = []  # what was set, in order, with the entry before or None
+
+    def __setitem__(self, name: str, value: ChoiceT) -> None:
+        self.added.append((self, name, self.get(name)))
+        super().__setitem__(name, value)
+
+    def __contains__(self, name: Any) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and ":" in name)
+
+    def __missing__(self, name: str) -> ChoiceT:
+        """Returns what the path names.
+
+        Raises:
+          UserError: there is no such module, it has no such name, or that is of another type than the other entries.
+        """
+        module_name, colon, attribute = name.partition(":")
+        if not colon:
+            raise KeyError(name)
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name and not f"{module_name}.".startswith(f"{error.name}."):
+                raise  # an import inside the user's module
+            places = "beside the config file, in the working directory and among installed packages"
+            raise UserError(f"{name}: no module '{module_name}' {places}") from None
+        if not hasattr(module, attribute):
+            near = nearest(attribute, vars(module))
+            raise UserError(f"{name}: {module.__file__} has no '{attribute}'{near}")
+        found, first = getattr(module, attribute), next(iter(self.values()))
+        if not isinstance(found, type(first)) and not (callable(first) and callable(found)):
+            raise UserError(f"{name}: expected {type(first).__module__}.{type(first).__name__}, got {found!r}")
+        return found
+
+
+def parsed(text: str, kind: type) -> Any:
+    """Returns the value of a key of this type that is typed as text. Raises a ValueError if it is none."""
+    if kind is bool:
+        if text.lower() not in BOOLS:
+            raise ValueError(text)
+        return BOOLS[text.lower()]
+    return kind(text) if kind in (int, float) else text
+
+
+def named_sections(key: str) -> str:
+    """Returns the key that holds sections by names of the user, if this is a key of one of them, else "".
+
+    They are `model.layers.NAME.KEY` of a single layer, and `data.sources.NAME.KEY` of a source of a mixture.
+    """
+    found = re.fullmatch(r"(model\.layers|data\.sources)\.[^.]+\.[^.]+", key)
+    return found[1] if found else ""
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields ('section.key', value) for every leaf of a nested mapping, in order."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def with_values(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a copy of a nested config with other values of keys, which are named as in 'section.key'."""
+    result = copy.deepcopy(dict(config))
+    for key, value in changes.items():
+        *sections, name = key.split(".")
+        functools.reduce(lambda holder, section: holder.setdefault(section, {}), sections, result)[name] = value
+    return result
+
+
+def differing_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Returns the keys whose values differ between two configs, and those that only one of them has."""
+    flat_a, flat_b = dict(flatten(a)), dict(flatten(b))
+    absent = object()
+    return [k for k in {**flat_a, **flat_b} if flat_a.get(k, absent) != flat_b.get(k, absent)]
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Returns `key (VALUE there, VALUE here), …` for the keys that differ between two configs; "" if none does.
+
+    Of a digest it has the first eight digits.
+    """
+    old, new = dict(flatten(there)), dict(flatten(here))
+    return ", ".join(
+        f"{key} ({_short(old.get(key, 'absent'))} there, {_short(new.get(key, 'absent'))} here)"
+        for key in differing_keys(there, here)
+    )
+
+
+def _short(value: Any) -> Any:
+    """Returns the first eight digits of a SHA-256, and any other value as it is."""
+    return value[:8] if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else value

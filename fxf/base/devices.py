@@ -1,0 +1,100 @@
+"""Starting JAX, the devices that programs are made for, and the axes of a mesh of them."""
+
+import contextlib
+import contextvars
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from glob import glob
+from typing import Any
+
+from fxf.base.errors import UserError
+from fxf.base.kept_memory import keep_memory
+from fxf.base.kept_programs import keep_programs
+from fxf.base.status import stage
+
+# Variables that choose devices; an error line shows their values.
+VARIABLES = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
+
+# Where Linux shows accelerators: of NVIDIA (also under Windows), AMD and Intel, Google, and Amazon.
+ACCELERATORS = (
+    *("/dev/nvidia*", "/dev/dxg", "/dev/kfd", "/dev/dri/render*", "/dev/accel*", "/dev/vfio/[0-9]*", "/dev/neuron*"),
+)
+
+# The axes of a mesh of devices: the first three shard the rows of a batch, then its sequences, then heads
+# (training/sharding.py).
+DATA, FSDP, EXPERT, SEQUENCE, TENSOR = AXES = ("data", "fsdp", "expert", "sequence", "tensor")
+ROWS = (DATA, FSDP, EXPERT)
+
+_targets: contextvars.ContextVar[Sequence[Any]] = contextvars.ContextVar("targets", default=())
+_mesh: contextvars.ContextVar[Any] = contextvars.ContextVar("mesh", default=None)
+
+
+@stage("importing JAX")
+def start_jax() -> None:
+    """Imports JAX. Raises a UserError if it cannot work with the value of an environment variable."""
+    if "jax" in sys.modules:
+        return
+    try:
+        import jax
+    except ValueError as error:
+        raise UserError(f"JAX does not start: {error}{_environment()}") from None
+    config: Any = jax.config
+    if sys.platform == "linux" and not config.jax_platforms and not any(map(glob, ACCELERATORS)):
+        config.update("jax_platforms", "cpu")  # else wheels for accelerators that are not here fill the screen
+    keep_programs(config)
+
+
+def require_devices() -> list[Any]:
+    """Returns the devices of JAX. From now on the process keeps the memory that it frees.
+
+    Raises:
+      UserError: the machine has no device of the platform that the environment names.
+    """
+    import jax
+
+    keep_memory(jax.config)
+    try:
+        return jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).strip().split("\n")[0] or "JAX has no such devices here"
+        advice = "unset JAX_PLATFORMS to use the devices that exist"
+        raise UserError(f"no device: {why}{_environment()}; {advice}") from None
+
+
+def _environment() -> str:
+    set_here = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
+    return f" ({', '.join(set_here)})" if set_here else ""
+
+
+def target_devices() -> Sequence[Any]:
+    """Returns the devices that programs are compiled for: those of JAX, or of `compiling_for`."""
+    import jax
+
+    return _targets.get() or jax.devices()
+
+
+def compiling_for(devices: Sequence[Any]) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which programs are made for other devices than those of JAX, which need not be here."""
+    return _set(_targets, devices)
+
+
+def target_mesh() -> Any:
+    """Returns the mesh over which the arrays of a traced function are sharded, or None if it is unknown."""
+    return _mesh.get()
+
+
+@contextlib.contextmanager
+def over_mesh(mesh: Any) -> Iterator[None]:
+    """Returns a context in which functions are traced for arrays that are sharded over a mesh with the axes `AXES`."""
+    with _set(_mesh, mesh):
+        yield
+
+
+@contextlib.contextmanager
+def _set(variable: contextvars.ContextVar[Any], value: Any) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)

@@ -1,0 +1,177 @@
+"""Reading and writing files whole or not at all, on a disk or in a bucket; one line says why it failed."""
+
+import errno
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fxf.base.errors import UserError, nearest
+
+# What keeps the disk from being written, and what keeps a file.
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE)
+MAY_NOT_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR)
+
+
+def read_file(path: Any, key: str = "") -> bytes:
+    """Returns the content of a regular file.
+
+    Args:
+      key: the config key or flag that named the file, for messages.
+
+    Raises:
+      UserError: as `require_file`; or the file cannot be read.
+    """
+    if not is_remote(path):
+        require_file(path, key)
+    try:
+        return (path if is_remote(path) else Path(path)).read_bytes()
+    except OSError as error:
+        raise UserError(f"{key and f'{key}: '}{path}: {error.strerror or error}") from None
+
+
+def require_file(path: str | Path, key: str = "") -> int:
+    """Returns the size of a regular file in bytes.
+
+    Raises:
+      UserError: the file is missing (the nearest name is given), or is none, as a folder, or a pipe, which would wait.
+    """
+    path, where = Path(path), f"{f'{key}: ' if key else ''}{path}"
+    try:
+        found = path.stat()
+    except OSError as error:
+        beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise UserError(f"{where}: {error.strerror}{nearest(path.name, beside)}") from None
+    if not path.is_file():
+        raise UserError(f"{where}: expected a file, got {'a folder' if path.is_dir() else 'a pipe or a device'}")
+    return found.st_size
+
+
+def folder_at(place: str | Path, flag: str) -> Path:
+    """Returns the folder at a local path, or at gs://… as an `etils.epath.Path`, which has the same methods.
+
+    Raises:
+      UserError: it is no path, the scheme is unknown, or the packages for gs:// are not installed; names the `flag`.
+    """
+    if not isinstance(place, str | os.PathLike):
+        raise UserError(f"{flag}: expected a path, got {place!r}")
+    if not re.match(r"\w[\w+.-]*:/", str(place)):
+        return Path(place).expanduser()  # a shell leaves the ~ of --workdir=~/runs
+    if not str(place).startswith("gs://"):
+        raise UserError(f"{flag}: {place}: expected a local folder or gs://BUCKET/FOLDER")
+    try:
+        import gcsfs  # noqa: F401  epath imports it later
+        from etils import epath
+    except ImportError:
+        raise UserError(f"{flag}: {place}: gs:// needs more packages: pip install -e '.[gcs]'") from None
+    folder = epath.Path(place)
+    try:
+        folder.exists()
+    except Exception as error:  # network, credentials and bucket raise each library's own errors
+        raise UserError(f"{flag}: {place}: cannot reach it: {type(error).__name__}: {error}") from None
+    return folder
+
+
+def is_remote(path: Path | str) -> bool:
+    """Returns whether the path is in a bucket, which writes files whole and has no renaming and no locks."""
+    return not isinstance(path, Path | str)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes `text` to `path`; even after a crash the file holds either its old content or all of the text."""
+    if is_remote(path):
+        path.write_text(text)
+        return
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # another process may write the same file
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # a full disk needs the room
+        raise
+
+
+def to_json(value: Any, **options: Any) -> str:
+    """Returns strict JSON, where a number that is NaN or infinite is null; `options` are those of `json.dumps`."""
+    return json.dumps(_finite(value), allow_nan=False, **options)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Returns the object in a JSON file; NaN and Infinity, which are no JSON, count as null.
+
+    Args:
+      what: a noun for the expected file, for the message.
+
+    Raises:
+      FileNotFoundError: the file is missing.
+      UserError: it cannot be read, or is not one object.
+    """
+    try:
+        value = json.loads(path.read_bytes(), parse_constant=lambda _: None)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UserError(f"{path}: not {what}: {error.strerror or error}") from None
+    except ValueError as error:  # includes UnicodeDecodeError
+        raise UserError(f"{path}: not {what}: {error}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: not {what}: expected an object of keys")
+    return value
+
+
+def digest(content: bytes) -> str:
+    """Returns a hash of the content, 32 hexadecimal digits."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Returns the `digest` of a file's content, which need not fit in memory."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yields the files in a folder and its subfolders, in order."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            yield from files_below(path)
+        else:
+            yield path
+
+
+def remove(path: Path) -> None:
+    """Removes a file, or a folder with its content, if it exists."""
+    if is_remote(path):
+        path.rmtree(missing_ok=True)  # type: ignore[attr-defined]
+    elif path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def why_not_written(error: BaseException) -> str:
+    """Returns the reason if the error says that something could not be written, else nothing.
+
+    It reads the error's text, because TensorStore, which writes the checkpoints, raises a ValueError for any failure.
+    For a UserError only the reasons of the disk count; otherwise its own text is better.
+    """
+    reasons = CANNOT_WRITE if isinstance(error, UserError) else CANNOT_WRITE + MAY_NOT_WRITE
+    why = next((text for text in map(os.strerror, reasons) if text in str(error)), "")
+    at = (error.filename2 or error.filename) if isinstance(error, OSError) else ""
+    return f"{at}: {why}" if why and at else why

@@ -1,0 +1,143 @@
+"""Formulas for a GPU, whose memory is slow beside its products, and whose threads add in any order.
+
+The platform that a program is compiled for decides, not the host's platform.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from fxf.base.devices import ROWS, SEQUENCE, target_devices, target_mesh
+
+# Names that a lowered program has for cuDNN's flash attention: of its kernels, or of what puts them there for a mesh.
+FLASH = ("__cudnn$fmha", "CustomSPMDPartitioning")
+
+
+def in_order(jitted: Any) -> Callable[..., Any]:
+    """Returns a jitted training step, which a GPU's compiler gets with `options_in_order` for each shape of a batch."""
+    if not on_gpu():
+        return jitted
+    programs: dict[Any, Any] = {}
+
+    def step(state: Any, *others: Any) -> Any:
+        shapes = tuple(map(np.shape, jax.tree.leaves(others)))  # those of the state are the same each time
+        if shapes not in programs:
+            lowered = jitted.lower(state, *others)
+            programs[shapes] = lowered.compile(options_in_order(lowered))
+        return programs[shapes](state, *others)
+
+    return step
+
+
+def options_in_order(lowered: Any) -> dict[str, bool] | None:
+    """Returns the compiler's options for a lowered training step, so that it has the same bits each time.
+
+    A GPU's threads would otherwise add to one place in any order. So they still do in a program with cuDNN's flash
+    attention: with the option XLA compiles the first of several equal kernels, and does not find it for the others
+    (`CuDnnCustomCallCompiler` changes the name under which it keeps the first).
+    """
+    if not on_gpu():
+        return None
+    text = lowered.as_text()
+    return None if any(name in text for name in FLASH) else {"xla_gpu_exclude_nondeterministic_ops": True}
+
+
+def on_gpu() -> bool:
+    """Returns whether programs are compiled for a GPU."""
+    return target_devices()[0].platform == "gpu"
+
+
+def apart(tree: Any) -> Any:
+    """Returns the arrays, which a GPU reads where they are used, and does not compute there again."""
+    return jax.lax.optimization_barrier(tree) if on_gpu() else tree
+
+
+def recomputed(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Returns the function of arrays, of which a GPU keeps only the arguments for the gradient."""
+    return jax.checkpoint(function) if on_gpu() else function
+
+
+def rows_of(table: jax.Array, indices: jax.Array, *, beyond: float | None = None) -> jax.Array:
+    """Returns the rows of a table at the indices [...], [..., D].
+
+    Its gradient on a GPU adds the rows of an index in a fixed order: it sorts them, and sums neighbors in pairs. Each
+    device of the mesh does so for its own indices [B, T], and the sums of the devices are added. XLA's own order, which
+    `options_in_order` asks for, would sort every element. On a GPU `jax.jvp` of the rows is not possible; that of a
+    gradient is.
+
+    Args:
+      beyond: the elements of the rows beyond the table, also of negative indices; None if there are none.
+    """
+    if on_gpu():
+        return _rows_in_order(_Fixed(beyond, len(table), target_mesh()), table, indices)
+    return _rows(beyond, table, indices)
+
+
+def _rows(beyond: float | None, table: jax.Array, indices: jax.Array) -> jax.Array:
+    if beyond is None:
+        return table[indices]
+    return table.at[indices].get(mode="fill", fill_value=beyond, wrap_negative_indices=False)
+
+
+class _Fixed(NamedTuple):
+    """What is known while rows are traced: the number of rows of the table, and the mesh, if there is one."""
+
+    beyond: float | None
+    n_rows: int
+    mesh: Any
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _rows_in_order(fixed: _Fixed, table: jax.Array, indices: jax.Array) -> jax.Array:
+    return _rows(fixed.beyond, table, indices)
+
+
+def _forward(fixed: _Fixed, table: jax.Array, indices: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _rows(fixed.beyond, table, indices), indices
+
+
+def _backward(fixed: _Fixed, indices: jax.Array, gradient: jax.Array) -> tuple[jax.Array, None]:
+    summed, mesh = functools.partial(_sums_in_order, fixed.n_rows), fixed.mesh
+    if mesh is None or indices.ndim != 2:
+        return summed(indices, gradient), None
+    cuts = [
+        axes if length % math.prod(mesh.shape[axis] for axis in axes) == 0 else ()
+        for axes, length in zip((ROWS, (SEQUENCE,)), indices.shape, strict=True)
+    ]
+
+    def of_device(indices: jax.Array, gradient: jax.Array) -> jax.Array:
+        return jax.lax.psum(summed(indices, gradient), (*cuts[0], *cuts[1]))
+
+    spec = PartitionSpec(*cuts)
+    mapped = jax.shard_map(of_device, mesh=mesh, in_specs=(spec, spec), out_specs=PartitionSpec(), check_vma=False)
+    return mapped(indices, gradient), None
+
+
+_rows_in_order.defvjp(_forward, _backward)
+
+
+def _sums_in_order(n_rows: int, indices: jax.Array, added: jax.Array) -> jax.Array:
+    """Returns, for each index below n_rows, the sum of the rows [..., D] added there, [n_rows, D]."""
+    added_ND, indices_N = added.reshape(-1, added.shape[-1]), jnp.ravel(indices)
+    indices_N = jnp.where(indices_N < 0, indices_N + n_rows, indices_N)  # -1 is the last row
+    sorted_N, order_N = jax.lax.sort((indices_N, jnp.arange(len(added_ND))), num_keys=1)
+    differ, end = sorted_N[1:] != sorted_N[:-1], jnp.array([True])
+    is_first_N1 = jnp.concatenate([end, differ])[:, None]
+    is_last_N = jnp.concatenate([differ, end])
+
+    def join(left: tuple[jax.Array, jax.Array], right: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """Joins neighbors, each with whether it has the first row of its last index, and the sum for that index."""
+        (first_left, sum_left), (first_right, sum_right) = left, right
+        return first_left | first_right, jnp.where(first_right, sum_right, sum_left + sum_right)
+
+    _, sums_ND = jax.lax.associative_scan(join, (is_first_N1, added_ND[order_N]))
+    beyond_N = n_rows + jnp.arange(len(added_ND))  # is dropped
+    places_N = jnp.where(is_last_N, sorted_N, beyond_N)
+    zeros = jnp.zeros((n_rows, added_ND.shape[1]), added_ND.dtype)
+    return zeros.at[places_N].set(sums_ND, mode="drop", unique_indices=True)

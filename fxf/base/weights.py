@@ -1,0 +1,275 @@
+"""The table of weights: one `Weight` a trained array, from which initialization, counting, printing and decay come.
+
+A spec is a nested dict of `Weight`; params are the same tree with an array in each place.
+"""
+
+import dataclasses
+import fnmatch
+import functools
+import math
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import flatten_dict
+
+from fxf.base.errors import UserError, nearest
+
+Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
+Spec = Mapping[str, Any]
+Params = dict[str, Any]
+
+LAYERS, COPIES = "layers", "copies"  # axes of a stack of layers, and of models side by side
+EXPERT = "expert"  # an axis of experts, each of which has a weight of its own
+VOCABULARY = "vocabulary"  # an axis of all tokens
+TABLES = {VOCABULARY, "position", "segment"}  # first axis of a table of rows: it is looked up, not summed over
+WIDTHS = {"embed", "mlp", "heads"}  # axes that are longer in a wider model
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """One trained array: its shape, a logical name for each axis, and `init(key, shape, dtype) -> array`.
+
+    Its learning rate is `rate` times that of the optimizer. A weight of rate 0 keeps its bits: it has no gradient, no
+    decay and no state of the optimizer.
+
+    Attributes:
+      by_sign: each step moves it by -rate · sign(gradient), where `fxf.layers.named.moved` may make the gradient; the
+        optimizer with its schedule and decay leaves it alone, and the gradient's norm does not count it.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    init: Initializer
+    rate: float = 1.0
+    by_sign: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != len(self.axes) or not all(isinstance(axis, str) for axis in self.axes):
+            raise ValueError(f"shape {self.shape} needs a name for each axis, got {self.axes}")
+
+
+@functools.cache
+def fan_in(in_axes: int = 1, size: int = 0) -> Initializer:
+    """Normal, with variance 1 / (size of the first `in_axes` axes), which keeps the variance of activations.
+
+    Args:
+      size: replaces the size of these axes; 0: it does not.
+    """
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        return jax.random.normal(key, shape, dtype) / math.sqrt(size or math.prod(shape[:in_axes]))
+
+    return init
+
+
+def uniform_half(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """Uniform on (-1/2, 1/2), the init of seed 004's `generateRandomWeights`."""
+    return jax.random.uniform(key, shape, dtype, -0.5, 0.5)
+
+
+def leaves(spec: Spec, prefix: str = "") -> Iterator[tuple[str, Weight]]:
+    """Yields ('a/b/c', weight) for every weight of the spec, in the order in which it is written."""
+    for name, value in spec.items():
+        if isinstance(value, Weight):
+            yield prefix + name, value
+        else:
+            yield from leaves(value, f"{prefix}{name}/")
+
+
+def without_repeats(spec: Spec, prefix: str = "", copies: int = 1) -> Iterator[tuple[str, Weight, int]]:
+    """Yields (path, weight, copies) for each weight once; of several blocks the first, without its index."""
+    for name, value in spec.items():
+        if isinstance(value, Weight):
+            yield prefix + name, value, copies
+        elif isinstance(value, Numbered):
+            for one, n in value.once():
+                yield from without_repeats(one, f"{prefix}{name}/", copies * n)
+        else:
+            yield from without_repeats(value, f"{prefix}{name}/", copies)
+
+
+def changed(f: Callable[[str, Weight], Weight], spec: Spec, prefix: str = "") -> Spec:
+    """Returns the spec of `f(path, weight)`, the same for each of several blocks; their indices are not in the path."""
+
+    def change(name: str, value: Any) -> Any:
+        if isinstance(value, Weight):
+            return f(prefix + name, value)
+        if isinstance(value, Numbered):
+            return value.map(lambda one: changed(f, one, f"{prefix}{name}/"))
+        return changed(f, value, f"{prefix}{name}/")
+
+    return {name: change(name, value) for name, value in spec.items()}
+
+
+def map_weights(f: Callable[[str, Weight], Any], spec: Spec, prefix: str = "") -> Any:
+    """Returns the tree of `f(path, weight)`."""
+    return {
+        name: f(prefix + name, value) if isinstance(value, Weight) else map_weights(f, value, f"{prefix}{name}/")
+        for name, value in spec.items()
+    }
+
+
+def flatten(tree: Any) -> dict[str, Any]:
+    """Returns the leaves of a nested dict by path, 'a/b/c': of params, or of any tree made by `map_weights`."""
+    return flatten_dict(tree, sep="/")
+
+
+def matching(patterns: str, paths: Collection[str], where: str = "") -> list[str]:
+    """Returns the paths of weights that comma-separated patterns choose, such as 'blocks/*/attention/*,!blocks/0/*'.
+
+    `*` stands for any characters, also for /. A pattern with ! in front leaves paths out. The last pattern that matches
+    a path decides.
+
+    Args:
+      where: the config key that holds the patterns; then each of them must match a path, and all together choose one.
+
+    Raises:
+      UserError: a pattern matches no path, or no path is chosen.
+    """
+    chosen = dict.fromkeys(paths, False)
+    for pattern in filter(None, map(str.strip, patterns.split(","))):
+        matched = fnmatch.filter(paths, pattern.removeprefix("!"))
+        if where and not matched:
+            examples = ", ".join(dict.fromkeys(map(without_indices, paths)))
+            near = nearest(pattern, [] if "*" in pattern else paths) or f"; the weights are {examples}"
+            raise UserError(f"{where}: '{pattern}' matches no weight{near}")
+        chosen |= dict.fromkeys(matched, not pattern.startswith("!"))
+    found = [path for path, is_chosen in chosen.items() if is_chosen]
+    if where and not found:
+        raise UserError(f"{where}: '{patterns}' chooses no weight; all but some are *,!embedding/*")
+    return found
+
+
+def stack(spec: Spec, n: int, axis: str) -> Spec:
+    """Returns the spec of `n` copies stacked on a leading axis, each copy initialized on its own."""
+
+    def stacked(_: str, weight: Weight) -> Weight:
+        def init(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(shape[0]))
+            return jax.vmap(lambda k: weight.init(k, shape[1:], dtype))(keys)
+
+        return dataclasses.replace(weight, shape=(n, *weight.shape), axes=(axis, *weight.axes), init=init)
+
+    return map_weights(stacked, spec)
+
+
+class Numbered(Mapping[str, Any]):
+    """The specs of blocks by index, '0' to 'n-1'. Equal ones are one object, of which walks see one."""
+
+    def __init__(self, specs: Sequence[Spec]) -> None:
+        different: list[Spec] = []
+        for spec in specs:
+            if not any(spec is other or spec == other for other in different):
+                different.append(spec)
+        self.specs = [next(other for other in different if spec is other or spec == other) for spec in specs]
+
+    def once(self) -> list[tuple[Spec, int]]:
+        """Returns each of the specs once, with the number of blocks that have it."""
+        counts = Counter(map(id, self.specs))
+        return [(spec, counts[key]) for key, spec in {id(spec): spec for spec in self.specs}.items()]
+
+    def map(self, f: Callable[[Spec], Spec]) -> "Numbered":
+        """Returns the blocks' specs after f, which is called once for each that differs."""
+        new = {id(spec): f(spec) for spec, _ in self.once()}
+        return Numbered([new[id(spec)] for spec in self.specs])
+
+    def __getitem__(self, index: str) -> Spec:
+        if index not in self:
+            raise KeyError(index)
+        return self.specs[int(index)]
+
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, str) and index.isdecimal() and int(index) < len(self.specs)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, range(len(self.specs)))
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+
+def initialize(
+    spec: Spec, key: jax.Array, dtype: Any = jnp.float32, given: Mapping[str, jax.Array] | None = None
+) -> Params:
+    """Draws the params, except those that are `given` by path.
+
+    Each weight's key derives from its path alone, so adding one leaves the others as they were. Equal weights, such as
+    those of all blocks, are drawn together, because a program compiles as fast for many of them as for one.
+    """
+    known = {path: value.astype(dtype) for path, value in (given or {}).items()}
+    drawn = [(path, weight) for path, weight in leaves(spec) if path not in known]
+    alike: dict[Weight, list[int]] = {}
+    for i, (_, weight) in enumerate(drawn):
+        alike.setdefault(weight, []).append(i)
+    keys_N = _keys(key, [path for path, _ in drawn])
+    for weight, places in alike.items():
+        values = jax.vmap(lambda key, weight=weight: weight.init(key, weight.shape, dtype))(keys_N[np.array(places)])
+        known |= {drawn[place][0]: value for place, value in zip(places, values, strict=True)}
+    return map_weights(lambda path, _: known[path], spec)
+
+
+def draw(path: str, weight: Weight, key: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
+    """Draws the weight at `path` of a spec from the key of all."""
+    return weight.init(_keys(key, [path])[0], weight.shape, dtype)
+
+
+def _keys(key: jax.Array, paths: Sequence[str]) -> jax.Array:
+    """Returns the random keys of the weights at these paths, [N], from the key of all.
+
+    Into the key are folded a digest of the path without its indices, and then each index.
+    """
+    digests = [zlib.crc32(without_indices(path).encode()) for path in paths]
+    indices = [[int(part) for part in path.split("/") if part.isdecimal()] for path in paths]
+    keys_N = jax.vmap(jax.random.fold_in, (None, 0))(key, np.array(digests, np.uint32))
+    for depth in range(max(map(len, indices), default=0)):
+        deep = np.array([i for i, row in enumerate(indices) if len(row) > depth])
+        folded = jax.vmap(jax.random.fold_in)(keys_N[deep], np.array([indices[i][depth] for i in deep], np.uint32))
+        keys_N = keys_N.at[deep].set(folded)
+    return keys_N
+
+
+def without_indices(path: str) -> str:
+    """Returns the path that a weight of every block shares."""
+    return "/".join(part for part in path.split("/") if not part.isdecimal())
+
+
+def shapes(spec: Spec, dtype: Any = jnp.float32) -> Params:
+    """Returns the params' shapes and dtypes without allocating them."""
+    return map_weights(lambda _, w: jax.ShapeDtypeStruct(w.shape, dtype), spec)
+
+
+def count(spec: Spec) -> int:
+    """Returns the number of scalars in the params."""
+    return sum(copies * math.prod(w.shape) for _, w, copies in without_repeats(spec))
+
+
+def decay_mask(spec: Spec) -> Any:
+    """Returns a tree of bools: True for the matrices of linear maps, False for biases, norms and tables of rows.
+
+    Tables of rows are those of embedding and positions. The axes `heads` and `head_dim` count as one.
+    """
+
+    def decays(_: str, weight: Weight) -> bool:
+        axes = [axis for axis in weight.axes if axis not in (LAYERS, COPIES, EXPERT, "heads")]
+        return len(axes) >= 2 and axes[0] not in TABLES
+
+    return map_weights(decays, spec)
+
+
+def axes_of_matrix(weight: Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Returns the indices of the axes that are the rows and the columns of a matrix, or None for another weight.
+
+    Matrices are those of linear maps between vectors; the map to logits does not count. `heads` and `head_dim` count as
+    one axis. Each expert has a matrix of its own.
+    """
+    names = weight.axes
+    starts = [i for i, name in enumerate(names) if name not in ("head_dim", EXPERT)]
+    if len(starts) != 2 or TABLES & set(names):
+        return None
+    first, second = starts
+    return tuple(range(first, second)), tuple(range(second, len(names)))

@@ -1,0 +1,194 @@
+"""Layers with a memory in each head that fades: Gated DeltaNet (Yang et al. 2024), Mamba-2 (Dao and Gu 2024).
+
+A short causal convolution, in which each channel of a token is a weighted sum of its own last few values, stands before
+queries, keys and values, and a gate before or after the norm of what is read.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from fxf.base.config import key
+from fxf.base.errors import UserError
+from fxf.base.weights import Params, Spec, Weight, fan_in
+from fxf.layers.config import TransformerConfig
+from fxf.layers.layer import Context
+from fxf.layers.linear import as_float32, from_heads, to_heads
+from fxf.layers.named import named
+from fxf.layers.normalization import over_root_mean_square
+from fxf.layers.recurrence import fading_memory, log_decays, rates, step_biases
+
+CONVOLVED = ("query", "key", "value")
+AXES = ("heads", "head_dim", "head_dim")
+
+
+@dataclasses.dataclass(frozen=True)
+class FadingMemory:
+    """Reads of a memory [K, O] in each of n_heads heads. They are G groups of E heads, with one query and key a group.
+
+    Its cache has the memories of each row, and the last inputs of its convolutions.
+    """
+
+    config: TransformerConfig
+    n_key_heads: int = key(0, "heads of queries and keys, which must divide n_heads; 0: n_heads", minimum=0)
+    key_dim: int = key(0, "width of a head's queries and keys; 0: that of attention", minimum=0)
+    value_dim: int = key(0, "width of a head's values; 0: that of attention", minimum=0)
+    n_taps: int = key(4, "tokens that the convolution reads, the newest included", minimum=1)
+
+    def spec_of(self, key_dim: int, value_dim: int, *others: str) -> tuple[Spec, dict[str, tuple[int, ...]]]:
+        """Returns the weights that both kinds have, and the shape of what is made of each token, by name.
+
+        Args:
+          others: names of what is made of each token besides, with a number for each head.
+        """
+        config, n_heads = self.config, self.config.n_heads
+        n_groups = self.n_key_heads or n_heads
+        if n_heads % n_groups:
+            raise UserError(f"model.layers: n_key_heads {n_groups} does not divide n_heads {n_heads}")
+        heads = (n_groups, n_heads // n_groups)
+        keys, values = (n_groups, key_dim), (*heads, value_dim)
+        shapes = {
+            "query": keys,
+            "key": keys,
+            "value": values,
+            "gate": values,
+            **dict.fromkeys((*others, "step"), heads),
+        }
+        spec = {
+            **{n: Weight((config.d_model, *s), ("embed", *AXES[: len(s)]), fan_in()) for n, s in shapes.items()},
+            **{f"{name}_taps": taps_weight(self.n_taps, *shapes[name]) for name in CONVOLVED},
+            "step_bias": Weight(heads, AXES[:2], step_biases),
+            "log_rate": Weight(heads, AXES[:2], rates),
+            "output": Weight((*values, config.d_model), (*AXES, "embed"), fan_in(3)),
+        }
+        return spec, shapes
+
+    def inputs(self, params: Params, x: jax.Array, context: Context) -> tuple[list[jax.Array], dict[str, jax.Array]]:
+        """Returns queries, keys [R, T, G, K] and values [R, T, G, E, O], and the last inputs of their convolutions."""
+        before, inputs, tails = context.cache or {}, [], {}
+        for name in CONVOLVED:
+            heads, taps = to_heads(x, params[name]), params[f"{name}_taps"]
+            convolved, tails[name] = causal_convolution(heads, taps, context, before.get(name))
+            if f"{name}_taps_bias" in params:
+                convolved = convolved + params[f"{name}_taps_bias"].astype(x.dtype)[None, None]
+            inputs.append(as_float32(jax.nn.silu(convolved)))
+        return inputs, tails
+
+    def fades(self, params: Params, step_RTGE: jax.Array, context: Context) -> jax.Array:
+        """Returns the logarithm of what stays of the memory at each token."""
+        return log_decays(context, named("log_decay", -jnp.exp(params["log_rate"])[None, None] * step_RTGE))
+
+
+class GatedDelta(FadingMemory):
+    """Gated DeltaNet: a memory that fades and corrects itself (arXiv 2412.06464), as in Qwen3-Next."""
+
+    def spec(self) -> Spec:
+        width = self.config.head_width
+        spec, shapes = self.spec_of(self.key_dim or width, self.value_dim or width, "beta")
+        return {**spec, "scale": Weight(shapes["value"][2:], ("head_dim",), jax.nn.initializers.ones)}
+
+    def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
+        """Returns the output for each token, [R, T, D], by what it reads of this and earlier tokens of its document."""
+        (q_RTGK, k_RTGK, v_RTGEO), tails = self.inputs(params, x, context)
+        q_RTGK, k_RTGK = unit(q_RTGK) / q_RTGK.shape[-1] ** 0.5, unit(k_RTGK)
+        beta_RTGE = named("beta", jax.nn.sigmoid(as_float32(to_heads(x, params["beta"]))))
+        beta_RTGE = jnp.where(context.real[..., None, None], beta_RTGE, 0)  # padding writes nothing
+        step_RTGE = jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"][None, None])
+        log_decay_RTGE, earlier = self.fades(params, step_RTGE, context), (context.cache or {}).get("memory")
+        read_RTGEO, memory = fading_memory(q_RTGK, k_RTGK, v_RTGEO, log_decay_RTGE, beta_RTGE, earlier)
+        scale = params["scale"].reshape(1, 1, 1, 1, -1)
+        gate_RTGEO = jax.nn.silu(as_float32(to_heads(x, params["gate"])))
+        heads_RTGEO = over_root_mean_square(read_RTGEO, self.config.norm_epsilon) * scale * gate_RTGEO
+        cache = None if context.cache is None else {**tails, "memory": memory}
+        return from_heads(heads_RTGEO.astype(x.dtype), params["output"]), context.replace(cache=cache)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mamba2(FadingMemory):
+    """Mamba-2: a state space in each head, as a memory that fades (arXiv 2405.21060).
+
+    In the paper's words a query is C, a key B, a value x, the width of a key N, and the skip D. A step Δ, which
+    each token chooses, scales what it writes, and how much of the memory fades: a head forgets at the rate A.
+    """
+
+    n_key_heads: int = key(1, "heads of queries and keys (C and B), which must divide n_heads; 0: n_heads", minimum=0)
+    key_dim: int = key(128, "width of a head's queries and keys: its state size", minimum=1)
+    value_dim: int = key(0, "width of a head's values; 0: twice that of attention", minimum=0)
+
+    def spec(self) -> Spec:
+        spec, shapes = self.spec_of(self.key_dim, self.value_dim or 2 * self.config.head_width)
+        zeros, ones = jax.nn.initializers.zeros, jax.nn.initializers.ones
+        biases = {f"{n}_taps_bias": Weight(shapes[n], AXES[: len(shapes[n])], zeros) for n in CONVOLVED}
+        scales = {"skip": Weight(shapes["step"], AXES[:2], ones), "scale": Weight(shapes["value"], AXES, ones)}
+        return {**spec, **biases, **scales}
+
+    def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
+        """Returns the output for each token, [R, T, D], by what it reads of this and earlier tokens of its document."""
+        (q_RTGK, k_RTGK, v_RTGEO), tails = self.inputs(params, x, context)
+        real = context.real[..., None, None]
+        step_RTGE = jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"][None, None])
+        step_RTGE = jnp.where(real, named("step", step_RTGE), 0)  # padding writes nothing
+        log_decay_RTGE, earlier = self.fades(params, step_RTGE, context), (context.cache or {}).get("memory")
+        written_RTGEO = v_RTGEO * step_RTGE[..., None]
+        read_RTGEO, memory = fading_memory(q_RTGK, k_RTGK, written_RTGEO, log_decay_RTGE, memory_RGEKO=earlier)
+        read_RTGEO = read_RTGEO + v_RTGEO * params["skip"][None, None, :, :, None]
+        gated_RTGEO = read_RTGEO * jax.nn.silu(as_float32(to_heads(x, params["gate"])))
+        groups_RTGI = gated_RTGEO.reshape(*gated_RTGEO.shape[:3], -1)  # each group has a norm
+        heads_RTGEO = over_root_mean_square(groups_RTGI, self.config.norm_epsilon).reshape(v_RTGEO.shape)
+        cache = None if context.cache is None else {**tails, "memory": memory}
+        heads_RTGEO = (heads_RTGEO * params["scale"][None, None]).astype(x.dtype)
+        return from_heads(heads_RTGEO, params["output"]), context.replace(cache=cache)
+
+
+def unit(x: jax.Array) -> jax.Array:
+    """Returns x over its length, which counts a little more than it is, so that 0 stays 0."""
+    return x * jax.lax.rsqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-6)
+
+
+def taps_weight(n_taps: int, *sizes: int) -> Weight:
+    """Returns the weights of a convolution of heads with these sizes, of which the last row is that of a token itself.
+
+    They are a table with a row for each distance: no product sums over it.
+    """
+    return Weight((n_taps, *sizes), ("position", "heads", *("head_dim" for _ in sizes[1:])), fan_in())
+
+
+def causal_convolution(
+    x_RT: jax.Array, taps: jax.Array, context: Context, tail: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Returns Σ_i taps[i] x[t - n + 1 + i] for each token t and i = 0 … n - 1, and the inputs that later tokens need.
+
+    A token reads those of its own document, and no padding.
+
+    Args:
+      x_RT: inputs [R, T, …].
+      taps: weights [n, …], with the axes of x after its tokens.
+      tail: what this function returned for the tokens before these, [R, n - 1, …], where zeros are no tokens; None if
+        there are none. They belong to the document of the first token here.
+
+    Returns:
+      y like x, and the inputs of each row's last n - 1 tokens before its padding, [R, n - 1, …].
+    """
+    n_before, length = taps.shape[0] - 1, x_RT.shape[1]
+    if tail is None:
+        tail = jnp.zeros((x_RT.shape[0], n_before, *x_RT.shape[2:]), x_RT.dtype)
+    whole, documents = jnp.concatenate([tail, x_RT], 1), context.places.documents
+    taps = taps.astype(x_RT.dtype)[:, None, None]
+    if documents is None:
+        terms = [whole[:, i : i + length] * taps[i] for i in range(len(taps))]
+        return functools.reduce(jnp.add, terms), whole[:, length:]
+    before = jnp.pad(documents, ((0, 0), (n_before, 0)), "edge")
+    y_RT = jnp.zeros_like(x_RT)
+    for i in range(len(taps)):
+        same = before[:, i : i + length] == documents
+        y_RT += jnp.where(_like(same, x_RT), whole[:, i : i + length], 0) * taps[i]
+    at = context.real.sum(1, keepdims=True) + jnp.arange(n_before)[None]
+    same = jnp.take_along_axis(before, at, 1) == documents.max(1, keepdims=True)
+    return y_RT, jnp.where(_like(same, x_RT), jnp.take_along_axis(whole, _like(at, x_RT), 1), 0)
+
+
+def _like(of_tokens: jax.Array, x_RT: jax.Array) -> jax.Array:
+    """Returns an array [R, T] with as many axes as x."""
+    return of_tokens.reshape(*of_tokens.shape, *(1 for _ in x_RT.shape[2:]))

@@ -1,1 +1,0 @@
-"""The machine that a process runs on: devices, memory, compiling, streams, signals."""

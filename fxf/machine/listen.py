@@ -1,9 +1,0 @@
-"""The first import of every script: from here on a signal ends the script in one line, even during other imports."""
-
-import time
-
-STARTED = time.perf_counter()  # wall_seconds counts the imports
-
-from fxf.machine import signals  # noqa: E402
-
-signals.listen()

@@ -1,0 +1,64 @@
+"""The `decode` section of a config."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fxf.base.config import defaults, key, require_off
+from fxf.base.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeConfig:
+    """The `decode` section: how evaluation and generation choose tokens. The default is greedy decoding."""
+
+    temperature: float = key(0.0, "logits are divided by this before a draw; 0: the most probable token", minimum=0)
+    top_k: int = key(0, "a token is drawn among the k most probable; 0: among all", minimum=0)
+    top_p: float = key(1.0, "a token is drawn from the smallest set of tokens with at least this probability", above=0)
+    no_repeat_ngram: int = key(0, "size of n-grams of which none repeats in an answer; 0: off", minimum=0)
+    repetition_penalty: float = key(
+        1.0,
+        "logits of tokens that the prompt or the answer has are divided by this, multiplied where negative",
+        above=0,
+    )
+    min_tokens: int = key(0, "an answer has at least so many tokens before its end", minimum=0)
+    ends: str = key("", "words, with spaces between, each of one token, that end an answer too")
+    banned: str = key("", "words, with spaces between, that no answer has")
+    prefix: str = key("", "the text with which each answer begins")
+    beam_width: int = key(1, "number of hypotheses in the beam search; 1: no beam search", minimum=1)
+    length_penalty: float = key(1.0, "the score of a hypothesis is log-probability / length^length_penalty", minimum=0)
+    early_stop: bool = key(True, "stop when beam_width hypotheses are finished; otherwise when no live one can win")
+
+    def __post_init__(self) -> None:
+        if self.top_p > 1:
+            raise UserError(f"decode.top_p: expected at most 1, got {self.top_p}")
+        if self.temperature == 0:
+            require_off(
+                "decode", self, {"top_k": 0, "top_p": 1}, "greedy decoding, decode.temperature 0, does not read it"
+            )
+        if self.beam_width > 1:
+            require_off("decode", self, {"temperature": 0}, "beam search does not read it")
+        else:
+            beam = {"length_penalty": 1, "early_stop": True}
+            require_off("decode", self, beam, "only beam search reads it, with decode.beam_width above 1")
+
+
+SAMPLING, BEAM = ("temperature", "top_k", "top_p"), ("beam_width", "length_penalty", "early_stop")
+
+
+def changed_decode(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the `decode` section with some keys changed.
+
+    A changed key of sampling switches the beam search off, and a changed key of the beam search switches sampling off.
+    The keys that the method does not read return to their defaults.
+    """
+    changed, unread = {**values, **changes}, set()
+    if set(BEAM) & set(changes):
+        unread |= set(SAMPLING)
+    elif set(SAMPLING) & set(changes):
+        unread |= set(BEAM)
+    if changed.get("beam_width") == 1:
+        unread |= {"length_penalty", "early_stop"}
+    if changed.get("temperature") == 0:
+        unread |= {"top_k", "top_p"}
+    return changed | {name: value for name, value in defaults(DecodeConfig).items() if name in unread - set(changes)}

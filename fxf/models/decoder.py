@@ -1,0 +1,223 @@
+"""Decoding of any number of prompts, from prompts to tokens."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fxf.base.errors import UserError
+from fxf.base.random_keys import random_key
+from fxf.base.status import stage
+from fxf.base.weights import Params
+from fxf.base.work import by_threads, n_cores
+from fxf.layers.cache import Cache
+from fxf.models.beam import BeamSearch
+from fxf.models.decode_config import DecodeConfig
+from fxf.models.model import Model
+from fxf.models.rules import Rules, Words
+from fxf.models.sampling import Sampling
+from fxf.models.steps import PromptGroup, Prompts, where_prompts
+
+HYPOTHESES, LARGEST_CACHE = 320, 2**28  # decoded at a time, and the bytes of their cache
+# Most operations of a step of a small model are too small for several cores. So each core of a CPU decodes a chunk of
+# its own, where the weights have at most so many bytes and a chunk so many hypotheses.
+SMALL_WEIGHTS, WORTHWHILE = 2**24, 8
+
+# Tokens [N, W, max_tokens] of W hypotheses of each prompt; and their scores [N, W], or None without a beam search.
+Decoded = tuple[np.ndarray, np.ndarray | None]
+# The state of a search, a dataclass of arrays [B, ...]; the cache; and the newest token of each hypothesis, [B, W],
+# which is not in it.
+Progress = tuple[Any, Cache, jax.Array]
+
+
+class Decoder:
+    """Decodes prompts by programs that compile once for each shape, and serve all params.
+
+    Tokens are int32 [N, W, U], the best hypothesis first; W is the beam's width and U is `max_tokens`. End tokens fill
+    the places after an answer. Scores are [N, W], or None without a beam. What is found for a prompt does not depend on
+    the others.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        end_token: Any,
+        *,
+        config: DecodeConfig = DecodeConfig(),
+        seed: int = 0,
+        words: Words = Words(),
+        layout: Any = None,
+        programs: dict[Any, Any] | None = None,
+    ) -> None:
+        """Makes the decoder; compiles nothing.
+
+        Args:
+          end_token: the token that ends an answer, or several, which all are read as the first one.
+          words: what answers must and must not have.
+          layout: the `Layout` of the devices that share the work; None for one device.
+          programs: keeps the compiled programs.
+        """
+        self.model, self.end_token, self.config, self.layout = model, end_token, config, layout
+        self.key, self.words = random_key(seed), words
+        shardings = layout.replicated if layout else None  # each process reads all answers
+        self.jitted = jax.jit(self.search, static_argnames=("max_tokens", "longest"), out_shardings=shardings)
+        self.begun = jax.jit(self.begin, static_argnames=("max_tokens", "longest"))
+        self.gone_on = jax.jit(self.go_on, donate_argnames="progress")
+        self.programs = {} if programs is None else programs
+        self._row_bytes: dict[Any, int] = {}
+
+    def __call__(self, params: Params, prompts: Prompts, max_tokens: int) -> Decoded:
+        """Returns (tokens, scores) of N prompts."""
+        return self.groups(params, [PromptGroup((), prompts, max_tokens)])[0]
+
+    def groups(self, params: Params, groups: Sequence[PromptGroup]) -> list[Decoded]:
+        """Returns (tokens, scores) of each group, whose prompts are decoded chunk by chunk."""
+        jobs, orders, found = [], [], []
+        n_threads = self._n_threads(params, sum(len(group.prompts["tokens"]) for group in groups))
+        for group in groups:
+            prompts, static = group.whole(), {"max_tokens": group.max_tokens, "longest": longest_of(group)}
+            size = self._at_once(params, prompts, static, n_threads)
+            order = np.argsort(-prompts["limits"], kind="stable")  # answers with like limits end at like times
+            for first in range(0, len(order), size):
+                rows = np.resize(order[first : first + size], size)  # copies fill up the last chunk
+                chunk = {name: np.asarray(value)[rows] for name, value in prompts.items()}
+                jobs.append((self._program(params, chunk, static), chunk))
+            orders.append((order, size))
+        with stage("decoding", len(jobs)) as progress:
+            for outputs in by_threads(lambda job: jax.device_get(job[0](params, job[1], self.key)), jobs, n_threads):
+                found.append(outputs)
+                progress(len(found))
+        return [in_order(order, [found.pop(0) for _ in range(0, len(order), size)]) for order, size in orders]
+
+    def _program(self, params: Params, prompts: Prompts, static: dict[str, int]) -> Any:
+        """Returns the program for prompts of these shapes, which the threads share."""
+        shape = (*static.values(), *((name, value.shape) for name, value in sorted(prompts.items())))
+        if shape not in self.programs:
+            self.programs[shape] = self.jitted.lower(params, prompts, self.key, **static).compile()
+        return self.programs[shape]
+
+    def search(
+        self, params: Params, prompts: Prompts, key: jax.Array, *, max_tokens: int, longest: int = 0
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Returns (tokens, scores) of B prompts, all at once. Call it under `jax.jit`.
+
+        Args:
+          longest: the largest number of tokens of a prompt and its answer; 0 for that of the longest of both.
+        """
+        prompts = jax.tree.map(jnp.asarray, PromptGroup((), prompts, max_tokens).whole())
+        if self.layout:
+            params, prompts = self.layout.gather(self.model, params)[0], self.layout.shard_rows(prompts)
+        state, cache, last_BW = self.begin(params, prompts, key, max_tokens=max_tokens, longest=longest)
+        if self.layout:
+            state, cache = self.layout.shard_rows((state, cache))
+
+        def unfinished(progress: Progress) -> jax.Array:
+            return ~progress[0].is_finished_B.all()
+
+        go_on = functools.partial(self.go_on, params, prompts, key)
+        state, *_ = jax.lax.while_loop(unfinished, go_on, (state, cache, last_BW))
+        tokens, scores = self._method(prompts, key).output(state)
+        ends = self._ends()
+        return jnp.where(jnp.isin(tokens, ends), ends[0], tokens), scores
+
+    def begin(self, params: Params, prompts: Prompts, key: jax.Array, *, max_tokens: int, longest: int) -> Progress:
+        """Returns the progress of a search that has read whole prompts; other arguments as those of `search`."""
+        method = self._method(prompts, key)
+        state = method.start(prompts["numbers"], prompts["limits"], max_tokens)
+        read = {name: value for name, value in prompts.items() if name not in ("numbers", "limits")}
+        return (state, *prefill(self.model, params, read, method.width, max_tokens, longest))
+
+    def go_on(self, params: Params, prompts: Prompts, key: jax.Array, progress: Progress) -> Progress:
+        """Returns the progress after one more token of each hypothesis."""
+        (state, cache, last_BW), method = progress, self._method(prompts, key)
+        assert self.model.step is not None
+        logits_RV, cache = self.model.step(params, cache, last_BW.reshape(-1))
+        new, parents_BW, last_BW = method.choose(state, logits_RV.reshape(*last_BW.shape, -1))
+        # The cache of a finished prompt goes on, into places that nothing reads or beyond the last, and is dropped.
+        cache = cache.select(parents_BW) if method.width > 1 else cache
+        return where_prompts(state.is_finished_B, state, new), cache, last_BW
+
+    def stream(self, params: Params, group: PromptGroup) -> Iterator[list[int]]:
+        """Yields the tokens of the only prompt of a group so far, after each new one, without its end token."""
+        prompts, ends = group.whole(), self._ends().tolist()
+        progress = self.begun(params, prompts, self.key, max_tokens=group.max_tokens, longest=longest_of(group))
+        while not progress[0].is_finished_B.all():
+            progress = self.gone_on(params, prompts, self.key, progress)
+            tokens = progress[0].tokens_BU[0, : progress[0].n_tokens_B[0]].tolist()
+            yield tokens[:-1] if tokens[-1] in ends else tokens
+
+    def _ends(self) -> jax.Array:
+        return jnp.ravel(jnp.asarray(self.end_token, jnp.int32))
+
+    def _method(self, prompts: Prompts, key: jax.Array) -> BeamSearch | Sampling:
+        """Returns what chooses tokens, with W rows of the cache for each prompt.
+
+        A prompt stays as it is once the state's `is_finished_B` says so.
+        """
+        rules = Rules(self.config, self._ends(), self.words, prompts)
+        return BeamSearch(rules) if self.config.beam_width > 1 else Sampling(rules, key)
+
+    def _n_threads(self, params: Params, n_prompts: int) -> int:
+        """Returns how many chunks are decoded side by side."""
+        small = sum(weight.nbytes for weight in jax.tree.leaves(params)) <= SMALL_WEIGHTS
+        if jax.default_backend() != "cpu" or (self.layout and self.layout.mesh.size > 1) or not small:
+            return 1
+        return max(1, min(n_cores(), n_prompts * self.config.beam_width // WORTHWHILE))
+
+    def _at_once(self, params: Params, prompts: Prompts, static: dict[str, int], n_threads: int) -> int:
+        """Returns how many prompts a chunk has: all, or as many as the bounds on hypotheses and cache allow."""
+        shape = (*static.values(), *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
+        if shape not in self._row_bytes:
+            row = {name: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype) for name, x in prompts.items()}
+            width = self.config.beam_width
+            cache, _ = jax.eval_shape(
+                lambda params, row: prefill(self.model, params, row, width, **static), params, row
+            )
+            self._row_bytes[shape] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
+        bounds = HYPOTHESES // self.config.beam_width, LARGEST_CACHE // self._row_bytes[shape]
+        n_prompts = len(prompts["tokens"])
+        return min(-(-n_prompts // n_threads), max(1, min(bounds) // n_threads))
+
+
+def prefill(
+    model: Model, params: Params, prompts: Prompts, width: int, max_tokens: int, longest: int = 0
+) -> tuple[Cache, jax.Array]:
+    """Returns the cache of B prompts, with W rows each, and each row's newest token, int32 [B, W], which is not in it.
+
+    Raises:
+      UserError: the prompts have too few positions.
+    """
+    inputs_BT = jnp.concatenate([prompts["first"][:, None], prompts["tokens"]], axis=1)
+    n_read = inputs_BT.shape[1] - 1
+    n_tokens = longest or n_read + max_tokens
+    batch = {**prompts, "inputs": inputs_BT[:, :-1]}
+    if "positions" in prompts:
+        if prompts["positions"].shape[1] < n_tokens:
+            needed = f"{n_read} tokens of the prompts and {max_tokens} new ones"
+            raise UserError(f"positions: expected those of {needed}, got {prompts['positions'].shape[1]}")
+        batch["positions"] = prompts["positions"][:, :n_tokens]
+    assert model.prefill is not None
+    cache = model.prefill(params, batch, n_tokens)
+    last_B1 = jnp.take_along_axis(inputs_BT, prompts["lengths"][:, None], axis=1)
+    last_BW = jnp.repeat(last_B1, width, axis=1)
+    if width > 1:
+        cache = cache.select(jnp.zeros_like(last_BW))
+        cache = cache.with_slots(min(n_read + width * max_tokens, cache.n_slots))
+    return cache, last_BW
+
+
+def longest_of(group: PromptGroup) -> int:
+    """Returns the largest number of tokens of a prompt and its answer; 0 where the prompts have no limits."""
+    if "limits" not in group.prompts:
+        return 0
+    totals_N = np.asarray(group.prompts["lengths"]) + np.asarray(group.prompts["limits"])
+    return max(group.prompts["tokens"].shape[1], int(totals_N.max()))
+
+
+def in_order(order: np.ndarray, outputs: Sequence[Any]) -> Any:
+    """Returns the outputs of chunks in the order of the prompts; `order` has the indices that these have there."""
+    places = np.argsort(order)
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[places], *outputs)

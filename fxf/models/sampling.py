@@ -1,0 +1,86 @@
+"""Greedy decoding, and sampling with temperature, top-k and top-p (Holtzman et al. 2020)."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from fxf.models.decode_config import DecodeConfig
+from fxf.models.rules import Rules
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """One answer to each of B prompts, so far."""
+
+    number_B: jax.Array  # the number of the prompt
+    limit_B: jax.Array  # the largest number of new tokens
+    n_tokens_B: jax.Array
+    tokens_BU: jax.Array  # the new tokens, and end tokens behind them
+    is_finished_B: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """Continues each prompt by one answer, until an end token or its limit.
+
+    Where the rules allow no token, the answer ends.
+
+    Attributes:
+      key: the key of sampling. The token n of the prompt of number i is drawn from `fold_in(fold_in(key, i), n)`.
+    """
+
+    rules: Rules
+    key: jax.Array
+
+    width = 1
+
+    def start(self, number_B: jax.Array, limit_B: jax.Array, max_tokens: int) -> Answers:
+        """Returns answers without tokens."""
+        tokens_BU = jnp.full((len(number_B), max_tokens), self.rules.ends[0])
+        return Answers(number_B, limit_B, jnp.zeros_like(limit_B), tokens_BU, jnp.zeros(len(limit_B), bool))
+
+    def choose(self, state: Answers, logits_B1V: jax.Array) -> tuple[Answers, jax.Array, jax.Array]:
+        """Returns the answers with a new token each, zeros, as each continues itself, and these tokens, [B, 1]."""
+        rules, so_far = self.rules, (state.tokens_BU, state.n_tokens_B)
+        logits_BV = rules.penalized(logits_B1V[:, 0], *so_far)
+        if rules.exclude:
+            logits_BV = rules.allowed(logits_BV, *so_far)
+        token_B = choose(rules.config, logits_BV, jax.vmap(self._key)(state.number_B, state.n_tokens_B))
+        if rules.exclude:
+            token_B = jnp.where(jnp.isneginf(logits_BV).all(axis=1), rules.ends[0], token_B)
+        tokens_BU = state.tokens_BU.at[jnp.arange(len(token_B)), state.n_tokens_B].set(token_B)
+        n_tokens_B = state.n_tokens_B + 1
+        is_finished_B = jnp.isin(token_B, rules.ends) | (n_tokens_B == state.limit_B)
+        answers = Answers(state.number_B, state.limit_B, n_tokens_B, tokens_BU, is_finished_B)
+        return answers, jnp.zeros_like(token_B)[:, None], token_B[:, None]
+
+    def _key(self, number: jax.Array, n_tokens: jax.Array) -> jax.Array:
+        return jax.random.fold_in(jax.random.fold_in(self.key, number), n_tokens)
+
+    def output(self, state: Answers) -> tuple[jax.Array, None]:
+        """Returns the tokens, int32 [B, 1, U], and None in place of scores."""
+        return state.tokens_BU[:, None], None
+
+
+def choose(config: DecodeConfig, logits_BV: jax.Array, keys_B: jax.Array) -> jax.Array:
+    """Returns one token for each row, int32 [B]. Each row has its own key, so no row depends on another."""
+    if config.temperature == 0:
+        return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
+    allowed_BV = restrict(config, logits_BV / config.temperature)
+    return jax.vmap(jax.random.categorical)(keys_B, allowed_BV).astype(jnp.int32)
+
+
+def restrict(config: DecodeConfig, logits_BV: jax.Array) -> jax.Array:
+    """Returns the logits with -inf for the tokens that top-k and top-p exclude. They include ties with the last one."""
+    if 0 < config.top_k < logits_BV.shape[-1]:
+        kth = jax.lax.top_k(logits_BV, config.top_k)[0][:, -1:]
+        logits_BV = jnp.where(logits_BV < kth, -jnp.inf, logits_BV)
+    if config.top_p < 1:
+        descending = -jnp.sort(-logits_BV, axis=-1)
+        probabilities = jax.nn.softmax(descending)
+        before = jnp.cumsum(probabilities, axis=-1) - probabilities
+        least = jnp.min(jnp.where(before < config.top_p, descending, jnp.inf), axis=-1, keepdims=True)
+        logits_BV = jnp.where(logits_BV < least, -jnp.inf, logits_BV)
+    return logits_BV

@@ -1,0 +1,162 @@
+"""What the page of a run shows of its trained model: attention, positions and logit lens of examples; the weights."""
+
+import logging
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fxf.base import weights
+from fxf.base.errors import UserError
+from fxf.base.files import write_atomically
+from fxf.base.status import stage
+from fxf.base.weights import Params
+from fxf.models.model import Batch
+from fxf.reports import report
+from fxf.reports.page import as_json, shortened
+from fxf.reports.run_files import INSIDE, Record, read
+from fxf.runs import probe, run
+from fxf.runs.experiment import Experiment
+from fxf.runs.programs import Kept, share
+
+log = logging.getLogger(__name__)
+
+EXAMPLES = 2
+MOST_TOKENS = 64  # of each side of a map; examples are padded to a multiple of as many
+MOST_HEADS = 8  # of a layer
+MOST_CELLS = 120_000  # of the maps of an example
+FIRST_CHARACTERS = 48  # of a text without a prompt
+VECTORS = {"embedding/positions": "positions", "embedding/residual": "embedding of tokens and positions"}
+
+
+@stage("writing the page")
+def write(folder: Path, step: int | None = None, kept: Kept | None = None) -> Path:
+    """Loads the run in `folder`, writes inside.json and the page there, and returns the path of the page.
+
+    Without a checkpoint that can be loaded, or without room for what is found, the page has the figures alone, and a
+    warning says why.
+
+    Args:
+      step: as in `fxf.runs.run.load`.
+      kept: the programs of earlier runs of this process.
+
+    Raises:
+      UserError: there is no run.
+    """
+    files = read(folder)
+    try:
+        experiment, found, params = run.load(folder, step)
+        experiment = share(experiment, kept, "page")  # whose attention may be computed otherwise than in training
+        shown = contents(experiment, found, params, _texts(files.samples))
+        write_atomically(folder / INSIDE, as_json({**shown, "result": files.result}))
+    except (UserError, OSError) as error:
+        log.warning("warning: the page shows nothing inside the model: %s", error)
+    return report.write(folder)
+
+
+def complete(config: Mapping[str, Any], folder: Path, kept: Kept | None = None) -> None:
+    """Writes the page of a run that has ended, unless that is done or `log.report` is off, and prints its path."""
+    if config["log"]["report"] and jax.process_count() == 1:
+        files = read(folder)
+        if files.inside.get("result") != files.result:
+            print(write(folder, kept=kept), file=sys.stderr)
+
+
+def contents(experiment: Experiment, step: int, params: Params, texts: list[tuple[str, str]]) -> dict[str, Any]:
+    """Returns what inside.json holds; `texts` are pairs of a prompt and an answer that the model reads."""
+    rows = []
+    for path, weight, copies in weights.without_repeats(experiment.model.spec):
+        shape = ("" if copies == 1 else f"{copies} x ") + " x ".join(map(str, weight.shape))
+        rows.append([path, shape, " ".join(weight.axes), copies * math.prod(weight.shape)])
+    readable = texts if experiment.task.has("to_batch") else []
+    return {
+        "step": step,
+        "parameters": weights.count(experiment.model.spec),
+        "weights": rows,
+        "examples": [_example(experiment, params, *pair, first=i == 0) for i, pair in enumerate(readable)],
+    }
+
+
+def _texts(records: list[Record]) -> list[tuple[str, str]]:
+    """Returns the prompts and answers of the newest samples, wrong answers first; a text alone is a prompt."""
+    rows = sorted(records[-1]["rows"] if records else [], key=lambda row: row[1] is None or row[1] == row[2])[:EXAMPLES]
+    return [(prompt, answer) if prompt else (answer[:FIRST_CHARACTERS], "") for prompt, _, answer, *_ in rows]
+
+
+def _example(experiment: Experiment, params: Params, prompt: str, answer: str, first: bool) -> dict[str, Any]:
+    """Returns the maps and the lens of an example; of the first one also the maps of its vectors."""
+    given = answer if experiment.task.generates else None
+    batch = probe.what_is_read(experiment, params, prompt, given, is_own=True)
+    whole = padded(experiment, batch)
+    reading = probe.Reading(experiment, params, whole, probe.intermediates_of(experiment, params, whole))
+    lens = reading.lens()[: 1 + batch["inputs"].shape[1]]
+    attention = {name: value for name, value in reading.arrays.items() if reading.is_attention(name)}
+    vectors = {name: value for name in VECTORS if (value := reading.arrays.get(name)) is not None}
+    tokens = whole["inputs"].shape  # [1, T], of a vector for each token
+    names = [name for name, value in vectors.items() if first and value.ndim == 3 and value.shape[:2] == tokens]
+    names += _within_bounds(attention)
+    shown = {name: without_padding(name, reading.arrays[name], batch) for name in names}
+    reading = reading._replace(batch=batch, arrays=shown)
+    maps = [_map(VECTORS.get(name) or name.removesuffix("/weights"), reading.matrices(name)) for name in names]
+    title = f"{prompt} → {answer}" if answer else prompt
+    return {"title": shortened(title), "maps": maps, "lens": [list(row) for row in lens]}
+
+
+def padded(experiment: Experiment, batch: Batch) -> Batch:
+    """Returns a batch of one row with padding, so that few programs read all examples, those of other seeds too.
+
+    A model that generates reads the tokens before the padding as without it. Where padding might change what is read,
+    there is none.
+    """
+    if experiment.model.step is None or not batch.keys() <= {"inputs", "positions", "source", "source_mask"}:
+        return batch
+    whole = {}
+    for name, value in batch.items():
+        length = min(-(-value.shape[1] // MOST_TOKENS) * MOST_TOKENS, experiment.max_len)
+        more = ((0, 0), (0, max(length - value.shape[1], 0)))
+        whole[name] = jax.device_put(np.pad(np.asarray(value), more, "edge" if name == "positions" else "constant"))
+    return whole
+
+
+def without_padding(name: str, value: np.ndarray, batch: Batch) -> np.ndarray:
+    """Returns an array of a padded batch without what belongs to the padding."""
+    rows, columns = (batch[side].shape[1] for side in probe.sides(name))
+    return value[:, :, :rows, :columns] if name.endswith("/weights") else value[:, :rows]
+
+
+def _within_bounds(layers: dict[str, np.ndarray]) -> list[str]:
+    """Returns the layers to show: all, or as many as the page has room for, from the first to the last."""
+    names = list(layers)
+    cells = max((value[:, :MOST_HEADS, :MOST_TOKENS, :MOST_TOKENS].size for value in layers.values()), default=1)
+    n_shown = max(2, MOST_CELLS // cells)
+    if len(names) <= n_shown:
+        return names
+    return [names[round(i * (len(names) - 1) / (n_shown - 1))] for i in range(n_shown)]
+
+
+def _map(name: str, shown: probe.Matrices) -> dict[str, Any]:
+    """Returns matrices as heat maps of the page: attention in percent, other values with three digits."""
+    attention, (n_heads, n_rows, n_columns) = shown.is_attention, shown.values.shape
+    heads = []
+    for title, matrix in zip(shown.titles[:MOST_HEADS], shown.values, strict=False):
+        cells = map(float, matrix[:MOST_TOKENS, : MOST_TOKENS if attention else None].ravel())
+        values = [round(100 * value, 1) if attention else float(f"{value:.3g}") for value in cells]
+        heads.append({"title": title if attention else f"{n_rows} x {n_columns}", "values": values})
+    return {
+        "name": name + (f", the first {len(heads)} of {n_heads} heads" if len(heads) < n_heads else ""),
+        "rowName": shown.row_name,
+        "columnName": shown.column_name,
+        "unit": " %" if attention else "",
+        "rows": [visible(token) for token in shown.row_labels[:MOST_TOKENS]],
+        "columns": [visible(token) for token in shown.column_labels[:MOST_TOKENS]] or n_columns,
+        "heads": heads,
+    }
+
+
+def visible(token: str) -> str:
+    """Returns a token with its spaces and line ends as signs that can be seen."""
+    return token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"

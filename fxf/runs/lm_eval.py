@@ -1,0 +1,146 @@
+"""Trained runs as models of lm-evaluation-harness, which is not among fxf's own requirements: pip install lm_eval.
+
+python -m fxf.runs.lm_eval run --model fxf --model_args workdir=runs/words --tasks lambada_openai
+python -m fxf.runs.lm_eval run --model fxf --model_args workdir=runs/words --tasks mine --include_path=tasks
+
+The arguments are those of `lm_eval`. Of --model_args, `workdir` is the run folder, `step` a checkpoint, and
+`add_bos_token` says whether a context begins with the token that begins a text in training, as it does by default.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__" and importlib.util.find_spec("lm_eval") is None:
+    print("error: lm_eval is not installed: pip install lm_eval", file=sys.stderr)
+    sys.exit(2)
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import register_model
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
+from fxf.base.errors import EXIT_USER_ERROR, UserError
+from fxf.runs.generation import Answering
+from fxf.runs.loading import load
+from fxf.runs.text_scores import TextScorer
+
+ROWS, SHORTEST = 8, 16  # of a batch; and the shortest rows, which others are a power of two times as long as
+NEW_TOKENS = 256
+
+
+@register_model("fxf")
+class FxfLM(TemplateLM):
+    """A run as the harness asks: log-probabilities of continuations and of texts, and continuations until a text."""
+
+    def __init__(self, workdir: str = "", step: int | None = None, add_bos_token: bool = True, **options: Any) -> None:
+        """Reads the run; options of the harness for other kinds of models, such as the device, are not read.
+
+        Raises:
+          UserError: as `TextScorer`, or no run is named.
+        """
+        super().__init__()
+        if not workdir:
+            raise UserError("workdir: missing; for example --model_args workdir=runs/words")
+        del options
+        self.workdir, self.step = Path(workdir), step
+        self.scorer = TextScorer(workdir, step)
+        self.task = self.scorer.task
+        self.begins = add_bos_token and self.task.first is not None
+        self.max_length = self.task.config.length
+        self._made: dict[Any, Answering] = {}
+
+    @property
+    def eot_token_id(self) -> int:
+        return self.task.end_token if self.task.end_token >= 0 else self.prefix_token_id
+
+    @property
+    def prefix_token_id(self) -> int:
+        """The token in front of a text; where the run has none, that of a new line."""
+        return self.task.inputs([])[0]
+
+    @property
+    def tokenizer_name(self) -> str:
+        return str(self.workdir)
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
+        first = [self.prefix_token_id] * (self.begins and add_special_tokens is not False)
+        return [*first, *self.task.tokenizer.encode(self.task.cased(string))]
+
+    def _loglikelihood_tokens(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
+        """Returns log-probability and whether it is the greedy answer, of each (…, context, continuation) of tokens."""
+        rows = [([*context, *new][-self.max_length - 1 :], len(new)) for _, context, new in requests]
+        found: list[tuple[float, bool]] = [(0.0, True)] * len(rows)
+        order = sorted(range(len(rows)), key=lambda i: -len(rows[i][0]))  # rows of like lengths stand together
+        for start in range(0, len(order), ROWS):
+            places = order[start : start + ROWS]
+            width = SHORTEST
+            while width < len(rows[places[0]][0]):
+                width *= 2
+            tokens_RT = np.zeros((ROWS, width), np.int32)
+            for row, place in enumerate(places):
+                tokens_RT[row, : len(rows[place][0])] = rows[place][0]
+            inputs_RT = tokens_RT[:, : min(width, self.max_length)]
+            logits_RTV = self.scorer.evaluator.logits({"inputs": inputs_RT})
+            log_RTV = jax.nn.log_softmax(jnp.asarray(logits_RTV, jnp.float32))
+            for row, place in enumerate(places):
+                tokens, n_new = rows[place]
+                n_new = min(n_new, len(tokens) - 1)
+                log_NV = log_RTV[row, len(tokens) - 1 - n_new : len(tokens) - 1]
+                new = np.array(tokens[len(tokens) - n_new :])
+                found[place] = float(log_NV[np.arange(n_new), new].sum()), bool((log_NV.argmax(-1) == new).all())
+        return found
+
+    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+        """Returns the log-probability of each text, in windows that the model can read, as the harness cuts them."""
+        del disable_tqdm
+        sums = []
+        for request in requests:
+            tokens = self.tok_encode(request.args[0], add_special_tokens=False)
+            windows = get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, 1)
+            pairs = [("", *make_disjoint_window(window)) for window in windows]
+            sums.append(sum(log for log, _ in self._loglikelihood_tokens(pairs)))
+        return sums
+
+    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+        """Returns the continuation of each context, up to the first text of `until`; greedy without `do_sample`."""
+        del disable_tqdm
+        answers = []
+        for request in requests:
+            context, options = request.args
+            until = options.get("until") or []
+            new = int(options.get("max_gen_toks", NEW_TOKENS))
+            if new >= self.max_length:
+                raise UserError(f"max_gen_toks: {new} leave no room for a context among {self.max_length} tokens")
+            temperature = float(options.get("temperature", 0.0)) if options.get("do_sample") else 0.0
+            answering = self._answering(temperature, new, tuple([until] if isinstance(until, str) else until))
+            kept = self.task.tokenizer.encode(self.task.cased(context))[-(self.max_length - new) :]
+            prompt = self.task.tokenizer.decode(kept)
+            answers.append(answering([prompt])[0][0].text[len(prompt) :])
+        return answers
+
+    def _answering(self, temperature: float, max_tokens: int, stop: tuple[str, ...]) -> Answering:
+        """Returns what answers with these options; it is kept, for its programs."""
+        key = temperature, max_tokens, stop
+        if key not in self._made:
+            experiment, _, params = load(self.workdir, self.step, {"temperature": temperature})
+            self._made[key] = Answering(experiment, params, max_tokens, 0, stop)
+        return self._made[key]
+
+
+def main() -> None:
+    from lm_eval.__main__ import cli_evaluate
+
+    try:
+        cli_evaluate()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(EXIT_USER_ERROR)
+
+
+if __name__ == "__main__":
+    main()

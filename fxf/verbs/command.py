@@ -1,0 +1,120 @@
+"""The command `fxf`: `fxf VERB …` or `python -m fxf VERB …`. A UserError ends it in one line and exit code 2."""
+
+import fxf.base.listen  # noqa: F401  First of all.
+
+import gc
+import importlib
+import io
+import logging
+import os
+import sys
+import warnings
+from typing import Any, NoReturn
+
+from fxf import verbs
+from fxf.base import signals, status
+from fxf.base.errors import EXIT_USER_ERROR, Interrupted, UserError, nearest, one_line, shortened, why_not_ours
+
+HELP = ("help", "--help", "-help", "-h")
+EXIT_BROKEN_PIPE = 128 + 13  # a shell's code for a process that SIGPIPE ended
+
+
+def main(verb: str = "") -> None:
+    """Runs a verb on the arguments of the process.
+
+    Args:
+      verb: the verb; without it, the first argument names one.
+    """
+    arguments = sys.argv[1:] if verb else sys.argv[2:]
+    verb = verb or (sys.argv[1] if len(sys.argv) > 1 else HELP[0])
+    if verb in HELP and arguments and arguments[0] not in HELP:
+        verb, arguments = arguments[0], ["--help"]
+    if verb in HELP or verb == "--version":
+        print(_overview().splitlines()[0].partition(":")[0] if verb == "--version" else _overview())
+    elif verb not in verbs.VERBS:
+        known = ", ".join(verbs.VERBS)
+        _end(f"fxf: unknown verb '{verb}'{nearest(verb, verbs.VERBS)} (here are {known})")
+    else:
+        with status.stage(f"fxf {verb}"):
+            act(f"fxf {verb}", f"fxf.verbs.{verb}", arguments)
+
+
+def act(name: str, place: str, arguments: list[str]) -> None:
+    """Runs a module's `main` on the flags that its `flags` adds; what is wrong ends the process in one line.
+
+    Args:
+      name: the command, for its help.
+      place: the module's name.
+    """
+    _quieten()
+    try:
+        # Imports and tracing make many objects that stay. Python looks for garbage among them time and again, for a
+        # tenth of the time to the first step: here it leaves out what is imported, and looks more seldom.
+        gc.disable()
+        module = importlib.import_module(place)
+        args = verbs.parser(name, module).parse(arguments)
+        if getattr(module, "NEEDS_JAX", True):
+            from fxf.base.devices import start_jax
+
+            start_jax()  # before a config file imports JAX
+        gc.freeze()
+        gc.set_threshold(10_000, 10, 10)
+        gc.enable()
+        module.main(args)
+    except UserError as error:
+        _end(str(error))
+    except BrokenPipeError:  # as after `fxf generate … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python flushes the rest at its end
+        sys.exit(EXIT_BROKEN_PIPE)
+    except Interrupted as stop:
+        signals.print_last_line(str(stop))
+        sys.exit(signals.exit_code())
+    except BaseException as error:
+        if why := why_not_ours(error):
+            _end(why)
+        raise
+
+
+def _quieten() -> None:
+    """Keeps the libraries' warnings from what a user reads, and each line of the log on one line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a character that its encoding lacks ends nothing
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs the damage that it also raises
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of several errors in a checkpoint Orbax raises the first
+    warnings.filterwarnings("ignore", module="orbax")
+    sys.unraisablehook = _unraisable
+
+
+class _OneLine(logging.Formatter):
+    """A formatter that writes each record of the log as one line, even if names in it have line ends."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return one_line(super().format(record))
+
+
+def _unraisable(what: Any) -> None:
+    """Prints nothing about a write that was under way when a save met a full disk: Orbax no longer waits for it."""
+    if str(what.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(what)
+
+
+def _end(line: str) -> NoReturn:
+    signals.print_last_line(f"error: {shortened(one_line(line))}")
+    sys.exit(EXIT_USER_ERROR)
+
+
+def _overview() -> str:
+    """Returns the verbs, each with the first line of its help; it imports none."""
+    import ast
+    from importlib import metadata
+    from pathlib import Path
+
+    lines = [f"fxf {metadata.version('fxf')}: transformers as pure functions in JAX", ""]
+    for verb in verbs.VERBS:
+        source = (Path(verbs.__file__).parent / f"{verb}.py").read_text(encoding="utf-8")
+        lines.append(f"  fxf {verb:<10}{(ast.get_docstring(ast.parse(source)) or '').splitlines()[0]}")
+    return "\n".join([*lines, "", "'fxf help VERB' lists a verb's flags."])

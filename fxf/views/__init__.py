@@ -1,1 +1,0 @@
-"""Views of an experiment and of a trained model: keys, weights, memory, speed, and what is inside while it reads."""

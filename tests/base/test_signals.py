@@ -1,0 +1,85 @@
+"""Small processes without JAX get signals; in `in_c()` Python's own handlers would not run."""
+
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fxf.verbs import VERBS
+from small_runs import HEARING, ROOT
+
+BEGIN = """
+import fxf.base.listen
+import ctypes, sys
+from fxf.base import signals
+def in_c(seconds=30):
+    print("ready", flush=True)
+    ctypes.CDLL(None).usleep(round(1e6 * seconds))
+"""
+ALL = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
+
+
+def meet(program, *numbers, start=HEARING):
+    """Sends a signal each time the program prints a line; returns exit code, standard output after it, and error."""
+    command = [*start, sys.executable, "-c", BEGIN + program]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        for number in numbers:
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=300)
+    return process.returncode, stdout, stderr
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_a_signal_ends_a_process_in_one_line_also_inside_c(number):
+    code = 130 if number == signal.SIGINT else 75
+    assert meet("in_c()", number) == (code, "", f"stopped by {number.name}\n")
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_a_signal_ignored_at_the_start_stays_ignored(number):
+    start = ["env", f"--ignore-signal={number.name}"]
+    assert meet("in_c(0.05)\nprint('done')", number, start=start) == (0, "done\n", "")
+
+
+SAVES = """
+signals.hold()
+in_c(0.3)
+while not signals.asked(): pass
+SAVED
+signals.print_last_line("saved")
+sys.exit(signals.exit_code())
+"""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "begun", "left"),
+    [
+        ([signal.SIGINT], "", (130, "", "saved\n")),
+        ([signal.SIGTERM, signal.SIGTERM], "in_c(0.3)", (75, "", "saved\n")),
+        ([signal.SIGHUP, signal.SIGTERM, signal.SIGHUP], "in_c(0.3)\nin_c(0.3)", (75, "", "saved\n")),
+        ([signal.SIGINT] * 3, "in_c(0.3)\nin_c(0.3)", (130, "", "saved\n")),
+        ([signal.SIGHUP, signal.SIGTERM], "signals.print_last_line('saved')\nin_c()", (75, "", "saved\n")),
+    ],
+)
+def test_what_is_held_is_saved_whatever_comes_next(numbers, begun, left):
+    assert meet(SAVES.replace("SAVED", begun), *numbers) == left
+
+
+def test_a_signal_that_came_while_something_was_held_ends_the_process_at_its_release():
+    program = "signals.hold()\nin_c(0.3)\nsignals.release()\nprint('too far')"
+    assert meet(program, signal.SIGHUP) == (75, "", "stopped by SIGHUP\n")
+
+
+def test_the_command_and_every_script_hear_signals_from_the_first_import_on():
+    def imports(path):
+        return re.findall(r"^ *((?:from|import) .*)", (ROOT / path).read_text(), re.MULTILINE)
+
+    assert imports("fxf/verbs/command.py")[0].startswith("import fxf.base.listen ")
+    assert imports("fxf/base/__init__.py") == []
+    assert imports("fxf/__main__.py") == ["from fxf.verbs.command import main"]
+    scripts = [ROOT / "experiments" / f"{verb}.py" for verb in VERBS]
+    assert all(imports(path) == ["from fxf.verbs.command import main"] for path in scripts)

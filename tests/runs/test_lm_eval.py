@@ -1,0 +1,50 @@
+"""The adapter for lm-evaluation-harness, beside its own backend for the folder that the run exports."""
+
+import pytest
+
+from fxf.runs.experiment import default_config
+from small_runs import KEPT, command, trained
+
+PAIRS = [("7 and", " 49 are"), ("", " 3 and 9"), ("12 and 144\n13", " and 169\n14 and 196\n15 and"), ("7" * 60, " and")]
+TEXTS = [("".join(f"{i} and {i * i} are numbers.\n" for i in range(40, 52)),), ("7",)]
+CONTEXTS = [
+    ("17 and", {"until": ["\n", "."], "max_gen_toks": 9}),
+    ("17 and 289 are numbers.\n18 and 324 are num", {"until": "\n", "max_gen_toks": 11}),
+]
+
+
+@pytest.mark.thorough  # with a library that is not among the requirements
+@pytest.mark.filterwarnings("ignore")
+def test_the_harness_scores_and_continues_as_by_its_own_backend(tmp_path):
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+
+    from fxf.runs.lm_eval import FxfLM
+
+    (tmp_path / "text.txt").write_text("".join(f"{i} and {i * i} are numbers.\n" for i in range(300)))
+    config = default_config("language_model").to_dict()
+    config["model"] |= {"n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "max_len": 24, "positions": "learned"}
+    config["model"] |= {"activation": "gelu", "norm_epsilon_in": "variance", "tied_embeddings": True}
+    config["task"] |= {"length": 24, "bos": False}
+    config["data"] |= {"path": str(tmp_path / "text.txt"), "tokenizer": "bpe", "vocab_size": 300}
+    config["train"] |= {"steps": 9, "batch_size": 5}
+    config["log"] |= {"every": 9, "tensorboard": False, "report": False}
+    trained(config, tmp_path / "run", kept=KEPT)
+    command("export", f"--workdir={tmp_path / 'run'}", "--format=huggingface", f"--output={tmp_path / 'exported'}")
+
+    ours = FxfLM(str(tmp_path / "run"), device="cpu")
+    prefix = ours.prefix_token_id
+    theirs = HFLM(str(tmp_path / "exported"), device="cpu", dtype="float32", max_length=24, prefix_token_id=prefix)
+    theirs.tokenizer.eos_token = theirs.tokenizer.pad_token = theirs.tokenizer.convert_ids_to_tokens(prefix)
+
+    def asked(kind, arguments):
+        instances = [Instance(request_type=kind, doc={}, arguments=each, idx=i) for i, each in enumerate(arguments)]
+        return [getattr(model, kind)(instances) for model in (ours, theirs)]
+
+    found, expected = asked("loglikelihood", PAIRS)
+    assert [greedy for _, greedy in found] == [greedy for _, greedy in expected]
+    assert [log for log, _ in found] == pytest.approx([log for log, _ in expected], rel=1e-5)
+    found, expected = asked("loglikelihood_rolling", TEXTS)
+    assert found == pytest.approx(expected, rel=1e-5)
+    found, expected = asked("generate_until", CONTEXTS)
+    assert found == expected
