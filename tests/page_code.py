@@ -14,7 +14,7 @@ FILES = (
     ("parallel.py", "docs/extending.md", 3),
     ("small.py", "docs/extending.md", 4),
     ("mlp.py", "docs/flax.md", 0),
-    ("pairs.py", "docs/extending.md", 5),
+    ("pairs.py", "docs/own_parts.md", 0),
     ("make_data.py", "docs/first_week.md", 0),
     ("week.py", "docs/first_week.md", 1),
 )

@@ -49,8 +49,10 @@ COMMANDS = sorted(
 )
 
 
-def test_readme_is_at_most_160_lines():
+def test_readme_is_at_most_160_lines_and_no_page_but_the_reference_above_1500_words():
     assert len(PAGES["README.md"].splitlines()) <= 160
+    words = {page: len(text.split()) for page, text in PAGES.items()}
+    assert {page for page, n in words.items() if n > 1500} <= {"docs/keys.md", "docs/architecture.md"}
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +137,9 @@ def test_every_block_of_python_is_run_by_a_test():
     shared = {"README.md": 3, "docs/python.md": 3, "docs/probing.md": 1}
     others = {
         "docs/trackers.md": 2,
-        "docs/extending.md": 6,
-        "docs/first_week.md": 2,
+        "docs/extending.md": 5,
+        "docs/own_parts.md": 1,
+        "docs/first_week.md": 2,  # by test_wheel.py
         "docs/own_task.md": 2,
         "docs/inside.md": 5,
         "docs/flax.md": 3,

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from fxf.base.config import Field, checked, one_of, section
-from fxf.base.errors import UserError
+from fxf.base.errors import UserError, nearest
 from fxf.data.documents import DocumentsConfig, unread
 
 OF_ALL = ("tokenizer", "vocab_size", "lower_case", "test", "sources")  # keys that all sources share
@@ -38,6 +38,8 @@ def parts_of(config: DocumentsConfig) -> dict[str, Part]:
         for each in own:
             one_of(each, known, where)
         weights.append(checked(own.pop("weight", 1.0), Field(float, {"above": 0}), f"{where}.weight"))
+        if not own.get("path"):
+            raise UserError(f"{where}.path: missing{nearest(name, given.keys() - {name})}")
         ignored = unread(own.get("format", config.format))
         configs[name] = section(DocumentsConfig, {**of_section, "path": "", "sources": {}, **ignored, **own}, where)
         if configs[name].format == "text":
@@ -49,12 +51,12 @@ def _in_path(path: str) -> dict[str, dict[str, Any]]:
     """Returns the sources that `data.path` names with their weights, as "wiki.jsonl.zst:3, code/*.parquet:1"."""
     pieces = path.split(",")
     found = [WEIGHED.fullmatch(piece) for piece in pieces]
-    if not any(found) or os.path.exists(os.path.expanduser(path)):
+    if (not any(found) and len(pieces) == 1) or os.path.exists(os.path.expanduser(path)):
         return {}
     sources = dict[str, dict[str, Any]]()
     for piece, weighed in zip(pieces, found, strict=True):
         if not weighed:
-            raise UserError(f"data.path: expected a weight behind each path, as in {piece.strip()}:1; got {path!r}")
+            raise UserError(f"data.path: expected PATH:WEIGHT, as wiki.jsonl:3, got {piece.strip()!r} in {path!r}")
         # The part of the path that names it: of data/wiki.jsonl.zst wiki, of code/*.parquet code.
         names = [part.split(".")[0] for part in PurePath(weighed[1]).parts if not re.search(r"[*?\[/:]", part)]
         name = next((each for each in reversed(names) if each), "source")

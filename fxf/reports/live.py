@@ -67,7 +67,7 @@ def serve(folder: Path, port: int) -> None:
     try:
         server = ThreadingHTTPServer((HOST, port), partial(Handler, folder))
     except OSError as error:
-        raise UserError(f"--port: {port}: {error.strerror}") from None
+        raise UserError(f"--port: {port}: {error.strerror}; --port=0 takes one that is free") from None
     print(f"http://{HOST}:{server.server_port}/ (Ctrl-C ends it)", flush=True)
     server.serve_forever()
 

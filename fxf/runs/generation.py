@@ -68,7 +68,8 @@ class Answering:
         in_beams = self._experiment.decode.beam_width > 1
         if in_beams or type(self._task).decode is not Task.decode:
             why = "beam search knows its answer" if in_beams else "this task finds its tokens"
-            raise UserError(f"stream: {why} at the end, not token by token")
+            how = "; set beam_width to 1" if in_beams else ""
+            raise UserError(f"stream: {why} at the end, not token by token{how}")
         assert self._evaluator.stream is not None
         answer = Answer(self._task.to_text(text, []), None)
         for group in self._task.to_prompts([text], self._max_tokens, self._max_len):
@@ -92,7 +93,7 @@ class Answering:
     def _answer(self, text: str, found: Hypothesis) -> Answer:
         """Returns the answer that the tokens of a hypothesis are."""
         answer, stop = self._task.to_text(text, found.tokens), self._place_of_stop(text, found.tokens)
-        return Answer(answer, found.score, found.cut_off) if stop is None else Answer(answer[:stop], None)
+        return Answer(answer, found.score, bool(found.cut_off)) if stop is None else Answer(answer[:stop], None)
 
 
 def distinct(answers: Sequence[Answer]) -> list[Answer]:

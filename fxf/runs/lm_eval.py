@@ -7,9 +7,15 @@ The arguments are those of `lm_eval`. Of --model_args, `workdir` is the run fold
 `add_bos_token` says whether a context begins with the token that begins a text in training, as it does by default.
 """
 
+import importlib.util
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__" and importlib.util.find_spec("lm_eval") is None:
+    print("error: lm_eval is not installed: pip install lm_eval", file=sys.stderr)
+    sys.exit(2)
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +24,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from fxf.base.errors import UserError
+from fxf.base.errors import EXIT_USER_ERROR, UserError
 from fxf.runs.generation import Answering
 from fxf.runs.loading import load
 from fxf.runs.text_scores import TextScorer
@@ -31,13 +37,15 @@ NEW_TOKENS = 256
 class FxfLM(TemplateLM):
     """A run as the harness asks: log-probabilities of continuations and of texts, and continuations until a text."""
 
-    def __init__(self, workdir: str, step: int | None = None, add_bos_token: bool = True, **options: Any) -> None:
+    def __init__(self, workdir: str = "", step: int | None = None, add_bos_token: bool = True, **options: Any) -> None:
         """Reads the run; options of the harness for other kinds of models, such as the device, are not read.
 
         Raises:
-          UserError: as `TextScorer`.
+          UserError: as `TextScorer`, or no run is named.
         """
         super().__init__()
+        if not workdir:
+            raise UserError("workdir: missing; for example --model_args workdir=runs/words")
         del options
         self.workdir, self.step = Path(workdir), step
         self.scorer = TextScorer(workdir, step)
@@ -127,7 +135,11 @@ class FxfLM(TemplateLM):
 def main() -> None:
     from lm_eval.__main__ import cli_evaluate
 
-    cli_evaluate()
+    try:
+        cli_evaluate()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(EXIT_USER_ERROR)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ The unit of the bootstrap is a line (Efron 1979; Koehn 2004 for pairs): bits per
 they have other tokens, because both read the same lines.
 """
 
+import logging
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ from fxf.runs.evaluator import Evaluators
 from fxf.runs.loading import load
 from fxf.tasks.language_model import LanguageModel
 from fxf.tasks.task import Evaluator
+
+log = logging.getLogger(__name__)
 
 RESAMPLES, LEVEL = 2000, 0.95
 LOGITS_AT_ONCE, COUNTS_AT_ONCE = 2**26, 2**22
@@ -101,6 +104,8 @@ def text_scores(
       UserError: as `TextScorer`; or the file cannot be read.
     """
     text = file_text(Path(path), "--text")
+    if text.startswith('{"'):
+        log.warning("warning: --text: %s looks like lines of JSON; it is scored as it stands", path)
     scorer = TextScorer(workdir, step)
     lines = scorer.lines(text)
     loss = float(lines.nats.sum() / lines.tokens.sum())

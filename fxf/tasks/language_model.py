@@ -12,7 +12,6 @@ import numpy as np
 
 from fxf.base.config import key
 from fxf.base.errors import UserError
-from fxf.base.files import digest
 from fxf.data.batches import iterate
 from fxf.data.mixture import parts_of
 from fxf.data.preparation import Counts
@@ -278,8 +277,8 @@ class Documents(LanguageModel):
     def digests(self) -> dict[str, str]:
         if "" in self.prepared:
             return {"data.path": self.prepared[""].digest}
-        found = {name: f"{x.digest} {self.parts[name].share}" for name, x in self.prepared.items()}
-        return {f"data.sources.{name}": digest(text.encode()) for name, text in found.items()}
+        shares = {f"data.sources.{name}.share": str(part.share) for name, part in self.parts.items()}
+        return {f"data.sources.{name}": x.digest for name, x in self.prepared.items()} | shares
 
     def scored_data(self) -> dict[str, Any]:
         texts = {f"split of {name or 'the text'}": each.text for name, each in self.prepared.items()}

@@ -24,6 +24,7 @@ from fxf.verbs.flags import THIS_FXF, Parser, add_config, config_and_origin, req
 ARGUMENTS = "slurm or k8s"
 CLUSTERS = {"slurm": ("slurm.sh", ["sbatch"]), "k8s": ("k8s.yaml", ["kubectl", "apply", "--filename=-"])}
 OF_ONE = {"time": "slurm", "image": "k8s", "claim": "k8s"}  # flags that only one cluster reads
+DAY = "24:00:00"
 RESTARTS = 100  # of a pod; slurm.sh has those of a job
 
 
@@ -34,7 +35,7 @@ def flags(parser: Parser) -> None:
     parser.flag("nodes", whole(1), 1, "nodes, or pods")
     parser.flag("gpus", whole(0), 1, "GPUs of a node; 0: its CPU")
     parser.flag("cpus", whole(1), 8, "cores of a process")
-    parser.flag("time", doc="limit of SLURM, after which the job goes back to the queue; by default 24:00:00")
+    parser.flag("time", doc=f"limit of SLURM, after which the job goes back to the queue; by default {DAY}")
     parser.flag("image", doc="image of Kubernetes that has fxf")
     parser.flag("claim", doc="volume claim of Kubernetes that holds the run folder")
     parser.switch("submit", "submit the job")
@@ -72,9 +73,11 @@ def values_of(cluster: str, args: Namespace) -> dict[str, str]:
     values = {"name": name, "nodes": str(args.nodes), "cpus": str(args.cpus)}
     if cluster == "k8s":
         return values | _pods(name, train, args)
+    if not re.fullmatch(r"\d+(:\d\d){2}|\d+-\d+(:\d\d){0,2}", args.time or DAY):
+        raise UserError(f"--time: expected HOURS:MINUTES:SECONDS or DAYS-HOURS, got {args.time!r}")
     return values | {
         "tasks": str(max(args.gpus, 1)),
-        "time": args.time or "24:00:00",
+        "time": args.time or DAY,
         "gpus": f"SBATCH --gres=gpu:{args.gpus}" if args.gpus else " no GPU",
         "folder": shlex.quote(str(Path.cwd())),
         "command": shlex.join([*THIS_FXF, *train, "--config.parallel.processes=0"]),

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from fxf.base.errors import why_not_ours
 from fxf.verbs import VERBS
 from small_runs import ROOT
 
@@ -50,3 +51,9 @@ def test_what_lists_the_verbs_imports_no_library():
         f"import sys; sys.argv = ['fxf']; import fxf.__main__ as m; m.main(); assert not {heavy} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, timeout=600)
+
+
+def test_a_library_that_an_installation_lacks_is_named_with_what_brings_it():
+    lacking = ModuleNotFoundError("No module named 'safetensors'", name="safetensors.numpy")
+    assert why_not_ours(lacking) == "safetensors is not installed: pip install 'fxf[interop]'"
+    assert why_not_ours(ModuleNotFoundError("of a user's own", name="mine")) == ""
