@@ -12,6 +12,7 @@ import sysconfig
 import time
 import urllib.request
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -66,10 +67,15 @@ def installed(wheel, tmp_path_factory):
     empty = folder / "empty"
     empty.mkdir()
 
+    @contextmanager
     def start(program, *arguments):
         pipe = subprocess.PIPE
         command = [*HEARING, str(folder / "env/bin" / program), *arguments]
-        return subprocess.Popen(command, cwd=empty, stdout=pipe, stderr=pipe, text=True, env=environment)
+        with subprocess.Popen(command, cwd=empty, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def run(program, *arguments):
         with start(program, *arguments) as process:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from http.client import HTTPConnection
 from http.server import ThreadingHTTPServer
@@ -104,7 +104,11 @@ def test_the_command_serves_one_run_without_jax_until_it_is_stopped(tmp_path):
     make_run(tmp_path / "run")
     program = "import sys; from fxf.__main__ import main; sys.modules['jax'] = None; main('report')"
     words = [sys.executable, "-c", program, "--live", "--port=0", str(tmp_path / "run")]
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
+    with (
+        subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started,
+        ExitStack() as stack,
+    ):
+        stack.callback(started.kill)  # also where the test fails
         (port,) = re.findall(r"^http://127.0.0.1:(\d+)/", started.stdout.readline())
         connection = HTTPConnection(live.HOST, int(port))
         connection.request("GET", "/")
@@ -112,6 +116,9 @@ def test_the_command_serves_one_run_without_jax_until_it_is_stopped(tmp_path):
         taken = subprocess.run(
             [*words[:4], f"--port={port}", words[-1]], cwd=ROOT, capture_output=True, text=True, timeout=60
         )
-        assert (taken.returncode, taken.stderr) == (2, f"error: --port: {port}: Address already in use\n")
+        assert (taken.returncode, taken.stderr) == (
+            2,
+            f"error: --port: {port}: Address already in use; --port=0 takes one that is free\n",
+        )
         started.send_signal(signal.SIGINT)
         assert started.wait(timeout=60) == 130 and started.stderr.read() == "stopped by SIGINT\n"
