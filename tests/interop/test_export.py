@@ -72,11 +72,8 @@ def arrays_of(path):
 @pytest.mark.parametrize(
     ("name", "config_class", "changes"),
     [
-        ("encoder_decoder", EncoderDecoderConfig, {"scan_blocks": True}),
-        pytest.param(
-            *("transformer_lm", TransformerLMConfig, {"positions": "rotary", "d_model": 12, "window": 3}),
-            marks=pytest.mark.thorough,
-        ),
+        pytest.param("encoder_decoder", EncoderDecoderConfig, {"scan_blocks": True}, marks=pytest.mark.thorough),
+        ("transformer_lm", TransformerLMConfig, {"positions": "rotary", "d_model": 12, "window": 3}),
     ],
 )
 def test_the_file_gives_the_logits_and_the_greedy_tokens_of_the_model(name, config_class, changes, tmp_path):

@@ -82,6 +82,7 @@ def test_answers_keep_the_rules_that_are_given_as_text(finished):
         answer(stop=["a"], beam_width=2, temperature=0.0)
 
 
+@pytest.mark.thorough
 def test_a_streamed_answer_grows_into_the_whole_one(finished, monkeypatch):
     sharing_programs(monkeypatch)
 

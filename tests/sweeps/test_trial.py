@@ -203,7 +203,9 @@ def test_a_figure_that_is_no_number_has_failed(value, tmp_path):
     ("name", "text", "message"),
     [
         ("result.json", '{"train_loss": 2.0}', "first-4: no wall_seconds"),
-        ("result.json", '{"loss": 2.0, "wall_seconds": 1}', "first-4: no train_loss"),
+        pytest.param(
+            "result.json", '{"loss": 2.0, "wall_seconds": 1}', "first-4: no train_loss", marks=pytest.mark.thorough
+        ),
         ("config.json", '{"config": {"task": {}, "seed": 5}}', r"first-4: holds another run: seed \(5 there, 4 here\)"),
     ],
 )

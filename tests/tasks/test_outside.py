@@ -38,6 +38,7 @@ class Repeating(Task):
         return {"loss": loss_sum / weight_sum}
 
 
+@pytest.mark.thorough
 def test_a_task_that_only_trains_and_scores_needs_no_more(tmp_path, monkeypatch):
     monkeypatch.setitem(TASKS, "repeating", RegisteredTask({"task": RepeatingConfig}, Repeating, ("transformer_lm",)))
     config = default_config("repeating", optimizer="sgd").to_dict()
