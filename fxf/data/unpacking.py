@@ -34,6 +34,14 @@ def unpacked(raw: Any, where: str) -> Iterator[io.BufferedReader]:
         raise UserError(f"{where}: {getattr(error, 'strerror', None) or text_of(error)}") from None
 
 
+def require_plain(content: bytes, where: str) -> None:
+    """Raises a UserError if a file with this content is compressed."""
+    if begins := _BEGINS.match(content):
+        raise UserError(
+            f"{where}: expected a plain text, got a file that is compressed ({begins.lastgroup}); unpack it"
+        )
+
+
 def unpacked_content(content: bytes, where: str) -> bytes:
     """Returns what `unpacked` gives of a file with this content."""
     with unpacked(io.BytesIO(content), where) as file:
