@@ -82,25 +82,26 @@ class ShuffledRows:
 
     def __init__(
         self,
-        rows_S: Sequence[Rows],
+        rows: Rows | Sequence[Rows],
         batch_size: int,
         seed: int,
         process: tuple[int, int] = (0, 1),
         shares_S: Sequence[float] = (1.0,),
     ) -> None:
-        """Keeps the rows of S sources.
+        """Keeps the rows of one source, or of S.
 
         Args:
           process: (index, count) of the process that reads its `share` of each batch.
           shares_S: the share of the rows that each source has; they add up to 1.
         """
-        self._rows_S, self._batch_size, self._seed = rows_S, batch_size, seed
+        self._rows_S: Sequence[Rows] = [rows] if isinstance(rows, Rows) else rows
+        self._batch_size, self._seed = batch_size, seed
         self._bounds = np.cumsum(shares_S)[:-1]
         self._mine = share(batch_size, process)
-        self._before = [np.zeros(len(rows_S), np.int64)]  # rows of each source before a block of `BLOCK` rows
+        self._before = [np.zeros(len(self._rows_S), np.int64)]  # rows of each source before a block of `BLOCK` rows
         self._sources_of = functools.lru_cache(maxsize=2)(self._sources)
         # A batch may begin in one epoch and end in another.
-        self._order_of = functools.lru_cache(maxsize=2 * len(rows_S))(self._order)
+        self._order_of = functools.lru_cache(maxsize=2 * len(self._rows_S))(self._order)
 
     def __len__(self) -> int:
         return 2**31 - 1  # more than the steps of any run

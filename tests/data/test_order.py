@@ -28,7 +28,7 @@ def of_pairs(seed, **more):
 
 
 def of_documents(seed, **more):
-    return ShuffledRows([Rows(np.arange(5, 5 + 4 * N, dtype=np.uint16), Special(), 0, 4, False)], 7, seed, **more)
+    return ShuffledRows(Rows(np.arange(5, 5 + 4 * N, dtype=np.uint16), Special(), 0, 4, False), 7, seed, **more)
 
 
 SOURCES = {"pairs": (of_pairs, "source"), "documents": (of_documents, "targets")}
