@@ -84,6 +84,14 @@ def test_a_run_is_better_or_worse_only_where_the_whole_interval_is(tmp_path, mon
         assert text_scores(nats, tmp_path / "text.txt", (4, 4, 4, 4))["verdict"] == verdict
 
 
+def test_a_fortieth_of_the_resamples_lie_beyond_each_end_of_the_interval():
+    nats = np.random.default_rng(1).normal(2, 1, 80)
+    error = nats.std() / math.sqrt(80)
+    expected = [nats.mean() - 1.96 * error, nats.mean() + 1.96 * error]
+    # The 0.025-quantile of 2000 normal numbers has a standard error of 0.06.
+    assert [*interval("x", nats, np.ones(80)).values()] == pytest.approx(expected, abs=0.2 * error)
+
+
 @pytest.mark.thorough
 def test_the_interval_holds_the_true_ratio_in_95_of_100_samples():
     rng, held = np.random.default_rng(1), 0
