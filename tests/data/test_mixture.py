@@ -156,6 +156,8 @@ def test_one_tokenizer_is_learned_by_the_shares_and_kept(tmp_path, monkeypatch):
     monkeypatch.setattr("fxf.data.prepared.sample", lambda config, share: asked.append((config.path, share)) or ["a"])
     task_of(path=in_path(tmp_path), vocab_size=301)
     assert asked == [(f"{tmp_path}/code/*.zst", 0.25), (f"{tmp_path}/wiki.jsonl.zst", 0.75)]
+    task_of(path=f"{in_path(tmp_path)}2", vocab_size=301)  # of code: 12
+    assert [share for _, share in asked] == [0.25, 0.75, 0.8, 0.2]
 
 
 @pytest.mark.parametrize("in_nats", [True, False])
