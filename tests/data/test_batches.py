@@ -56,7 +56,9 @@ def test_rows_beyond_the_pairs_count_nothing_and_can_be_attended_to():
 
 
 def test_batches_keep_to_the_budgets():
-    for batch in epoch_of(make(batch_size=9, batch_tokens=60)):
+    long_sources = [pair._replace(target=pair.target[-1:]) for pair in pairs()]
+    one_sided = Batches(long_sources, batch_size=9, batch_tokens=60, shapes=4, seed=0)
+    for batch in epoch_of(make(batch_size=9, batch_tokens=60)) + epoch_of(one_sided):
         rows, source_length = batch["source"].shape
         assert rows <= 9
         assert rows * max(source_length, batch["targets"].shape[1]) <= 60

@@ -111,6 +111,8 @@ def test_a_path_with_weights_and_sections_of_sources_say_the_same(tmp_path):
     del sections["code"]["field"]
     assert [*short.items()] == [*parts_of(DocumentsConfig(format="json_lines", sources=sections)).items()]
     assert {name: part.share for name, part in short.items()} == {"wiki": 0.75, "code": 0.25}
+    heavier = parts_of(DocumentsConfig(format="json_lines", path=f"{in_path(tmp_path)}2"))  # of code: 12
+    assert {name: part.share for name, part in heavier.items()} == {"wiki": 0.2, "code": 0.8}
     (tmp_path / "odd:1").write_text("{}")
     (part,) = parts_of(DocumentsConfig(path=f"{tmp_path}/odd:1", format="json_lines")).items()
     assert part == ("", (DocumentsConfig(path=f"{tmp_path}/odd:1", format="json_lines"), 1.0))
@@ -154,6 +156,8 @@ def test_one_tokenizer_is_learned_by_the_shares_and_kept(tmp_path, monkeypatch):
     monkeypatch.setattr("fxf.data.prepared.sample", lambda config, share: asked.append((config.path, share)) or ["a"])
     task_of(path=in_path(tmp_path), vocab_size=301)
     assert asked == [(f"{tmp_path}/code/*.zst", 0.25), (f"{tmp_path}/wiki.jsonl.zst", 0.75)]
+    task_of(path=f"{in_path(tmp_path)}2", vocab_size=301)  # of code: 12
+    assert [share for _, share in asked] == [0.25, 0.75, 0.8, 0.2]
 
 
 @pytest.mark.parametrize("in_nats", [True, False])

@@ -5,8 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from closeness import assert_close
+from fxf.layers.attention import Attention
 from fxf.layers.cache import Cache
-from fxf.layers.layer import Memory, Places, Slots
+from fxf.layers.layer import Context, Memory, Places, Slots, Table
+from helpers import random_params, small
 
 N_PROMPTS, LENGTHS, ROOM = 3, [0, 2, 5], 5
 SELECT = jax.jit(lambda cache, parents: cache.select(parents))
@@ -63,6 +66,36 @@ def test_a_hypothesis_reads_its_own_tokens_each_at_its_index(width, n_slots, see
             assert order_BC[b, read].tolist() == list(range(len(texts[b][w])))
         n_seen += 1
     assert n_seen > 5
+
+
+class Newest(Attention):
+    """Attention whose weights are the softmax of the rank of a key among those that are seen."""
+
+    ordered = True
+
+    def weigh(self, params, scores_BHTC, bias_BHTC):
+        seen = bias_BHTC > -jnp.inf
+        return jax.nn.softmax(jnp.where(seen, jnp.cumsum(seen, -1), -jnp.inf))
+
+
+def test_a_kind_of_attention_that_needs_the_order_of_tokens_has_it_whatever_slots_a_beam_gave_them():
+    layer, rng = Newest(small(positions="none")), np.random.default_rng(0)
+    config, params = layer.config, random_params(layer.spec())
+    x_R1D = rng.normal(size=(4, 1, config.d_model)).astype(np.float32)
+    entries = rng.normal(size=(2, 2, config.n_groups, 7, config.head_width)).astype(np.float32)
+    # Two tokens that both hypotheses have read, one of each, the newest of each, and a free slot.
+    order_BC, at_BW = np.array([[0, 1, 2, 2, 3, 3, 6]] * 2), np.array([[4, 5]] * 2)
+    reads_BWC = np.array([[[1, 1, 1, 0, 1, 0, 0], [1, 1, 0, 1, 0, 1, 0]]] * 2, bool)
+    newest = Places(jnp.full((4, 1), 3), jnp.full((4, 1), 3))
+
+    @jax.jit
+    def read(slots_C):
+        order = jnp.asarray(order_BC)[:, slots_C]
+        table = Table(Places(order, order), jnp.argsort(slots_C)[at_BW], jnp.asarray(reads_BWC)[..., slots_C])
+        cache = Slots(tuple(jnp.asarray(entries)[..., slots_C, :]))
+        return layer.apply(params, x_R1D, Context(newest, cache=cache, table=table))[0]
+
+    assert_close(read(np.array([3, 5, 6, 0, 4, 2, 1])), read(np.arange(7)))
 
 
 def test_a_single_hypothesis_has_its_tokens_in_order_until_all_slots_are_taken():

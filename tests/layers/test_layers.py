@@ -10,6 +10,7 @@ import pytest
 import oracle
 from closeness import assert_close
 from fxf.base.weights import initialize
+from fxf.layers.attention import Attention, CrossAttention
 from fxf.layers.block import BLOCKS
 from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec
@@ -202,6 +203,20 @@ def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form, normal
     ]
 
     assert_close(jax.jit(lambda x, z: applied(block, params, x, source=source_of(z)))(x, z), expected)
+
+
+def test_what_attention_adds_by_distance_is_not_added_between_sequences():
+    class Nearest(Attention):
+        def bias(self, params, queries, keys):
+            return -jnp.abs(queries.positions[:, None, :, None] - keys.positions[:, None, None])
+
+    config = small(positions="none")
+    params = random_params(Attention(config).spec())
+    found, plain = (
+        applied(CrossAttention(kind(config)), params, vectors(), source=source_of(vectors(2, S)))
+        for kind in (Nearest, Attention)
+    )
+    np.testing.assert_array_equal(found, plain)
 
 
 def test_dropout_keeps_the_mean_and_drops_its_share():

@@ -179,6 +179,9 @@ def after_a_step(microbatches, **keys):
 def test_the_bias_moves_by_its_own_rate_towards_an_even_load_and_is_no_part_of_the_gradients_norm(microbatches):
     bias, gradient, norm, expected = after_a_step(microbatches)
     assert len(set(np.sign(gradient))) > 1
+    loads = (np.asarray(gradient) / 24 + 48) / 5  # of 24 tokens, which go to two of five experts each
+    np.testing.assert_allclose(loads, np.round(loads), atol=1e-4)
+    assert np.round(loads).sum() == 48
     np.testing.assert_array_equal(bias, -0.25 * np.sign(gradient))
     assert norm == pytest.approx(expected, rel=100 * UNIT)
 

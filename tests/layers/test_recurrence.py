@@ -8,7 +8,8 @@ import pytest
 from closeness import assert_slope
 from fxf.base.operations import operations
 from fxf.layers import recurrence
-from fxf.layers.recurrence import fading_memory, inverse_plus_one
+from fxf.layers.layer import Context, Places
+from fxf.layers.recurrence import fading_memory, inverse_plus_one, log_decays
 from memories import memory_of
 
 R, T, G, E, K, O = 2, 23, 2, 3, 5, 4  # noqa: E741
@@ -34,6 +35,13 @@ def drawn(kind, seed=0):
     if kind == "some tokens forget":
         log_decay[:, ::5] = -np.inf
     return [x.astype(np.float32) for x in (q, k, v, log_decay, beta, rng.normal(size=(R, G, E, K, O)))]
+
+
+def test_all_is_forgotten_at_the_first_token_of_a_document_and_nothing_at_padding():
+    documents = jnp.array([[1, 0, 1, 2, 2]])
+    context = Context(Places(jnp.arange(5)[None], documents=documents))
+    found = log_decays(context, -jnp.ones((1, 5, 1, 1))).ravel()
+    np.testing.assert_array_equal(found, [-1, 0, -1, -np.inf, -1])
 
 
 def expected(q, k, v, log_decay, beta, before):

@@ -98,6 +98,9 @@ def test_padding_tokens_change_nothing(form):
     logits, other_logits = (jitted(form)(params, b) for b in (batch, changed))
     np.testing.assert_array_equal(logits[weights > 0], other_logits[weights > 0])
     assert not np.array_equal(logits, other_logits)
+    without_source = batch["source_mask"] & np.array([[True], [False], [True]])
+    found = jitted(form)(params, {**batch, "source_mask": without_source})
+    assert np.isfinite(found).all() and np.array_equal(found[::2], logits[::2])
 
     learn = jax.jit(lambda batch: loss_and_gradient(model, params, {**batch, "weights": weights}))
     other_targets = np.where(weights > 0, targets, (targets + 1) % VOCAB_SIZE)

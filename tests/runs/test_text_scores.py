@@ -9,7 +9,7 @@ import pytest
 import fxf
 from fxf.base.errors import UserError
 from fxf.runs.experiment import default_config
-from fxf.runs.text_scores import TextScorer, interval, text_scores
+from fxf.runs.text_scores import Lines, TextScorer, interval, text_scores
 from small_runs import KEPT, trained
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
@@ -68,6 +68,28 @@ def test_two_runs_are_compared_by_the_same_lines_whatever_their_tokens(folder):
     assert both["difference"] == alone["bos"] - alone["word"]
     same = text_scores(folder / "bos", folder / "text.txt", folder / "bos")
     assert same["difference_low"] == same["difference_high"] == 0 and same["verdict"] == "no difference found"
+
+
+def test_a_run_is_better_or_worse_only_where_the_whole_interval_is(tmp_path, monkeypatch):
+    class Given:
+        def __init__(self, nats, step=None):
+            self.nats, self.step = np.array(nats), step
+
+        def lines(self, text):
+            return Lines(self.nats, *np.ones((3, 4)))
+
+    monkeypatch.setattr("fxf.runs.text_scores.TextScorer", Given)
+    (tmp_path / "text.txt").write_text(TEXT)
+    for nats, verdict in {(1, 1, 2, 2): "better", (1, 1, 9, 9): "no difference found", (5, 5, 9, 9): "worse"}.items():
+        assert text_scores(nats, tmp_path / "text.txt", (4, 4, 4, 4))["verdict"] == verdict
+
+
+def test_a_fortieth_of_the_resamples_lie_beyond_each_end_of_the_interval():
+    nats = np.random.default_rng(1).normal(2, 1, 80)
+    error = nats.std() / math.sqrt(80)
+    expected = [nats.mean() - 1.96 * error, nats.mean() + 1.96 * error]
+    # The 0.025-quantile of 2000 normal numbers has a standard error of 0.06.
+    assert [*interval("x", nats, np.ones(80)).values()] == pytest.approx(expected, abs=0.2 * error)
 
 
 @pytest.mark.thorough

@@ -6,6 +6,7 @@ import re
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -219,10 +220,15 @@ def test_other_numbers_compile_nothing_and_count():
 
 
 def test_after_skipped_steps_a_step_has_the_rate_of_its_number_and_adam_counts_updates():
-    """Steps 2 to 4 are skipped. Adam without memory moves each param by the rate."""
+    """Steps 2 to 4 are skipped, step 3 for its gradient alone. Adam without memory moves each param by the rate."""
+
+    def penalty(params, step):
+        return jnp.where(step == 3, jnp.inf, 0) * params["final"]["bias"].sum()
+
     adam = OptimizerConfig(learning_rate=0.1, schedule="linear", warmup_steps=2, b1=0.0, b2=0.0, eps=1e-20)
     trainer = make_trainer()._replace(config=TrainConfig(batch_size=6, skip_nonfinite=3))
     trainer = trainer._replace(optimizer=make_optimizer(adam, 9, trainer.model.spec))
+    trainer = trainer._replace(model=trainer.model._replace(penalty=penalty))
     schedule, state = make_schedule(adam, 9), initial_state(trainer.model, trainer.optimizer)
     step = jit_step(make_step(trainer), trainer)
     batch = jax.device_get(make_batch(KEY, 0))
@@ -230,9 +236,10 @@ def test_after_skipped_steps_a_step_has_the_rate_of_its_number_and_adam_counts_u
     for number in range(9):
         before = jax.device_get(state.params["final"]["bias"])
         skipped = 2 <= number < 5
-        state, metrics = step(state, bad if skipped else batch, hyperparameters(0, trainer.config, adam))
+        state, metrics = step(state, bad if number in (2, 4) else batch, hyperparameters(0, trainer.config, adam))
         moved = np.abs(jax.device_get(state.params["final"]["bias"]) - before).max()
         assert bool(np.isfinite(metrics["gradient_norm"])) != skipped
+        assert bool(np.isfinite(metrics["loss_sum"])) == (number not in (2, 4))
         assert moved == pytest.approx(0 if skipped else float(schedule(number)), rel=1e-5)
     assert (int(state.step), int(state.opt_state[0].count)) == (9, 6)
 
