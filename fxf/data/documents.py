@@ -22,6 +22,7 @@ PARTS = ("train", "validation", "test")
 MAX_BYTES = 2**24  # of a document
 CHUNK = 2**20  # bytes read at once
 ROWS = 64  # of a Parquet file, read at once
+PREPARED = ".prepared"  # how the name of a folder ends in which tokens are, beside what they are of
 SAMPLE = 2**24  # bytes of text from which a tokenizer is learned
 # The formats that read a key which not all of them read.
 OF_FIELDS, ON_DISK = ("json_lines", "tfds"), ("files", "json_lines", "tfds")
@@ -97,7 +98,9 @@ class Source(NamedTuple):
 
 
 def sources(config: DocumentsConfig) -> list[Source]:
-    """Returns the files that hold the documents, in order. Files and folders whose names begin with a dot are left out.
+    """Returns the files that hold the documents, in order.
+
+    Files and folders whose names begin with a dot are left out, and folders of what was prepared (`PREPARED`).
 
     Raises:
       UserError: there is no such file, folder or data set, the folder is empty, or no file fits the pattern.
@@ -115,7 +118,7 @@ def sources(config: DocumentsConfig) -> list[Source]:
     below = folder.glob(pattern) if pattern else [folder]
     every = {file for place in below for file in (files_below(place) if place.is_dir() else [place])}
     names = [file.relative_to(folder) for file in sorted(every)]
-    found = [name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)]
+    found = [name.as_posix() for name in names if not re.search(rf"(^|/)\.|{re.escape(PREPARED)}/", name.as_posix())]
     if not found:
         why = f"no file fits the pattern {pattern}" if pattern else "the folder has no files"
         raise UserError(f"data.path: {folder}: {why}")

@@ -11,7 +11,7 @@ from fxf.base.errors import UserError, nearest
 from fxf.data.documents import DocumentsConfig, unread
 
 OF_ALL = ("tokenizer", "vocab_size", "lower_case", "test", "sources")  # keys that all sources share
-WEIGHED = re.compile(r"\s*(.+?)\s*:\s*(\d+(?:\.\d*)?|\.\d+)\s*")  # as in wiki.jsonl.zst:3
+WEIGHED = re.compile(r"\s*(.+?)\s*:\s*((?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*")  # as in wiki.jsonl.zst:3
 
 
 class Part(NamedTuple):

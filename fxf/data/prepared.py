@@ -18,7 +18,7 @@ import numpy as np
 
 from fxf.base.errors import UserError
 from fxf.base.files import digest, folder_at, is_remote, read_json, why_not_written, write_atomically
-from fxf.data.documents import PARTS, DocumentsConfig, Source, folder_and_pattern, sample, sources
+from fxf.data.documents import PARTS, PREPARED, DocumentsConfig, Source, folder_and_pattern, sample, sources
 from fxf.data.mixture import Part
 from fxf.data.preparation import MANIFEST, Counts, digest_of, prepare
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer, lines_of
@@ -119,7 +119,7 @@ def _place(config: DocumentsConfig) -> Path:
     if is_remote(path):
         raise UserError("data.prepared: documents in a bucket need it; give a folder on a disk")
     if from_files:
-        return Path(f"{os.path.abspath(path)}.prepared")
+        return Path(f"{os.path.abspath(path)}{PREPARED}")
     from fxf.data.public_sets import data_dir  # imported here because TFDS takes a second
 
     return Path(data_dir(), "documents")
@@ -131,7 +131,10 @@ def _name(config: DocumentsConfig, of_tokenizer: str, found: list[Source]) -> st
     Args:
       of_tokenizer: the digest of the tokenizer, "" if it is learned from these documents alone.
     """
-    texts = [(source.name, source.size, source.changed, digest(source.content)) for source in found]
+    # In a folder that is given, unlike files of one name, size and time may meet; beside the files they cannot.
+    place = folder_and_pattern(config.path)[0] if config.prepared and config.path and config.format != "tfds" else ""
+    where = [str(place) if place and is_remote(place) else os.path.abspath(place)] if place else []
+    texts = [(x.name, x.size, x.changed, digest(x.content), *where) for x in found]
     return digest(json.dumps([_options(config), of_tokenizer, texts]).encode())[:16]
 
 

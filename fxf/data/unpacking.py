@@ -11,7 +11,9 @@ from fxf.base.errors import UserError, text_of
 
 BUFFER = 2**16
 _BEGINS = re.compile(
-    rb"(?P<gzip>\x1f\x8b)|(?P<bz2>BZh[1-9]1AY&SY)|(?P<zstd>\x28\xb5\x2f\xfd)|(?P<xz>\xfd7zXZ\x00)|(?P<zip>PK\x03\x04)"
+    rb"(?P<gzip>\x1f\x8b)|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))"  # of bzip2 also one without content
+    rb"|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"  # of zstd also frames to skip, which pzstd writes first
+    rb"|(?P<xz>\xfd7zXZ\x00)|(?P<zip>PK\x03\x04)"
 )
 
 

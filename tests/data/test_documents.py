@@ -1,3 +1,4 @@
+import bz2
 import gzip
 import json
 
@@ -61,13 +62,19 @@ def test_files_are_read_as_they_lie_and_a_pattern_picks_them(tmp_path):
     (tmp_path / "in/c.jsonl.zst").write_bytes(pa.compress(lines, "zstd", asbytes=True))
     parquet_file(tmp_path / "in/d.parquet", NESTED, row_group_size=3)
     (tmp_path / "e.txt").write_text("no JSON")
+    (tmp_path / "in/d.parquet.prepared").mkdir()  # of another run
+    (tmp_path / "in/d.parquet.prepared/train.tokens").write_text("no JSON")
+    (tmp_path / "empty.bz2").write_bytes(bz2.compress(b""))
+    skipped = b"\x50\x2a\x4d\x18\x01\0\0\0-"  # a frame of zstd without content
+    (tmp_path / "g.zstd").write_bytes(skipped + (tmp_path / "in/c.jsonl.zst").read_bytes())
     for pattern, n in {
         "a.jsonl": 1,
         "*.jsonl*": 2,
         "in/*": 2,
         "i?/*.parquet": 1,
         "**/*.[jp]*": 4,
-        "**/[!e]*": 4,
+        "**/[!eg]*": 4,
+        "*[zs][2t]*": 1,
         "in": 2,
     }.items():
         config = DocumentsConfig(path=str(tmp_path / pattern), format="json_lines", field="meta.text")

@@ -235,3 +235,15 @@ def test_a_separator_that_stands_in_no_file_is_refused(separator, n, tmp_path):
         with pytest.raises(UserError, match=r"data.separator: .* stands between no documents of "):
             prepared(config, tokenizer_of_documents(config, None))
         assert not list(tmp_path.rglob(MANIFEST))
+
+
+def test_files_of_one_name_size_and_time_share_no_tokens_in_a_folder_that_is_given(tmp_path):
+    found = []
+    for name in "ab":
+        path = tmp_path / name / "texts.jsonl"
+        path.parent.mkdir()
+        path.write_text("".join(json.dumps({"text": f"{name} {i}"}) + "\n" for i in range(9)))
+        os.utime(path, ns=(1, 1))
+        keys = DocumentsConfig(format="json_lines", path=str(path), tokenizer="byte", prepared=str(tmp_path / "tokens"))
+        found.append(prepare(dataclasses.replace(keys, validation=0.3)))
+    assert found[0].folder != found[1].folder and found[0].digest != found[1].digest
