@@ -95,6 +95,7 @@ def test_every_argument_of_every_config_builds(name, argument, tmp_path, monkeyp
     assert count(build(config_of(name, argument, tmp_path).to_dict()).model.spec) > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SWEEPS)
 def test_every_point_of_every_sweep_builds(name, tmp_path):
     """But for the seed, on which it does not depend whether a config builds."""

@@ -25,7 +25,7 @@ OF_CORE = {
     "latent_attention": {"model.attention": "latent"},
     "lora": {"lora.rank": 2},
 }
-QUICK = {"sigmoid"}
+QUICK: set[str] = set()
 EVERY = pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough) for name in (*IDEAS, *OF_CORE)],

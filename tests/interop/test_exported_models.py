@@ -117,6 +117,7 @@ def test_logits_are_equal_alone_and_in_a_padded_batch(name, tmp_path):
             compare(theirs(**alone).logits.numpy()[0], expected)
 
 
+@pytest.mark.thorough
 @some("name", [name for name in MODEL_KEYS if name != "bert"], QUICK)
 def test_greedy_tokens_are_equal_to_the_end(name, tmp_path):
     config, model, params = made(name, 23)

@@ -137,6 +137,7 @@ def test_a_run_starts_from_the_adapters_of_another_or_from_its_merged_weights(tu
     assert bits(plain.given) == bits(other.given) == merged
 
 
+@pytest.mark.thorough
 def test_a_run_starts_from_a_folder_of_transformers_and_adapters_of_peft(base, tuned, tmp_path):
     export(base, "huggingface", tmp_path / "base")
     export(tuned, "peft", tmp_path / "peft")

@@ -74,6 +74,7 @@ def test_a_sweep_gets_the_argument_of_its_config_file_if_it_takes_one(tmp_path):
     assert read_sweep(f"{plain}:b") == read_sweep(str(plain)) == [{"seed": 1}, {"seed": 2}]
 
 
+@pytest.mark.thorough
 def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     rates = "def sweep(add):\n    for point in grid({'optimizer.learning_rate': [0.001, 1e30]}): add(**point)"
     tiny = overrides(optimizer={"name": "sgd"}, log={"every": 1})[1:]

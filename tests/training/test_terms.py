@@ -102,6 +102,7 @@ def records(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.thorough
 def test_a_run_logs_terms_and_figures_and_goes_on_with_them(with_terms, tmp_path):
     shorter, kept = {**with_terms, "train": {**with_terms["train"], "steps": 4}}, {}
     for config, folder in ((with_terms, "whole"), (shorter, "parts"), (with_terms, "parts")):

@@ -34,6 +34,7 @@ def recording(monkeypatch):
     return recordings
 
 
+@pytest.mark.thorough
 def test_a_run_tells_its_trackers_config_figures_by_group_and_the_step_it_goes_on_from(recording, tmp_path):
     config = tiny_config(train={"evaluate_every": 3}, checkpoint={"every": 0}, log={"trackers": "recording"})
     records = []

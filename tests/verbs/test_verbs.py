@@ -30,6 +30,7 @@ def test_without_a_verb_it_lists_the_verbs_with_a_line_each(arguments):
     assert all(len(line.split()) > 5 and line.endswith(".") and len(line) < 120 for line in lines)
 
 
+@pytest.mark.thorough
 def test_a_verb_reads_a_config_of_fxf_by_its_name_in_any_folder_and_imports_no_library_that_it_does_not_need(tmp_path):
     """What reads data sets, writes checkpoints, logs and plots, and scores texts is imported where it is used."""
     program = (
