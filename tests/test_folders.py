@@ -41,6 +41,30 @@ def test_the_layout_lists_every_folder_and_every_module_on_top():
     assert all(re.search(rf"^    fxf/.*\b{name}\.py", ARCHITECTURE, re.MULTILINE) for name in ON_TOP)
 
 
+def test_the_picture_has_every_folder_and_arrows_for_all_imports():
+    picture = (ROOT / "docs/house.svg").read_text()
+    boxes = re.findall(r'<rect.* x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)".*?<text[^>]*>(\w+)<', picture)
+    places = {name: tuple(map(int, place)) for *place, name in boxes}
+    assert set(places) == set(FOLDERS)
+
+    def at(x, y):
+        inside = (
+            name for name, (left, top, wide, high) in places.items() if 0 <= x - left <= wide and 0 <= y - top <= high
+        )
+        return next(inside)
+
+    below = {name: set() for name in places}
+    for path in re.findall(r'd="M(\S* [^"]*)" marker', picture):
+        x, y, *_, end = map(int, re.findall(r"\d+", path))
+        below[at(x, y)].add(at(int(path.split()[-2]) if "C" in path else x, end + 2))
+    for name in FOLDERS:  # the lowest first
+        below[name] |= {lower for near in below[name] for lower in below[near]}
+    for name, path in MODULES.items():
+        rooms = {each.split(".")[1] for each in (name, *imported(path)) if each.count(".")} & set(FOLDERS)
+        mine = name.split(".")[1] if name.count(".") else ""
+        assert mine not in FOLDERS or rooms <= {mine, *below[mine]}, name
+
+
 def test_at_most_seven_modules_stand_on_top():
     assert len(ON_TOP) <= 7
 
