@@ -5,6 +5,8 @@ whose token l has slot l. The hypotheses of a beam share the slots: `reads[b, w,
 slot c. A new token goes to a slot that no hypothesis reads. When hypotheses branch, `select` selects rows of `reads`
 and copies no keys. As most hypotheses differ in their newest tokens only, they need little more slots than one
 hypothesis alone. The states of layers that keep no tokens belong to a row and are selected with it.
+
+Where one hypothesis passes the last slot, token l has slot l modulo C, and is read until another takes its place.
 """
 
 from collections.abc import Callable
@@ -16,6 +18,8 @@ import jax.numpy as jnp
 
 from fxf.layers.layer import Memory, Places, Slots, Table
 
+UNREAD = 2**30  # the order of a slot that no token has, which comes after all tokens
+
 
 class Cache(flax.struct.PyTreeNode):
     """The state of decoding B prompts with W hypotheses each, in R = B · W rows.
@@ -26,6 +30,7 @@ class Cache(flax.struct.PyTreeNode):
       given: the positions of all tokens of a row, [R, T], if the prompts give them; None for 0, 1, …
       order_BC: the index, in its hypothesis, of the token in each slot, int32; None if token l has slot l.
       reads_BWC: whether a hypothesis reads a slot, bool; None if each prompt has one hypothesis.
+      rolling: whether there are fewer slots than tokens, of which the newest have one.
     """
 
     layers: Any
@@ -33,6 +38,7 @@ class Cache(flax.struct.PyTreeNode):
     given: jax.Array | None = None
     order_BC: jax.Array | None = None
     reads_BWC: jax.Array | None = None
+    rolling: bool = flax.struct.field(pytree_node=False, default=False)
 
     @property
     def n_slots(self) -> int:
@@ -49,8 +55,13 @@ class Cache(flax.struct.PyTreeNode):
         if not self.n_slots:
             return None
         if self.order_BC is None or self.reads_BWC is None:
-            order_1C = jnp.arange(self.n_slots)[None]
-            return Table(Places(positions_of(order_1C, self.given), order_1C), self.lengths[:, None])
+            slots_1C, newest_B1 = jnp.arange(self.n_slots)[None], self.lengths[:, None]
+            if not self.rolling:
+                return Table(Places(positions_of(slots_1C, self.given), slots_1C), newest_B1)
+            order_BC = newest_B1 - (newest_B1 - slots_1C) % self.n_slots
+            positions_BC = positions_of(jnp.maximum(order_BC, 0), self.given)
+            places = Places(positions_BC, jnp.where(order_BC < 0, UNREAD, order_BC))
+            return Table(places, newest_B1 % self.n_slots, by_index=False)
         width = self.reads_BWC.shape[1]
         # Of equal elements, top_k returns the first. If too few slots are free, the last ones are not.
         is_free_BC = ~self.reads_BWC.any(axis=1)
@@ -59,7 +70,7 @@ class Cache(flax.struct.PyTreeNode):
         rows_B1, lengths_BW = jnp.arange(at_BW.shape[0])[:, None], self.lengths.reshape(at_BW.shape)
         order_BC = self.order_BC.at[rows_B1, at_BW].set(lengths_BW)
         given = None if self.given is None else self.given[::width]
-        return Table(Places(positions_of(order_BC, given), order_BC), at_BW, reads_BWC)
+        return Table(Places(positions_of(order_BC, given), order_BC), at_BW, reads_BWC, by_index=False)
 
     def select(self, parents_BW: jax.Array) -> "Cache":
         """Returns the cache of W hypotheses for each prompt, where hypothesis w continues hypothesis parents[b, w].

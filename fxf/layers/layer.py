@@ -91,11 +91,13 @@ class Table(flax.struct.PyTreeNode):
       places: of the tokens in the slots, each array [B, C].
       at_BT: the slots of the tokens that are read now, int32; W tokens where a prompt has W rows of one token.
       reads_BWC: whether a row of a prompt reads a slot, bool; None if each prompt has one row.
+      by_index: whether token l is in slot l, as long as no beam branches and no text passes the slots.
     """
 
     places: Places
     at_BT: jax.Array
     reads_BWC: jax.Array | None = None
+    by_index: bool = flax.struct.field(pytree_node=False, default=True)
 
 
 class Context(flax.struct.PyTreeNode):
@@ -204,14 +206,14 @@ def remember(context: Context, new: Any) -> tuple[Any, Places, Any]:
 def in_order(memory: Any, keys: Places, context: Context) -> tuple[Any, Places, Context]:
     """Returns what `remember` returned and the context, with the slots in the order of their tokens.
 
-    Slots have that order but for those of a beam, whose hypotheses take the free ones.
+    Slots have that order but for those of a beam, whose hypotheses take the free ones, and of a text that passes them.
 
     Raises:
       UserError: tokens have no order, because all see all.
     """
     if keys.order is None:
         raise UserError("model.attention: this kind reads tokens in order; in a model where all see all they have none")
-    if context.table is None or context.table.reads_BWC is None:
+    if context.table is None or context.table.by_index:
         return memory, keys, context
     at_BC = jnp.argsort(keys.order)
 
@@ -219,6 +221,6 @@ def in_order(memory: Any, keys: Places, context: Context) -> tuple[Any, Places, 
         return jnp.take_along_axis(x, at_BC.reshape(len(x), *(1,) * (x.ndim - 3), -1, 1), -2)
 
     memory = jax.tree.map(sorted_slots, memory)
-    reads_BWC = jnp.take_along_axis(context.table.reads_BWC, at_BC[:, None], -1)
+    reads_BWC = jax.tree.map(lambda x_BWC: jnp.take_along_axis(x_BWC, at_BC[:, None], -1), context.table.reads_BWC)
     keys = keys.pick(lambda x_BC: jnp.take_along_axis(x_BC, at_BC, -1))
     return memory, keys, context.replace(table=context.table.replace(places=keys, reads_BWC=reads_BWC))

@@ -200,7 +200,10 @@ def prefill(
             raise UserError(f"positions: expected those of {needed}, got {prompts['positions'].shape[1]}")
         batch["positions"] = prompts["positions"][:, :n_tokens]
     assert model.prefill is not None
-    cache = model.prefill(params, batch, n_tokens)
+    room = (model.rolls and width == 1 and model.max_len) or n_tokens
+    if n_read > room:
+        raise UserError(f"prompt: {n_read} tokens; expected at most model.max_len {room}")
+    cache = model.prefill(params, batch, min(n_tokens, room)).replace(rolling=n_tokens > room)
     last_B1 = jnp.take_along_axis(inputs_BT, prompts["lengths"][:, None], axis=1)
     last_BW = jnp.repeat(last_B1, width, axis=1)
     if width > 1:

@@ -10,6 +10,7 @@ from fxf.layers.block import Stack, layers_of
 from fxf.layers.cache import Cache
 from fxf.layers.config import TransformerConfig
 from fxf.layers.loss import CROSS_ENTROPY, Loss
+from fxf.layers.positions import POSITIONS
 
 Batch = dict[str, jax.Array]
 
@@ -39,6 +40,7 @@ class Model(NamedTuple):
       loss: the loss that trains the model, which says whether its outputs are logits. Scores are those of `scored`.
       penalty: `penalty(params, step)` returns a scalar that training adds to the mean loss; None for no penalty.
       max_len: the maximum number of tokens in a row when decoding; None for no maximum.
+      rolls: whether decoding may pass `max_len`: each new token then sees the newest `max_len` ones.
       dtype: the type of its products with weights.
       width: the size D of the residual stream, if no row of a batch depends on another, so that a CPU may compute the
         gradient of a large batch in parts; None where it must not.
@@ -55,6 +57,7 @@ class Model(NamedTuple):
     loss: Loss = CROSS_ENTROPY
     penalty: Callable[[Any, jax.Array], jax.Array] | None = None
     max_len: int | None = None
+    rolls: bool = False
     dtype: str = "float32"
     width: int | None = None
     to_plain: Callable[[Params], Params] = as_they_are
@@ -85,4 +88,12 @@ class Model(NamedTuple):
 def sizes_of(config: TransformerConfig, *stacks: Stack) -> dict[str, Any]:
     """Returns the attributes of a `Model` that follow from its config and its blocks."""
     by_row = all(getattr(layer, "by_row", True) for stack in stacks for layer in layers_of(stack))
-    return {"max_len": config.max_len, "dtype": config.dtype, "width": config.d_model if by_row else None}
+    # Positions that add nothing to the embeddings count distances, of which those to the newest tokens are known.
+    positions = POSITIONS[config.positions]
+    by_distance = not (positions.embed or positions.table or config.position_range)
+    return {
+        "max_len": config.max_len,
+        "rolls": by_distance and all(stack.cached for stack in stacks),
+        "dtype": config.dtype,
+        "width": config.d_model if by_row else None,
+    }

@@ -9,6 +9,7 @@ from typing import Any
 from fxf.base.errors import UserError
 from fxf.base.weights import Params
 from fxf.data.sentence_files import good_lines, lines_of, read_text_file, tab_separated
+from fxf.models.steps import PromptGroup
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, Hypothesis, in_order_of_texts
@@ -45,6 +46,8 @@ class Answering:
         self._task, self._max_tokens, self._stop = task, max_tokens, stop
         self._experiment = experiment
         self._max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
+        if max_tokens and experiment.model.rolls and experiment.decode.beam_width == 1:
+            self._max_len = sys.maxsize
         layout = experiment.layout_of_one_copy()
         self._evaluator = Evaluators(experiment, layout, seed)(params)
 
@@ -53,7 +56,7 @@ class Answering:
 
         Of hypotheses with the same text, which other tokens may spell, the best is there.
         """
-        groups = self._task.to_prompts(texts, self._max_tokens, self._max_len)
+        groups = self._groups(texts)
         found = self._task.decode(self._evaluator, groups) if groups else []
         decoded = in_order_of_texts(groups, found, self._task.end_token, len(texts))
         pairs = zip(texts, decoded, strict=True)
@@ -72,7 +75,7 @@ class Answering:
             raise UserError(f"stream: {why} at the end, not token by token{how}")
         assert self._evaluator.stream is not None
         answer = Answer(self._task.to_text(text, []), None)
-        for group in self._task.to_prompts([text], self._max_tokens, self._max_len):
+        for group in self._groups([text]):
             (limit,) = group.whole()["limits"]
             for tokens in self._evaluator.stream(group):
                 answer = self._answer(
@@ -85,6 +88,13 @@ class Answering:
                 begun = [n for words in self._stop for n in range(1, len(words)) if sure.endswith(words[:n])]
                 yield Answer(sure[: len(sure) - max(begun, default=0)], None)
         yield answer
+
+    def _groups(self, texts: list[str]) -> list[PromptGroup]:
+        room = self._experiment.model.max_len
+        groups = self._task.to_prompts(texts, self._max_tokens, self._max_len)
+        if room and any((group.prompts["lengths"] + group.whole()["limits"]).max() > room for group in groups):
+            log.warning("warning: a text passes model.max_len; each token then sees the newest %d", room)
+        return groups
 
     def _place_of_stop(self, text: str, tokens: list[int]) -> int | None:
         answer, start = self._task.to_text(text, tokens), len(self._task.to_text(text, []))

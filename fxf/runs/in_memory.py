@@ -220,7 +220,7 @@ def decode(
     params, model = model.to_plain(params), model.plain
     _require_tokens(model, params, {"prompt": texts, "source": read}, max(ends))
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
-    if room is not None and n_tokens + max_tokens > room:
+    if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
     if max_tokens == 0:
         return [[] for _ in prompts]

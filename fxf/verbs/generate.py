@@ -42,7 +42,7 @@ def flags(parser: Parser) -> None:
         "max_tokens",
         whole(0),
         0,
-        "maximum number of new tokens; 0 for as many as model.max_len allows, or data.max_length of a translation",
+        "maximum number of new tokens; 0: as many as model.max_len allows, or data.max_length of a translation",
     )
     parser.flag("stop", default=[], doc="text in front of which an answer ends; may be repeated", action="append")
     parser.flag("seed", whole(0, 2**32 - 1), doc="seed of sampling; by default 0")

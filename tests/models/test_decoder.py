@@ -1,12 +1,18 @@
 import functools
+import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from closeness import assert_close
+from fxf.base.errors import UserError
+from fxf.layers.attention import Attention
+from fxf.layers.kinds import ATTENTIONS
+from fxf.layers.positions import POSITIONS
 from fxf.models import decoder as decoder_module
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.decoder import Decoder
@@ -209,6 +215,55 @@ def test_a_beam_finds_for_a_prompt_alone_what_it_finds_beside_a_longer_one():
     expected, expected_scores = decode(params, alone, max_tokens)
     np.testing.assert_array_equal(tokens[1], expected[0])
     assert_close(scores[1], expected_scores[0])
+
+
+class Newest(Attention):
+    """Attention that reads the order of the keys: each token weighs twice as much as the one before."""
+
+    ordered = True
+
+    def weigh(self, params, scores_BHTC, bias_BHTC):
+        rank_BHTC = jnp.cumsum(bias_BHTC > -jnp.inf, -1)
+        return jax.nn.softmax(scores_BHTC + bias_BHTC + rank_BHTC * math.log(2))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"positions": "rotary"},
+        {"positions": "alibi", "window": 4},
+        {"positions": "none", "attention": "newest"},
+    ],
+    ids=["rotary", "alibi, window", "no positions, an ordered kind"],
+)
+def test_a_text_beyond_max_len_is_continued_as_by_a_window_of_max_len(keys, monkeypatch):
+    monkeypatch.setitem(ATTENTIONS, "newest", Newest)
+    room, lengths_B = 6, jnp.array([6, 0, 4])
+    tokens_BT = random_tokens((3, 20))
+    model, params = small_model(max_len=room, n_layers=2, **keys)
+    cache = model.prefill(params, {"inputs": tokens_BT[:, :6], "lengths": lengths_B}, room).replace(rolling=True)
+    step, rows_B, found = jax.jit(model.step), jnp.arange(3), []
+    for i in range(14):
+        logits_BV, cache = step(params, cache, tokens_BT[rows_B, lengths_B + i])
+        found.append(logits_BV)
+    whole, _ = small_model(max_len=20, n_layers=2, **{**keys, "window": min(room, keys.get("window", room))})
+    expected_BTV = whole.apply(params, {"inputs": tokens_BT})
+    assert_close(jnp.stack(found, 1), expected_BTV[rows_B[:, None], lengths_B[:, None] + jnp.arange(14)[None]])
+
+
+def test_only_positions_that_count_distances_pass_max_len():
+    passing = {kind for kind in POSITIONS if small_model(positions=kind)[0].rolls}
+    assert passing == {"none", "rotary", "alibi", "alibi_geometric"}
+    assert not small_model(positions="rotary", position_range=100)[0].rolls
+
+
+def test_a_search_passes_max_len_and_a_prompt_must_fit():
+    model, params = small_model(max_len=6, positions="rotary")
+    decode = Decoder(model, VOCAB_SIZE)
+    long, short = decode(params, prompts_of([5]), 30)[0], decode(params, prompts_of([5]), 1)[0]
+    assert long.shape == (1, 1, 30) and long[0, 0, 0] == short[0, 0, 0]
+    with pytest.raises(UserError, match="prompt: 7 tokens; expected at most model\\.max_len 6"):
+        decode(params, prompts_of([7]), 3)
 
 
 def test_the_samples_of_a_prompt_are_drawn_from_its_place_among_the_texts():

@@ -152,3 +152,13 @@ def test_a_run_on_documents_that_is_cut_short_ends_with_the_same_bits(tmp_path):
     path.write_text(path.read_text().replace("and", "und"))
     with pytest.raises(UserError, match=r"whole: was trained on other data: data.path"):
         run.evaluate(tmp_path / "whole")
+
+
+def test_a_text_passes_max_len_by_positions_that_count_distances_with_a_warning(finished, tmp_path, caplog):
+    config = json.loads((finished[0] / "config.json").read_text())["config"]
+    with pytest.raises(UserError, match=r"prompt 1: 4 tokens and 40 to generate; model\.max_len is 17"):
+        Answering(build(config, tmp_path), params(finished[0]), max_tokens=40)(["7 an"])
+    config["model"]["positions"] = "alibi"
+    (((answer, *_),),) = Answering(build(config, tmp_path), params(finished[0]), max_tokens=40)(["7 an"])
+    assert len(answer) == 44
+    assert caplog.messages == ["warning: a text passes model.max_len; each token then sees the newest 17"]
