@@ -1,5 +1,6 @@
 """Tokenizers in a `tokenizer.json` of Hugging Face `tokenizers`; their tokens keep their numbers."""
 
+import contextlib
 import json
 import os
 import re
@@ -62,8 +63,9 @@ def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callab
 def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
     """Returns the tokenizer in a `tokenizer.json`.
 
-    Text that is spelled like a special token is read as text, and the same text always as the same tokens. The tokens
-    that begin and end a document are those with the usual names; where none begins it, the one that ends it does.
+    It may be that of another run. Text that is spelled like a special token is read as text, and the same text always
+    as the same tokens. The tokens that begin and end a document are those with the usual names; where none begins it,
+    the one that ends it does.
 
     Args:
       key: the config key that named the file, for messages.
@@ -79,6 +81,8 @@ def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
     added = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     eos = _first(ENDS, added, backend)
     if eos is None:
+        with contextlib.suppress(UserError):  # that of another run names no special tokens
+            return read_tokenizer(path)
         raise UserError(f"{where}: no special token ends a document; expected one named {', '.join(ENDS)}")
     text = backend.to_str()
     bos, pad, model = _first(BEGINS, added, backend), _first(FILLS, added, backend), json.loads(text)["model"]

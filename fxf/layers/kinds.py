@@ -179,6 +179,8 @@ def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapp
     of_flax = any(base.__module__ in FLAX for base in getattr(cls, "__mro__", ()))
     if of_flax:
         from fxf.layers import flax_module  # imported here, because NNX takes most of a second
+    elif not dataclasses.is_dataclass(cls):
+        raise UserError(f"{path}: {cls.__name__}: a layer is a frozen dataclass with the functions spec and apply")
     fields = flax_module.fields_of_module(cls) if of_flax else fields_of(cls)
     for key in own:
         if key not in fields:

@@ -47,7 +47,7 @@ class Sampling:
         logits_BV = rules.penalized(logits_B1V[:, 0], *so_far)
         if rules.exclude:
             logits_BV = rules.allowed(logits_BV, *so_far)
-        token_B = choose(rules.config, logits_BV, jax.vmap(self._key)(state.number_B, state.n_tokens_B))
+        token_B = draw(rules.config, logits_BV, jax.vmap(self._key)(state.number_B, state.n_tokens_B))
         if rules.exclude:
             token_B = jnp.where(jnp.isneginf(logits_BV).all(axis=1), rules.ends[0], token_B)
         tokens_BU = state.tokens_BU.at[jnp.arange(len(token_B)), state.n_tokens_B].set(token_B)
@@ -64,7 +64,7 @@ class Sampling:
         return state.tokens_BU[:, None], None
 
 
-def choose(config: DecodeConfig, logits_BV: jax.Array, keys_B: jax.Array) -> jax.Array:
+def draw(config: DecodeConfig, logits_BV: jax.Array, keys_B: jax.Array) -> jax.Array:
     """Returns one token for each row, int32 [B]. Each row has its own key, so no row depends on another."""
     if config.temperature == 0:
         return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)

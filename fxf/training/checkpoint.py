@@ -39,7 +39,8 @@ class CheckpointConfig:
     keep: int = key(2, "number of newest checkpoints to keep", minimum=1)
     best: str = key(
         "",
-        "metric of the evaluation whose best checkpoint is kept and used: the highest, or the lowest with a leading -",
+        "metric of the evaluation whose best checkpoint is kept, besides the newest, and used: the highest, or the "
+        "lowest with a leading -; a worse one is not saved",
     )
     average: int = key(
         1,

@@ -140,14 +140,15 @@ def _logged(record: Record, learning_rate: float, log: MetricsLog) -> Record:
     """Writes a record of training about the steps since the one before, and returns the progress after it."""
     sums = record.unlogged
     loss = sums["loss_sum"] / sums["weight_sum"] if sums["weight_sum"] else 0.0
+    taken = max(sums["taken"], 1)
     trained = {
         "loss": loss,
-        "gradient_norm": sums["gradient_norm"] / sums["steps"],
+        "gradient_norm": sums["gradient_norm"] / taken,
         "learning_rate": learning_rate,
         "steps_per_second": sums["steps"] / sums["seconds"],
         "tokens_per_second": sums["weight_sum"] / sums["seconds"],
         **memory.held_on_a_device(),
-        **{name: total / sums["steps"] for name, total in sums.items() if name.startswith(OF_TRAINING)},
+        **{name: total / taken for name, total in sums.items() if name.startswith(OF_TRAINING)},
     }
     if "data_seconds" in sums:
         trained["data_seconds_per_step"] = sums["data_seconds"] / sums["steps"]

@@ -187,7 +187,9 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     """
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     per_optimizer = {name for each in OPTIMIZERS.values() for name in each.reads}
-    _refuse(config, per_optimizer - set(registered.reads), f"optimizer '{config.name}'")
+    for name in sorted(per_optimizer - set(registered.reads)):
+        readers = ", ".join(other for other, each in OPTIMIZERS.items() if name in each.reads)
+        _refuse(config, {name}, f"optimizer '{config.name}'", f" (read by {readers})" if readers else "")
     own_keys = [name for name in defaults(registered.config) if name not in defaults(OptimizerConfig)]
     weights = [weight for _, weight, _ in without_repeats(spec)]
     own_rates = any(weight.rate not in (0, 1) and not weight.by_sign for weight in weights)
@@ -236,8 +238,8 @@ def clip_by_global_norm(max_norm: float, norm: jax.Array | None = None) -> optax
     return optax.GradientTransformation(optax.init_empty_state, update)
 
 
-def _refuse(config: OptimizerConfig, keys: set[str], reader: str) -> None:
+def _refuse(config: OptimizerConfig, keys: set[str], reader: str, readers: str = "") -> None:
     """Raises a UserError if one of `keys`, which `reader` does not read, differs from its default."""
     for field in dataclasses.fields(config):
         if field.name in keys and getattr(config, field.name) != field.default:
-            raise UserError(f"optimizer.{field.name}: {reader} does not read it; leave it at {field.default}")
+            raise UserError(f"optimizer.{field.name}: {reader} does not read it{readers}; leave it at {field.default}")

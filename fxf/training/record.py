@@ -25,7 +25,8 @@ class Record:
       skipped: number of steps whose loss or gradient was not finite, and which changed nothing.
       data: position in the data, as JSON.
       seconds: seconds spent by purpose.
-      unlogged: sums over the steps since that record, by metric; with their number as `steps`, and their `seconds`.
+      unlogged: sums over the steps since that record, by metric; with their number as `steps`, the number of those that
+        were not skipped as `taken`, and their `seconds`.
     """
 
     step: int = 0
@@ -51,11 +52,12 @@ def record_of(saved: dict[str, Any]) -> Record:
 
 def after(record: Record, history: dict[str, np.ndarray], seconds: float, may_skip: int) -> Record:
     """Returns the record after the steps of `history`, whose sums leave out skipped steps."""
-    skipped = record.skipped + _zero_nonfinite(history, record.step, may_skip - record.skipped)
+    skipped = _zero_nonfinite(history, record.step, may_skip - record.skipped)
     n, before = len(history["loss_sum"]), record.unlogged
     sums = {name: _sum(before.get(name, 0.0), values) for name, values in history.items()}
-    sums |= {"steps": before.get("steps", 0) + n, "seconds": before.get("seconds", 0.0) + seconds}
-    tokens = _sum(record.tokens, history["weight_sum"])
+    more = {"steps": n, "taken": n - skipped, "seconds": seconds}
+    sums |= {name: before.get(name, 0) + value for name, value in more.items()}
+    tokens, skipped = _sum(record.tokens, history["weight_sum"]), record.skipped + skipped
     return dataclasses.replace(record, step=record.step + n, tokens=tokens, skipped=skipped, unlogged=sums)
 
 

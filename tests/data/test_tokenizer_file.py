@@ -3,7 +3,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from fxf.base.errors import UserError
-from fxf.data.tokenizer import TOKENIZER_FILE
+from fxf.data.tokenizer import TOKENIZER_FILE, train_tokenizer
 from fxf.data.tokenizer_file import any_tokenizer, read_tokenizer_file
 
 TEXT = "a cab <s> bad\nface"
@@ -128,3 +128,13 @@ def test_only_a_special_token_ends_a_document_because_text_may_be_spelled_like_a
     backend.add_tokens(["</s>"])
     with pytest.raises(UserError, match="no special token ends a document"):
         saved(backend)
+
+
+@pytest.mark.parametrize("kind", ["character", "word", "bpe", "byte"])
+def test_the_tokenizer_of_another_run_reads_as_it_did_there(tmp_path, kind):
+    text = "one two one three " * 40
+    learned = train_tokenizer(kind, 270, [text])
+    (tmp_path / "tokenizer.json").write_text(learned.to_json())
+    read = read_tokenizer_file(tmp_path / "tokenizer.json")
+    assert (read.kind, read.special, read.vocab_size) == (kind, learned.special, learned.vocab_size)
+    assert read.encode(text) == learned.encode(text)

@@ -5,8 +5,9 @@ import jax
 import numpy as np
 import pytest
 
+from fxf.models import sampling
 from fxf.models.decode_config import DecodeConfig
-from fxf.models.sampling import choose, restrict
+from fxf.models.sampling import restrict
 from helpers import table
 
 PROBABILITIES = np.array([0.1, 0.4, 0.05, 0.25, 0.2])
@@ -16,7 +17,7 @@ N = 5000
 def draw(**settings):
     """Returns the share of each token over N draws."""
     logits = np.broadcast_to(np.log(PROBABILITIES).astype(np.float32), (N, 5))
-    return np.bincount(jax.jit(partial(choose, DecodeConfig(**settings)))(logits, keys(N)), minlength=5) / N
+    return np.bincount(jax.jit(partial(sampling.draw, DecodeConfig(**settings)))(logits, keys(N)), minlength=5) / N
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import types
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from fxf.layers.named import figure, term
 from fxf.runs import run
 from fxf.training import gradient as gradient_module
 from fxf.training.gradient import objective_and_gradient
+from fxf.training.loop import _logged
 from fxf.training.record import Record, after
 from helpers import random_params, small_model
 from small_runs import script, tiny_config
@@ -119,3 +121,13 @@ def test_a_skipped_step_leaves_no_term_that_is_not_finite():
     history = {name: bad.copy() for name in ("loss_sum", "weight_sum", "gradient_norm", "term/a", "figure/b")}
     record = after(Record(), history, 1.0, may_skip=1)
     assert record.unlogged["term/a"] == record.unlogged["figure/b"] == 4.0
+
+
+def test_means_of_a_record_are_over_the_steps_that_were_not_skipped():
+    history = {"loss_sum": np.array([6.0, np.nan, 2.0]), "weight_sum": np.array([2.0, 2.0, 2.0])}
+    history |= {"gradient_norm": np.array([3.0, 1.0, 5.0]), "figure/b": np.array([1.0, 1.0, 1.0])}
+    written = []
+    log = types.SimpleNamespace(record=lambda step, values: written.append(values), show=lambda step, values: None)
+    _logged(after(Record(), history, 1.0, may_skip=1), 0.1, log)
+    (row,) = written
+    assert (row["loss"], row["gradient_norm"], row["figure/b"], row["steps_per_second"]) == (2.0, 4.0, 1.0, 3.0)
