@@ -10,7 +10,7 @@ from pathlib import Path
 EXIT_USER_ERROR = 2
 MAX_MESSAGE = 1000  # characters
 # Libraries that an installation may lack, and what pip calls what brings them.
-BROUGHT_BY = {"safetensors": "'fxf[interop]'", "flatbuffers": "'fxf[interop]'"}
+BROUGHT_BY = {"safetensors": "'fxf[interop]'"}
 
 
 class UserError(Exception):

@@ -80,7 +80,7 @@ class WholeSequences:
     def prefill(self, params: Params, batch: Batch, length: int) -> Cache:
         del params
         tokens_BT = batch["inputs"]
-        n_rows, n_tokens = tokens_BT.shape  # symbols in an exported program
+        n_rows, n_tokens = tokens_BT.shape
         # A row that its prompt fills has no room: what is added to it is dropped.
         inputs_RT = jnp.zeros((n_rows, max(length, n_tokens)), tokens_BT.dtype).at[:, :n_tokens].set(tokens_BT)
         kept = {name: value for name, value in batch.items() if name not in ("inputs", "lengths")}

@@ -1,15 +1,13 @@
-"""Writes a trained run's weights, or its whole model, for use outside fxf.
+"""Writes a trained run's weights for use outside fxf.
 
 fxf export --workdir=runs/reversal --format=safetensors
-fxf export --workdir=runs/reversal --format=jax --output=model.npz
 fxf export --workdir=runs/translation --format=huggingface
 fxf export --workdir=runs/tuned --format=peft
 
-safetensors: the weights by path, in RUN/params.safetensors. jax: the model as programs that run without fxf, in
-RUN/model.npz; fxf/interop/export.py shows how. huggingface: a folder for `from_pretrained` of `transformers`, in
-RUN/huggingface, with the tokenizer if there is one; the model must make all the choices of GPT-2, BERT, Marian, Llama,
-Mistral, Qwen 2, Qwen 3, SmolLM3, OLMo 2, gpt-oss or Gemma 1 to 3. These three merge the adapters of a run with
-lora.rank into its weights.
+safetensors: the weights by path, in RUN/params.safetensors. huggingface: a folder for `from_pretrained` of
+`transformers`, in RUN/huggingface, with the tokenizer if there is one; the model must make all the choices of GPT-2,
+BERT, Marian, Llama, Mistral, Qwen 2, Qwen 3, SmolLM3, OLMo 2, gpt-oss or Gemma 1 to 3. Both merge the adapters of a run
+with lora.rank into its weights.
 peft: the adapters alone, a folder for `PeftModel.from_pretrained` of `peft`, in RUN/peft; the model as for huggingface.
 """
 
@@ -22,7 +20,7 @@ from fxf.base.files import is_remote
 from fxf.base.status import stage
 from fxf.verbs.flags import Parser, add_run, one_among, require_workdir
 
-OUTPUTS = {"safetensors": "params.safetensors", "jax": "model.npz", "huggingface": "huggingface", "peft": "peft"}
+OUTPUTS = {"safetensors": "params.safetensors", "huggingface": "huggingface", "peft": "peft"}
 FOLDERS = ("huggingface", "peft")
 PARTS = ("metrics.jsonl", "checkpoints", "result.json", "lock")  # of a run folder
 
@@ -60,11 +58,6 @@ def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
         from fxf.interop.weights_file import save_weights
 
         save_weights(output, params)
-    elif name == "jax":
-        from fxf.interop.export import export_model
-
-        batch = {key: x for key, x in experiment.task.largest_batch().items() if key not in ("targets", "weights")}
-        export_model(output, experiment.model, params, batch, experiment.max_len)
     elif name == "peft":
         from fxf.interop import peft
 
