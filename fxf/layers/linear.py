@@ -45,6 +45,17 @@ def _plus_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     return _plus(y, bias), (dy + dbias).astype(y.dtype)
 
 
+@jax.custom_jvp
+def copied(w: jax.Array, copy: jax.Array) -> jax.Array:
+    """Returns a weight as it is read from its copy in another type; the gradient is that of the weight, in its type."""
+    return copy.astype(w.dtype)
+
+
+@copied.defjvp
+def _copied_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    return copied(*primals), tangents[0]
+
+
 def soft_cap(x: jax.Array, cap: float) -> jax.Array:
     """Returns cap · tanh(x / cap), which is within ±cap, or x itself if the cap is 0 (Gemma Team 2024)."""
     return cap * jnp.tanh(x / cap) if cap else x

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base.devices import target_devices
+from fxf.base.on_gpu import log_sum_exp
 
 # Logits in memory at once: on a CPU 8 MiB, which its cache can hold, but half of the weights of the readout where these
 # are more, because each group passes over them and their gradient. An accelerator has no such cache, so there few and
@@ -92,7 +93,7 @@ def _group_loss(
         logits_NV = jnp.where(vocabulary_1V < vocab_size, logits_NV, -jnp.inf)
     target_logits_N = jnp.where(vocabulary_1V == targets_N[:, None], logits_NV, 0).sum(-1)
     kept = 1 if label_smoothing is None else 1 - label_smoothing
-    losses_N = jax.nn.logsumexp(logits_NV, axis=-1) - kept * target_logits_N
+    losses_N = log_sum_exp(logits_NV) - kept * target_logits_N
     if label_smoothing is not None:
         of_tokens_NV = jnp.where(vocabulary_1V < vocab_size, logits_NV, 0) if padded else logits_NV
         losses_N = losses_N - label_smoothing * of_tokens_NV.sum(-1) / vocab_size

@@ -12,7 +12,8 @@ from fxf.base import on_cpu
 from fxf.base.devices import DATA, SEQUENCE, TENSOR, target_devices
 from fxf.base.named_arrays import OF_TRAINING
 from fxf.base.random_keys import key_of_part
-from fxf.base.weights import Params
+from fxf.base.weights import VOCABULARY, Params, map_weights
+from fxf.layers.linear import copied
 from fxf.layers.loss import mean
 from fxf.layers.named import MOVED, TOTAL, WEIGHT, edited, names_in
 from fxf.models.model import Batch, Model
@@ -40,9 +41,18 @@ def batch_loss(
         model, batch = layout.with_mesh(model), layout.shard_tokens(batch)
     features = model.features(of_features, batch, rng=rng)
     options = _loss_options(model, params, features, layout) if layout else {}
+    narrow = model.dtype != model.weights_dtype
+    is_cast = map_weights(lambda _, weight: narrow and VOCABULARY in weight.axes, model.spec)
 
     def sums_of_readout(params: Params, *arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return model.loss.sums(functools.partial(model.readout, params), *arrays, label_smoothing, **options)
+        # Cast once, not again for each group of logits.
+        copies = jax.tree.map(lambda cast, p: p.astype(model.dtype) if cast else p, is_cast, params)
+
+        def readout(x: jax.Array) -> jax.Array:
+            read = jax.tree.map(lambda cast, p, copy: copied(p, copy) if cast else p, is_cast, params, copies)
+            return model.readout(read, x)
+
+        return model.loss.sums(readout, *arrays, label_smoothing, **options)
 
     arrays = (features, batch["targets"], batch["weights"])
     if layout is None or layout.parts * layout.mesh.shape[SEQUENCE] == 1:

@@ -110,9 +110,9 @@ class Layout(NamedTuple):
         """Returns, inside a compiled function, the params for `features` and for `readout`; they are the same.
 
         Weights outside blocks are whole there: `fsdp` does not shard them any more, and `tensor` still does. A weight
-        with an axis of the vocabulary is gathered in the type of the computation. Both gradients of a weight are summed
-        over the devices in float32, each device gets its part, and then the two are summed. The weights of blocks are
-        gathered by the compiler, where they are used.
+        with an axis of the vocabulary is in the type of the computation, and then in its own again. Both gradients of a
+        weight are summed over the devices in float32, each device gets its part, and then the two are summed. The
+        weights of blocks are gathered by the compiler, where they are used.
 
         Args:
           pad: whether to fill the axes of the vocabulary with zeros up to `padded_vocabulary`.
@@ -127,7 +127,7 @@ class Layout(NamedTuple):
             if any(part.isdigit() for part in path.split("/")):
                 return lambda x: (jax.lax.with_sharding_constraint(x, sharded),) * 2
             whole = NamedSharding(self.mesh, P(*(None if axis == FSDP else axis for axis in sharded.spec)))
-            dtype = model.dtype if VOCABULARY in weight.axes and whole != sharded else model.weights_dtype
+            dtype = model.dtype if VOCABULARY in weight.axes else model.weights_dtype
             return functools.partial(_read_whole, sharded, whole, shape, jnp.dtype(dtype))
 
         stored, tree = jax.tree.flatten(params)

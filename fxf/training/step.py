@@ -13,7 +13,7 @@ import optax
 from fxf.base.config import key
 from fxf.base.devices import DATA
 from fxf.base.on_cpu import after
-from fxf.base.on_gpu import in_order
+from fxf.base.on_gpu import in_order, norm_of
 from fxf.layers.loss import mean
 from fxf.models.model import Batch, Model
 from fxf.training.fine_tuning import without_by_sign
@@ -101,7 +101,7 @@ def train_step(
         gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
     factor = mean(jnp.asarray(1, loss_sum.dtype), weight_sum)
     # Of arrays that are there; the scaled ones would have to be written.
-    norm = factor * optax.tree.norm(without_by_sign(trainer.model.spec, gradient))
+    norm = factor * norm_of(without_by_sign(trainer.model.spec, gradient))
     gradient = optax.tree.scale(after(norm, factor), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
     known = {"numbers": hyperparameters.optimizer, "norm": norm, "step": state.step}

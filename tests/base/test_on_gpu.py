@@ -11,7 +11,7 @@ from jax.extend.core import jaxpr_as_fun
 from closeness import assert_close, largest_of
 from flash_models import MODELS, a_batch
 from fxf.base.devices import compiling_for
-from fxf.base.on_gpu import options_in_order, recomputed, rows_of
+from fxf.base.on_gpu import log_sum_exp, norm_of, options_in_order, recomputed, rows_of
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig
 from fxf.training.gradient import loss_and_gradient
@@ -112,3 +112,29 @@ def test_a_gpu_keeps_only_what_an_activation_reads():
     assert len(kept(SimpleNamespace(platform="cpu"))) > 1
     (only,) = kept(GPU)
     np.testing.assert_array_equal(only, x)
+
+
+def test_a_gpu_sums_exponentials_of_rows_in_one_pass_as_exactly_as_in_two():
+    x = np.random.default_rng(0).normal(size=(5, 11)).astype("f4") * np.array([[1], [30], [1e4], [1], [1]], "f4")
+    x[3, 4:] = -np.inf  # logits that are padding
+    x[4, 2] = np.nan
+
+    def learn(x):
+        return log_sum_exp(x), jax.grad(lambda x: log_sum_exp(x).sum())(x)
+
+    program = traced_for(GPU, learn, x)
+    assert not any(equation.primitive.name == "reduce_max" for equation in equations(program.jaxpr))
+    values, gradient = jax.jit(jaxpr_as_fun(program))(x)
+    exact = x.astype("f8")
+    expected = np.array([row.max() + np.log(np.exp(row - row.max()).sum()) for row in exact])
+    assert_close(values, expected, largest=largest_of(exact))
+    assert_close(gradient[:4], np.exp(exact - expected[:, None])[:4])
+    assert np.isnan(gradient[4]).all()
+
+
+def test_a_gpu_takes_the_norm_of_arrays_of_any_size_like_that_of_one():
+    rng = np.random.default_rng(0)
+    tree = {"large": rng.normal(size=(300, 7, 33)), "small": rng.normal(size=(3, 5)), "one": np.array(2.0)}
+    arrays = {name: x.astype("f4") for name, x in tree.items()}
+    (found,) = jax.jit(jaxpr_as_fun(traced_for(GPU, norm_of, arrays)))(*jax.tree.leaves(arrays))
+    assert_close(found, np.sqrt(sum((x.astype("f8") ** 2).sum() for x in arrays.values())))
