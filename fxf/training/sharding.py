@@ -38,10 +38,12 @@ class Layout(NamedTuple):
 
     Attributes:
       pmap: whether the step runs under `jax.pmap`, with the whole state on each device.
+      in_float32: whether the devices sum the gradients of blocks in float32, whatever the type of the computation.
     """
 
     mesh: Mesh
     pmap: bool = False
+    in_float32: bool = True
 
     @property
     def parts(self) -> int:
@@ -90,7 +92,7 @@ class Layout(NamedTuple):
         if self.mesh.size == 1:
             return model
         prefill = model.prefill and over_mesh(self.mesh)(model.prefill)
-        return model._replace(features=over_mesh(self.mesh)(model.features), prefill=prefill)
+        return model._replace(features=over_mesh(self.mesh, self.in_float32)(model.features), prefill=prefill)
 
     @property
     def pads(self) -> bool:
@@ -241,9 +243,8 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
             of_process = f"the devices of a process, {jax.local_device_count()}"
             raise UserError(f"{_sizes(shape, SEQUENCE, TENSOR)}: {of_a_row} does not divide {of_process}")
     types = (AxisType.Auto,) * len(AXES)
-    return Layout(
-        jax.make_mesh(tuple(shape.values()), AXES, axis_types=types, devices=devices[:n]), config.kind == "pmap"
-    )
+    mesh = jax.make_mesh(tuple(shape.values()), AXES, axis_types=types, devices=devices[:n])
+    return Layout(mesh, config.kind == "pmap", config.gradient_sums == "float32")
 
 
 def _sizes(shape: Mapping[str, int], *axes: str) -> str:

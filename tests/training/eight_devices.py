@@ -26,6 +26,7 @@ from fxf.base.devices import compiling_for, over_mesh
 from fxf.base.on_gpu import rows_of
 from fxf.compile.describe import describe
 from fxf.layers import loss
+from fxf.layers.linear import linear
 from fxf.layers.splash_attention import mapped
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs import run
@@ -245,8 +246,31 @@ def rows_of_a_table():
     return found
 
 
+def sums_of_bfloat16():
+    """Returns how far a weight's gradient, of bfloat16 rows on eight devices, is from the sum of the rows' terms.
+
+    The unit is what bfloat16 rounds off the largest term. The devices sum in float32, and in bfloat16.
+    """
+    rng, found = np.random.default_rng(0), []
+    x, dy, w = (rng.normal(size=shape).astype("bfloat16") for shape in ((8, 3, 5), (8, 3, 7), (5, 7)))
+    terms = np.einsum("bti,bto->bio", x.astype("f8"), dy.astype("f8"))
+    for gradient_sums in ("float32", "model"):
+        layout = make_layout(ParallelConfig(gradient_sums=gradient_sums), jax.devices())
+        y = layout.with_mesh(MODEL._replace(features=lambda w, x: linear(x, w))).features
+        loss = lambda w, x, dy, y=y: (y(w, x) * dy).astype("float32").sum()  # noqa: E731
+        rows = jax.device_put((x, dy), layout.rows)
+        gradient = jax.jit(jax.grad(loss))(w.astype("f4"), *rows)
+        found.append(float(np.abs(gradient - terms.sum(0)).max() / (np.abs(terms).max() * 2**-9)))
+    return found
+
+
 def figures(folder):
-    return {"distances": compare(folder), "mapped_kernel": mapped_kernel(), "rows_of_a_table": rows_of_a_table()}
+    return {
+        "distances": compare(folder),
+        "mapped_kernel": mapped_kernel(),
+        "rows_of_a_table": rows_of_a_table(),
+        "sums_of_bfloat16": sums_of_bfloat16(),
+    }
 
 
 def more_figures(folder):

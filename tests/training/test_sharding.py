@@ -89,6 +89,11 @@ def test_over_a_mesh_a_kernel_and_a_gpus_gradient_of_rows_are_those_of_one_devic
     assert max(figures[what]) <= 1
 
 
+def test_devices_sum_the_gradients_of_bfloat16_in_float32_or_as_asked_in_bfloat16(figures):
+    in_float32, in_bfloat16 = figures["sums_of_bfloat16"]
+    assert in_float32 <= 1e-3 and in_bfloat16 >= 0.1
+
+
 @pytest.mark.thorough
 def test_two_processes_train_and_resume_with_the_numbers_of_one_device(figures_of_two_processes):
     assert max(figures_of_two_processes["distances"].values()) <= 1
