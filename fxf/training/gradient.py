@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base import on_cpu
-from fxf.base.devices import DATA, SEQUENCE, TENSOR, target_devices
+from fxf.base.devices import DATA, SEQUENCE, TENSOR, over_mesh, target_devices
 from fxf.base.named_arrays import OF_TRAINING
 from fxf.base.random_keys import key_of_part
 from fxf.base.weights import VOCABULARY, Params, map_weights
@@ -54,6 +54,8 @@ def batch_loss(
 
         return model.loss.sums(readout, *arrays, label_smoothing, **options)
 
+    if layout and layout.mesh.size > 1:
+        sums_of_readout = over_mesh(layout.mesh)(sums_of_readout)
     arrays = (features, batch["targets"], batch["weights"])
     if layout is None or layout.parts * layout.mesh.shape[SEQUENCE] == 1:
         return sums_of_readout(of_readout, *arrays)

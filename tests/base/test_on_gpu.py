@@ -1,17 +1,22 @@
 """What programs for a GPU compute in another way has the same values, and a fixed order of sums."""
 
+import functools
 from types import SimpleNamespace
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas
 from jax.extend.core import jaxpr_as_fun
 
 from closeness import assert_close, largest_of
 from flash_models import MODELS, a_batch
-from fxf.base.devices import compiling_for
+from fxf.base.devices import compiling_for, over_mesh
 from fxf.base.on_gpu import log_sum_exp, norm_of, options_in_order, recomputed, rows_of
+from fxf.layers.loss import cross_entropy
+from fxf.layers.loss_kernel import loss_by_kernel
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig
 from fxf.training.gradient import loss_and_gradient
@@ -138,3 +143,50 @@ def test_a_gpu_takes_the_norm_of_arrays_of_any_size_like_that_of_one():
     arrays = {name: x.astype("f4") for name, x in tree.items()}
     (found,) = jax.jit(jaxpr_as_fun(traced_for(GPU, norm_of, arrays)))(*jax.tree.leaves(arrays))
     assert_close(found, np.sqrt(sum((x.astype("f8") ** 2).sum() for x in arrays.values())))
+
+
+@pytest.mark.parametrize(("vocab_size", "n_columns"), [(257, 264), (9000, 9001)])
+def test_the_kernel_of_the_loss_has_the_values_and_the_gradient_of_the_formula(vocab_size, n_columns):
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(5, n_columns)) * np.array([[1], [9], [1], [0], [1]])).astype("bfloat16")
+    x[:, vocab_size:] = 99  # padding
+    x[4, 3] = np.nan
+    targets, weights = rng.integers(0, vocab_size, 5), rng.uniform(1, 2, 5).astype("f4")
+
+    def learn(x, targets, weights):
+        summed = lambda x: loss_by_kernel(vocab_size, x, targets, weights)  # noqa: E731
+        return jax.value_and_grad(summed)(x)
+
+    with mock.patch.object(pallas, "pallas_call", functools.partial(pallas.pallas_call, interpret=True)):
+        loss, gradient = jax.jit(learn)(x[:4], targets[:4], weights[:4])
+        assert np.isnan(jax.jit(learn)(x[4:], targets[4:], weights[4:])[0])
+    exact, rows = x[:4, :vocab_size].astype("f8"), np.arange(4)
+    log_sums = np.log(np.exp(exact).sum(1))
+    assert_close(loss, (weights[:4] * (log_sums - exact[rows, targets[:4]])).sum(), largest=100)
+    expected = np.exp(exact - log_sums[:, None])
+    expected[rows, targets[:4]] -= 1
+    expected *= weights[:4, None]
+    np.testing.assert_allclose(np.asarray(gradient[:, :vocab_size]).astype("f8"), expected, rtol=2**-8, atol=1e-6)
+    assert (gradient[:, vocab_size:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "smoothing", "mesh", "n_kernels"),
+    [
+        ("bfloat16", None, None, 1),
+        ("float32", None, None, 0),
+        ("bfloat16", 0.1, None, 0),
+        ("bfloat16", None, "mesh", 0),
+    ],
+)
+def test_the_kernel_of_the_loss_is_for_logits_that_are_bfloat16_on_one_gpu(dtype, smoothing, mesh, n_kernels):
+    x, targets, weights = np.ones((1, 5, 3), dtype), np.ones((1, 5), "i4"), np.ones((1, 5), "f4")
+
+    def learn(x):
+        return jax.value_and_grad(lambda x: cross_entropy(lambda x: x.astype("f4"), x, targets, weights, smoothing)[0])(
+            x
+        )
+
+    with over_mesh(mesh):
+        program = traced_for(GPU, learn, x)
+    assert sum(equation.primitive.name == "pallas_call" for equation in equations(program.jaxpr)) == n_kernels
