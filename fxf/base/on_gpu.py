@@ -64,33 +64,6 @@ def recomputed(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     return jax.checkpoint(function) if on_gpu() else function
 
 
-def log_sum_exp(x_NV: jax.Array) -> jax.Array:
-    """Returns log Σ exp x of each row, [N]; a GPU reads each row once, not for its maximum and again for the sum."""
-    return _log_sum_exp(x_NV) if on_gpu() else jax.nn.logsumexp(x_NV, axis=-1)
-
-
-@jax.custom_jvp
-def _log_sum_exp(x_NV: jax.Array) -> jax.Array:
-    """Reduces pairs (m, s), which stand for s · exp m, so that no exponent is above 0 (Milakov et al. 2018)."""
-
-    def join(left: tuple[jax.Array, jax.Array], right: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        (m, s), (n, t) = left, right
-        scale = jnp.exp(-jnp.abs(m - n))
-        return jnp.maximum(m, n), jnp.where(m > n, s + t * scale, s * scale + t)
-
-    least = jnp.finfo(x_NV.dtype).min  # -inf less -inf is not a number
-    start = jnp.asarray(least), jnp.zeros((), x_NV.dtype)
-    m_N, s_N = jax.lax.reduce((jnp.maximum(x_NV, least), jnp.ones_like(x_NV)), start, join, (1,))
-    return m_N + jnp.log(s_N)
-
-
-@_log_sum_exp.defjvp
-def _log_sum_exp_jvp(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
-    (x_NV,), (dx_NV,) = primals, tangents
-    y_N = _log_sum_exp(x_NV)
-    return y_N, (jnp.exp(x_NV - y_N[:, None]) * dx_NV).sum(-1)
-
-
 def norm_of(tree: Any) -> jax.Array:
     """Returns the global norm of arrays; a GPU sums rows first, so that each large array takes one kernel, not two."""
     if not on_gpu():

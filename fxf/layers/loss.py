@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fxf.base.devices import target_devices, target_mesh
-from fxf.base.on_gpu import log_sum_exp, on_gpu
+from fxf.base.devices import TENSOR, target_devices, target_mesh
+from fxf.base.on_gpu import on_gpu
 from fxf.layers.loss_kernel import loss_by_kernel
 
 # Logits in memory at once: on a CPU 8 MiB, which its cache can hold, but half of the weights of the readout where these
@@ -59,13 +59,15 @@ def cross_entropy(
 
     groups = (grouped(rows_ND), grouped(targets_BT.reshape(-1)), grouped(weights_BT.reshape(-1)))
     pure_readout, closed_over = jax.closure_convert(readout, groups[0][0])
-    one_group = functools.partial(_group_loss, pure_readout, vocab_size or n_columns, _by_kernel(program))
+    kernel = functools.partial(loss_by_kernel, target_mesh()) if _has_kernel(program) else None
+    one_group = functools.partial(_group_loss, pure_readout, vocab_size or n_columns, kernel)
     return _sum_over_groups(one_group, label_smoothing, closed_over, *groups), jnp.sum(weights_BT)
 
 
-def _by_kernel(readout: Any) -> bool:
-    """Returns whether a kernel of one GPU may read the logits in bfloat16, because the readout casts them from it."""
-    if not on_gpu() or target_mesh() is not None or not readout.eqns:
+def _has_kernel(readout: Any) -> bool:
+    """Returns whether a GPU's kernel may read the logits in bfloat16, because the readout casts them from it."""
+    mesh = target_mesh()
+    if not on_gpu() or not readout.eqns or (mesh is not None and mesh.shape[TENSOR] > 1):
         return False
     last = readout.eqns[-1]
     return last.outvars == readout.outvars and [x.aval.dtype for x in last.invars] == [jnp.bfloat16]
@@ -90,7 +92,7 @@ CROSS_ENTROPY = Loss(cross_entropy, of_logits=True)
 def _group_loss(
     readout: Callable[..., jax.Array],
     vocab_size: int,
-    by_kernel: bool,
+    kernel: Callable[..., jax.Array] | None,
     label_smoothing: jax.Array | float | None,
     closed_over: Any,
     features_ND: jax.Array,
@@ -98,15 +100,15 @@ def _group_loss(
     weights_N: jax.Array,
 ) -> jax.Array:
     logits_NV = readout(features_ND, *closed_over)
-    if by_kernel and label_smoothing is None:
-        return loss_by_kernel(vocab_size, logits_NV.astype(jnp.bfloat16), targets_N, weights_N)
+    if kernel:
+        return kernel(vocab_size, label_smoothing, logits_NV.astype(jnp.bfloat16), targets_N, weights_N)
     vocabulary_1V = jnp.arange(logits_NV.shape[1])[None]
     padded = logits_NV.shape[1] > vocab_size
     if padded:
         logits_NV = jnp.where(vocabulary_1V < vocab_size, logits_NV, -jnp.inf)
     target_logits_N = jnp.where(vocabulary_1V == targets_N[:, None], logits_NV, 0).sum(-1)
     kept = 1 if label_smoothing is None else 1 - label_smoothing
-    losses_N = log_sum_exp(logits_NV) - kept * target_logits_N
+    losses_N = jax.nn.logsumexp(logits_NV, axis=-1) - kept * target_logits_N
     if label_smoothing is not None:
         of_tokens_NV = jnp.where(vocabulary_1V < vocab_size, logits_NV, 0) if padded else logits_NV
         losses_N = losses_N - label_smoothing * of_tokens_NV.sum(-1) / vocab_size

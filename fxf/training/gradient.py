@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base import on_cpu
-from fxf.base.devices import DATA, SEQUENCE, TENSOR, over_mesh, target_devices
+from fxf.base.devices import DATA, ROWS, SEQUENCE, TENSOR, over_mesh, target_devices
 from fxf.base.named_arrays import OF_TRAINING
 from fxf.base.random_keys import key_of_part
 from fxf.base.weights import VOCABULARY, Params, map_weights
@@ -63,7 +63,7 @@ def batch_loss(
     # copy of the weights. So no group waits for other devices; one sum over the devices follows.
     parts = [layout.shards_of_tokens(x) for x in layout.shard_tokens(arrays)]
     copies = jax.tree.map(lambda p: jnp.broadcast_to(p[None], (len(parts[0]), *p.shape)), of_readout)
-    sums = jax.vmap(sums_of_readout)(copies, *parts)
+    sums = jax.vmap(sums_of_readout, spmd_axis_name=(*ROWS, SEQUENCE))(copies, *parts)
     return jax.tree.map(jnp.sum, sums)
 
 

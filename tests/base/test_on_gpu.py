@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from jax.experimental import pallas
 from jax.extend.core import jaxpr_as_fun
+from jax.sharding import AbstractMesh
 
+import oracle
 from closeness import assert_close, largest_of
 from flash_models import MODELS, a_batch
-from fxf.base.devices import compiling_for, over_mesh
-from fxf.base.on_gpu import log_sum_exp, norm_of, options_in_order, recomputed, rows_of
+from fxf.base.devices import AXES, compiling_for, over_mesh
+from fxf.base.on_gpu import norm_of, options_in_order, recomputed, rows_of
 from fxf.layers.loss import cross_entropy
 from fxf.layers.loss_kernel import loss_by_kernel
 from fxf.models.encoder_decoder import EncoderDecoderConfig
@@ -119,24 +121,6 @@ def test_a_gpu_keeps_only_what_an_activation_reads():
     np.testing.assert_array_equal(only, x)
 
 
-def test_a_gpu_sums_exponentials_of_rows_in_one_pass_as_exactly_as_in_two():
-    x = np.random.default_rng(0).normal(size=(5, 11)).astype("f4") * np.array([[1], [30], [1e4], [1], [1]], "f4")
-    x[3, 4:] = -np.inf  # logits that are padding
-    x[4, 2] = np.nan
-
-    def learn(x):
-        return log_sum_exp(x), jax.grad(lambda x: log_sum_exp(x).sum())(x)
-
-    program = traced_for(GPU, learn, x)
-    assert not any(equation.primitive.name == "reduce_max" for equation in equations(program.jaxpr))
-    values, gradient = jax.jit(jaxpr_as_fun(program))(x)
-    exact = x.astype("f8")
-    expected = np.array([row.max() + np.log(np.exp(row - row.max()).sum()) for row in exact])
-    assert_close(values, expected, largest=largest_of(exact))
-    assert_close(gradient[:4], np.exp(exact - expected[:, None])[:4])
-    assert np.isnan(gradient[4]).all()
-
-
 def test_a_gpu_takes_the_norm_of_arrays_of_any_size_like_that_of_one():
     rng = np.random.default_rng(0)
     tree = {"large": rng.normal(size=(300, 7, 33)), "small": rng.normal(size=(3, 5)), "one": np.array(2.0)}
@@ -145,48 +129,41 @@ def test_a_gpu_takes_the_norm_of_arrays_of_any_size_like_that_of_one():
     assert_close(found, np.sqrt(sum((x.astype("f8") ** 2).sum() for x in arrays.values())))
 
 
-@pytest.mark.parametrize(("vocab_size", "n_columns"), [(257, 264), (9000, 9001)])
-def test_the_kernel_of_the_loss_has_the_values_and_the_gradient_of_the_formula(vocab_size, n_columns):
+@pytest.mark.parametrize(("vocab_size", "n_columns", "smoothing"), [(257, 264, None), (9000, 9001, 0.1)])
+def test_the_kernel_of_the_loss_has_the_values_and_the_gradient_of_the_formula(vocab_size, n_columns, smoothing):
     rng = np.random.default_rng(0)
     x = (rng.normal(size=(5, n_columns)) * np.array([[1], [9], [1], [0], [1]])).astype("bfloat16")
     x[:, vocab_size:] = 99  # padding
     x[4, 3] = np.nan
     targets, weights = rng.integers(0, vocab_size, 5), rng.uniform(1, 2, 5).astype("f4")
 
+    @jax.jit
     def learn(x, targets, weights):
-        summed = lambda x: loss_by_kernel(vocab_size, x, targets, weights)  # noqa: E731
-        return jax.value_and_grad(summed)(x)
+        return jax.value_and_grad(lambda x: loss_by_kernel(None, vocab_size, smoothing, x, targets, weights))(x)
 
     with mock.patch.object(pallas, "pallas_call", functools.partial(pallas.pallas_call, interpret=True)):
-        loss, gradient = jax.jit(learn)(x[:4], targets[:4], weights[:4])
-        assert np.isnan(jax.jit(learn)(x[4:], targets[4:], weights[4:])[0])
-    exact, rows = x[:4, :vocab_size].astype("f8"), np.arange(4)
-    log_sums = np.log(np.exp(exact).sum(1))
-    assert_close(loss, (weights[:4] * (log_sums - exact[rows, targets[:4]])).sum(), largest=100)
-    expected = np.exp(exact - log_sums[:, None])
-    expected[rows, targets[:4]] -= 1
-    expected *= weights[:4, None]
-    np.testing.assert_allclose(np.asarray(gradient[:, :vocab_size]).astype("f8"), expected, rtol=2**-8, atol=1e-6)
+        loss, gradient = jax.device_get(learn(x[:4], targets[:4], weights[:4]))
+        assert np.isnan(learn(x[4:], targets[4:], weights[4:])[0])
+    exact, share = x[:4, :vocab_size].astype("f8"), smoothing or 0
+    expected = oracle.smoothed_cross_entropy(exact, targets[:4], weights[:4], share)
+    assert_close(loss, expected, largest=100)
+    wanted = (1 - share) * np.eye(vocab_size)[targets[:4]] + share / vocab_size
+    slope = weights[:4, None] * (np.exp(exact) / np.exp(exact).sum(1, keepdims=True) - wanted)
+    np.testing.assert_allclose(gradient[:, :vocab_size].astype("f8"), slope, rtol=2**-8, atol=1e-6)
     assert (gradient[:, vocab_size:] == 0).all()
 
 
 @pytest.mark.parametrize(
-    ("dtype", "smoothing", "mesh", "n_kernels"),
-    [
-        ("bfloat16", None, None, 1),
-        ("float32", None, None, 0),
-        ("bfloat16", 0.1, None, 0),
-        ("bfloat16", None, "mesh", 0),
-    ],
+    ("dtype", "tensor", "n_kernels"),
+    [("bfloat16", None, 1), ("float32", None, 0), ("bfloat16", 1, 1), ("bfloat16", 2, 0)],
 )
-def test_the_kernel_of_the_loss_is_for_logits_that_are_bfloat16_on_one_gpu(dtype, smoothing, mesh, n_kernels):
+def test_the_kernel_of_the_loss_is_for_logits_in_bfloat16_that_each_gpu_has_whole(dtype, tensor, n_kernels):
     x, targets, weights = np.ones((1, 5, 3), dtype), np.ones((1, 5), "i4"), np.ones((1, 5), "f4")
 
     def learn(x):
-        return jax.value_and_grad(lambda x: cross_entropy(lambda x: x.astype("f4"), x, targets, weights, smoothing)[0])(
-            x
-        )
+        return jax.value_and_grad(lambda x: cross_entropy(lambda x: x.astype("f4"), x, targets, weights)[0])(x)
 
+    mesh = tensor and AbstractMesh((1, 1, 1, 1, tensor), AXES)
     with over_mesh(mesh):
         program = traced_for(GPU, learn, x)
     assert sum(equation.primitive.name == "pallas_call" for equation in equations(program.jaxpr)) == n_kernels
