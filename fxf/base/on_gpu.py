@@ -69,7 +69,9 @@ def norm_of(tree: Any) -> jax.Array:
     if not on_gpu():
         return optax.tree.norm(tree)
     squares = [jnp.square(x) for x in jax.tree.leaves(tree)]
-    rows = apart(jnp.concatenate([(x.sum(-1) if x.size > 2**16 else x).ravel() for x in squares]))
+    rows = jax.lax.optimization_barrier(
+        jnp.concatenate([(x.sum(-1) if x.size > 2**16 else x).ravel() for x in squares])
+    )
     return jnp.sqrt(rows.sum())
 
 

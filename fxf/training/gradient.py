@@ -48,6 +48,7 @@ def batch_loss(
         # Cast once, not again for each group of logits.
         copies = jax.tree.map(lambda cast, p: p.astype(model.dtype) if cast else p, is_cast, params)
 
+        @over_mesh(None)  # on each device it reads rows of its own
         def readout(x: jax.Array) -> jax.Array:
             read = jax.tree.map(lambda cast, p, copy: copied(p, copy) if cast else p, is_cast, params, copies)
             return model.readout(read, x)
