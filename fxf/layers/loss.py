@@ -49,6 +49,8 @@ def cross_entropy(
     on_cpu = target_devices()[0].platform == "cpu"
     most = max(LOGITS_AT_ONCE, rows_ND.shape[1] * n_columns // 2) if on_cpu else LOGITS_AT_ONCE_ON_ACCELERATORS
     n_groups = -(-n_rows * n_columns // (at_once or most))
+    if not on_cpu:  # whose products XLA would pad to multiples of 8 rows, by copies of the logits
+        n_groups = next((n for n in range(n_groups, 2 * n_groups) if n_rows % (8 * n) == 0), n_groups)
     group = -(-n_rows // n_groups)
     n_groups = -(-n_rows // group)  # no group is all padding
 
