@@ -28,6 +28,7 @@ ROWS = (DATA, FSDP, EXPERT)
 
 _targets: contextvars.ContextVar[Sequence[Any]] = contextvars.ContextVar("targets", default=())
 _mesh: contextvars.ContextVar[Any] = contextvars.ContextVar("mesh", default=None)
+_in_float32: contextvars.ContextVar[bool] = contextvars.ContextVar("in_float32", default=False)
 
 
 @stage("importing JAX")
@@ -84,10 +85,19 @@ def target_mesh() -> Any:
     return _mesh.get()
 
 
+def sums_in_float32() -> bool:
+    """Returns whether the gradients of weights have to be float32 already where devices sum them."""
+    return _in_float32.get()
+
+
 @contextlib.contextmanager
-def over_mesh(mesh: Any) -> Iterator[None]:
-    """Returns a context in which functions are traced for arrays that are sharded over a mesh with the axes `AXES`."""
-    with _set(_mesh, mesh):
+def over_mesh(mesh: Any, in_float32: bool = False) -> Iterator[None]:
+    """Returns a context in which functions are traced for arrays that are sharded over a mesh with the axes `AXES`.
+
+    Args:
+      in_float32: the answer of `sums_in_float32` there.
+    """
+    with _set(_mesh, mesh), _set(_in_float32, in_float32):
         yield
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import PartitionSpec
 
 from fxf.base.devices import ROWS, SEQUENCE, target_devices, target_mesh
@@ -61,6 +62,17 @@ def apart(tree: Any) -> Any:
 def recomputed(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """Returns the function of arrays, of which a GPU keeps only the arguments for the gradient."""
     return jax.checkpoint(function) if on_gpu() else function
+
+
+def norm_of(tree: Any) -> jax.Array:
+    """Returns the global norm of arrays; a GPU sums rows first, so that each large array takes one kernel, not two."""
+    if not on_gpu():
+        return optax.tree.norm(tree)
+    squares = [jnp.square(x) for x in jax.tree.leaves(tree)]
+    rows = jax.lax.optimization_barrier(
+        jnp.concatenate([(x.sum(-1) if x.size > 2**16 else x).ravel() for x in squares])
+    )
+    return jnp.sqrt(rows.sum())
 
 
 def rows_of(table: jax.Array, indices: jax.Array, *, beyond: float | None = None) -> jax.Array:

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fxf.base.devices import sums_in_float32
 from fxf.base.errors import UserError
 from fxf.base.on_cpu import in_rows, product
 
@@ -16,10 +17,35 @@ def as_float32(x: jax.Array) -> jax.Array:
 
 def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Array:
     """Returns x w + bias [..., O] for x [..., I], w [I, O] and bias [O], in the type of x."""
-    y = product(in_rows(x), w.astype(x.dtype))
+    y = (
+        _narrow(in_rows(x), w)
+        if sums_in_float32() and x.dtype == jnp.bfloat16
+        else product(in_rows(x), w.astype(x.dtype))
+    )
     if bias is not None:
         y = _plus(y, bias.reshape(*(1 for _ in y.shape[1:]), -1))
     return y.reshape(*x.shape[:-1], w.shape[1])
+
+
+@jax.custom_vjp
+def _narrow(x: jax.Array, w: jax.Array) -> jax.Array:
+    """Returns x w in the type of x, for w in float32, whose gradient is not rounded to that type before its sums."""
+    return product(x, w.astype(x.dtype))
+
+
+def _narrow_forward(x: jax.Array, w: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    read = w.astype(x.dtype)
+    return product(x, read), (x, read)
+
+
+def _narrow_backward(kept: tuple[jax.Array, jax.Array], dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, w = kept
+    rows = tuple(range(x.ndim - 1))
+    dw = jax.lax.dot_general(x, dy, ((rows, rows), ((), ())), preferred_element_type=jnp.float32)
+    return jax.lax.dot_general(dy, w, (((dy.ndim - 1,), (1,)), ((), ()))), dw
+
+
+_narrow.defvjp(_narrow_forward, _narrow_backward)
 
 
 def to_heads(x_RTD: jax.Array, w: jax.Array) -> jax.Array:
@@ -43,6 +69,17 @@ def _plus_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     """Adds in the wider type, so that the gradient of a float32 bias is a sum in float32 also if y is in bfloat16."""
     (y, bias), (dy, dbias) = primals, tangents
     return _plus(y, bias), (dy + dbias).astype(y.dtype)
+
+
+@jax.custom_jvp
+def copied(w: jax.Array, copy: jax.Array) -> jax.Array:
+    """Returns a weight as it is read from its copy in another type; the gradient is that of the weight, in its type."""
+    return copy.astype(w.dtype)
+
+
+@copied.defjvp
+def _copied_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    return copied(*primals), tangents[0]
 
 
 def soft_cap(x: jax.Array, cap: float) -> jax.Array:

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fxf.base.devices import target_devices
+from fxf.base.devices import TENSOR, target_devices, target_mesh
+from fxf.base.on_gpu import on_gpu
+from fxf.layers.loss_kernel import loss_by_kernel
 
 # Logits in memory at once: on a CPU 8 MiB, which its cache can hold, but half of the weights of the readout where these
 # are more, because each group passes over them and their gradient. An accelerator has no such cache, so there few and
@@ -42,10 +44,13 @@ def cross_entropy(
       at_once: maximum number of logits in a group, but at least one row's logits; None chooses by the devices.
     """
     rows_ND = features_BTD.reshape(-1, features_BTD.shape[-1])
-    n_rows, n_columns = len(rows_ND), jax.eval_shape(readout, rows_ND).shape[1]
+    program = jax.make_jaxpr(readout)(rows_ND).jaxpr
+    n_rows, n_columns = program.outvars[0].aval.shape
     on_cpu = target_devices()[0].platform == "cpu"
     most = max(LOGITS_AT_ONCE, rows_ND.shape[1] * n_columns // 2) if on_cpu else LOGITS_AT_ONCE_ON_ACCELERATORS
     n_groups = -(-n_rows * n_columns // (at_once or most))
+    if not on_cpu:  # whose products XLA would pad to multiples of 8 rows, by copies of the logits
+        n_groups = next((n for n in range(n_groups, 2 * n_groups) if n_rows % (8 * n) == 0), n_groups)
     group = -(-n_rows // n_groups)
     n_groups = -(-n_rows // group)  # no group is all padding
 
@@ -56,8 +61,18 @@ def cross_entropy(
 
     groups = (grouped(rows_ND), grouped(targets_BT.reshape(-1)), grouped(weights_BT.reshape(-1)))
     pure_readout, closed_over = jax.closure_convert(readout, groups[0][0])
-    one_group = functools.partial(_group_loss, pure_readout, vocab_size or n_columns)
+    kernel = functools.partial(loss_by_kernel, target_mesh()) if _has_kernel(program) else None
+    one_group = functools.partial(_group_loss, pure_readout, vocab_size or n_columns, kernel)
     return _sum_over_groups(one_group, label_smoothing, closed_over, *groups), jnp.sum(weights_BT)
+
+
+def _has_kernel(readout: Any) -> bool:
+    """Returns whether a GPU's kernel may read the logits in bfloat16, because the readout casts them from it."""
+    mesh = target_mesh()
+    if not on_gpu() or not readout.eqns or (mesh is not None and mesh.shape[TENSOR] > 1):
+        return False
+    last = readout.eqns[-1]
+    return last.outvars == readout.outvars and [x.aval.dtype for x in last.invars] == [jnp.bfloat16]
 
 
 class Loss(NamedTuple):
@@ -79,6 +94,7 @@ CROSS_ENTROPY = Loss(cross_entropy, of_logits=True)
 def _group_loss(
     readout: Callable[..., jax.Array],
     vocab_size: int,
+    kernel: Callable[..., jax.Array] | None,
     label_smoothing: jax.Array | float | None,
     closed_over: Any,
     features_ND: jax.Array,
@@ -86,6 +102,8 @@ def _group_loss(
     weights_N: jax.Array,
 ) -> jax.Array:
     logits_NV = readout(features_ND, *closed_over)
+    if kernel:
+        return kernel(vocab_size, label_smoothing, logits_NV.astype(jnp.bfloat16), targets_N, weights_N)
     vocabulary_1V = jnp.arange(logits_NV.shape[1])[None]
     padded = logits_NV.shape[1] > vocab_size
     if padded:

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base import on_cpu
-from fxf.base.devices import DATA, SEQUENCE, TENSOR, target_devices
+from fxf.base.devices import DATA, ROWS, SEQUENCE, TENSOR, over_mesh, target_devices
 from fxf.base.named_arrays import OF_TRAINING
 from fxf.base.random_keys import key_of_part
-from fxf.base.weights import Params
+from fxf.base.weights import VOCABULARY, Params, map_weights
+from fxf.layers.linear import copied
 from fxf.layers.loss import mean
 from fxf.layers.named import MOVED, TOTAL, WEIGHT, edited, names_in
 from fxf.models.model import Batch, Model
@@ -40,10 +41,22 @@ def batch_loss(
         model, batch = layout.with_mesh(model), layout.shard_tokens(batch)
     features = model.features(of_features, batch, rng=rng)
     options = _loss_options(model, params, features, layout) if layout else {}
+    narrow = model.dtype != model.weights_dtype
+    is_cast = map_weights(lambda _, weight: narrow and VOCABULARY in weight.axes, model.spec)
 
     def sums_of_readout(params: Params, *arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return model.loss.sums(functools.partial(model.readout, params), *arrays, label_smoothing, **options)
+        # Cast once, not again for each group of logits.
+        copies = jax.tree.map(lambda cast, p: p.astype(model.dtype) if cast else p, is_cast, params)
 
+        @over_mesh(None)  # on each device it reads rows of its own
+        def readout(x: jax.Array) -> jax.Array:
+            read = jax.tree.map(lambda cast, p, copy: copied(p, copy) if cast else p, is_cast, params, copies)
+            return model.readout(read, x)
+
+        return model.loss.sums(readout, *arrays, label_smoothing, **options)
+
+    if layout and layout.mesh.size > 1:
+        sums_of_readout = over_mesh(layout.mesh)(sums_of_readout)
     arrays = (features, batch["targets"], batch["weights"])
     if layout is None or layout.parts * layout.mesh.shape[SEQUENCE] == 1:
         return sums_of_readout(of_readout, *arrays)
@@ -51,7 +64,7 @@ def batch_loss(
     # copy of the weights. So no group waits for other devices; one sum over the devices follows.
     parts = [layout.shards_of_tokens(x) for x in layout.shard_tokens(arrays)]
     copies = jax.tree.map(lambda p: jnp.broadcast_to(p[None], (len(parts[0]), *p.shape)), of_readout)
-    sums = jax.vmap(sums_of_readout)(copies, *parts)
+    sums = jax.vmap(sums_of_readout, spmd_axis_name=(*ROWS, SEQUENCE))(copies, *parts)
     return jax.tree.map(jnp.sum, sums)
 
 

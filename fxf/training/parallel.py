@@ -22,6 +22,10 @@ class ParallelConfig:
         1, "parts of each sequence in training; attention gathers the keys and values of all", minimum=1
     )
     tensor: int = key(1, "parts of heads, hidden units and vocabulary, and of their weights", minimum=1)
+    gradient_sums: Literal["float32", "model"] = key(
+        "float32",
+        "type in which devices sum the gradients of blocks; model: model.dtype, in bfloat16 half of the bytes",
+    )
     processes: int = key(
         1, "number of processes that train together; 0: those that SLURM, Open MPI or a TPU pod started", minimum=0
     )

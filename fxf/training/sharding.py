@@ -38,10 +38,12 @@ class Layout(NamedTuple):
 
     Attributes:
       pmap: whether the step runs under `jax.pmap`, with the whole state on each device.
+      in_float32: whether the devices sum the gradients of blocks in float32, whatever the type of the computation.
     """
 
     mesh: Mesh
     pmap: bool = False
+    in_float32: bool = True
 
     @property
     def parts(self) -> int:
@@ -90,7 +92,7 @@ class Layout(NamedTuple):
         if self.mesh.size == 1:
             return model
         prefill = model.prefill and over_mesh(self.mesh)(model.prefill)
-        return model._replace(features=over_mesh(self.mesh)(model.features), prefill=prefill)
+        return model._replace(features=over_mesh(self.mesh, self.in_float32)(model.features), prefill=prefill)
 
     @property
     def pads(self) -> bool:
@@ -110,9 +112,9 @@ class Layout(NamedTuple):
         """Returns, inside a compiled function, the params for `features` and for `readout`; they are the same.
 
         Weights outside blocks are whole there: `fsdp` does not shard them any more, and `tensor` still does. A weight
-        with an axis of the vocabulary is gathered in the type of the computation. Both gradients of a weight are summed
-        over the devices in float32, each device gets its part, and then the two are summed. The weights of blocks are
-        gathered by the compiler, where they are used.
+        with an axis of the vocabulary is in the type of the computation, and then in its own again. Both gradients of a
+        weight are summed over the devices in float32, each device gets its part, and then the two are summed. The
+        weights of blocks are gathered by the compiler, where they are used.
 
         Args:
           pad: whether to fill the axes of the vocabulary with zeros up to `padded_vocabulary`.
@@ -127,7 +129,7 @@ class Layout(NamedTuple):
             if any(part.isdigit() for part in path.split("/")):
                 return lambda x: (jax.lax.with_sharding_constraint(x, sharded),) * 2
             whole = NamedSharding(self.mesh, P(*(None if axis == FSDP else axis for axis in sharded.spec)))
-            dtype = model.dtype if VOCABULARY in weight.axes and whole != sharded else model.weights_dtype
+            dtype = model.dtype if VOCABULARY in weight.axes else model.weights_dtype
             return functools.partial(_read_whole, sharded, whole, shape, jnp.dtype(dtype))
 
         stored, tree = jax.tree.flatten(params)
@@ -241,9 +243,8 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
             of_process = f"the devices of a process, {jax.local_device_count()}"
             raise UserError(f"{_sizes(shape, SEQUENCE, TENSOR)}: {of_a_row} does not divide {of_process}")
     types = (AxisType.Auto,) * len(AXES)
-    return Layout(
-        jax.make_mesh(tuple(shape.values()), AXES, axis_types=types, devices=devices[:n]), config.kind == "pmap"
-    )
+    mesh = jax.make_mesh(tuple(shape.values()), AXES, axis_types=types, devices=devices[:n])
+    return Layout(mesh, config.kind == "pmap", config.gradient_sums == "float32")
 
 
 def _sizes(shape: Mapping[str, int], *axes: str) -> str:

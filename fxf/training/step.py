@@ -13,9 +13,10 @@ import optax
 from fxf.base.config import key
 from fxf.base.devices import DATA
 from fxf.base.on_cpu import after
-from fxf.base.on_gpu import in_order
+from fxf.base.on_gpu import in_order, norm_of
 from fxf.layers.loss import mean
 from fxf.models.model import Batch, Model
+from fxf.training.copies import Copies, are_only_cast, copies_of, reading
 from fxf.training.fine_tuning import without_by_sign
 from fxf.training.gradient import metric_names, objective_and_gradient, terms_and_figures
 from fxf.training.sharding import Layout
@@ -101,7 +102,7 @@ def train_step(
         gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
     factor = mean(jnp.asarray(1, loss_sum.dtype), weight_sum)
     # Of arrays that are there; the scaled ones would have to be written.
-    norm = factor * optax.tree.norm(without_by_sign(trainer.model.spec, gradient))
+    norm = factor * norm_of(without_by_sign(trainer.model.spec, gradient))
     gradient = optax.tree.scale(after(norm, factor), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
     known = {"numbers": hyperparameters.optimizer, "norm": norm, "step": state.step}
@@ -168,20 +169,25 @@ def make_train_steps(
     through the same program, and ends with the same bits. `asked` is that of `train_step`.
     """
 
+    model, layout = trainer.model, trainer.layout
+
     def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: jax.Array) -> tuple[TrainState, Metrics]:
         data_key = run_keys(hyperparameters.seed).data
         shapes = jax.eval_shape(lambda: (make_batch(data_key, state.step), run_keys(hyperparameters.seed).dropout))
-        names = terms_and_figures(trainer.model, state.params, *shapes) if asked is None else asked
-        step = make_step(trainer, names)
+        names = terms_and_figures(model, state.params, *shapes) if asked is None else asked
+        only_cast = are_only_cast(model, state.params, shapes[0], layout)
 
-        def body(i: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
-            state, history = carry
+        def body(i: jax.Array, carry: tuple[TrainState, Metrics, Copies]) -> tuple[TrainState, Metrics, Copies]:
+            state, history, copies = carry
+            step = make_step(trainer._replace(model=reading(model, copies)), names)
             batch = make_batch(jax.random.fold_in(data_key, state.step), state.step)
-            state, metrics = step(state, trainer.layout.shard_tokens(batch), hyperparameters)
-            return state, {name: history[name].at[i].set(value) for name, value in metrics.items()}
+            state, metrics = step(state, layout.shard_tokens(batch), hyperparameters)
+            history = {name: history[name].at[i].set(value) for name, value in metrics.items()}
+            return state, history, copies_of(model, state.params, only_cast, layout)
 
         history = {name: jnp.zeros(max_steps) for name in (*STEP_METRICS, *metric_names(names))}
-        return jax.lax.fori_loop(0, n, body, (state, history))
+        copies = copies_of(model, state.params, only_cast, layout)
+        return jax.lax.fori_loop(0, n, body, (state, history, copies))[:2]
 
     return jit_step(train_steps, trainer)
 

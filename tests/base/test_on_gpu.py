@@ -1,17 +1,24 @@
 """What programs for a GPU compute in another way has the same values, and a fixed order of sums."""
 
+import functools
 from types import SimpleNamespace
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas
 from jax.extend.core import jaxpr_as_fun
+from jax.sharding import AbstractMesh
 
+import oracle
 from closeness import assert_close, largest_of
 from flash_models import MODELS, a_batch
-from fxf.base.devices import compiling_for
-from fxf.base.on_gpu import options_in_order, recomputed, rows_of
+from fxf.base.devices import AXES, compiling_for, over_mesh
+from fxf.base.on_gpu import norm_of, options_in_order, recomputed, rows_of
+from fxf.layers.loss import cross_entropy
+from fxf.layers.loss_kernel import loss_by_kernel
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig
 from fxf.training.gradient import loss_and_gradient
@@ -112,3 +119,60 @@ def test_a_gpu_keeps_only_what_an_activation_reads():
     assert len(kept(SimpleNamespace(platform="cpu"))) > 1
     (only,) = kept(GPU)
     np.testing.assert_array_equal(only, x)
+
+
+def test_a_gpu_takes_the_norm_of_arrays_of_any_size_like_that_of_one():
+    rng = np.random.default_rng(0)
+    tree = {"large": rng.normal(size=(300, 7, 33)), "small": rng.normal(size=(3, 5)), "one": np.array(2.0)}
+    arrays = {name: x.astype("f4") for name, x in tree.items()}
+    (found,) = jax.jit(jaxpr_as_fun(traced_for(GPU, norm_of, arrays)))(*jax.tree.leaves(arrays))
+    assert_close(found, np.sqrt(sum((x.astype("f8") ** 2).sum() for x in arrays.values())))
+
+
+@pytest.mark.parametrize(("vocab_size", "n_columns", "smoothing"), [(257, 264, None), (9000, 9001, 0.1)])
+def test_the_kernel_of_the_loss_has_the_values_and_the_gradient_of_the_formula(vocab_size, n_columns, smoothing):
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(5, n_columns)) * np.array([[1], [9], [1], [0], [1]])).astype("bfloat16")
+    x[:, vocab_size:] = 99  # padding
+    x[4, 3] = np.nan
+    targets, weights = rng.integers(0, vocab_size, 5), rng.uniform(1, 2, 5).astype("f4")
+
+    @jax.jit
+    def learn(x, targets, weights):
+        return jax.value_and_grad(lambda x: loss_by_kernel(None, vocab_size, smoothing, x, targets, weights))(x)
+
+    with mock.patch.object(pallas, "pallas_call", functools.partial(pallas.pallas_call, interpret=True)):
+        loss, gradient = jax.device_get(learn(x[:4], targets[:4], weights[:4]))
+        assert np.isnan(learn(x[4:], targets[4:], weights[4:])[0])
+    exact, share = x[:4, :vocab_size].astype("f8"), smoothing or 0
+    expected = oracle.smoothed_cross_entropy(exact, targets[:4], weights[:4], share)
+    assert_close(loss, expected, largest=100)
+    wanted = (1 - share) * np.eye(vocab_size)[targets[:4]] + share / vocab_size
+    slope = weights[:4, None] * (np.exp(exact) / np.exp(exact).sum(1, keepdims=True) - wanted)
+    np.testing.assert_allclose(gradient[:, :vocab_size].astype("f8"), slope, rtol=2**-8, atol=1e-6)
+    assert (gradient[:, vocab_size:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tensor", "n_kernels"),
+    [("bfloat16", None, 1), ("float32", None, 0), ("bfloat16", 1, 1), ("bfloat16", 2, 0)],
+)
+def test_the_kernel_of_the_loss_is_for_logits_in_bfloat16_that_each_gpu_has_whole(dtype, tensor, n_kernels):
+    x, targets, weights = np.ones((1, 5, 3), dtype), np.ones((1, 5), "i4"), np.ones((1, 5), "f4")
+
+    def learn(x):
+        return jax.value_and_grad(lambda x: cross_entropy(lambda x: x.astype("f4"), x, targets, weights)[0])(x)
+
+    mesh = tensor and AbstractMesh((1, 1, 1, 1, tensor), AXES)
+    with over_mesh(mesh):
+        program = traced_for(GPU, learn, x)
+    assert sum(equation.primitive.name == "pallas_call" for equation in equations(program.jaxpr)) == n_kernels
+
+
+def test_the_loss_cuts_rows_into_groups_of_a_multiple_of_eight_where_it_can():
+    def lengths(n_rows):
+        x, targets, weights = np.ones((1, n_rows, 3), "f4"), np.ones((1, n_rows), "i4"), np.ones((1, n_rows), "f4")
+        program = traced_for(GPU, lambda x: cross_entropy(lambda x: x, x, targets, weights, at_once=28)[0], x)
+        return [each.params["length"] for each in equations(program.jaxpr) if each.primitive.name == "scan"]
+
+    assert (lengths(64), lengths(61)) == ([8], [7])  # 7 groups are enough

@@ -12,6 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -19,13 +20,15 @@ import flax.traverse_util
 import jax
 import numpy as np
 import optax
+from jax.experimental import pallas
 from jax.sharding import NamedSharding, PartitionSpec
 
 from closeness import bound, largest_of, without_key_biases
-from fxf.base.devices import compiling_for, over_mesh
+from fxf.base.devices import AXES, compiling_for, over_mesh
 from fxf.base.on_gpu import rows_of
 from fxf.compile.describe import describe
 from fxf.layers import loss
+from fxf.layers.linear import linear
 from fxf.layers.splash_attention import mapped
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs import run
@@ -245,8 +248,50 @@ def rows_of_a_table():
     return found
 
 
+def loss_kernel():
+    """Returns how far a GPU's loss and gradient by one kernel on each device are from those by one for all."""
+    rng, layout = np.random.default_rng(0), make_layout(ParallelConfig(sequence=2), jax.devices())
+    x, targets = rng.normal(size=(8, 3, 9)).astype("f4"), rng.integers(0, 9, (8, 3))
+    weights = rng.uniform(size=(8, 3)).astype("f4")
+
+    def learn(mesh, *rows):
+        one = functools.partial(loss.loss_by_kernel, mesh, 9, 0.1)
+        return jax.value_and_grad(lambda x, *rest: jax.vmap(one, spmd_axis_name=AXES[:4])(x, *rest).sum())(*rows)
+
+    with mock.patch.object(pallas, "pallas_call", functools.partial(pallas.pallas_call, interpret=True)):
+        whole = jax.device_get(jax.jit(functools.partial(learn, None))(x, targets, weights))
+        parts = jax.device_put((x, targets, weights), NamedSharding(layout.mesh, PartitionSpec(AXES[:4])))
+        compiled = jax.jit(functools.partial(learn, layout.mesh)).lower(*parts).compile()
+    assert "all-gather" not in compiled.as_text()
+    return distance(jax.device_get(compiled(*parts)), whole)
+
+
+def sums_of_bfloat16():
+    """Returns how far a weight's gradient, of bfloat16 rows on eight devices, is from the sum of the rows' terms.
+
+    The unit is what bfloat16 rounds off the largest term. The devices sum in float32, and in bfloat16.
+    """
+    rng, found = np.random.default_rng(0), []
+    x, dy, w = (rng.normal(size=shape).astype("bfloat16") for shape in ((8, 3, 5), (8, 3, 7), (5, 7)))
+    terms = np.einsum("bti,bto->bio", x.astype("f8"), dy.astype("f8"))
+    for gradient_sums in ("float32", "model"):
+        layout = make_layout(ParallelConfig(gradient_sums=gradient_sums), jax.devices())
+        y = layout.with_mesh(MODEL._replace(features=lambda w, x: linear(x, w))).features
+        loss = lambda w, x, dy, y=y: (y(w, x) * dy).astype("float32").sum()  # noqa: E731
+        rows = jax.device_put((x, dy), layout.rows)
+        gradient = jax.jit(jax.grad(loss))(w.astype("f4"), *rows)
+        found.append(float(np.abs(gradient - terms.sum(0)).max() / (np.abs(terms).max() * 2**-9)))
+    return found
+
+
 def figures(folder):
-    return {"distances": compare(folder), "mapped_kernel": mapped_kernel(), "rows_of_a_table": rows_of_a_table()}
+    return {
+        "distances": compare(folder),
+        "mapped_kernel": mapped_kernel(),
+        "rows_of_a_table": rows_of_a_table(),
+        "loss_kernel": [loss_kernel()],
+        "sums_of_bfloat16": sums_of_bfloat16(),
+    }
 
 
 def more_figures(folder):

@@ -84,9 +84,14 @@ def test_modules_of_flax_have_the_numbers_of_one_device(tmp_path):
         assert max(of_layout.values()) <= 1 and of_layout["loss"] <= 0.1  # relatively 1.2e-6
 
 
-@pytest.mark.parametrize("what", ["mapped_kernel", "rows_of_a_table"])
+@pytest.mark.parametrize("what", ["mapped_kernel", "rows_of_a_table", "loss_kernel"])
 def test_over_a_mesh_a_kernel_and_a_gpus_gradient_of_rows_are_those_of_one_device(figures, what):
     assert max(figures[what]) <= 1
+
+
+def test_devices_sum_the_gradients_of_bfloat16_in_float32_or_as_asked_in_bfloat16(figures):
+    in_float32, in_bfloat16 = figures["sums_of_bfloat16"]
+    assert in_float32 <= 1e-3 and in_bfloat16 >= 0.1
 
 
 @pytest.mark.thorough

@@ -12,9 +12,11 @@ import optax
 import pytest
 
 from closeness import assert_close, largest_of
+from fxf.base.weights import map_weights
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
 from fxf.training import step as step_module
+from fxf.training.copies import are_only_cast
 from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OptimizerConfig, make_optimizer, make_schedule
 from fxf.training.state import hyperparameters, run_keys
@@ -52,15 +54,15 @@ def start():
 
 
 @functools.cache
-def compiled_steps(dropout):
-    trainer = make_trainer(dropout=dropout)
+def compiled_steps(dropout, dtype):
+    trainer = make_trainer(dropout=dropout, dtype=dtype)
     return trainer, make_train_steps(trainer, TASK.batch, max_steps=7)
 
 
 @functools.cache
-def train(n_calls, dropout=0.0, seed=0):
+def train(n_calls, dropout=0.0, seed=0, dtype="float32"):
     """Returns the state and the loss of each step, after the given numbers of steps a call."""
-    _, steps = compiled_steps(dropout)
+    _, steps = compiled_steps(dropout, dtype)
     state, losses = jax.device_put(start(), one_device().replicated), []
     for n in n_calls:
         state, metrics = steps(state, hyperparameters(seed, TRAIN, SGD), n)
@@ -81,6 +83,20 @@ def test_calls_of_any_size_take_the_same_steps_to_the_bit():
     assert_same_bits(whole, parts)
     assert_same_bits(whole, single)
     assert whole[0].step == 7
+
+
+def test_a_call_that_casts_the_weights_anew_goes_on_to_the_bit():
+    assert_same_bits(train((4,), dtype="bfloat16"), train((1, 3), dtype="bfloat16"))
+
+
+def test_weights_have_a_copy_but_for_those_that_are_read_in_float32():
+    model, params = small_model(dtype="bfloat16", attention_bias="all", qk_norm=True, scan_blocks=True, remat="full")
+    batch, layout = jax.eval_shape(make_batch, KEY, 0), one_device()
+    only_cast = are_only_cast(model, params, batch, layout)
+    names = jax.tree.leaves(map_weights(lambda name, _: name, model.spec))
+    found = {name for name, cast in zip(names, only_cast, strict=True) if cast}
+    assert found == {name for name in names if not re.search("norm|_scale|embedding", name)}
+    assert not any(are_only_cast(small_model()[0], params, batch, layout))
 
 
 def test_dropout_differs_from_step_to_step_and_repeats_from_run_to_run():
