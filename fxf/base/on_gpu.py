@@ -17,6 +17,8 @@ from fxf.base.devices import ROWS, SEQUENCE, target_devices, target_mesh
 
 # Names that a lowered program has for cuDNN's flash attention: of its kernels, or of what puts them there for a mesh.
 FLASH = ("__cudnn$fmha", "CustomSPMDPartitioning")
+# The compiler's options for decoding. Else it would join the weights of products with the same vectors at each step.
+DECODING = {"xla_gpu_dot_merger_threshold_mb": 0}
 
 
 def in_order(jitted: Any) -> Callable[..., Any]:
