@@ -21,6 +21,7 @@ from fxf.base.weights import initialize, leaves, shapes
 from fxf.interop.weights_file import save_weights
 from fxf.models import MODELS
 from fxf.models.decoder import Decoder
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import SECTIONS, build, default_config
 from fxf.runs.generation import Answering
 from fxf.runs.warm_start import start_of
@@ -185,6 +186,12 @@ def decoder(experiment):
     return traced(functools.partial(made.jitted, max_tokens=9), shapes(experiment.model.spec), prompts, made.key)
 
 
+def stored(experiment):
+    """Returns the shapes of what evaluation and generation read."""
+    layout = one_device()
+    return jax.tree.map(str, Evaluators(experiment, layout).shapes(experiment.state_shapes(layout).params))
+
+
 PROMPTS = [f"{first} {second}" for first in range(1, 6) for second in range(1, 6)]
 
 
@@ -229,6 +236,7 @@ STAGES = {
     "parallel": (spec,),
     "decode": (decoder, answers),
     "decode.temperature": (answers,),
+    "decode.weights": (stored,),
     "checkpoint": (finished_run,),
     "log": (finished_run,),
 }

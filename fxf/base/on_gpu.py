@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import PartitionSpec
 
 from fxf.base.devices import ROWS, SEQUENCE, target_devices, target_mesh
@@ -58,6 +59,21 @@ def on_gpu() -> bool:
 def apart(tree: Any) -> Any:
     """Returns the arrays, which a GPU reads where they are used, and does not compute there again."""
     return jax.lax.optimization_barrier(tree) if on_gpu() else tree
+
+
+def in_its_order(x: jax.Array) -> jax.Array:
+    """Returns x, which a GPU's program keeps in the memory in the order of its axes, also if x was transposed."""
+    return with_layout_constraint(x, Layout(tuple(range(x.ndim)))) if on_gpu() else x
+
+
+def product_of_one(x: jax.Array, w: jax.Array) -> jax.Array:
+    """Returns x w for one vector, x [..., I] of I elements and w [I, O].
+
+    As sums of terms it is one kernel with what makes w of other arrays; a product would first write w to the memory.
+    """
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    terms_OI = jnp.ravel(x).astype(wide)[None] * w.T.astype(wide)
+    return terms_OI.sum(axis=1).astype(x.dtype).reshape(*x.shape[:-1], -1)
 
 
 def recomputed(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:

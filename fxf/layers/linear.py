@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from fxf.base.errors import UserError
 from fxf.base.on_cpu import in_rows, product
+from fxf.base.on_gpu import on_gpu, product_of_one
 
 
 def as_float32(x: jax.Array) -> jax.Array:
@@ -16,7 +17,8 @@ def as_float32(x: jax.Array) -> jax.Array:
 
 def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Array:
     """Returns x w + bias [..., O] for x [..., I], w [I, O] and bias [O], in the type of x."""
-    y = product(in_rows(x), w.astype(x.dtype))
+    is_one = on_gpu() and x.size == x.shape[-1]
+    y = product_of_one(x, w.astype(x.dtype)) if is_one else product(in_rows(x), w.astype(x.dtype))
     if bias is not None:
         y = _plus(y, bias.reshape(*(1 for _ in y.shape[1:]), -1))
     return y.reshape(*x.shape[:-1], w.shape[1])

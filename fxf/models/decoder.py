@@ -147,9 +147,11 @@ class Decoder:
         assert step is not None
         if whole is not None and self.layout and self.layout.pads:
             step = _without_padding(step, jax.eval_shape(step, whole, *inputs)[0].shape[1])
-        if self.model.dtype == self.model.weights_dtype:
+        if not on_gpu() and all(w.dtype == self.model.dtype for w in jax.tree.leaves(params)):
             return lambda params: params, step
-        return cast_once(step, params, *inputs)
+        # A GPU's products of several rows read no other types than that of the computation.
+        one_on_gpu = on_gpu() and inputs[1].size == 1
+        return cast_once(step, params, *inputs, widen=not one_on_gpu)
 
     def go_on(self, step: Callable, weights: Any, prompts: Prompts, key: jax.Array, progress: Progress) -> Progress:
         """Returns the progress after one more token of each hypothesis, by a step that reads these weights."""
