@@ -206,7 +206,8 @@ def finished_run(experiment):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         result = trained(experiment.config, folder, kept=KEPT)
-        untimed = [{k: v for k, v in row.items() if "second" not in k} for row in [result, *records(folder)]]
+        rows = [result, *records(folder)]
+        untimed = [{k: v for k, v in row.items() if "second" not in k and k != "goodput"} for row in rows]
         names = sorted(str(path.relative_to(folder)) for path in folder.glob("*"))
         return untimed, names, sorted(path.name for path in (folder / "checkpoints").iterdir())
 
