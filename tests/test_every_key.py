@@ -8,6 +8,7 @@ import re
 import tempfile
 from inspect import get_annotations
 from pathlib import Path
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ from fxf.runs.warm_start import start_of
 from fxf.sweeps.points import make_points
 from fxf.tasks import TASKS
 from fxf.tasks.task import Evaluator
+from fxf.training import hang
 from fxf.training.gradient import batch_loss
 from fxf.training.state import TrainState, run_keys
 from fxf.training.step import make_step
@@ -186,6 +188,12 @@ def decoder(experiment):
     return traced(functools.partial(made.jitted, max_tokens=9), shapes(experiment.model.spec), prompts, made.key)
 
 
+def watched(experiment):
+    """Returns what a thread that watches steps is told."""
+    with mock.patch.object(hang, "Thread") as thread, hang.watched(0, 60.0, experiment.log):
+        return str(thread.call_args.kwargs["args"][:3])
+
+
 def stored(experiment):
     """Returns the shapes of what evaluation and generation read."""
     layout = one_device()
@@ -240,6 +248,8 @@ STAGES = {
     "decode.weights": (stored,),
     "checkpoint": (finished_run,),
     "log": (finished_run,),
+    "log.hang": (watched,),
+    "log.hang_ends": (watched,),
 }
 
 

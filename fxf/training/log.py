@@ -15,7 +15,7 @@ import jax
 
 from fxf.base import status
 from fxf.base.compiled import seconds_of_compiling
-from fxf.base.config import key
+from fxf.base.config import key, require_off
 from fxf.base.errors import Interrupted, UserError, one_line
 from fxf.base.files import files_below, is_remote, read_file, to_json, write_atomically
 from fxf.reports import report
@@ -32,9 +32,19 @@ class LogConfig:
     tensorboard: bool = key(True, "whether to write TensorBoard event files")
     trackers: str = key("", "comma-separated; each one of fxf.training.trackers.TRACKERS")
     report: bool = key(True, "whether to write report.html, the page of the run")
+    hang: float = key(
+        30.0,
+        "a line says where training stands if steps take so many times the usual, and a minute; 0: none",
+        minimum=0,
+    )
+    hang_ends: bool = key(
+        False, "whether the process then ends with exit code 75, after which a job may start it again"
+    )
 
     def __post_init__(self) -> None:
         require_trackers(self.trackers)
+        if not self.hang:
+            require_off("log", self, {"hang_ends": False}, "without log.hang nothing reads it")
 
 
 log = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from fxf.base.status import stage
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints
 from fxf.training.checkpoint_files import rank
+from fxf.training.hang import watched
 from fxf.training.log import Clock, LogConfig, MetricsLog, goodput
 from fxf.training.record import Record, after
 from fxf.training.state import TrainState
@@ -69,17 +70,19 @@ def fit(
         checkpoint is saved.
       Interrupted: a signal came to any process; the step reached is saved.
     """
-    saved_at, at_once, n_logged = time.monotonic(), 1, 0
+    saved_at, at_once, n_logged, slowest = time.monotonic(), 1, 0, 0.0
     with stage("training", intervals.train.steps, record.step) as progress:
         while not intervals.end(record):
             left = intervals.until_next(record.step)
             traced = intervals.profile and n_logged == 1  # all has been compiled then
             n, before = min(at_once, left, PROFILED_STEPS if traced else left), clock.seconds()["train"]
-            with log.traced() if traced else nullcontext(), clock.measure("train"):
+            tracing = log.traced() if traced else nullcontext()
+            with tracing, clock.measure("train"), watched(record.step, n * slowest, intervals.log):
                 state, arrays = steps.train(state, np.int32(n))
                 history = {name: np.asarray(values)[:n] for name, values in jax.device_get(arrays).items()}
             signals.hold()  # the steps since the newest checkpoint
             seconds = clock.seconds()["train"] - before  # which leaves out compiling for new batch shapes
+            slowest = max(slowest, seconds / n)
             clock.wait(float(np.sum(history.get("data_seconds", 0.0))))
             at_once = processes.of_first(steps_of_next_call(n, seconds))
             record = after(record, history, seconds, intervals.train.skip_nonfinite)
