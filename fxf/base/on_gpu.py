@@ -99,7 +99,9 @@ def rows_of(table: jax.Array, indices: jax.Array, *, beyond: float | None = None
 
 def _rows(beyond: float | None, table: jax.Array, indices: jax.Array) -> jax.Array:
     if beyond is None:
-        return table[indices]
+        # XLA makes a slice of one row, and copies the whole of a table that is sharded along its rows to each device.
+        twice = indices.size == 1 and indices.ndim > 0 and on_gpu()
+        return table[jnp.concatenate([indices, indices])][:1] if twice else table[indices]
     return table.at[indices].get(mode="fill", fill_value=beyond, wrap_negative_indices=False)
 
 
