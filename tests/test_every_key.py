@@ -8,6 +8,7 @@ import re
 import tempfile
 from inspect import get_annotations
 from pathlib import Path
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +22,14 @@ from fxf.base.weights import initialize, leaves, shapes
 from fxf.interop.weights_file import save_weights
 from fxf.models import MODELS
 from fxf.models.decoder import Decoder
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import SECTIONS, build, default_config
 from fxf.runs.generation import Answering
 from fxf.runs.warm_start import start_of
 from fxf.sweeps.points import make_points
 from fxf.tasks import TASKS
 from fxf.tasks.task import Evaluator
+from fxf.training import hang
 from fxf.training.gradient import batch_loss
 from fxf.training.state import TrainState, run_keys
 from fxf.training.step import make_step
@@ -185,6 +188,18 @@ def decoder(experiment):
     return traced(functools.partial(made.jitted, max_tokens=9), shapes(experiment.model.spec), prompts, made.key)
 
 
+def watched(experiment):
+    """Returns what a thread that watches steps is told."""
+    with mock.patch.object(hang, "Thread") as thread, hang.watched(0, 60.0, experiment.log):
+        return str(thread.call_args.kwargs["args"][:3])
+
+
+def stored(experiment):
+    """Returns the shapes of what evaluation and generation read."""
+    layout = one_device()
+    return jax.tree.map(str, Evaluators(experiment, layout).shapes(experiment.state_shapes(layout).params))
+
+
 PROMPTS = [f"{first} {second}" for first in range(1, 6) for second in range(1, 6)]
 
 
@@ -199,7 +214,8 @@ def finished_run(experiment):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         result = trained(experiment.config, folder, kept=KEPT)
-        untimed = [{k: v for k, v in row.items() if "second" not in k} for row in [result, *records(folder)]]
+        rows = [result, *records(folder)]
+        untimed = [{k: v for k, v in row.items() if "second" not in k and k != "goodput"} for row in rows]
         names = sorted(str(path.relative_to(folder)) for path in folder.glob("*"))
         return untimed, names, sorted(path.name for path in (folder / "checkpoints").iterdir())
 
@@ -229,8 +245,11 @@ STAGES = {
     "parallel": (spec,),
     "decode": (decoder, answers),
     "decode.temperature": (answers,),
+    "decode.weights": (stored,),
     "checkpoint": (finished_run,),
     "log": (finished_run,),
+    "log.hang": (watched,),
+    "log.hang_ends": (watched,),
 }
 
 

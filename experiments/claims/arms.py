@@ -185,7 +185,7 @@ def _run(arm: Arm, seed: int, folder: Path, kept: Kept) -> dict[str, Any]:
 
 def _numbers(result: Mapping[str, Any]) -> dict[str, float]:
     """Returns the numbers of a result that do not depend on the speed of the machine."""
-    slow = ("seconds", "per_second", "bytes")
+    slow = ("seconds", "per_second", "bytes", "goodput")
     return {name: value for name, value in result.items() if isinstance(value, int | float) and not name.endswith(slow)}
 
 

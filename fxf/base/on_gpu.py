@@ -12,12 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import PartitionSpec
 
 from fxf.base.devices import ROWS, SEQUENCE, target_devices, target_mesh
 
 # Names that a lowered program has for cuDNN's flash attention: of its kernels, or of what puts them there for a mesh.
 FLASH = ("__cudnn$fmha", "CustomSPMDPartitioning")
+# The compiler's options for decoding. Else it would join the weights of products with the same vectors at each step.
+DECODING = {"xla_gpu_dot_merger_threshold_mb": 0}
 
 
 def in_order(jitted: Any) -> Callable[..., Any]:
@@ -59,6 +62,21 @@ def apart(tree: Any) -> Any:
     return jax.lax.optimization_barrier(tree) if on_gpu() else tree
 
 
+def in_its_order(x: jax.Array) -> jax.Array:
+    """Returns x, which a GPU's program keeps in the memory in the order of its axes, also if x was transposed."""
+    return with_layout_constraint(x, Layout(tuple(range(x.ndim)))) if on_gpu() else x
+
+
+def product_of_one(x: jax.Array, w: jax.Array) -> jax.Array:
+    """Returns x w for one vector, x [..., I] of I elements and w [I, O].
+
+    As sums of terms it is one kernel with what makes w of other arrays; a product would first write w to the memory.
+    """
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    terms_OI = jnp.ravel(x).astype(wide)[None] * w.T.astype(wide)
+    return terms_OI.sum(axis=1).astype(x.dtype).reshape(*x.shape[:-1], -1)
+
+
 def recomputed(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """Returns the function of arrays, of which a GPU keeps only the arguments for the gradient."""
     return jax.checkpoint(function) if on_gpu() else function
@@ -93,7 +111,9 @@ def rows_of(table: jax.Array, indices: jax.Array, *, beyond: float | None = None
 
 def _rows(beyond: float | None, table: jax.Array, indices: jax.Array) -> jax.Array:
     if beyond is None:
-        return table[indices]
+        # XLA makes a slice of one row, and copies the whole of a table that is sharded along its rows to each device.
+        twice = indices.size == 1 and indices.ndim > 0 and on_gpu()
+        return table[jnp.concatenate([indices, indices])][:1] if twice else table[indices]
     return table.at[indices].get(mode="fill", fill_value=beyond, wrap_negative_indices=False)
 
 

@@ -115,7 +115,8 @@ def decoding(experiment: Experiment, rows: int) -> Program:
     n_prompt = 0 if "source" in read else length // 2
     prompts = {name: _shape((rows, *x.shape[1:]), x.dtype) for name, x in read.items()}
     prompts["tokens"], prompts["lengths"] = _shape((rows, n_prompt), np.int32), _shape((rows,), np.int32)
-    decoder = Evaluators(experiment, layout).decoder
+    evaluators = Evaluators(experiment, layout)
+    decoder, params = evaluators.decoder, evaluators.shapes(params)
     key = jax.eval_shape(lambda: decoder.key)
     lowered = decoder.jitted.lower(params, prompts, key, max_tokens=length - n_prompt)
     named = f"{rows} prompts of {n_prompt or 'no'} tokens"

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from fxf.base.devices import sums_in_float32
 from fxf.base.errors import UserError
 from fxf.base.on_cpu import in_rows, product
+from fxf.base.on_gpu import on_gpu, product_of_one
 
 
 def as_float32(x: jax.Array) -> jax.Array:
@@ -17,11 +18,12 @@ def as_float32(x: jax.Array) -> jax.Array:
 
 def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Array:
     """Returns x w + bias [..., O] for x [..., I], w [I, O] and bias [O], in the type of x."""
-    y = (
-        _narrow(in_rows(x), w)
-        if sums_in_float32() and x.dtype == jnp.bfloat16
-        else product(in_rows(x), w.astype(x.dtype))
-    )
+    if on_gpu() and x.size == x.shape[-1]:
+        y = product_of_one(x, w.astype(x.dtype))
+    elif sums_in_float32() and x.dtype == jnp.bfloat16:
+        y = _narrow(in_rows(x), w)
+    else:
+        y = product(in_rows(x), w.astype(x.dtype))
     if bias is not None:
         y = _plus(y, bias.reshape(*(1 for _ in y.shape[1:]), -1))
     return y.reshape(*x.shape[:-1], w.shape[1])

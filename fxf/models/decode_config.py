@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from fxf.base.config import defaults, key, require_off
 from fxf.base.errors import UserError
@@ -27,6 +27,11 @@ class DecodeConfig:
     prefix: str = key("", "the text with which each answer begins")
     beam_width: int = key(1, "number of hypotheses in the beam search; 1: no beam search", minimum=1)
     length_penalty: float = key(1.0, "the score of a hypothesis is log-probability / length^length_penalty", minimum=0)
+    weights: Literal["plain", "int8", "fp8"] = key(
+        "plain",
+        "how evaluation and generation store matrices: plain, as a model computes with them; int8 or fp8 (e4m3): in 8 "
+        "bits, with a scale for each output",
+    )
     early_stop: bool = key(True, "stop when beam_width hypotheses are finished; otherwise when no live one can win")
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Decoding of any number of prompts, from prompts to tokens."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -9,12 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.base.errors import UserError
+from fxf.base.on_gpu import DECODING, on_gpu
 from fxf.base.random_keys import random_key
 from fxf.base.status import stage
 from fxf.base.weights import Params
 from fxf.base.work import by_threads, n_cores
 from fxf.layers.cache import Cache
 from fxf.models.beam import BeamSearch
+from fxf.models.cast_once import cast_once
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Model
 from fxf.models.rules import Rules, Words
@@ -63,9 +65,11 @@ class Decoder:
         self.model, self.end_token, self.config, self.layout = model, end_token, config, layout
         self.key, self.words = random_key(seed), words
         shardings = layout.replicated if layout else None  # each process reads all answers
-        self.jitted = jax.jit(self.search, static_argnames=("max_tokens", "longest"), out_shardings=shardings)
-        self.begun = jax.jit(self.begin, static_argnames=("max_tokens", "longest"))
-        self.gone_on = jax.jit(self.go_on, donate_argnames="progress")
+        options: Any = {"compiler_options": DECODING if on_gpu() else None}
+        static = ("max_tokens", "longest")
+        self.jitted = jax.jit(self.search, static_argnames=static, out_shardings=shardings, **options)
+        self.begun = jax.jit(self.begin, static_argnames=static)
+        self.gone_on = jax.jit(self.go_on, static_argnames="step", donate_argnames="progress", **options)
         self.programs = {} if programs is None else programs
         self._row_bytes: dict[Any, int] = {}
 
@@ -107,9 +111,10 @@ class Decoder:
         Args:
           longest: the largest number of tokens of a prompt and its answer; 0 for that of the longest of both.
         """
-        prompts = jax.tree.map(jnp.asarray, PromptGroup((), prompts, max_tokens).whole())
+        prompts, whole = jax.tree.map(jnp.asarray, PromptGroup((), prompts, max_tokens).whole()), params
         if self.layout:
-            params, prompts = self.layout.gather(self.model, params)[0], self.layout.shard_rows(prompts)
+            params, _ = self.layout.gather(self.model, params, pad=self.model.loss.of_logits)
+            prompts = self.layout.shard_rows(prompts)
         state, cache, last_BW = self.begin(params, prompts, key, max_tokens=max_tokens, longest=longest)
         if self.layout:
             state, cache = self.layout.shard_rows((state, cache))
@@ -117,7 +122,8 @@ class Decoder:
         def unfinished(progress: Progress) -> jax.Array:
             return ~progress[0].is_finished_B.all()
 
-        go_on = functools.partial(self.go_on, params, prompts, key)
+        cast, step = self._cast_and_step(params, cache, last_BW.reshape(-1), whole=whole)
+        go_on = functools.partial(self.go_on, step, cast(params), prompts, key)
         state, *_ = jax.lax.while_loop(unfinished, go_on, (state, cache, last_BW))
         tokens, scores = self._method(prompts, key).output(state)
         ends = self._ends()
@@ -130,11 +136,27 @@ class Decoder:
         read = {name: value for name, value in prompts.items() if name not in ("numbers", "limits")}
         return (state, *prefill(self.model, params, read, method.width, max_tokens, longest))
 
-    def go_on(self, params: Params, prompts: Prompts, key: jax.Array, progress: Progress) -> Progress:
-        """Returns the progress after one more token of each hypothesis."""
+    def _cast_and_step(self, params: Params, *inputs: Any, whole: Params | None = None) -> tuple[Callable, Callable]:
+        """Returns what casts the weights once, and the step of the model with them.
+
+        Args:
+          inputs: the cache and the newest tokens.
+          whole: the params without padding, where the vocabulary of `params` may have one, which logits have not.
+        """
+        step = self.model.step
+        assert step is not None
+        if whole is not None and self.layout and self.layout.pads:
+            step = _without_padding(step, jax.eval_shape(step, whole, *inputs)[0].shape[1])
+        if not on_gpu() and all(w.dtype == self.model.dtype for w in jax.tree.leaves(params)):
+            return lambda params: params, step
+        # A GPU's products of several rows read no other types than that of the computation.
+        one_on_gpu = on_gpu() and inputs[1].size == 1
+        return cast_once(step, params, *inputs, widen=not one_on_gpu)
+
+    def go_on(self, step: Callable, weights: Any, prompts: Prompts, key: jax.Array, progress: Progress) -> Progress:
+        """Returns the progress after one more token of each hypothesis, by a step that reads these weights."""
         (state, cache, last_BW), method = progress, self._method(prompts, key)
-        assert self.model.step is not None
-        logits_RV, cache = self.model.step(params, cache, last_BW.reshape(-1))
+        logits_RV, cache = step(weights, cache, last_BW.reshape(-1))
         new, parents_BW, last_BW = method.choose(state, logits_RV.reshape(*last_BW.shape, -1))
         # The cache of a finished prompt goes on, into places that nothing reads or beyond the last, and is dropped.
         cache = cache.select(parents_BW) if method.width > 1 else cache
@@ -144,8 +166,14 @@ class Decoder:
         """Yields the tokens of the only prompt of a group so far, after each new one, without its end token."""
         prompts, ends = group.whole(), self._ends().tolist()
         progress = self.begun(params, prompts, self.key, max_tokens=group.max_tokens, longest=longest_of(group))
+        shape = ("step", *map(jnp.shape, jax.tree.leaves(progress)))
+        if shape not in self.programs:
+            _, cache, last_BW = progress
+            self.programs[shape] = self._cast_and_step(params, cache, last_BW.reshape(-1))
+        cast, step = self.programs[shape]
+        weights = cast(params)
         while not progress[0].is_finished_B.all():
-            progress = self.gone_on(params, prompts, self.key, progress)
+            progress = self.gone_on(step, weights, prompts, self.key, progress)
             tokens = progress[0].tokens_BU[0, : progress[0].n_tokens_B[0]].tolist()
             yield tokens[:-1] if tokens[-1] in ends else tokens
 
@@ -180,6 +208,16 @@ class Decoder:
         bounds = HYPOTHESES // self.config.beam_width, LARGEST_CACHE // self._row_bytes[shape]
         n_prompts = len(prompts["tokens"])
         return min(-(-n_prompts // n_threads), max(1, min(bounds) // n_threads))
+
+
+def _without_padding(step: Callable, n_logits: int) -> Callable:
+    """Returns the step of a model whose logits are the first ones of this one's."""
+
+    def with_few(params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
+        logits_RV, cache = step(params, cache, tokens_R)
+        return logits_RV[:, :n_logits], cache
+
+    return with_few
 
 
 def prefill(

@@ -18,7 +18,8 @@ from fxf.reports.run_files import DIVERGED, FINISHED, Record, RunFiles, is_run, 
 SEED = "seed"
 MOST_CHARACTERS = 60  # of a run's reason in the tables
 LAST = ("train_loss", "tokens_per_second", "train_seconds", "parameters")  # columns after the others
-NOT_SHOWN = ("steps", SEED, "examples", "compile_seconds", "evaluate_seconds", "wall_seconds", "steps_per_second")
+OF_TIME = ("compile_seconds", "evaluate_seconds", "wall_seconds", "steps_per_second", "goodput")
+NOT_SHOWN = ("steps", SEED, "examples", *OF_TIME)
 # Keys that change neither training nor scores. Of `checkpoint` only those matter that choose the tested weights.
 WITHOUT_EFFECT = ("parallel.", "log.", "checkpoint.", "data.prepared")
 CHOOSING = ("checkpoint.best", "checkpoint.average")

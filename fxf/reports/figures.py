@@ -27,6 +27,7 @@ _KNOWN = [
     (r"ter", Figure("translation edit rate", "%", LOWER)),
     (r"(\w+)_per_second", Figure("", "", HIGHER)),
     (r"mfu", Figure("model FLOPs utilization", "share", HIGHER)),
+    (r"goodput", Figure("share of the time in steps", "share", HIGHER)),
     (r"data_seconds_per_step", Figure("wait for data", "seconds a step", LOWER)),
     (r".*seconds", Figure("", "s", LOWER)),
     (r"device_peak_bytes", Figure("peak of device memory", "bytes")),
@@ -48,4 +49,4 @@ def is_score(name: str) -> bool:
     A speed also says how busy the machine was, and the loss of training is of other batches in each run, with dropout
     and label smoothing.
     """
-    return not re.fullmatch(r".*(_per_second|_per_step|seconds)|mfu|(train_)?loss", name)
+    return not re.fullmatch(r".*(_per_second|_per_step|seconds)|mfu|goodput|(train_)?loss", name)

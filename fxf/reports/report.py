@@ -16,7 +16,7 @@ REPORT, SCRIPTS = "report.html", ("inside.js", "report.js")
 MOST_STEPS = 40  # whose samples the page holds
 MOST_OF_AXES = 50  # points, between which a line is straight
 FIRST_CHARTS = ("loss", "exact_match", "bleu", "learning_rate", "gradient_norm", "tokens_per_second")
-NOT_TILES = ("tokens_per_second", "compile_seconds", "evaluate_seconds", "wall_seconds")
+NOT_TILES = ("tokens_per_second", "compile_seconds", "evaluate_seconds", "wall_seconds", "goodput")
 
 
 def write(folder: Path) -> Path:

@@ -71,11 +71,11 @@ class RunFiles(NamedTuple):
         return {("train_loss" if name == "loss" else name): value for name, value in found.items() if name != "step"}
 
     def curves(self) -> dict[str, list[tuple[int, float]]]:
-        """Returns the points (step, value) of each figure of the records; the numbers of examples are no figures."""
+        """Returns the points (step, value) of each figure; the numbers of examples and the time are no figures."""
         found: dict[str, list[tuple[int, float]]] = {}
         for record in self.metrics:
             for name, value in record.items():
-                if name != "step" and is_number(value) and not re.match("examples(_|$)", name):
+                if name != "step" and is_number(value) and not re.match("examples(_|$)|wall_seconds", name):
                     found.setdefault(name, []).append((record["step"], value))
         return found
 

@@ -9,6 +9,7 @@ import numpy as np
 from fxf.base.weights import Params
 from fxf.models.decoder import Decoder
 from fxf.models.model import Batch
+from fxf.models.quantized import stored_as
 from fxf.runs.experiment import Experiment
 from fxf.tasks.task import Evaluator
 from fxf.training.gradient import batch_loss
@@ -25,10 +26,11 @@ class Evaluators:
           layout: the layout of the params; the devices share the rows of a batch.
           seed: the seed of sampling.
         """
-        model, programs = experiment.model, experiment.programs["scores", layout]
-        self._model, self._layout = layout.with_mesh(model.plain), layout
-        to_plain = jax.jit(model.to_plain, out_shardings=layout.weights(model.plain.spec))
-        self._to_plain = None if model.plain_spec is None else programs.setdefault("plain", to_plain)
+        trained, programs = experiment.model, experiment.programs["scores", layout]
+        model, narrow = stored_as(experiment.decode.weights, trained.plain)
+        self._model, self._layout = layout.with_mesh(model), layout
+        to_read = jax.jit(lambda params: narrow(trained.to_plain(params)), out_shardings=layout.weights(model.spec))
+        self._to_read = None if model.spec is trained.spec else programs.setdefault("weights", to_read)
         self._loss = programs.setdefault("loss", jax.jit(self._loss_of, out_shardings=layout.replicated))
         self._logits = programs.setdefault("logits", jax.jit(self._logits_of, out_shardings=layout.replicated))
         options: Any = {"programs": experiment.programs["decode", layout], "layout": layout}
@@ -36,8 +38,8 @@ class Evaluators:
         self.decoder = Decoder(self._model, config=experiment.decode, seed=seed, **rules, **options)
 
     def __call__(self, params: Params) -> Evaluator:
-        """Returns the evaluator of params, as a task uses it. Their plain weights are made here, once."""
-        params = self._to_plain(params) if self._to_plain else params
+        """Returns the evaluator of params, as a task uses it. The weights that it reads are made here, once."""
+        params = self._to_read(params) if self._to_read else params
         return Evaluator(
             decode=functools.partial(self.decoder.groups, params),
             loss=functools.partial(self.loss, params),
@@ -45,6 +47,13 @@ class Evaluators:
             in_nats=self._model.loss.of_logits,
             stream=functools.partial(self.decoder.stream, params),
         )
+
+    def shapes(self, params: Params) -> Params:
+        """Returns the shapes and shardings of the weights that evaluators read, of those of params."""
+        if not self._to_read:
+            return params
+        placed = self._layout.weights(self._model.spec)
+        return jax.tree.map(lambda x, place: x.update(sharding=place), jax.eval_shape(self._to_read, params), placed)
 
     def loss(self, params: Params, batch: Batch) -> tuple[float, float]:
         """Returns the sums of loss and weight over a batch."""

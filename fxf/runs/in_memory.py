@@ -21,6 +21,7 @@ from fxf.models import MODELS
 from fxf.models.decode_config import DecodeConfig, changed_decode
 from fxf.models.decoder import Decoder
 from fxf.models.model import Batch, Model
+from fxf.models.quantized import stored_as
 from fxf.models.rules import Words
 from fxf.runs import contract
 from fxf.tasks import task
@@ -217,7 +218,8 @@ def decode(
         if len(read) != len(texts):
             raise UserError(f"sources: expected one for each of {len(texts)} prompts, got {len(read)}")
         rows["source"], rows["source_mask"] = padded(read, len(read), max(map(len, read)))
-    params, model = model.to_plain(params), model.plain
+    params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
+    params = narrow(params)
     _require_tokens(model, params, {"prompt": texts, "source": read}, max(ends))
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens) > room:

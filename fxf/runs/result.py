@@ -10,7 +10,7 @@ from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment
 from fxf.training import processes
 from fxf.training.fine_tuning import evaluated_params
-from fxf.training.log import MetricsLog
+from fxf.training.log import MetricsLog, goodput
 from fxf.training.record import Record
 from fxf.training.state import TrainState
 
@@ -91,5 +91,6 @@ def result_of(
         **({"skipped_steps": record.skipped} if experiment.train.skip_nonfinite else {}),
         "tokens_per_second": round(record.tokens / seconds["train"]),
         **{f"{name}_seconds": round(seconds[name], 3) for name in ("train", "compile", "evaluate", "wall")},
+        "goodput": round(goodput(seconds), 4),
         **memory.held_on_a_device(),
     }

@@ -24,7 +24,7 @@ from fxf.runs.warm_start import Start, start_of
 from fxf.tasks.prompts import Answer
 from fxf.training import checkpoint_files, processes
 from fxf.training.checkpoint import Checkpoints
-from fxf.training.log import Clock, MetricsLog
+from fxf.training.log import Clock, MetricsLog, last_wall_seconds
 from fxf.training.loop import Intervals, fit
 from fxf.training.parallel import ParallelConfig
 from fxf.training.record import Record, record_of
@@ -72,7 +72,8 @@ def train(
         checkpoints = run.enter_context(closing(Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)))
         newest = checkpoints.restore(experiment.state_shapes(layout))
         record = record_of(newest[2]) if newest else Record()
-        clock.add_earlier(record.seconds)
+        lost = last_wall_seconds(workdir)  # in steps after the checkpoint
+        clock.add_earlier(record.seconds | {"wall": max(record.seconds.get("wall", 0.0), lost)})
         intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log, profile)
         log = run.enter_context(MetricsLog(workdir, experiment.train.steps, record.step, experiment.log, trackers))
         trackers.config(experiment.config)

@@ -34,8 +34,8 @@ class TextScorer:
       UserError: as `load`; or the run is no language model whose loss is that of all tokens in nats.
     """
 
-    def __init__(self, workdir: Path | str, step: int | None = None) -> None:
-        experiment, self.step, params = load(workdir, step)
+    def __init__(self, workdir: Path | str, step: int | None = None, weights: str | None = None) -> None:
+        experiment, self.step, params = load(workdir, step, {"weights": weights} if weights else None)
         task = experiment.task
         self.evaluator: Evaluator = Evaluators(experiment, experiment.layout_of_one_copy())(params)
         if not isinstance(task, LanguageModel) or task.context or not self.evaluator.in_nats:
@@ -92,13 +92,18 @@ class Lines(NamedTuple):
 
 
 def text_scores(
-    workdir: Path | str, path: Path | str, against: Path | str | None = None, step: int | None = None
+    workdir: Path | str,
+    path: Path | str,
+    against: Path | str | None = None,
+    step: int | None = None,
+    weights: str | None = None,
 ) -> Any:
     """Returns the figures of a text file: loss in nats per token, perplexity, bits per character and per byte.
 
     Args:
       against: the folder of another run, whose bits per byte are compared on the same lines.
       step: the step of the checkpoint of `workdir`; None for the one that its result used.
+      weights: its `decode.weights`; None for those of its config.
 
     Raises:
       UserError: as `TextScorer`; or the file cannot be read.
@@ -106,7 +111,7 @@ def text_scores(
     text = file_text(Path(path), "--text")
     if text.startswith('{"'):
         log.warning("warning: --text: %s looks like lines of JSON; it is scored as it stands", path)
-    scorer = TextScorer(workdir, step)
+    scorer = TextScorer(workdir, step, weights)
     lines = scorer.lines(text)
     loss = float(lines.nats.sum() / lines.tokens.sum())
     figures: dict[str, Any] = {"step": scorer.step, "loss": loss, "perplexity": math.exp(loss)}

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 
 from fxf.base.config import differences, key
+from fxf.base.devices import AXES
 from fxf.base.errors import UserError
 from fxf.base.files import is_remote, read_json, remove, to_json, write_atomically
 from fxf.base.status import stage
@@ -229,7 +230,20 @@ def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Rest
             raise UserError(f"{folder}: does not fit this model and optimizer: {what}")
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     placed = jax.tree.map(lambda s: s.update(sharding=s.sharding or device), shapes)
-    return content["step"], ocp.load(folder, placed, checkpointable_name=files.ARRAYS), content["record"]
+    context = ocp.Context()
+    context.array.loading.use_load_and_broadcast = _has_copies(placed)
+    with context:
+        arrays = ocp.load(folder, placed, checkpointable_name=files.ARRAYS)
+    return content["step"], arrays, content["record"]
+
+
+def _has_copies(shapes: Any) -> bool:
+    """Returns whether several processes hold copies of all arrays: the first of them is read, and sent to the others.
+
+    That keeps all numbers; a zero loses its sign.
+    """
+    shardings = [leaf.sharding for leaf in jax.tree.leaves(shapes)]
+    return all(not each.is_fully_addressable and each.mesh.shape[AXES[0]] > 1 for each in shardings)
 
 
 def _arrays(tree: Any) -> dict[str, str]:

@@ -15,11 +15,11 @@ import jax
 
 from fxf.base import status
 from fxf.base.compiled import seconds_of_compiling
-from fxf.base.config import key
+from fxf.base.config import key, require_off
 from fxf.base.errors import Interrupted, UserError, one_line
 from fxf.base.files import files_below, is_remote, read_file, to_json, write_atomically
 from fxf.reports import report
-from fxf.reports.run_files import ENDED, ERROR, RECORDS, SAMPLES
+from fxf.reports.run_files import ENDED, ERROR, RECORDS, SAMPLES, is_number
 from fxf.training import processes
 from fxf.training.trackers import TRACKERS, Trackers, require_trackers
 
@@ -32,9 +32,19 @@ class LogConfig:
     tensorboard: bool = key(True, "whether to write TensorBoard event files")
     trackers: str = key("", "comma-separated; each one of fxf.training.trackers.TRACKERS")
     report: bool = key(True, "whether to write report.html, the page of the run")
+    hang: float = key(
+        30.0,
+        "a line says where training stands if steps take so many times the usual, and a minute; 0: none",
+        minimum=0,
+    )
+    hang_ends: bool = key(
+        False, "whether the process then ends with exit code 75, after which a job may start it again"
+    )
 
     def __post_init__(self) -> None:
         require_trackers(self.trackers)
+        if not self.hang:
+            require_off("log", self, {"hang_ends": False}, "without log.hang nothing reads it")
 
 
 log = logging.getLogger(__name__)
@@ -49,7 +59,7 @@ class Clock:
     def __init__(self, started: float | None = None) -> None:
         self._started = time.perf_counter() if started is None else started
         self._before: dict[str, float] = {}
-        self._seconds: dict[str, float] = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
+        self._seconds: dict[str, float] = {"train": 0.0, "compile": 0.0, "evaluate": 0.0, "data": 0.0}
         self._purpose, self._counted = "", (self._started, 0.0)  # up to when time and compiling are counted
 
     def add_earlier(self, seconds: dict[str, float]) -> None:
@@ -72,10 +82,30 @@ class Clock:
             self._seconds[self._purpose] += now[0] - before - (now[1] - compiled)
         self._purpose, self._counted = next_purpose, now
 
+    def wait(self, seconds: float) -> None:
+        """Counts seconds of `train` in which steps waited for `data`."""
+        self._seconds["data"] += seconds
+
     def seconds(self) -> dict[str, float]:
         """Returns the seconds by purpose, and all seconds since the start as `wall`."""
         now = {**self._seconds, "wall": time.perf_counter() - self._started}
         return {name: value + self._before.get(name, 0.0) for name, value in now.items()}
+
+
+def goodput(seconds: dict[str, float]) -> float:
+    """Returns the share of all seconds that went into steps which stayed.
+
+    The rest is starting, compiling, waiting for data, evaluating, saving, and what was lost when a process ended.
+    """
+    return max(seconds["train"] - seconds.get("data", 0.0), 0.0) / seconds["wall"]
+
+
+def last_wall_seconds(folder: Path) -> float:
+    """Returns the newest `wall_seconds` of the records in a run folder, also of steps that were lost; 0 if none has."""
+    path = folder / RECORDS
+    lines = read_file(path).decode("utf-8", errors="replace").splitlines() if path.exists() else []
+    found: Any = (_record_of(line).get("wall_seconds") for line in reversed(lines))
+    return next((float(seconds) for seconds in found if is_number(seconds)), 0.0)
 
 
 class MetricsLog:
@@ -203,6 +233,15 @@ def _keep_until(path: Path, step: int) -> int:
 def _step_of(line: str) -> int:
     """Returns the step of a record, or -1 if the line is not a record."""
     try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return int(_record_of(line)["step"])
+    except (ValueError, KeyError, TypeError):
         return -1
+
+
+def _record_of(line: str) -> dict[str, Any]:
+    """Returns a record; an empty one if the line is none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -16,7 +16,8 @@ from fxf.base.status import stage
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints
 from fxf.training.checkpoint_files import rank
-from fxf.training.log import Clock, LogConfig, MetricsLog
+from fxf.training.hang import watched
+from fxf.training.log import Clock, LogConfig, MetricsLog, goodput
 from fxf.training.record import Record, after
 from fxf.training.state import TrainState
 from fxf.training.step import TrainConfig
@@ -69,22 +70,25 @@ def fit(
         checkpoint is saved.
       Interrupted: a signal came to any process; the step reached is saved.
     """
-    saved_at, at_once, n_logged = time.monotonic(), 1, 0
+    saved_at, at_once, n_logged, slowest = time.monotonic(), 1, 0, 0.0
     with stage("training", intervals.train.steps, record.step) as progress:
         while not intervals.end(record):
             left = intervals.until_next(record.step)
             traced = intervals.profile and n_logged == 1  # all has been compiled then
             n, before = min(at_once, left, PROFILED_STEPS if traced else left), clock.seconds()["train"]
-            with log.traced() if traced else nullcontext(), clock.measure("train"):
+            tracing = log.traced() if traced else nullcontext()
+            with tracing, clock.measure("train"), watched(record.step, n * slowest, intervals.log):
                 state, arrays = steps.train(state, np.int32(n))
                 history = {name: np.asarray(values)[:n] for name, values in jax.device_get(arrays).items()}
             signals.hold()  # the steps since the newest checkpoint
             seconds = clock.seconds()["train"] - before  # which leaves out compiling for new batch shapes
+            slowest = max(slowest, seconds / n)
+            clock.wait(float(np.sum(history.get("data_seconds", 0.0))))
             at_once = processes.of_first(steps_of_next_call(n, seconds))
             record = after(record, history, seconds, intervals.train.skip_nonfinite)
             progress(record.step)
             if n == left:
-                record = _logged(record, float(steps.learning_rate(record.step - 1)), log)
+                record = _logged(record, float(steps.learning_rate(record.step - 1)), log, clock.seconds())
             n_logged += traced or n == left
             record = _evaluated(state, record, evaluate, intervals, log, clock)
             record = dataclasses.replace(record, data=steps.position(), seconds=clock.seconds())
@@ -136,7 +140,7 @@ def _is_to_be_saved(record: Record, saved_at: float, intervals: Intervals) -> bo
     return minutes > 0 and bool(processes.of_first(int(time.monotonic() - saved_at >= 60 * minutes)))
 
 
-def _logged(record: Record, learning_rate: float, log: MetricsLog) -> Record:
+def _logged(record: Record, learning_rate: float, log: MetricsLog, seconds: dict[str, float]) -> Record:
     """Writes a record of training about the steps since the one before, and returns the progress after it."""
     sums = record.unlogged
     loss = sums["loss_sum"] / sums["weight_sum"] if sums["weight_sum"] else 0.0
@@ -147,6 +151,8 @@ def _logged(record: Record, learning_rate: float, log: MetricsLog) -> Record:
         "learning_rate": learning_rate,
         "steps_per_second": sums["steps"] / sums["seconds"],
         "tokens_per_second": sums["weight_sum"] / sums["seconds"],
+        "goodput": goodput(seconds),
+        "wall_seconds": seconds["wall"],
         **memory.held_on_a_device(),
         **{name: total / taken for name, total in sums.items() if name.startswith(OF_TRAINING)},
     }

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 # Figures of training by group; the group and the name, such as speed/steps_per_second, are a tag.
 GROUPS = {
-    **dict.fromkeys(("steps_per_second", "tokens_per_second", "data_seconds_per_step", "mfu"), "speed"),
+    **dict.fromkeys(("steps_per_second", "tokens_per_second", "data_seconds_per_step", "mfu", "goodput"), "speed"),
     **dict.fromkeys(("device_bytes", "device_peak_bytes"), "memory"),
 }
 

@@ -34,9 +34,11 @@ def main(args: Namespace) -> None:
     if args.text:
         from fxf.runs.text_scores import text_scores
 
-        if any((*places, *decode_of(args).values())):
+        decode = decode_of(args)
+        weights = decode.pop("weights", None)
+        if any((*places, *decode.values())):
             raise UserError("--text: nothing else is scored or decoded; leave --pairs, --output and decoding out")
-        print_figures(text_scores(require_workdir(args), args.text, args.against, args.step), args.json)
+        print_figures(text_scores(require_workdir(args), args.text, args.against, args.step, weights), args.json)
         return
     if args.against:
         raise UserError("--against: give the text to compare on by --text")

@@ -17,12 +17,15 @@ from closeness import assert_close, largest_of
 from flash_models import MODELS, a_batch
 from fxf.base.devices import AXES, compiling_for, over_mesh
 from fxf.base.on_gpu import norm_of, options_in_order, recomputed, rows_of
+from fxf.layers.linear import linear
 from fxf.layers.loss import cross_entropy
 from fxf.layers.loss_kernel import loss_by_kernel
+from fxf.models.decoder import Decoder
 from fxf.models.encoder_decoder import EncoderDecoderConfig
+from fxf.models.quantized import stored_as
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig
 from fxf.training.gradient import loss_and_gradient
-from helpers import VOCAB_SIZE, equations, random_params, small
+from helpers import VOCAB_SIZE, equations, random_params, random_tokens, scaled, small, small_model
 
 GPU = SimpleNamespace(platform="gpu")
 
@@ -59,6 +62,27 @@ def test_rows_on_a_gpu_are_those_of_the_table_also_for_several_tables():
     np.testing.assert_array_equal(values, [(tables[i, indices[i]] * np.arange(3)).sum() for i in range(2)])
     counts = np.array([[1, 0, 0, 1], [0, 2, 0, 0]])
     np.testing.assert_array_equal(gradients, counts[..., None] * np.arange(3.0)[None, None])
+
+
+@pytest.mark.parametrize(("n_prompts", "weights"), [(1, "plain"), (1, "int8"), (2, "plain")])
+def test_a_gpus_program_decodes_what_a_cpus_does(n_prompts, weights):
+    plain, params = small_model(tied_embeddings=True)
+    model, narrow = stored_as(weights, plain)
+    params, decoder = narrow(scaled(params, 2)), Decoder(model, -1)
+    prompts = {"tokens": random_tokens((n_prompts, 4)), "lengths": np.full(n_prompts, 4, np.int32)}
+    search = functools.partial(decoder.search, max_tokens=5)
+    program = traced_for(GPU, search, params, prompts, decoder.key)
+    (tokens,) = jax.jit(jaxpr_as_fun(program))(*jax.tree.leaves((params, prompts, decoder.key)))
+    np.testing.assert_array_equal(tokens, decoder(params, prompts, 5)[0])
+    assert len(np.unique(tokens)) > 1
+
+
+@pytest.mark.parametrize("shape", [(1, 7), (1, 1, 7)])
+def test_one_vector_times_a_matrix_on_a_gpu_is_their_product(shape):
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=shape).astype("f4"), rng.normal(size=(7, 5)).astype("f4")
+    (found,) = jax.jit(jaxpr_as_fun(traced_for(GPU, linear, x, w)))(x, w)
+    assert_close(found, np.float64(x) @ np.float64(w), operations=9)
 
 
 CASES = [

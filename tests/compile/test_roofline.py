@@ -132,6 +132,27 @@ def test_an_accelerators_step_has_the_models_operations_and_reuses_all(name, lin
 
 
 @pytest.mark.thorough  # as above
+@pytest.mark.parametrize(
+    ("rows", "weights", "tensor", "n_cublas"),
+    [(1, "plain", 1, 0), (1, "int8", 1, 0), (64, "plain", 1, 13), (1, "plain", 4, 0)],
+)
+def test_a_decoding_step_of_a_gpu_reads_its_weights_in_their_type_and_its_cache_once(rows, weights, tensor, n_cublas):
+    model = {"n_layers": 2, "d_model": 512, "d_ff": 2048, "n_heads": 8, "dtype": "bfloat16", "max_len": 256}
+    model |= {"tied_embeddings": True, "scaled_embeddings": True}
+    sections = {"task": {"max_length": 127}, "decode": {"weights": weights}, "parallel": {"tensor": tensor}}
+    experiment = build(tiny_config(model=model, **sections)).with_vocabulary(10007)
+    topology = topologies.topology(f"h100:{tensor}")
+    with topologies.target(topology), PRECISION():
+        _, step = roofline.reports(experiment, topology, ("decoding",), rows)
+    n_slots = experiment.task.largest_batch()["inputs"].shape[1]
+    cache = 2 * rows * n_slots * 2 * 512 * experiment.model_config.n_layers
+    size, others, workspace = (2, 0, 2**22) if weights == "plain" else (1, 512 * 10112, 0)
+    once = (size * count(experiment.model.spec) + cache) / tensor
+    # In 8 bits the table counts once more, of which a fusion gathers one row.
+    assert step["memory_traffic"] < 1.1 * once + others + n_cublas * workspace
+
+
+@pytest.mark.thorough  # as above
 def test_the_flags_of_the_docs_scatter_the_gradient_of_each_weight_on_a_slice_of_three_dimensions():
     (flags,) = re.findall(r'export LIBTPU_INIT_ARGS="([^"]*)"', (ROOT / "docs/devices.md").read_text())
     sizes = {"n_layers": 1, "d_model": 1024, "d_ff": 2048, "n_heads": 8, "dtype": "bfloat16"}

@@ -34,7 +34,7 @@ def train(workdir, kept=KEPT, **sections):
 
 
 def without_times(rows):
-    return [{k: v for k, v in row.items() if not k.endswith("per_second")} for row in rows]
+    return [{k: v for k, v in row.items() if not k.endswith(("_second", "_seconds", "goodput"))} for row in rows]
 
 
 @functools.cache
@@ -111,6 +111,7 @@ def test_a_result_has_the_figures_that_every_result_has(finished):
     parts = result["train_seconds"] + result["compile_seconds"] + result["evaluate_seconds"]
     assert 0 < result["train_seconds"] < parts <= result["wall_seconds"] + 0.01
     assert result["tokens_per_second"] > 0
+    assert result["goodput"] == pytest.approx(result["train_seconds"] / result["wall_seconds"], abs=1e-3)
     assert result["train_loss"] == pytest.approx(np.log(4), abs=1.5)
 
 
@@ -168,7 +169,10 @@ def test_a_resumed_run_is_the_run_that_never_stopped(finished, tmp_path, monkeyp
     workdir, sections = tmp_path / "stopped", {"train": {"evaluate_every": 4}, "log": {"tensorboard": True}}
     for stop in (1, 6):  # before the first save, and after the newest one
         train_and_stop_after(stop, workdir, monkeypatch, **sections)
+    with (workdir / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 5, "wall_seconds": 1000.0}\n')  # of a step that the newest checkpoint does not have
     result = train(workdir, **sections)
+    assert 1000 < result["wall_seconds"] < 1100 and result["goodput"] < 0.1
     assert_same_bits(state_of(workdir), state_of(finished[0]))
     assert without_times(records(workdir)) == without_times(records(finished[0]))
     assert result["exact_match"] == finished[1]["exact_match"]

@@ -68,11 +68,14 @@ def test_two_runs_are_compared_by_the_same_lines_whatever_their_tokens(folder):
     assert both["difference"] == alone["bos"] - alone["word"]
     same = text_scores(folder / "bos", folder / "text.txt", folder / "bos")
     assert same["difference_low"] == same["difference_high"] == 0 and same["verdict"] == "no difference found"
+    rounded = text_scores(folder / "bos", folder / "text.txt", folder / "bos", weights="int8")
+    assert rounded["against_bits_per_byte"] == alone["bos"]
+    assert 0 < abs(rounded["difference"]) < 0.05
 
 
 def test_a_run_is_better_or_worse_only_where_the_whole_interval_is(tmp_path, monkeypatch):
     class Given:
-        def __init__(self, nats, step=None):
+        def __init__(self, nats, step=None, weights=None):
             self.nats, self.step = np.array(nats), step
 
         def lines(self, text):

@@ -5,7 +5,7 @@ import pytest
 
 import fxf.training.log
 from fxf.base.errors import UserError
-from fxf.training.log import Clock, LogConfig, MetricsLog
+from fxf.training.log import Clock, LogConfig, MetricsLog, goodput
 from fxf.training.trackers import Trackers
 from small_runs import no_file_larger_than
 
@@ -100,5 +100,7 @@ def test_a_clock_counts_each_second_for_one_purpose_and_adds_what_came_before(mo
         with clock.measure("compile"):
             now += 0.25
         now += 1
+    clock.wait(0.25)
     now += 2
-    assert clock.seconds() == {"train": 101.5, "compile": 10.25, "evaluate": 0, "wall": 203.75}
+    assert goodput(clock.seconds()) == 101.25 / 203.75
+    assert clock.seconds() == {"train": 101.5, "compile": 10.25, "evaluate": 0, "data": 0.25, "wall": 203.75}

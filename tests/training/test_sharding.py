@@ -101,6 +101,11 @@ def test_two_processes_train_and_resume_with_the_numbers_of_one_device(figures_o
 
 
 @pytest.mark.thorough
+def test_one_of_several_copies_of_a_checkpoint_is_read_and_the_others_get_it_from_that(figures_of_two_processes):
+    assert figures_of_two_processes["bytes"] < 10e6  # its half of 16 MB, which it checks
+
+
+@pytest.mark.thorough
 def test_a_process_notices_that_the_other_is_gone(figures_of_two_processes):
     (line,) = figures_of_two_processes["said"]
     assert line.startswith("error: process 0 of 2: lost another one; the same command resumes")

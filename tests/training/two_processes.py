@@ -13,10 +13,15 @@ import time
 import traceback
 from pathlib import Path
 
+import jax
+import numpy as np
 from eight_devices import distances, read, resumed, start_jax, train
+from jax.experimental import multihost_utils
 
 from fxf.training import processes
+from fxf.training.checkpoint import CheckpointConfig, Checkpoints
 from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import make_layout
 
 
 def take_part(folder, coordinator, process):
@@ -26,6 +31,7 @@ def take_part(folder, coordinator, process):
     figures = {
         "distances": distances(read(folder / "one.npz"), train({**parallel, "fsdp": 2})),
         "resumed": resumed(folder / "two", {**parallel, "fsdp": 4}),
+        "bytes": bytes_of_restoring(folder, {**parallel, "fsdp": 2}),
     }
     done = folder / "done"
     if process == 1:
@@ -36,6 +42,25 @@ def take_part(folder, coordinator, process):
     done.touch()
     with processes.ending_with_the_others():
         processes.barrier()
+
+
+def bytes_of_restoring(folder, parallel):
+    """Returns how many bytes the second process reads to restore 16 MB, of which each process has a copy."""
+    layout = make_layout(ParallelConfig(**parallel), jax.devices())
+    numbers = np.random.default_rng(0).normal(size=2**22).astype(np.float32)  # nothing compresses them
+    state = {"weights": jax.device_put(numbers, layout.replicated)}
+    checkpoints = Checkpoints(folder / "copies", CheckpointConfig(), {})
+    checkpoints.save(1, state, {})
+    checkpoints.wait()
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
+    before = read_so_far()
+    _, restored, _ = checkpoints.restore(shapes)
+    assert all((np.asarray(shard.data) == numbers).all() for shard in restored["weights"].addressable_shards)
+    return int(multihost_utils.process_allgather(np.array(read_so_far() - before))[1])
+
+
+def read_so_far():
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def forked(*arguments):

@@ -1,0 +1,59 @@
+"""Weights that decoding casts to the type of the computation once, and not again for each token."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.extend.core import Literal, jaxpr_as_fun
+
+from fxf.base.on_gpu import in_its_order
+
+# Primitives that a step does with weights alone: those that cast, move and scale them.
+EARLY = ("broadcast_in_dim", "convert_element_type", "mul", "reshape", "squeeze", "transpose")
+
+
+def cast_once(step: Callable[..., Any], params: Any, *others: Any, widen: bool) -> tuple[Callable, Callable]:
+    """Returns functions `cast` and `rest`: `rest(cast(params), *others)` is `step(params, *others)`, to the bit.
+
+    `cast` does what a step does with weights alone. A weight that the step reads in two types, such as a table that
+    also makes logits, is there in both.
+
+    Args:
+      params, others: arguments of the step, of which only shapes and types count.
+      widen: whether `cast` also makes arrays that take more bytes than their weights.
+    """
+    closed, out = jax.make_jaxpr(step, return_shape=True)(params, *others)
+    jaxpr, n_weights = closed.jaxpr, len(jax.tree.leaves(params))
+    of_params, of_others = jaxpr.invars[:n_weights], jaxpr.invars[n_weights:]
+    of_weights, early, late = dict.fromkeys(of_params), list[Any](), list[Any]()
+    for equation in jaxpr.eqns:
+        inputs, n_bytes = variables(equation.invars), max(map(_n_bytes, equation.outvars), default=0)
+        is_early = equation.primitive.name in EARLY and inputs and all(v in of_weights for v in inputs)
+        is_early = is_early and (widen or n_bytes <= max(map(_n_bytes, inputs)))
+        (early if is_early else late).append(equation)
+        of_weights |= dict.fromkeys(equation.outvars if is_early else ())
+    read = {*variables(jaxpr.outvars), *(v for each in late for v in variables(each.invars))}
+    kept = [v for v in of_weights if v in read]
+
+    def part(inputs: list[Any], outputs: list[Any], equations: list[Any]) -> Callable[..., list[Any]]:
+        names = jaxpr.debug_info.with_unknown_names()
+        new = jaxpr.replace(invars=inputs, outvars=outputs, eqns=equations, debug_info=names)
+        return jaxpr_as_fun(closed.replace(jaxpr=new))
+
+    casts, steps = part(of_params, kept, early), part([*kept, *of_others], jaxpr.outvars, late)
+
+    def cast(params: Any) -> list[jax.Array]:
+        return [in_its_order(w) for w in casts(*jax.tree.leaves(params))]
+
+    def rest(weights: list[jax.Array], *others: Any) -> Any:
+        return jax.tree.unflatten(jax.tree.structure(out), steps(*weights, *jax.tree.leaves(others)))
+
+    return jax.jit(cast), rest
+
+
+def variables(found: Any) -> list[Any]:
+    return [v for v in found if not isinstance(v, Literal)]
+
+
+def _n_bytes(variable: Any) -> int:
+    return variable.aval.size * variable.aval.dtype.itemsize
