@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -82,6 +83,11 @@ def compiling_for(devices: Sequence[Any]) -> contextlib.AbstractContextManager[N
 def target_mesh() -> Any:
     """Returns the mesh over which the arrays of a traced function are sharded, or None if it is unknown."""
     return _mesh.get()
+
+
+def divides(mesh: Any, axes: Sequence[str], length: int) -> bool:
+    """Returns whether these axes of a mesh shard an array's axis of this length evenly."""
+    return length % math.prod(mesh.shape[axis] for axis in axes) == 0
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ The platform that a program is compiled for decides, not the host's platform.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from fxf.base.devices import ROWS, SEQUENCE, target_devices, target_mesh
+from fxf.base.devices import ROWS, SEQUENCE, divides, target_devices, target_mesh
 
 # Names that a lowered program has for cuDNN's flash attention: of its kernels, or of what puts them there for a mesh.
 FLASH = ("__cudnn$fmha", "CustomSPMDPartitioning")
@@ -51,11 +50,6 @@ def options_in_order(lowered: Any) -> dict[str, bool] | None:
 def on_gpu() -> bool:
     """Returns whether programs are compiled for a GPU."""
     return target_devices()[0].platform == "gpu"
-
-
-def apart(tree: Any) -> Any:
-    """Returns the arrays, which a GPU reads where they are used, and does not compute there again."""
-    return jax.lax.optimization_barrier(tree) if on_gpu() else tree
 
 
 def recomputed(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
@@ -124,7 +118,7 @@ def _backward(fixed: _Fixed, indices: jax.Array, gradient: jax.Array) -> tuple[j
     if mesh is None or indices.ndim != 2:
         return summed(indices, gradient), None
     cuts = [
-        axes if length % math.prod(mesh.shape[axis] for axis in axes) == 0 else ()
+        axes if divides(mesh, axes, length) else ()
         for axes, length in zip((ROWS, (SEQUENCE,)), indices.shape, strict=True)
     ]
 

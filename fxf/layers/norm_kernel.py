@@ -6,7 +6,6 @@ sum over kernels). The sums over rows are in a fixed order, so that a step has t
 """
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jax.sharding import PartitionSpec as P
 
-from fxf.base.devices import ROWS, SEQUENCE, target_devices, target_mesh
+from fxf.base.devices import ROWS, SEQUENCE, divides, target_devices, target_mesh
 from fxf.layers.linear import as_float32
 
 # Wider vectors do not fit into the registers of a program, and fewer rows don't take long.
@@ -57,8 +56,7 @@ def fits(x: jax.Array) -> bool:
     mesh = target_mesh()
     if mesh is None:  # the head of a model does not know the mesh, and has vectors without rows of tokens
         return x.shape[-2] > 1 and (x.ndim > 2 or len(target_devices()) == 1)
-    n_rows = math.prod(mesh.shape[axis] for axis in ROWS)
-    return x.ndim == 3 and x.shape[1] > 1 and x.shape[0] % n_rows == x.shape[1] % mesh.shape[SEQUENCE] == 0
+    return x.ndim == 3 and x.shape[1] > 1 and divides(mesh, ROWS, x.shape[0]) and divides(mesh, (SEQUENCE,), x.shape[1])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -70,86 +68,88 @@ def norm(kind: Kind, x: jax.Array, weights: Weights) -> Any:
     Args:
       weights: scale, or scale and bias, each [D].
     """
-    (y,) = _mapped(kind, _forward, BY_TOKEN, (x,), weights)
-    return (x, y) if kind.passes else y
+    return _outputs(kind._replace(copies=False), x, weights)
 
 
 def _norm_forward(kind: Kind, x: jax.Array, weights: Weights) -> tuple[Any, Any]:
-    def outputs(x: jax.Array, weights: Weights) -> Any:
-        *copy, y = _mapped(kind, functools.partial(_forward, copies=kind.copies), BY_TOKEN, (x,), weights)
-        return (*(copy or [x]), y) if kind.passes else y
-
-    return _with_formula(outputs, functools.partial(_formula, kind))(x, weights), (x, weights)
+    return _with_formula(kind, _outputs, _formula)(x, weights), (x, weights)
 
 
 def _norm_backward(kind: Kind, kept: Any, changes: Any) -> tuple[jax.Array, Weights]:
-    def gradients(x: jax.Array, weights: Weights, changes: Any) -> tuple[jax.Array, Weights]:
-        arrays, specs = (x, *jax.tree.leaves(changes)), (BY_TOKEN, P((*ROWS, SEQUENCE)))
-        dx, sums = _mapped(kind, _backward, specs, arrays, weights)
-        return dx, tuple(total.astype(w.dtype) for total, w in zip(sums.sum(0), weights, strict=True))
-
-    def of_formula(x: jax.Array, weights: Weights, changes: Any) -> tuple[jax.Array, Weights]:
-        return jax.vjp(functools.partial(_formula, kind), x, weights)[1](changes)
-
-    return _with_formula(gradients, of_formula)(*kept, changes)
+    return _with_formula(kind, _gradients, _formula_gradients)(*kept, changes)
 
 
 norm.defvjp(_norm_forward, _norm_backward)
 
 
-def _with_formula(function: Callable[..., Any], formula: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function, whose derivatives (the second ones of a norm) XLA computes of the formula."""
-    function = jax.custom_jvp(function)
+def _with_formula(kind: Kind, function: Callable[..., Any], formula: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function of arrays, whose derivatives (the second ones of a norm) XLA computes of the formula."""
+    function, formula = jax.custom_jvp(functools.partial(function, kind)), functools.partial(formula, kind)
     function.defjvp(lambda primals, tangents: jax.jvp(formula, primals, tangents))
     return function
 
 
+def _outputs(kind: Kind, x: jax.Array, weights: Weights) -> Any:
+    found = _mapped(kind, _forward, BY_TOKEN, (x,), weights)
+    return (x, *found)[-2:] if kind.passes else found[0]
+
+
 def _formula(kind: Kind, x: jax.Array, weights: Weights) -> Any:
-    standard, _ = _standard(kind, as_float32(x), x.shape[-1])
-    y = _affine(standard, [jnp.expand_dims(w, range(x.ndim - 1)) for w in weights]).astype(x.dtype)
-    return (x, y) if kind.passes else y
+    y = _affine(_standard(kind, as_float32(x))[0], [jnp.expand_dims(w, range(x.ndim - 1)) for w in weights])
+    return (x, y.astype(x.dtype)) if kind.passes else y.astype(x.dtype)
+
+
+def _gradients(kind: Kind, x: jax.Array, weights: Weights, changes: Any) -> tuple[jax.Array, Weights]:
+    specs = BY_TOKEN, P((*ROWS, SEQUENCE))
+    dx, sums = _mapped(kind, _backward, specs, (x, *jax.tree.leaves(changes)), weights)
+    return dx, tuple(total.astype(w.dtype) for total, w in zip(sums.sum(0), weights, strict=True))
+
+
+def _formula_gradients(kind: Kind, x: jax.Array, weights: Weights, changes: Any) -> tuple[jax.Array, Weights]:
+    return jax.vjp(functools.partial(_formula, kind), x, weights)[1](changes)
 
 
 def _mapped(kind: Kind, function: Callable[..., Any], specs: Any, arrays: Weights, weights: Weights) -> Any:
-    """Returns the function of arrays [R, T, D], of which each device has its own rows, and of whole weights."""
-    function = functools.partial(function, kind)
+    """Returns the function of arrays [R, T, D] as [N, D], of which each device has its own, and of whole weights."""
+
+    def of_device(arrays: Weights, weights: Weights) -> Weights:
+        found = function(kind, [x.reshape(-1, x.shape[-1]) for x in arrays], weights)
+        return tuple(y.reshape(arrays[0].shape) if y.ndim == 2 else y for y in found)
+
     if kind.mesh is not None:
-        in_specs = (BY_TOKEN, P())
-        function = jax.shard_map(function, mesh=kind.mesh, in_specs=in_specs, out_specs=specs, check_vma=False)
-    return function(arrays, weights)
+        specs = {"in_specs": (BY_TOKEN, P()), "out_specs": specs}
+        of_device = jax.shard_map(of_device, mesh=kind.mesh, check_vma=False, **specs)
+    return of_device(arrays, weights)
 
 
-def _forward(kind: Kind, arrays: Weights, weights: Weights, copies: bool = False) -> Weights:
-    """Returns the normalized vectors, after a copy of the others if `copies`."""
+def _forward(kind: Kind, arrays: Sequence[jax.Array], weights: Weights) -> Any:
+    """Returns the normalized vectors [N, D], after a copy of the others if the norm copies them."""
     (x,) = arrays
-    n, width = math.prod(x.shape[:-1]), x.shape[-1]
 
     def norm(x_ref: Any, *refs: Any) -> None:
-        weight_refs, y_refs = refs[: len(weights)], refs[len(weights) :]
-        tile = _Tile(n, width, pl.program_id(0))
+        tile = _Tile(x, pl.program_id(0))
         rows = tile.load(x_ref)
-        standard, _ = _standard(kind, rows, width, tile.inside)
-        normalized = _affine(standard, [tile.vector(ref) for ref in weight_refs])
-        for ref, written in zip(y_refs[::-1], (normalized, rows), strict=False):
+        standard, _ = _standard(kind, rows, x.shape[1], tile.inside)
+        y = _affine(standard, [tile.vector(ref) for ref in refs[: len(weights)]])
+        for ref, written in zip(refs[: len(weights) - 1 : -1], (y, rows), strict=False):
             tile.store(ref, written)
 
-    shapes = [jax.ShapeDtypeStruct((n, width), x.dtype)] * (1 + copies)
-    return tuple(y.reshape(x.shape) for y in _call(norm, pl.cdiv(n, _height(width)), shapes, arrays, weights))
+    return _call(norm, _sizes(x)[2], [x] * (1 + kind.copies), arrays, weights)
 
 
-def _backward(kind: Kind, arrays: Weights, weights: Weights) -> tuple[jax.Array, jax.Array]:
+def _backward(kind: Kind, arrays: Sequence[jax.Array], weights: Weights) -> Any:
     """Returns the gradient of x for (x, gradients of the outputs), and those of the weights, a part of each program."""
-    n, width = math.prod(arrays[0].shape[:-1]), arrays[0].shape[-1]
-    n_tiles = pl.cdiv(n, _height(width))
-    programs = min(max(1, PROGRAMS // _parts(width)), n_tiles)
+    width, (_, parts, n_tiles) = arrays[0].shape[1], _sizes(arrays[0])
+    programs = min(max(1, PROGRAMS // parts), n_tiles)
 
     def norm_gradient(*refs: Any) -> None:
         x_ref, *of_x_refs, dy_ref = refs[: len(arrays)]
         scale_ref, dx_ref, sums_ref = refs[len(arrays)], *refs[-2:]
         here = pl.program_id(0)
+        first = _Tile(arrays[0], here)
 
         def turn(i: Any, sums: list[jax.Array]) -> list[jax.Array]:
-            tile = _Tile(n, width, here + i * programs)
+            tile = _Tile(arrays[0], here + i * programs)
             dy = tile.load(dy_ref)
             standard, inverse = _standard(kind, tile.load(x_ref), width, tile.inside)
             change = dy * tile.vector(scale_ref)
@@ -158,46 +158,37 @@ def _backward(kind: Kind, arrays: Weights, weights: Weights) -> tuple[jax.Array,
             tile.store(dx_ref, sum((tile.load(ref) for ref in of_x_refs), dx))
             return [a + b for a, b in zip(sums, (dy * standard, dy), strict=False)]
 
-        first = _Tile(n, width, here)
         zeros = [jnp.zeros(first.inside.shape, jnp.float32)] * len(weights)
         for i, total in enumerate(jax.lax.fori_loop(0, pl.cdiv(n_tiles, programs), turn, zeros)):
             triton.store(sums_ref.at[here, i, first.columns], total.sum(0), mask=first.columns < width)
 
-    shapes = [((n, width), arrays[0].dtype), ((programs, len(weights), width), jnp.float32)]
-    dx, sums = _call(norm_gradient, programs, [jax.ShapeDtypeStruct(*shape) for shape in shapes], arrays, weights)
-    return dx.reshape(arrays[0].shape), sums
+    sums = jax.ShapeDtypeStruct((programs, len(weights), width), jnp.float32)
+    return _call(norm_gradient, programs, [arrays[0], sums], arrays, weights)
 
 
-def _call(kernel: Callable[..., None], programs: int, shapes: Any, arrays: Weights, weights: Weights) -> Any:
-    width = arrays[0].shape[-1]
-    parameters = triton.CompilerParams(num_warps=4 * _parts(width), num_stages=1)
-    # Without products; the compiled program says so by the metadata.
-    cost = pl.CostEstimate(flops=0, transcendentals=arrays[0].size // width, bytes_accessed=0)
+def _call(kernel: Any, programs: int, shapes: Any, arrays: Sequence[jax.Array], weights: Weights) -> Any:
+    parameters = triton.CompilerParams(num_warps=4 * _sizes(arrays[0])[1], num_stages=1)
+    # It has no products; the compiled program says so by the metadata.
+    cost = pl.CostEstimate(flops=0, transcendentals=len(arrays[0]), bytes_accessed=0)
     options: Any = {"compiler_params": parameters, "cost_estimate": cost, "metadata": {"flops": "0"}}
-    call = pl.pallas_call(kernel, grid=(programs,), out_shape=shapes, **options)
-    return call(*(x.reshape(-1, width) for x in arrays), *weights)
+    return pl.pallas_call(kernel, grid=(programs,), out_shape=shapes, **options)(*arrays, *weights)
 
 
-def _height(width: int) -> int:
-    """Returns how many rows a program has at once."""
-    return max(1, AT_ONCE // pl.next_power_of_2(width))
-
-
-def _parts(width: int) -> int:
-    """Returns how many times larger than the smallest programs those for this width are."""
-    return max(1, pl.next_power_of_2(width) // AT_ONCE)
+def _sizes(x: jax.Array) -> tuple[int, int, int]:
+    """Returns how many rows [N, D] a program has at once, how many smallest programs it is, and the number of tiles."""
+    columns = pl.next_power_of_2(x.shape[1])
+    height = max(1, AT_ONCE // columns)
+    return height, max(1, columns // AT_ONCE), pl.cdiv(len(x), height)
 
 
 class _Tile:
-    """Some rows of arrays [N, D] inside a program, [height, columns], whose columns are a power of two."""
+    """Rows of arrays [N, D] that a program has at once, [height, columns], whose columns are a power of two."""
 
-    def __init__(self, n: int, width: int, number: Any) -> None:
-        height = _height(width)
-        rows = number * height + jnp.arange(height)
-        self.columns = jnp.arange(pl.next_power_of_2(width))
-        self.at = rows[:, None], self.columns[None]
-        self.inside = (self.at[0] < n) & (self.at[1] < width)
-        self.width = width
+    def __init__(self, x: jax.Array, number: Any) -> None:
+        (n, self.width), (height, *_) = x.shape, _sizes(x)
+        self.columns = jnp.arange(pl.next_power_of_2(self.width))
+        self.at = (number * height + jnp.arange(height))[:, None], self.columns[None]
+        self.inside = (self.at[0] < n) & (self.at[1] < self.width)
 
     def load(self, ref: Any) -> jax.Array:
         return triton.load(ref.at[self.at], mask=self.inside, other=0.0).astype(jnp.float32)
@@ -209,8 +200,13 @@ class _Tile:
         return triton.load(ref.at[self.columns], mask=self.columns < self.width, other=0.0).astype(jnp.float32)[None]
 
 
-def _standard(kind: Kind, x: jax.Array, width: int, inside: Any = True) -> tuple[jax.Array, jax.Array]:
-    """Returns vectors, less their mean if the norm is centered, over their deviation, and 1 over that."""
+def _standard(kind: Kind, x: jax.Array, width: int = 0, inside: Any = True) -> tuple[jax.Array, jax.Array]:
+    """Returns vectors, less their mean if the norm is centered, over their deviation, and 1 over that.
+
+    Args:
+      width: their width, if zeros fill them up where they are not `inside`.
+    """
+    width = width or x.shape[-1]
     if kind.centered:
         x = jnp.where(inside, x - _mean(x, width), 0)
     inverse = jax.lax.rsqrt(_mean(x * x, width) + kind.epsilon)
@@ -218,7 +214,6 @@ def _standard(kind: Kind, x: jax.Array, width: int, inside: Any = True) -> tuple
 
 
 def _mean(x: jax.Array, width: int) -> jax.Array:
-    """Returns the mean of vectors of this width, which zeros may fill up."""
     return (x.sum(-1) / width)[..., None]
 
 

@@ -11,12 +11,12 @@ from jax.experimental import pallas as pl
 from jax.extend.core import jaxpr_as_fun
 
 from closeness import assert_close, largest_of
-from fxf.base.devices import compiling_for
+from fxf.base.devices import compiling_for, over_mesh
 from fxf.layers import norm_kernel
 from fxf.layers.named import edited
 from fxf.layers.normalization import beside, normalize
 from fxf.training.gradient import loss_and_gradient
-from helpers import equations, random_tokens, small, small_model
+from helpers import equations, one_device, random_tokens, small, small_model
 
 GPU = SimpleNamespace(platform="gpu")
 
@@ -52,15 +52,15 @@ def by_formula(config, params, x, dy, dx):
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "changes"),
+    ("shape", "dtype", "changes", "meshed"),
     [
-        ((3, 7, 5), "float32", {"norm": "layer"}),
-        ((1, 31, 8), "float32", {"norm": "rms", "zero_centered_scale": True}),
-        ((5, 3, 17), "bfloat16", {"norm": "layer", "zero_centered_scale": True}),
-        ((2, 3, 1), "float32", {"norm": "rms"}),
+        ((3, 7, 5), "float32", {"norm": "layer"}, True),
+        ((1, 31, 8), "float32", {"norm": "rms", "zero_centered_scale": True}, False),
+        ((5, 3, 17), "bfloat16", {"norm": "layer", "zero_centered_scale": True}, False),
+        ((2, 3, 1), "float32", {"norm": "rms"}, True),
     ],
 )
-def test_a_norm_and_its_gradients_are_those_of_the_formula_with_that_of_the_stream_added(shape, dtype, changes):
+def test_a_norm_and_its_gradients_are_those_of_the_formula_with_that_of_the_stream_added(shape, dtype, changes, meshed):
     config, params, (x, dy, dx) = setting(shape, dtype, **changes)
 
     @jax.jit
@@ -69,7 +69,8 @@ def test_a_norm_and_its_gradients_are_those_of_the_formula_with_that_of_the_stre
         joined, back_both = jax.vjp(lambda params, x: beside(config, params, x), params, x)
         return alone, joined, back(dy), back_both((dx, dy))
 
-    with compiling_for([GPU]):
+    mesh = one_device().mesh if meshed else None
+    with compiling_for([GPU]), over_mesh(mesh):
         assert "custom_vjp_call" in str(jax.make_jaxpr(lambda x: normalize(config, params, x))(x))
         alone, (passed, joined), *gradients = both(params, x)
     np.testing.assert_array_equal(passed, x)
@@ -108,9 +109,8 @@ def test_single_tokens_few_rows_and_the_widest_vectors_are_left_to_xla(shape):
     assert not any(e.primitive.name == "pallas_call" for e in equations(traced.jaxpr))
 
 
-@pytest.mark.parametrize("changes", [{"block": "post_norm", "norm": "rms"}, {"remat": "full", "scan_blocks": True}])
-def test_a_model_with_kernels_learns_as_on_a_cpu_and_its_arrays_can_be_replaced(changes):
-    model, params = small_model(norm_epsilon_in="variance", **changes)
+def test_a_model_with_kernels_learns_as_on_a_cpu_and_its_arrays_can_be_replaced():
+    model, params = small_model(norm_epsilon_in="variance", remat="full", scan_blocks=True)
     tokens = {
         "inputs": random_tokens((3, 7)),
         "targets": random_tokens((3, 7), seed=1),
