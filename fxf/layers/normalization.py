@@ -106,33 +106,27 @@ def normalization_spec(config: TransformerConfig) -> Spec:
 
 def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
     """Returns the normalized vectors of x [..., D]. It computes in float32, or in float64 if x is float64."""
-    if _has_kernel(config, x):
-        return _by_kernel(config, params, x, passes=False)
+    if kernel := _kernel(config, params, x, passes=False):
+        return kernel()
     rows = NORMS[config.norm].rows(config, params, as_float32(x.reshape(-1, x.shape[-1])))
     return rows.reshape(x.shape).astype(x.dtype)
 
 
 def beside(config: TransformerConfig, params: Params, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns x and its normalized vectors. A GPU adds the gradient of this x where it computes that of the norm."""
-    if _has_kernel(config, x):
-        return _by_kernel(config, params, x, passes=True)
-    return x, normalize(config, params, x)
+    kernel = _kernel(config, params, x, passes=True)
+    return kernel() if kernel else (x, normalize(config, params, x))
 
 
-def _has_kernel(config: TransformerConfig, x: jax.Array) -> bool:
-    if not on_gpu() or NORMS[config.norm].centered is None or config.norm_epsilon_in != "variance":
-        return False
+def _kernel(config: TransformerConfig, params: Params, x: jax.Array, passes: bool) -> Callable[[], Any] | None:
+    """Returns what computes the norm by one kernel on a GPU, or None where it has none that helps."""
+    centered, mesh = NORMS[config.norm].centered, target_mesh()
+    if not on_gpu() or centered is None or config.norm_epsilon_in != "variance":
+        return None
     from fxf.layers import norm_kernel  # imports Pallas, which takes long, and which only a GPU needs
 
-    return norm_kernel.fits(x)
-
-
-def _by_kernel(config: TransformerConfig, params: Params, x: jax.Array, passes: bool) -> Any:
-    from fxf.layers import norm_kernel
-
-    centered, mesh = bool(NORMS[config.norm].centered), target_mesh()
     # What dropout or devices change on its way to the stream is not added by the product.
     copies = passes and not config.dropout and (mesh is None or mesh.shape[TENSOR] == 1)
     kind = norm_kernel.Kind(config.norm_epsilon, centered, passes, copies, mesh)
     weights = (scale_factor(config, params["scale"]), *([params["bias"]] if centered else []))
-    return norm_kernel.norm(kind, x, weights)
+    return functools.partial(norm_kernel.norm, kind, x, weights) if norm_kernel.fits(x) else None
