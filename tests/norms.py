@@ -32,7 +32,7 @@ def by_formula(config, params, x, dy, dx):
 
 
 def assert_as_the_formula(shape, dtype, **changes):
-    """Asserts that a norm, alone and beside its input, and its gradients are the formula's, with the same bits twice."""
+    """Asserts that a norm, alone and beside its input, and its gradients are the formula's, the same bits twice."""
     config, params, (x, dy, dx) = setting(shape, dtype, **changes)
 
     @jax.jit
