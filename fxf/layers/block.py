@@ -66,9 +66,9 @@ class Block:
             return normalize(self.config, params[f"{name}_{which}"], x)
 
     def beside(self, params: Params, name: str, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns x and N x for the norm of the layer with this name; this x has its gradient added in the norm's."""
-        if self._normalizes_source(name):
-            return x, x
+        """Returns x and `norm` of it. On a GPU both gradients of x are summed in a kernel, if this x is read after."""
+        if self._normalizes_source(name) or type(self).norm is not Block.norm:
+            return x, self.norm(params, name, x)
         with jax.named_scope(name):
             return beside(self.config, params[f"{name}_norm"], x)
 
