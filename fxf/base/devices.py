@@ -75,9 +75,11 @@ def target_devices() -> Sequence[Any]:
     return _targets.get() or jax.devices()
 
 
-def compiling_for(devices: Sequence[Any]) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def compiling_for(devices: Sequence[Any]) -> Iterator[None]:
     """Returns a context in which programs are made for other devices than those of JAX, which need not be here."""
-    return _set(_targets, devices)
+    with _set(_targets, devices):
+        yield
 
 
 def target_mesh() -> Any:

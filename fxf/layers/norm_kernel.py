@@ -54,8 +54,8 @@ def fits(x: jax.Array) -> bool:
     if x.ndim == 1 or x.size // x.shape[-1] < FEWEST_ROWS or x.shape[-1] > WIDEST or x.dtype == jnp.float64:
         return False
     mesh = target_mesh()
-    if mesh is None:  # the head of a model does not know the mesh, and has vectors without rows of tokens
-        return x.shape[-2] > 1 and (x.ndim > 2 or len(target_devices()) == 1)
+    if mesh is None:
+        return x.shape[-2] > 1 and len(target_devices()) == 1
     return x.ndim == 3 and x.shape[1] > 1 and divides(mesh, ROWS, x.shape[0]) and divides(mesh, (SEQUENCE,), x.shape[1])
 
 
