@@ -52,6 +52,11 @@ def on_gpu() -> bool:
     return target_devices()[0].platform == "gpu"
 
 
+def apart(tree: Any) -> Any:
+    """Returns the arrays, which a GPU reads where they are used, and does not compute there again."""
+    return jax.lax.optimization_barrier(tree) if on_gpu() else tree
+
+
 def recomputed(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """Returns the function of arrays, of which a GPU keeps only the arguments for the gradient."""
     return jax.checkpoint(function) if on_gpu() else function
