@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -75,9 +76,11 @@ def target_devices() -> Sequence[Any]:
     return _targets.get() or jax.devices()
 
 
-def compiling_for(devices: Sequence[Any]) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def compiling_for(devices: Sequence[Any]) -> Iterator[None]:
     """Returns a context in which programs are made for other devices than those of JAX, which need not be here."""
-    return _set(_targets, devices)
+    with _set(_targets, devices):
+        yield
 
 
 def target_mesh() -> Any:
@@ -88,6 +91,11 @@ def target_mesh() -> Any:
 def sums_in_float32() -> bool:
     """Returns whether the gradients of weights have to be float32 already where devices sum them."""
     return _in_float32.get()
+
+
+def divides(mesh: Any, axes: Sequence[str], length: int) -> bool:
+    """Returns whether these axes of a mesh shard an array's axis of this length evenly."""
+    return length % math.prod(mesh.shape[axis] for axis in axes) == 0
 
 
 @contextlib.contextmanager

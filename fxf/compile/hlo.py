@@ -66,7 +66,8 @@ class Instruction(NamedTuple):
 
     def number(self, name: str) -> int | None:
         """Returns the first number after an attribute's name, or None."""
-        found = re.search(rf'\b{name}"?[^\d]{{1,12}}?(\d+)', self.attributes)
+        text = self.attributes.replace(r"\22", '"')  # a quote inside of what a kernel of Pallas says on a GPU
+        found = re.search(rf'\b{name}"?[^\d]{{1,12}}?(\d+)', text)
         return int(found[1]) if found else None
 
     def numbers(self, name: str) -> tuple[int, ...]:

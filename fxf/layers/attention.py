@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base.config import key, one_of, require_off
+from fxf.base.on_gpu import joined_last
 from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.chunked_attention import chunked
 from fxf.layers.config import TransformerConfig
@@ -76,8 +77,9 @@ class Attention:
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
         """Returns the output of self-attention, [R, T, D]."""
         x_BTD, queries = context.by_prompt(x), context.queries
-        q_BHTK = self.turned(self.project(params, "query", x_BTD), queries.positions)
-        new, context = self.keys_values(params, x_BTD, context)
+        for_queries, for_keys = joined_last(x_BTD)
+        q_BHTK = self.turned(self.project(params, "query", for_queries), queries.positions)
+        new, context = self.keys_values(params, for_keys, context)
         memory, keys, cache = remember(context, new)
         memory, keys, reading = in_order(memory, keys, context) if self.ordered else (memory, keys, context)
         heads_BHTK = self.attend(params, q_BHTK, memory, queries, keys, reading)

@@ -17,7 +17,7 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout, split
 from fxf.layers.layer import Context, Layer
 from fxf.layers.named import named
-from fxf.layers.normalization import normalization_spec, normalize
+from fxf.layers.normalization import beside, normalization_spec, normalize
 
 # What a block keeps in memory for the backward pass, which recomputes the rest. 'none' recomputes nothing.
 REMAT = {
@@ -65,6 +65,13 @@ class Block:
         with jax.named_scope(name):
             return normalize(self.config, params[f"{name}_{which}"], x)
 
+    def beside(self, params: Params, name: str, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns x and `norm` of it. On a GPU both gradients of x are summed in a kernel, if this x is read after."""
+        if self._normalizes_source(name) or type(self).norm is not Block.norm:
+            return x, self.norm(params, name, x)
+        with jax.named_scope(name):
+            return beside(self.config, params[f"{name}_norm"], x)
+
     def layer(self, params: Params, name: str, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
         """Returns the output of the layer with this name, and the context after it."""
         inner, _ = self._keys(name, context.rng)
@@ -101,7 +108,8 @@ class PreNorm(Block):
 
     def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
         for name in self.layers:
-            y, context = self.layer(params, name, self.norm(params, name, x), context)
+            x, normalized = self.beside(params, name, x)
+            y, context = self.layer(params, name, normalized, context)
             x = x + self.dropout(name, y, context)
         return x, context
 

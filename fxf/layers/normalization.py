@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base.config import Choices, one_of
-from fxf.base.on_gpu import apart
+from fxf.base.devices import TENSOR, target_mesh
+from fxf.base.on_gpu import apart, on_gpu
 from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
 from fxf.layers.linear import as_float32
@@ -37,10 +38,12 @@ class Norm(NamedTuple):
     Attributes:
       spec: returns its weights.
       rows: returns the normalized vectors of [N, D], each on its own, in float32, or in float64 if they are float64.
+      centered: of one that a kernel can compute, whether vectors are less their mean.
     """
 
     spec: Callable[[TransformerConfig], Spec]
     rows: Callable[[TransformerConfig, Params, jax.Array], jax.Array]
+    centered: bool | None = None
 
 
 def _rms_spec(config: TransformerConfig) -> Spec:
@@ -95,7 +98,7 @@ def _layer(config: TransformerConfig, params: Params, rows: jax.Array) -> jax.Ar
     return _rms(config, params, rows, centered=True) + params["bias"][None]
 
 
-NORMS: Choices[Norm] = Choices({"layer": Norm(_layer_spec, _layer), "rms": Norm(_rms_spec, _rms)})
+NORMS: Choices[Norm] = Choices({"layer": Norm(_layer_spec, _layer, True), "rms": Norm(_rms_spec, _rms, False)})
 
 
 def normalization_spec(config: TransformerConfig) -> Spec:
@@ -105,5 +108,27 @@ def normalization_spec(config: TransformerConfig) -> Spec:
 
 def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
     """Returns the normalized vectors of x [..., D]. It computes in float32, or in float64 if x is float64."""
+    if kernel := _kernel(config, params, x, passes=False):
+        return kernel()
     rows = NORMS[config.norm].rows(config, params, as_float32(x.reshape(-1, x.shape[-1])))
     return rows.reshape(x.shape).astype(x.dtype)
+
+
+def beside(config: TransformerConfig, params: Params, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns x and its normalized vectors. A GPU adds the gradient of this x where it computes that of the norm."""
+    kernel = _kernel(config, params, x, passes=True)
+    return kernel() if kernel else (x, normalize(config, params, x))
+
+
+def _kernel(config: TransformerConfig, params: Params, x: jax.Array, passes: bool) -> Callable[[], Any] | None:
+    """Returns what computes the norm by one kernel on a GPU, or None where it has none that helps."""
+    centered, mesh = NORMS[config.norm].centered, target_mesh()
+    if not on_gpu() or centered is None or config.norm_epsilon_in != "variance":
+        return None
+    from fxf.layers import norm_kernel  # imports Pallas, which takes long, and which only a GPU needs
+
+    # What dropout or devices change on its way to the stream is not added by the product.
+    copies = passes and not config.dropout and (mesh is None or mesh.shape[TENSOR] == 1)
+    kind = norm_kernel.Kind(config.norm_epsilon, centered, passes, copies, mesh)
+    weights = (scale_factor(config, params["scale"]), *([params["bias"]] if centered else []))
+    return functools.partial(norm_kernel.norm, kind, x, weights) if norm_kernel.fits(x) else None

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from fxf.base.devices import ROWS, SEQUENCE, TENSOR, target_mesh
+from fxf.base.devices import ROWS, SEQUENCE, TENSOR, divides, target_mesh
 from fxf.base.errors import UserError
 from fxf.base.weights import Params
 from fxf.layers.config import TransformerConfig
@@ -133,13 +133,9 @@ def mapped(kernel: Callable[..., jax.Array], arrays: Sequence[jax.Array], docume
     mesh = target_mesh()
     if mesh is None:
         return kernel(*arrays, *documents)
-
-    def divides(axes: tuple[str, ...], length: int) -> bool:
-        return length % math.prod(mesh.shape[axis] for axis in axes) == 0
-
     n_rows, n_groups = arrays[1].shape[:2]
-    rows = next(axes for axes in (ROWS, ()) if divides(axes, n_rows))
-    heads = next(axes for axes in ((TENSOR, SEQUENCE), (TENSOR,), ()) if divides(axes, n_groups))
+    rows = next(axes for axes in (ROWS, ()) if divides(mesh, axes, n_rows))
+    heads = next(axes for axes in ((TENSOR, SEQUENCE), (TENSOR,), ()) if divides(mesh, axes, n_groups))
     specs = (P(rows, heads),) * len(arrays) + (P(rows),) * len(documents)
     # What a kernel writes has no record of the axes over which it differs, which JAX would check.
     by_parts = jax.shard_map(kernel, mesh=mesh, in_specs=specs, out_specs=P(rows, heads), check_vma=False)

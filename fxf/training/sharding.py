@@ -19,7 +19,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import DictKey
 
-from fxf.base.devices import AXES, DATA, EXPERT, FSDP, ROWS, SEQUENCE, TENSOR, over_mesh
+from fxf.base.devices import AXES, DATA, EXPERT, FSDP, ROWS, SEQUENCE, TENSOR, compiling_for, over_mesh, target_devices
 from fxf.base.errors import UserError
 from fxf.base.weights import VOCABULARY, Params, Spec, Weight, leaves, map_weights, without_repeats
 from fxf.models.model import Model
@@ -88,11 +88,15 @@ class Layout(NamedTuple):
         return shards.reshape(n_rows * n_sequences, *shards.shape[2:])
 
     def with_mesh(self, model: Model) -> Model:
-        """Returns the model with functions that know this mesh: attention maps its kernel over it, if it has one."""
-        if self.mesh.size == 1:
+        """Returns the model with functions that know this mesh: attention and norms map their kernels over it."""
+        if self.mesh.size == len(target_devices()) == 1:
             return model
-        prefill = model.prefill and over_mesh(self.mesh)(model.prefill)
-        return model._replace(features=over_mesh(self.mesh, self.in_float32)(model.features), prefill=prefill)
+        one = self.mesh.size == 1  # of several devices
+        here = compiling_for([*self.mesh.devices.flat]) if one else over_mesh(self.mesh)
+        in_training = here if one else over_mesh(self.mesh, self.in_float32)
+        readout = here(model.readout) if one else model.readout
+        prefill = model.prefill and here(model.prefill)
+        return model._replace(features=in_training(model.features), readout=readout, prefill=prefill)
 
     @property
     def pads(self) -> bool:

@@ -33,7 +33,7 @@ GPU = SimpleNamespace(platform="gpu")
 def traced_for(device, function, *arguments):
     """Returns the program of a function on another device, which is called here."""
     with compiling_for([device]):
-        return jax.make_jaxpr(function)(*arguments)
+        return jax.make_jaxpr(lambda *arguments: function(*arguments))(*arguments)  # not what JAX keeps for this one
 
 
 @pytest.mark.parametrize("indices", [[[3, 0, 3], [1, 3, 1]], [[4, 4, 4, 4]], [[6, 0, 5], [-1, -5, 4]]])

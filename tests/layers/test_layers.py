@@ -11,7 +11,7 @@ import oracle
 from closeness import assert_close
 from fxf.base.weights import initialize
 from fxf.layers.attention import Attention, CrossAttention
-from fxf.layers.block import BLOCKS
+from fxf.layers.block import BLOCKS, PreNorm
 from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec
 from fxf.layers.feed_forward import ACTIVATIONS
@@ -203,6 +203,19 @@ def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form, normal
     ]
 
     assert_close(jax.jit(lambda x, z: applied(block, params, x, source=source_of(z)))(x, z), expected)
+
+
+def test_a_norm_of_a_block_of_ones_own_is_the_norm_of_its_layers():
+    class Halved(PreNorm):
+        def norm(self, params, name, x, which="norm"):
+            return x / 2
+
+    block = stack_of(small()).blocks[0]
+    halved, params, x = Halved(block.config, block.layers), random_params(block.spec()), vectors()
+    expected = x
+    for name, layer in block.layers.items():
+        expected = expected + applied(layer, params[name], expected / 2)
+    assert_close(applied(halved, params, x), expected)
 
 
 def test_what_attention_adds_by_distance_is_not_added_between_sequences():

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
+from fxf.base.devices import compiling_for, target_devices
 from fxf.base.errors import UserError
 from fxf.base.weights import Weight
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import AXES, Layout, make_layout, partition, require_divisible
 from fxf.training.state import init_state, state_shardings
-from helpers import small_model
+from helpers import one_device, small_model
 from small_runs import script
 
 LAYOUTS = ["fsdp 2, sequence 2, tensor 2", "pmap 8"]
@@ -274,3 +275,10 @@ def test_a_fed_batch_is_filled_up_with_rows_that_count_for_nothing():
     np.testing.assert_array_equal(placed["inputs"][:5], batch["inputs"])
     np.testing.assert_array_equal(placed["inputs"][5:], batch["inputs"][[4, 4, 4]])
     np.testing.assert_array_equal(placed["weights"], np.repeat([[1.0], [0.0]], [5, 3], axis=0) * np.ones((1, 3)))
+
+
+def test_functions_of_a_model_on_one_of_several_devices_are_made_for_that_one():
+    model = small_model()[0]._replace(features=target_devices, readout=target_devices)
+    with compiling_for([object(), object()]):
+        known = one_device().with_mesh(model)
+        assert known.features() == known.readout() == jax.devices()[:1]

@@ -1,0 +1,92 @@
+"""Norms on a GPU are one kernel each way, with the same numbers; here Pallas interprets the kernels on a CPU."""
+
+import functools
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.extend.core import jaxpr_as_fun
+
+from closeness import assert_close, largest_of
+from fxf.base.devices import compiling_for, over_mesh
+from fxf.layers import norm_kernel
+from fxf.layers.named import edited
+from fxf.layers.normalization import beside, normalize
+from fxf.training.gradient import loss_and_gradient
+from helpers import equations, one_device, random_tokens, small_model
+from norms import assert_as_the_formula, setting
+
+GPU = SimpleNamespace(platform="gpu")
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    """Lets this CPU run the kernels: of few rows, in tiles of two rows or more, by three programs with several each."""
+    monkeypatch.setattr(pl, "pallas_call", functools.partial(pl.pallas_call, interpret=True))
+    for name, value in (("FEWEST_ROWS", 6), ("AT_ONCE", 16), ("PROGRAMS", 6)):
+        monkeypatch.setattr(norm_kernel, name, value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "changes", "meshed"),
+    [
+        ((3, 7, 5), "float32", {"norm": "layer"}, True),
+        ((1, 31, 8), "float32", {"norm": "rms", "zero_centered_scale": True}, False),
+        ((5, 3, 17), "bfloat16", {"norm": "layer", "zero_centered_scale": True}, False),
+        ((2, 3, 1), "float32", {"norm": "rms"}, True),
+    ],
+)
+def test_a_norm_and_its_gradients_are_those_of_the_formula_with_that_of_the_stream_added(shape, dtype, changes, meshed):
+    with compiling_for([GPU]), over_mesh(one_device().mesh if meshed else None):
+        config, params, (x, *_) = setting(shape, dtype, **changes)
+        assert "custom_vjp_call" in str(jax.make_jaxpr(lambda x: normalize(config, params, x))(x))
+        assert_as_the_formula(shape, dtype, **changes)
+
+
+def test_second_derivatives_are_those_of_a_cpu():
+    config, params, (x, dy, dx) = setting((2, 5, 3), norm="layer")
+
+    def slope(x):
+        gradient = jax.grad(
+            lambda x: sum((a * b).sum() for a, b in zip(beside(config, params, x), (dx, dy), strict=True))
+        )
+        return jax.jvp(gradient, (x,), (dy,))[1], jax.grad(lambda x: (gradient(x) * dy).sum())(x)
+
+    expected = jax.jit(slope)(x)
+    with compiling_for([GPU]):
+        found = jax.jit(lambda x: slope(x))(x)
+    assert_close(found, expected, largest=largest_of(expected))
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 5), (5, 5), (1, 5, 3), (7, 2**15)])
+def test_single_tokens_few_rows_and_the_widest_vectors_are_left_to_xla(shape):
+    config, params, (x, *_) = setting(shape)
+    with compiling_for([GPU]):
+        traced = jax.make_jaxpr(lambda x: normalize(config, params, x))(x)
+    assert not any(e.primitive.name == "pallas_call" for e in equations(traced.jaxpr))
+
+
+def test_a_model_with_kernels_learns_as_on_a_cpu_and_its_arrays_can_be_replaced():
+    model, params = small_model(norm_epsilon_in="variance", remat="full", scan_blocks=True)
+    tokens = {
+        "inputs": random_tokens((3, 7)),
+        "targets": random_tokens((3, 7), seed=1),
+        "weights": np.ones((3, 7), "f4"),
+    }
+
+    def half(x, i):
+        return jnp.where(i == 1, x / 2, x)
+
+    def learn(params):
+        whole = loss_and_gradient(model, params, tokens)
+        return whole, edited(model.features, {"residual": half}, read="residual")(params, tokens)
+
+    expected = jax.jit(learn)(params)
+    with compiling_for([GPU]):
+        traced = jax.make_jaxpr(lambda params: learn(params))(params)
+    assert any(e.primitive.name == "pallas_call" for e in equations(traced.jaxpr))
+    found = jax.jit(jaxpr_as_fun(traced))(*jax.tree.leaves(params))
+    assert_close(found, jax.tree.leaves(expected), largest=largest_of(expected))
