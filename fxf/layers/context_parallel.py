@@ -1,12 +1,12 @@
 """Kernels of attention over a mesh, whose axis `sequence` cuts each row's tokens (context parallelism).
 
-Each device computes what its own queries read, and gets the keys and values of other devices for it (Dubey et al. 2024,
-section 3.3.2). Causal attention cuts a row into two pieces a device: the devices swap queries, so that each has an early
-and a late piece, and all see as many keys (zhuzilin 2024, "zigzag ring attention"). A piece reads the keys of one piece
-at a time; what it reads of several is their mean by the sums of their weights, whose logarithms the kernel returns.
+Each device computes what its own queries read, and gets the keys and values of others for it (Dubey et al. 2024,
+section 3.3.2). Causal attention cuts a row into two pieces a device: the devices swap queries, so that each has an
+early and a late piece, and all see as many keys (zhuzilin 2024, "zigzag ring attention"). A piece reads the keys of one
+piece at a time; what it reads of several is their mean by the sums of weights, whose logarithms the kernel returns.
 
-Letters: B rows, T or S tokens, P tokens of a piece, H heads, G groups of heads, K width of a head; N pieces of a row, of
-which a device has 2.
+Letters: B rows, T or S tokens, P tokens of a piece, H heads, G groups of heads, K width of a head; N pieces of a row,
+of which a device has 2.
 """
 
 import functools
@@ -28,10 +28,10 @@ class Kernel(NamedTuple):
     """Attention to a part of the keys that a query sees. `causal`: a query sees as many keys as its index says.
 
     Attributes:
-      read: (q [B, T, H, K], k and v [B, S, G, K], causal) to what is read [B, T, H, K], and the logarithm of the sum of
-        the exponentials of the scores [B, H, T], in float32.
-      gradients: (q, k, v, read, logarithm, gradient by what is read, causal) to the gradients by q, k and v, for what is
-        read of all keys and the logarithm of the sum over all.
+      read: (q [B, T, H, K], k and v [B, S, G, K], causal) to what is read, [B, T, H, K], and the logarithm of the sum
+        of the exponentials of the scores, [B, H, T], in float32.
+      gradients: (q, k, v, read, logarithm, gradient by what is read, causal) to the gradients by q, k and v, where read
+        and logarithm are those of all keys.
     """
 
     read: Callable[..., Any]
@@ -50,8 +50,8 @@ def mapped(kernel: Callable[..., jax.Array], axes: str, *arrays: jax.Array) -> j
     XLA does not shard a kernel. Rows, heads and tokens that the mesh does not divide are whole on each device.
 
     Args:
-      axes: letters of the axes of each array. The mesh cuts B, H, G and T, where an array has more than one of them. The
-        first array is like the result.
+      axes: letters of the axes of each array. The mesh cuts B, H, G and T, where an array has more than one of them.
+        The first array is like the result.
     """
     mesh = target_mesh()
     if mesh is None:
@@ -96,7 +96,9 @@ def windowed(
         before = jnp.minimum(extra, jax.lax.axis_index(SEQUENCE) * length)
 
         def row(x: jax.Array, start: jax.Array) -> jax.Array:
-            return jax.lax.dynamic_slice_in_dim(jnp.pad(x, ((0, 0), (0, extra), (0, 0), (0, 0))), start, length + extra, 1)
+            return jax.lax.dynamic_slice_in_dim(
+                jnp.pad(x, ((0, 0), (0, extra), (0, 0), (0, 0))), start, length + extra, 1
+            )
 
         def with_earlier(x: jax.Array) -> jax.Array:
             hops = range(n_before, 0, -1)
@@ -186,7 +188,7 @@ def _balanced_forward(kernel: Kernel, *arrays: jax.Array) -> tuple[jax.Array, An
     of_own = kernel.read(_rows(q), _rows(keys[mine]), _rows(values[mine]), True)
     start = tuple(_wide(x).reshape(2, -1, *x.shape[1:]) for x in of_own)
 
-    def turn(state: tuple[jax.Array, jax.Array], index: jax.Array) -> Any:
+    def turn(state: tuple[jax.Array, ...], index: jax.Array) -> Any:
         which, of_keys = _pair(mine, index)
         earlier = kernel.read(q[which], keys[of_keys], values[of_keys], False)
         merged = _merged((state[0][which], state[1][which]), earlier)

@@ -64,9 +64,12 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
         return jnp.pad(x, [(0, x.shape[axis] % 2 if axis in axes else 0) for axis in range(x.ndim)])
 
     def read(q_BTHK: jax.Array, k_BCGK: jax.Array, v_BCGK: jax.Array, *pairs_BHTC: jax.Array) -> jax.Array:
+        given: dict[str, Any] = {name: even(x, 2, 3) for name, x in zip(pairs, pairs_BHTC, strict=True)}
         heads_BTHK = jax.nn.dot_product_attention(
-            *(even(x, 1) for x in (q_BTHK, k_BCGK, v_BCGK)),
-            **{name: even(x, 2, 3) for name, x in zip(pairs, pairs_BHTC, strict=True)},
+            even(q_BTHK, 1),
+            even(k_BCGK, 1),
+            even(v_BCGK, 1),
+            **given,
             scale=config.query_scale or None,
             is_causal=causal,
             local_window_size=(config.window - 1, 0) if plain and config.window else None,
@@ -97,9 +100,7 @@ def part(scale: float, q_BTHK: jax.Array, k_BSGK: jax.Array, v_BSGK: jax.Array, 
     from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
     mask_type = cudnn.MaskType.CAUSAL if causal else cudnn.MaskType.NO_MASK
-    return cudnn.dot_product_attention(
-        q_BTHK, k_BSGK, v_BSGK, scale=scale, mask_type=mask_type, return_residual=True
-    )
+    return cudnn.dot_product_attention(q_BTHK, k_BSGK, v_BSGK, scale=scale, mask_type=mask_type, return_residual=True)
 
 
 def gradients_of_part(scale: float, *arrays: Any) -> Any:

@@ -60,7 +60,11 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
         rest = (*rest[:2], *of_queries, *rest[2 + len(of_queries) :])
         return context_parallel.swapped(read_of(context_parallel.swapped(q_BHTK, 2), *rest), 2, back=True)
 
-    axes = ["BHTK BGCK BGCK", *["BT", "BC"][: len(documents)], *(("T" if x.ndim == 1 else "ATC") if n_shards > 1 else "AQC"[: x.ndim] for x in kernel)]
+    axes = [
+        "BHTK BGCK BGCK",
+        *["BT", "BC"][: len(documents)],
+        *(("T" if x.ndim == 1 else "ATC") if n_shards > 1 else "AQC"[: x.ndim] for x in kernel),
+    ]
     heads_BHTK = context_parallel.mapped(local, " ".join(axes), *arrays, *documents, *kernel)
     return heads_BHTK[:, :, : lengths[0]]
 
@@ -115,7 +119,9 @@ def _kernel(
     q, k = (next(size for size in BLOCKS if length % size == 0) for length in whole)
     return splash.make_splash_mha(
         masks.MultiHeadMask([seen_TC]),
-        block_sizes=splash.BlockSizes(block_q=q, block_kv=k, block_q_dkv=q, block_kv_dkv=k, block_q_dq=q, block_kv_dq=k),
+        block_sizes=splash.BlockSizes(
+            block_q=q, block_kv=k, block_q_dkv=q, block_kv_dkv=k, block_q_dq=q, block_kv_dq=k
+        ),
         attn_logits_soft_cap=softcap or None,
         head_shards=1,
         q_seq_shards=n_shards,

@@ -1,13 +1,11 @@
 """Computes attention on one device and where eight share the sequences; prints how far apart they are, as JSON.
 
-tests/training/test_sharding.py runs this in a process of its own; eight_devices.py takes `parts`. With `more`, models
-are those of `MODELS`. A plain function stands in for a part of cuDNN's attention, and JAX interprets that of TPUs.
+tests/training/test_sharding.py runs this in a process of its own; eight_devices.py takes `parts`. Plain functions stand
+in for cuDNN's.
 """
 
 import functools
 import json
-import sys
-from types import SimpleNamespace
 
 import eight_devices
 import jax
@@ -17,7 +15,7 @@ import numpy as np
 from flash_models import MODELS as MAKE
 from flash_models import a_batch
 from fxf.base.devices import over_mesh
-from fxf.layers import chunked_attention, context_parallel, cudnn_attention, flash_attention, splash_attention
+from fxf.layers import chunked_attention, context_parallel, cudnn_attention, flash_attention
 from fxf.layers.config import TransformerConfig
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig
@@ -27,16 +25,28 @@ from fxf.training.sharding import make_layout
 from helpers import VOCAB_SIZE, random_params, small
 
 LENGTH = 24
-LAYOUTS = ({"data": 1, "sequence": 8}, {"data": 1, "fsdp": 3, "sequence": 2}, {"data": 1, "sequence": 4, "tensor": 2})
+LAYOUTS = {
+    "8": {"data": 1, "sequence": 8},
+    "3x2": {"data": 1, "fsdp": 3, "sequence": 2},
+    "4x2": {"data": 1, "sequence": 4, "tensor": 2},
+}
+WINDOWS = {"positions": "rotary", "window": 7, "n_layers": 2, "global_every": 2}
 MODELS = {
     "three heads": (TransformerLMConfig, {}),
-    "a window and all": (
-        TransformerLMConfig,
-        {"n_heads": 4, "head_dim": 2, "n_kv_heads": 2, "positions": "rotary", "window": 7, "n_layers": 2, "global_every": 2},
-    ),
+    "windows": (TransformerLMConfig, {**WINDOWS, "n_heads": 4, "head_dim": 2, "n_kv_heads": 2}),
     "padding": (MaskedLMConfig, {"positions": "alibi", "window": 2, "n_kv_heads": 1}),
-    "source": (EncoderDecoderConfig, {"positions": "learned", "n_layers": 1}),
+    "source": (EncoderDecoderConfig, {"positions": "learned"}),
     "documents": (TransformerLMConfig, {"positions": "none"}),
+}
+CASES = {
+    "flash": {
+        "three heads": ["8", "4x2"],
+        "windows": ["8", "3x2"],
+        "padding": ["4x2"],
+        "source": ["3x2"],
+        "documents": ["8"],
+    },
+    "chunked": {"windows": ["8"], "padding": ["3x2"]},
 }
 
 
@@ -84,8 +94,10 @@ def parts():
         if window:
             in_parts = functools.partial(context_parallel.windowed, functools.partial(whole, window), window)
 
-        def learn(read):
-            total = lambda *arrays: (read(*arrays) * np.cos(np.arange(arrays[0].size)).reshape(arrays[0].shape)).sum()
+        def learn(read, arrays=arrays):
+            def total(*arrays):
+                return (read(*arrays) * np.cos(np.arange(arrays[0].size)).reshape(arrays[0].shape)).sum()
+
             return jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))(*arrays)
 
         expected = learn(functools.partial(whole, window))
@@ -94,47 +106,45 @@ def parts():
     return found
 
 
-def take(kernel):
-    """Lets this CPU take a kernel in float32."""
+def take_stand_ins():
+    """Lets this CPU take cuDNN's kernel in float32, by functions that compute the same."""
     TransformerConfig.FLASH = {}
-    flash_attention.KERNELS["cpu"] = kernel
-    kernel.require = lambda *_: None
+    flash_attention.KERNELS["cpu"] = cudnn_attention
+    cudnn_attention.require = lambda *_: None
     cudnn_attention.IMPLEMENTATION = "xla"
     cudnn_attention.part, cudnn_attention.gradients_of_part = part, gradients_of_part
     chunked_attention.CHUNK = 2
-    splash_attention.BLOCKS = (128,)
 
 
-def of_models(implementation, cases):
-    """Returns how far losses and gradients of models on eight devices are from those of the default on one."""
-    found = {}
-    for name, parallel in cases:
-        config_class, changes = MODELS[name]
-        config = small(config_class, **{"max_len": LENGTH, **changes})
-        batch = a_batch(config_class, LENGTH)
-        if name == "documents":
-            batch["documents"] = np.sort(np.random.default_rng(0).integers(1, 5, batch["inputs"].shape)).astype(np.int32)
-        model = MAKE[config_class](config, VOCAB_SIZE)
-        params = random_params(model.spec)
-        learn = lambda model, params, batch: loss_and_gradient(model, params, batch, jax.random.key(0))
-        expected = jax.jit(functools.partial(learn, model))(params, batch)
+def learned(name, implementation="xla", parallel=None):
+    """Returns loss, weight and gradient of a model on one device, or on eight."""
+    config_class, changes = MODELS[name]
+    config = small(config_class, attention_implementation=implementation, **{"max_len": LENGTH, **changes})
+    batch, model = a_batch(config_class, LENGTH), MAKE[config_class](config, VOCAB_SIZE)
+    if name == "documents":
+        batch["documents"] = np.sort(np.random.default_rng(0).integers(1, 5, (len(batch["inputs"]), LENGTH)))
+    if parallel:
         layout = make_layout(ParallelConfig(**parallel), jax.devices())
-        in_parts = layout.with_mesh(MAKE[config_class](eight_devices.changed(config, implementation), VOCAB_SIZE))
-        placed = jax.device_put(batch, jax.tree.map(lambda x: layout.tokens if x.shape[1] == LENGTH else layout.rows, batch))
-        got = jax.jit(functools.partial(learn, in_parts))(params, placed)
-        found[f"{implementation}: {name}, {parallel}"] = eight_devices.distance(jax.device_get(got), jax.device_get(expected))
-        print(found, file=sys.stderr, flush=True)
+        model = layout.with_mesh(model)
+        batch = {
+            name: jax.device_put(x, layout.tokens if x.shape[1] == LENGTH else layout.rows) for name, x in batch.items()
+        }
+    step = jax.jit(lambda params, batch: loss_and_gradient(model, params, batch, jax.random.key(0)))
+    return jax.device_get(step(random_params(model.spec), batch))
+
+
+def of_models():
+    """Returns how far models on eight devices are from the default on one, by their names."""
+    expected, found = functools.cache(learned), {}
+    for implementation, models in CASES.items():
+        for name, layouts in models.items():
+            for layout in layouts:
+                got = learned(name, implementation, LAYOUTS[layout])
+                found[f"{name}, {implementation}, {layout}"] = eight_devices.distance(got, expected(name))
     return found
 
 
 if __name__ == "__main__":
-    import dataclasses
-    eight_devices.changed = lambda c, i: dataclasses.replace(c, attention_implementation=i)
     eight_devices.start_jax(8)
-    if sys.argv[1:]==["parts"]:
-        print(parts())
-    else:
-        take(cudnn_attention)
-        every=[(n,l) for l in LAYOUTS for n in MODELS]
-        print(json.dumps(of_models("flash", every)))
-        print(json.dumps(of_models("chunked", every)))
+    take_stand_ins()
+    print(json.dumps(of_models()))
