@@ -25,7 +25,9 @@ CUT = {"B": ROWS, "T": (SEQUENCE,), "G": (TENSOR,)}
 
 
 class Kernel(NamedTuple):
-    """Attention to a part of the keys that a query sees. `causal`: a query sees as many keys as its index says.
+    """Attention to a part of the keys that a query sees.
+
+    If it is causal, query i sees the keys up to i, and below a distance if a window follows.
 
     Attributes:
       read: (q [B, T, H, K], k and v [B, S, G, K], causal) to what is read, [B, T, H, K], and the logarithm of the sum
@@ -70,51 +72,22 @@ def mapped(kernel: Callable[..., jax.Array], axes: str, *arrays: jax.Array) -> j
     return jax.shard_map(kernel, mesh=mesh, in_specs=tuple(specs), out_specs=specs[0], check_vma=False)(*arrays)
 
 
-def causal(kernel: Kernel, q_BTHK: jax.Array, k_BTGK: jax.Array, v_BTGK: jax.Array) -> jax.Array:
-    """Returns what queries read of their own and earlier tokens, [B, T, H, K], where the mesh cuts sequences."""
-
-    def local(q_BSHK: jax.Array, *memory: jax.Array) -> jax.Array:
-        return swapped(_balanced(kernel, swapped(q_BSHK, 1), *memory), 1, back=True)
-
-    return _filled(local, 4 * n_parts(), q_BTHK, k_BTGK, v_BTGK)  # an even length for a piece
-
-
-def windowed(
-    read: Callable[..., jax.Array], window: int, q_BTHK: jax.Array, k_BTGK: jax.Array, v_BTGK: jax.Array
-) -> jax.Array:
-    """Returns what queries read of their own and earlier tokens at a distance below the window, [B, T, H, K].
+def causal(kernel: Kernel, q_BTHK: jax.Array, k_BTGK: jax.Array, v_BTGK: jax.Array, *, window: int = 0) -> jax.Array:
+    """Returns what queries read of their own and earlier tokens, [B, T, H, K], where the mesh cuts sequences.
 
     Args:
-      read: (q, k, v) to what queries read of a row that is whole.
+      window: they see keys at a distance below this; 0: at any.
     """
 
     def local(q_BSHK: jax.Array, *memory: jax.Array) -> jax.Array:
-        n, length = jax.lax.axis_size(SEQUENCE), q_BSHK.shape[1]
-        n_before = min(-(-(window - 1) // length), n - 1)  # devices with keys that these queries may see
-        extra = min(window - 1, n_before * length)
-        # The row begins with the first of these keys. Queries before the device's own stand for nothing.
-        before = jnp.minimum(extra, jax.lax.axis_index(SEQUENCE) * length)
+        if 0 < window < length:
+            return _windowed(kernel, window, q_BSHK, *memory)
+        return swapped(_balanced(kernel, swapped(q_BSHK, 1), *memory), 1, back=True)
 
-        def row(x: jax.Array, start: jax.Array) -> jax.Array:
-            return jax.lax.dynamic_slice_in_dim(
-                jnp.pad(x, ((0, 0), (0, extra), (0, 0), (0, 0))), start, length + extra, 1
-            )
-
-        def with_earlier(x: jax.Array) -> jax.Array:
-            hops = range(n_before, 0, -1)
-            earlier = [jax.lax.ppermute(x, SEQUENCE, [(i, i + hop) for i in range(n - hop)]) for hop in hops]
-            return row(jnp.concatenate([*earlier, x], 1), n_before * length - before)
-
-        queries = row(jnp.pad(q_BSHK, ((0, 0), (extra, 0), (0, 0), (0, 0))), extra - before)
-        return jax.lax.dynamic_slice_in_dim(read(queries, *map(with_earlier, memory)), before, length, 1)
-
-    return _filled(local, n_parts(), q_BTHK, k_BTGK, v_BTGK)
-
-
-def _filled(local: Callable[..., jax.Array], multiple: int, *arrays: jax.Array) -> jax.Array:
-    """Returns what a function of each device's tokens returns, with rows filled up at their end, where none is seen."""
-    length = arrays[0].shape[1]
-    arrays = tuple(jnp.pad(x, ((0, 0), (0, -length % multiple), (0, 0), (0, 0))) for x in arrays)
+    # Rows are filled up at their end, where no query sees it, so that a piece has an even length.
+    length = q_BTHK.shape[1]
+    filling = ((0, 0), (0, -length % (4 * n_parts())), (0, 0), (0, 0))
+    arrays = [jnp.pad(x, filling) for x in (q_BTHK, k_BTGK, v_BTGK)]
     return mapped(local, "BTHK BTGK BTGK", *arrays)[:, :length]
 
 
@@ -185,12 +158,12 @@ def _balanced(kernel: Kernel, q_BSHK: jax.Array, k_BSGK: jax.Array, v_BSGK: jax.
 
 def _balanced_forward(kernel: Kernel, *arrays: jax.Array) -> tuple[jax.Array, Any]:
     mine, q, (keys, values) = _mine(), _pieces(arrays[0]), map(_gathered, arrays[1:])
-    of_own = kernel.read(_rows(q), _rows(keys[mine]), _rows(values[mine]), True)
+    of_own = kernel.read(_rows(q), _rows(keys[mine]), _rows(values[mine]), causal=True)
     start = tuple(_wide(x).reshape(2, -1, *x.shape[1:]) for x in of_own)
 
     def turn(state: tuple[jax.Array, ...], index: jax.Array) -> Any:
         which, of_keys = _pair(mine, index)
-        earlier = kernel.read(q[which], keys[of_keys], values[of_keys], False)
+        earlier = kernel.read(q[which], keys[of_keys], values[of_keys], causal=False)
         merged = _merged((state[0][which], state[1][which]), earlier)
         return tuple(x.at[which].set(new) for x, new in zip(state, merged, strict=True)), None
 
@@ -203,13 +176,13 @@ def _balanced_backward(kernel: Kernel, residuals: Any, of_read: jax.Array) -> tu
     *arrays, read, total = residuals
     mine, q, (keys, values) = _mine(), _pieces(arrays[0]), map(_gathered, arrays[1:])
     queries = (_pieces(read), total, _pieces(of_read))
-    own = kernel.gradients(*map(_rows, (q, keys[mine], values[mine], *queries)), True)
+    own = kernel.gradients(*map(_rows, (q, keys[mine], values[mine], *queries)), causal=True)
     of_q, *of_own = (_wide(x).reshape(2, -1, *x.shape[1:]) for x in own)
     start = (of_q, *(jnp.zeros(keys.shape, x.dtype).at[mine].set(x) for x in of_own))
 
     def turn(state: tuple[jax.Array, ...], index: jax.Array) -> Any:
         which, of_keys = _pair(mine, index)
-        found = kernel.gradients(q[which], keys[of_keys], values[of_keys], *(x[which] for x in queries), False)
+        found = kernel.gradients(q[which], keys[of_keys], values[of_keys], *(x[which] for x in queries), causal=False)
         places = (which, of_keys, of_keys)
         return tuple(x.at[i].add(new) for x, i, new in zip(state, places, found, strict=True)), None
 
@@ -219,3 +192,81 @@ def _balanced_backward(kernel: Kernel, residuals: Any, of_read: jax.Array) -> tu
 
 
 _balanced.defvjp(_balanced_forward, _balanced_backward)
+
+
+class Block(NamedTuple):
+    """Queries of a device and keys of an earlier one, of which each query sees all, or in a window the last ones.
+
+    Attributes:
+      hops: how many devices earlier.
+      queries, keys: which of the device's.
+      band: whether query i sees the keys from i on. Turned around, this is causal attention.
+    """
+
+    hops: int
+    queries: slice
+    keys: slice
+    band: bool
+
+
+def earlier_blocks(window: int, length: int, n: int) -> list[Block]:
+    """Returns the blocks of pairs below a distance, for n devices with so many tokens each, but for a device's own."""
+    blocks = []
+    for hops in range(1, min(n - 1, -(-(window - 1) // length)) + 1):
+        first = hops * length - window + 1  # query i sees the keys from i + first on
+        seen_by_all = min(max(-first, 0), length)
+        if seen_by_all:
+            blocks.append(Block(hops, slice(0, length), slice(length - seen_by_all, length), False))
+        if seen_by_all < length:
+            late = max(first, 0)
+            blocks.append(Block(hops, slice(0, length - late), slice(late, length - seen_by_all), True))
+    return blocks
+
+
+def _of_block(block: Block, q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, ...]:
+    """Returns the queries, keys and values of a block; of a band they are turned around."""
+    n = jax.lax.axis_size(SEQUENCE)
+    moves = [(i, i + block.hops) for i in range(n - block.hops)]
+    memory = [jax.lax.ppermute(x[:, block.keys], SEQUENCE, moves) for x in (k, v)]
+    return tuple(_turned(block, x, 1) for x in (q[:, block.queries], *memory))
+
+
+def _turned(block: Block, x: jax.Array, axis: int) -> jax.Array:
+    return jnp.flip(x, axis) if block.band else x
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _windowed(kernel: Kernel, window: int, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    return _windowed_forward(kernel, window, q, k, v)[0]
+
+
+def _windowed_forward(kernel: Kernel, window: int, *arrays: jax.Array) -> tuple[jax.Array, Any]:
+    length, device = arrays[0].shape[1], jax.lax.axis_index(SEQUENCE)
+    read, total = kernel.read(*arrays, causal=True, window=window)
+    read = _wide(read)
+    for block in earlier_blocks(window, length, jax.lax.axis_size(SEQUENCE)):
+        found, logarithms = kernel.read(*_of_block(block, *arrays), causal=block.band)
+        others = length - found.shape[1]
+        found = jnp.pad(_turned(block, found, 1), ((0, 0), (0, others), (0, 0), (0, 0)))
+        logarithms = jnp.where(device < block.hops, -jnp.inf, _turned(block, logarithms, 2))
+        logarithms = jnp.pad(logarithms, ((0, 0), (0, 0), (0, others)), constant_values=-jnp.inf)
+        read, total = _merged((read, total), (found, logarithms))
+    read = read.astype(arrays[0].dtype)
+    return read, (*arrays, read, total)
+
+
+def _windowed_backward(kernel: Kernel, window: int, residuals: Any, of_read: jax.Array) -> tuple[jax.Array, ...]:
+    *arrays, read, total = residuals
+    length, device = read.shape[1], jax.lax.axis_index(SEQUENCE)
+    sums = kernel.gradients(*arrays, read, total, of_read, causal=True, window=window)
+    for block in earlier_blocks(window, length, jax.lax.axis_size(SEQUENCE)):
+        given, back = jax.vjp(functools.partial(_of_block, block), *arrays)
+        queries = [_turned(block, x[:, block.queries], 1) for x in (read, of_read)]
+        logarithms = _turned(block, total[:, :, block.queries], 2)
+        found = kernel.gradients(*given, queries[0], logarithms, queries[1], causal=block.band)
+        found = back(tuple(jnp.where(device < block.hops, 0, x).astype(x.dtype) for x in found))
+        sums = [x + new for x, new in zip(sums, found, strict=True)]
+    return tuple(sums)
+
+
+_windowed.defvjp(_windowed_forward, _windowed_backward)

@@ -83,35 +83,41 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
     elif not (causal and plain):
         axes = " ".join(["BTHK BCGK BCGK", *("BHTC" for _ in pairs)])
         heads_BTHK = context_parallel.mapped(read, axes, *arrays, *pairs.values())
-    elif 0 < config.window < n_keys:
-        heads_BTHK = context_parallel.windowed(read, config.window, *arrays)
     else:
         scale = config.query_scale or 1 / math.sqrt(q_BHTK.shape[-1])
         kernel = context_parallel.Kernel(partial(part, scale), partial(gradients_of_part, scale))
-        heads_BTHK = context_parallel.causal(kernel, *arrays)
+        heads_BTHK = context_parallel.causal(kernel, *arrays, window=config.window)
     return heads_BTHK.transpose(0, 2, 1, 3)
 
 
 # What `jax.nn` returns of the logarithms is rounded to bfloat16, and has no gradient of a part of the keys.
 
 
-def part(scale: float, q_BTHK: jax.Array, k_BSGK: jax.Array, v_BSGK: jax.Array, causal: bool) -> Any:
+def part(
+    scale: float, q_BTHK: jax.Array, k_BSGK: jax.Array, v_BSGK: jax.Array, causal: bool, window: int | None = None
+) -> Any:
     """Returns what queries read of some keys, and the logarithms of sums; see `context_parallel.Kernel`."""
     from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
     mask_type = cudnn.MaskType.CAUSAL if causal else cudnn.MaskType.NO_MASK
-    return cudnn.dot_product_attention(q_BTHK, k_BSGK, v_BSGK, scale=scale, mask_type=mask_type, return_residual=True)
+    return cudnn.dot_product_attention(
+        *(q_BTHK, k_BSGK, v_BSGK),
+        scale=scale,
+        mask_type=mask_type,
+        sliding_window_length=window,
+        return_residual=True,
+    )
 
 
-def gradients_of_part(scale: float, *arrays: Any) -> Any:
+def gradients_of_part(scale: float, *arrays: Any, causal: bool, window: int | None = None) -> Any:
     """Returns the gradients by queries and by some keys and values; see `context_parallel.Kernel`."""
     from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
-    q, k, v, read, logarithms, of_read, causal = arrays
+    q, k, v, read, logarithms, of_read = arrays
     options = {
         **{"scale": scale, "seed": 42, "dropout_rate": 0.0, "variadic_args": (False, False)},
         **{"mask_type": cudnn.MaskType.CAUSAL if causal else cudnn.MaskType.NO_MASK, "is_training": True},
-        **{"layout": cudnn.AttentionLayout.BTNH.value, "sliding_window_length": None, "return_residual": False},
+        **{"layout": cudnn.AttentionLayout.BTNH.value, "sliding_window_length": window, "return_residual": False},
     }
     unused = (jnp.zeros(0, q.dtype),) * 7  # of bias, lengths and pages
     residuals = (q, k, v, *unused, logarithms, read)

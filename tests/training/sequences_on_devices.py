@@ -65,9 +65,9 @@ def part(scale, q_BTHK, k_BSGK, v_BSGK, causal, window=0):
     return read, jax.nn.logsumexp(scores, -1).reshape(len(read), -1, read.shape[1])
 
 
-def gradients_of_part(scale, q_BTHK, k_BSGK, v_BSGK, read, logarithms, of_read, causal):
+def gradients_of_part(scale, q_BTHK, k_BSGK, v_BSGK, read, logarithms, of_read, causal, window=0):
     """Returns gradients by the rule for softmax: weight · (gradient by the weight - their mean by weight)."""
-    scores, back = jax.vjp(lambda q, k: scores_of(scale, q, k, causal), q_BTHK, k_BSGK)
+    scores, back = jax.vjp(lambda q, k: scores_of(scale, q, k, causal, window), q_BTHK, k_BSGK)
     weights = jnp.exp(scores - logarithms.reshape(*scores.shape[:-1], 1))
     of_read_BTGEK = of_read.reshape(*of_read.shape[:2], k_BSGK.shape[2], -1, of_read.shape[-1])
     of_weights = jnp.einsum("BTGEK,BSGK->BGETS", of_read_BTGEK, v_BSGK)
@@ -81,18 +81,16 @@ def parts():
     kernel = context_parallel.Kernel(functools.partial(part, scale), functools.partial(gradients_of_part, scale))
 
     def whole(window, *arrays):
-        return part(scale, *arrays, True, window)[0]
+        return part(scale, *arrays, causal=True, window=window)[0]
 
     cases = [
         ({"data": 1, "sequence": 4, "tensor": 2}, (1, 27, 4, 2), 0),
-        ({"fsdp": 2, "sequence": 4}, (3, 13, 3, 3), 6),  # keys of two devices before a query's
+        ({"fsdp": 2, "sequence": 4}, (3, 13, 3, 3), 11),
     ]
     for parallel, (n_rows, length, n_heads, n_groups), window in cases:
         rng = np.random.default_rng(0)
         arrays = [rng.normal(size=(n_rows, length, n, 3)).astype(np.float32) for n in (n_heads, n_groups, n_groups)]
-        in_parts = functools.partial(context_parallel.causal, kernel)
-        if window:
-            in_parts = functools.partial(context_parallel.windowed, functools.partial(whole, window), window)
+        in_parts = functools.partial(context_parallel.causal, kernel, window=window)
 
         def learn(read, arrays=arrays):
             def total(*arrays):
