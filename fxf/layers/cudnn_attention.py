@@ -59,6 +59,8 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
         pairs["mask"] = layer.mask(params, queries, keys) > -jnp.inf
     pairs = {name: jnp.broadcast_to(x, (*x.shape[:2], n_queries, n_keys)) for name, x in pairs.items()}
 
+    n_parts = context_parallel.n_parts()
+
     # In training JAX refuses odd lengths. No query sees a key of padding, and the outputs of its queries are dropped.
     def even(x: jax.Array, *axes: int) -> jax.Array:
         return jnp.pad(x, [(0, x.shape[axis] % 2 if axis in axes else 0) for axis in range(x.ndim)])
@@ -71,14 +73,14 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
             even(v_BCGK, 1),
             **given,
             scale=config.query_scale or None,
-            is_causal=causal,
+            is_causal=causal and n_parts == 1,  # of queries in parts the mask says it
             local_window_size=(config.window - 1, 0) if plain and config.window else None,
             implementation=IMPLEMENTATION,
         )
         return heads_BTHK[:, : q_BTHK.shape[1]]
 
     arrays = [x.transpose(0, 2, 1, 3) for x in (q_BHTK, k_BGCK, v_BGCK)]
-    if context_parallel.n_parts() == 1:
+    if n_parts == 1:
         heads_BTHK = read(*arrays, *pairs.values())
     elif not (causal and plain):
         axes = " ".join(["BTHK BCGK BCGK", *("BHTC" for _ in pairs)])
