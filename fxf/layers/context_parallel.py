@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 
 from fxf.base.devices import ROWS, SEQUENCE, TENSOR, target_mesh
 
-CUT = {"B": ROWS, "T": (SEQUENCE,), "G": (TENSOR,)}
+CUT = {"B": ROWS, "T": (SEQUENCE,), "S": (SEQUENCE,), "G": (TENSOR,)}
 
 
 class Kernel(NamedTuple):
@@ -52,8 +52,8 @@ def mapped(kernel: Callable[..., jax.Array], axes: str, *arrays: jax.Array) -> j
     XLA does not shard a kernel. Rows, heads and tokens that the mesh does not divide are whole on each device.
 
     Args:
-      axes: letters of the axes of each array. The mesh cuts B, H, G and T, where an array has more than one of them.
-        The first array is like the result.
+      axes: letters of the axes of each array. The mesh cuts B, H, G, T and S, where an array has more than one of
+        them, and the kernel gets S gathered. The first array is like the result.
     """
     mesh = target_mesh()
     if mesh is None:
@@ -61,15 +61,26 @@ def mapped(kernel: Callable[..., jax.Array], axes: str, *arrays: jax.Array) -> j
     names, sizes = axes.split(), dict[str, int]()
     for name, x in zip(names, arrays, strict=True):
         sizes = {**dict(zip(name, x.shape, strict=True)), **sizes}
-    divides = lambda letter: sizes[letter] % math.prod(mesh.shape[axis] for axis in CUT[letter]) == 0  # noqa: E731
-    cut: dict[str, Any] = {letter: CUT[letter] for letter in CUT if divides(letter)}
+    cut: dict[str, Any] = {
+        letter: on
+        for letter, on in CUT.items()
+        if letter in sizes and sizes[letter] % math.prod(mesh.shape[axis] for axis in on) == 0
+    }
     cut["H"] = cut.get("G")
     specs = [
         P(*(cut.get(letter) if n > 1 else None for letter, n in zip(name, x.shape, strict=True)))
         for name, x in zip(names, arrays, strict=True)
     ]
+
+    def local(*arrays: jax.Array) -> jax.Array:
+        gathered = [
+            jax.lax.all_gather(x, SEQUENCE, axis=name.index("S"), tiled=True) if "S" in cut and "S" in name else x
+            for name, x in zip(names, arrays, strict=True)
+        ]
+        return kernel(*gathered)
+
     # What a kernel writes has no record of the axes over which it differs, which JAX would check.
-    return jax.shard_map(kernel, mesh=mesh, in_specs=tuple(specs), out_specs=specs[0], check_vma=False)(*arrays)
+    return jax.shard_map(local, mesh=mesh, in_specs=tuple(specs), out_specs=specs[0], check_vma=False)(*arrays)
 
 
 def causal(kernel: Kernel, q_BTHK: jax.Array, k_BTGK: jax.Array, v_BTGK: jax.Array, *, window: int = 0) -> jax.Array:

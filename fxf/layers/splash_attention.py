@@ -1,11 +1,13 @@
 """Flash attention on TPUs, by the splash attention of Pallas in JAX, which skips blocks of scores that a mask hides."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fxf.base.errors import UserError
 from fxf.base.weights import Params
@@ -61,7 +63,7 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
         return context_parallel.swapped(read_of(context_parallel.swapped(q_BHTK, 2), *rest), 2, back=True)
 
     axes = [
-        "BHTK BGCK BGCK",
+        "BHTK BGSK BGSK",
         *["BT", "BC"][: len(documents)],
         *(("T" if x.ndim == 1 else "ATC") if n_shards > 1 else "AQC"[: x.ndim] for x in kernel),
     ]
@@ -109,9 +111,13 @@ def _kernel(
 
     seen_TC: Any
     if window:
-        seen_TC = masks.LocalMask(shape, (window - 1, 0 if causal else window - 1), 0)
+        seen_TC = _quick(masks.LocalMask)(shape, (window - 1, 0 if causal else window - 1), 0)
+        seen_TC.distances = (0 if causal else 1 - window, window - 1)
+    elif causal:
+        seen_TC = _quick(masks.CausalMask)(shape)
+        seen_TC.distances = (0, shape[0])
     else:
-        seen_TC = masks.CausalMask(shape) if causal else masks.FullMask(shape)
+        seen_TC = masks.FullMask(shape)
     if pieces > 1:
         order = context_parallel.pieces_of_queries(n_shards).reshape(-1)
         seen_TC.q_sequence = seen_TC.q_sequence.reshape(len(order), -1)[order].reshape(-1)
@@ -126,6 +132,25 @@ def _kernel(
         head_shards=1,
         q_seq_shards=n_shards,
     )
+
+
+@functools.cache
+def _quick(mask: Any) -> Any:
+    """Returns a class of masks that look at the distances of a block before its pairs: a long row has many blocks."""
+
+    class Quick(mask):
+        distances: tuple[int, int]  # the least and the largest from a query to a key that it sees
+
+        def __getitem__(self, index: Any) -> np.ndarray:
+            queries, keys = self.q_sequence[index[0]], range(self.shape[1])[index[1]]
+            least, most = queries[0] - keys[-1], queries[-1] - keys[0]
+            if most < self.distances[0] or least > self.distances[1]:
+                return np.zeros(1, bool)
+            if self.distances[0] <= least and most <= self.distances[1]:
+                return np.ones(1, bool)
+            return super().__getitem__(index)
+
+    return Quick
 
 
 def _segments(*documents: jax.Array) -> Any:
