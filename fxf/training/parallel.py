@@ -18,7 +18,9 @@ class ParallelConfig:
     data: int = key(0, "parts of a batch's rows, each with all weights; 0: as many as the devices allow", minimum=0)
     fsdp: int = key(1, "parts of a batch's rows, and of weights and optimizer state", minimum=1)
     expert: int = key(1, "parts of a batch's rows, and of the experts of a mixture with their weights", minimum=1)
-    sequence: int = key(1, "parts of each sequence in training; attention gathers keys and values", minimum=1)
+    sequence: int = key(
+        1, "parts of each sequence in training; attention gathers the keys and values of all", minimum=1
+    )
     tensor: int = key(1, "parts of heads, hidden units and vocabulary, and of their weights", minimum=1)
     processes: int = key(
         1, "number of processes that train together; 0: those that SLURM, Open MPI or a TPU pod started", minimum=0
