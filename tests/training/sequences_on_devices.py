@@ -1,7 +1,7 @@
 """Computes attention on one device and where eight share the sequences; prints how far apart they are, as JSON.
 
 tests/training/test_sharding.py runs this in a process of its own; eight_devices.py takes `parts`. Plain functions stand
-in for cuDNN's.
+in for cuDNN's kernel, and JAX interprets that of TPUs.
 """
 
 import functools
@@ -10,18 +10,19 @@ import json
 import eight_devices
 import jax
 import numpy as np
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel
 
 from flash_models import MODELS as MAKE
 from flash_models import a_batch, gradients_of_part, part
 from fxf.base.devices import over_mesh
-from fxf.layers import chunked_attention, context_parallel, cudnn_attention, flash_attention
+from fxf.layers import chunked_attention, context_parallel, cudnn_attention, flash_attention, splash_attention
 from fxf.layers.config import TransformerConfig
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig
 from fxf.training.gradient import loss_and_gradient
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
-from helpers import VOCAB_SIZE, random_params, small
+from helpers import VOCAB_SIZE, attention_of, places, random_params, small
 
 LENGTH = 24
 LAYOUTS = {
@@ -116,7 +117,36 @@ def of_models():
     return found
 
 
+def of_tpus():
+    """Returns how far the kernel of TPUs, which JAX interprets, is from the default, by cases."""
+    interpreted = functools.partial(splash_attention_kernel.make_splash_mha, interpret=True)
+    splash_attention_kernel.make_splash_mha, splash_attention.BLOCKS = interpreted, (128,)
+    documents = np.sort(np.random.default_rng(0).integers(1, 5, (1, 250)))
+    cases = {
+        "documents": (2, 250, {}, {"documents": documents}),
+        "window": (3, 384, {"window": 150}, {}),
+        "all": (2, 130, {}, {"causal": False}),
+    }
+    found = {}
+    for name, (n, length, changes, options) in cases.items():
+        layer, where = attention_of(small(**changes)), places(length, **options)
+        rng = np.random.default_rng(0)
+        arrays = [rng.normal(size=(1, 3, length, 2)).astype(np.float32) for _ in range(3)]
+
+        def learn(read, arrays=arrays):
+            def total(q, k, v):
+                return (read(q, (k, v)) * np.cos(np.arange(q.size)).reshape(q.shape)).sum()
+
+            return jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))(*arrays)
+
+        expected = learn(lambda q, memory: layer.read({}, q, memory, layer.mask({}, where, where)))  # noqa: B023
+        with over_mesh(make_layout(ParallelConfig(data=1, sequence=n), jax.devices()).mesh):
+            got = learn(lambda q, memory: splash_attention.attend(layer, {}, q, memory, where, where))  # noqa: B023
+        found[f"a TPU's, {name}"] = eight_devices.distance(got, expected)
+    return found
+
+
 if __name__ == "__main__":
     eight_devices.start_jax(8)
     take_stand_ins()
-    print(json.dumps(of_models()))
+    print(json.dumps({**of_models(), **of_tpus()}))
