@@ -35,6 +35,9 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
 
     The window counts tokens, whose positions must be 0, 1, … in a row or document. Rows are filled up to whole blocks.
     """
+    # Few programs need Pallas, and it takes long to import.
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
+
     del params  # there is no bias
     config, lengths, n_parts = layer.config, (q_BHTK.shape[2], memory[0].shape[2]), context_parallel.n_parts()
     causal, window = queries.causal and keys.causal, config.window if config.window < max(lengths) else 0
@@ -52,7 +55,8 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
 
     def read(q_BHTK: jax.Array, k_BGCK: jax.Array, v_BGCK: jax.Array, *rest: jax.Array) -> jax.Array:
         kernel = jax.tree.unflatten(tree, rest[len(documents) :])
-        return jax.vmap(kernel)(q_BHTK, k_BGCK, v_BGCK, _segments(*rest[: len(documents)]))
+        segments = splash.SegmentIds(*rest[:2]) if documents else None
+        return jax.vmap(kernel)(q_BHTK, k_BGCK, v_BGCK, segments)
 
     def local(q_BHTK: jax.Array, *rest: jax.Array) -> jax.Array:
         read_of = _with_small_residuals(read)
@@ -105,7 +109,6 @@ def _kernel(
     Args:
       n_shards: devices that share the queries; each has one piece of them, or two if they are swapped.
     """
-    # Few programs need Pallas, and it takes long to import.
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
@@ -151,12 +154,6 @@ def _quick(mask: Any) -> Any:
             return super().__getitem__(index)
 
     return Quick
-
-
-def _segments(*documents: jax.Array) -> Any:
-    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
-
-    return splash.SegmentIds(*documents) if documents else None
 
 
 def _with_small_residuals(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
