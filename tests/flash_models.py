@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -65,3 +66,28 @@ def assert_close_in_bfloat16(expected, found):
     """Asserts that losses and gradients agree within the precision of bfloat16."""
     assert found[0] == pytest.approx(float(expected[0]), rel=1e-2)
     assert norm(jax.tree.map(np.subtract, found[2], expected[2])) <= 0.05 * norm(expected[2])
+
+
+def scores_of(scale, q_BTHK, k_BSGK, causal, window=0):
+    q_BTGEK = q_BTHK.reshape(*q_BTHK.shape[:2], k_BSGK.shape[2], -1, q_BTHK.shape[-1])
+    scores = scale * jnp.einsum("BTGEK,BSGK->BGETS", q_BTGEK, k_BSGK)
+    queries, keys = np.arange(scores.shape[-2])[:, None], np.arange(scores.shape[-1])
+    seen = ((queries >= keys) | (not causal)) & ((queries - keys < window) | (not window))
+    return jnp.where(seen.reshape(1, 1, 1, *seen.shape), scores, -jnp.inf)
+
+
+def part(scale, q_BTHK, k_BSGK, v_BSGK, causal, window=0):
+    """Returns what queries read of some keys, and the logarithms of the sums of exponentials, as cuDNN does."""
+    scores = scores_of(scale, q_BTHK, k_BSGK, causal, window)
+    read = jnp.einsum("BGETS,BSGK->BTGEK", jax.nn.softmax(scores), v_BSGK).reshape(q_BTHK.shape)
+    return read, jax.nn.logsumexp(scores, -1).reshape(len(read), -1, read.shape[1])
+
+
+def gradients_of_part(scale, q_BTHK, k_BSGK, v_BSGK, read, logarithms, of_read, causal, window=0):
+    """Returns gradients by the rule for softmax: weight · (gradient by the weight - their mean by weight)."""
+    scores, back = jax.vjp(lambda q, k: scores_of(scale, q, k, causal, window), q_BTHK, k_BSGK)
+    weights = jnp.exp(scores - logarithms.reshape(*scores.shape[:-1], 1))
+    of_read_BTGEK = of_read.reshape(*of_read.shape[:2], k_BSGK.shape[2], -1, of_read.shape[-1])
+    of_weights = jnp.einsum("BTGEK,BSGK->BGETS", of_read_BTGEK, v_BSGK)
+    mean = (read * of_read).sum(-1).swapaxes(1, 2).reshape(*scores.shape[:-1], 1)
+    return *back(weights * (of_weights - mean)), jnp.einsum("BGETS,BTGEK->BSGK", weights, of_read_BTGEK)

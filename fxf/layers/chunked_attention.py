@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base.weights import Params
+from fxf.layers.context_parallel import n_parts
 from fxf.layers.layer import Places
 
 CHUNK = 256  # most queries of a chunk
@@ -28,9 +29,11 @@ def chunked(
       layer: the attention, whose `mask` gives the bias of a chunk.
       memory: keys and values, or any tree of arrays [B, …, C, n].
     """
-    n_queries = q_BHTK.shape[2]
+    # Of sequences in parts, a chunk has queries of each part, so that each device computes some of them.
+    parts = n_parts() if q_BHTK.shape[2] % n_parts() == 0 else 1
+    n_queries = q_BHTK.shape[2] // parts
     n_chunks = -(-n_queries // CHUNK)
-    causal = queries.causal and keys.causal
+    causal = queries.causal and keys.causal and parts == 1
     if causal:
         n_chunks = max(n_chunks, min(SEVERAL, n_queries // WORTHWHILE))
 
@@ -47,7 +50,7 @@ def chunked(
         return of_chunk(params, q_BHTK, queries, 0, memory, keys)
     of_chunk = jax.checkpoint(of_chunk)
     size = -(-n_queries // n_chunks)
-    if n_chunks <= UNROLLED:
+    if n_chunks <= UNROLLED and parts == 1:
         heads = []
         for index, start in enumerate(range(0, n_queries, size)):
             chunk, before = slice(start, start + size), slice(start + size)
@@ -59,12 +62,17 @@ def chunked(
             heads.append(of_chunk(params, q_BHTK[:, :, chunk], of_queries, index, *seen))
         return jnp.concatenate(heads, axis=2)
 
-    # The last query fills up the last chunk, so that each sees a key.
+    # The last query of a part fills up its last chunk, so that each sees a key.
     def in_chunks(x: jax.Array, axis: int) -> jax.Array:
-        x = jnp.pad(x, [(0, n_chunks * size - n_queries if i == axis else 0) for i in range(x.ndim)], mode="edge")
-        return jnp.moveaxis(x.reshape(*x.shape[:axis], n_chunks, size, *x.shape[axis + 1 :]), axis, 0)
+        before, after = x.shape[:axis], x.shape[axis + 1 :]
+        x = x.reshape(*before, parts, n_queries, *after)
+        missing = n_chunks * size - n_queries
+        x = jnp.pad(x, [(0, missing if i == axis + 1 else 0) for i in range(x.ndim)], mode="edge")
+        x = jnp.moveaxis(x.reshape(*before, parts, n_chunks, size, *after), axis + 1, 0)
+        return x.reshape(n_chunks, *before, parts * size, *after)
 
     chunks = (in_chunks(q_BHTK, 2), queries.pick(lambda x: in_chunks(x, 1)), jnp.arange(n_chunks))
     heads_NBHTK = jax.lax.map(lambda chunk: of_chunk(params, *chunk, memory, keys), chunks)
-    heads_BHNTK = jnp.moveaxis(heads_NBHTK, 0, 2)
-    return heads_BHNTK.reshape(*q_BHTK.shape[:2], -1, heads_NBHTK.shape[-1])[:, :, :n_queries]
+    shape = (*q_BHTK.shape[:2], parts, -1, heads_NBHTK.shape[-1])
+    heads_BHPTK = jnp.moveaxis(heads_NBHTK.reshape(n_chunks, *shape), 0, 3).reshape(shape)[:, :, :, :n_queries]
+    return heads_BHPTK.reshape(*q_BHTK.shape[:-1], -1)

@@ -3,7 +3,9 @@
 `jax.nn.dot_product_attention(..., implementation="cudnn")` computes in bfloat16, on NVIDIA GPUs from Ampere on.
 """
 
+import math
 import re
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +13,7 @@ import jax.numpy as jnp
 
 from fxf.base.errors import UserError
 from fxf.base.weights import Params
+from fxf.layers import context_parallel
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
 
@@ -50,26 +53,74 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
     bias = layer.bias(params, queries, keys)
     causal = queries.causal and keys.causal
     plain = bias is None and (causal or (queries.order is None and not config.window)) and keys.documents is None
+    plain = plain and (causal or n_keys % 2 == 0)  # an odd length ends with a key of padding
+    pairs = {} if bias is None else {"bias": bias.astype(q_BHTK.dtype)}
+    if not plain:
+        pairs["mask"] = layer.mask(params, queries, keys) > -jnp.inf
+    pairs = {name: jnp.broadcast_to(x, (*x.shape[:2], n_queries, n_keys)) for name, x in pairs.items()}
+
+    n_parts = context_parallel.n_parts()
 
     # In training JAX refuses odd lengths. No query sees a key of padding, and the outputs of its queries are dropped.
     def even(x: jax.Array, *axes: int) -> jax.Array:
         return jnp.pad(x, [(0, x.shape[axis] % 2 if axis in axes else 0) for axis in range(x.ndim)])
 
-    def full_size(x: jax.Array) -> jax.Array:
-        return even(jnp.broadcast_to(x, (*x.shape[:2], n_queries, n_keys)), 2, 3)
+    def read(q_BTHK: jax.Array, k_BCGK: jax.Array, v_BCGK: jax.Array, *pairs_BHTC: jax.Array) -> jax.Array:
+        given: dict[str, Any] = {name: even(x, 2, 3) for name, x in zip(pairs, pairs_BHTC, strict=True)}
+        heads_BTHK = jax.nn.dot_product_attention(
+            even(q_BTHK, 1),
+            even(k_BCGK, 1),
+            even(v_BCGK, 1),
+            **given,
+            scale=config.query_scale or None,
+            is_causal=causal and n_parts == 1,  # of queries in parts the mask says it
+            local_window_size=(config.window - 1, 0) if plain and config.window else None,
+            implementation=IMPLEMENTATION,
+        )
+        return heads_BTHK[:, : q_BTHK.shape[1]]
 
-    plain = plain and (causal or n_keys % 2 == 0)  # an odd length ends with a key of padding
-    seen_BHTC = layer.mask(params, queries, keys) > -jnp.inf
-    q_BTHK, k_BCGK, v_BCGK = (even(x, 2).transpose(0, 2, 1, 3) for x in (q_BHTK, k_BGCK, v_BGCK))
-    heads_BTHK = jax.nn.dot_product_attention(
-        q_BTHK,
-        k_BCGK,
-        v_BCGK,
-        bias=None if bias is None else full_size(bias.astype(q_BHTK.dtype)),
-        mask=None if plain else full_size(seen_BHTC),
-        scale=config.query_scale or None,
-        is_causal=causal,
-        local_window_size=(config.window - 1, 0) if plain and config.window else None,
-        implementation=IMPLEMENTATION,
+    arrays = [x.transpose(0, 2, 1, 3) for x in (q_BHTK, k_BGCK, v_BGCK)]
+    if n_parts == 1:
+        heads_BTHK = read(*arrays, *pairs.values())
+    elif not (causal and plain):
+        axes = " ".join(["BTHK BCGK BCGK", *("BHTC" for _ in pairs)])
+        heads_BTHK = context_parallel.mapped(read, axes, *arrays, *pairs.values())
+    else:
+        scale = config.query_scale or 1 / math.sqrt(q_BHTK.shape[-1])
+        kernel = context_parallel.Kernel(partial(part, scale), partial(gradients_of_part, scale))
+        heads_BTHK = context_parallel.causal(kernel, *arrays, window=config.window)
+    return heads_BTHK.transpose(0, 2, 1, 3)
+
+
+# What `jax.nn` returns of the logarithms is rounded to bfloat16, and has no gradient of a part of the keys.
+
+
+def part(
+    scale: float, q_BTHK: jax.Array, k_BSGK: jax.Array, v_BSGK: jax.Array, causal: bool, window: int | None = None
+) -> Any:
+    """Returns what queries read of some keys, and the logarithms of sums; see `context_parallel.Kernel`."""
+    from jax._src.cudnn import fused_attention_stablehlo as cudnn
+
+    mask_type = cudnn.MaskType.CAUSAL if causal else cudnn.MaskType.NO_MASK
+    return cudnn.dot_product_attention(
+        *(q_BTHK, k_BSGK, v_BSGK),
+        scale=scale,
+        mask_type=mask_type,
+        sliding_window_length=window,
+        return_residual=True,
     )
-    return heads_BTHK[:, :n_queries].transpose(0, 2, 1, 3)
+
+
+def gradients_of_part(scale: float, *arrays: Any, causal: bool, window: int | None = None) -> Any:
+    """Returns the gradients by queries and by some keys and values; see `context_parallel.Kernel`."""
+    from jax._src.cudnn import fused_attention_stablehlo as cudnn
+
+    q, k, v, read, logarithms, of_read = arrays
+    options = {
+        **{"scale": scale, "seed": 42, "dropout_rate": 0.0, "variadic_args": (False, False)},
+        **{"mask_type": cudnn.MaskType.CAUSAL if causal else cudnn.MaskType.NO_MASK, "is_training": True},
+        **{"layout": cudnn.AttentionLayout.BTNH.value, "sliding_window_length": window, "return_residual": False},
+    }
+    unused = (jnp.zeros(0, q.dtype),) * 7  # of bias, lengths and pages
+    residuals = (q, k, v, *unused, logarithms, read)
+    return cudnn._dot_product_attention_bwd_rule(**options, res=residuals, grad_output=of_read)[:3]

@@ -13,19 +13,6 @@ from fxf.layers.config import TransformerConfig
 KERNELS = {"gpu": cudnn_attention, "tpu": splash_attention}
 
 
-def require_implementation(config: TransformerConfig, n_sequences: int = 1) -> None:
-    """Raises a UserError if the devices that programs are compiled for cannot have the config's implementation.
-
-    Args:
-      n_sequences: parts into which a mesh shards each sequence.
-    """
-    name = config.attention_implementation
-    kernel = kernel_of(config) if name == "flash" else None
-    if n_sequences > 1 and (name == "chunked" or kernel is cudnn_attention):
-        whole = f"expected 1 with model.attention_implementation '{name}', which reads whole sequences here"
-        raise UserError(f"parallel.sequence: {whole}, got {n_sequences}")
-
-
 def kernel_of(config: TransformerConfig) -> ModuleType:
     """Returns the module whose `attend` these devices have for a config; raises a UserError if there is none.
 

@@ -17,7 +17,7 @@ from fxf.base.devices import require_devices, target_devices
 from fxf.base.errors import UserError, nearest
 from fxf.base.on_cpu import drawing_options
 from fxf.base.status import stage
-from fxf.layers.flash_attention import require_implementation
+from fxf.layers.flash_attention import kernel_of
 from fxf.models import MODELS, RegisteredModel
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.lora import LORA, LoraConfig, lora
@@ -96,8 +96,8 @@ class Experiment(NamedTuple):
         Raises:
           UserError: `parallel`, a batch or the implementation of attention does not fit the devices.
         """
-        if getattr(self.model_config, "attention_implementation", "xla") != "xla":
-            require_implementation(self.model_config, self.parallel.sequence)
+        if getattr(self.model_config, "attention_implementation", "xla") == "flash":
+            kernel_of(self.model_config)
         layout = make_layout(self.parallel, target_devices())
         require_divisible(layout, self.train.batch_size, self.train.microbatches)
         if self.parallel.sequence > 1:  # the shapes of a batch may take long to find

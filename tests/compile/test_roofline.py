@@ -200,3 +200,17 @@ def test_a_gpus_norms_are_two_kernels_that_copy_no_vectors_and_move_none_between
     by_xla = compiled()
     assert found == (kernels, 0, by_xla[2])
     assert by_xla[0] == 0 and (by_xla[1] > 0) == (name == "h100:1")
+
+
+@pytest.mark.thorough
+def test_eight_devices_that_share_a_long_row_compute_little_more_than_the_causal_half_of_all_pairs():
+    length = 131_072
+    model = {"n_layers": 1, "d_model": 64, "d_ff": 64, "n_heads": 1, "dtype": "bfloat16", "max_len": length}
+    model |= {"attention_implementation": "flash", "positions": "none"}
+    sections = {"task": {"max_length": length // 2 - 1}, "parallel": {"sequence": 8}, "train": {"batch_size": 1}}
+    topology = topologies.topology("h100:8")
+    with topologies.target(topology), PRECISION():
+        (training,) = roofline.reports(build(tiny_config(model=model, **sections)), topology, ["training"])
+    in_products = 2 * 64 * (2 + 5)  # of a pair, forward and backward, in a row's least half
+    assert 1 <= training["flops"] / (in_products * length**2 / 2 / 8) <= 1.1
+    assert training["bytes"]["activations and temporaries"] < length * 64 * 2 * 40  # no array of all pairs

@@ -1,10 +1,15 @@
 """cuDNN's flash attention on an NVIDIA GPU computes what fxf's own path does, within the precision of bfloat16."""
 
+from functools import partial
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import flash_models
 from flash_models import MODELS, B, T, a_batch, assert_close_in_bfloat16, of_both
+from fxf.layers import cudnn_attention
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, transformer_lm
 from helpers import VOCAB_SIZE, random_params, small
@@ -46,6 +51,32 @@ def test_documents_that_share_a_row_are_kept_apart():
     sizes = {**SIZES, "positions": "rotary"}
     models = [transformer_lm(small(**sizes, attention_implementation=x), VOCAB_SIZE) for x in ("xla", "flash")]
     assert_close_in_bfloat16(*of_both(models, batch))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "options"),
+    [
+        ((64, 64), {"causal": True}),
+        ((64, 64), {"causal": True, "window": 5}),
+        ((64, 31), {"causal": False}),
+        ((31, 31), {"causal": True}),
+    ],
+)
+def test_a_part_of_the_keys_gives_its_logarithms_and_its_share_of_gradients(lengths, options):
+    rng, scale = np.random.default_rng(0), 0.3
+    shapes = [(2, lengths[0], 4, 16), *[(2, lengths[1], 2, 16)] * 2, *[(2, lengths[0], 4, 16)] * 2]
+    q, k, v, read, of_read = (jnp.asarray(rng.normal(size=shape), jnp.bfloat16) for shape in shapes)
+    logarithms = jnp.asarray(rng.normal(size=(2, 4, lengths[0])) + 5, jnp.float32)  # of all keys, as read is
+
+    def of(kernel, *arrays):
+        gradients = kernel.gradients_of_part(scale, *arrays[:4], logarithms, arrays[4], **options)
+        return kernel.part(scale, *arrays[:3], **options), gradients
+
+    arrays = (q, k, v, read, of_read)
+    found = jax.jit(partial(of, cudnn_attention))(*arrays)
+    expected = jax.jit(partial(of, flash_models))(*(x.astype(jnp.float32) for x in arrays))
+    for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        assert np.abs(np.asarray(a, np.float32) - b).max() <= 0.05 * np.abs(b).max()
 
 
 def test_cached_decoding_gives_the_logits_of_the_whole():

@@ -9,15 +9,12 @@ import pytest
 
 from closeness import assert_close, largest_of
 from flash_models import MODELS, B, T, a_batch, of_model
-from fxf.base.errors import UserError
 from fxf.base.weights import shapes
 from fxf.layers import chunked_attention
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
-from fxf.runs.experiment import build
 from fxf.training.gradient import batch_loss, loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small, some
-from small_runs import tiny_config
 
 GLOBAL = {"n_layers": 2, "d_model": 12, "n_heads": 3, "n_kv_heads": 1, "window": 3, "global_every": 2}
 HOW = ("in a row", "in a loop")
@@ -118,9 +115,3 @@ def test_memory_grows_with_the_length_and_not_with_its_square():
     half, whole = (planned_bytes(length, "chunked") for length in (2048, 4096))
     assert whole <= 2.3 * half
     assert planned_bytes(2048, "xla") > 2 * half
-
-
-def test_a_sequence_in_parts_is_refused():
-    parallel, model = {"sequence": 2}, {"attention_implementation": "chunked"}
-    with pytest.raises(UserError, match=r"^parallel\.sequence: expected 1 with .* 'chunked', .* got 2$"):
-        build(tiny_config(parallel=parallel, model=model)).layout()

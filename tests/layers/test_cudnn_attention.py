@@ -69,12 +69,15 @@ def test_documents_that_share_a_row_are_kept_apart(asked):
     assert asked and all(size % 2 == 0 for call in asked for size in call["lengths"])
 
 
-@pytest.mark.parametrize("window", [0, 3])
-def test_causal_attention_is_asked_for_as_such_without_an_array_of_all_pairs(asked, window):
-    model = transformer_lm(in_float32(small(window=window)), VOCAB_SIZE)
+@pytest.mark.parametrize(
+    "changes", [{"window": 3, "n_layers": 2, "global_every": 2, "remat": "full"}, {"scan_blocks": True}]
+)
+def test_causal_attention_is_asked_for_as_such_without_an_array_of_all_pairs(asked, changes):
+    """In each block, whatever the windows of the others."""
+    model = transformer_lm(in_float32(small(**changes)), VOCAB_SIZE)
     jax.eval_shape(model.apply, random_params(model.spec), a_batch(TransformerLMConfig))
-    expected = {"bias": None, "mask": None, "is_causal": True, "local_window_size": (2, 0) if window else None}
-    assert len(asked) == 1 and all(expected.items() <= call.items() for call in asked)
+    assert [call["local_window_size"] for call in asked] == ([(2, 0), None] if "window" in changes else [None])
+    assert all(call["is_causal"] and not {"bias", "mask"} & set(call) for call in asked)
 
 
 def test_padding_and_the_bias_of_positions_are_handed_over_as_arrays(asked):

@@ -29,7 +29,6 @@ from fxf.base.on_gpu import rows_of
 from fxf.compile.describe import describe
 from fxf.layers import loss
 from fxf.layers.linear import linear
-from fxf.layers.splash_attention import mapped
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs import run
 from fxf.runs.experiment import build
@@ -208,29 +207,6 @@ def memory_of_a_long_sequence(parts):
     return step.memory_analysis().temp_size_in_bytes
 
 
-def mapped_kernel():
-    """Returns how far a kernel mapped over a mesh is from the whole one, for rows and heads that it divides or not."""
-
-    def kernel(q, k, v, documents):
-        by_group = q.reshape(*k.shape[:2], -1, *q.shape[2:])
-        scores = jax.numpy.einsum("bghtk,bgck->bghtc", by_group, k) * documents[:, None, None, None]
-        return jax.numpy.einsum("bghtc,bgck->bghtk", jax.nn.softmax(scores), v).reshape(q.shape)
-
-    def total(arrays, documents):
-        read = mapped(kernel, arrays, (documents,))
-        return (read * jax.numpy.arange(read.size).reshape(read.shape)).sum()
-
-    mesh, found = make_layout(ParallelConfig(fsdp=2, sequence=2, tensor=2), jax.devices()).mesh, []
-    for n_rows, n_groups in ((2, 4), (3, 2)):
-        rng = np.random.default_rng(0)
-        arrays = [rng.normal(size=(n_rows, n, 5, 3)).astype(np.float32) for n in (2 * n_groups, n_groups, n_groups)]
-        documents = rng.integers(1, 4, (n_rows, 5))
-        whole = jax.jit(jax.value_and_grad(total))(arrays, documents)
-        with over_mesh(mesh):
-            found.append(distance(jax.jit(jax.value_and_grad(lambda *given: total(*given)))(arrays, documents), whole))
-    return found
-
-
 def rows_of_a_table():
     """Returns how far a GPU's gradient of rows over a mesh is from the whole one, for rows that it divides or not."""
 
@@ -285,9 +261,11 @@ def sums_of_bfloat16():
 
 
 def figures(folder):
+    from sequences_on_devices import parts  # which reads this file
+
     return {
         "distances": compare(folder),
-        "mapped_kernel": mapped_kernel(),
+        "parts": parts(),
         "rows_of_a_table": rows_of_a_table(),
         "loss_kernel": [loss_kernel()],
         "sums_of_bfloat16": sums_of_bfloat16(),

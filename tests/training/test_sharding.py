@@ -85,7 +85,13 @@ def test_modules_of_flax_have_the_numbers_of_one_device(tmp_path):
         assert max(of_layout.values()) <= 1 and of_layout["loss"] <= 0.1  # relatively 1.2e-6
 
 
-@pytest.mark.parametrize("what", ["mapped_kernel", "rows_of_a_table", "loss_kernel"])
+@pytest.mark.thorough
+def test_models_whose_sequences_are_in_parts_have_the_numbers_of_one_device():
+    (found,), _ = answers("sequences_on_devices")
+    assert len(found) == 12 and max(found.values()) <= 1
+
+
+@pytest.mark.parametrize("what", ["parts", "rows_of_a_table", "loss_kernel"])
 def test_over_a_mesh_a_kernel_and_a_gpus_gradient_of_rows_are_those_of_one_device(figures, what):
     assert max(figures[what]) <= 1
 

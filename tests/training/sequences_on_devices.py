@@ -1,0 +1,152 @@
+"""Computes attention on one device and where eight share the sequences; prints how far apart they are, as JSON.
+
+tests/training/test_sharding.py runs this in a process of its own; eight_devices.py takes `parts`. Plain functions stand
+in for cuDNN's kernel, and JAX interprets that of TPUs.
+"""
+
+import functools
+import json
+
+import eight_devices
+import jax
+import numpy as np
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel
+
+from flash_models import MODELS as MAKE
+from flash_models import a_batch, gradients_of_part, part
+from fxf.base.devices import over_mesh
+from fxf.layers import chunked_attention, context_parallel, cudnn_attention, flash_attention, splash_attention
+from fxf.layers.config import TransformerConfig
+from fxf.models.encoder_decoder import EncoderDecoderConfig
+from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig
+from fxf.training.gradient import loss_and_gradient
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import make_layout
+from helpers import VOCAB_SIZE, attention_of, places, random_params, small
+
+LENGTH = 24
+LAYOUTS = {
+    "8": {"data": 1, "sequence": 8},
+    "3x2": {"data": 1, "fsdp": 3, "sequence": 2},
+    "4x2": {"data": 1, "sequence": 4, "tensor": 2},
+}
+WINDOWS = {"positions": "rotary", "window": 7, "n_layers": 2, "global_every": 2}
+MODELS = {
+    "three heads": (TransformerLMConfig, {}),
+    "windows": (TransformerLMConfig, {**WINDOWS, "n_heads": 4, "head_dim": 2, "n_kv_heads": 2}),
+    "padding": (MaskedLMConfig, {"positions": "alibi", "window": 2, "n_kv_heads": 1}),
+    "source": (EncoderDecoderConfig, {"positions": "learned"}),
+    "documents": (TransformerLMConfig, {"positions": "none"}),
+}
+CASES = {
+    "flash": {
+        "three heads": ["8", "4x2"],
+        "windows": ["8", "3x2"],
+        "padding": ["4x2"],
+        "source": ["3x2"],
+        "documents": ["8"],
+    },
+    "chunked": {"windows": ["8"], "padding": ["3x2"]},
+}
+
+
+def parts():
+    """Returns how far attention of sequences in parts is from that of whole ones."""
+    scale, found = 0.7, []
+    kernel = context_parallel.Kernel(functools.partial(part, scale), functools.partial(gradients_of_part, scale))
+
+    def whole(window, *arrays):
+        return part(scale, *arrays, causal=True, window=window)[0]
+
+    cases = [
+        ({"data": 1, "sequence": 4, "tensor": 2}, (1, 27, 4, 2), 0),
+        ({"fsdp": 2, "sequence": 4}, (3, 13, 3, 3), 11),
+    ]
+    for parallel, (n_rows, length, n_heads, n_groups), window in cases:
+        rng = np.random.default_rng(0)
+        arrays = [rng.normal(size=(n_rows, length, n, 3)).astype(np.float32) for n in (n_heads, n_groups, n_groups)]
+        in_parts = functools.partial(context_parallel.causal, kernel, window=window)
+
+        def learn(read, arrays=arrays):
+            def total(*arrays):
+                return (read(*arrays) * np.cos(np.arange(arrays[0].size)).reshape(arrays[0].shape)).sum()
+
+            return jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))(*arrays)
+
+        expected = learn(functools.partial(whole, window))
+        with over_mesh(make_layout(ParallelConfig(**parallel), jax.devices()).mesh):
+            found.append(eight_devices.distance(learn(in_parts), expected))
+    return found
+
+
+def take_stand_ins():
+    """Lets this CPU take cuDNN's kernel in float32, by functions that compute the same."""
+    TransformerConfig.FLASH = {}
+    flash_attention.KERNELS["cpu"] = cudnn_attention
+    cudnn_attention.require = lambda *_: None
+    cudnn_attention.IMPLEMENTATION = "xla"
+    cudnn_attention.part, cudnn_attention.gradients_of_part = part, gradients_of_part
+    chunked_attention.CHUNK = 2
+
+
+def learned(name, implementation="xla", parallel=None):
+    """Returns loss, weight and gradient of a model on one device, or on eight."""
+    config_class, changes = MODELS[name]
+    config = small(config_class, attention_implementation=implementation, **{"max_len": LENGTH, **changes})
+    batch, model = a_batch(config_class, LENGTH), MAKE[config_class](config, VOCAB_SIZE)
+    if name == "documents":
+        batch["documents"] = np.sort(np.random.default_rng(0).integers(1, 5, (len(batch["inputs"]), LENGTH)))
+    if parallel:
+        layout = make_layout(ParallelConfig(**parallel), jax.devices())
+        model = layout.with_mesh(model)
+        batch = {
+            name: jax.device_put(x, layout.tokens if x.shape[1] == LENGTH else layout.rows) for name, x in batch.items()
+        }
+    step = jax.jit(lambda params, batch: loss_and_gradient(model, params, batch, jax.random.key(0)))
+    return jax.device_get(step(random_params(model.spec), batch))
+
+
+def of_models():
+    """Returns how far models on eight devices are from the default on one, by their names."""
+    expected, found = functools.cache(learned), {}
+    for implementation, models in CASES.items():
+        for name, layouts in models.items():
+            for layout in layouts:
+                got = learned(name, implementation, LAYOUTS[layout])
+                found[f"{name}, {implementation}, {layout}"] = eight_devices.distance(got, expected(name))
+    return found
+
+
+def of_tpus():
+    """Returns how far the kernel of TPUs, which JAX interprets, is from the default, by cases."""
+    interpreted = functools.partial(splash_attention_kernel.make_splash_mha, interpret=True)
+    splash_attention_kernel.make_splash_mha, splash_attention.BLOCKS = interpreted, (128,)
+    documents = np.sort(np.random.default_rng(0).integers(1, 5, (1, 250)))
+    cases = {
+        "documents": (2, 250, {}, {"documents": documents}),
+        "window": (3, 384, {"window": 150}, {}),
+        "all": (2, 130, {}, {"causal": False}),
+    }
+    found = {}
+    for name, (n, length, changes, options) in cases.items():
+        layer, where = attention_of(small(**changes)), places(length, **options)
+        rng = np.random.default_rng(0)
+        arrays = [rng.normal(size=(1, 3, length, 2)).astype(np.float32) for _ in range(3)]
+
+        def learn(read, arrays=arrays):
+            def total(q, k, v):
+                return (read(q, (k, v)) * np.cos(np.arange(q.size)).reshape(q.shape)).sum()
+
+            return jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))(*arrays)
+
+        expected = learn(lambda q, memory: layer.read({}, q, memory, layer.mask({}, where, where)))  # noqa: B023
+        with over_mesh(make_layout(ParallelConfig(data=1, sequence=n), jax.devices()).mesh):
+            got = learn(lambda q, memory: splash_attention.attend(layer, {}, q, memory, where, where))  # noqa: B023
+        found[f"a TPU's, {name}"] = eight_devices.distance(got, expected)
+    return found
+
+
+if __name__ == "__main__":
+    eight_devices.start_jax(8)
+    take_stand_ins()
+    print(json.dumps({**of_models(), **of_tpus()}))
