@@ -1,4 +1,4 @@
-"""Search for the mesh, recomputation and batch size with which hardware trains a config fastest, by the roofline."""
+"""Search for the mesh, recomputation and batch size with which hardware trains a config fastest, by their kernels."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fxf.base.config import with_values
 from fxf.base.errors import UserError
 from fxf.base.memory import gib
-from fxf.compile.roofline import Figures
+from fxf.compile.roofline import Figures, spent
 from fxf.compile.topologies import HOST
 
 BATCHES = (1, 2, 4)  # times the config's batch size
@@ -24,7 +24,7 @@ class Trial(NamedTuple):
     def rate(self) -> float:
         """Sequences a second, 0 if the step does not fit."""
         fits = self.figures is not None and self.figures["fits"]
-        return self.changes["train.batch_size"] / self.figures["roofline"] if self.figures and fits else 0.0
+        return self.changes["train.batch_size"] / spent(self.figures) if self.figures and fits else 0.0
 
 
 def search(config: Mapping[str, Any], n_devices: int, measure: Callable[[dict[str, Any]], Figures]) -> Iterator[Trial]:
@@ -60,7 +60,7 @@ def line(trial: Trial) -> str:
     if found is None or not found["fits"]:
         return f"{changes}: {trial.why or 'does not fit'}"
     held, share = gib(found["bytes"]["total"]), f"{100 * found['share_of_peak']:.1f} % of peak"
-    return f"{changes}: {trial.rate:,.1f} sequences a second, bound by {found['bound']}, {share}, {held}"
+    return f"{changes}: {trial.rate:,.1f} sequences a second, {share}, {held}"
 
 
 def command(config_file: str, overrides: Mapping[str, Any], best: Trial) -> str:

@@ -8,7 +8,7 @@ from small_runs import tiny_config
 
 
 def figures(seconds, fits=True):
-    found = {"fits": fits, "roofline": seconds, "bound": "memory", "share_of_peak": 0.5, "bytes": {"total": 3 * 2**30}}
+    found = {"fits": fits, "attainable": None, "ideal": seconds, "share_of_peak": 0.5, "bytes": {"total": 3 * 2**30}}
     return found
 
 
@@ -43,8 +43,7 @@ def test_a_larger_batch_is_tried_only_if_a_smaller_one_fits(trials):
 def test_the_best_is_a_command_with_the_users_own_changes(trials):
     best = max(trials, key=lambda trial: trial.rate)
     assert search.line(best) == (
-        "data=2 fsdp=4 tensor=1 remat=none batch_size=10: "
-        "1.7 sequences a second, bound by memory, 50.0 % of peak, 3.0 GiB"
+        "data=2 fsdp=4 tensor=1 remat=none batch_size=10: 1.7 sequences a second, 50.0 % of peak, 3.0 GiB"
     )
     assert search.command("reversal", {"model.n_layers": 3, "train.batch_size": 5}, best) == (
         "fxf train --config=reversal --config.model.n_layers=3 --config.train.batch_size=10 --config.parallel.data=2 "
