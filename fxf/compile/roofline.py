@@ -219,7 +219,9 @@ def text(found: Figures) -> str:
         return f"{head}\n  does not fit: {_listed(found['bytes'])}; {found['error']}\n"
     total, available = found["bytes"]["total"], found["bytes"]["available"]
     held = {name: n for name, n in found["bytes"].items() if n >= total / 1000 and name not in ("total", "available")}
-    model = f" (the model's {_si(found['model_flops'])}FLOP)" if found["model_flops"] else ""
+    flops, of_model = found["flops"], found["model_flops"]
+    again = f", {flops / of_model:.2g} times that" if of_model and flops > 1.5 * of_model else ""
+    model = f" (the model's {_si(of_model)}FLOP{again})" if of_model else ""
     reused, donated = found["donated"]
     kinds = [f"{kind} {1e3 * each:.3g}" for kind, each in found["seconds"].items() if each > spent(found) / 1000]
     time = f"{_ms(found['ideal'])} at best"
@@ -229,7 +231,7 @@ def text(found: Figures) -> str:
     moved = f"{_si(found['memory_traffic'])}B to memory"
     rows = [
         ("memory", f"{gib(total)} of {gib(available)}, {'fits' if found['fits'] else 'does not fit'}: {_listed(held)}"),
-        ("work", f"{_si(found['flops'])}FLOP{model}, {moved}, {found['kernels']:,} kernels"),
+        ("work", f"{_si(flops)}FLOP{model}, {moved}, {found['kernels']:,} kernels"),
         ("time", f"{time}; {100 * found['share_of_peak']:.1f} % of peak"),
         ("of it, ms", ", ".join(kinds)),
     ]

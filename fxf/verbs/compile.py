@@ -13,7 +13,6 @@ with and without recomputation, for the config's batch and larger ones, and prin
 
 import json
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fxf.base.errors import UserError
@@ -41,24 +40,31 @@ def main(args: Namespace) -> None:
 
     jax.config.update("jax_platforms", "cpu")  # the packages that compile for a GPU or TPU would look for one
     from fxf.compile import roofline, search, topologies
-    from fxf.runs.experiment import build
+    from fxf.runs.experiment import Experiment, build
+    from fxf.runs.waste import wasted
 
     config, origin = config_and_origin(args)
     topology = topologies.topology(args.topology)
 
-    def reports(config: dict[str, Any], names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def built(config: dict[str, Any]) -> Experiment:
         experiment = build(config)
-        if args.vocab_size:
-            experiment = experiment.with_vocabulary(args.vocab_size)
-        yield from roofline.reports(experiment, topology, names, args.rows or 0)
+        return experiment.with_vocabulary(args.vocab_size) if args.vocab_size else experiment
+
+    def measure(config: dict[str, Any]) -> dict[str, Any]:
+        return next(roofline.reports(built(config), topology, ["training"]))
 
     with topologies.target(topology):
         if not args.search:
-            for figures in reports(config, [args.program] if args.program else PROGRAMS):
-                print(json.dumps(figures) if args.json else roofline.text(figures), flush=True)
+            experiment = built(config)
+            lines = wasted(experiment, experiment.layout())
+            if lines and not args.json:
+                print(*lines, sep="\n", flush=True)
+            names = [args.program] if args.program else PROGRAMS
+            for figures in roofline.reports(experiment, topology, names, args.rows or 0):
+                print(json.dumps(figures | {"wasted": lines}) if args.json else roofline.text(figures), flush=True)
             return
         trials = []
-        for trial in search.search(config, len(topology.devices), lambda config: next(reports(config, ["training"]))):
+        for trial in search.search(config, len(topology.devices), measure):
             print(search.line(trial), flush=True)
             trials.append(trial)
     best = max(trials, key=lambda trial: trial.rate)
