@@ -11,6 +11,7 @@ from fxf.compile.roofline import Figures, spent
 from fxf.compile.topologies import HOST
 
 BATCHES = (1, 2, 4)  # times the config's batch size
+REMATS = ("none", "dots", "full")  # the fastest first
 
 
 class Trial(NamedTuple):
@@ -28,29 +29,35 @@ class Trial(NamedTuple):
 
 
 def search(config: Mapping[str, Any], n_devices: int, measure: Callable[[dict[str, Any]], Figures]) -> Iterator[Trial]:
-    """Yields a trial for each mesh of all devices, each kind of recomputation and each batch size.
+    """Yields trials of each mesh of all devices, for each batch size.
 
-    `tensor` stays inside a host. A larger batch is not tried if a smaller one does not fit.
+    `tensor` stays inside a host. More is computed again only where the batch does not fit otherwise, because that takes
+    time. A larger batch is not tried if a smaller one does not fit.
 
     Args:
       config: the nested config.
       measure: returns the figures of a config's training step.
     """
     sizes = [2**i for i in range(n_devices.bit_length()) if n_devices % 2**i == 0]
-    kinds = ({"model.remat": "none"}, {"model.remat": "full"}) if "remat" in config["model"] else ({},)
-    for tensor, fsdp, remat in itertools.product(sizes, sizes, kinds):
+    kinds: list[dict[str, Any]] = [{"model.remat": kind} for kind in REMATS] if "remat" in config["model"] else [{}]
+    for tensor, fsdp in itertools.product(sizes, sizes):
         if tensor > HOST or n_devices % (fsdp * tensor):
             continue
         mesh = {"parallel.data": n_devices // (fsdp * tensor), "parallel.fsdp": fsdp, "parallel.tensor": tensor}
+        left = kinds
         for times in BATCHES:
-            changes = {**mesh, **remat, "train.batch_size": times * config["train"]["batch_size"]}
-            try:
-                trial = Trial(changes, measure(with_values(config, changes)))
-            except UserError as error:
-                trial = Trial(changes, None, str(error))
-            yield trial
+            for remat in left:
+                changes = {**mesh, **remat, "train.batch_size": times * config["train"]["batch_size"]}
+                try:
+                    trial = Trial(changes, measure(with_values(config, changes)))
+                except UserError as error:
+                    trial = Trial(changes, None, str(error))
+                yield trial
+                if trial.rate or trial.why:
+                    break
             if not trial.rate:
                 break
+            left = left[left.index(remat) :]
 
 
 def line(trial: Trial) -> str:

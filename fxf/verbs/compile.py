@@ -7,7 +7,7 @@ fxf compile --config=characters:gpt2 --topology=h100:8 --search
 It compiles the training step and the program that generates, and allocates and trains nothing. For each it prints the
 bytes that a device holds, operations, traffic to memory, collectives, and the time that its kernels take.
 --config.train.batch_size is the batch of all devices together. --search compiles the training step for many meshes,
-with and without recomputation, for the config's batch and larger ones, and prints the command of the fastest.
+for the config's batch and larger ones, with recomputation where they do not fit, and prints the fastest's command.
 `pip install 'fxf[compile]'` has what it needs. A program may take minutes to compile.
 """
 
