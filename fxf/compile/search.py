@@ -40,7 +40,7 @@ def search(config: Mapping[str, Any], n_devices: int, measure: Callable[[dict[st
     """
     sizes = [2**i for i in range(n_devices.bit_length()) if n_devices % 2**i == 0]
     kinds: list[dict[str, Any]] = [{"model.remat": kind} for kind in REMATS] if "remat" in config["model"] else [{}]
-    for tensor, fsdp in itertools.product(sizes, sizes):
+    for tensor, fsdp in itertools.product(sizes, reversed(sizes)):  # where most fits first
         if tensor > HOST or n_devices % (fsdp * tensor):
             continue
         mesh = {"parallel.data": n_devices // (fsdp * tensor), "parallel.fsdp": fsdp, "parallel.tensor": tensor}
