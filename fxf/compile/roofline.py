@@ -223,7 +223,7 @@ def text(found: Figures) -> str:
     again = f", {flops / of_model:.2g} times that" if of_model and flops > 1.5 * of_model else ""
     model = f" (the model's {_si(of_model)}FLOP{again})" if of_model else ""
     reused, donated = found["donated"]
-    kinds = [f"{kind} {1e3 * each:.3g}" for kind, each in found["seconds"].items() if each > spent(found) / 1000]
+    kinds = [f"{kind} {_ms(each, '')}" for kind, each in found["seconds"].items() if each > spent(found) / 1000]
     time = f"{_ms(found['ideal'])} at best"
     if found["attainable"]:
         expected = _ms(found["expected"])
@@ -259,8 +259,8 @@ def spent(found: Figures) -> float:
     return found["attainable"] or found["ideal"]
 
 
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms"
+def _ms(seconds: float, unit: str = " ms") -> str:
+    return f"{1e3 * seconds:,.0f}{unit}" if seconds >= 1 else f"{1e3 * seconds:.3g}{unit}"
 
 
 def _listed(held: dict[str, int]) -> str:
