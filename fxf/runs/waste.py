@@ -21,12 +21,11 @@ LONG = 4096  # tokens of a row from which an array of all their pairs is worth a
 
 def wasted(experiment: Experiment, layout: Layout) -> list[str]:
     """Returns a line for each thing that the devices of a layout hold or compute several times, with the factor."""
-    batch = experiment.task.largest_batch()
-    return [
-        *whole_weights(experiment.model.spec, layout),
-        *_filled(experiment, layout, batch),
-        *_pairs(experiment, batch),
-    ]
+    lines, task = list(whole_weights(experiment.model.spec, layout)), experiment.task
+    if task.has("batch") or task.has("largest_batch"):  # a user's own iterator need not say its shapes
+        batch = task.largest_batch()
+        lines += [*_filled(experiment, layout, batch), *_pairs(experiment, batch)]
+    return lines
 
 
 def whole_weights(spec: weights.Spec, layout: Layout) -> Iterator[str]:

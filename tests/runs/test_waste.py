@@ -8,6 +8,7 @@ import pytest
 from fxf.base.weights import Weight
 from fxf.runs import waste
 from fxf.runs.experiment import build
+from fxf.tasks.task import Task
 from fxf.training.sharding import Layout
 from small_runs import tiny_config
 
@@ -58,3 +59,12 @@ def test_an_array_of_all_pairs_of_long_rows_is_said(attention, holds, monkeypatc
     monkeypatch.setattr(waste, "LONG", 1000)
     held = f"attention holds 5 x 2 x {length} x {length} pairs of tokens, "
     assert [line.startswith(held) for line in waste.wasted(experiment, layout(data=5))] == [True] * holds
+
+
+def test_a_task_that_only_iterates_over_its_batches_need_not_say_their_shapes():
+    class Iterates(Task):
+        def batches(self):
+            raise AssertionError
+
+    experiment = SimpleNamespace(task=object.__new__(Iterates), model=SimpleNamespace(spec={}))
+    assert waste.wasted(experiment, layout(data=8)) == []
