@@ -75,9 +75,9 @@ class Step:
         attention = "flash" if jax.default_backend() == "gpu" else "chunked"
         self.sizes, self.tokens, self.n_steps = sizes, rows * sizes.length, 2 if settings.quick else 20
         self.ours = training.fxf_gpt(sizes, tokens, attention)
-        self.batch, start = self.ours.trainer.layout.put(tokens, 1), time.perf_counter()
-        step = jit_step(make_step(self.ours.trainer), self.ours.trainer)
-        lowered = step.lower(self.ours.state, self.batch, self.ours.numbers)
+        trainer, start = self.ours.trainer, time.perf_counter()
+        self.batch = trainer.layout.put(tokens, 1)
+        lowered = jit_step(make_step(trainer), trainer).lower(self.ours.state, self.batch, self.ours.numbers)
         self.program = lowered.compile(options_in_order(lowered) or {})
         self.compiling = time.perf_counter() - start
 
@@ -138,8 +138,7 @@ def traced(step: Step) -> Iterator[Found]:
         for by, key in (("kind", found.kind), ("kernel", like)):
             row = rows[by].setdefault(key, {by: key, **dict.fromkeys(SUMMED, 0)})
             row.update({summed: row[summed] + amount for summed, amount in zip(SUMMED, amounts, strict=True)})
-    for row in rows["kind"].values():
-        yield {**row, "attainable": 1e3 * table.get(row["kind"], 0.0)}
+    yield from ({**row, "attainable": 1e3 * table.get(kind, 0.0)} for kind, row in rows["kind"].items())
     yield {"kind": "all", "milliseconds": 1e3 * sum(spent.values()), "attainable": 1e3 * sum(table.values())}
     yield from sorted(rows["kernel"].values(), key=lambda row: -row["milliseconds"])[:40]
 
