@@ -88,20 +88,20 @@ def compiled_step(keys: dict[str, Any]) -> Any:
 def figures(compiled: Any, name: str) -> dict[str, Any]:
     """Returns bytes of a device, operations, traffic to memory and bytes sent, counted as for fxf's own programs."""
     target, plan = topology(name), compiled.memory_analysis()
-    whole = costs.cost(hlo.read(compiled.as_text()), len(target.devices), target.hardware.on_chip)
+    kernels = costs.kernels(hlo.read(compiled.as_text()), len(target.devices), target.hardware.on_chip)
     held = plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
     sent = sum(
-        times * link[0]
-        for _, times, here in whole.places()
-        for each in here.collectives
+        kernel.times * link[0]
+        for kernel in kernels
+        for each in kernel.collectives
         for link in target.traffic(each, target.devices).values()
     )
     return {
         "memory": held + plan.temp_size_in_bytes + plan.generated_code_size_in_bytes,
-        "flops": int(whole.total(lambda c: c.flops)),
-        "traffic": int(whole.total(lambda c: c.n_bytes)),
+        "flops": int(costs.total(kernels, lambda k: k.work.flops)),
+        "traffic": int(costs.total(kernels, lambda k: k.n_bytes)),
         "sent": sent,
-        "uncounted": sorted({each for _, _, here in whole.places() for each in here.uncounted}),
+        "uncounted": sorted({kernel.uncounted for kernel in kernels} - {""}),
     }
 
 

@@ -78,14 +78,16 @@ def _steps(model: nn.Module, loss: Callable[[], torch.Tensor], optimizer: Any, n
     return run
 
 
-def gpt_training(
-    sizes: Sizes, batch: dict[str, Any], steps: int, *, compiled: bool
-) -> tuple[float, Callable[[], float]]:
-    """Returns the first loss, and a function that takes some training steps of a GPT with AdamW and clipping."""
+def gpt_training(sizes: Sizes, batch: dict[str, Any], steps: int, *, mode: str) -> tuple[float, Callable[[], float]]:
+    """Returns the first loss, and a function that takes some training steps of a GPT with AdamW and clipping.
+
+    Args:
+      mode: that of `torch.compile`; empty for eager.
+    """
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     gpt = GPT(sizes).to(device)
-    model: Any = torch.compile(gpt) if compiled else gpt
+    model: Any = torch.compile(gpt, mode=mode) if mode else gpt
     x, y = (torch.tensor(batch[name], device=device).long() for name in ("inputs", "targets"))
 
     def loss(model: Any) -> torch.Tensor:

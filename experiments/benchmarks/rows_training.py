@@ -160,20 +160,21 @@ def gpt_peers(sizes: Any, batch: dict[str, Any], settings: Settings) -> dict[str
 
     torch = functools.partial(_gpt_in_torch, sizes, batch, settings)
     return {
-        "PyTorch": functools.partial(torch, compiled=False),
-        "PyTorch compiled": functools.partial(torch, compiled=True),
+        "PyTorch": functools.partial(torch, mode=""),
+        "PyTorch compiled": functools.partial(torch, mode="default"),
+        "PyTorch max-autotune": functools.partial(torch, mode="max-autotune"),
         "Flax NNX": functools.partial(peers_flax.gpt_training, sizes, batch, settings.steps),
     }
 
 
-def _gpt_in_torch(sizes: Any, batch: dict[str, Any], settings: Settings, compiled: bool) -> tuple[float, Any]:
+def _gpt_in_torch(sizes: Any, batch: dict[str, Any], settings: Settings, mode: str) -> tuple[float, Any]:
     import torch
 
     from experiments.benchmarks.peers_gpt import gpt_training
 
     torch.set_num_threads(settings.threads)
     padded = sizes._replace(vocab_size=PADDED) if sizes.dtype == "bfloat16" else sizes
-    return gpt_training(padded, batch, settings.steps, compiled=compiled)
+    return gpt_training(padded, batch, settings.steps, mode=mode)
 
 
 def gpt_row(what: str, sizes: Any, rows: int, settings: Settings, keeps: bool = True) -> Row:
@@ -181,7 +182,7 @@ def gpt_row(what: str, sizes: Any, rows: int, settings: Settings, keeps: bool = 
     batch = random_tokens(rows, sizes.length, sizes.vocab_size)
     peers = gpt_peers(sizes, batch, settings)
     ways = {"fxf": functools.partial(ours, functools.partial(fxf_gpt, sizes, batch), settings)}
-    ways |= {name: functools.partial(theirs, peer, keeps) for name, peer in peers.items()}
+    ways |= {name: functools.partial(theirs, peer, keeps) for name, peer in peers.items() if "max" not in name}
     return training_row(what, ways, rows * sizes.length, settings, 0.1)
 
 

@@ -1,10 +1,12 @@
 """What a program that XLA has optimized costs a device: operations, traffic to memory, loops, and collectives."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from fxf.compile import products
 from fxf.compile.hlo import Array, Computation, Instruction, Module, groups
+from fxf.compile.products import Work
 
 # Instructions without traffic of their own.
 FREE = (
@@ -15,6 +17,9 @@ COLLECTIVES = (
     *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast"),
     "ragged-all-to-all",
 )
+PRODUCTS = {"dot", "convolution", "ragged-dot"}
+REDUCTIONS = {"reduce", "reduce-window", "scatter", "sort", "gather", "select-and-scatter"}
+COPIES = {*FREE, "copy", "transpose", "convert", "reshape", "slice", "concatenate"}
 READS_SLICES = ("dynamic-slice", "gather", "slice")
 WRITES_SLICES = {"dynamic-update-slice": 1, "scatter": 2}  # and which operand has the new values
 # Custom calls of XLA for TPUs that compute nothing.
@@ -22,7 +27,7 @@ MOVES = (
     *("AllocateBuffer", "ConcatBitcast", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound"),
     *("PrepareAsyncCallStart", "PrepareAsyncCallDone"),
 )
-_CHAINED = "async_collective_fusion_config"
+_CHAINED, _STARTS, _ENDS = "async_collective_fusion_config", "AsyncCollectiveStart", "AsyncCollectiveDone"
 _RING = '"phase_rings":'  # stands once for each ring of a collective on a TPU's SparseCores
 
 
@@ -41,55 +46,63 @@ class Collective(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """A loop: the operation that made it, its iterations (None if known only when it runs), and the cost of one."""
+    """A loop: the operation that made it, and its iterations, None if known only when it runs."""
 
     name: str
     iterations: int | None
-    cost: "Cost"
-
-    @property
-    def n_turns(self) -> int:
-        """The number of iterations, 1 if unknown."""
-        return 1 if self.iterations is None else self.iterations
 
 
-class Cost(NamedTuple):
-    """What a computation costs a device, without its loops, and its loops.
+Within = tuple[Loop, ...]
+
+
+class Kernel(NamedTuple):
+    """An instruction that a device runs as one, such as a fusion, and what it costs in each iteration.
 
     Attributes:
-      flops: floating-point operations of products; masked pairs of attention count.
-      n_bytes: bytes that instructions read and write in the main memory; a fusion is one instruction.
-      uncounted: the custom calls and other instructions whose operations are not known.
+      name: that of the instruction, or of the exchange that it starts.
+      kind: `products`, `attention`, `reductions`, `elementwise`, `copies`, `collectives` or `other`.
+      within: the loops around it, the outer one first.
+      n_bytes: bytes that it reads and writes in the main memory.
+      work: the operations of its products, and the type of their numbers; masked pairs of attention count.
+      collectives: what it exchanges.
+      uncounted: the custom call or other instruction, if its operations are not known.
+      starts: whether those that follow run beside it, until one awaits it.
+      awaits: the name of the one whose end it waits for.
     """
 
-    flops: int = 0
+    name: str
+    kind: str
+    within: Within
     n_bytes: int = 0
+    work: Work = Work()
     collectives: tuple[Collective, ...] = ()
-    loops: tuple[Loop, ...] = ()
-    uncounted: tuple[str, ...] = ()
+    uncounted: str = ""
+    starts: bool = False
+    awaits: str = ""
 
-    def plus(self, other: "Cost") -> "Cost":
-        pairs: Iterator[Any] = zip(self, other, strict=True)
-        return Cost(*(a + b for a, b in pairs))
+    @property
+    def times(self) -> int:
+        """How often it runs; a loop counts once if its iterations are not known."""
+        return math.prod(loop.iterations or 1 for loop in self.within)
 
-    def total(self, of: Callable[["Cost"], float]) -> float:
-        """Returns the sum of a figure over this computation and all iterations of its loops."""
-        return of(self) + sum(loop.n_turns * loop.cost.total(of) for loop in self.loops)
-
-    def places(self, times: int = 1, within: tuple[Loop, ...] = ()) -> Iterator[tuple[tuple[Loop, ...], int, "Cost"]]:
-        """Yields the loops around each part, the outer one first, how often it runs, and its cost without loops."""
-        yield within, times, self
-        for loop in self.loops:
-            yield from loop.cost.places(times * loop.n_turns, (*within, loop))
+    @property
+    def costs(self) -> bool:
+        """Whether it computes or moves anything."""
+        return bool(self.work.flops or self.n_bytes or self.collectives)
 
 
-def cost(module: Module, n_devices: int, on_chip: tuple[int, ...] = ()) -> Cost:
-    """Returns what a program costs each of `n_devices`.
+def kernels(module: Module, n_devices: int, on_chip: tuple[int, ...] = ()) -> list[Kernel]:
+    """Returns what each of `n_devices` runs, in order.
 
     Args:
       on_chip: the numbers of the spaces of memory whose traffic does not count.
     """
-    return _Reader(module, n_devices, on_chip).computation(module.entry)
+    return list(_Reader(module, n_devices, on_chip).computation(module.entry, ()))
+
+
+def total(kernels: Iterable[Kernel], of: Callable[[Kernel], float]) -> float:
+    """Returns the sum of a figure over kernels in all iterations of their loops."""
+    return sum(kernel.times * of(kernel) for kernel in kernels)
 
 
 class _Reader(NamedTuple):
@@ -97,38 +110,63 @@ class _Reader(NamedTuple):
     n_devices: int
     on_chip: tuple[int, ...]
 
-    def computation(self, name: str, fused: bool = False) -> Cost:
-        total = Cost()
-        for instruction in self.module.computations[name].values():
-            total = total.plus(self.instruction(self.module.computations[name], instruction, fused))
-        return total
+    def computation(self, name: str, within: Within) -> Iterator[Kernel]:
+        computation = self.module.computations[name]
+        for instruction in computation.values():
+            yield from self.instruction(computation, instruction, within)
 
-    def instruction(self, computation: Computation, instruction: Instruction, fused: bool) -> Cost:
-        """Returns the cost of an instruction. Those of a fusion have no traffic of their own."""
+    def instruction(self, computation: Computation, instruction: Instruction, within: Within) -> Iterator[Kernel]:
         opcode = instruction.opcode
         if opcode == "while":
             (body,) = instruction.called("body")
-            iterations = self.iterations(computation, instruction)
-            return Cost(loops=(Loop(instruction.op_name, iterations, self.computation(body, fused)),))
-        if opcode == "conditional":
+            loop = Loop(instruction.op_name, self.iterations(computation, instruction))
+            yield from self.computation(body, (*within, loop))
+        elif opcode == "conditional":
             names = instruction.called("branch_computations", "true_computation", "false_computation")
-            branches = [self.computation(name, fused) for name in names]
-            return max(branches, key=lambda c: (c.total(lambda c: c.flops), c.total(lambda c: c.n_bytes)))
-        if opcode in ("call", "call-start", "async-start"):  # a TPU's SparseCores compute what a call-start calls
+            branches = [list(self.computation(name, within)) for name in names]
+            yield from max(branches, key=lambda b: (total(b, lambda k: k.work.flops), total(b, lambda k: k.n_bytes)))
+        elif opcode in ("call", "call-start", "async-start"):  # a TPU's SparseCores compute what a call-start calls
             (name,) = instruction.called("to_apply", "calls", "called_computations")
-            return self.computation(name, fused)
-        n_bytes = 0 if fused else self.traffic(computation, instruction)
-        if opcode == "fusion":
-            (name,) = instruction.called("calls")
-            return self.computation(name, fused=True).plus(Cost(n_bytes=n_bytes))
-        if opcode.removesuffix("-start") in COLLECTIVES:
-            # A TPU's asynchronous collective stands in several fusions: the one that starts it counts.
-            if fused and _CHAINED in instruction.attributes and not any(map(_starts, computation.values())):
-                return Cost()
-            return Cost(n_bytes=n_bytes, collectives=(self.collective(computation, instruction, fused),))
-        flops = products.flops(computation, instruction)
-        unknown = flops is None and not fused and instruction.target not in MOVES
-        return Cost(flops or 0, n_bytes, uncounted=(instruction.target or opcode,) if unknown else ())
+            for kernel in self.computation(name, within):
+                yield kernel if opcode == "call" else kernel._replace(name=instruction.name, starts=True)
+        else:
+            kernel = self.kernel(computation, instruction, within)
+            if kernel.costs or kernel.uncounted or kernel.awaits:
+                yield kernel
+
+    def kernel(self, computation: Computation, instruction: Instruction, within: Within) -> Kernel:
+        """Returns an instruction that stands alone, or a fusion, whose instructions have no traffic of their own.
+
+        A TPU's asynchronous collective stands in several fusions: the first starts it and counts, the last awaits it.
+        """
+        opcode, name, fused = instruction.opcode, instruction.name, instruction.opcode == "fusion"
+        starts, awaits = opcode.endswith("-start"), instruction.operands[0] if opcode.endswith("-done") else ""
+        work, collectives, uncounted = Work(), [], ""
+        inner = list(self.fused(instruction)) if fused else [(computation, instruction)]
+        for holder, each in inner:
+            if each.opcode.removesuffix("-start") in COLLECTIVES:
+                chained = fused and _CHAINED in each.attributes
+                targets = {i.target for i in holder.values()} if chained else ()
+                if not chained or _STARTS in targets:
+                    collectives.append(self.collective(holder, each, fused))
+                if _STARTS in targets:
+                    name, starts = f"channel {each.number('channel_id')}", True
+                elif _ENDS in targets:
+                    awaits = f"channel {each.number('channel_id')}"
+            elif (found := products.work(holder, each)) is not None:
+                work = work.plus(found)
+            elif not fused and each.target not in MOVES:
+                uncounted = each.target or opcode
+        n_bytes, kind = self.traffic(computation, instruction), _kind([each for _, each in inner])
+        return Kernel(name, kind, within, n_bytes, work, tuple(collectives), uncounted, starts, awaits)
+
+    def fused(self, instruction: Instruction) -> Iterator[tuple[Computation, Instruction]]:
+        """Yields the instructions of a fusion, and of those inside of it."""
+        for name in instruction.called("calls", "to_apply") if instruction.opcode in ("fusion", "call") else ():
+            computation = self.module.computations[name]
+            for each in computation.values():
+                yield computation, each
+                yield from self.fused(each)
 
     def iterations(self, computation: Computation, loop: Instruction) -> int | None:
         """Returns how often a loop runs: what XLA says, or what its condition, first value and step say."""
@@ -163,6 +201,8 @@ class _Reader(NamedTuple):
         if opcode in FREE or opcode.endswith(("-done", "-update")) or instruction.target in MOVES:
             return 0
         operands = [self.held(operand) for operand in computation.operand_arrays(instruction)]
+        if instruction.target.startswith("__cublas"):  # the workspace comes behind its results
+            return sum(operands) + self.held([a for i, a in enumerate(instruction.arrays) if not i or a.dtype != "s8"])
         if opcode in READS_SLICES:
             return 2 * self.held(instruction.arrays)
         if opcode in WRITES_SLICES:
@@ -231,8 +271,15 @@ class _Reader(NamedTuple):
         return sum(array.n_bytes for array in arrays)
 
 
-def _starts(instruction: Instruction) -> bool:
-    return instruction.target == "AsyncCollectiveStart"
+def _kind(instructions: Sequence[Instruction]) -> str:
+    """Returns what the instructions of a kernel are for: their products, else their reductions, and so on."""
+    opcodes = {instruction.opcode.removesuffix("-start") for instruction in instructions}
+    targets = " ".join(instruction.target or instruction.opcode for instruction in instructions)
+    if "fmha" in targets or instructions[0].name.startswith(tuple(products.SPLASH_PRODUCTS)):
+        return "attention"
+    kinds = {"products": PRODUCTS, "collectives": {*COLLECTIVES}, "reductions": REDUCTIONS, "other": {"custom-call"}}
+    found = (kind for kind, named in kinds.items() if opcodes & named)
+    return "products" if "__cublas" in targets else next(found, "copies" if opcodes <= COPIES else "elementwise")
 
 
 def _constant(computation: Computation, name: str) -> int | None:

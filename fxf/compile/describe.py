@@ -10,6 +10,7 @@ from fxf.compile.roofline import Program, training
 from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import flops_per_token
+from fxf.runs.waste import wasted
 from fxf.training.sharding import Layout, partition
 
 
@@ -21,8 +22,8 @@ def describe(experiment: Experiment) -> str:
     """
     layout, spec = experiment.layout(), experiment.model.spec
     table = aligned(_table(spec, layout))
-    if unsharded := layout.unsharded(spec):
-        table += ["", *unsharded]
+    if lines := wasted(experiment, layout):
+        table += ["", *lines]
     flops = flops_per_token(experiment)
     estimates = [("FLOPs a token, forward", f"{flops[0]:,.0f}"), ("FLOPs a token, training", f"{flops[1]:,.0f}")]
     estimates += [("not counted in them", name) for name in sorted(flops.uncounted)]

@@ -1,6 +1,7 @@
 """The floating-point operations of products, in the forms in which XLA writes them for CPUs, GPUs and TPUs."""
 
 import math
+from typing import NamedTuple
 
 from fxf.base.operations import met
 from fxf.compile.hlo import Computation, Instruction
@@ -17,8 +18,52 @@ CUDNN_PRODUCTS = {
 SPLASH_PRODUCTS = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 4}
 
 
-def flops(computation: Computation, instruction: Instruction) -> int | None:
-    """Returns the operations of an instruction's products; None for one, such as a decomposition, that is not known."""
+class Work(NamedTuple):
+    """Operations of products.
+
+    Attributes:
+      dtype: the type of their numbers, `f32 highest` for those that are computed in the whole precision of float32.
+      done: those that are computed; a kernel of causal attention leaves out half of its pairs.
+    """
+
+    flops: int = 0
+    dtype: str = "bf16"
+    done: float = 0
+
+    def plus(self, other: "Work") -> "Work":
+        """Returns the sum, in the type of the larger part."""
+        return Work(self.flops + other.flops, max(self, other).dtype, self.done + other.done)
+
+
+def work(computation: Computation, instruction: Instruction) -> Work | None:
+    """Returns the products of an instruction; None for one, such as a decomposition, that is not known."""
+    flops = _flops(computation, instruction)
+    if not flops:
+        return None if flops is None else Work()
+    read = [operand[0] for operand in computation.operand_arrays(instruction) if operand]
+    if instruction.opcode == "custom-call" and not instruction.target.startswith("__cublas"):
+        read = [array for array in read if array.dtype[0] in "bf"] or read  # not the masks
+    dtype = max(read[:2], key=lambda array: array._replace(dims=()).n_bytes).dtype
+    highest = "highest" in instruction.attributes.partition("operand_precision")[2][:20].lower()
+    whole = dtype == "f32" and highest
+    return Work(flops, f"{dtype} highest" if whole else dtype, flops * _visible(computation, instruction))
+
+
+def _visible(computation: Computation, instruction: Instruction) -> float:
+    """Returns the share of all pairs that a kernel of attention computes: about half of a causal window's square."""
+    ratio = 0.0
+    if '"mask_type": "CAUSAL"' in instruction.attributes:
+        n_columns = _scores(instruction)[-1]
+        ratio = (instruction.number("sliding_window_length") or n_columns) / n_columns
+    elif instruction.name.startswith(tuple(SPLASH_PRODUCTS)):
+        arrays = [array for operand in computation.operand_arrays(instruction) for array in operand]
+        masks = [array.dims for array in arrays if array.dtype == "s8"]
+        if masks and any(array.dtype == "s32" for array in arrays):  # places, from which it computes the mask
+            ratio = min(masks[0][-2:]) / max(masks[0][-2:])
+    return ratio - ratio**2 / 2 if ratio else 1.0
+
+
+def _flops(computation: Computation, instruction: Instruction) -> int | None:
     if instruction.opcode == "convolution":
         return _convolution(computation, instruction)
     if instruction.opcode in ("ragged-dot", "triangular-solve", "cholesky", "fft"):
@@ -38,10 +83,14 @@ def flops(computation: Computation, instruction: Instruction) -> int | None:
             return 2 * n_products * math.prod(q) * k[-2]
     for name, n_products in CUDNN_PRODUCTS.items():
         if target.startswith(name):
-            scores = instruction.attributes.partition("intermediate_tensor_shape")[2].partition('"dimensions"')[2]
-            pairs = math.prod(int(n.strip(' "')) for n in scores[scores.index("[") + 1 : scores.index("]")].split(","))
-            return 2 * n_products * pairs * operands[0][0].dims[-1]
+            return 2 * n_products * math.prod(_scores(instruction)) * operands[0][0].dims[-1]
     return instruction.number("flops")  # a kernel of Pallas may say it
+
+
+def _scores(instruction: Instruction) -> list[int]:
+    """Returns the dimensions of the scores of cuDNN's attention."""
+    found = instruction.attributes.partition("intermediate_tensor_shape")[2].partition('"dimensions"')[2]
+    return [int(n.strip(' "')) for n in found[found.index("[") + 1 : found.index("]")].split(",")]
 
 
 def _convolution(computation: Computation, instruction: Instruction) -> int:

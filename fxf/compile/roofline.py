@@ -1,7 +1,6 @@
 """The programs of an experiment compiled for other hardware: their memory, operations, traffic and collectives.
 
-The roofline is the least time that the hardware needs: for all products at its peak, all traffic to memory at its
-bandwidth, or all exchange over a link at that link's, whichever is longest (Williams et al. 2009).
+A program's time is the sum over its kernels, each of which takes as long as its operations or its traffic to memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +14,8 @@ from fxf.base.errors import UserError
 from fxf.base.memory import gib
 from fxf.base.on_gpu import options_in_order
 from fxf.base.status import stage
-from fxf.compile import costs, hlo
-from fxf.compile.costs import Cost, Loop
+from fxf.compile import costs, hlo, times
+from fxf.compile.costs import Kernel, Loop
 from fxf.compile.topologies import Topology
 from fxf.reports.tables import aligned
 from fxf.runs.evaluator import Evaluators
@@ -137,6 +136,10 @@ def figures(program: Program, topology: Topology) -> Iterator[Figures]:
     """Compiles a program and yields the figures of each of its parts, in numbers and words that JSON can hold."""
     mesh, hardware = program.layout.mesh, topology.hardware
     head = {"topology": topology.name, "mesh": {name: int(size) for name, size in mesh.shape.items()}}
+    too_large = {"program": program.parts[-1], **head, "bytes": program.held, "fits": False}
+    if sum(program.held.values()) > hardware.memory:
+        yield {**too_large, "error": f"a device has {gib(hardware.memory)}"}
+        return
     try:
         with stage(f"compiling {' and '.join(program.parts)}"):
             compiled = program.lowered.compile({**topology.compiler_options, **program.options})
@@ -144,16 +147,18 @@ def figures(program: Program, topology: Topology) -> Iterator[Figures]:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         why = str(error).strip().split("\n")[0]
-        yield {"program": program.parts[-1], **head, "bytes": program.held, "fits": False, "error": why}
+        yield {**too_large, "error": why}
         return
     module = hlo.read(compiled.as_text())
     held = _memory(program, compiled.memory_analysis(), hardware.memory)
-    whole = costs.cost(module, mesh.size, hardware.on_chip)
-    iteration = next((loop.cost for loop in whole.loops if loop.iterations is None), whole)
-    rest = whole._replace(loops=tuple(loop for loop in whole.loops if loop.iterations is not None))
+    rest = whole = costs.kernels(module, mesh.size, hardware.on_chip)
+    unknown = next((k.within[0] for k in whole if k.within and k.within[0].iterations is None), None)
+    if unknown:
+        whole = [k._replace(within=k.within[1:]) for k in rest if k.within[:1] == (unknown,)]
+        rest = [k for k in rest if k.within[:1] != (unknown,)]
     donated = [module.header.count("-alias"), program.donated]
-    for name, cost in zip(program.parts, [rest, iteration][-len(program.parts) :], strict=True):
-        yield {"program": name, **head, **held, **_roofline(cost, topology, program), "donated": donated}
+    for name, kernels in zip(program.parts, [rest, whole][-len(program.parts) :], strict=True):
+        yield {"program": name, **head, **held, **_costs(kernels, topology, program), "donated": donated}
 
 
 def _memory(program: Program, plan: Any, available: int) -> Figures:
@@ -165,36 +170,41 @@ def _memory(program: Program, plan: Any, available: int) -> Figures:
     return {"bytes": {**held, "total": total, "available": available}, "fits": total <= available}
 
 
-def _roofline(cost: Cost, topology: Topology, program: Program) -> Figures:
-    """Returns the operations, traffic and collectives of a part, and the times that they take at least."""
+def _costs(kernels: list[Kernel], topology: Topology, program: Program) -> Figures:
+    """Returns the operations, traffic, collectives and seconds of the kernels of a part."""
     hardware, devices = topology.hardware, list(program.layout.mesh.devices.flat)
-    flops, n_bytes = int(cost.total(lambda c: c.flops)), int(cost.total(lambda c: c.n_bytes))
-    seconds = {"compute": flops / hardware.flops, "memory": n_bytes / hardware.bandwidth}
-    collectives: dict[tuple, Figures] = {}
-    for within, times, here in cost.places():
-        path = tuple((loop.name, loop.iterations) for loop in within)
-        for each in here.collectives:
-            for link, (sent, took) in topology.traffic(each, devices).items():
-                key = (path, each.kind, link, len(each.groups[0]))
-                new = {"kind": each.kind, "of": len(each.groups[0]), "link": link, "place": _named(within)}
-                found = collectives.setdefault(key, {**new, "count": 0, "bytes": 0, "sent": 0.0})
-                found["count"] += times
-                found["bytes"] += times * each.n_bytes
-                found["sent"] += times * sent
-                seconds[link] = seconds.get(link, 0.0) + times * took
-    bound = max(seconds, key=lambda name: seconds[name])
+    flops, n_bytes = (int(costs.total(kernels, of)) for of in (lambda k: k.work.flops, lambda k: k.n_bytes))
+    ideal = times.seconds(kernels, topology, devices, hardware.peak)
+    attainable = times.seconds(kernels, topology, devices, hardware.reached) if hardware.reached else None
+    found = attainable or ideal
+    spent = sum(found.values())
     useful = flops if program.flops is None else program.flops
     return {
         "flops": flops,
         "model_flops": program.flops,
         "memory_traffic": n_bytes,
-        "uncounted": sorted({name for _, _, here in cost.places() for name in here.uncounted} | program.uncounted),
-        "collectives": list(collectives.values()),
-        "seconds": seconds,
-        "roofline": seconds[bound],
-        "bound": bound,
-        "share_of_peak": useful / hardware.flops / seconds[bound] if seconds[bound] else 0.0,
+        "kernels": int(costs.total(kernels, lambda k: k.costs)),
+        "uncounted": sorted({k.uncounted for k in kernels if k.uncounted} | program.uncounted),
+        "collectives": _exchanges(kernels, topology, devices),
+        "ideal": sum(ideal.values()),
+        "attainable": attainable and spent,
+        "expected": attainable and spent * hardware.measured,
+        "seconds": found,
+        "share_of_peak": useful / hardware.flops / spent if spent else 0.0,
     }
+
+
+def _exchanges(kernels: list[Kernel], topology: Topology, devices: Sequence[Any]) -> list[Figures]:
+    """Returns what is exchanged by kind, number of devices, link and loop."""
+    found: dict[tuple, Figures] = {}
+    for kernel in kernels:
+        for each in kernel.collectives:
+            for link, (sent, took) in topology.traffic(each, devices).items():
+                new = {"kind": each.kind, "of": len(each.groups[0]), "link": link, "place": _named(kernel.within)}
+                row = found.setdefault((*new.values(),), {**new, "count": 0, "bytes": 0, "sent": 0.0, "seconds": 0.0})
+                for name, amount in (("count", 1), ("bytes", each.n_bytes), ("sent", sent), ("seconds", took)):
+                    row[name] += kernel.times * amount
+    return list(found.values())
 
 
 def _named(within: tuple[Loop, ...]) -> str:
@@ -210,17 +220,24 @@ def text(found: Figures) -> str:
         return f"{head}\n  does not fit: {_listed(found['bytes'])}; {found['error']}\n"
     total, available = found["bytes"]["total"], found["bytes"]["available"]
     held = {name: n for name, n in found["bytes"].items() if n >= total / 1000 and name not in ("total", "available")}
-    model = f"; the model's {_si(found['model_flops'])}FLOP" if found["model_flops"] else ""
+    flops, of_model = found["flops"], found["model_flops"]
+    again = f", {flops / of_model:.2g} times that" if of_model and flops > 1.5 * of_model else ""
+    model = f" (the model's {_si(of_model)}FLOP{again})" if of_model else ""
     reused, donated = found["donated"]
-    each = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for name, seconds in found["seconds"].items())
-    share = f"allows {100 * found['share_of_peak']:.1f} % of peak"
+    kinds = [f"{kind} {_ms(each, '')}" for kind, each in found["seconds"].items() if each > spent(found) / 1000]
+    time = f"{_ms(found['ideal'])} at best"
+    if found["attainable"]:
+        expected = _ms(found["expected"])
+        time = f"{_ms(found['attainable'])} attainable, {time}, {expected} as a measured step makes expect"
+    moved = f"{_si(found['memory_traffic'])}B to memory"
     rows = [
         ("memory", f"{gib(total)} of {gib(available)}, {'fits' if found['fits'] else 'does not fit'}: {_listed(held)}"),
-        ("operations", f"{_si(found['flops'])}FLOP{model}"),
-        ("traffic", f"{_si(found['memory_traffic'])}B to memory"),
-        ("roofline", f"{1e3 * found['roofline']:.3g} ms, bound by {found['bound']} ({each}); {share}"),
-        ("donated", f"{reused} of {donated} arrays reused" if donated else "nothing"),
+        ("work", f"{_si(flops)}FLOP{model}, {moved}, {found['kernels']:,} kernels"),
+        ("time", f"{time}; {100 * found['share_of_peak']:.1f} % of peak"),
+        ("of it, ms", ", ".join(kinds)),
     ]
+    if reused < donated:
+        rows.append(("not reused", f"{donated - reused} of {donated} arrays of the state"))
     if found["uncounted"]:
         rows.append(("not counted", ", ".join(found["uncounted"])))
     lines = [head, *(f"  {name:<15}{value}" for name, value in rows)]
@@ -233,9 +250,18 @@ def _collectives(collectives: Sequence[Figures]) -> list[str]:
     """Returns a line for each kind, number of devices, link and place, the largest exchange first."""
     rows = []
     for c in sorted(collectives, key=lambda c: -c["sent"]):
-        amounts = (f"{_si(c['bytes'])}B", c["link"], f"{_si(c['sent'])}B sent")
+        amounts = (f"{_si(c['bytes'])}B", c["link"], f"{_si(c['sent'])}B sent", _ms(c["seconds"]))
         rows.append((f"    {c['count']:,} {c['kind']}", f"of {c['of']}", *amounts, c["place"], ""))
     return [line.rstrip() for line in aligned(rows)]
+
+
+def spent(found: Figures) -> float:
+    """Returns the seconds of a part: as attainable, or at the maker's rates if others are not known."""
+    return found["attainable"] or found["ideal"]
+
+
+def _ms(seconds: float, unit: str = " ms") -> str:
+    return f"{1e3 * seconds:,.0f}{unit}" if seconds >= 1 else f"{1e3 * seconds:.3g}{unit}"
 
 
 def _listed(held: dict[str, int]) -> str:

@@ -206,8 +206,9 @@ class Decoder:
             )
             self._row_bytes[shape] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
         bounds = HYPOTHESES // self.config.beam_width, LARGEST_CACHE // self._row_bytes[shape]
-        n_prompts = len(prompts["tokens"])
-        return min(-(-n_prompts // n_threads), max(1, min(bounds) // n_threads))
+        n_prompts, parts = len(prompts["tokens"]), self.layout.parts if self.layout else 1
+        size = min(-(-n_prompts // n_threads), max(1, min(bounds) // n_threads))
+        return -(-size // parts) * parts  # rows that the devices do not divide would be whole on each
 
 
 def _without_padding(step: Callable, n_logits: int) -> Callable:

@@ -21,6 +21,7 @@ from fxf.runs.programs import Kept, share
 from fxf.runs.result import Scores, plain, result_of, scoring_of
 from fxf.runs.steps import Steps
 from fxf.runs.warm_start import Start, start_of
+from fxf.runs.waste import wasted
 from fxf.tasks.prompts import Answer
 from fxf.training import checkpoint_files, processes
 from fxf.training.checkpoint import Checkpoints
@@ -79,7 +80,7 @@ def train(
         trackers.config(experiment.config)
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
         came_from = (f"{workdir}: resuming at step {record.step}",) if newest else start.lines
-        log.print_lines(*of_data, *layout.unsharded(experiment.model.spec), *came_from)
+        log.print_lines(*of_data, *wasted(experiment, layout), *came_from)
         scores = Scores(experiment, Evaluators(experiment, layout), log)
         if not intervals.end(record):
             steps = Steps(experiment, layout, record, clock)

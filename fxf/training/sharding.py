@@ -21,7 +21,7 @@ from jax.tree_util import DictKey
 
 from fxf.base.devices import AXES, DATA, EXPERT, FSDP, ROWS, SEQUENCE, TENSOR, compiling_for, over_mesh, target_devices
 from fxf.base.errors import UserError
-from fxf.base.weights import VOCABULARY, Params, Spec, Weight, leaves, map_weights, without_repeats
+from fxf.base.weights import VOCABULARY, Params, Spec, Weight, leaves, map_weights
 from fxf.models.model import Model
 from fxf.training.parallel import ParallelConfig
 
@@ -145,20 +145,6 @@ class Layout(NamedTuple):
     def weights(self, spec: Spec) -> Any:
         """Returns the tree of the weights' shardings."""
         return map_weights(lambda _, weight: NamedSharding(self.mesh, partition(weight, self.mesh)), spec)
-
-    def unsharded(self, spec: Spec) -> list[str]:
-        """Returns a line for each mesh axis of several devices that cannot shard some weights that it may shard."""
-        lines = []
-        for mesh_axis, logical_axes in RULES.items():
-            held = [
-                f"{path} {' x '.join(map(str, weight.shape))}"
-                for path, weight, _ in without_repeats(spec)
-                if set(weight.axes) & set(logical_axes) and mesh_axis not in partition(weight, self.mesh)
-            ]
-            if held and self.mesh.shape[mesh_axis] > 1:
-                size = f"parallel.{mesh_axis} {self.mesh.shape[mesh_axis]}"
-                lines.append(f"{size} divides no axis of {', '.join(held)}: each of its devices holds all of that")
-        return lines
 
     def optimizer_state(self, shapes: Any, spec: Spec) -> Any:
         """Returns the tree of the optimizer state's shardings for the tree of its shapes.

@@ -5,15 +5,14 @@ fxf compile --config=reversal --topology=v5e:2x4 --program=training --json
 fxf compile --config=characters:gpt2 --topology=h100:8 --search
 
 It compiles the training step and the program that generates, and allocates and trains nothing. For each it prints the
-bytes that a device holds, operations, traffic to memory, collectives, the time that the hardware needs at best, and
-what bounds it. --config.train.batch_size is the batch of all devices together. --search compiles the training step for
-many meshes, with and without recomputation, for the config's batch and larger ones, and prints the command of the
-fastest. `pip install 'fxf[compile]'` has what it needs. A program may take minutes to compile.
+bytes that a device holds, operations, traffic to memory, collectives, and the time that its kernels take.
+--config.train.batch_size is the batch of all devices together. --search compiles the training step for many meshes,
+for the config's batch and larger ones, with recomputation where they do not fit, and prints the fastest's command.
+`pip install 'fxf[compile]'` has what it needs. A program may take minutes to compile.
 """
 
 import json
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fxf.base.errors import UserError
@@ -41,24 +40,31 @@ def main(args: Namespace) -> None:
 
     jax.config.update("jax_platforms", "cpu")  # the packages that compile for a GPU or TPU would look for one
     from fxf.compile import roofline, search, topologies
-    from fxf.runs.experiment import build
+    from fxf.runs.experiment import Experiment, build
+    from fxf.runs.waste import wasted
 
     config, origin = config_and_origin(args)
     topology = topologies.topology(args.topology)
 
-    def reports(config: dict[str, Any], names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def built(config: dict[str, Any]) -> Experiment:
         experiment = build(config)
-        if args.vocab_size:
-            experiment = experiment.with_vocabulary(args.vocab_size)
-        yield from roofline.reports(experiment, topology, names, args.rows or 0)
+        return experiment.with_vocabulary(args.vocab_size) if args.vocab_size else experiment
+
+    def measure(config: dict[str, Any]) -> dict[str, Any]:
+        return next(roofline.reports(built(config), topology, ["training"]))
 
     with topologies.target(topology):
         if not args.search:
-            for figures in reports(config, [args.program] if args.program else PROGRAMS):
-                print(json.dumps(figures) if args.json else roofline.text(figures), flush=True)
+            experiment = built(config)
+            lines = wasted(experiment, experiment.layout())
+            if lines and not args.json:
+                print(*lines, sep="\n", flush=True)
+            names = [args.program] if args.program else PROGRAMS
+            for figures in roofline.reports(experiment, topology, names, args.rows or 0):
+                print(json.dumps(figures | {"wasted": lines}) if args.json else roofline.text(figures), flush=True)
             return
         trials = []
-        for trial in search.search(config, len(topology.devices), lambda config: next(reports(config, ["training"]))):
+        for trial in search.search(config, len(topology.devices), measure):
             print(search.line(trial), flush=True)
             trials.append(trial)
     best = max(trials, key=lambda trial: trial.rate)

@@ -22,6 +22,12 @@ TPUS = [Device((x, y, 0)) for x in range(2) for y in range(16)]  # a line of 2 b
 GPUS = [Device(process_index=i // 8) for i in range(16)]
 
 
+@pytest.fixture(autouse=True)
+def without_flags(monkeypatch):
+    """Libtpu ends the process at a flag of the tests, which only a CPU knows."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+
+
 @pytest.mark.parametrize(
     ("kind", "n", "expected"),
     [

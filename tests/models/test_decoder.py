@@ -1,5 +1,6 @@
 import functools
 import math
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -152,6 +153,13 @@ def test_a_chunk_has_as_many_prompts_as_threads_hypotheses_and_cache_allow(monke
     tokens, _ = decode(model_and_params(0)[1], prompts, 9)
     np.testing.assert_array_equal(tokens[:, 0], prompts["tokens"])
     assert seen == [*map(int, chunks.split())]
+
+
+@pytest.mark.parametrize(("n_prompts", "at_once"), [(3, 4), (4, 4), (5, 8)])
+def test_copies_fill_up_a_chunk_to_what_the_devices_divide(n_prompts, at_once, monkeypatch):
+    decode, prompts = Decoder(MODEL, END), PromptGroup((), prompts_of([6] * n_prompts), 9).whole()
+    monkeypatch.setattr(decode, "layout", SimpleNamespace(parts=4))
+    assert decode._at_once(model_and_params(0)[1], prompts, {"max_tokens": 9, "longest": 0}, n_threads=1) == at_once
 
 
 @pytest.mark.parametrize("config", [DecodeConfig(temperature=2.0), DecodeConfig(beam_width=2)], ids=str)

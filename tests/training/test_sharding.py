@@ -184,20 +184,6 @@ def test_a_single_cpu_gathers_and_pads_nothing():
     assert program(params).eqns == []
 
 
-def test_a_weight_that_an_axis_of_the_mesh_cannot_cut_is_named():
-    spec = {
-        "table": Weight((7, 8), ("vocabulary", "embed"), None),
-        "up": Weight((8, 12), ("embed", "mlp"), None),
-        "scale": Weight((8,), ("embed",), None),
-        "bias": Weight((7,), ("vocabulary",), None),
-    }
-    assert Layout(Devices(fsdp=4, tensor=2)).unsharded(spec) == [
-        "parallel.tensor 2 divides no axis of table 7 x 8, bias 7: each of its devices holds all of that",
-        "parallel.fsdp 4 divides no axis of bias 7: each of its devices holds all of that",
-    ]
-    assert Layout(Devices(data=8)).unsharded(spec) == []
-
-
 AROUND = {"frozen": "embedding/*", "ema_decay": 0.9}
 
 

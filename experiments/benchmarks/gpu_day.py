@@ -1,0 +1,300 @@
+"""The first day with an NVIDIA GPU as one command: what a step of GPT-2 spends, and how fast it is beside PyTorch.
+
+python -m experiments.benchmarks.gpu_day [--output=runs/gpu_day.jsonl] [--toy] [--parts=step,decoding]
+
+It takes at most --seconds on one H100 or H200. Each part has a process and a limit of its own, and each result is a
+line of the output as soon as it is known, so a part that fails or is cut loses what it had not said. The parts:
+
+  step        GPT-2 small, 32 rows of 1,024 tokens: a trace of 3 steps by kind and by kernel, each with its bytes and
+              operations in the program and what the hardware's table makes of them; speed, MFU and memory
+  beside      the same step in turns with PyTorch, eager and compiled, with flash attention and fused AdamW
+  medium      GPT-2 medium, 24 layers, 16 rows
+  rows64      GPT-2 small, 64 rows, and the memory that they leave
+  decoding    1 and 64 prompts: the bytes that a token must read, of weights and cache, and their share of the bandwidth
+  long        rows of 8,192 and 32,768 tokens
+  rates       products of the step, a large one, and a copy, alone
+  tests       pytest -m gpu tests/gpu
+  autotune    the step in turns with PyTorch compiled by max-autotune, which may take long
+"""
+
+import collections
+import functools
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.benchmarks import rows_gpu
+from experiments.benchmarks import rows_training as training
+from experiments.benchmarks.rows import Settings, Sizes, measured_in_processes
+from experiments.runner import ROOT, command
+from fxf.base.config import one_of
+from fxf.base.devices import require_devices
+from fxf.base.errors import one_line
+from fxf.base.hardware import HARDWARE, hardware_of
+from fxf.base.on_gpu import options_in_order
+from fxf.compile import costs, hlo, times
+from fxf.compile.topologies import Topology
+from fxf.models.decoder import Decoder
+from fxf.models.transformer_lm import transformer_lm
+from fxf.training.step import jit_step, make_step
+from fxf.verbs.flags import Parser, several, whole
+
+Found = dict[str, Any]
+TRACED = 3  # steps
+SUMMED = ("kernels", "milliseconds", "GB", "TFLOP")
+
+
+def gpt2(toy: bool, medium: bool = False, length: int = 1024) -> Sizes:
+    """Returns the sizes of GPT-2 small or medium, or of a toy."""
+    layers, width, heads = (2, 64, 2) if toy else (24, 1024, 16) if medium else (12, 768, 12)
+    vocab, length = (1000, length // 16) if toy else (training.GPT2_VOCAB_SIZE, length)
+    return training.sizes_of(layers, width, heads, length, vocab, gpt2=True)._replace(dtype="bfloat16")
+
+
+class Step:
+    """fxf's training step of a GPT on one batch, compiled as a run compiles it."""
+
+    def __init__(self, sizes: Sizes, rows: int, settings: Settings) -> None:
+        require_devices()
+        tokens = training.random_tokens(rows, sizes.length, sizes.vocab_size)
+        attention = "flash" if jax.default_backend() == "gpu" else "chunked"
+        self.sizes, self.tokens, self.n_steps = sizes, rows * sizes.length, 2 if settings.quick else 20
+        self.ours = training.fxf_gpt(sizes, tokens, attention)
+        trainer, start = self.ours.trainer, time.perf_counter()
+        self.batch = trainer.layout.put(tokens, 1)
+        lowered = jit_step(make_step(trainer), trainer).lower(self.ours.state, self.batch, self.ours.numbers)
+        self.program = lowered.compile(options_in_order(lowered) or {})
+        self.compiling = time.perf_counter() - start
+
+    def take(self, n: int) -> float:
+        """Takes n steps, and returns the last loss."""
+        for _ in range(n):
+            self.ours.state, metrics = self.program(self.ours.state, self.batch, self.ours.numbers)
+        return float(metrics["loss_sum"] / metrics["weight_sum"])
+
+    def figures(self) -> Found:
+        """Returns its speed, the share of the peak that the model's operations are (the MFU), and its memory."""
+        self.take(self.n_steps)
+        turns = []
+        for _ in range(5):
+            start = time.perf_counter()
+            loss = self.take(self.n_steps)
+            turns.append((time.perf_counter() - start) / self.n_steps)
+        known, device = hardware_of(jax.devices()[0]), jax.devices()[0].memory_stats() or {}
+        seconds = float(np.median(turns))
+        return {
+            "what": f"{self.sizes.n_layers} layers, {self.tokens:,} tokens in rows of {self.sizes.length:,}",
+            "milliseconds": 1e3 * seconds,
+            "least to most": [1e3 * min(turns), 1e3 * max(turns)],
+            "tokens a second": self.tokens / seconds,
+            "mfu": known and rows_gpu._peak(self.sizes, self.ours.batch, 1 / known.flops).run() / seconds,
+            "loss": loss,
+            "seconds of compiling": self.compiling,
+            "GiB of temporaries": self.program.memory_analysis().temp_size_in_bytes / 2**30,
+            "GiB at most": device.get("peak_bytes_in_use", 0) / 2**30,
+            "GiB of the device": device.get("bytes_limit", 0) / 2**30,
+        }
+
+
+def step(settings: Settings) -> Iterator[Found]:
+    """The step of GPT-2 small: its trace, which is known first, and its speed."""
+    of_small = Step(gpt2(settings.quick), 2 if settings.quick else 32, settings)
+    of_small.take(TRACED)
+    yield from traced(of_small)
+    yield of_small.figures()
+
+
+def traced(step: Step) -> Iterator[Found]:
+    """Yields the milliseconds of a step by kind of kernel, and for kernels alike, joined with the program's costs."""
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            step.take(TRACED)
+        spent = durations(next(Path(folder).rglob("*.xplane.pb")))
+    module = hlo.read(step.program.as_text())
+    names = {i.name: i.op_name for computation in module.computations.values() for i in computation.values()}
+    known = {kernel.name: kernel for kernel in costs.kernels(module, 1) if kernel.costs}
+    hardware = hardware_of(jax.devices()[0]) or HARDWARE["h100"]
+    table = times.seconds(known.values(), Topology("one", [], hardware), [], hardware.reached or hardware.peak)
+    rows: dict[str, dict[str, Found]] = {"kind": {}, "kernel": {}}
+    for name, seconds in spent.items():
+        found = known.get(name, costs.Kernel(name, "unknown", ()))
+        amounts = 1, 1e3 * seconds, found.times * found.n_bytes / 1e9, found.times * found.work.flops / 1e12
+        like = f"{found.kind} {re.sub(r'block_[0-9]+', 'block_*', names.get(name, name))}"
+        for by, key in (("kind", found.kind), ("kernel", like)):
+            row = rows[by].setdefault(key, {by: key, **dict.fromkeys(SUMMED, 0)})
+            row.update({summed: row[summed] + amount for summed, amount in zip(SUMMED, amounts, strict=True)})
+    yield from ({**row, "attainable": 1e3 * table.get(kind, 0.0)} for kind, row in rows["kind"].items())
+    yield {"kind": "all", "milliseconds": 1e3 * sum(spent.values()), "attainable": 1e3 * sum(table.values())}
+    yield from sorted(rows["kernel"].values(), key=lambda row: -row["milliseconds"])[:40]
+
+
+def durations(path: Path) -> dict[str, float]:
+    """Returns the seconds a step of each instruction in a trace, on the GPU if there is one."""
+    planes = list(jax.profiler.ProfileData.from_file(str(path)).planes)
+    found: dict[str, float] = collections.defaultdict(float)
+    for plane in [plane for plane in planes if plane.name.startswith("/device:GPU")] or planes:
+        for line in plane.lines:
+            for event in line.events:
+                if name := dict(event.stats).get("hlo_op"):
+                    found[str(name)] += event.duration_ns / 1e9 / TRACED
+    return found
+
+
+def beside(ways: tuple[str, ...], settings: Settings) -> Iterator[Found]:
+    """The row gpu_gpt2 of the benchmark, in which ways take turns."""
+    settings = settings._replace(ways=ways, repeats=0 if settings.quick else 4)
+    yield from measured_in_processes(rows_gpu.gpu_gpt2, settings)
+
+
+def speeds(cases: Sequence[tuple[bool, int, int]], settings: Settings) -> Iterator[Found]:
+    """The speed of other steps: whether it is GPT-2 medium, and the rows and their length."""
+    for is_medium, rows, length in cases:
+        yield Step(gpt2(settings.quick, is_medium, length), 2 if settings.quick else rows, settings).figures()
+
+
+def decoding(settings: Settings) -> Iterator[Found]:
+    """Greedy answers of GPT-2 small to prompts of 128 tokens, whose reading is in the time.
+
+    Each token must read the weights, and the keys and values so far, once.
+    """
+    (new, read), sizes = (16, 8) if settings.quick else (256, 128), gpt2(settings.quick)
+    attention = "flash" if jax.default_backend() == "gpu" else "xla"
+    model = transformer_lm(training.lm_config(sizes, attention_implementation=attention), sizes.vocab_size)
+    params, known = training.drawn(model), hardware_of(require_devices()[0])
+    n_weights = sum(weight.size for weight in jax.tree.leaves(params)) - sizes.length * sizes.d_model
+    for n in (1, 64):
+        decode = Decoder(model, -1)  # no token ends an answer
+        prompts = {"tokens": np.ones((n, read), np.int32), "lengths": np.full(n, read, np.int32)}
+        decode(params, prompts, new)
+        turns = []
+        for _ in range(3):
+            start = time.perf_counter()
+            decode(params, prompts, new)
+            turns.append((time.perf_counter() - start) / new)
+        took, weights = min(turns), 2 * n_weights / 1e6  # in bfloat16, as keys and values
+        cache = 2 * 2 * sizes.n_layers * sizes.d_model * (read + new / 2) * n / 1e6
+        found = {"prompts": n, "milliseconds a token": 1e3 * took, "tokens a second": n / took}
+        share = known and 1e6 * (weights + cache) / took / known.bandwidth
+        yield {**found, "MB of weights": weights, "MB of cache": cache, "share of bandwidth": share}
+
+
+def rates(settings: Settings) -> Iterator[Found]:
+    """Products of the step, a large one, and a copy, each alone."""
+    n, d, v, large = (512, 64, 1024, 256) if settings.quick else (32768, 768, training.PADDED, 8192)
+    shapes = {"q": (n, d, d), "up": (n, d, 4 * d), "down": (n, 4 * d, d), "logits": (n // 4, d, v)}
+    product = jax.jit(jnp.matmul)
+    for name, (a, b, c) in {**shapes, "gradient of up": (d, n, 4 * d), "large": (large,) * 3}.items():
+        left, right = (jax.random.normal(jax.random.key(i), s, jnp.bfloat16) for i, s in enumerate([(a, b), (b, c)]))
+        yield {"product": name, "shape": [a, b, c], "TFLOP/s": 2 * a * b * c / seconds_of(product, left, right) / 1e12}
+    x = jnp.ones((n, 4 * d))
+    yield {"copy": f"{x.nbytes / 1e6:.0f} MB", "GB/s": 2 * x.nbytes / seconds_of(jax.jit(lambda x: x + 1), x) / 1e9}
+
+
+def seconds_of(function: Callable[..., Any], *arrays: Any) -> float:
+    jax.block_until_ready(function(*arrays))
+    start = time.perf_counter()
+    jax.block_until_ready([function(*arrays) for _ in range(30)])
+    return (time.perf_counter() - start) / 30
+
+
+def tests(settings: Settings) -> Iterator[Found]:
+    """The tests that need a GPU; a toy only finds them."""
+    words = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "tests/gpu"]
+    words += ["-n0", "--collect-only"] if settings.quick else ["-n4", "--no-skips"]
+    env = os.environ if settings.quick else {**os.environ, "JAX_PLATFORMS": "cuda,cpu"}
+    done = subprocess.run(words, cwd=ROOT, env=env, text=True, capture_output=True, check=False)
+    yield {"exit code": done.returncode, "said": done.stdout[-1500:]}
+
+
+def taken(name: str, toy: bool, limit: float, keep: Callable[[Found], None]) -> str:
+    """Takes a part in a process group of its own, keeps each line that it says, and returns why it ended early."""
+    words = [sys.executable, "-m", "experiments.benchmarks.gpu_day", f"--part={name}", *(["--toy"] if toy else [])]
+    env, cut = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, threading.Event()
+    options: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True, "env": env}
+    with tempfile.TemporaryFile("w+") as errors, subprocess.Popen(words, stderr=errors, cwd=ROOT, **options) as part:
+
+        def kill() -> None:
+            cut.set()
+            os.killpg(part.pid, signal.SIGKILL)  # with the processes that it started
+
+        timer = threading.Timer(limit, kill)
+        timer.start()
+        for line in part.stdout or ():
+            if line.startswith("{"):  # libraries print, too
+                keep(json.loads(line))
+        code = part.wait()
+        timer.cancel()
+        errors.seek(0)
+        said = [line for line in errors.read().splitlines() if line.strip()]
+    if cut.is_set():
+        return f"cut after {limit:.0f} s"
+    return one_line((said or [f"exit code {code}"])[-1])[:300] if code else ""
+
+
+# By name: what it yields, and the seconds that it may take. What the others leave is the last one's.
+PARTS: dict[str, tuple[Callable[[Settings], Iterator[Found]], float]] = {
+    "step": (step, 110),
+    "beside": (functools.partial(beside, ("fxf", "PyTorch", "PyTorch compiled")), 110),
+    "medium": (functools.partial(speeds, [(True, 16, 1024)]), 70),
+    "rows64": (functools.partial(speeds, [(False, 64, 1024)]), 50),
+    "decoding": (decoding, 60),
+    "long": (functools.partial(speeds, [(False, 4, 8192), (False, 1, 32768)]), 70),
+    "rates": (rates, 30),
+    "tests": (tests, 90),
+    "autotune": (functools.partial(beside, ("fxf", "PyTorch max-autotune")), math.inf),
+}
+
+
+def flags(parser: Parser) -> None:
+    parser.flag("parts", several, list(PARTS), f"of {', '.join(PARTS)}")
+    parser.flag("seconds", whole(1), 450, "the longest time of all parts")
+    parser.flag("output", default="runs/gpu_day.jsonl", doc="the file to which lines of JSON are added")
+    parser.switch("toy", "small sizes on any device; the figures mean nothing")
+    parser.flag("part", default="", doc="take this part alone, in this process")
+
+
+def main(args: Namespace) -> None:
+    if args.part:
+        for found in PARTS[args.part][0](Settings(0, 1 if args.toy else 20, os.cpu_count() or 1, quick=args.toy)):
+            print(json.dumps(found), flush=True)
+        return
+    names, end = [one_of(name, PARTS, "--parts") for name in args.parts], time.monotonic() + args.seconds
+    output = Path(args.output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("a") as file:
+
+        def keep(part: str, found: Found) -> None:
+            line = json.dumps({"part": part, **found}, default=float)
+            file.write(f"{line}\n")
+            file.flush()
+            print(line[:300], flush=True)
+
+        # A process of its own leaves the GPU to the parts.
+        script = "import json; from experiments.benchmarks import bench; print(json.dumps(bench.facts()))"
+        keep("about", json.loads(command([sys.executable, "-c", script]).splitlines()[-1]))
+        for name in names:
+            start = time.monotonic()
+            limit = min(PARTS[name][1], end - start)
+            error = taken(name, args.toy, limit, functools.partial(keep, name)) if limit > 0 else "no time is left"
+            keep(name, {"seconds": round(time.monotonic() - start, 1), **({"error": error} if error else {})})
+
+
+if __name__ == "__main__":
+    from fxf.verbs.command import act
+
+    act("gpu_day.py", "experiments.benchmarks.gpu_day", sys.argv[1:])

@@ -1,0 +1,43 @@
+"""The first day with a GPU, in toy sizes on this CPU."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from small_runs import ROOT
+
+
+@pytest.mark.thorough  # each part is a process that compiles
+def test_each_part_says_its_figures_as_lines_of_json(tmp_path):
+    output = tmp_path / "day.jsonl"
+    words = [
+        "-m",
+        "experiments.benchmarks.gpu_day",
+        "--toy",
+        "--parts=step,decoding,tests",
+        f"--output={output}",
+    ]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert not [line for line in lines if "error" in line]
+    traced = {line["kind"]: line for line in lines if "kind" in line}
+    assert traced["products"]["TFLOP"] > 0 and traced["products"]["milliseconds"] > 0
+    assert traced["all"]["milliseconds"] == pytest.approx(
+        sum(v["milliseconds"] for k, v in traced.items() if k != "all")
+    )
+    assert "unknown" not in traced or traced["unknown"]["milliseconds"] < 0.05 * traced["all"]["milliseconds"]
+    assert len([line for line in lines if "tokens a second" in line and line["tokens a second"] > 0]) == 1 + 2
+    (tests,) = [line for line in lines if "exit code" in line]
+    assert tests["exit code"] == 0 and "test_flash_on_gpu" in tests["said"]
+
+
+@pytest.mark.thorough  # as above
+@pytest.mark.parametrize(("part", "limit", "why"), [("rates", 1, "cut after 1 s"), ("none", 60, "KeyError: 'none'")])
+def test_a_part_that_is_cut_or_fails_is_named(part, limit, why):
+    from experiments.benchmarks.gpu_day import taken
+
+    said = []
+    assert taken(part, True, limit, said.append) == why and said == []
