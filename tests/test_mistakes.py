@@ -130,7 +130,8 @@ def change(folder, kind, name, text):
 
 def contents(folder):
     """Returns the content of each file in a folder, but for locks."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
+    files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
+    return {path: path.read_bytes() for path in files if path.name != "lock"}
 
 
 def ended(case, folder):

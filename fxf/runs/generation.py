@@ -92,7 +92,8 @@ class Answering:
     def _groups(self, texts: list[str]) -> list[PromptGroup]:
         room = self._experiment.model.max_len
         groups = self._task.to_prompts(texts, self._max_tokens, self._max_len)
-        if room and any((group.prompts["lengths"] + group.whole()["limits"]).max() > room for group in groups):
+        decoded = [group for group in groups if "lengths" in group.prompts]
+        if room and any((group.prompts["lengths"] + group.whole()["limits"]).max() > room for group in decoded):
             log.warning("warning: a text passes model.max_len; each token then sees the newest %d", room)
         return groups
 

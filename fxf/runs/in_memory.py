@@ -209,8 +209,8 @@ def decode(
     ends = tuple(one_end) if isinstance(one_end, Sequence) else (one_end,)
     require_keywords(decode, keys, DecodeConfig)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
-    if not prompts:
-        return []
+    if not prompts or max_tokens == 0:
+        return [[] for _ in prompts]
     texts = [[*([] if first_token is None else [first_token]), *map(operator.index, prompt)] for prompt in prompts]
     rows = padded_prompts(texts)
     read = [[*map(operator.index, source)] for source in sources or ()]
@@ -224,8 +224,6 @@ def decode(
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    if max_tokens == 0:
-        return [[] for _ in prompts]
     decoder = Decoder(model, ends, config=method, seed=seed, words=Words(banned, prefix))
     return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
 

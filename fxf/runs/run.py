@@ -73,8 +73,7 @@ def train(
         checkpoints = run.enter_context(closing(Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)))
         newest = checkpoints.restore(experiment.state_shapes(layout))
         record = record_of(newest[2]) if newest else Record()
-        lost = last_wall_seconds(workdir)  # in steps after the checkpoint
-        clock.add_earlier(record.seconds | {"wall": max(record.seconds.get("wall", 0.0), lost)})
+        clock.add_earlier(record.seconds | {"wall": max(record.seconds.get("wall", 0.0), last_wall_seconds(workdir))})
         intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log, profile)
         log = run.enter_context(MetricsLog(workdir, experiment.train.steps, record.step, experiment.log, trackers))
         trackers.config(experiment.config)
