@@ -81,29 +81,17 @@ def leaves(spec: Spec, prefix: str = "") -> Iterator[tuple[str, Weight]]:
             yield from leaves(value, f"{prefix}{name}/")
 
 
-def without_repeats(spec: Spec, prefix: str = "", copies: int = 1) -> Iterator[tuple[str, Weight, int]]:
-    """Yields (path, weight, copies) for each weight once; of several blocks the first, without its index."""
-    for name, value in spec.items():
-        if isinstance(value, Weight):
-            yield prefix + name, value, copies
-        elif isinstance(value, Numbered):
-            for one, n in value.once():
-                yield from without_repeats(one, f"{prefix}{name}/", copies * n)
-        else:
-            yield from without_repeats(value, f"{prefix}{name}/", copies)
+def without_repeats(spec: Spec) -> Iterator[tuple[str, Weight, int]]:
+    """Yields (path, weight, copies) for each weight once: equal ones of several blocks together, without an index."""
+    alike = Counter((without_indices(path), weight) for path, weight in leaves(spec))
+    for (path, weight), copies in alike.items():
+        yield path, weight, copies
 
 
-def changed(f: Callable[[str, Weight], Weight], spec: Spec, prefix: str = "") -> Spec:
-    """Returns the spec of `f(path, weight)`, the same for each of several blocks; their indices are not in the path."""
-
-    def change(name: str, value: Any) -> Any:
-        if isinstance(value, Weight):
-            return f(prefix + name, value)
-        if isinstance(value, Numbered):
-            return value.map(lambda one: changed(f, one, f"{prefix}{name}/"))
-        return changed(f, value, f"{prefix}{name}/")
-
-    return {name: change(name, value) for name, value in spec.items()}
+def changed(f: Callable[[str, Weight], Weight], spec: Spec) -> Spec:
+    """Returns the spec of `f(path, weight)`, called once for equal weights of blocks; indices are not in the path."""
+    once = functools.cache(f)
+    return map_weights(lambda path, weight: once(without_indices(path), weight), spec)
 
 
 def map_weights(f: Callable[[str, Weight], Any], spec: Spec, prefix: str = "") -> Any:
@@ -156,41 +144,6 @@ def stack(spec: Spec, n: int, axis: str) -> Spec:
         return dataclasses.replace(weight, shape=(n, *weight.shape), axes=(axis, *weight.axes), init=init)
 
     return map_weights(stacked, spec)
-
-
-class Numbered(Mapping[str, Any]):
-    """The specs of blocks by index, '0' to 'n-1'. Equal ones are one object, of which walks see one."""
-
-    def __init__(self, specs: Sequence[Spec]) -> None:
-        different: list[Spec] = []
-        for spec in specs:
-            if not any(spec is other or spec == other for other in different):
-                different.append(spec)
-        self.specs = [next(other for other in different if spec is other or spec == other) for spec in specs]
-
-    def once(self) -> list[tuple[Spec, int]]:
-        """Returns each of the specs once, with the number of blocks that have it."""
-        counts = Counter(map(id, self.specs))
-        return [(spec, counts[key]) for key, spec in {id(spec): spec for spec in self.specs}.items()]
-
-    def map(self, f: Callable[[Spec], Spec]) -> "Numbered":
-        """Returns the blocks' specs after f, which is called once for each that differs."""
-        new = {id(spec): f(spec) for spec, _ in self.once()}
-        return Numbered([new[id(spec)] for spec in self.specs])
-
-    def __getitem__(self, index: str) -> Spec:
-        if index not in self:
-            raise KeyError(index)
-        return self.specs[int(index)]
-
-    def __contains__(self, index: object) -> bool:
-        return isinstance(index, str) and index.isdecimal() and int(index) < len(self.specs)
-
-    def __iter__(self) -> Iterator[str]:
-        return map(str, range(len(self.specs)))
-
-    def __len__(self) -> int:
-        return len(self.specs)
 
 
 def initialize(

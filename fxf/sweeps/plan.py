@@ -46,14 +46,12 @@ class Rules(NamedTuple):
       rates: how many learning rates of each config are tried before the pairs; 1 takes those of the configs. By default
         three, but one of a null trial and where the configs differ in the rate alone.
       match: what is equal in both configs: `steps` as they are, or `flops` or `seconds` by other steps of the other.
-      first_runs: the folder of another trial of the same first config, whose runs of it are taken.
     """
 
     metric: str = ""
     failed: float | None = None
     rates: int | None = None
     match: str = "steps"
-    first_runs: str = ""
 
 
 class Budget(NamedTuple):
@@ -83,7 +81,7 @@ class Plan(NamedTuple):
       named: whether the user named the metric.
       null: whether both arms are the same config, and the two runs of a pair have different seeds.
       content: digests of the data and of the config files of both arms, by name.
-      failed, rates, match, first_runs: as in `Rules`.
+      failed, rates, match: as in `Rules`.
     """
 
     first: Arm
@@ -96,7 +94,6 @@ class Plan(NamedTuple):
     failed: float | None
     rates: int
     match: str
-    first_runs: str
 
     def seeds_of(self, index: int) -> tuple[int, int]:
         """Returns the seeds of the two runs of a pair, by the pair's index."""
@@ -173,8 +170,7 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, rules: Rules = Rules
     rates = rules.rates or (1 if one_rate else 3)
     if rates % 2 == 0 or (null and rates > 1):
         raise UserError(f"--rates: expected an odd number, and 1 of a null trial, got {rates}")
-    named, folder = bool(rules.metric), rules.first_runs
-    return Plan(first, other, *chosen[0], named, null, content, rules.failed, rates, rules.match, folder)
+    return Plan(first, other, *chosen[0], bool(rules.metric), null, content, rules.failed, rates, rules.match)
 
 
 def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> None:
@@ -259,16 +255,3 @@ def write_plan(workdir: Path, there: dict[str, Any]) -> None:
         write_atomically(workdir / PLAN, json.dumps(there, indent=2) + "\n")
     except OSError as error:
         raise UserError(f"{workdir / PLAN}: cannot write the plan: {error.strerror or error}") from None
-
-
-def require_same_first(plan: Plan) -> Path:
-    """Returns the folder of --first-runs. Raises a UserError unless its trial has the first config of this one."""
-    record, made, there = plan.record(), made_by(), read_plan(folder := Path(plan.first_runs))
-    shared = {name: record[name] for name in ("first", "metric", "better", "rates", "failed")}
-    shared |= {"content": {key: value for key, value in plan.content.items() if key.startswith("first")}}
-    shared |= {"code": made["code"], "versions": made["versions"]}
-    of_first = {key: value for key, value in there.get("content", {}).items() if key.startswith("first")}
-    found = {**{name: there.get(name, "absent") for name in shared}, "content": of_first}
-    if differing := differences(found, shared):
-        raise UserError(f"--first_runs: {folder}: its first runs are of another trial: {differing}")
-    return folder

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fxf.base.config import with_values
-from fxf.base.errors import UserError
 from fxf.reports.figures import HIGHER
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from fxf.sweeps.crew import Job
 from fxf.sweeps.jobs import figure_of, job_of
-from fxf.sweeps.plan import RATE, Arm, Plan, read_plan, require_same_first, write_plan
+from fxf.sweeps.plan import RATE, Arm, Plan, read_plan, write_plan
 
 FACTOR = 2.0  # between a learning rate and the next
 FURTHER = 2  # rates that are added beyond the lowest or highest if that one is the best
@@ -40,35 +39,25 @@ class Settled(NamedTuple):
 def settle(plan: Plan, workdir: Path, train: Train) -> dict[str, Settled] | None:
     """Returns what the arms `first` and `other` run with, and keeps it in plan.json; None if the time is spent.
 
-    The trial of --first_runs has settled the first arm.
-
     Args:
       train: trains the runs that have not ended, and returns whether all have, in time.
 
     Raises:
-      UserError: the first runs are of another trial, or as `train_all`.
+      UserError: as `train_all`.
     """
     there = read_plan(workdir)
     if "settled" in there:
         return {name: _kept(found) for name, found in there["settled"].items()}
-    arms, settled = {"first": plan.first, "other": plan.other}, dict[str, Settled]()
+    arms = {"first": plan.first, "other": plan.other}
     if plan.match != "steps":
         if (steps := _equal_steps(plan, workdir, train)) is None:
             return None
         arms["other"] = changed(plan.other, {"train.steps": steps})
-    if plan.first_runs:
-        found = read_plan(require_same_first(plan)).get("settled")
-        if not found:
-            raise UserError(f"--first_runs: {plan.first_runs}: that trial has not tried its rates yet")
-        settled["first"] = _kept(found["first"])
-        del arms["first"]
-    tuned = _tuned(plan, arms, workdir, train)
-    if tuned is None:
+    settled = _tuned(plan, arms, workdir, train)
+    if settled is None:
         return None
     if plan.match != "steps":
-        tuned["other"].changes["train.steps"] = arms["other"].config["train"]["steps"]
-    settled |= tuned
-    settled = {name: settled[name] for name in ("first", "other")}
+        settled["other"].changes["train.steps"] = arms["other"].config["train"]["steps"]
     write_plan(workdir, {**there, "settled": {name: found._asdict() for name, found in settled.items()}})
     return settled
 

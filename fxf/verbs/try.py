@@ -45,7 +45,6 @@ def flags(parser: Parser) -> None:
         "rates", whole(1), doc="learning rates to try of each config; by default 3, or 1 if only the rate differs"
     )
     parser.flag("match", default="steps", doc="what is equal: steps (as the configs have them), flops or seconds")
-    parser.flag("first_runs", default="", doc="folder of another trial of the same first config, whose runs are taken")
     parser.switch("scales", "try models of half the depth and width, of the given one, and of twice that")
     parser.flag("seeds", whole(2), 32, "the most pairs of seeds")
     parser.flag("minutes", float, 30.0, "the minutes after which no run begins")
@@ -77,7 +76,7 @@ def main(args: Namespace) -> None:
     else:
         other = other_config(args.other, origin["overrides"]) if args.other else first
         other = with_changes(other, args.change)
-    rules = Rules(args.metric or "", args.failed, args.rates, args.match, args.first_runs)
+    rules = Rules(args.metric or "", args.failed, args.rates, args.match)
     budget = Budget(args.seeds, args.minutes, args.whole, workers)
     notes = []  # are told once the plan is kept: an error before that is one line
     if other is not None and not args.other:

@@ -57,12 +57,12 @@ def test_both_runs_of_a_pair_have_the_seed_of_the_pair_and_of_a_null_trial_two_s
 
 
 def test_the_plan_says_all_that_decides(tmp_path):
-    rules = Rules("train_loss", failed=2.5, rates=5, match="flops", first_runs="elsewhere")
+    rules = Rules("train_loss", failed=2.5, rates=5, match="flops")
     keep_plan(make_plan(FIRST, OTHER, tmp_path, rules), Budget(7, 2.5), tmp_path)
     there = json.loads((tmp_path / "plan.json").read_text())
     assert (there["first"], there["other"]) == (FIRST.config, {**OTHER.config, "seed": 4})
     assert (there["metric"], there["better"], there["named"]) == ("train_loss", "lower", True)
-    assert [there[name] for name in ("failed", "rates", "match", "first_runs")] == [2.5, 5, "flops", "elsewhere"]
+    assert [there[name] for name in ("failed", "rates", "match")] == [2.5, 5, "flops"]
     assert (there["null"], there["test"]) == (False, TEST)
     assert {"code", "versions", "git_commit", "device", "origins", "content"} <= set(there)
     assert [(each["seeds"], each["minutes"], each["whole"]) for each in there["budgets"]] == [(7, 2.5, False)]

@@ -4,7 +4,6 @@ import csv
 import importlib
 import json
 import math
-import re
 from types import SimpleNamespace
 
 import jax
@@ -96,9 +95,7 @@ def test_what_a_trial_leaves_agrees_with_the_evidence_of_its_pairs(done):
     assert there["stopped"] == "all 3 seeds are used"
     rows = list(csv.DictReader((workdir / "table.csv").read_text().splitlines()))
     assert [float(row["difference"]) for row in rows] == [pair.other - pair.first for pair in verdict.pairs]
-    assert told[0] == "at most 3 pairs, 6 runs"
-    assert re.fullmatch(r"a run takes [\d.]+ s: all take about [\d.]+ minutes, of 30 at most", told[1])
-    assert told[2:] == ["3 pairs: undecided"]
+    assert told == ["at most 3 pairs of seeds, in 30 minutes at most", "3 pairs: undecided"]
 
 
 def test_the_page_has_every_pair_and_every_attempt(done):
