@@ -8,7 +8,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from fxf.base.config import Choices, defaults, fields_of
+from fxf.base.config import LIMITS, Choices, defaults, fields_of
 from fxf.base.errors import UserError, nearest
 from fxf.models import MODELS
 from fxf.runs.experiment import SECTIONS
@@ -111,8 +111,7 @@ def _values(kind: Any, metadata: Mapping[str, Any]) -> str:
         return ", ".join(typing.get_args(kind))
     if kind is bool:
         return "True, False"
-    bounds = {"minimum": "at least", "above": "more than", "below": "less than"}
-    found = [f"{words} {metadata[name]}" for name, words in bounds.items() if metadata.get(name) is not None]
+    found = [f"{words} {metadata[name]}" for name, (_, words) in LIMITS.items() if metadata.get(name) is not None]
     return " ".join([kind.__name__, ", ".join(found)]).strip()
 
 

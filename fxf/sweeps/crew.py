@@ -23,7 +23,7 @@ from fxf.runs.programs import Kept
 
 LOG = "log.txt"
 POLL_SECONDS = 0.1
-MOST_KEPT = 8  # experiments whose programs a process keeps: a run has those of training and those of its page
+MOST_KEPT = 32  # experiments whose programs a process keeps: a run has those of training and those of its page
 
 
 class Job(NamedTuple):

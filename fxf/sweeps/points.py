@@ -23,7 +23,6 @@ from fxf.base.errors import UserError, nearest
 from fxf.base.status import stage
 from fxf.runs import guests, run_folder
 from fxf.runs.experiment import build
-from fxf.runs.programs import without_numbers
 
 MAX_NAME = 100  # characters
 
@@ -94,14 +93,6 @@ def point_name(changes: Mapping[str, Any]) -> str:
 def changed_keys(points: Iterable[Point]) -> list[str]:
     """Returns the keys that the points change, in order of appearance."""
     return list(dict.fromkeys(key for point in points for key in point.changes))
-
-
-def by_program(points: Sequence[Point]) -> list[Point]:
-    """Returns the points, with those behind each other whose compiled programs are likely to be the same."""
-    groups: dict[str, list[Point]] = {}
-    for point in points:
-        groups.setdefault(json.dumps(without_numbers(point.config), sort_keys=True), []).append(point)
-    return [point for group in groups.values() for point in group]
 
 
 @stage("checking the points")

@@ -31,6 +31,7 @@ def flags(parser: Parser) -> None:
 
 def main(args: Namespace) -> None:
     from fxf.reports import best, compare, side_by_side
+    from fxf.reports.tables import to_csv
 
     folders = [Path(folder) for folder in args.arguments]
     if not folders:
@@ -47,6 +48,8 @@ def main(args: Namespace) -> None:
     if args.format == "json":
         print(to_json(side_by_side.all_figures(found), indent=1))
     else:
-        print(side_by_side.as_csv(found) if args.format == "csv" else side_by_side.as_markdown(found), end="")
+        print(
+            to_csv(side_by_side.all_figures(found)) if args.format == "csv" else side_by_side.as_markdown(found), end=""
+        )
     for line in [*best.lines(found), str(output)]:
         print(line, file=sys.stderr)

@@ -41,7 +41,7 @@ def main(args: Namespace) -> None:
     from fxf.runs.configs import origin_of, read_sweep
     from fxf.runs.run_folder import read_result
     from fxf.sweeps.crew import Crew, Job, last_line
-    from fxf.sweeps.points import by_program, check, make_points
+    from fxf.sweeps.points import check, make_points
     from fxf.sweeps.table import write_table
 
     if args.workers != 1 or args.dry_run:
@@ -66,7 +66,7 @@ def main(args: Namespace) -> None:
     print(f"{len(points)} points, {len(points) - len(left)} finished already", flush=True)
     jobs = [
         Job(point.config, workdir / point.name, origin_of(config_file, {**overrides, **point.changes}))
-        for point in by_program(left if args.workers else [])
+        for point in (left if args.workers else [])
     ]
     with Crew(args.workers) as crew, stage("training the points", len(jobs)) as progress:
         for number, (job, _) in enumerate(crew.train(jobs), 1):

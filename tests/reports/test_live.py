@@ -80,13 +80,6 @@ def test_all_runs_are_listed_with_what_they_have_reached(asked, tmp_path):
     assert [row["value"] for row in json.loads(asked("/data.json")[2])["runs"] if row["name"] == "a b"] == [1.0]
 
 
-def test_data_that_are_as_before_are_not_sent_again(asked, tmp_path):
-    tag = asked("/a%20b/data.json")[1]["ETag"]
-    assert asked("/a%20b/data.json", **{"If-None-Match": tag})[::2] == (304, "")
-    (tmp_path / "runs/a b/result.json").write_text('{"exact_match": 1.0}')
-    assert asked("/a%20b/data.json", **{"If-None-Match": tag})[0] == 200
-
-
 @pytest.mark.parametrize(
     "path", ["/other/", "/../secret/", "/%2e%2e/secret/data.json", "/sweep/", "/a%20b/config.json", f"/{BAD[:8]}"]
 )
