@@ -9,7 +9,7 @@ import functools
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -72,13 +72,9 @@ def uniform_half(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Arra
     return jax.random.uniform(key, shape, dtype, -0.5, 0.5)
 
 
-def leaves(spec: Spec, prefix: str = "") -> Iterator[tuple[str, Weight]]:
-    """Yields ('a/b/c', weight) for every weight of the spec, in the order in which it is written."""
-    for name, value in spec.items():
-        if isinstance(value, Weight):
-            yield prefix + name, value
-        else:
-            yield from leaves(value, f"{prefix}{name}/")
+def leaves(spec: Spec) -> ItemsView[str, Weight]:
+    """Returns ('a/b/c', weight) for every weight of the spec, in the order in which it is written."""
+    return flatten(spec).items()
 
 
 def without_repeats(spec: Spec) -> Iterator[tuple[str, Weight, int]]:

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 EXAMPLES = 2
 MOST_TOKENS = 64  # of each side of a map; examples are padded to a multiple of as many
 MOST_HEADS = 8  # of a layer
-MOST_CELLS = 120_000  # of the maps of an example
+MOST_LAYERS = 8  # of a model; of more every second, third … is shown
 FIRST_CHARACTERS = 48  # of a text without a prompt
 VECTORS = {"embedding/positions": "positions", "embedding/residual": "embedding of tokens and positions"}
 
@@ -98,7 +98,7 @@ def _example(experiment: Experiment, params: Params, prompt: str, answer: str, f
     vectors = {name: value for name in VECTORS if (value := reading.arrays.get(name)) is not None}
     tokens = whole["inputs"].shape  # [1, T], of a vector for each token
     names = [name for name, value in vectors.items() if first and value.ndim == 3 and value.shape[:2] == tokens]
-    names += _within_bounds(attention)
+    names += [*attention][:: -(-len(attention) // MOST_LAYERS) or 1]
     shown = {name: without_padding(name, reading.arrays[name], batch) for name in names}
     reading = reading._replace(batch=batch, arrays=shown)
     maps = [_map(VECTORS.get(name) or name.removesuffix("/weights"), reading.matrices(name)) for name in names]
@@ -126,16 +126,6 @@ def without_padding(name: str, value: np.ndarray, batch: Batch) -> np.ndarray:
     """Returns an array of a padded batch without what belongs to the padding."""
     rows, columns = (batch[side].shape[1] for side in probe.sides(name))
     return value[:, :, :rows, :columns] if name.endswith("/weights") else value[:, :rows]
-
-
-def _within_bounds(layers: dict[str, np.ndarray]) -> list[str]:
-    """Returns the layers to show: all, or as many as the page has room for, from the first to the last."""
-    names = list(layers)
-    cells = max((value[:, :MOST_HEADS, :MOST_TOKENS, :MOST_TOKENS].size for value in layers.values()), default=1)
-    n_shown = max(2, MOST_CELLS // cells)
-    if len(names) <= n_shown:
-        return names
-    return [names[round(i * (len(names) - 1) / (n_shown - 1))] for i in range(n_shown)]
 
 
 def _map(name: str, shown: probe.Matrices) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from argparse import Namespace
 from fxf.base import status
 from fxf.base.config import differing_keys, flatten
 from fxf.base.errors import UserError, one_line
-from fxf.base.files import to_json
 from fxf.base.work import n_cores
 from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
 
@@ -50,7 +49,6 @@ def flags(parser: Parser) -> None:
     parser.flag("minutes", float, 30.0, "the minutes after which no run begins")
     parser.switch("whole", "let no look before 32 pairs end the trial")
     parser.flag("workers", whole(1), doc="processes that train side by side on a CPU; by default one for each core")
-    parser.switch("json", "print the figures as one JSON object, and nothing else")
 
 
 def main(args: Namespace) -> None:
@@ -95,10 +93,6 @@ def main(args: Namespace) -> None:
         found = try_scales(first, other, workdir, rules, budget, told)
     else:
         found = {"": carry_out(make_plan(first, other, workdir, rules), workdir, budget, told)}
-    if args.json:
-        figures = {name: verdict.figures() for name, verdict in found.items()}
-        print(to_json(figures if args.scales else figures[""]))
-        return
     for name, verdict in found.items():
         print("\n".join([*([f"{name}:"] if name else []), *verdict.lines()]))
     print(workdir / PAGE, file=sys.stderr)

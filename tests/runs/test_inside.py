@@ -105,12 +105,6 @@ def test_a_batch_with_a_mask_of_its_own_and_a_model_that_reads_both_ways_have_no
     assert inside.padded(both_ways, {"inputs": batch["inputs"]})["inputs"] is batch["inputs"]
 
 
-def test_of_many_layers_some_are_shown_from_the_first_to_the_last():
-    layers = {f"block_{i}/attention/weights": np.zeros((1, 8, 64, 64)) for i in range(12)}
-    chosen = inside._within_bounds(layers)
-    assert len(chosen) == 3 and (chosen[0], chosen[-1]) == (min(layers), "block_11/attention/weights")
-
-
 def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):
     (tmp_path / "config.json").write_text(json.dumps({"config": tiny_config(), "overrides": {}}))
     path = inside.write(tmp_path)
