@@ -107,6 +107,11 @@ def whole(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     return kind
 
 
+def several(text: str) -> list[str]:
+    """The kind of a flag whose value is names with commas between them."""
+    return [name.strip() for name in text.split(",")]
+
+
 def one_among(*names: str) -> Callable[[str], str]:
     """Returns the kind of a flag whose value is one of some names."""
 
