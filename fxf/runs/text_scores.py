@@ -53,17 +53,22 @@ class TextScorer:
             return targets_WT[:, :-1], targets_WT[:, 1:], counts_WT[:, 1:] > 0
         return np.pad(targets_WT, ((0, 0), (1, 0)), constant_values=first)[:, :-1], targets_WT, counts_WT > 0
 
-    def nats(self, tokens_N: np.ndarray) -> np.ndarray:
-        """Returns the negative log-probability of each token of a text, [N]; 0 for one that does not count."""
-        inputs_WT, targets_WT, counts_WT = self.windows(tokens_N)
-        rows = max(1, min(len(inputs_WT), LOGITS_AT_ONCE // (self.length * self.task.vocab_size)))
-        nats = []
+    def logs(self, inputs_WT: np.ndarray, targets_WT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the log-probability of each target, and whether it is the most probable token, [W, T]."""
+        rows = max(1, min(len(inputs_WT), LOGITS_AT_ONCE // (inputs_WT.shape[1] * self.task.vocab_size)))
+        logs, first = [], []
         for start in range(0, len(inputs_WT), rows):
             places = np.minimum(np.arange(start, start + rows), len(inputs_WT) - 1)  # the last part is filled up
             logits_RTV = jnp.asarray(self.evaluator.logits({"inputs": inputs_WT[places]}), jnp.float32)
             of_target = jnp.take_along_axis(logits_RTV, targets_WT[places][..., None], axis=-1)[..., 0]
-            nats.append(np.asarray(jax.nn.logsumexp(logits_RTV, axis=-1) - of_target))
-        counted = np.concatenate(nats)[: len(inputs_WT)][counts_WT].astype(np.float64)
+            logs.append(np.asarray(of_target - jax.nn.logsumexp(logits_RTV, axis=-1)))
+            first.append(np.asarray(logits_RTV.argmax(-1)) == targets_WT[places])
+        return np.concatenate(logs)[: len(inputs_WT)], np.concatenate(first)[: len(inputs_WT)]
+
+    def nats(self, tokens_N: np.ndarray) -> np.ndarray:
+        """Returns the negative log-probability of each token of a text, [N]; 0 for one that does not count."""
+        inputs_WT, targets_WT, counts_WT = self.windows(tokens_N)
+        counted = -self.logs(inputs_WT, targets_WT)[0][counts_WT].astype(np.float64)
         return np.concatenate([np.zeros(len(tokens_N) - len(counted)), counted])
 
     def lines(self, text: str) -> "Lines":
