@@ -53,9 +53,11 @@ def settle(plan: Plan, workdir: Path, train: Train) -> dict[str, Settled] | None
         if (steps := _equal_steps(plan, workdir, train)) is None:
             return None
         arms["other"] = changed(plan.other, {"train.steps": steps})
-    settled = _tuned(plan, arms, workdir, train)
-    if settled is None:
-        return None
+    settled = dict[str, Settled]()
+    for name, arm in arms.items():
+        if (found := _tuned(plan, name, arm, workdir, train)) is None:
+            return None
+        settled[name] = found
     if plan.match != "steps":
         settled["other"].changes["train.steps"] = arms["other"].config["train"]["steps"]
     write_plan(workdir, {**there, "settled": {name: found._asdict() for name, found in settled.items()}})
@@ -72,61 +74,48 @@ def changed(arm: Arm, changes: Mapping[str, Any]) -> Arm:
     return Arm(with_values(arm.config, changes), {**arm.origin, "overrides": overrides})
 
 
+def _runs(arm: Arm, seed: int, folder: Path, n: int) -> list[Job]:
+    return [job_of(arm, seed + i, folder.with_name(f"{folder.name}-{i}")) for i in range(n)]
+
+
 def _equal_steps(plan: Plan, workdir: Path, train: Train) -> int | None:
     """Returns the steps in which the other arm computes, or takes, as much as the first; None if the time is spent."""
-    costs = []
+    arms = {"first": plan.first, "other": plan.other}
     if plan.match == "flops":
-        for arm in (plan.first, plan.other):
-            experiment = build(arm.config)
-            costs.append(
-                flops_per_token(experiment).training * math.prod(experiment.task.largest_batch()["weights"].shape)
-            )
+        built = [build(arm.config) for arm in arms.values()]
+        costs = [flops_per_token(each).training * each.task.largest_batch()["weights"].size for each in built]
     else:
-        jobs = {}
-        for name, arm in {"first": plan.first, "other": plan.other}.items():
+        jobs = []
+        for name, arm in arms.items():
             short = changed(arm, {"train.steps": min(MEASURED_STEPS, arm.config["train"]["steps"])})
-            jobs[name] = [
-                job_of(short, short.config["seed"] + i, workdir / MEASURED / f"{name}-{i}")
-                for i in range(MEASURED_RUNS)
-            ]
-        if not train([job for pair in zip(*jobs.values(), strict=True) for job in pair]):
+            jobs.append(_runs(short, arm.config["seed"], workdir / MEASURED / name, MEASURED_RUNS))
+        if not train([job for pair in zip(*jobs, strict=True) for job in pair]):
             return None
-        for of_arm in jobs.values():
-            runs = [(figure_of(job, "train_seconds"), job.config["train"]["steps"]) for job in of_arm]
-            costs.append(min((seconds or math.inf) / steps for seconds, steps in runs))  # what disturbs only adds
+        seconds = [[(figure_of(job, "train_seconds") or math.inf, job) for job in of_arm] for of_arm in jobs]
+        costs = [
+            min(s / job.config["train"]["steps"] for s, job in each) for each in seconds
+        ]  # what disturbs only adds
     return max(1, round(plan.first.config["train"]["steps"] * costs[0] / costs[1]))
 
 
-def _tuned(plan: Plan, arms: Mapping[str, Arm], workdir: Path, train: Train) -> dict[str, Settled] | None:
-    """Returns the arms with their best rates; None if the time is spent."""
+def _tuned(plan: Plan, name: str, arm: Arm, workdir: Path, train: Train) -> Settled | None:
+    """Returns an arm with its best rate; None if the time is spent."""
     if plan.rates == 1:
-        return {name: Settled({}, [], True) for name in arms}
-    half = plan.rates // 2
-    own = {name: arm.config["optimizer"]["learning_rate"] for name, arm in arms.items()}
-    rates = {name: [own[name] * FACTOR**i for i in range(-half, half + 1)] for name in arms}
-    for further in range(FURTHER + 1):
+        return Settled({}, [], True)
+    own, half = arm.config["optimizer"]["learning_rate"], plan.rates // 2
+    rates, seed = [own * FACTOR**i for i in range(-half, half + 1)], plan.first.config["seed"] + SEEDS_FROM
+    for _ in range(FURTHER + 1):
         jobs = {
-            (name, rate): [
-                job_of(
-                    changed(arms[name], {RATE: rate}),
-                    plan.first.config["seed"] + SEEDS_FROM + i,
-                    workdir / f"rates/{name}-{rate:.6g}-{i}",
-                )
-                for i in range(SEEDS_OF_A_RATE)
-            ]
-            for name in arms
-            for rate in rates[name]
+            rate: _runs(changed(arm, {RATE: rate}), seed, workdir / f"rates/{name}-{rate:.6g}", SEEDS_OF_A_RATE)
+            for rate in sorted(rates)
         }
         if not train([job for of_rate in jobs.values() for job in of_rate]):
             return None
-        tried = {name: {rate: _mean(jobs[name, rate], plan.metric) for rate in sorted(rates[name])} for name in arms}
-        found = {name: _best(tried[name], own[name], plan.better) for name in arms}
-        if further == FURTHER or all(best.bracketed for best in found.values()):
+        found = _best({rate: _mean(of_rate, plan.metric) for rate, of_rate in jobs.items()}, own, plan.better)
+        if found.bracketed:
             break
-        for name, best in found.items():
-            if not best.bracketed:
-                rate = best.changes[RATE]
-                rates[name].append(rate * FACTOR if rate == max(rates[name]) else rate / FACTOR)
+        best = found.changes[RATE]
+        rates.append(best * FACTOR if best == max(rates) else best / FACTOR)
     return found
 
 
