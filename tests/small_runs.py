@@ -37,13 +37,25 @@ KEPT = {}  # the programs of runs in this process, whose files of tests have man
 
 def tiny_config(**sections):
     """Returns a config that trains in no time; `sections` change keys, for example model={'n_layers': 2}."""
-    config = default_config("reversal").to_dict()
-    for changes in (TINY, sections):
-        for name, values in changes.items():
-            if isinstance(values, dict):
-                config[name] |= values
-            else:
-                config[name] = values
+    return with_sections(default_config("reversal").to_dict(), TINY, sections)
+
+
+def text_config(path, **sections):
+    """Returns a config of a language model on a text that trains in no time."""
+    tiny = {
+        "model": {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 17},
+        "task": {"length": 11},
+        "data": {"path": str(path)},
+        "train": {"batch_size": 5},
+        "log": {"tensorboard": False, "report": False},
+    }
+    return with_sections(default_config("language_model").to_dict(), tiny, sections)
+
+
+def with_sections(config, *changes):
+    """Returns the config with other values of keys, in place."""
+    for name, values in (item for each in changes for item in each.items()):
+        config[name] = {**config[name], **values} if isinstance(values, dict) else values
     return config
 
 

@@ -1,7 +1,6 @@
 import pytest
 
 from fxf.base.config import flatten
-from fxf.base.errors import UserError
 from fxf.models import MODELS
 from fxf.runs.experiment import default_config
 from fxf.runs.keys import as_text, of_config, sections
@@ -35,12 +34,6 @@ def test_without_a_config_the_keys_of_every_task_model_and_optimizer_are_listed_
     assert cross.of == ("encoder_decoder",)
     assert "model, only of encoder_decoder:\n" in as_text(tables)
     assert all(key.meaning for keys in tables.values() for key in keys)
-
-
-def test_an_unknown_section_is_an_error_with_the_nearest_name():
-    assert list(sections(["train", "log"])) == ["train", "log"]
-    with pytest.raises(UserError, match=r"^trian: no section; did you mean 'train'\? \(here are task, data, model"):
-        sections(["trian"])
 
 
 def test_the_page_of_all_keys_is_what_the_command_prints():

@@ -8,11 +8,10 @@ import pytest
 
 from fxf.base.errors import UserError
 from fxf.runs.configs import read_config
-from fxf.runs.experiment import default_config
 from fxf.sweeps.evidence import TEST
 from fxf.sweeps.plan import Arm, Budget, Rules, choose_metric, keep_plan, make_plan, other_config, with_changes
 from helpers import table
-from small_runs import tiny_config
+from small_runs import text_config, tiny_config
 
 ORIGIN = {"config_file": "reversal", "overrides": {}}
 FIRST, OTHER = Arm(tiny_config(seed=4), ORIGIN), Arm(tiny_config(seed=9, optimizer={"learning_rate": 0.1}), ORIGIN)
@@ -39,11 +38,8 @@ def test_the_metric_is_a_figure_of_the_task_and_the_direction_is_known(of, found
 )
 def test_configs_whose_figures_mean_other_things_are_refused(changes, metric, message, tmp_path):
     (tmp_path / "text.txt").write_text("".join(f"{i} and {i * i}\n" for i in range(90)))
-    config = default_config("language_model").to_dict()
-    config["model"] |= {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_ff": 4, "max_len": 5}
-    config["task"]["length"] = 5
-    config["data"] |= {"path": str(tmp_path / "text.txt"), "tokenizer": "bpe", "vocab_size": 270}
-    arms = [Arm({**config, "data": config["data"] | more}, ORIGIN) for more in ({}, changes)]
+    tokens, path = {"tokenizer": "bpe", "vocab_size": 270}, tmp_path / "text.txt"
+    arms = [Arm(text_config(path, data={**tokens, **more}), ORIGIN) for more in ({}, changes)]
     with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
         make_plan(*arms, tmp_path, Rules(metric))
 
