@@ -162,11 +162,6 @@ def initialize(
     return map_weights(lambda path, _: known[path], spec)
 
 
-def draw(path: str, weight: Weight, key: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
-    """Draws the weight at `path` of a spec from the key of all."""
-    return weight.init(_keys(key, [path])[0], weight.shape, dtype)
-
-
 def _keys(key: jax.Array, paths: Sequence[str]) -> jax.Array:
     """Returns the random keys of the weights at these paths, [N], from the key of all.
 

@@ -54,7 +54,7 @@ def test_a_prompt_is_continued_without_the_text(finished, tmp_path):
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     config["config"]["data"]["path"] = "absent"
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    alone, empty = run.generate(tmp_path / "run", ["7 an", ""], {})
+    alone, empty = run.generator(tmp_path / "run", {})(["7 an", ""])
     assert alone[0][0].startswith("7 an")
     assert 4 <= len(alone[0][0]) <= 17
     assert len(empty[0][0]) <= 17
@@ -63,7 +63,7 @@ def test_a_prompt_is_continued_without_the_text(finished, tmp_path):
 @pytest.mark.thorough
 def test_answers_keep_the_rules_that_are_given_as_text(finished):
     def answer(stop=(), **keys):
-        return run.generate(finished[0], ["7"], {"temperature": 2.0, **keys}, stop=stop)[0][0]
+        return run.generator(finished[0], {"temperature": 2.0, **keys}, stop=stop)(["7"])[0][0]
 
     free = answer()
     assert len(free.text) > 6

@@ -15,7 +15,6 @@ from small_runs import text_config, tiny_config
 
 ORIGIN = {"config_file": "reversal", "overrides": {}}
 FIRST, OTHER = Arm(tiny_config(seed=4), ORIGIN), Arm(tiny_config(seed=9, optimizer={"learning_rate": 0.1}), ORIGIN)
-LANGUAGE = ("-validation_loss", "-bits_per_character")
 
 
 def experiment(metrics, test=0.0):

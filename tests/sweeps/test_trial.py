@@ -14,7 +14,7 @@ import fxf
 from fxf import verbs
 from fxf.base.errors import Interrupted, UserError
 from fxf.base.files import to_json
-from fxf.base.weights import draw, flatten, map_weights
+from fxf.base.weights import flatten, initialize, map_weights
 from fxf.reports.compare import runs_of
 from fxf.reports.run_files import FINISHED
 from fxf.runs.configs import read_config
@@ -262,7 +262,7 @@ def test_where_shapes_agree_both_runs_of_a_pair_begin_with_the_same_weights_and_
     weights = [flatten(map_weights(lambda _, weight: weight, each.model.spec)) for each in (first, other)]
     same = [path for path, weight in weights[0].items() if weight.shape == weights[1][path].shape][:5]
     assert 0 < len(same) < len(weights[0]) == len(weights[1])
-    drawn = [jax.jit(lambda of=of: {path: draw(path, of[path], key) for path in same})() for of in weights]
+    drawn = [jax.jit(lambda of=of: initialize({path: of[path] for path in same}, key))() for of in weights]
     jax.tree.map(np.testing.assert_array_equal, *drawn)
     jax.tree.map(np.testing.assert_array_equal, first.task.batch(key, 3), other.task.batch(key, 3))
 
