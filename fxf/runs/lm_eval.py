@@ -71,13 +71,12 @@ class FxfLM(TemplateLM):
     def _loglikelihood_tokens(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
         """Returns log-probability and whether it is the greedy answer, of each (…, context, continuation) of tokens."""
         rows = [([*context, *new][-self.max_length - 1 :], len(new)) for _, context, new in requests]
-        tokens_RT = np.zeros((len(rows), max(len(tokens) for tokens, _ in rows)), np.int32)
-        for row_T, (tokens, _) in zip(tokens_RT, rows, strict=True):
-            row_T[: len(tokens)] = tokens
+        tokens_RT = np.zeros((len(rows), max(len(row[0]) for row in rows)), np.int32)
+        for number, (tokens, n_new) in enumerate(rows):
+            tokens_RT[number, : len(tokens)] = tokens
+        logs_RT, greedy_RT = self.scorer.logs(tokens_RT[:, :-1], tokens_RT[:, 1:])
         found = []
-        for (tokens, n_new), logs_T, greedy_T in zip(
-            rows, *self.scorer.logs(tokens_RT[:, :-1], tokens_RT[:, 1:]), strict=True
-        ):
+        for (tokens, n_new), logs_T, greedy_T in zip(rows, logs_RT, greedy_RT, strict=True):
             new = slice(max(len(tokens) - 1 - n_new, 0), len(tokens) - 1)
             found.append((float(logs_T[new].sum()), bool(greedy_T[new].all())))
         return found
