@@ -72,7 +72,7 @@ class FxfLM(TemplateLM):
         """Returns log-probability and whether it is the greedy answer, of each (…, context, continuation) of tokens."""
         rows = [([*context, *new][-self.max_length - 1 :], len(new)) for _, context, new in requests]
         tokens_RT = np.zeros((len(rows), max(len(row[0]) for row in rows)), np.int32)
-        for number, (tokens, n_new) in enumerate(rows):
+        for number, (tokens, _n_new) in enumerate(rows):
             tokens_RT[number, : len(tokens)] = tokens
         logs_RT, greedy_RT = self.scorer.logs(tokens_RT[:, :-1], tokens_RT[:, 1:])
         found = []
