@@ -9,12 +9,10 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypeVar
 
-from fxf.base.errors import UserError
 from fxf.reports import report
-from fxf.reports.compare import Comparison, Entry, Group, comparison, runs_of, tokenizer_of
+from fxf.reports.compare import Comparison, Entry, Group, tokenizer_of
 from fxf.reports.figures import HIGHER, LOWER
 from fxf.reports.run_files import FINISHED, RunFiles
 
@@ -144,11 +142,3 @@ def not_ranked(found: Comparison) -> list[str]:
         if why := why_not_ranked(found, name):
             reasons.setdefault(why, []).append(name)
     return [f"not ranked: {', '.join(names)}: {why}" for why, names in reasons.items()]
-
-
-def comparison_in(folder: Path) -> Comparison | None:
-    """Returns the comparison of the runs in a folder; None if it has none that can be read."""
-    try:
-        return comparison(runs_of([folder]))
-    except UserError:
-        return None

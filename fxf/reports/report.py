@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from fxf.base.config import flatten
-from fxf.base.errors import UserError
 from fxf.base.files import write_atomically
 from fxf.reports.figures import figure, is_score
 from fxf.reports.page import page, shortened, thinned
@@ -23,13 +22,10 @@ def write(folder: Path) -> Path:
     """Writes the page of the run in `folder` there, and returns its path.
 
     Raises:
-      UserError: there is no run, or the page cannot be written.
+      UserError: there is no run.
     """
     run, path = read(folder), folder / REPORT
-    try:
-        write_atomically(path, page(f"{folder.name}: {run.state}", contents(run), SCRIPTS))
-    except OSError as error:
-        raise UserError(f"{path}: cannot write it: {error.strerror}") from None
+    write_atomically(path, page(f"{folder.name}: {run.state}", contents(run), SCRIPTS))
     return path
 
 

@@ -219,7 +219,7 @@ def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> dict[str, Any]:
       What stands in plan.json.
 
     Raises:
-      UserError: the folder holds another trial, its plan is damaged, or it cannot be written.
+      UserError: the folder holds another trial, or its plan is damaged.
     """
     if budget.seeds < 2 or not 0 < budget.minutes < math.inf:
         raise UserError(
@@ -249,9 +249,6 @@ def read_plan(workdir: Path) -> dict[str, Any]:
 
 
 def write_plan(workdir: Path, there: dict[str, Any]) -> None:
-    """Writes plan.json. Raises a UserError if it cannot."""
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        write_atomically(workdir / PLAN, json.dumps(there, indent=2) + "\n")
-    except OSError as error:
-        raise UserError(f"{workdir / PLAN}: cannot write the plan: {error.strerror or error}") from None
+    """Writes plan.json."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_atomically(workdir / PLAN, json.dumps(there, indent=2) + "\n")

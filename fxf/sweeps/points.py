@@ -90,11 +90,6 @@ def point_name(changes: Mapping[str, Any]) -> str:
     return f"{safe[:MAX_NAME]}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def changed_keys(points: Iterable[Point]) -> list[str]:
-    """Returns the keys that the points change, in order of appearance."""
-    return list(dict.fromkeys(key for point in points for key in point.changes))
-
-
 @stage("checking the points")
 def check(points: Sequence[Point], workdir: Path) -> None:
     """Builds every point, which also prepares its data.

@@ -39,10 +39,7 @@ def main(args: Namespace) -> None:
     output = Path(args.output) if args.output else beside / "compare.html"
     if output.suffix != ".html":
         raise UserError(f"--output: expected a name that ends in .html, got {output}")
-    try:
-        write_atomically(output, side_by_side.as_html(found, output.parent))
-    except OSError as error:
-        raise UserError(f"--output: {output}: {error.strerror}") from None
+    write_atomically(output, side_by_side.as_html(found, output.parent))
     is_csv = args.format == "csv"
     print(to_csv(side_by_side.all_figures(found)) if is_csv else side_by_side.as_markdown(found), end="")
     for line in [*best.lines(found), str(output)]:
