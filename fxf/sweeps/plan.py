@@ -1,7 +1,6 @@
 """The plan of a trial, which is written down before its runs begin."""
 
 import json
-import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -212,40 +211,27 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
     raise UserError(f"--metric: {name}: nothing says which way is better; write -{name} if lower is, +{name} if higher")
 
 
-def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> dict[str, Any]:
+def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> None:
     """Writes plan.json, or checks that the trial in the folder has the same plan; another budget is added to it.
-
-    Returns:
-      What stands in plan.json.
 
     Raises:
       UserError: the folder holds another trial, or its plan is damaged.
     """
-    if budget.seeds < 2 or not 0 < budget.minutes < math.inf:
-        raise UserError(
-            f"budget: expected at least 2 seeds and some minutes, got {budget.seeds} and {budget.minutes:g}"
-        )
     path, record, made = workdir / PLAN, plan.record(), made_by()
     origins = {"first": plan.first.origin, "other": plan.other.origin}
     begun = {**record, "origins": origins, **made, "budgets": []}
-    there = read_json(path, "a trial's plan") if path.exists() else begun
-    if not isinstance(there.get("budgets"), list):
-        raise UserError(f"{path}: not a trial's plan: it has no budgets")
+    there = read_plan(workdir) if path.exists() else begun
     record |= {"code": made["code"], "versions": made["versions"]}
     if differing := differences({name: there.get(name, "absent") for name in record}, record):
         raise UserError(f"{path}: the plan of another trial: {differing}; use another --workdir")
     budgets, given = there["budgets"], budget._asdict()
     if not budgets or given != {name: budgets[-1].get(name) for name in given}:
         write_plan(workdir, {**there, "budgets": [*budgets, {**given, "time": time.strftime("%F %T")}]})
-    return read_plan(workdir)
 
 
 def read_plan(workdir: Path) -> dict[str, Any]:
-    """Returns what stands in plan.json. Raises a UserError if it is damaged or missing."""
-    try:
-        return read_json(workdir / PLAN, "a trial's plan")
-    except FileNotFoundError:
-        raise UserError(f"{workdir}: no trial here ({PLAN} is missing)") from None
+    """Returns what stands in plan.json. Raises a UserError if it is damaged."""
+    return read_json(workdir / PLAN, "a trial's plan")
 
 
 def write_plan(workdir: Path, there: dict[str, Any]) -> None:
