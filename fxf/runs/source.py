@@ -60,8 +60,6 @@ def source_of(path: str) -> Source:
         raise UserError(f"start.path: {path}: {expected}; it has no config.json{hint}")
     if place.is_dir() and "identity" in read_json(place / "config.json", "JSON"):
         return Source("run", place, step)
-    if step is not None:
-        raise UserError(f"start.path: {path}: only a run has steps")
     return Source("folder" if place.is_dir() else "file", place)
 
 

@@ -30,14 +30,11 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     from fxf.runs import run
 
-    places = args.pairs, args.output
     if args.text:
         from fxf.runs.text_scores import text_scores
 
-        if any((*places, *decode_of(args).values())):
-            raise UserError("--text: nothing else is scored or decoded; leave --pairs, --output and decoding out")
         print_figures(text_scores(require_workdir(args), args.text, args.against, args.step), args.json)
         return
     if args.against:
         raise UserError("--against: give the text to compare on by --text")
-    print_figures(run.evaluate(require_workdir(args), args.step, decode_of(args), *places), args.json)
+    print_figures(run.evaluate(require_workdir(args), args.step, decode_of(args), args.pairs, args.output), args.json)

@@ -103,12 +103,6 @@ def test_a_run_without_probabilities_of_texts_is_refused(folder, tmp_path):
         text_scores(tmp_path / "reversal", folder / "text.txt")
 
 
-def test_a_text_of_one_token_is_refused(folder, tmp_path):
-    (tmp_path / "short.txt").write_text("7")
-    with pytest.raises(UserError, match="at least two tokens"):
-        text_scores(folder / "bos", tmp_path / "short.txt")
-
-
 def test_lines_of_json_are_scored_as_they_stand_and_a_line_says_so(folder, caplog):
     (folder / "text.jsonl").write_text('{"text": "7 and 49"}\n')
     assert text_scores(folder / "bos", folder / "text.jsonl")["bytes"] == 21
