@@ -13,7 +13,6 @@ from fxf.reports.run_files import NO_VALUE, Record, RunFiles, is_no_value, read
 
 REPORT, SCRIPTS = "report.html", ("inside.js", "report.js")
 MOST_STEPS = 40  # whose samples the page holds
-MOST_OF_AXES = 50  # points, between which a line is straight
 FIRST_CHARTS = ("loss", "exact_match", "bleu", "learning_rate", "gradient_norm", "tokens_per_second")
 NOT_TILES = ("tokens_per_second", "compile_seconds", "evaluate_seconds", "wall_seconds")
 
@@ -96,10 +95,7 @@ def _charts(run: RunFiles) -> list[dict[str, Any]]:
 
 def axes(run: RunFiles) -> dict[str, list[list[float]]]:
     """Returns some of the points (step, tokens) and (step, seconds) of training."""
-    return {
-        name: [[step, round(value, 2)] for step, value in [*points[:: -(-len(points) // MOST_OF_AXES)], points[-1]]]
-        for name, points in run.axes().items()
-    }
+    return {name: thinned([(step, round(value, 2)) for step, value in of]) for name, of in run.axes().items()}
 
 
 def _samples(run: RunFiles) -> list[dict[str, Any]]:

@@ -7,15 +7,10 @@ The arguments are those of `lm_eval`. Of --model_args, `workdir` is the run fold
 `add_bos_token` says whether a context begins with the token that begins a text in training, as it does by default.
 """
 
-import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__" and importlib.util.find_spec("lm_eval") is None:
-    print("error: lm_eval is not installed: pip install lm_eval", file=sys.stderr)
-    sys.exit(2)
 
 import numpy as np
 from lm_eval.api.model import TemplateLM
