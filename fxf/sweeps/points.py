@@ -12,7 +12,6 @@ file's name, as `get_config(argument)` does. So one file can hold several sweeps
 
 import hashlib
 import itertools
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -49,15 +48,15 @@ def grid(values: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
 def make_points(
     config: Mapping[str, Any], added: Iterable[Mapping[str, Any]], overridden: Collection[str] = ()
 ) -> list[Point]:
-    """Returns the points that a sweep added to `config`, in order.
+    """Returns the points that a sweep added to `config`, in order, each once.
 
     Args:
       overridden: keys that the command line sets for every point.
 
     Raises:
-      UserError: there is no point, the same point twice, an unknown or overridden key, or a value that is no scalar.
+      UserError: there is no point, an unknown or overridden key, or a value that is no scalar.
     """
-    known, points, numbers = dict(flatten(config)), list[Point](), dict[str, int]()
+    known, points = dict(flatten(config)), dict[str, Point]()
     for number, changes in enumerate(added, 1):
         where = f"sweep: point {number}"
         plain = {key: value.item() if getattr(value, "size", 0) == 1 else value for key, value in changes.items()}
@@ -68,14 +67,11 @@ def make_points(
                 raise UserError(f"--config.{key}: the sweep sets this key itself")
             if not isinstance(value, bool | int | float | str):
                 raise UserError(f"{where}: {key}: expected one number, string or bool, got {value!r}")
-        changed = with_values(config, plain)
-        same = numbers.setdefault(json.dumps(changed, sort_keys=True), number)
-        if same != number:
-            raise UserError(f"{where}: the same config as point {same}")
-        points.append(Point(point_name(plain), plain, changed))
+        name = point_name(plain)
+        points.setdefault(name, Point(name, plain, with_values(config, plain)))
     if not points:
         raise UserError("sweep: it added no point")
-    return points
+    return [*points.values()]
 
 
 def point_name(changes: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ def test_a_grid_holds_every_combination_and_the_last_key_changes_fastest():
 
 def test_a_point_is_the_config_with_its_keys_changed():
     config = tiny_config()
-    first, second = make_points(config, [{"model.n_layers": 3, "seed": 5}, {}])
+    first, second = make_points(config, [{"model.n_layers": 3, "seed": 5}, {}, {}])
     assert first.config == tiny_config(model={"n_layers": 3}, seed=5)
     assert second.config == config == tiny_config()
     assert (first.name, second.name) == ("model.n_layers=3,seed=5", "unchanged")
