@@ -27,12 +27,12 @@ class Settled(NamedTuple):
 
     Attributes:
       changes: other values of its keys.
-      tried: each rate that was tried with the mean figure of its runs, None if one had none; in ascending order.
+      tried: [rate, mean figure of its runs, or None if one had none] of each rate that was tried, in ascending order.
       bracketed: whether the rate has a lower and a higher one beside it that are no better; True if none was tried.
     """
 
     changes: dict[str, Any]
-    tried: list[tuple[float, float | None]]
+    tried: list[list[Any]]
     bracketed: bool
 
 
@@ -47,7 +47,7 @@ def settle(plan: Plan, workdir: Path, train: Train) -> dict[str, Settled] | None
     """
     there = read_plan(workdir)
     if "settled" in there:
-        return {name: _kept(found) for name, found in there["settled"].items()}
+        return {name: Settled(**found) for name, found in there["settled"].items()}
     arms = {"first": plan.first, "other": plan.other}
     if plan.match != "steps":
         if (steps := _equal_steps(plan, workdir, train)) is None:
@@ -62,10 +62,6 @@ def settle(plan: Plan, workdir: Path, train: Train) -> dict[str, Settled] | None
         settled["other"].changes["train.steps"] = arms["other"].config["train"]["steps"]
     write_plan(workdir, {**there, "settled": {name: found._asdict() for name, found in settled.items()}})
     return settled
-
-
-def _kept(found: Mapping[str, Any]) -> Settled:
-    return Settled(found["changes"], [(rate, figure) for rate, figure in found["tried"]], found["bracketed"])
 
 
 def changed(arm: Arm, changes: Mapping[str, Any]) -> Arm:
@@ -128,7 +124,7 @@ def _best(tried: Mapping[float, float | None], own: float, better: str) -> Settl
 
     best = min(tried, key=badness)
     bracketed = min(tried) < best < max(tried) and tried[best] is not None
-    return Settled({RATE: best}, sorted(tried.items()), bracketed)
+    return Settled({RATE: best}, [[rate, tried[rate]] for rate in sorted(tried)], bracketed)
 
 
 def _mean(jobs: list[Job], metric: str) -> float | None:

@@ -54,7 +54,7 @@ def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst
     trained.figure = lambda config: 1.0 if rate_of(config) < 2 * RATE else math.nan
     found = carry_out(make_plan(FIRST, WIDER, tmp_path, RULES), tmp_path, Budget(2))
     assert found.settled["first"].changes["optimizer.learning_rate"] == RATE
-    assert found.settled["first"].tried[-1] == (2 * RATE, None)
+    assert found.settled["first"].tried[-1] == [2 * RATE, None]
     trained.figure = lambda config: math.nan
     nothing = carry_out(make_plan(FIRST, WIDER, tmp_path / "none", RULES), tmp_path / "none", Budget(2))
     assert nothing.verdict == "undecided: not bracketed"
