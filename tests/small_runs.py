@@ -92,7 +92,7 @@ SECONDS = 600  # until a script counts as hung, on a machine however busy
 
 
 def script(name, *arguments, stdin="", env=None, cwd=ROOT):
-    """Runs experiments/NAME.py in a process of its own, by default in the checkout; returns it when it has ended.
+    """Runs `fxf NAME`, or a file, in a process of its own, by default in the checkout; returns it when it has ended.
 
     `command` takes a fraction of the time: it is for all tests but those of processes.
     """
@@ -103,7 +103,8 @@ def script(name, *arguments, stdin="", env=None, cwd=ROOT):
 
 def words_of(name, arguments):
     """Returns the words of a command of the shell."""
-    return [*HEARING, sys.executable, *STRICT, f"{ROOT}/experiments/{name}.py", *map(str, arguments)]
+    program = [f"{ROOT}/{name}"] if name.endswith(".py") else ["-P", "-m", "fxf", name]
+    return [*HEARING, sys.executable, *STRICT, *program, *map(str, arguments)]
 
 
 def command(verb, *arguments, stdin="", cwd=ROOT):
@@ -161,7 +162,7 @@ def descriptor_to(number, file):
 
 @contextmanager
 def started(name, *arguments):
-    """Starts experiments/NAME.py, and kills it in the end; `finished` of the process returns what it leaves."""
+    """Starts `fxf NAME`, and kills it in the end; `finished` of the process returns what it leaves."""
     pipe = subprocess.PIPE
     with subprocess.Popen(words_of(name, arguments), cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
         try:

@@ -113,7 +113,7 @@ def test_an_idea_may_be_tried(name, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("names", [pytest.param([*IDEAS, *OF_CORE], marks=pytest.mark.thorough)], ids=["all"])
 def test_an_idea_has_the_loss_of_one_device_on_four_and_its_weights_are_sharded(names):
-    finished = script("../tests/configs/ideas_on_devices", *names)
+    finished = script("tests/configs/ideas_on_devices.py", *names)
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
     assert found.keys() == {*names}

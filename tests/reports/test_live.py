@@ -95,8 +95,8 @@ def test_a_page_whose_name_leads_here_may_not_read_the_runs(asked):
 
 def test_the_command_serves_one_run_without_jax_until_it_is_stopped(tmp_path):
     make_run(tmp_path / "run")
-    program = "import sys; from fxf.__main__ import main; sys.modules['jax'] = None; main('report')"
-    words = [sys.executable, "-c", program, "--live", "--port=0", str(tmp_path / "run")]
+    program = "import sys; from fxf.__main__ import main; sys.modules['jax'] = None; main()"
+    words = [sys.executable, "-c", program, "report", "--live", "--port=0", str(tmp_path / "run")]
     with (
         subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started,
         ExitStack() as stack,
@@ -107,7 +107,7 @@ def test_the_command_serves_one_run_without_jax_until_it_is_stopped(tmp_path):
         connection.request("GET", "/")
         assert data_of(connection.getresponse().read().decode())["up"] is None
         taken = subprocess.run(
-            [*words[:4], f"--port={port}", words[-1]], cwd=ROOT, capture_output=True, text=True, timeout=60
+            [*words[:5], f"--port={port}", words[-1]], cwd=ROOT, capture_output=True, text=True, timeout=60
         )
         assert (taken.returncode, taken.stderr) == (
             2,

@@ -87,8 +87,8 @@ def test_a_value_that_is_no_number_breaks_no_view(value, sweep):
 
 
 def test_the_command_compares_without_jax_and_writes_the_page_beside_the_runs(sweep):
-    code = "import sys; from fxf.verbs.command import main; main('compare'); assert 'jax' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code, str(sweep)], cwd=ROOT, capture_output=True, text=True)
+    code = "import sys; from fxf.verbs.command import main; main(); assert 'jax' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code, "compare", str(sweep)], cwd=ROOT, capture_output=True, text=True)
     apart, named, command, page_path, _ = done.stderr.split("\n")
     assert (done.returncode, page_path) == (0, f"{sweep / 'compare.html'}")
     assert apart == "not ranked: other: another task: translation"
