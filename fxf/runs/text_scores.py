@@ -24,7 +24,7 @@ from fxf.tasks.task import Evaluator
 log = logging.getLogger(__name__)
 
 RESAMPLES, LEVEL = 2000, 0.95
-LOGITS_AT_ONCE, COUNTS_AT_ONCE = 2**26, 2**22
+LOGITS_AT_ONCE = 2**26
 
 
 class TextScorer:
@@ -131,9 +131,8 @@ def text_scores(
 def interval(name: str, sums_L: np.ndarray, sizes_L: np.ndarray) -> dict[str, float]:
     """Returns the ends of the bootstrap's interval of a ratio of sums, whose lines are drawn again and again."""
     rng, n_lines, ratios = np.random.default_rng(0), len(sums_L), []
-    at_once = max(1, min(RESAMPLES, COUNTS_AT_ONCE // n_lines))
-    for _ in range(0, RESAMPLES, at_once):
-        counts_RL = rng.multinomial(n_lines, np.full(n_lines, 1 / n_lines), at_once)
-        ratios.extend((counts_RL @ sums_L) / (counts_RL @ sizes_L))
+    for _ in range(RESAMPLES):
+        counts_L = rng.multinomial(n_lines, np.full(n_lines, 1 / n_lines))
+        ratios.append((counts_L @ sums_L) / (counts_L @ sizes_L))
     low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return {f"{name}_low": float(low), f"{name}_high": float(high)}

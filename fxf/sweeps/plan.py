@@ -197,7 +197,7 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
         in_result = {"test_loss": "-test_loss", **in_result}
         first = "test_loss" if first == "validation_loss" else first
     metric = metric or first
-    name = metric.removeprefix("+").removeprefix("-")
+    name = metric.lstrip("+-")
     known = [*in_result, *ALWAYS]
     if name not in known:
         near = nearest(name, known)
