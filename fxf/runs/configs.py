@@ -5,7 +5,6 @@ A config that comes with fxf has a name: `reversal`, or `reversal:example0` with
 
 import contextlib
 import inspect
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -144,9 +143,10 @@ def with_changes(
 
 def _typed(text: str) -> Any:
     """Returns a number or a bool if the text is one. The layer that reads the key checks its type."""
-    with contextlib.suppress(ValueError):
-        return json.loads(text.lower())
-    return text
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return {"true": True, "false": False}.get(text.lower(), text)
 
 
 def _type_of(config: ConfigDict, key: str, flag: str) -> type:
