@@ -64,9 +64,7 @@ def new_folder(workdir: Path) -> Path:
     Raises:
       UserError: the folder holds something else.
     """
-    if workdir.name in ("", ".."):  # such as the working directory
-        workdir = workdir.resolve()
-    folder = workdir.with_name(workdir.name + SUFFIX)
+    folder = workdir.parent / f"{workdir.name}{SUFFIX}"
     if folder.exists():
         if not (is_run(folder) and read_json(folder / CONFIG, "a run's config").get(MARK)):
             raise UserError(f"{folder}: holds no smoke run; move it away, or use another --workdir")
