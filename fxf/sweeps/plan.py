@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from fxf.base.config import differences, differing_keys, one_of
+from fxf.base.config import differences, differing_keys, one_of, with_values
 from fxf.base.errors import UserError, nearest
 from fxf.base.files import is_remote, read_json, write_atomically
 from fxf.reports.best import PER_TOKEN
@@ -127,11 +127,16 @@ def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
         if not equals:
             raise UserError(f"--change={change}: expected KEY=VALUE, such as model.n_layers=4")
         typed.append((key, value))
-    config, values = configs.with_changes(ConfigDict(arm.config).lock(), typed, "--change=")
+    _, values = configs.with_changes(ConfigDict(arm.config).lock(), typed, "--change=")
     if "seed" in values:
         raise UserError("--change=seed: the pairs of a trial set the seed; --null compares seeds alone")
-    overrides = {**arm.origin.get("overrides", {}), **values}
-    return Arm(config.to_dict(), {**arm.origin, "overrides": overrides})
+    return changed(arm, values)
+
+
+def changed(arm: Arm, changes: Mapping[str, Any]) -> Arm:
+    """Returns the arm with other values of keys, which its origin names, too."""
+    overrides = {**arm.origin.get("overrides", {}), **changes}
+    return Arm(with_values(arm.config, changes), {**arm.origin, "overrides": overrides})
 
 
 def make_plan(first: Arm, other: Arm | None, workdir: Path, rules: Rules = Rules()) -> Plan:

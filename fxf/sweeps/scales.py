@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fxf.base.errors import UserError
-from fxf.sweeps.plan import Arm, Budget, Rules, make_plan
-from fxf.sweeps.settle import changed
+from fxf.sweeps.plan import Arm, Budget, Rules, changed, make_plan
 from fxf.sweeps.trial import Told, carry_out
 from fxf.sweeps.verdict import Verdict, write_page
 

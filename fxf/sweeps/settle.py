@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.base.config import with_values
 from fxf.reports.figures import HIGHER
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from fxf.sweeps.crew import Job
 from fxf.sweeps.jobs import figure_of, job_of
-from fxf.sweeps.plan import RATE, Arm, Plan, read_plan, write_plan
+from fxf.sweeps.plan import RATE, Arm, Plan, changed, read_plan, write_plan
 
 FACTOR = 2.0  # between a learning rate and the next
 FURTHER = 2  # rates that are added beyond the lowest or highest if that one is the best
@@ -62,12 +61,6 @@ def settle(plan: Plan, workdir: Path, train: Train) -> dict[str, Settled] | None
         settled["other"].changes["train.steps"] = arms["other"].config["train"]["steps"]
     write_plan(workdir, {**there, "settled": {name: found._asdict() for name, found in settled.items()}})
     return settled
-
-
-def changed(arm: Arm, changes: Mapping[str, Any]) -> Arm:
-    """Returns the arm with other values of keys, which its origin names, too."""
-    overrides = {**arm.origin.get("overrides", {}), **changes}
-    return Arm(with_values(arm.config, changes), {**arm.origin, "overrides": overrides})
 
 
 def _runs(arm: Arm, seed: int, folder: Path, n: int) -> list[Job]:

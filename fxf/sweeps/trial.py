@@ -12,8 +12,8 @@ from fxf.base.files import folder_at
 from fxf.runs.api import plain_config
 from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.jobs import SECONDS, ended, figure_of, job_of, train_all
-from fxf.sweeps.plan import Arm, Budget, Plan, Rules, keep_plan, make_plan
-from fxf.sweeps.settle import Settled, Train, changed, settle
+from fxf.sweeps.plan import Arm, Budget, Plan, Rules, changed, keep_plan, make_plan
+from fxf.sweeps.settle import Settled, Train, settle
 from fxf.sweeps.verdict import EARLY, LOG, Pair, Verdict, verdict_of, write
 
 Told = Callable[[str], None]
