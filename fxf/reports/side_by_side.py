@@ -96,8 +96,6 @@ def as_html(found: Comparison, beside: Path = Path()) -> str:
                 "short": _short(group),
                 "n": group.n_seeds(),
                 "diverged": group.n_diverged(),
-            }
-            | {
                 "axes": axes(group.entries[0].run),
                 "means": _means(found, group),
                 "best": [name for name in winners if group in winners[name]],
