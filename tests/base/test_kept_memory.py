@@ -23,19 +23,12 @@ print(min(pages))
 """
 
 
-def printed_by(program):
-    """Returns what a program prints on a CPU without variables of malloc."""
+def test_a_step_gets_the_memory_that_the_step_before_has_freed():
     unset = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES" and name[:7] != "MALLOC_"}
     environment = {**unset, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
-    return subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=120
-    ).stdout
-
-
-def test_a_step_gets_the_memory_that_the_step_before_has_freed():
-    printed = printed_by(PAGES)
+    done = subprocess.run([sys.executable, "-c", PAGES], env=environment, capture_output=True, check=True, timeout=120)
     new_pages = 16 * 2**20 // os.sysconf("SC_PAGE_SIZE")
-    assert int(printed) < new_pages / 10 or platform.libc_ver()[0] != "glibc"
+    assert int(done.stdout) < new_pages / 10 or platform.libc_ver()[0] != "glibc"
 
 
 def test_the_variables_of_malloc_choose_otherwise(monkeypatch):

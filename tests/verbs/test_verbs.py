@@ -7,13 +7,7 @@ import pytest
 
 from fxf.base.errors import why_not_ours
 from fxf.verbs import VERBS
-from small_runs import ROOT
-
-
-def command(*arguments, cwd=ROOT):
-    """Runs `python -m fxf`; returns the finished process, its output as text."""
-    run = [sys.executable, "-m", "fxf", *arguments]
-    return subprocess.run(run, cwd=cwd, capture_output=True, text=True, timeout=600)
+from small_runs import ROOT, script
 
 
 def test_every_module_of_the_room_is_a_verb():
@@ -46,7 +40,7 @@ def test_a_verb_reads_a_config_of_fxf_by_its_name_in_any_folder_and_imports_no_l
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     assert "11 x 128" in done.stdout
-    assert "--workdir" in command("help", "train", cwd=tmp_path).stdout
+    assert "--workdir" in script("help", "train", cwd=tmp_path).stdout
 
 
 def test_a_library_that_an_installation_lacks_is_named_with_what_brings_it():
