@@ -54,9 +54,5 @@ def thinned(points: Sequence[Sequence[float]]) -> list[list[float]]:
     return [list(points[i]) for i in sorted(kept)]
 
 
-def shortened(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} …"
-
-
 def _file(name: str) -> str:
     return (resources.files(__package__) / name).read_text(encoding="utf-8")

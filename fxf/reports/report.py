@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fxf.base.config import flatten
+from fxf.base.errors import shortened
 from fxf.base.files import write_atomically
 from fxf.reports.figures import figure, is_score
-from fxf.reports.page import page, shortened, thinned
+from fxf.reports.page import MOST_CHARACTERS, page, thinned
 from fxf.reports.run_files import NO_VALUE, Record, RunFiles, is_no_value, read
 
 REPORT, SCRIPTS = "report.html", ("inside.js", "report.js")
@@ -106,7 +107,10 @@ def _samples(run: RunFiles) -> list[dict[str, Any]]:
         {
             "step": record["step"],
             "test": bool(record.get("test")),
-            "rows": [[shortened(cell) if isinstance(cell, str) else cell for cell in row] for row in record["rows"]],
+            "rows": [
+                [shortened(cell, MOST_CHARACTERS) if isinstance(cell, str) else cell for cell in row]
+                for row in record["rows"]
+            ],
         }
         for record in kept
     ]

@@ -10,12 +10,12 @@ from typing import Any
 import jax
 
 from fxf.base import weights
-from fxf.base.errors import UserError
+from fxf.base.errors import UserError, shortened
 from fxf.base.files import write_atomically
 from fxf.base.status import stage
 from fxf.base.weights import Params
 from fxf.reports import report
-from fxf.reports.page import as_json, shortened
+from fxf.reports.page import MOST_CHARACTERS, as_json
 from fxf.reports.run_files import INSIDE, Record, read
 from fxf.runs import probe, run
 from fxf.runs.experiment import Experiment
@@ -97,7 +97,7 @@ def _example(experiment: Experiment, params: Params, prompt: str, answer: str, f
     names += [*attention][:: -(-len(attention) // MOST_LAYERS) or 1]
     maps = [_map(VECTORS.get(name) or name.removesuffix("/weights"), reading.matrices(name)) for name in names]
     title = f"{prompt} → {answer}" if answer else prompt
-    return {"title": shortened(title), "maps": maps, "lens": [list(row) for row in reading.lens()]}
+    return {"title": shortened(title, MOST_CHARACTERS), "maps": maps, "lens": [list(row) for row in reading.lens()]}
 
 
 def _map(name: str, shown: probe.Matrices) -> dict[str, Any]:
