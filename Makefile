@@ -52,9 +52,8 @@ test-all: $(READY)  ## also run tests that take minutes or need rare software; n
 test-gpu: $(READY)  ## run the tests that need an NVIDIA GPU
 	JAX_PLATFORMS=cuda,cpu XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -m gpu --no-skips tests/gpu
 
-MINUTES ?= 20
-fuzz: $(READY)  ## try new cases of the property tests for MINUTES=20
-	$(BIN)/python tests/fuzz.py --minutes=$(MINUTES)
+fuzz: $(READY)  ## try new cases of the property tests
+	$(BIN)/python -m pytest -qx -m hypothesis --hypothesis-profile=fuzz --hypothesis-seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 
 lint: $(READY)  ## format check, lint, types
 	$(BIN)/ruff format --check .

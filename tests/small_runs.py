@@ -37,13 +37,25 @@ KEPT = {}  # the programs of runs in this process, whose files of tests have man
 
 def tiny_config(**sections):
     """Returns a config that trains in no time; `sections` change keys, for example model={'n_layers': 2}."""
-    config = default_config("reversal").to_dict()
-    for changes in (TINY, sections):
-        for name, values in changes.items():
-            if isinstance(values, dict):
-                config[name] |= values
-            else:
-                config[name] = values
+    return with_sections(default_config("reversal").to_dict(), TINY, sections)
+
+
+def text_config(path, **sections):
+    """Returns a config of a language model on a text that trains in no time."""
+    tiny = {
+        "model": {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 17},
+        "task": {"length": 11},
+        "data": {"path": str(path)},
+        "train": {"batch_size": 5},
+        "log": {"tensorboard": False, "report": False},
+    }
+    return with_sections(default_config("language_model").to_dict(), tiny, sections)
+
+
+def with_sections(config, *changes):
+    """Returns the config with other values of keys, in place."""
+    for name, values in (item for each in changes for item in each.items()):
+        config[name] = {**config[name], **values} if isinstance(values, dict) else values
     return config
 
 
@@ -80,7 +92,7 @@ SECONDS = 600  # until a script counts as hung, on a machine however busy
 
 
 def script(name, *arguments, stdin="", env=None, cwd=ROOT):
-    """Runs experiments/NAME.py in a process of its own, by default in the checkout; returns it when it has ended.
+    """Runs `fxf NAME`, or a file, in a process of its own, by default in the checkout; returns it when it has ended.
 
     `command` takes a fraction of the time: it is for all tests but those of processes.
     """
@@ -91,7 +103,8 @@ def script(name, *arguments, stdin="", env=None, cwd=ROOT):
 
 def words_of(name, arguments):
     """Returns the words of a command of the shell."""
-    return [*HEARING, sys.executable, *STRICT, f"{ROOT}/experiments/{name}.py", *map(str, arguments)]
+    program = [f"{ROOT}/{name}"] if name.endswith(".py") else ["-P", "-m", "fxf", name]
+    return [*HEARING, sys.executable, *STRICT, *program, *map(str, arguments)]
 
 
 def command(verb, *arguments, stdin="", cwd=ROOT):
@@ -149,7 +162,7 @@ def descriptor_to(number, file):
 
 @contextmanager
 def started(name, *arguments):
-    """Starts experiments/NAME.py, and kills it in the end; `finished` of the process returns what it leaves."""
+    """Starts `fxf NAME`, and kills it in the end; `finished` of the process returns what it leaves."""
     pipe = subprocess.PIPE
     with subprocess.Popen(words_of(name, arguments), cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
         try:

@@ -38,7 +38,7 @@ def calls(tmp_path_factory):
         for name, values in SMALL.items():
             config[name] |= values
         trained(config, folder)
-        run.generate(folder, ["1 2"], {})
+        run.generator(folder, {})(["1 2"])
     finally:
         sys.setprofile(before)
     return found

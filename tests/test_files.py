@@ -70,8 +70,3 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path):
     ]:
         with pytest.raises(UserError, match=reason):
             read_file(path)
-
-
-def test_a_folder_that_is_no_path_is_refused():
-    with pytest.raises(UserError, match="--workdir: expected a path, got None"):
-        folder_at(None, "--workdir")

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.verbs.flags import read_lines
+from fxf.verbs.flags import EXITS, read_lines
 from helpers import random_params
 from small_runs import ROOT, command, overrides, script
 
@@ -179,10 +179,11 @@ def test_in_a_conversation_a_wrong_prompt_is_one_line_and_the_next_is_answered(b
     assert len(lines) == 1 and lines[0].startswith("error: prompt 1: ")
 
 
-def test_help_lists_the_flags_of_a_verb():
+def test_help_lists_the_flags_of_a_verb_and_the_exit_codes():
     finished = command("generate", "--help")
-    assert finished.returncode == 0
+    assert finished.returncode == 0 and finished.stdout.endswith(EXITS)
     assert all(flag in finished.stdout for flag in ("--workdir", "--beam_width", "--input", "fxf generate"))
+    assert [int(line.split()[0]) for line in EXITS.splitlines()[1:]] == [0, 1, 2, 75, 130, 141]
 
 
 @pytest.mark.parametrize(

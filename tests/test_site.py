@@ -5,24 +5,12 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
 from small_runs import ROOT
 
 
-def entries(nav):
-    """Yields the pages of a list of pages, which may hold others."""
-    for each in nav:
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, dict):
-            for value in each.values():
-                yield from entries([value] if isinstance(value, str) else value)
-
-
 def test_every_page_has_an_entry():
-    nav = yaml.safe_load((ROOT / "docs/mkdocs.yml").read_text())["nav"]
-    listed = set(entries(nav))
+    listed = set(re.findall(r"\S+\.md", (ROOT / "docs/mkdocs.yml").read_text()))
     assert {f"docs/{path.name}" for path in ROOT.glob("docs/*.md")} <= listed
     assert all((ROOT / page).is_file() for page in listed)
 

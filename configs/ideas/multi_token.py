@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 import fxf
 from fxf.base.config import key
 from fxf.base.errors import UserError
-from fxf.base.weights import Numbered, Params, Spec
+from fxf.base.weights import Params, Spec
 from fxf.layers.dropout import split
 from fxf.layers.layer import Context
 from fxf.layers.loss import cross_entropy
@@ -49,7 +49,8 @@ class MultiToken(TransformerLM):
     config: MultiTokenConfig
 
     def spec(self) -> Spec:
-        return {**super().spec(), "heads": Numbered((self.config.ahead - 1) * [self.decoder.blocks[-1].spec()])}
+        head = self.decoder.blocks[-1].spec()
+        return {**super().spec(), "heads": {str(i): head for i in range(self.config.ahead - 1)}}
 
     def features(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         if rng is None:

@@ -116,7 +116,7 @@ def of_fxf(name: str, remat: str) -> dict[str, Any]:
     """Returns the figures of fxf's step, as `fxf compile` says them."""
     n_rows = 32 * len(topology(name).devices)
     flags = [f"--topology={name}", "--vocab_size=50257", f"--config.train.batch_size={n_rows}", "--program=training"]
-    command = [sys.executable, "experiments/compile.py", "--config=characters:gpt2", *flags, "--json"]
+    command = [sys.executable, "-m", "fxf", "compile", "--config=characters:gpt2", *flags, "--json"]
     command.append(f"--config.model.remat={remat}")
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     said = json.loads(done.stdout.splitlines()[-1])

@@ -11,6 +11,7 @@ match is below 0.02. All trials of a task share the base's runs.
 """
 
 import argparse
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from experiments.runner import RESULTS, ROOT, filled, made_now
 from fxf.base.errors import UserError
 from fxf.base.files import read_json, to_json, write_atomically
 from fxf.reports.tables import to_markdown
-from fxf.sweeps.plan import PLAN, Arm, Budget, Rules, make_plan, other_config
+from fxf.sweeps.plan import Arm, Budget, Rules, make_plan, other_config
 from fxf.sweeps.trial import carry_out
 from fxf.sweeps.verdict import Verdict
 
@@ -77,10 +78,11 @@ def judged(task: str, idea: str, base: str, workers: int) -> Verdict:
     """Returns the verdict of an idea. The runs of the base are those of the trial `base`, if that has been made."""
     name = f"{task}-{idea}"
     arms = [Arm(*other_config(f"judged:{argument}", {})) for argument in (task, name)]
-    is_there = name != base and (RUNS / base / PLAN).exists()
-    rules = Rules(METRICS[task], FAILED[task], 3, "flops", str(RUNS / base) if is_there else "")
-    folder = RUNS / name
-    plan = make_plan(arms[0], arms[1], folder, rules)
+    folder, there = RUNS / name, RUNS / base
+    if not folder.exists():
+        for run in (*there.glob("first-*"), *there.glob("rates/first-*")):
+            shutil.copytree(run, folder / run.relative_to(there))
+    plan = make_plan(arms[0], arms[1], folder, Rules(METRICS[task], FAILED[task], 3, "flops"))
     return carry_out(plan, folder, Budget(PAIRS, minutes=600, whole=True, workers=workers))
 
 

@@ -100,7 +100,6 @@ def why_not_ours(error: BaseException) -> str:
     return ""
 
 
-def shortened(line: str) -> str:
-    """Returns the line, without its middle if it is too long to read, for example because it quotes a long prompt."""
-    half = MAX_MESSAGE // 2
-    return line if len(line) <= MAX_MESSAGE else f"{line[:half]} … {line[-half:]}"
+def shortened(text: str, most: int = MAX_MESSAGE) -> str:
+    """Returns the text, without its middle if it is too long to read, for example because it quotes a long prompt."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-(most // 2) :]}"

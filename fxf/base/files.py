@@ -3,7 +3,6 @@
 import errno
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -101,15 +100,8 @@ def write_atomically(path: Path, text: str) -> None:
 
 def to_json(value: Any, **options: Any) -> str:
     """Returns strict JSON, where a number that is NaN or infinite is null; `options` are those of `json.dumps`."""
-    return json.dumps(_finite(value), allow_nan=False, **options)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
+    return json.dumps(finite, **options)
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The floating-point operations of a traced program: of its products and convolutions.
 
 Operations on single elements, such as an activation's, do not count. Nor do those of decompositions, solvers and
-Fourier transforms; their primitives are named as not counted.
+Fourier transforms, of foreign functions and of callbacks; their primitives are named as not counted.
 """
 
 import math
@@ -10,21 +10,10 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import primitives
 
 NOT_COUNTED = {
     *("cholesky", "eig", "eigh", "fft", "geqp3", "geqrf", "hessenberg", "householder_product", "lu", "qr", "schur"),
-    *("svd", "triangular_solve", "tridiagonal", "tridiagonal_solve"),
-}
-# Primitives of single elements, of sums and of moves: all that JAX exports, and some that it does not export.
-_EXPORTED = {getattr(primitives, name).name for name in dir(primitives) if name.endswith("_p")}
-FREE = (_EXPORTED - NOT_COUNTED) | {
-    *("addupdate", "all_gather_invariant", "broadcast_to", "check", "debug_callback", "debug_print", "empty"),
-    *("empty_ref", "free_ref", "freeze", "inspect_sharding", "layout_constraint", "lu_pivots_to_permutation"),
-    *("masked_load", "masked_swap", "mulhi", "multiple_of", "new_ref", "num_programs", "optimization_barrier"),
-    *("pbroadcast", "pin", "platform_index", "program_id", "psum_invariant", "pvary", "random_clone", "random_unwrap"),
-    *("random_wrap", "reciprocal", "reduce_scatter", "reshard", "scatter-sub", "split", "stack", "tie", "tile"),
-    *("unpin", "unreduced_psum", "unstack", "with_memory_space_constraint", "zeros_like"),
+    *("svd", "triangular_solve", "tridiagonal", "tridiagonal_solve", "ffi_call", "io_callback", "pure_callback"),
 }
 
 
@@ -76,7 +65,7 @@ def _of_equation(equation: Any) -> Operations:
         return total._replace(uncounted=total.uncounted | {"turns of a while loop"})
     if name == "pallas_call":
         return _of_kernel(params, total)
-    return total if inner or name in FREE else Operations(uncounted=frozenset({name}))
+    return Operations(uncounted=frozenset({name})) if name in NOT_COUNTED else total
 
 
 def inner_jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:

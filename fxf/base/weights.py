@@ -9,7 +9,7 @@ import functools
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -72,38 +72,22 @@ def uniform_half(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Arra
     return jax.random.uniform(key, shape, dtype, -0.5, 0.5)
 
 
-def leaves(spec: Spec, prefix: str = "") -> Iterator[tuple[str, Weight]]:
-    """Yields ('a/b/c', weight) for every weight of the spec, in the order in which it is written."""
-    for name, value in spec.items():
-        if isinstance(value, Weight):
-            yield prefix + name, value
-        else:
-            yield from leaves(value, f"{prefix}{name}/")
+def leaves(spec: Spec) -> ItemsView[str, Weight]:
+    """Returns ('a/b/c', weight) for every weight of the spec, in the order in which it is written."""
+    return flatten(spec).items()
 
 
-def without_repeats(spec: Spec, prefix: str = "", copies: int = 1) -> Iterator[tuple[str, Weight, int]]:
-    """Yields (path, weight, copies) for each weight once; of several blocks the first, without its index."""
-    for name, value in spec.items():
-        if isinstance(value, Weight):
-            yield prefix + name, value, copies
-        elif isinstance(value, Numbered):
-            for one, n in value.once():
-                yield from without_repeats(one, f"{prefix}{name}/", copies * n)
-        else:
-            yield from without_repeats(value, f"{prefix}{name}/", copies)
+def without_repeats(spec: Spec) -> Iterator[tuple[str, Weight, int]]:
+    """Yields (path, weight, copies) for each weight once: equal ones of several blocks together, without an index."""
+    alike = Counter((without_indices(path), weight) for path, weight in leaves(spec))
+    for (path, weight), copies in alike.items():
+        yield path, weight, copies
 
 
-def changed(f: Callable[[str, Weight], Weight], spec: Spec, prefix: str = "") -> Spec:
-    """Returns the spec of `f(path, weight)`, the same for each of several blocks; their indices are not in the path."""
-
-    def change(name: str, value: Any) -> Any:
-        if isinstance(value, Weight):
-            return f(prefix + name, value)
-        if isinstance(value, Numbered):
-            return value.map(lambda one: changed(f, one, f"{prefix}{name}/"))
-        return changed(f, value, f"{prefix}{name}/")
-
-    return {name: change(name, value) for name, value in spec.items()}
+def changed(f: Callable[[str, Weight], Weight], spec: Spec) -> Spec:
+    """Returns the spec of `f(path, weight)`, called once for equal weights of blocks; indices are not in the path."""
+    once = functools.cache(f)
+    return map_weights(lambda path, weight: once(without_indices(path), weight), spec)
 
 
 def map_weights(f: Callable[[str, Weight], Any], spec: Spec, prefix: str = "") -> Any:
@@ -158,41 +142,6 @@ def stack(spec: Spec, n: int, axis: str) -> Spec:
     return map_weights(stacked, spec)
 
 
-class Numbered(Mapping[str, Any]):
-    """The specs of blocks by index, '0' to 'n-1'. Equal ones are one object, of which walks see one."""
-
-    def __init__(self, specs: Sequence[Spec]) -> None:
-        different: list[Spec] = []
-        for spec in specs:
-            if not any(spec is other or spec == other for other in different):
-                different.append(spec)
-        self.specs = [next(other for other in different if spec is other or spec == other) for spec in specs]
-
-    def once(self) -> list[tuple[Spec, int]]:
-        """Returns each of the specs once, with the number of blocks that have it."""
-        counts = Counter(map(id, self.specs))
-        return [(spec, counts[key]) for key, spec in {id(spec): spec for spec in self.specs}.items()]
-
-    def map(self, f: Callable[[Spec], Spec]) -> "Numbered":
-        """Returns the blocks' specs after f, which is called once for each that differs."""
-        new = {id(spec): f(spec) for spec, _ in self.once()}
-        return Numbered([new[id(spec)] for spec in self.specs])
-
-    def __getitem__(self, index: str) -> Spec:
-        if index not in self:
-            raise KeyError(index)
-        return self.specs[int(index)]
-
-    def __contains__(self, index: object) -> bool:
-        return isinstance(index, str) and index.isdecimal() and int(index) < len(self.specs)
-
-    def __iter__(self) -> Iterator[str]:
-        return map(str, range(len(self.specs)))
-
-    def __len__(self) -> int:
-        return len(self.specs)
-
-
 def initialize(
     spec: Spec, key: jax.Array, dtype: Any = jnp.float32, given: Mapping[str, jax.Array] | None = None
 ) -> Params:
@@ -211,11 +160,6 @@ def initialize(
         values = jax.vmap(lambda key, weight=weight: weight.init(key, weight.shape, dtype))(keys_N[np.array(places)])
         known |= {drawn[place][0]: value for place, value in zip(places, values, strict=True)}
     return map_weights(lambda path, _: known[path], spec)
-
-
-def draw(path: str, weight: Weight, key: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
-    """Draws the weight at `path` of a spec from the key of all."""
-    return weight.init(_keys(key, [path])[0], weight.shape, dtype)
 
 
 def _keys(key: jax.Array, paths: Sequence[str]) -> jax.Array:

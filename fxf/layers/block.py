@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from fxf.base.config import Choices
 from fxf.base.errors import UserError
-from fxf.base.weights import Numbered, Params, Spec
+from fxf.base.weights import Params, Spec
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout, split
 from fxf.layers.layer import Context, Layer
@@ -184,7 +184,7 @@ class Stack:
     def spec(self) -> Spec:
         blocks = self.blocks[: self.head + self.period] if self.shared else self.blocks
         specs = {id(block): block.spec() for block in blocks}
-        return Numbered([specs[id(block)] for block in blocks])
+        return {str(i): specs[id(block)] for i, block in enumerate(blocks)}
 
     def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
         """Returns the residual stream after all blocks, and the context.

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from fxf.base.config import key, require_off
 from fxf.base.errors import UserError
 from fxf.base.weights import (
-    Numbered,
     Params,
     Spec,
     Weight,
@@ -88,7 +87,7 @@ def _adapters(spec: Spec, chosen: set[str], rank: int, prefix: str = "") -> Spec
                 found[name] = inner
         elif prefix + name in chosen:
             found[name] = _factors(prefix + name, value, rank)
-    return Numbered([*found.values()]) if isinstance(spec, Numbered) and list(found) == list(spec) else found
+    return found
 
 
 def _factors(path: str, weight: Weight, rank: int) -> dict[str, Weight]:

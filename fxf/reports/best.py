@@ -8,13 +8,11 @@ another one if the 95 % interval of the difference of their means over seeds lea
 import math
 import re
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
-from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
-from fxf.base.errors import UserError
 from fxf.reports import report
-from fxf.reports.compare import Comparison, Entry, Group, comparison, runs_of, tokenizer_of
+from fxf.reports.compare import Comparison, Entry, Group, tokenizer_of
 from fxf.reports.figures import HIGHER, LOWER
 from fxf.reports.run_files import FINISHED, RunFiles
 
@@ -23,26 +21,13 @@ PER_TOKEN = r".*loss|perplexity|.*accuracy"
 OF_THE_TEXT = r"bits_per_\w+"
 MOST_UNKNOWN = 1e-3  # share of tokens; with more, bits leave out too much of the text
 
-GroupT = TypeVar("GroupT", bound=Hashable)
+GroupT = TypeVar("GroupT")
 
 
-class Best(NamedTuple, Generic[GroupT]):
-    """The groups with the best mean, and why they are not told apart from the others, or nothing."""
+def best(values: Mapping[GroupT, Sequence[float]], better: str) -> tuple[list[GroupT], str]:
+    """Returns the groups with the best mean, and why they are not told apart from the others, or "".
 
-    groups: list[GroupT]
-    why: str = ""
-
-
-class BestRun(NamedTuple):
-    """The best run of the best group, the figure that ranks it, and why that is not told apart, or nothing."""
-
-    run: RunFiles
-    name: str
-    why: str
-
-
-def best(values: Mapping[GroupT, Sequence[float]], better: str) -> Best[GroupT]:
-    """Returns the best groups; none if there are fewer than two, or all means are equal.
+    There is none if there are fewer than two, or all means are equal.
 
     Args:
       values: a figure of each seed, by group.
@@ -50,17 +35,17 @@ def best(values: Mapping[GroupT, Sequence[float]], better: str) -> Best[GroupT]:
     """
     means = {group: statistics.fmean(each) for group, each in values.items()}
     if len(set(means.values())) < 2:
-        return Best([])
+        return [], ""
     first = {LOWER: min, HIGHER: max}[better](means.values())
     groups = [group for group, mean in means.items() if mean == first]
     if len(groups) > 1:
-        return Best(groups, "others are equal")
+        return groups, "others are equal"
     alone = [len(each) < 2 for each in values.values()]
     if any(alone):
-        return Best(groups, "one seed each" if all(alone) else "some have one seed")
+        return groups, "one seed each" if all(alone) else "some have one seed"
     others = [each for group, each in values.items() if group != groups[0]]
     apart = all(told_apart(values[groups[0]], each) for each in others)
-    return Best(groups, "" if apart else "the seeds differ as much")
+    return groups, "" if apart else "the seeds differ as much"
 
 
 def told_apart(one: Sequence[float], other: Sequence[float]) -> bool:
@@ -97,10 +82,10 @@ def _loses_text(entry: Entry) -> bool:
     return unknown > MOST_UNKNOWN or entry.run.config.get("data", {}).get("tokenizer") == "word"
 
 
-def ranked(found: Comparison, name: str, among: Sequence[Group] | None = None) -> Best[Group]:
-    """Returns the best groups by a figure, of all groups or of some; a group of which a run has no value is none."""
+def ranked(found: Comparison, name: str, among: Sequence[Group] | None = None) -> tuple[list[Group], str]:
+    """Returns what `best` does of a figure, of all groups or of some; a group of which a run has no value is none."""
     if name not in found.scores() or why_not_ranked(found, name):
-        return Best([])
+        return [], ""
     groups = [group for group in (found.groups if among is None else among) if not group.n_diverged(name)]
     values = {group: seeds for group in groups if (seeds := group.of_seeds(name))}
     return best(values, found.better[name])
@@ -108,25 +93,27 @@ def ranked(found: Comparison, name: str, among: Sequence[Group] | None = None) -
 
 def best_groups(found: Comparison, name: str) -> list[Group]:
     """Returns the group that is told apart from all others as the best by a figure, or none."""
-    chosen = ranked(found, name)
-    return [] if chosen.why else chosen.groups
+    groups, why = ranked(found, name)
+    return [] if why else groups
 
 
-def best_run(found: Comparison) -> BestRun | None:
-    """Returns the best finished run; None if no score tells a group of runs from the others.
+def best_run(found: Comparison) -> tuple[RunFiles, str, str] | None:
+    """Returns the best finished run, the figure that ranks it, and why it is not told apart, or "".
+
+    None if no score tells a group of runs from the others.
 
     The first score decides, and each further one among the groups that are still equal.
     """
     name, why, groups = "", "", found.groups
     for score in found.scores():
-        if (chosen := ranked(found, score, groups)).groups:
-            name, why = (name, why) if name else (score, chosen.why)
-            groups = chosen.groups
+        first, why_not = ranked(found, score, groups)
+        if first:
+            name, why, groups = name or score, why if name else why_not, first
     if not name:
         return None
     entries = [entry for entry in groups[0].entries if entry.is_compared]
     sign = 1 if found.better[name] == HIGHER else -1
-    return BestRun(max(entries, key=lambda entry: sign * (entry.figures[name] or 0)).run, name, why)
+    return max(entries, key=lambda entry: sign * (entry.figures[name] or 0)).run, name, why
 
 
 def lines(found: Comparison) -> list[str]:
@@ -155,11 +142,3 @@ def not_ranked(found: Comparison) -> list[str]:
         if why := why_not_ranked(found, name):
             reasons.setdefault(why, []).append(name)
     return [f"not ranked: {', '.join(names)}: {why}" for why, names in reasons.items()]
-
-
-def comparison_in(folder: Path) -> Comparison | None:
-    """Returns the comparison of the runs in a folder; None if it has none that can be read."""
-    try:
-        return comparison(runs_of([folder]))
-    except UserError:
-        return None

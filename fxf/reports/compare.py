@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fxf.base.config import differing_keys, flatten
-from fxf.base.errors import UserError
+from fxf.base.errors import UserError, shortened
 from fxf.base.status import stage
 from fxf.reports.figures import figure, is_score
 from fxf.reports.run_files import DIVERGED, FINISHED, Record, RunFiles, is_run, read
@@ -53,8 +53,7 @@ class Entry:
     def said(self) -> str:
         """Why the run is not compared, in a few words."""
         said = "" if self.run.state == FINISHED else self.run.said
-        text = "; ".join(filter(None, (self.apart, said)))
-        return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
+        return shortened("; ".join(filter(None, (self.apart, said))), MOST_CHARACTERS)
 
     def has_diverged(self, name: str = "") -> bool:
         """Returns whether the run diverged, or finished without a value of the figure, if any."""

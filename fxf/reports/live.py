@@ -11,14 +11,11 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from fxf.base.errors import UserError
-from fxf.base.files import digest
 from fxf.reports.page import as_json, page
 from fxf.reports.report import SCRIPTS, contents, main_figure
-from fxf.reports.run_files import FINISHED, NO_VALUE, RECORDS, RESULT, is_run, no_run, read
+from fxf.reports.run_files import NO_VALUE, RECORDS, RESULT, is_run, no_run, read
 
 HOST, DATA = "127.0.0.1", "data.json"
-# Of finished runs, when their files were written and their rows: to read them takes a hundredth of a second each.
-_ROWS: dict[Path, tuple[list[float], dict[str, Any]]] = {}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -39,15 +36,12 @@ class Handler(BaseHTTPRequestHandler):
         except UserError:  # no such run, or not yet one
             return self.send_error(404)
         body = (as_json(data) if is_data else page(data["title"], data, [*scripts, "live.js"], live=True)).encode()
-        tag = f'"{digest(body)}"'
-        same = self.headers["If-None-Match"] == tag
-        self.send_response(304 if same else 200)
-        headers = {"ETag": tag, "Cache-Control": "no-cache", "Content-Length": str(0 if same else len(body))}
-        headers["Content-Type"] = "application/json" if is_data else "text/html; charset=utf-8"
-        for name, value in headers.items():
-            self.send_header(name, value)
+        self.send_response(200)
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", "application/json" if is_data else "text/html; charset=utf-8")
         self.end_headers()
-        self.wfile.write(b"" if same else body)
+        self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
         """Writes nothing about a request."""
@@ -99,14 +93,12 @@ def shown(folder: Path, name: str) -> tuple[dict[str, Any], Sequence[str]]:
 def _row(name: str, folder: Path) -> dict[str, Any] | None:
     """Returns what the page of all runs says of one; None if its config.json is damaged."""
     written = [path.stat().st_mtime for path in (folder / RECORDS, folder / RESULT) if path.exists()]
-    if folder in _ROWS and _ROWS[folder][0] == written:
-        return _ROWS[folder][1]
     try:
         run = read(folder)
     except UserError:
         return None
     seconds, (figure, value) = run.axes().get("seconds"), main_figure(run)
-    row = {
+    return {
         "name": name,
         "link": f"/{quote(name)}/",
         "task": run.task,
@@ -120,6 +112,3 @@ def _row(name: str, folder: Path) -> dict[str, Any] | None:
         "changed": written[0] if written else None,
         "why": run.said.partition("; ")[2],
     }
-    if run.state == FINISHED:
-        _ROWS[folder] = written, row
-    return row

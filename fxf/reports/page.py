@@ -3,7 +3,6 @@
 import html
 from collections.abc import Sequence
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from fxf.base.files import to_json
@@ -18,12 +17,12 @@ MOST_POINTS = 400  # of a curve
 MOST_CHARACTERS = 2000  # of a text
 
 
-def page(title: str, data: dict[str, Any], scripts: Sequence[str | Path], live: bool = False) -> str:
+def page(title: str, data: dict[str, Any], scripts: Sequence[str], live: bool = False) -> str:
     """Returns a page that `scripts` build from `data`, with those that all pages share.
 
     Args:
       data: JSON; numbers that are not finite become null.
-      scripts: names of files beside this one, or paths of others.
+      scripts: names of files beside this one.
     """
     code = "\n".join(_file(name) for name in (*SHARED, *scripts))
     return (
@@ -55,11 +54,5 @@ def thinned(points: Sequence[Sequence[float]]) -> list[list[float]]:
     return [list(points[i]) for i in sorted(kept)]
 
 
-def shortened(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} …"
-
-
-def _file(name: str | Path) -> str:
-    if isinstance(name, Path):
-        return name.read_text(encoding="utf-8")
+def _file(name: str) -> str:
     return (resources.files(__package__) / name).read_text(encoding="utf-8")

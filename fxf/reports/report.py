@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from fxf.base.config import flatten
-from fxf.base.errors import UserError
+from fxf.base.errors import shortened
 from fxf.base.files import write_atomically
 from fxf.reports.figures import figure, is_score
-from fxf.reports.page import page, shortened, thinned
+from fxf.reports.page import MOST_CHARACTERS, page, thinned
 from fxf.reports.run_files import NO_VALUE, Record, RunFiles, is_no_value, read
 
 REPORT, SCRIPTS = "report.html", ("inside.js", "report.js")
 MOST_STEPS = 40  # whose samples the page holds
-MOST_OF_AXES = 50  # points, between which a line is straight
 FIRST_CHARTS = ("loss", "exact_match", "bleu", "learning_rate", "gradient_norm", "tokens_per_second")
 NOT_TILES = ("tokens_per_second", "compile_seconds", "evaluate_seconds", "wall_seconds", "goodput")
 
@@ -23,13 +22,10 @@ def write(folder: Path) -> Path:
     """Writes the page of the run in `folder` there, and returns its path.
 
     Raises:
-      UserError: there is no run, or the page cannot be written.
+      UserError: there is no run.
     """
     run, path = read(folder), folder / REPORT
-    try:
-        write_atomically(path, page(f"{folder.name}: {run.state}", contents(run), SCRIPTS))
-    except OSError as error:
-        raise UserError(f"{path}: cannot write it: {error.strerror}") from None
+    write_atomically(path, page(f"{folder.name}: {run.state}", contents(run), SCRIPTS))
     return path
 
 
@@ -100,10 +96,7 @@ def _charts(run: RunFiles) -> list[dict[str, Any]]:
 
 def axes(run: RunFiles) -> dict[str, list[list[float]]]:
     """Returns some of the points (step, tokens) and (step, seconds) of training."""
-    return {
-        name: [[step, round(value, 2)] for step, value in [*points[:: -(-len(points) // MOST_OF_AXES)], points[-1]]]
-        for name, points in run.axes().items()
-    }
+    return {name: thinned([(step, round(value, 2)) for step, value in of]) for name, of in run.axes().items()}
 
 
 def _samples(run: RunFiles) -> list[dict[str, Any]]:
@@ -114,7 +107,10 @@ def _samples(run: RunFiles) -> list[dict[str, Any]]:
         {
             "step": record["step"],
             "test": bool(record.get("test")),
-            "rows": [[shortened(cell) if isinstance(cell, str) else cell for cell in row] for row in record["rows"]],
+            "rows": [
+                [shortened(cell, MOST_CHARACTERS) if isinstance(cell, str) else cell for cell in row]
+                for row in record["rows"]
+            ],
         }
         for record in kept
     ]

@@ -18,7 +18,6 @@ INSIDE = "inside.json"  # what `fxf.runs.inside` found in the trained model
 FINISHED, RUNNING, STOPPED, FAILED, DIVERGED = "finished", "running", "stopped", "failed", "diverged"
 _DIVERGED = re.compile(r"step [\d,]+: the loss is ((nan|-?inf)\b|.* norm (nan|inf)\b)")
 NO_VALUE = "no value"  # stands for a figure that is NaN, infinite or null
-OBJECTS = ("overrides", "expected", "versions", "digests", "scored", "better")  # of config.json, if they are there
 MOST_RUNS = 5  # that an error names
 ERROR = "error: "
 
@@ -102,10 +101,6 @@ def read(folder: Path) -> RunFiles:
         record = read_json(folder / CONFIG, "a run's config")
     except FileNotFoundError:
         raise no_run(folder) from None
-    config = record.get("config")
-    sections = [config.get("task"), config.get("train", {})] if isinstance(config, dict) else [None]
-    if not all(isinstance(part, dict) for part in (*sections, *(record.get(name, {}) for name in OBJECTS))):
-        raise UserError(f"{folder / CONFIG}: not a run's config: a part is missing or of another type")
     metrics, samples, result = _lines(folder / RECORDS), _lines(folder / SAMPLES), _object(folder / RESULT)
     state, said = _state(folder, record["config"], metrics, result)
     return RunFiles(folder, record, metrics, samples, result, _object(folder / INSIDE), state, said)

@@ -13,15 +13,10 @@ from fxf.reports.figures import HIGHER, LOWER, figure, is_score
 from fxf.reports.page import page, thinned
 from fxf.reports.report import FIRST_CHARTS, REPORT, axes
 from fxf.reports.run_files import NO_VALUE
-from fxf.reports.tables import Row, to_csv, to_markdown
+from fxf.reports.tables import Row, to_markdown
 
 MOST_OF_LABEL = 48  # characters beside a curve
 Curve = dict[int, float]  # values by step
-
-
-def as_csv(found: Comparison) -> str:
-    """Returns the rows of `all_figures`."""
-    return to_csv(all_figures(found))
 
 
 def all_figures(found: Comparison) -> list[Row]:
@@ -101,8 +96,6 @@ def as_html(found: Comparison, beside: Path = Path()) -> str:
                 "short": _short(group),
                 "n": group.n_seeds(),
                 "diverged": group.n_diverged(),
-            }
-            | {
                 "axes": axes(group.entries[0].run),
                 "means": _means(found, group),
                 "best": [name for name in winners if group in winners[name]],

@@ -1,10 +1,9 @@
 """Checks that the sections of a config, its task and its model fit each other."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from fxf.base.config import one_of
+from fxf.base.config import defaults, one_of, require_off
 from fxf.base.errors import UserError
 from fxf.layers.kinds import ATTENTIONS
 from fxf.models import MODELS
@@ -52,19 +51,13 @@ def require_fitting_task(task: Task, sections: Mapping[str, Any]) -> None:
 def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any]) -> None:
     """Raises a UserError if the model cannot do what the task or another section asks for."""
     task_name, config, decode = sections["task"].name, sections["model"], sections["decode"]
-    given = {
-        name: value for name, value in dataclasses.asdict(DecodeConfig()).items() if getattr(decode, name) != value
-    }
-    if not task.generates and given:
-        key, value = next(iter(given.items()))
-        raise UserError(f"decode.{key}: task '{task_name}' generates no tokens; leave it at {value}")
+    if not task.generates:
+        require_off("decode", decode, defaults(DecodeConfig), f"task '{task_name}' generates no tokens")
     if task.generates and (model.prefill is None or model.step is None):
         what = f"model '{config.name}' has no prefill and step for it"
         raise UserError(f"model.name: task '{task_name}' generates tokens; {what}")
-    for key in ("temperature", "beam_width") if not model.loss.of_logits else ():
-        if key in given:
-            what = f"the outputs of model '{config.name}' are not logits; leave it at {given[key]}"
-            raise UserError(f"decode.{key}: {what}")
+    if not model.loss.of_logits:
+        no_logits = f"the outputs of model '{config.name}' are not logits"
+        require_off("decode", decode, {"temperature": 0.0, "beam_width": 1}, no_logits)
+        require_off("train", sections["train"], {"label_smoothing": 0.0}, no_logits)
     require_frozen(model.spec, sections["optimizer"].frozen)
-    if sections["train"].label_smoothing and not model.loss.of_logits:
-        raise UserError(f"train.label_smoothing: model '{config.name}' does not read it; leave it at 0")

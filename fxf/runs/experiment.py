@@ -167,11 +167,16 @@ def default_config(task: str, model: str = "", optimizer: str = "adam") -> Confi
     """
     registered = TASKS[one_of(task, TASKS, "task.name")]
     model = one_of(model or registered.models[0], MODELS, "model.name")
-    optimizer_class = OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config
-    classes = {**registered.sections, "model": MODELS[model].config, **SECTIONS, "optimizer": optimizer_class}
+    classes = classes_of(task, model, one_of(optimizer, OPTIMIZERS, "optimizer.name"))
     config = ConfigDict({"seed": 0, **{name: defaults(cls) for name, cls in classes.items()}})
     config.task.name, config.model.name, config.optimizer.name = task, model, optimizer
     return config
+
+
+def classes_of(task: str, model: str, optimizer: str) -> dict[str, Any]:
+    """Returns the classes that read the sections of a config with these names, by section."""
+    of_optimizer = {"optimizer": OPTIMIZERS[optimizer].config}
+    return {**TASKS[task].sections, "model": MODELS[model].config, **SECTIONS, **of_optimizer}
 
 
 @stage("preparing")

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from fxf.base import weights
-from fxf.base.errors import UserError
+from fxf.base.errors import UserError, shortened
 from fxf.base.files import write_atomically
 from fxf.base.status import stage
 from fxf.base.weights import Params
-from fxf.models.model import Batch
 from fxf.reports import report
-from fxf.reports.page import as_json, shortened
+from fxf.reports.page import MOST_CHARACTERS, as_json
 from fxf.reports.run_files import INSIDE, Record, read
 from fxf.runs import probe, run
 from fxf.runs.experiment import Experiment
@@ -26,9 +24,9 @@ from fxf.runs.programs import Kept, share
 log = logging.getLogger(__name__)
 
 EXAMPLES = 2
-MOST_TOKENS = 64  # of each side of a map; examples are padded to a multiple of as many
+MOST_TOKENS = 64  # of each side of a map
 MOST_HEADS = 8  # of a layer
-MOST_CELLS = 120_000  # of the maps of an example
+MOST_LAYERS = 8  # of a model; of more every second, third … is shown
 FIRST_CHARACTERS = 48  # of a text without a prompt
 VECTORS = {"embedding/positions": "positions", "embedding/residual": "embedding of tokens and positions"}
 
@@ -91,51 +89,15 @@ def _example(experiment: Experiment, params: Params, prompt: str, answer: str, f
     """Returns the maps and the lens of an example; of the first one also the maps of its vectors."""
     given = answer if experiment.task.generates else None
     batch = probe.what_is_read(experiment, params, prompt, given, is_own=True)
-    whole = padded(experiment, batch)
-    reading = probe.Reading(experiment, params, whole, probe.intermediates_of(experiment, params, whole))
-    lens = reading.lens()[: 1 + batch["inputs"].shape[1]]
+    reading = probe.Reading(experiment, params, batch, probe.intermediates_of(experiment, params, batch))
     attention = {name: value for name, value in reading.arrays.items() if reading.is_attention(name)}
     vectors = {name: value for name in VECTORS if (value := reading.arrays.get(name)) is not None}
-    tokens = whole["inputs"].shape  # [1, T], of a vector for each token
+    tokens = batch["inputs"].shape  # [1, T], of a vector for each token
     names = [name for name, value in vectors.items() if first and value.ndim == 3 and value.shape[:2] == tokens]
-    names += _within_bounds(attention)
-    shown = {name: without_padding(name, reading.arrays[name], batch) for name in names}
-    reading = reading._replace(batch=batch, arrays=shown)
+    names += [*attention][:: -(-len(attention) // MOST_LAYERS) or 1]
     maps = [_map(VECTORS.get(name) or name.removesuffix("/weights"), reading.matrices(name)) for name in names]
     title = f"{prompt} → {answer}" if answer else prompt
-    return {"title": shortened(title), "maps": maps, "lens": [list(row) for row in lens]}
-
-
-def padded(experiment: Experiment, batch: Batch) -> Batch:
-    """Returns a batch of one row with padding, so that few programs read all examples, those of other seeds too.
-
-    A model that generates reads the tokens before the padding as without it. Where padding might change what is read,
-    there is none.
-    """
-    if experiment.model.step is None or not batch.keys() <= {"inputs", "positions", "source", "source_mask"}:
-        return batch
-    whole = {}
-    for name, value in batch.items():
-        length = min(-(-value.shape[1] // MOST_TOKENS) * MOST_TOKENS, experiment.max_len)
-        more = ((0, 0), (0, max(length - value.shape[1], 0)))
-        whole[name] = jax.device_put(np.pad(np.asarray(value), more, "edge" if name == "positions" else "constant"))
-    return whole
-
-
-def without_padding(name: str, value: np.ndarray, batch: Batch) -> np.ndarray:
-    """Returns an array of a padded batch without what belongs to the padding."""
-    rows, columns = (batch[side].shape[1] for side in probe.sides(name))
-    return value[:, :, :rows, :columns] if name.endswith("/weights") else value[:, :rows]
-
-
-def _within_bounds(layers: dict[str, np.ndarray]) -> list[str]:
-    """Returns the layers to show: all, or as many as the page has room for, from the first to the last."""
-    names = list(layers)
-    cells = max((value[:, :MOST_HEADS, :MOST_TOKENS, :MOST_TOKENS].size for value in layers.values()), default=1)
-    n_shown = max(2, MOST_CELLS // cells)
-    if len(names) <= n_shown:
-        return names
-    return [names[round(i * (len(names) - 1) / (n_shown - 1))] for i in range(n_shown)]
+    return {"title": shortened(title, MOST_CHARACTERS), "maps": maps, "lens": [list(row) for row in reading.lens()]}
 
 
 def _map(name: str, shown: probe.Matrices) -> dict[str, Any]:

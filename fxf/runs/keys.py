@@ -8,10 +8,9 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from fxf.base.config import Choices, defaults, fields_of
-from fxf.base.errors import UserError, nearest
+from fxf.base.config import LIMITS, defaults, fields_of
 from fxf.models import MODELS
-from fxf.runs.experiment import SECTIONS
+from fxf.runs.experiment import SECTIONS, classes_of
 from fxf.tasks import TASKS
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig
 
@@ -33,43 +32,23 @@ class Key(NamedTuple):
     of: tuple[str, ...] = ()
 
 
-def sections(names: Sequence[str] = (), config: Mapping[str, Any] | None = None) -> dict[str, list[Key]]:
-    """Returns the keys of these config sections, or of all, for all tasks, models and optimizers of fxf.
-
-    Args:
-      config: its task, model and optimizer count too, if they are a user's own.
-
-    Raises:
-      UserError: there is no such section.
-    """
-
-    def named(choices: Choices[Any], section: str) -> dict[str, Any]:
-        return {name: choices[name] for name in (*choices, *([config[section]["name"]] if config else []))}
-
+def sections() -> dict[str, list[Key]]:
+    """Returns the keys of all config sections, for all tasks, models and optimizers of fxf."""
     classes: dict[str, dict[str, type]] = {"task": {}, "data": {}}
-    for name, task in named(TASKS, "task").items():
+    for name, task in TASKS.items():
         for path, cls in task.sections.items():
             classes.setdefault(path, {})[name] = cls
-    classes["model"] = {name: model.config for name, model in named(MODELS, "model").items()}
+    classes["model"] = {name: model.config for name, model in MODELS.items()}
     classes |= {name: {"": cls} for name, cls in SECTIONS.items()}
-    classes["optimizer"] = {name: optimizer.config for name, optimizer in named(OPTIMIZERS, "optimizer").items()}
-    for name in names:
-        if name not in classes:
-            raise UserError(f"{name}: no section{nearest(name, classes)} (here are {', '.join(classes)})")
-    return {path: _merged(path, of) for path, of in classes.items() if not names or path in names}
+    classes["optimizer"] = {name: optimizer.config for name, optimizer in OPTIMIZERS.items()}
+    return {path: _merged(path, of) for path, of in classes.items()}
 
 
-def of_config(tables: Mapping[str, Sequence[Key]], config: Mapping[str, Any]) -> dict[str, list[Key]]:
-    """Returns those of the keys that a config has, with its values in place of defaults."""
-    found = {}
-    for path, keys in tables.items():
-        name_of = config[path if path in ("model", "optimizer") else "task"]["name"]
-        found[path] = [
-            key._replace(default=_text(config[path][name]), of=())
-            for key in keys
-            if config.get(path, {}).get(name := key.path.split(".")[1], {}) != {} and (not key.of or name_of in key.of)
-        ]
-    return {path: keys for path, keys in found.items() if keys}
+def of_config(config: Mapping[str, Any]) -> dict[str, list[Key]]:
+    """Returns the keys that a config has, with its values in place of defaults."""
+    classes = classes_of(*(config[path]["name"] for path in ("task", "model", "optimizer")))
+    found = {path: keys_of(cls, path, config[path]) for path, cls in classes.items()}
+    return {path: [key for key in keys if key.default != "{}"] for path, keys in found.items()}
 
 
 def _merged(path: str, classes: Mapping[str, type]) -> list[Key]:
@@ -89,9 +68,9 @@ def _merged(path: str, classes: Mapping[str, type]) -> list[Key]:
     return sorted(found, key=lambda key: (bool(key.of), [list(classes).index(name) for name in key.of]))
 
 
-def keys_of(cls: type, path: str) -> list[Key]:
-    """Returns the keys of a section class."""
-    values = defaults(cls)
+def keys_of(cls: type, path: str, given: Mapping[str, Any] | None = None) -> list[Key]:
+    """Returns the keys of a section class, with the values given in place of defaults."""
+    values = {**defaults(cls), **(given or {})}
     return [
         Key(f"{path}.{name}", _text(values[name]), _values(kind, metadata), metadata["doc"])
         for name, (kind, metadata) in fields_of(cls).items()
@@ -111,8 +90,7 @@ def _values(kind: Any, metadata: Mapping[str, Any]) -> str:
         return ", ".join(typing.get_args(kind))
     if kind is bool:
         return "True, False"
-    bounds = {"minimum": "at least", "above": "more than", "below": "less than"}
-    found = [f"{words} {metadata[name]}" for name, words in bounds.items() if metadata.get(name) is not None]
+    found = [f"{words} {metadata[name]}" for name, (_, words) in LIMITS.items() if metadata.get(name) is not None]
     return " ".join([kind.__name__, ", ".join(found)]).strip()
 
 

@@ -7,18 +7,11 @@ The arguments are those of `lm_eval`. Of --model_args, `workdir` is the run fold
 `add_bos_token` says whether a context begins with the token that begins a text in training, as it does by default.
 """
 
-import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__" and importlib.util.find_spec("lm_eval") is None:
-    print("error: lm_eval is not installed: pip install lm_eval", file=sys.stderr)
-    sys.exit(2)
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
@@ -29,7 +22,6 @@ from fxf.runs.generation import Answering
 from fxf.runs.loading import load
 from fxf.runs.text_scores import TextScorer
 
-ROWS, SHORTEST = 8, 16  # of a batch; and the shortest rows, which others are a power of two times as long as
 NEW_TOKENS = 256
 
 
@@ -74,37 +66,26 @@ class FxfLM(TemplateLM):
     def _loglikelihood_tokens(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
         """Returns log-probability and whether it is the greedy answer, of each (…, context, continuation) of tokens."""
         rows = [([*context, *new][-self.max_length - 1 :], len(new)) for _, context, new in requests]
-        found: list[tuple[float, bool]] = [(0.0, True)] * len(rows)
-        order = sorted(range(len(rows)), key=lambda i: -len(rows[i][0]))  # rows of like lengths stand together
-        for start in range(0, len(order), ROWS):
-            places = order[start : start + ROWS]
-            width = SHORTEST
-            while width < len(rows[places[0]][0]):
-                width *= 2
-            tokens_RT = np.zeros((ROWS, width), np.int32)
-            for row, place in enumerate(places):
-                tokens_RT[row, : len(rows[place][0])] = rows[place][0]
-            inputs_RT = tokens_RT[:, : min(width, self.max_length)]
-            logits_RTV = self.scorer.evaluator.logits({"inputs": inputs_RT})
-            log_RTV = jax.nn.log_softmax(jnp.asarray(logits_RTV, jnp.float32))
-            for row, place in enumerate(places):
-                tokens, n_new = rows[place]
-                n_new = min(n_new, len(tokens) - 1)
-                log_NV = log_RTV[row, len(tokens) - 1 - n_new : len(tokens) - 1]
-                new = np.array(tokens[len(tokens) - n_new :])
-                found[place] = float(log_NV[np.arange(n_new), new].sum()), bool((log_NV.argmax(-1) == new).all())
+        tokens_RT = np.zeros((len(rows), max(len(row[0]) for row in rows)), np.int32)
+        for number, (tokens, _n_new) in enumerate(rows):
+            tokens_RT[number, : len(tokens)] = tokens
+        logs_RT, greedy_RT = self.scorer.logs(tokens_RT[:, :-1], tokens_RT[:, 1:])
+        found = []
+        for (tokens, n_new), logs_T, greedy_T in zip(rows, logs_RT, greedy_RT, strict=True):
+            new = slice(max(len(tokens) - 1 - n_new, 0), len(tokens) - 1)
+            found.append((float(logs_T[new].sum()), bool(greedy_T[new].all())))
         return found
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Returns the log-probability of each text, in windows that the model can read, as the harness cuts them."""
         del disable_tqdm
-        sums = []
-        for request in requests:
+        windows = []
+        for number, request in enumerate(requests):
             tokens = self.tok_encode(request.args[0], add_special_tokens=False)
-            windows = get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, 1)
-            pairs = [("", *make_disjoint_window(window)) for window in windows]
-            sums.append(sum(log for log, _ in self._loglikelihood_tokens(pairs)))
-        return sums
+            for window in get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, 1):
+                windows.append((number, *make_disjoint_window(window)))
+        logs = [log for log, _ in self._loglikelihood_tokens(windows)]
+        return np.bincount([number for number, *_ in windows], logs, len(requests)).tolist()
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Returns the continuation of each context, up to the first text of `until`; greedy without `do_sample`."""

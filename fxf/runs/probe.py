@@ -149,8 +149,6 @@ def what_is_read(
     if not task.has("to_batch"):
         name = experiment.config["task"]["name"]
         raise UserError(f"task '{name}' answers no prompts: it has no to_batch")
-    if answer is not None and not task.generates:
-        raise UserError("a second text: this task fills in the blanks of the first text; give only that one")
     read = answer if answer is not None else Answering(experiment, params)([prompt])[0][0][0]
     batch = task.to_batch(prompt, read)
     if answer is None or is_own:  # an answer that fills all positions has a last token that was never read

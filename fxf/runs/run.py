@@ -22,7 +22,6 @@ from fxf.runs.result import Scores, plain, result_of, scoring_of
 from fxf.runs.steps import Steps
 from fxf.runs.warm_start import Start, start_of
 from fxf.runs.waste import wasted
-from fxf.tasks.prompts import Answer
 from fxf.training import checkpoint_files, processes
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.log import Clock, MetricsLog, last_wall_seconds
@@ -148,11 +147,6 @@ def evaluate(
     if to is not None:
         write_answers(experiment, to, answers)
     return {"step": found, **figures}
-
-
-def generate(workdir: Place, texts: list[str], decode: dict[str, Any], **options: Any) -> list[list[Answer]]:
-    """Returns the answers to texts of the run in `workdir`; `options` and errors are those of `generator`."""
-    return generator(workdir, decode, **options)(texts)
 
 
 def generator(

@@ -9,7 +9,7 @@ import jax
 from fxf.base.config import flatten
 from fxf.base.errors import UserError
 from fxf.base.files import read_json, remove
-from fxf.reports.run_files import CONFIG
+from fxf.reports.run_files import CONFIG, is_run
 
 STEPS = 6
 TOKENS = 1024  # of a batch
@@ -64,15 +64,9 @@ def new_folder(workdir: Path) -> Path:
     Raises:
       UserError: the folder holds something else.
     """
-    if workdir.name in ("", ".."):  # such as the working directory
-        workdir = workdir.resolve()
-    folder = workdir.with_name(workdir.name + SUFFIX)
+    folder = workdir.parent / f"{workdir.name}{SUFFIX}"
     if folder.exists():
-        try:
-            of_smoke = read_json(folder / CONFIG, "a run's config").get(MARK) is True
-        except (FileNotFoundError, UserError):
-            of_smoke = False
-        if not of_smoke:
+        if not (is_run(folder) and read_json(folder / CONFIG, "a run's config").get(MARK)):
             raise UserError(f"{folder}: holds no smoke run; move it away, or use another --workdir")
         remove(folder)
     return folder

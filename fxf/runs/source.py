@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from fxf.base.config import key
+from fxf.base.config import key, require_off
 from fxf.base.errors import UserError, nearest
 from fxf.base.files import folder_at, read_json
 
@@ -29,9 +29,9 @@ class StartConfig:
     adapters: str = key("", "a folder of PEFT, whose adapters training starts from; by default they are new")
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self)[1:]:
-            if not self.path and getattr(self, field.name) != field.default:
-                raise UserError(f"start.{field.name}: without start.path nothing reads it; leave it at {field.default}")
+        if not self.path:
+            unread = {"weights": "*", "on_mismatch": "stop", "adapters": ""}
+            require_off("start", self, unread, "without start.path nothing reads it")
 
 
 class Source(NamedTuple):
@@ -60,8 +60,6 @@ def source_of(path: str) -> Source:
         raise UserError(f"start.path: {path}: {expected}; it has no config.json{hint}")
     if place.is_dir() and "identity" in read_json(place / "config.json", "JSON"):
         return Source("run", place, step)
-    if step is not None:
-        raise UserError(f"start.path: {path}: only a run has steps")
     return Source("folder" if place.is_dir() else "file", place)
 
 

@@ -24,7 +24,7 @@ from fxf.tasks.task import Evaluator
 log = logging.getLogger(__name__)
 
 RESAMPLES, LEVEL = 2000, 0.95
-LOGITS_AT_ONCE, LINES_AT_ONCE = 2**26, 2**22
+LOGITS_AT_ONCE = 2**26
 
 
 class TextScorer:
@@ -53,17 +53,22 @@ class TextScorer:
             return targets_WT[:, :-1], targets_WT[:, 1:], counts_WT[:, 1:] > 0
         return np.pad(targets_WT, ((0, 0), (1, 0)), constant_values=first)[:, :-1], targets_WT, counts_WT > 0
 
-    def nats(self, tokens_N: np.ndarray) -> np.ndarray:
-        """Returns the negative log-probability of each token of a text, [N]; 0 for one that does not count."""
-        inputs_WT, targets_WT, counts_WT = self.windows(tokens_N)
-        rows = max(1, min(len(inputs_WT), LOGITS_AT_ONCE // (self.length * self.task.vocab_size)))
-        nats = []
+    def logs(self, inputs_WT: np.ndarray, targets_WT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the log-probability of each target, and whether it is the most probable token, [W, T]."""
+        rows = max(1, min(len(inputs_WT), LOGITS_AT_ONCE // (inputs_WT.shape[1] * self.task.vocab_size)))
+        logs, first = [], []
         for start in range(0, len(inputs_WT), rows):
             places = np.minimum(np.arange(start, start + rows), len(inputs_WT) - 1)  # the last part is filled up
             logits_RTV = jnp.asarray(self.evaluator.logits({"inputs": inputs_WT[places]}), jnp.float32)
             of_target = jnp.take_along_axis(logits_RTV, targets_WT[places][..., None], axis=-1)[..., 0]
-            nats.append(np.asarray(jax.nn.logsumexp(logits_RTV, axis=-1) - of_target))
-        counted = np.concatenate(nats)[: len(inputs_WT)][counts_WT].astype(np.float64)
+            logs.append(np.asarray(of_target - jax.nn.logsumexp(logits_RTV, axis=-1)))
+            first.append(np.asarray(logits_RTV.argmax(-1)) == targets_WT[places])
+        return np.concatenate(logs)[: len(inputs_WT)], np.concatenate(first)[: len(inputs_WT)]
+
+    def nats(self, tokens_N: np.ndarray) -> np.ndarray:
+        """Returns the negative log-probability of each token of a text, [N]; 0 for one that does not count."""
+        inputs_WT, targets_WT, counts_WT = self.windows(tokens_N)
+        counted = -self.logs(inputs_WT, targets_WT)[0][counts_WT].astype(np.float64)
         return np.concatenate([np.zeros(len(tokens_N) - len(counted)), counted])
 
     def lines(self, text: str) -> "Lines":
@@ -72,8 +77,6 @@ class TextScorer:
         rows = [self.task.tokenizer.encode(self.task.cased(line)) for line in lines]
         numbers_N = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
         tokens_N = np.array([token for row in rows for token in row], np.int32)
-        if len(tokens_N) < 2:
-            raise UserError("--text: expected a text of at least two tokens")
         nats_L = np.bincount(numbers_N, self.nats(tokens_N), len(lines))
         sizes = [(len(line), len(line.encode()), len(row)) for line, row in zip(lines, rows, strict=True)]
         return Lines(nats_L, *np.array(sizes, np.float64).T)
@@ -133,9 +136,8 @@ def text_scores(
 def interval(name: str, sums_L: np.ndarray, sizes_L: np.ndarray) -> dict[str, float]:
     """Returns the ends of the bootstrap's interval of a ratio of sums, whose lines are drawn again and again."""
     rng, n_lines, ratios = np.random.default_rng(0), len(sums_L), []
-    at_once = max(1, min(RESAMPLES, LINES_AT_ONCE // n_lines))
-    for _ in range(0, RESAMPLES, at_once):
-        drawn_RL = rng.integers(n_lines, size=(at_once, n_lines))
-        ratios.extend(sums_L[drawn_RL].sum(1) / sizes_L[drawn_RL].sum(1))
+    for _ in range(RESAMPLES):
+        drawn_L = rng.integers(n_lines, size=n_lines)
+        ratios.append(sums_L[drawn_L].sum() / sizes_L[drawn_L].sum())
     low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return {f"{name}_low": float(low), f"{name}_high": float(high)}

@@ -23,7 +23,7 @@ from fxf.runs.programs import Kept
 
 LOG = "log.txt"
 POLL_SECONDS = 0.1
-MOST_KEPT = 8  # experiments whose programs a process keeps: a run has those of training and those of its page
+MOST_KEPT = 32  # experiments whose programs a process keeps: a run has those of training and those of its page
 
 
 class Job(NamedTuple):
@@ -68,7 +68,7 @@ class Crew:
             if time.monotonic() > self._deadline:
                 return
             status.end()  # what is drawn would go to the log of the run
-            yield job, _train(job, {}, self._kept)
+            yield job, train(job, {}, self._kept)
 
     def _side_by_side(self, waiting: list[Job]) -> Iterator[tuple[Job, str]]:
         busy: dict[Any, Job] = {}
@@ -144,44 +144,30 @@ def _work(pipe: Connection, number: int, n: int) -> None:
     try:
         while True:
             job, brought = pipe.recv()
-            pipe.send(_train(job, brought, kept))
+            pipe.send(train(job, brought, kept))
     except (EOFError, Interrupted):
         return
 
 
-def _train(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:
+def train(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:
     """Trains a run, and returns why it failed otherwise than by diverging, or nothing.
+
+    Its log.txt gets what it prints and in the end its result or its error.
 
     Args:
       brought: the files that the config names, if this process has not executed them.
+      kept: the programs of earlier runs of this process.
 
     Raises:
       Interrupted: a signal asked to stop; the step is saved.
     """
-    while len(kept) > MOST_KEPT:
-        del kept[next(iter(kept))]
-    try:
-        guests.restore(job.folder, brought)
-        train_logged(job, kept)
-    except UserError as error:
-        signals.release()  # its steps need not be saved
-        return "" if isinstance(error, DivergedError) else str(error)
-    return ""
-
-
-def train_logged(job: Job, kept: Kept) -> None:
-    """Trains a run, whose log.txt gets what it prints and in the end its result or its error.
-
-    Args:
-      kept: the programs of earlier runs of this process.
-
-    Raises:
-      UserError: it failed, whatever the reason.
-    """
     from fxf.runs import inside  # an import that the first step need not wait for
 
+    while len(kept) > MOST_KEPT:
+        del kept[next(iter(kept))]
     with _logged(job.folder):
         try:
+            guests.restore(job.folder, brought)
             result = run.train(job.config, job.folder, job.origin, kept=kept)
             inside.complete(job.config, job.folder, kept)
         except Interrupted:
@@ -192,8 +178,10 @@ def train_logged(job: Job, kept: Kept) -> None:
                 traceback.print_exc()
                 line = f"{type(error).__name__}: {error}"
             print(f"error: {shortened(line)}", file=sys.stderr)
-            raise error if isinstance(error, UserError) else UserError(line) from None
+            signals.release()  # its steps need not be saved
+            return "" if isinstance(error, DivergedError) else line
         print("  ".join(f"{name} {value}" for name, value in result.items()))
+    return ""
 
 
 @contextmanager
@@ -219,12 +207,9 @@ def _print_to(stdout: int, stderr: int) -> None:
 
 
 def open_log(folder: Path) -> TextIO:
-    """Returns the folder's log, open to append to it. Raises a UserError if it cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return (folder / LOG).open("a")
-    except OSError as error:
-        raise UserError(f"cannot write its {LOG}: {error.filename}: {error.strerror}") from None
+    """Returns the folder's log, open to append to it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return (folder / LOG).open("a")
 
 
 def last_line(folder: Path) -> str:

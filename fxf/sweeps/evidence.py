@@ -9,7 +9,7 @@ test errs.
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
+from statistics import NormalDist, pstdev
 from typing import NamedTuple
 
 TEST = "the mean by Student's and Hall's intervals at 32 pairs (0.035) and 64 (0.01); signs and failures exactly"
@@ -86,7 +86,7 @@ def _at_look(found: Evidence, pairs: Sequence[Figures]) -> Evidence:
     if len(x) < WHOLE * look:
         return found
     if look == CALM_AT:
-        spread = root_mean_square(x) / math.sqrt(len(x) - 1)
+        spread = pstdev(x) / math.sqrt(len(x) - 1)
         found = found._replace(calm=abs(math.fsum(x) / len(x)) < CALM * spread or not any(x))
     if look in LEVELS and not found.mean:
         student, hall = student_and_hall(x, LEVELS[look])
@@ -97,12 +97,6 @@ def _at_look(found: Evidence, pairs: Sequence[Figures]) -> Evidence:
     return found
 
 
-def interval(x: Sequence[float], level: float = LEVELS[32]) -> tuple[float, float]:
-    """Returns the outer ends of Student's and Hall's intervals of the mean. Trust it from about 28 numbers on."""
-    student, hall = student_and_hall(x, level)
-    return min(student[0], hall[0]), max(student[1], hall[1])
-
-
 def student_and_hall(x: Sequence[float], level: float) -> tuple[tuple[float, float], tuple[float, float]]:
     """Returns both intervals of the mean of at least two numbers; if all are equal, both are that number.
 
@@ -110,7 +104,7 @@ def student_and_hall(x: Sequence[float], level: float) -> tuple[tuple[float, flo
     h(y) = 3/g · (∛(1 + g·(y - g/6n)) - 1). Student's quantile is Wallace's formula (1959), within 0.0003 from 27
     degrees of freedom on.
     """
-    n, mean, spread = len(x), math.fsum(x) / len(x), root_mean_square(x)
+    n, mean, spread = len(x), math.fsum(x) / len(x), pstdev(x)
     if spread == 0:
         return (x[0], x[0]), (x[0], x[0])
     df, z = n - 1, NormalDist().inv_cdf(1 - level / 2)
@@ -123,12 +117,6 @@ def student_and_hall(x: Sequence[float], level: float) -> tuple[tuple[float, flo
         return 3 / skewness * (math.cbrt(1 + skewness * (y - skewness / (6 * n))) - 1)
 
     return (mean - s * y, mean + s * y), (mean - s * hall(y), mean - s * hall(-y))
-
-
-def root_mean_square(x: Sequence[float]) -> float:
-    """Returns the root of the mean square of the deviations from the mean; of equal numbers exactly 0."""
-    mean = math.fsum(x) / len(x)
-    return 0.0 if min(x) == max(x) else math.hypot(*(v - mean for v in x)) / math.sqrt(len(x))
 
 
 def exact_sign(more: int, less: int) -> float:

@@ -1,10 +1,11 @@
 """The runs of a trial: what those that have ended have left, and the training of the others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fxf.base.config import differences
 from fxf.base.errors import UserError
+from fxf.base.status import stage
 from fxf.reports.run_files import DIVERGED, is_run, read
 from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.plan import Arm
@@ -44,18 +45,17 @@ def figure_of(job: Job, name: str) -> float | None:
     return figures.get(name) if figures else None
 
 
-def train_all(crew: Crew, jobs: Sequence[Job], told: Callable[[Job], None]) -> bool:
-    """Trains the runs that have not ended, and calls `told` with each; returns whether all have ended, in time.
+def train_all(crew: Crew, jobs: Sequence[Job]) -> bool:
+    """Trains the runs that have not ended, and returns whether all have, in time.
 
     Raises:
       UserError: a run failed otherwise than by diverging.
       Interrupted: a signal asked to stop; the steps of the runs are saved.
     """
     left = [job for job in jobs if ended(job) is None]
-    n_left = len(left)
-    for job, error in crew.train(left):
-        if error:
-            raise UserError(f"{job.folder}: {error}")
-        told(job)
-        n_left -= 1
-    return n_left == 0
+    with stage("training runs", len(left)) as progress:
+        for number, (job, error) in enumerate(crew.train(left), 1):
+            if error:
+                raise UserError(f"{job.folder}: {error}")
+            progress(number)
+    return all(ended(job) is not None for job in left)

@@ -1,7 +1,6 @@
 """The plan of a trial, which is written down before its runs begin."""
 
 import json
-import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from fxf.base.config import differences, differing_keys, one_of
+from fxf.base.config import differences, differing_keys, one_of, with_values
 from fxf.base.errors import UserError, nearest
 from fxf.base.files import is_remote, read_json, write_atomically
 from fxf.reports.best import PER_TOKEN
@@ -46,14 +45,12 @@ class Rules(NamedTuple):
       rates: how many learning rates of each config are tried before the pairs; 1 takes those of the configs. By default
         three, but one of a null trial and where the configs differ in the rate alone.
       match: what is equal in both configs: `steps` as they are, or `flops` or `seconds` by other steps of the other.
-      first_runs: the folder of another trial of the same first config, whose runs of it are taken.
     """
 
     metric: str = ""
     failed: float | None = None
     rates: int | None = None
     match: str = "steps"
-    first_runs: str = ""
 
 
 class Budget(NamedTuple):
@@ -83,7 +80,7 @@ class Plan(NamedTuple):
       named: whether the user named the metric.
       null: whether both arms are the same config, and the two runs of a pair have different seeds.
       content: digests of the data and of the config files of both arms, by name.
-      failed, rates, match, first_runs: as in `Rules`.
+      failed, rates, match: as in `Rules`.
     """
 
     first: Arm
@@ -96,7 +93,6 @@ class Plan(NamedTuple):
     failed: float | None
     rates: int
     match: str
-    first_runs: str
 
     def seeds_of(self, index: int) -> tuple[int, int]:
         """Returns the seeds of the two runs of a pair, by the pair's index."""
@@ -131,11 +127,16 @@ def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
         if not equals:
             raise UserError(f"--change={change}: expected KEY=VALUE, such as model.n_layers=4")
         typed.append((key, value))
-    config, values = configs.with_changes(ConfigDict(arm.config).lock(), typed, "--change=")
+    _, values = configs.with_changes(ConfigDict(arm.config).lock(), typed, "--change=")
     if "seed" in values:
         raise UserError("--change=seed: the pairs of a trial set the seed; --null compares seeds alone")
-    overrides = {**arm.origin.get("overrides", {}), **values}
-    return Arm(config.to_dict(), {**arm.origin, "overrides": overrides})
+    return changed(arm, values)
+
+
+def changed(arm: Arm, changes: Mapping[str, Any]) -> Arm:
+    """Returns the arm with other values of keys, which its origin names, too."""
+    overrides = {**arm.origin.get("overrides", {}), **changes}
+    return Arm(with_values(arm.config, changes), {**arm.origin, "overrides": overrides})
 
 
 def make_plan(first: Arm, other: Arm | None, workdir: Path, rules: Rules = Rules()) -> Plan:
@@ -173,8 +174,7 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, rules: Rules = Rules
     rates = rules.rates or (1 if one_rate else 3)
     if rates % 2 == 0 or (null and rates > 1):
         raise UserError(f"--rates: expected an odd number, and 1 of a null trial, got {rates}")
-    named, folder = bool(rules.metric), rules.first_runs
-    return Plan(first, other, *chosen[0], named, null, content, rules.failed, rates, rules.match, folder)
+    return Plan(first, other, *chosen[0], bool(rules.metric), null, content, rules.failed, rates, rules.match)
 
 
 def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> None:
@@ -202,7 +202,7 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
         in_result = {"test_loss": "-test_loss", **in_result}
         first = "test_loss" if first == "validation_loss" else first
     metric = metric or first
-    name = metric.removeprefix("+").removeprefix("-")
+    name = metric.lstrip("+-")
     known = [*in_result, *ALWAYS]
     if name not in known:
         near = nearest(name, known)
@@ -216,59 +216,30 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
     raise UserError(f"--metric: {name}: nothing says which way is better; write -{name} if lower is, +{name} if higher")
 
 
-def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> dict[str, Any]:
+def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> None:
     """Writes plan.json, or checks that the trial in the folder has the same plan; another budget is added to it.
 
-    Returns:
-      What stands in plan.json.
-
     Raises:
-      UserError: the folder holds another trial, its plan is damaged, or it cannot be written.
+      UserError: the folder holds another trial, or its plan is damaged.
     """
-    if budget.seeds < 2 or not 0 < budget.minutes < math.inf:
-        raise UserError(
-            f"budget: expected at least 2 seeds and some minutes, got {budget.seeds} and {budget.minutes:g}"
-        )
     path, record, made = workdir / PLAN, plan.record(), made_by()
     origins = {"first": plan.first.origin, "other": plan.other.origin}
     begun = {**record, "origins": origins, **made, "budgets": []}
-    there = read_json(path, "a trial's plan") if path.exists() else begun
-    if not isinstance(there.get("budgets"), list):
-        raise UserError(f"{path}: not a trial's plan: it has no budgets")
+    there = read_plan(workdir) if path.exists() else begun
     record |= {"code": made["code"], "versions": made["versions"]}
     if differing := differences({name: there.get(name, "absent") for name in record}, record):
         raise UserError(f"{path}: the plan of another trial: {differing}; use another --workdir")
     budgets, given = there["budgets"], budget._asdict()
     if not budgets or given != {name: budgets[-1].get(name) for name in given}:
         write_plan(workdir, {**there, "budgets": [*budgets, {**given, "time": time.strftime("%F %T")}]})
-    return read_plan(workdir)
 
 
 def read_plan(workdir: Path) -> dict[str, Any]:
-    """Returns what stands in plan.json. Raises a UserError if it is damaged or missing."""
-    try:
-        return read_json(workdir / PLAN, "a trial's plan")
-    except FileNotFoundError:
-        raise UserError(f"{workdir}: no trial here ({PLAN} is missing)") from None
+    """Returns what stands in plan.json. Raises a UserError if it is damaged."""
+    return read_json(workdir / PLAN, "a trial's plan")
 
 
 def write_plan(workdir: Path, there: dict[str, Any]) -> None:
-    """Writes plan.json. Raises a UserError if it cannot."""
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        write_atomically(workdir / PLAN, json.dumps(there, indent=2) + "\n")
-    except OSError as error:
-        raise UserError(f"{workdir / PLAN}: cannot write the plan: {error.strerror or error}") from None
-
-
-def require_same_first(plan: Plan) -> Path:
-    """Returns the folder of --first-runs. Raises a UserError unless its trial has the first config of this one."""
-    record, made, there = plan.record(), made_by(), read_plan(folder := Path(plan.first_runs))
-    shared = {name: record[name] for name in ("first", "metric", "better", "rates", "failed")}
-    shared |= {"content": {key: value for key, value in plan.content.items() if key.startswith("first")}}
-    shared |= {"code": made["code"], "versions": made["versions"]}
-    of_first = {key: value for key, value in there.get("content", {}).items() if key.startswith("first")}
-    found = {**{name: there.get(name, "absent") for name in shared}, "content": of_first}
-    if differing := differences(found, shared):
-        raise UserError(f"--first_runs: {folder}: its first runs are of another trial: {differing}")
-    return folder
+    """Writes plan.json."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_atomically(workdir / PLAN, json.dumps(there, indent=2) + "\n")

@@ -12,7 +12,6 @@ file's name, as `get_config(argument)` does. So one file can hold several sweeps
 
 import hashlib
 import itertools
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,6 @@ from fxf.base.errors import UserError, nearest
 from fxf.base.status import stage
 from fxf.runs import guests, run_folder
 from fxf.runs.experiment import build
-from fxf.runs.programs import without_numbers
 
 MAX_NAME = 100  # characters
 
@@ -50,15 +48,15 @@ def grid(values: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
 def make_points(
     config: Mapping[str, Any], added: Iterable[Mapping[str, Any]], overridden: Collection[str] = ()
 ) -> list[Point]:
-    """Returns the points that a sweep added to `config`, in order.
+    """Returns the points that a sweep added to `config`, in order, each once.
 
     Args:
       overridden: keys that the command line sets for every point.
 
     Raises:
-      UserError: there is no point, the same point twice, an unknown or overridden key, or a value that is no scalar.
+      UserError: there is no point, an unknown or overridden key, or a value that is no scalar.
     """
-    known, points, numbers = dict(flatten(config)), list[Point](), dict[str, int]()
+    known, points = dict(flatten(config)), dict[str, Point]()
     for number, changes in enumerate(added, 1):
         where = f"sweep: point {number}"
         plain = {key: value.item() if getattr(value, "size", 0) == 1 else value for key, value in changes.items()}
@@ -69,14 +67,11 @@ def make_points(
                 raise UserError(f"--config.{key}: the sweep sets this key itself")
             if not isinstance(value, bool | int | float | str):
                 raise UserError(f"{where}: {key}: expected one number, string or bool, got {value!r}")
-        changed = with_values(config, plain)
-        same = numbers.setdefault(json.dumps(changed, sort_keys=True), number)
-        if same != number:
-            raise UserError(f"{where}: the same config as point {same}")
-        points.append(Point(point_name(plain), plain, changed))
+        name = point_name(plain)
+        points.setdefault(name, Point(name, plain, with_values(config, plain)))
     if not points:
         raise UserError("sweep: it added no point")
-    return points
+    return [*points.values()]
 
 
 def point_name(changes: Mapping[str, Any]) -> str:
@@ -89,19 +84,6 @@ def point_name(changes: Mapping[str, Any]) -> str:
     if safe == text and len(text) <= MAX_NAME:
         return text
     return f"{safe[:MAX_NAME]}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
-
-
-def changed_keys(points: Iterable[Point]) -> list[str]:
-    """Returns the keys that the points change, in order of appearance."""
-    return list(dict.fromkeys(key for point in points for key in point.changes))
-
-
-def by_program(points: Sequence[Point]) -> list[Point]:
-    """Returns the points, with those behind each other whose compiled programs are likely to be the same."""
-    groups: dict[str, list[Point]] = {}
-    for point in points:
-        groups.setdefault(json.dumps(without_numbers(point.config), sort_keys=True), []).append(point)
-    return [point for group in groups.values() for point in group]
 
 
 @stage("checking the points")

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fxf.base.errors import UserError
-from fxf.sweeps.plan import Arm, Budget, Rules, make_plan
-from fxf.sweeps.settle import changed
+from fxf.sweeps.plan import Arm, Budget, Rules, changed, make_plan
 from fxf.sweeps.trial import Told, carry_out
 from fxf.sweeps.verdict import Verdict, write_page
 
@@ -24,13 +23,10 @@ def try_scales(
     """
     plans = {}
     for name, factor in FACTORS.items():
-        folder, runs = (
-            workdir / name.replace(" ", "_"),
-            rules.first_runs and f"{rules.first_runs}/{name.replace(' ', '_')}",
-        )
+        folder = workdir / name.replace(" ", "_")
         try:
             arms = scaled(first, factor), other and scaled(other, factor)
-            plans[name] = folder, make_plan(*arms, folder, rules._replace(first_runs=runs))
+            plans[name] = folder, make_plan(*arms, folder, rules)
         except UserError as error:
             raise UserError(f"--scales: {name}: {error}") from None
     found = {}

@@ -5,14 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.base.config import with_values
-from fxf.base.errors import UserError
 from fxf.reports.figures import HIGHER
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from fxf.sweeps.crew import Job
 from fxf.sweeps.jobs import figure_of, job_of
-from fxf.sweeps.plan import RATE, Arm, Plan, read_plan, require_same_first, write_plan
+from fxf.sweeps.plan import RATE, Arm, Plan, changed, read_plan, write_plan
 
 FACTOR = 2.0  # between a learning rate and the next
 FURTHER = 2  # rates that are added beyond the lowest or highest if that one is the best
@@ -28,116 +26,85 @@ class Settled(NamedTuple):
 
     Attributes:
       changes: other values of its keys.
-      tried: each rate that was tried with the mean figure of its runs, None if one had none; in ascending order.
+      tried: [rate, mean figure of its runs, or None if one had none] of each rate that was tried, in ascending order.
       bracketed: whether the rate has a lower and a higher one beside it that are no better; True if none was tried.
     """
 
     changes: dict[str, Any]
-    tried: list[tuple[float, float | None]]
+    tried: list[list[Any]]
     bracketed: bool
 
 
 def settle(plan: Plan, workdir: Path, train: Train) -> dict[str, Settled] | None:
     """Returns what the arms `first` and `other` run with, and keeps it in plan.json; None if the time is spent.
 
-    The trial of --first_runs has settled the first arm.
-
     Args:
       train: trains the runs that have not ended, and returns whether all have, in time.
 
     Raises:
-      UserError: the first runs are of another trial, or as `train_all`.
+      UserError: as `train_all`.
     """
     there = read_plan(workdir)
     if "settled" in there:
-        return {name: _kept(found) for name, found in there["settled"].items()}
-    arms, settled = {"first": plan.first, "other": plan.other}, dict[str, Settled]()
+        return {name: Settled(**found) for name, found in there["settled"].items()}
+    arms = {"first": plan.first, "other": plan.other}
     if plan.match != "steps":
         if (steps := _equal_steps(plan, workdir, train)) is None:
             return None
         arms["other"] = changed(plan.other, {"train.steps": steps})
-    if plan.first_runs:
-        found = read_plan(require_same_first(plan)).get("settled")
-        if not found:
-            raise UserError(f"--first_runs: {plan.first_runs}: that trial has not tried its rates yet")
-        settled["first"] = _kept(found["first"])
-        del arms["first"]
-    tuned = _tuned(plan, arms, workdir, train)
-    if tuned is None:
-        return None
+    settled = dict[str, Settled]()
+    for name, arm in arms.items():
+        if (found := _tuned(plan, name, arm, workdir, train)) is None:
+            return None
+        settled[name] = found
     if plan.match != "steps":
-        tuned["other"].changes["train.steps"] = arms["other"].config["train"]["steps"]
-    settled |= tuned
-    settled = {name: settled[name] for name in ("first", "other")}
+        settled["other"].changes["train.steps"] = arms["other"].config["train"]["steps"]
     write_plan(workdir, {**there, "settled": {name: found._asdict() for name, found in settled.items()}})
     return settled
 
 
-def _kept(found: Mapping[str, Any]) -> Settled:
-    return Settled(found["changes"], [(rate, figure) for rate, figure in found["tried"]], found["bracketed"])
-
-
-def changed(arm: Arm, changes: Mapping[str, Any]) -> Arm:
-    """Returns the arm with other values of keys, which its origin names, too."""
-    overrides = {**arm.origin.get("overrides", {}), **changes}
-    return Arm(with_values(arm.config, changes), {**arm.origin, "overrides": overrides})
+def _runs(arm: Arm, seed: int, folder: Path, n: int) -> list[Job]:
+    return [job_of(arm, seed + i, folder.with_name(f"{folder.name}-{i}")) for i in range(n)]
 
 
 def _equal_steps(plan: Plan, workdir: Path, train: Train) -> int | None:
     """Returns the steps in which the other arm computes, or takes, as much as the first; None if the time is spent."""
-    costs = []
+    arms = {"first": plan.first, "other": plan.other}
     if plan.match == "flops":
-        for arm in (plan.first, plan.other):
-            experiment = build(arm.config)
-            costs.append(
-                flops_per_token(experiment).training * math.prod(experiment.task.largest_batch()["weights"].shape)
-            )
+        built = [build(arm.config) for arm in arms.values()]
+        costs = [flops_per_token(each).training * each.task.largest_batch()["weights"].size for each in built]
     else:
-        jobs = {}
-        for name, arm in {"first": plan.first, "other": plan.other}.items():
+        jobs = []
+        for name, arm in arms.items():
             short = changed(arm, {"train.steps": min(MEASURED_STEPS, arm.config["train"]["steps"])})
-            jobs[name] = [
-                job_of(short, short.config["seed"] + i, workdir / MEASURED / f"{name}-{i}")
-                for i in range(MEASURED_RUNS)
-            ]
-        if not train([job for pair in zip(*jobs.values(), strict=True) for job in pair]):
+            jobs.append(_runs(short, arm.config["seed"], workdir / MEASURED / name, MEASURED_RUNS))
+        if not train([job for pair in zip(*jobs, strict=True) for job in pair]):
             return None
-        for of_arm in jobs.values():
-            runs = [(figure_of(job, "train_seconds"), job.config["train"]["steps"]) for job in of_arm]
-            costs.append(min((seconds or math.inf) / steps for seconds, steps in runs))  # what disturbs only adds
+        seconds = [[(figure_of(job, "train_seconds") or math.inf, job) for job in of_arm] for of_arm in jobs]
+        costs = [
+            min(s / job.config["train"]["steps"] for s, job in each) for each in seconds
+        ]  # what disturbs only adds
     return max(1, round(plan.first.config["train"]["steps"] * costs[0] / costs[1]))
 
 
-def _tuned(plan: Plan, arms: Mapping[str, Arm], workdir: Path, train: Train) -> dict[str, Settled] | None:
-    """Returns the arms with their best rates; None if the time is spent."""
+def _tuned(plan: Plan, name: str, arm: Arm, workdir: Path, train: Train) -> Settled | None:
+    """Returns an arm with its best rate; None if the time is spent."""
     if plan.rates == 1:
-        return {name: Settled({}, [], True) for name in arms}
-    half = plan.rates // 2
-    own = {name: arm.config["optimizer"]["learning_rate"] for name, arm in arms.items()}
-    rates = {name: [own[name] * FACTOR**i for i in range(-half, half + 1)] for name in arms}
-    for further in range(FURTHER + 1):
+        return Settled({}, [], True)
+    own, half = arm.config["optimizer"]["learning_rate"], plan.rates // 2
+    rates, seed = [own * FACTOR**i for i in range(-half, half + 1)], plan.first.config["seed"] + SEEDS_FROM
+    for _ in range(FURTHER + 1):
         jobs = {
-            (name, rate): [
-                job_of(
-                    changed(arms[name], {RATE: rate}),
-                    plan.first.config["seed"] + SEEDS_FROM + i,
-                    workdir / f"rates/{name}-{rate:.6g}-{i}",
-                )
-                for i in range(SEEDS_OF_A_RATE)
-            ]
-            for name in arms
-            for rate in rates[name]
+            rate: _runs(changed(arm, {RATE: rate}), seed, workdir / f"rates/{name}-{rate:.6g}", SEEDS_OF_A_RATE)
+            for rate in sorted(rates)
         }
         if not train([job for of_rate in jobs.values() for job in of_rate]):
             return None
-        tried = {name: {rate: _mean(jobs[name, rate], plan.metric) for rate in sorted(rates[name])} for name in arms}
-        found = {name: _best(tried[name], own[name], plan.better) for name in arms}
-        if further == FURTHER or all(best.bracketed for best in found.values()):
+        found = _best({rate: _mean(of_rate, plan.metric) for rate, of_rate in jobs.items()}, own, plan.better)
+        if found.bracketed:
             break
-        for name, best in found.items():
-            if not best.bracketed:
-                rate = best.changes[RATE]
-                rates[name].append(rate * FACTOR if rate == max(rates[name]) else rate / FACTOR)
+        best = found.changes[RATE]
+        rates.append(best * FACTOR if best == max(rates) else best / FACTOR)
     return found
 
 
@@ -150,7 +117,7 @@ def _best(tried: Mapping[float, float | None], own: float, better: str) -> Settl
 
     best = min(tried, key=badness)
     bracketed = min(tried) < best < max(tried) and tried[best] is not None
-    return Settled({RATE: best}, sorted(tried.items()), bracketed)
+    return Settled({RATE: best}, [[rate, tried[rate]] for rate in sorted(tried)], bracketed)
 
 
 def _mean(jobs: list[Job], metric: str) -> float | None:

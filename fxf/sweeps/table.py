@@ -4,27 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fxf.base.config import flatten
-from fxf.base.errors import UserError
-from fxf.base.files import why_not_written, write_atomically
+from fxf.base.files import write_atomically
 from fxf.reports import run_files
 from fxf.reports.tables import Row, to_csv
-from fxf.sweeps.points import Point, changed_keys
+from fxf.sweeps.points import Point
 
 NO_RESULT = "no result"  # the status of a point that has not begun
 
 
 def write_table(points: Sequence[Point], workdir: Path) -> Path:
-    """Writes table.csv in `workdir`, with a row for each point, and returns its path.
-
-    Raises:
-      UserError: the file cannot be written.
-    """
+    """Writes table.csv in `workdir`, with a row for each point, and returns its path."""
     path = workdir / "table.csv"
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, to_csv(read_rows(points, workdir)))
-    except OSError as error:
-        raise UserError(f"{workdir}: {why_not_written(error) or error}") from None
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, to_csv(read_rows(points, workdir)))
     return path
 
 
@@ -34,7 +26,7 @@ def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:
     The status is that of the run: finished, running, stopped, failed or diverged. A figure becomes `result.NAME` if
     another column has its name but another value.
     """
-    keys, rows = changed_keys(points), []
+    keys, rows = dict.fromkeys(key for point in points for key in point.changes), []
     for point in points:
         config, folder = dict(flatten(point.config)), workdir / point.name
         run = run_files.read(folder) if run_files.is_run(folder) else None

@@ -9,12 +9,11 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from fxf.base.files import folder_at
-from fxf.base.status import stage
 from fxf.runs.api import plain_config
 from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.jobs import SECONDS, ended, figure_of, job_of, train_all
-from fxf.sweeps.plan import Arm, Budget, Plan, Rules, keep_plan, make_plan, require_same_first
-from fxf.sweeps.settle import MEASURED, SEEDS_OF_A_RATE, Settled, Train, changed, settle
+from fxf.sweeps.plan import Arm, Budget, Plan, Rules, changed, keep_plan, make_plan
+from fxf.sweeps.settle import Settled, Train, settle
 from fxf.sweeps.verdict import EARLY, LOG, Pair, Verdict, verdict_of, write
 
 Told = Callable[[str], None]
@@ -28,17 +27,16 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
     with more seeds or minutes, or with `whole`, also with one that has ended.
 
     Args:
-      told: called with lines about the cost and the pairs so far.
+      told: called with lines about the most that is done and the pairs so far.
 
     Raises:
       UserError: the folder holds a trial with another plan, or a run failed otherwise than by diverging.
       Interrupted: a signal asked to stop; the steps of the runs are saved.
     """
-    if plan.first_runs:
-        require_same_first(plan)
     keep_plan(plan, budget, workdir)
     with Crew(budget.workers, budget.minutes) as crew:
-        train = functools.partial(train_all, crew, told=_telling_cost(plan, budget, told))
+        told(f"at most {budget.seeds} pairs of seeds, in {budget.minutes:g} minutes at most")
+        train = functools.partial(train_all, crew)
         settled = settle(plan, workdir, train)
         if settled is None:
             verdict = verdict_of(plan, {}, [], f"the {budget.minutes:g} minutes are spent")
@@ -56,28 +54,27 @@ def _at_looks(
     plan: Plan, settled: dict[str, Settled], workdir: Path, budget: Budget, train: Train, told: Told
 ) -> Verdict:
     arms = {name: changed(getattr(plan, name), settled[name].changes) for name in ("first", "other")}
-    homes = {"first": require_same_first(plan) if plan.first_runs else workdir, "other": workdir}
 
     def jobs_of(number: int) -> list[Job]:
         seeds = zip(arms, plan.seeds_of(number), strict=True)
-        return [job_of(arms[name], seed, homes[name] / f"{name}-{seed}") for name, seed in seeds]
+        return [job_of(arms[name], seed, workdir / f"{name}-{seed}") for name, seed in seeds]
 
     pairs: list[Pair] = []
-    with stage("trying pairs", budget.seeds) as progress:
-        for look in budget.looks():
-            jobs = [jobs_of(number) for number in range(look)]
-            in_time = train([job for of_pair in jobs for job in of_pair])
-            for number in range(len(pairs), look):
-                if any(ended(job) is None for job in jobs[number]):
-                    break
-                pairs.append(_pair(plan, jobs[number], plan.seeds_of(number)))
-            progress(len(pairs))
-            stopped = why_to_stop(verdict_of(plan, settled, pairs), budget, in_time)
-            verdict = verdict_of(plan, settled, pairs, stopped)
-            write(verdict, workdir)
-            told(f"{len(pairs)} pairs: {verdict.headline}")
-            if stopped:
+    for look in budget.looks():
+        in_time = train([job for number in range(look) for job in jobs_of(number)])
+        for number in range(len(pairs), look):
+            jobs = jobs_of(number)
+            if any(ended(job) is None for job in jobs):
                 break
+            first, other = (figure_of(job, plan.metric) for job in jobs)
+            seconds = sum(figure_of(job, SECONDS) or 0 for job in jobs)
+            pairs.append(Pair(plan.seeds_of(number), first, other, seconds))
+        stopped = why_to_stop(verdict_of(plan, settled, pairs), budget, in_time)
+        verdict = verdict_of(plan, settled, pairs, stopped)
+        write(verdict, workdir)
+        told(f"{len(pairs)} pairs: {verdict.headline}")
+        if stopped:
+            break
     return verdict
 
 
@@ -95,29 +92,6 @@ def why_to_stop(verdict: Verdict, budget: Budget, in_time: bool) -> str:
     if found.failures or found.signs:
         return EARLY + ("failures differ" if found.failures else "most seeds agree")
     return EARLY + "little differs" if found.calm else ""
-
-
-def _pair(plan: Plan, jobs: list[Job], seeds: tuple[int, int]) -> Pair:
-    first, other = (figure_of(job, plan.metric) for job in jobs)
-    return Pair(seeds, first, other, sum(figure_of(job, SECONDS) or 0 for job in jobs))
-
-
-def _telling_cost(plan: Plan, budget: Budget, told: Told) -> Callable[[Job], None]:
-    """Tells what the trial costs at most, and returns what tells the minutes after the first whole run."""
-    arms = 1 if plan.first_runs else 2
-    n_rates = arms * plan.rates * SEEDS_OF_A_RATE if plan.rates > 1 else 0
-    runs, rates = n_rates + 2 * budget.seeds, f", {n_rates} of them for the rates" if n_rates else ""
-    told(f"at most {budget.seeds} pairs, {runs} runs{rates}")
-    waiting = [runs]
-
-    def after_a_run(job: Job) -> None:
-        if waiting and job.folder.parent.name != MEASURED:
-            figures = ended(job) or {}
-            seconds = (figures.get(SECONDS) or 0) - (figures.get("compile_seconds") or 0)
-            minutes = waiting.pop() * seconds / 60 / budget.workers
-            told(f"a run takes {seconds:.1f} s: all take about {minutes:.1f} minutes, of {budget.minutes:g} at most")
-
-    return after_a_run
 
 
 def trial(
@@ -147,7 +121,7 @@ def trial(
       whole: whether no look before 32 pairs ends the trial.
       workers: processes that train side by side on a CPU. With several, a script must not call this where it is
         imported (`if __name__ == "__main__":`).
-      rules: `metric`, `failed`, `rates`, `match` and `first_runs`, as in `fxf.sweeps.plan.Rules`.
+      rules: `metric`, `failed`, `rates` and `match`, as in `fxf.sweeps.plan.Rules`.
 
     Returns:
       The verdict: `verdict`, `headline`, `effect` (with the ends of its interval, or None), `evidence` and `pairs`;

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.base.errors import UserError
 from fxf.base.files import to_json, write_atomically
 from fxf.reports.figures import HIGHER
 from fxf.reports.page import page
@@ -185,17 +184,10 @@ def verdict_of(plan: Plan, settled: Mapping[str, Settled], pairs: Sequence[Pair]
 
 
 def write(verdict: Verdict, workdir: Path) -> None:
-    """Writes verdict.json, the page, and table.csv with a row for each pair.
-
-    Raises:
-      UserError: they cannot be written.
-    """
-    try:
-        write_atomically(workdir / VERDICT, to_json({**verdict.figures(), "lines": verdict.lines()}, indent=2) + "\n")
-        write_atomically(workdir / TABLE, to_csv(_rows(verdict)))
-        write_page(f"{workdir.name}: {verdict.headline}", {"": (verdict, workdir)}, workdir)
-    except OSError as error:
-        raise UserError(f"{workdir}: cannot write the verdict: {error.strerror or error}") from None
+    """Writes verdict.json, the page, and table.csv with a row for each pair."""
+    write_atomically(workdir / VERDICT, to_json({**verdict.figures(), "lines": verdict.lines()}, indent=2) + "\n")
+    write_atomically(workdir / TABLE, to_csv(_rows(verdict)))
+    write_page(f"{workdir.name}: {verdict.headline}", {"": (verdict, workdir)}, workdir)
 
 
 def write_page(title: str, trials: Mapping[str, tuple[Verdict, Path]], workdir: Path) -> None:

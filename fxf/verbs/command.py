@@ -19,14 +19,9 @@ HELP = ("help", "--help", "-help", "-h")
 EXIT_BROKEN_PIPE = 128 + 13  # a shell's code for a process that SIGPIPE ended
 
 
-def main(verb: str = "") -> None:
-    """Runs a verb on the arguments of the process.
-
-    Args:
-      verb: the verb; without it, the first argument names one.
-    """
-    arguments = sys.argv[1:] if verb else sys.argv[2:]
-    verb = verb or (sys.argv[1] if len(sys.argv) > 1 else HELP[0])
+def main() -> None:
+    """Runs the verb that the first argument names on the other arguments."""
+    verb, *arguments = sys.argv[1:] or HELP
     if verb in HELP and arguments and arguments[0] not in HELP:
         verb, arguments = arguments[0], ["--help"]
     if verb in HELP or verb == "--version":

@@ -5,7 +5,7 @@ fxf compare runs/sweep
 fxf compare --format=csv runs/sweep > figures.csv
 
 An argument is a run folder, or a folder of run folders, as a sweep makes it. The table is printed as Markdown, or as
-CSV or JSON with every figure. Lines below it say what is not ranked and why, and name the best run, or the first one if
+CSV with every figure. Lines below it say what is not ranked and why, and name the best run, or the first one if
 the seeds do not tell it apart, and the command that goes on from it. compare.html, which also has the curves, is
 written in the folder of the sweep, or here; --output names another place. Runs may still go on.
 """
@@ -15,7 +15,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from fxf.base.errors import UserError
-from fxf.base.files import to_json, write_atomically
+from fxf.base.files import write_atomically
 from fxf.verbs.flags import Parser, one_among
 
 NEEDS_JAX = False  # its import takes longer than the comparison
@@ -23,14 +23,13 @@ ARGUMENTS = "run folders, or the folder of a sweep"
 
 
 def flags(parser: Parser) -> None:
-    parser.flag(
-        "format", one_among("markdown", "csv", "json"), "markdown", "markdown, csv or json: how the table is printed"
-    )
+    parser.flag("format", one_among("markdown", "csv"), "markdown", "markdown or csv: how the table is printed")
     parser.flag("output", doc="file for the page; by default compare.html")
 
 
 def main(args: Namespace) -> None:
     from fxf.reports import best, compare, side_by_side
+    from fxf.reports.tables import to_csv
 
     folders = [Path(folder) for folder in args.arguments]
     if not folders:
@@ -40,13 +39,8 @@ def main(args: Namespace) -> None:
     output = Path(args.output) if args.output else beside / "compare.html"
     if output.suffix != ".html":
         raise UserError(f"--output: expected a name that ends in .html, got {output}")
-    try:
-        write_atomically(output, side_by_side.as_html(found, output.parent))
-    except OSError as error:
-        raise UserError(f"--output: {output}: {error.strerror}") from None
-    if args.format == "json":
-        print(to_json(side_by_side.all_figures(found), indent=1))
-    else:
-        print(side_by_side.as_csv(found) if args.format == "csv" else side_by_side.as_markdown(found), end="")
+    write_atomically(output, side_by_side.as_html(found, output.parent))
+    is_csv = args.format == "csv"
+    print(to_csv(side_by_side.all_figures(found)) if is_csv else side_by_side.as_markdown(found), end="")
     for line in [*best.lines(found), str(output)]:
         print(line, file=sys.stderr)

@@ -30,7 +30,6 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     from fxf.runs import run
 
-    places = args.pairs, args.output
     if args.text:
         from fxf.runs.text_scores import text_scores
 
@@ -42,4 +41,4 @@ def main(args: Namespace) -> None:
         return
     if args.against:
         raise UserError("--against: give the text to compare on by --text")
-    print_figures(run.evaluate(require_workdir(args), args.step, decode_of(args), *places), args.json)
+    print_figures(run.evaluate(require_workdir(args), args.step, decode_of(args), args.pairs, args.output), args.json)

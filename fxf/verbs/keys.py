@@ -9,7 +9,7 @@ With --config, only the keys of this config are listed, and its values in place 
 
 from argparse import Namespace
 
-from fxf.base.errors import UserError
+from fxf.base.errors import UserError, nearest
 from fxf.verbs.flags import Parser, add_config, config_and_origin
 
 ARGUMENTS = "sections; by default all"
@@ -23,11 +23,9 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     from fxf.runs import keys
 
-    config = config_and_origin(args)[0] if args.config else None
-    tables = keys.sections(args.arguments, config)
-    if config:
-        tables = keys.of_config(tables, config)
-        for name in args.arguments:
-            if name not in tables:
-                raise UserError(f"{name}: no section of this config")
-    print((keys.as_markdown if args.markdown else keys.as_text)(tables))
+    tables = keys.of_config(config_and_origin(args)[0]) if args.config else keys.sections()
+    for name in args.arguments:
+        if name not in tables:
+            raise UserError(f"{name}: no section{nearest(name, tables)} (here are {', '.join(tables)})")
+    chosen = {name: tables[name] for name in args.arguments or tables}
+    print((keys.as_markdown if args.markdown else keys.as_text)(chosen))

@@ -53,10 +53,7 @@ def main(args: Namespace) -> None:
     if not args.submit:
         print(job, end="")
         return
-    try:
-        done = subprocess.run(command, input=job, text=True, capture_output=True)
-    except FileNotFoundError:
-        raise UserError(f"--submit: this machine has no {command[0]}") from None
+    done = subprocess.run(command, input=job, text=True, capture_output=True)
     if done.returncode:
         raise UserError(f"{command[0]}: {done.stderr.strip()}")
     print(done.stdout, end="")

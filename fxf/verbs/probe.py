@@ -30,8 +30,6 @@ def main(args: Namespace) -> None:
     texts = args.arguments
     if not 1 <= len(texts) <= 2:
         raise UserError(f"expected a prompt and at most one answer, got {len(texts)} arguments")
-    if args.lens and args.name:
-        raise UserError("--lens: cannot go with --name")
     if args.head is not None and not args.name:
         raise UserError("--head: only --name reads it")
     experiment, _, params = run.load(require_workdir(args), args.step)

@@ -38,10 +38,12 @@ def main(args: Namespace) -> None:
     import jax
 
     from fxf.reports import best
+    from fxf.reports.compare import comparison, runs_of
+    from fxf.reports.run_files import is_run
     from fxf.runs.configs import origin_of, read_sweep
     from fxf.runs.run_folder import read_result
     from fxf.sweeps.crew import Crew, Job, last_line
-    from fxf.sweeps.points import by_program, check, make_points
+    from fxf.sweeps.points import check, make_points
     from fxf.sweeps.table import write_table
 
     if args.workers != 1 or args.dry_run:
@@ -66,7 +68,7 @@ def main(args: Namespace) -> None:
     print(f"{len(points)} points, {len(points) - len(left)} finished already", flush=True)
     jobs = [
         Job(point.config, workdir / point.name, origin_of(config_file, {**overrides, **point.changes}))
-        for point in by_program(left if args.workers else [])
+        for point in (left if args.workers else [])
     ]
     with Crew(args.workers) as crew, stage("training the points", len(jobs)) as progress:
         for number, (job, _) in enumerate(crew.train(jobs), 1):
@@ -74,8 +76,8 @@ def main(args: Namespace) -> None:
             said = last_line(job.folder) if read_result(job.folder) is None else "finished"
             print(one_line(f"{number}/{len(jobs)}  {job.folder.name}  {said}"), flush=True)
     print(write_table(points, workdir))
-    if found := best.comparison_in(workdir):
-        print(*best.lines(found), sep="\n", file=sys.stderr)
+    if any(map(is_run, workdir.iterdir())):
+        print(*best.lines(comparison(runs_of([workdir]))), sep="\n", file=sys.stderr)
     if missing := [point for point in left if read_result(workdir / point.name) is None]:
         for point in missing:
             print(one_line(f"{workdir / point.name}: no result; {last_line(workdir / point.name)}"), file=sys.stderr)

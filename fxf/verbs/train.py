@@ -9,8 +9,6 @@ that do not fit are drawn, and a line names them.
 fxf train --config=reversal --workdir=runs/longer --from=runs/reversal --config.train.steps=300
 """
 
-import contextlib
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,6 @@ def flags(parser: Parser) -> None:
     parser.flag("from", doc="the source of the weights: RUN, RUN:STEP, FILE.safetensors or a folder", dest="source")
     parser.switch("profile", "write a trace of a few steps after the first record")
     parser.switch("smoke", "try every stage in seconds, in the folder WORKDIR-smoke")
-    parser.switch("json", "print the figures as one JSON object, and nothing else")
 
 
 def main(args: Namespace) -> None:
@@ -45,14 +42,12 @@ def main(args: Namespace) -> None:
         config = config_from(config, args.source, workdir, origin["overrides"])
     if args.smoke:
         config, workdir = _smoke(config, workdir, origin)
-    said = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()  # the samples
-    with said:
-        result = run.train(config, workdir, origin, STARTED, args.profile)
-        from fxf.runs import inside  # an import that the first step need not wait for
+    result = run.train(config, workdir, origin, STARTED, args.profile)
+    from fxf.runs import inside  # an import that the first step need not wait for
 
-        inside.complete(config, workdir)
+    inside.complete(config, workdir)
     if jax.process_index() == 0:
-        print_figures(result, args.json)
+        print_figures(result)
 
 
 def _smoke(config: dict[str, Any], workdir: Path, origin: dict[str, Any]) -> tuple[dict[str, Any], Path]:

@@ -28,7 +28,6 @@ from argparse import Namespace
 from fxf.base import status
 from fxf.base.config import differing_keys, flatten
 from fxf.base.errors import UserError, one_line
-from fxf.base.files import to_json
 from fxf.base.work import n_cores
 from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
 
@@ -45,13 +44,11 @@ def flags(parser: Parser) -> None:
         "rates", whole(1), doc="learning rates to try of each config; by default 3, or 1 if only the rate differs"
     )
     parser.flag("match", default="steps", doc="what is equal: steps (as the configs have them), flops or seconds")
-    parser.flag("first_runs", default="", doc="folder of another trial of the same first config, whose runs are taken")
     parser.switch("scales", "try models of half the depth and width, of the given one, and of twice that")
     parser.flag("seeds", whole(2), 32, "the most pairs of seeds")
     parser.flag("minutes", float, 30.0, "the minutes after which no run begins")
     parser.switch("whole", "let no look before 32 pairs end the trial")
     parser.flag("workers", whole(1), doc="processes that train side by side on a CPU; by default one for each core")
-    parser.switch("json", "print the figures as one JSON object, and nothing else")
 
 
 def main(args: Namespace) -> None:
@@ -77,7 +74,7 @@ def main(args: Namespace) -> None:
     else:
         other = other_config(args.other, origin["overrides"]) if args.other else first
         other = with_changes(other, args.change)
-    rules = Rules(args.metric or "", args.failed, args.rates, args.match, args.first_runs)
+    rules = Rules(args.metric or "", args.failed, args.rates, args.match)
     budget = Budget(args.seeds, args.minutes, args.whole, workers)
     notes = []  # are told once the plan is kept: an error before that is one line
     if other is not None and not args.other:
@@ -96,10 +93,6 @@ def main(args: Namespace) -> None:
         found = try_scales(first, other, workdir, rules, budget, told)
     else:
         found = {"": carry_out(make_plan(first, other, workdir, rules), workdir, budget, told)}
-    if args.json:
-        figures = {name: verdict.figures() for name, verdict in found.items()}
-        print(to_json(figures if args.scales else figures[""]))
-        return
     for name, verdict in found.items():
         print("\n".join([*([f"{name}:"] if name else []), *verdict.lines()]))
     print(workdir / PAGE, file=sys.stderr)

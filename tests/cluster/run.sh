@@ -57,7 +57,7 @@ kill_a_peer() {
 
 # same_bits FOLDER: its weights are those of the unbroken run, byte for byte.
 same_bits() {
-    .venv/bin/python experiments/export.py --workdir="$1" --format=safetensors --output="$1/weights.safetensors"
+    .venv/bin/fxf export --workdir="$1" --format=safetensors --output="$1/weights.safetensors"
     cmp "$WORK/unbroken/weights.safetensors" "$1/weights.safetensors" || fail "$1: other weights"
 }
 

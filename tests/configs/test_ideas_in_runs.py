@@ -87,7 +87,7 @@ def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
     with new_process():
         figures = run.evaluate(whole)
         assert figures["step"] == 4 and figures[score] == result[score]
-        ((answer, *_),) = run.generate(whole, [prompt], {})
+        ((answer, *_),) = run.generator(whole, {})([prompt])
         assert isinstance(answer[0], str)
         experiment, _, params = run.load(whole)
         arrays = probe.arrays_inside(experiment, params, probe.what_is_read(experiment, params, prompt, text))
@@ -113,7 +113,7 @@ def test_an_idea_may_be_tried(name, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("names", [pytest.param([*IDEAS, *OF_CORE], marks=pytest.mark.thorough)], ids=["all"])
 def test_an_idea_has_the_loss_of_one_device_on_four_and_its_weights_are_sharded(names):
-    finished = script("../tests/configs/ideas_on_devices", *names)
+    finished = script("tests/configs/ideas_on_devices.py", *names)
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
     assert found.keys() == {*names}

@@ -141,7 +141,7 @@ def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewher
         figures = run.evaluate(workdir)
         assert figures == {"step": 3, **{name: result[name] for name in figures if name != "step"}}
     with new_process():
-        ((answer, *_),) = run.generate(workdir, [prompt], {})
+        ((answer, *_),) = run.generator(workdir, {})([prompt])
         assert isinstance(answer[0], str)
     with new_process():
         experiment, _, params = run.load(workdir)

@@ -230,7 +230,7 @@ def test_flops_are_those_of_the_chosen_experts_and_the_router():
 
 @pytest.mark.thorough
 def test_devices_that_share_the_experts_take_the_step_of_one():
-    finished = script("../tests/layers/moe_on_devices")
+    finished = script("tests/layers/moe_on_devices.py")
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
     assert found.keys() == LAYOUTS.keys()

@@ -76,7 +76,7 @@ def test_runs_on_other_texts_are_never_ranked(tmp_path):
     ]
     assert best.lines(compared(tmp_path, *texts)) == ["not ranked: 1: another set of test pairs"]
     found = compared(tmp_path / "three", *texts, {**texts[0], "result": {"bleu": 0.5}})
-    assert best.best_run(found)[1:] == ("bleu", "one seed each") and best.best_run(found).run.folder.name == "2"
+    assert best.best_run(found)[1:] == ("bleu", "one seed each") and best.best_run(found)[0].folder.name == "2"
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf, None])

@@ -9,6 +9,7 @@ import pytest
 from test_pages import data_of, make_run
 
 from fxf.reports import best, compare, side_by_side
+from fxf.reports.tables import to_csv
 from small_runs import ROOT
 
 RATES = {0.1: (0.9, 0.92), 0.2: (0.5, 0.54)}  # and the exact match of each seed
@@ -78,14 +79,16 @@ def test_a_value_that_is_no_number_breaks_no_view(value, sweep):
     text = side_by_side.as_markdown(found)
     assert "| 0.1,2 | 0.1 | 2 | finished | no value | 0.125 |" in text
     assert "| learning_rate=0.1 | 3 | 0.91 ± 0.014 (1 diverged) |" in text
-    assert not re.search(r"\b(nan|inf|None|NaN)\b", text + side_by_side.as_csv(found) + side_by_side.as_html(found))
+    assert not re.search(
+        r"\b(nan|inf|None|NaN)\b", text + to_csv(side_by_side.all_figures(found)) + side_by_side.as_html(found)
+    )
     json.dumps(side_by_side.all_figures(found), allow_nan=False)
     assert data_of(side_by_side.as_html(found))["runs"][2]["figures"]["exact_match"] == "no value"
 
 
 def test_the_command_compares_without_jax_and_writes_the_page_beside_the_runs(sweep):
-    code = "import sys; from fxf.verbs.command import main; main('compare'); assert 'jax' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code, str(sweep)], cwd=ROOT, capture_output=True, text=True)
+    code = "import sys; from fxf.verbs.command import main; main(); assert 'jax' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code, "compare", str(sweep)], cwd=ROOT, capture_output=True, text=True)
     apart, named, command, page_path, _ = done.stderr.split("\n")
     assert (done.returncode, page_path) == (0, f"{sweep / 'compare.html'}")
     assert apart == "not ranked: other: another task: translation"

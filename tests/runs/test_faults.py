@@ -113,19 +113,3 @@ def test_a_run_that_meets_faults_loses_no_saved_step_and_ends_with_the_same_bits
     finished = command("train", *FLAGS, f"--workdir={run}")
     assert (finished.returncode, resumed_at(finished.stderr)) == (0, expected), finished.stderr
     assert weights(run) == unbroken
-
-
-@pytest.mark.parametrize("file", ["config.json", "metrics.jsonl", "result.json"])
-@pytest.mark.parametrize("content", ["", "[1, 2]", '{"config": '])
-def test_a_damaged_record_is_named_in_one_line_or_mended(file, content, unbroken, tmp_path):
-    run = tmp_path / "run"
-    stopped(run, signal.SIGTERM, 5, 0.0)
-    before = (run / file).read_text() if (run / file).exists() else None
-    (run / file).write_text(content)
-    again = command("train", *FLAGS, f"--workdir={run}")
-    if again.returncode:
-        assert again.returncode == 2 and re.fullmatch(rf"error: .*{file}: .*\n", again.stderr)
-        (run / file).write_text(before)
-        again = command("train", *FLAGS, f"--workdir={run}")
-    assert again.returncode == 0, again.stderr
-    assert weights(run) == unbroken

@@ -1,6 +1,5 @@
 """What the page of a run shows of its model."""
 
-import dataclasses
 import json
 from collections import defaultdict
 
@@ -10,14 +9,11 @@ import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-import fxf
-from closeness import assert_close
 from fxf.base.weights import count
-from fxf.layers.named import intermediates
 from fxf.runs import inside, probe
 from fxf.runs.experiment import build
 from fxf.runs.inside import visible
-from helpers import random_params, random_tokens
+from helpers import random_params
 from small_runs import tiny_config
 
 SMALL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2}
@@ -78,37 +74,6 @@ def test_an_answer_that_fills_all_positions_is_shown_without_its_last_token_whic
     experiment, params, _ = found
     (example,) = inside.contents(experiment, 4, params, [("3 1", "3 1 2 3 1 2 1 2")])["examples"]
     assert len(example["lens"]) == 1 + experiment.max_len
-
-
-@pytest.mark.parametrize("source", [{}, {"source": np.ones((1, 5), np.int32), "source_mask": np.ones((1, 5), bool)}])
-def test_padding_changes_nothing_of_what_is_read_and_lengths_near_each_other_share_their_shapes(source):
-    experiment = build(tiny_config())
-    model = fxf.model("encoder_decoder" if source else "transformer_lm", vocab_size=5, max_len=24, **SMALL)
-    experiment = experiment._replace(model=model, model_config=dataclasses.replace(experiment.model_config, max_len=24))
-    params, shapes = random_params(model.spec), set()
-    for n in (1, 7, 16):
-        batch = {"inputs": random_tokens((1, n), 5), **source}
-        whole = inside.padded(experiment, batch)
-        shapes.add(str(jax.tree.map(np.shape, whole)))
-        read = intermediates(model.apply, params, whole)
-        for name, expected in intermediates(model.apply, params, batch).items():
-            assert_close(inside.without_padding(name, np.asarray(read[name]), batch), expected)
-    assert len(shapes) == 1
-    assert inside.padded(experiment, {"inputs": np.ones((1, 23), np.int32)})["inputs"].shape == (1, 24)
-
-
-def test_a_batch_with_a_mask_of_its_own_and_a_model_that_reads_both_ways_have_no_padding(found):
-    experiment, *_ = found
-    batch = {"inputs": np.ones((1, 5), np.int32), "input_mask": np.ones((1, 5), bool)}
-    assert inside.padded(experiment, batch) is batch
-    both_ways = experiment._replace(model=experiment.model._replace(step=None))
-    assert inside.padded(both_ways, {"inputs": batch["inputs"]})["inputs"] is batch["inputs"]
-
-
-def test_of_many_layers_some_are_shown_from_the_first_to_the_last():
-    layers = {f"block_{i}/attention/weights": np.zeros((1, 8, 64, 64)) for i in range(12)}
-    chosen = inside._within_bounds(layers)
-    assert len(chosen) == 3 and (chosen[0], chosen[-1]) == (min(layers), "block_11/attention/weights")
 
 
 def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):

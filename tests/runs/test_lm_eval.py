@@ -2,8 +2,7 @@
 
 import pytest
 
-from fxf.runs.experiment import default_config
-from small_runs import KEPT, command, trained
+from small_runs import KEPT, command, text_config, trained
 
 PAIRS = [("7 and", " 49 are"), ("", " 3 and 9"), ("12 and 144\n13", " and 169\n14 and 196\n15 and"), ("7" * 60, " and")]
 TEXTS = [("".join(f"{i} and {i * i} are numbers.\n" for i in range(40, 52)),), ("7",)]
@@ -22,13 +21,15 @@ def test_the_harness_scores_and_continues_as_by_its_own_backend(tmp_path):
     from fxf.runs.lm_eval import FxfLM
 
     (tmp_path / "text.txt").write_text("".join(f"{i} and {i * i} are numbers.\n" for i in range(300)))
-    config = default_config("language_model").to_dict()
-    config["model"] |= {"n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "max_len": 24, "positions": "learned"}
-    config["model"] |= {"activation": "gelu", "norm_epsilon_in": "variance", "tied_embeddings": True}
-    config["task"] |= {"length": 24, "bos": False}
-    config["data"] |= {"path": str(tmp_path / "text.txt"), "tokenizer": "bpe", "vocab_size": 300}
-    config["train"] |= {"steps": 9, "batch_size": 5}
-    config["log"] |= {"every": 9, "tensorboard": False, "report": False}
+    like_gpt2 = {"positions": "learned", "activation": "gelu", "norm_epsilon_in": "variance", "tied_embeddings": True}
+    config = text_config(
+        tmp_path / "text.txt",
+        model={"max_len": 24, **like_gpt2},
+        task={"length": 24, "bos": False},
+        data={"tokenizer": "bpe", "vocab_size": 300},
+        train={"steps": 9},
+        log={"every": 9},
+    )
     trained(config, tmp_path / "run", kept=KEPT)
     command("export", f"--workdir={tmp_path / 'run'}", "--format=huggingface", f"--output={tmp_path / 'exported'}")
 

@@ -119,13 +119,6 @@ def test_an_answer_of_its_own_is_read_but_for_a_last_token_that_fits_no_position
     assert probe.what_is_read(endless, params, "3 1")["inputs"].shape == (1, experiment.max_len)
 
 
-def test_a_second_text_for_a_task_that_fills_in_blanks_is_refused(looked_into):
-    experiment, params = looked_into.experiment, looked_into.params
-    filling = experiment._replace(task=with_attributes(experiment.task, generates=False))
-    with pytest.raises(UserError, match="a second text: this task fills in the blanks of the first text"):
-        probe.what_is_read(filling, params, "3 1", "1 3")
-
-
 def test_more_than_the_positions_of_the_model_is_refused(looked_into):
     experiment, params = looked_into.experiment, looked_into.params
     answer = " ".join("1" * (experiment.max_len - 4))

@@ -311,13 +311,6 @@ def test_a_run_whose_weights_were_cut_is_read_on_a_machine_with_fewer_devices(fi
     assert_same_bits(run.load(tmp_path / "run")[2], run.load(finished[0])[2])
 
 
-def generate(workdir, prompts, decode=None, **keywords):
-    """Returns the one answer to each prompt that is not a beam's."""
-    answers = run.generate(workdir, prompts, decode or {}, **keywords)
-    assert all(len(hypotheses) == 1 and hypotheses[0][1] is None for hypotheses in answers)
-    return [answer.text for (answer,) in answers]
-
-
 def test_a_run_whose_last_checkpoint_is_gone_says_which_one_it_uses(finished, tmp_path, caplog):
     copied = shutil.copytree(finished[0], tmp_path / "run")
     *_, before, last = checkpoint.steps_in(copied / "checkpoints")

@@ -41,30 +41,21 @@ def test_the_identity_is_made_of_what_can_change_training():
     assert run_folder.identity_of(tiny_config(), {"text.txt": "0a1c"}) != identity
 
 
-def test_a_run_that_is_older_than_a_key_has_its_default(tmp_path):
+def test_a_run_that_is_older_than_a_key_or_a_section_has_their_defaults(tmp_path):
     opened(tmp_path / "run", files={})
-    path = tmp_path / "run/config.json"
-    record = json.loads(path.read_text())
-    del record["config"]["model"]["feed_forward"]
-    record["identity"] = run_folder.identity_digest(run_folder.identity_of(record["config"], record["digests"]))
-    path.write_text(json.dumps(record))
-    experiment, identity = open_run(tmp_path / "run")
-    assert experiment.config["model"]["feed_forward"] == "dense" and "model.feed_forward" not in identity
-    begun = config_from(tiny_config(), str(tmp_path / "run"), tmp_path / "other")
-    assert begun["model"] == experiment.config["model"]
-
-
-def test_a_run_that_is_older_than_sections_has_their_defaults(tmp_path):
-    opened(tmp_path, files={})
 
     def older(record):
+        del record["config"]["model"]["feed_forward"]
         for section in ("decode", "checkpoint", "start", "log"):
             del record["config"][section]
         record["identity"] = run_folder.identity_digest(run_folder.identity_of(record["config"], record["digests"]))
 
-    changed(tmp_path, older)
-    found, expected = open_run(tmp_path)[0].config, default_config("reversal").to_dict()
-    assert all(found[section] == expected[section] for section in ("decode", "checkpoint", "start", "log"))
+    changed(tmp_path / "run", older)
+    (experiment, identity), expected = open_run(tmp_path / "run"), default_config("reversal").to_dict()
+    assert all(experiment.config[name] == expected[name] for name in ("decode", "checkpoint", "start", "log"))
+    assert experiment.config["model"]["feed_forward"] == "dense" and "model.feed_forward" not in identity
+    begun = config_from(tiny_config(), str(tmp_path / "run"), tmp_path / "other")
+    assert begun["model"] == experiment.config["model"]
 
 
 def test_a_run_that_this_fxf_cannot_read_says_which_one_wrote_it(tmp_path):

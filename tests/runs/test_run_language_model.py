@@ -9,9 +9,9 @@ import pytest
 
 from fxf.base.errors import UserError
 from fxf.runs import run
-from fxf.runs.experiment import build, default_config
+from fxf.runs.experiment import build
 from fxf.runs.generation import Answering
-from small_runs import KEPT, command, records, sharing_programs, trained
+from small_runs import KEPT, command, records, sharing_programs, text_config, trained
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
 
@@ -20,14 +20,14 @@ LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("characters")
     (folder / "text.txt").write_text(LINES)
-    config = default_config("language_model").to_dict()
-    config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 17}
-    config["task"] |= {"length": 11}
-    config["data"] |= {"path": str(folder / "text.txt"), "test": 0.1}
-    config["optimizer"] |= {"name": "sgd", "learning_rate": 3.0}
-    config["train"] |= {"steps": 12, "batch_size": 5, "evaluate_every": 2}
-    config["checkpoint"] |= {"best": "-validation_loss", "keep": 1}
-    config["log"] |= {"every": 2, "tensorboard": False, "report": False}
+    config = text_config(
+        folder / "text.txt",
+        data={"test": 0.1},
+        optimizer={"name": "sgd", "learning_rate": 3.0},
+        train={"steps": 12, "evaluate_every": 2},
+        checkpoint={"best": "-validation_loss", "keep": 1},
+        log={"every": 2},
+    )
     return folder / "run", trained(config, folder / "run", kept=KEPT)
 
 
@@ -54,7 +54,7 @@ def test_a_prompt_is_continued_without_the_text(finished, tmp_path):
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     config["config"]["data"]["path"] = "absent"
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    alone, empty = run.generate(tmp_path / "run", ["7 an", ""], {})
+    alone, empty = run.generator(tmp_path / "run", {})(["7 an", ""])
     assert alone[0][0].startswith("7 an")
     assert 4 <= len(alone[0][0]) <= 17
     assert len(empty[0][0]) <= 17
@@ -63,7 +63,7 @@ def test_a_prompt_is_continued_without_the_text(finished, tmp_path):
 @pytest.mark.thorough
 def test_answers_keep_the_rules_that_are_given_as_text(finished):
     def answer(stop=(), **keys):
-        return run.generate(finished[0], ["7"], {"temperature": 2.0, **keys}, stop=stop)[0][0]
+        return run.generator(finished[0], {"temperature": 2.0, **keys}, stop=stop)(["7"])[0][0]
 
     free = answer()
     assert len(free.text) > 6
@@ -104,11 +104,7 @@ def test_a_streamed_answer_grows_into_the_whole_one(finished, monkeypatch):
 
 def test_a_stream_waits_for_the_bytes_of_a_character(tmp_path):
     (tmp_path / "text.txt").write_text("häh héh\n" * 50)
-    config = default_config("language_model").to_dict()
-    config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 17}
-    config["task"] |= {"length": 11}
-    config["data"] |= {"path": str(tmp_path / "text.txt"), "tokenizer": "bpe", "vocab_size": 261}
-    experiment = build(config, tmp_path)
+    experiment = build(text_config(tmp_path / "text.txt", data={"tokenizer": "bpe", "vocab_size": 261}), tmp_path)
     answering = Answering(experiment, {})
     tokens = experiment.task.tokenizer.encode("äé!")
     assert len(tokens) == 5
@@ -131,13 +127,14 @@ class Shared(dict):
 def test_a_run_on_documents_that_is_cut_short_ends_with_the_same_bits(tmp_path):
     path = tmp_path / "texts.jsonl"
     path.write_text("".join(json.dumps({"text": f"{i} and {i * i}"}) + "\n" for i in range(45)))
-    config = default_config("language_model").to_dict()
-    config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11, "dropout": 0.1}
-    config["task"] |= {"length": 11}
-    config["data"] |= {"path": str(path), "format": "json_lines"}
-    config["train"] |= {"steps": 20, "batch_size": 5}
-    config["checkpoint"] |= {"every": 5, "keep": 4}
-    config["log"] |= {"every": 5, "tensorboard": False, "report": False}
+    config = text_config(
+        path,
+        model={"max_len": 11, "dropout": 0.1},
+        data={"format": "json_lines"},
+        train={"steps": 20},
+        checkpoint={"every": 5, "keep": 4},
+        log={"every": 5},
+    )
     kept = Shared()
     whole = trained(config, tmp_path / "whole", kept=kept)
     assert whole["training_tokens"] < 20 * 5 * 11  # the order of another epoch

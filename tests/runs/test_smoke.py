@@ -63,7 +63,7 @@ def done(tmp_path_factory):
     """Returns the folder beside which a smoke run stands, and the finished command."""
     folder = tmp_path_factory.mktemp("smoke") / "run"
     flags = overrides(train={"steps": 5000})
-    return folder, command("train", *flags, "--smoke", "--json", f"--workdir={folder}")
+    return folder, command("train", *flags, "--smoke", f"--workdir={folder}")
 
 
 def test_a_smoke_run_validates_saves_tests_and_shows_samples(done):
@@ -78,7 +78,7 @@ def test_the_command_says_in_a_line_what_a_smoke_run_changes_and_leaves_the_run_
     folder, finished = done
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr.startswith("smoke run with train.steps 6  checkpoint.every 3  train.evaluate_every 6")
-    assert json.loads(finished.stdout)["steps"] == 6
+    assert "  steps 6  " in finished.stdout
     assert [path.name for path in folder.parent.iterdir()] == ["run-smoke"]
     record = json.loads((folder.parent / "run-smoke/config.json").read_text())
     assert record["smoke"] is True and record["overrides"]["train.steps"] == 6

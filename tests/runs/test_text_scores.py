@@ -8,9 +8,8 @@ import pytest
 
 import fxf
 from fxf.base.errors import UserError
-from fxf.runs.experiment import default_config
 from fxf.runs.text_scores import Lines, TextScorer, interval, text_scores
-from small_runs import KEPT, trained
+from small_runs import KEPT, text_config, tiny_config, trained, with_sections
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
 TEXT = "7 and 49\n\n3 and 9, not 27\n88 & 7744\n"
@@ -23,13 +22,8 @@ def folder(tmp_path_factory):
     (folder / "train.txt").write_text(LINES)
     (folder / "text.txt").write_text(TEXT)
     for name, changes in {"bos": {}, "word": {"task": {"bos": False}, "data": {"tokenizer": "word"}}}.items():
-        config = default_config("language_model").to_dict()
-        config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 17}
-        config["task"] |= {"length": 5, **changes.get("task", {})}
-        config["data"] |= {"path": str(folder / "train.txt"), "vocab_size": 300, **changes.get("data", {})}
-        config["train"] |= {"steps": 3, "batch_size": 5}
-        config["log"] |= {"every": 3, "tensorboard": False, "report": False}
-        trained(config, folder / name, kept=KEPT)
+        config = text_config(folder / "train.txt", task={"length": 5}, train={"steps": 3}, log={"every": 3})
+        trained(with_sections(config, {"data": {"vocab_size": 300}}, changes), folder / name, kept=KEPT)
     return folder
 
 
@@ -107,20 +101,9 @@ def test_the_interval_holds_the_true_ratio_in_95_of_100_samples():
 
 @pytest.mark.thorough
 def test_a_run_without_probabilities_of_texts_is_refused(folder, tmp_path):
-    config = default_config("reversal").to_dict()
-    config["model"] |= {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 9}
-    config["task"] |= {"n_tokens": 3, "max_length": 3}
-    config["train"] |= {"steps": 1, "batch_size": 2}
-    config["log"] |= {"tensorboard": False, "report": False}
-    trained(config, tmp_path / "reversal", kept=KEPT)
+    trained(tiny_config(), tmp_path / "reversal", kept=KEPT)
     with pytest.raises(UserError, match="only a language model that scores all tokens"):
         text_scores(tmp_path / "reversal", folder / "text.txt")
-
-
-def test_a_text_of_one_token_is_refused(folder, tmp_path):
-    (tmp_path / "short.txt").write_text("7")
-    with pytest.raises(UserError, match="at least two tokens"):
-        text_scores(folder / "bos", tmp_path / "short.txt")
 
 
 def test_lines_of_json_are_scored_as_they_stand_and_a_line_says_so(folder, caplog):

@@ -19,7 +19,7 @@ from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.runs.programs import program_key
 from fxf.sweeps.crew import Crew, Job, last_line
-from fxf.sweeps.points import by_program, make_points
+from fxf.sweeps.points import make_points
 from helpers import refused
 from small_runs import HEARING, ROOT, overrides, tiny_config, trained
 
@@ -100,19 +100,12 @@ def without_times(path):
 def test_only_numbers_that_a_program_reads_leave_it_the_same(change, program):
     before, after = make_points(CONFIG, [{}, change])
     assert (program_key(build(before.config)) == program_key(build(after.config))) == (program == "same")
-    named = [point.name for point in by_program([before, make_points(CONFIG, [{"model.d_ff": 9}])[0], after])]
-    assert (named[1] == after.name) == (program == "same")
 
 
 def test_a_task_that_draws_its_data_by_the_seed_has_a_program_for_each_seed():
     config = read_config("boolean_map").to_dict()
     assert program_key(build(config)) == program_key(build(config))
     assert program_key(build(config)) != program_key(build({**config, "seed": 1}))
-
-
-def test_points_with_the_same_programs_stand_behind_each_other_in_their_order():
-    points = make_points(CONFIG, [{"model.n_layers": n, "seed": seed} for seed in range(3) for n in (1, 2)])
-    assert by_program(points) == [points[i] for i in (0, 2, 4, 1, 3, 5)]
 
 
 def test_a_signal_stops_the_process_and_not_only_the_point(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from fxf.sweeps.evidence import FAILURES, LOOKS, SIGNS, Evidence, evidence, exact_sign, interval, student_and_hall
+from fxf.sweeps.evidence import FAILURES, LOOKS, SIGNS, Evidence, evidence, exact_sign, student_and_hall
 
 GAUSSIAN = np.random.default_rng(3).normal(0.4, 1, 64).tolist()
 SKEWED = np.random.default_rng(4).lognormal(size=64).tolist()
@@ -38,16 +38,16 @@ def test_the_intervals_are_students_and_halls(x, level):
     by_scipy = stats.t.interval(1 - level, len(x) - 1, np.mean(x), stats.sem(x))
     np.testing.assert_allclose(student, by_scipy, atol=3e-4 * scale)  # Wallace's quantile
     np.testing.assert_allclose(hall, hall_by_search(x, level), atol=1e-3 * scale)
-    assert interval(x, level) == (min(student[0], hall[0]), max(student[1], hall[1]))
 
 
 def test_another_unit_or_direction_changes_nothing_but_the_numbers():
-    low, high = interval(SKEWED)
+    ends = student_and_hall(SKEWED, 0.035)
     for unit in (-1.0, 1e-200, 1e200):
-        ends = sorted((unit * low, unit * high))
-        np.testing.assert_allclose(interval([unit * x for x in SKEWED]), ends, rtol=1e-9)
-    assert interval([0.1] * 32) == (0.1, 0.1)
-    np.testing.assert_allclose(interval([-2.0, -1.0, 0.0, 1.0, 2.0] * 7), [-0.5, 0.5], atol=0.06)  # no skewness
+        expected = [sorted(unit * end for end in pair) for pair in ends]
+        np.testing.assert_allclose(student_and_hall([unit * x for x in SKEWED], 0.035), expected, rtol=1e-9)
+    assert student_and_hall([0.1] * 32, 0.035) == ((0.1, 0.1),) * 2
+    even = student_and_hall([-2.0, -1.0, 0.0, 1.0, 2.0] * 7, 0.035)
+    np.testing.assert_allclose(even, [(-0.5, 0.5)] * 2, atol=0.06)  # no skewness
 
 
 UP, DOWN = [1.0, 1.1, 0.9, 1.2], [-1.0, -1.1, -0.9, -1.2]
@@ -86,7 +86,8 @@ def test_a_mean_is_claimed_at_32_and_64_pairs_and_signs_at_each_look(x, mean, si
 
 def test_a_claim_stays_and_pairs_between_looks_change_only_the_effect():
     found = of([*UP * 8, -50.0])
-    assert (found.mean, found.low, found.high) == (1, *interval(UP * 8))
+    student, hall = student_and_hall(UP * 8, 0.035)
+    assert (found.mean, found.low, found.high) == (1, min(student[0], hall[0]), max(student[1], hall[1]))
     assert found.effect == pytest.approx((sum(UP) * 8 - 50) / 33)
     assert of(UP * 2 + DOWN * 6).signs == 1
 

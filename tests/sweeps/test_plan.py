@@ -8,15 +8,13 @@ import pytest
 
 from fxf.base.errors import UserError
 from fxf.runs.configs import read_config
-from fxf.runs.experiment import default_config
 from fxf.sweeps.evidence import TEST
 from fxf.sweeps.plan import Arm, Budget, Rules, choose_metric, keep_plan, make_plan, other_config, with_changes
 from helpers import table
-from small_runs import tiny_config
+from small_runs import text_config, tiny_config
 
 ORIGIN = {"config_file": "reversal", "overrides": {}}
 FIRST, OTHER = Arm(tiny_config(seed=4), ORIGIN), Arm(tiny_config(seed=9, optimizer={"learning_rate": 0.1}), ORIGIN)
-LANGUAGE = ("-validation_loss", "-bits_per_character")
 
 
 def experiment(metrics, test=0.0):
@@ -39,11 +37,8 @@ def test_the_metric_is_a_figure_of_the_task_and_the_direction_is_known(of, found
 )
 def test_configs_whose_figures_mean_other_things_are_refused(changes, metric, message, tmp_path):
     (tmp_path / "text.txt").write_text("".join(f"{i} and {i * i}\n" for i in range(90)))
-    config = default_config("language_model").to_dict()
-    config["model"] |= {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_ff": 4, "max_len": 5}
-    config["task"]["length"] = 5
-    config["data"] |= {"path": str(tmp_path / "text.txt"), "tokenizer": "bpe", "vocab_size": 270}
-    arms = [Arm({**config, "data": config["data"] | more}, ORIGIN) for more in ({}, changes)]
+    tokens, path = {"tokenizer": "bpe", "vocab_size": 270}, tmp_path / "text.txt"
+    arms = [Arm(text_config(path, data={**tokens, **more}), ORIGIN) for more in ({}, changes)]
     with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
         make_plan(*arms, tmp_path, Rules(metric))
 
@@ -57,12 +52,12 @@ def test_both_runs_of_a_pair_have_the_seed_of_the_pair_and_of_a_null_trial_two_s
 
 
 def test_the_plan_says_all_that_decides(tmp_path):
-    rules = Rules("train_loss", failed=2.5, rates=5, match="flops", first_runs="elsewhere")
+    rules = Rules("train_loss", failed=2.5, rates=5, match="flops")
     keep_plan(make_plan(FIRST, OTHER, tmp_path, rules), Budget(7, 2.5), tmp_path)
     there = json.loads((tmp_path / "plan.json").read_text())
     assert (there["first"], there["other"]) == (FIRST.config, {**OTHER.config, "seed": 4})
     assert (there["metric"], there["better"], there["named"]) == ("train_loss", "lower", True)
-    assert [there[name] for name in ("failed", "rates", "match", "first_runs")] == [2.5, 5, "flops", "elsewhere"]
+    assert [there[name] for name in ("failed", "rates", "match")] == [2.5, 5, "flops"]
     assert (there["null"], there["test"]) == (False, TEST)
     assert {"code", "versions", "git_commit", "device", "origins", "content"} <= set(there)
     assert [(each["seeds"], each["minutes"], each["whole"]) for each in there["budgets"]] == [(7, 2.5, False)]

@@ -1,12 +1,12 @@
-"""What is settled before the pairs: rates with equal effort, equal compute, and the first runs of another trial."""
+"""What is settled before the pairs: rates with equal effort and equal compute."""
 
 import json
 import math
+import shutil
 
 import pytest
 from test_trial import FIRST, ORIGIN, QUICK, WIDER, trained  # noqa: F401
 
-from fxf.base.errors import UserError
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from fxf.sweeps.plan import Arm, Budget, Rules, make_plan
@@ -55,7 +55,7 @@ def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst
     trained.figure = lambda config: 1.0 if rate_of(config) < 2 * RATE else math.nan
     found = carry_out(make_plan(FIRST, WIDER, tmp_path, RULES), tmp_path, Budget(2))
     assert found.settled["first"].changes["optimizer.learning_rate"] == RATE
-    assert found.settled["first"].tried[-1] == (2 * RATE, None)
+    assert found.settled["first"].tried[-1] == [2 * RATE, None]
     trained.figure = lambda config: math.nan
     nothing = carry_out(make_plan(FIRST, WIDER, tmp_path / "none", RULES), tmp_path / "none", Budget(2))
     assert nothing.verdict == "undecided: not bracketed"
@@ -92,23 +92,13 @@ def test_equal_compute_changes_the_steps_of_the_other_config(match, tmp_path, tr
     assert f"steps of the other {steps:,}, for equal {match}" in found.lines()
 
 
-def test_the_first_runs_of_another_trial_are_taken_and_missing_ones_are_added_there(tmp_path, trained):  # noqa: F811
+def test_runs_of_the_first_config_that_are_copied_from_another_trial_are_not_trained_again(tmp_path, trained):  # noqa: F811
     trained.figure = bowl(2)
     base, second = tmp_path / "base", tmp_path / "second"
     carry_out(make_plan(FIRST, WIDER, base, RULES), base, Budget(2))
-    n = len(trained.names)
-    rules = RULES._replace(first_runs=str(base))
-    other = Arm(tiny_config(model={"d_ff": 5}, **QUICK), ORIGIN)
-    found = carry_out(make_plan(FIRST, other, second, rules), second, Budget(3))
-    new = trained.names[n:]
-    assert not any(name.startswith("first-0") for name in new)  # no rate of the first is tried again
-    assert [name for name in new if name.startswith("first")] == ["first-6"]
-    assert (base / "first-6").exists() and not list(second.glob("first-*"))
-    assert found.settled["first"].changes == {"optimizer.learning_rate": 2 * RATE}
+    for run in (*base.glob("first-*"), *base.glob("rates/first-*")):
+        shutil.copytree(run, second / run.relative_to(base))
+    n, other = len(trained.names), Arm(tiny_config(model={"d_ff": 5}, **QUICK), ORIGIN)
+    found = carry_out(make_plan(FIRST, other, second, RULES), second, Budget(3))
+    assert [name for name in trained.names[n:] if name.startswith("first")] == ["first-6"]
     assert len(found.pairs) == 3
-    another = Arm(tiny_config(seed=4, model={"d_ff": 11}, **QUICK), ORIGIN)
-    with pytest.raises(UserError, match=r"--first_runs: .*base: its first runs are of another trial: first.model.d_ff"):
-        carry_out(make_plan(another, other, tmp_path / "no", rules), tmp_path / "no", Budget(2))
-    with pytest.raises(UserError, match=r"nowhere: no trial here"):
-        gone = rules._replace(first_runs=str(tmp_path / "nowhere"))
-        carry_out(make_plan(FIRST, other, tmp_path / "gone", gone), tmp_path / "gone", Budget(2))

@@ -50,7 +50,7 @@ def test_a_task_that_only_trains_and_scores_needs_no_more(tmp_path, monkeypatch)
     assert result["loss"] > 0
     for decode, message in ({}, "task 'repeating' answers no prompts"), ({"beam_width": 2}, "generates no tokens"):
         with pytest.raises(UserError, match=message):
-            run.generate(tmp_path, ["1"], decode)
+            run.generator(tmp_path, decode)(["1"])
     experiment, _, params = run.load(tmp_path)
     with pytest.raises(UserError, match="task 'repeating' answers no prompts: it has no to_batch"):
         probe.what_is_read(experiment, params, "1")

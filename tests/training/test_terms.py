@@ -47,7 +47,7 @@ def test_a_cpu_that_cuts_a_batch_gets_the_same(monkeypatch):
 
 @pytest.mark.thorough
 def test_several_devices_get_the_same():
-    finished = script("../tests/training/terms_on_devices")
+    finished = script("tests/training/terms_on_devices.py")
     assert finished.returncode == 0, finished.stderr
     (found,) = [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
     assert found.keys() == {f"{name}, microbatches {n}" for name in LAYOUTS for n in (1, 2)}

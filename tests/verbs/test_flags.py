@@ -45,9 +45,3 @@ def test_figures_are_a_line_and_an_object_on_request(capsys):
     assert capsys.readouterr().out == "task reversal  train_loss 0.123457  steps 7\n"
     cli.print_figures(FIGURES, as_json=True)
     assert json.loads(capsys.readouterr().out) == FIGURES
-
-
-def test_the_help_of_a_verb_ends_with_the_exit_codes():
-    said = command("evaluate", "--help").stdout
-    assert said.endswith(cli.EXITS)
-    assert [int(line.split()[0]) for line in cli.EXITS.splitlines()[1:]] == [0, 1, 2, 75, 130, 141]

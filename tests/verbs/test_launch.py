@@ -81,4 +81,4 @@ def test_what_is_submitted_is_what_is_printed(script, tmp_path, monkeypatch):
     assert (done.returncode, done.stderr) == (2, "error: sbatch: no such partition\n")
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     done = command("launch", "slurm", "--config=reversal", "--workdir=run", "--submit")
-    assert (done.returncode, done.stderr) == (2, "error: --submit: this machine has no sbatch\n")
+    assert (done.returncode, done.stderr) == (2, "error: sbatch: No such file or directory\n")

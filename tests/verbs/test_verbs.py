@@ -7,27 +7,24 @@ import pytest
 
 from fxf.base.errors import why_not_ours
 from fxf.verbs import VERBS
-from small_runs import ROOT
+from small_runs import ROOT, script
 
 
-def command(*arguments, cwd=ROOT):
-    """Runs `python -m fxf`; returns the finished process, its output as text."""
-    run = [sys.executable, "-m", "fxf", *arguments]
-    return subprocess.run(run, cwd=cwd, capture_output=True, text=True, timeout=600)
+def test_every_module_of_the_room_is_a_verb():
+    modules = {path.stem for path in (ROOT / "fxf/verbs").glob("*.py")}
+    assert modules - {"__init__", "command", "flags"} == set(VERBS)
 
 
-def test_every_module_of_the_room_is_a_verb_and_every_verb_a_script():
-    for folder in (ROOT / "fxf/verbs", ROOT / "experiments"):
-        assert {path.stem for path in folder.glob("*.py")} - {"__init__", "command", "flags", "runner"} == set(VERBS)
-
-
-@pytest.mark.parametrize("arguments", [(), ("--help",)])
-def test_without_a_verb_it_lists_the_verbs_with_a_line_each(arguments):
-    done = command(*arguments)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = [line for line in done.stdout.splitlines() if line.startswith("  fxf ")]
-    assert [line.split()[1] for line in lines] == list(VERBS)
-    assert all(len(line.split()) > 5 and line.endswith(".") and len(line) < 120 for line in lines)
+def test_without_a_verb_it_lists_the_verbs_with_a_line_each_and_imports_no_library():
+    heavy = "{'jax', 'numpy', 'absl', 'ml_collections'}"
+    program = f"import sys; import fxf.__main__ as m; m.main(); assert not {heavy} & set(sys.modules)"
+    for arguments in ([], ["--help"]):
+        run = [sys.executable, "-c", program, *arguments]
+        done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        assert (done.returncode, done.stderr) == (0, "")
+        lines = [line for line in done.stdout.splitlines() if line.startswith("  fxf ")]
+        assert [line.split()[1] for line in lines] == list(VERBS)
+        assert all(len(line.split()) > 5 and line.endswith(".") and len(line) < 120 for line in lines)
 
 
 @pytest.mark.thorough
@@ -43,15 +40,7 @@ def test_a_verb_reads_a_config_of_fxf_by_its_name_in_any_folder_and_imports_no_l
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     assert "11 x 128" in done.stdout
-    assert "--workdir" in command("help", "train", cwd=tmp_path).stdout
-
-
-def test_what_lists_the_verbs_imports_no_library():
-    heavy = "{'jax', 'numpy', 'absl', 'ml_collections'}"
-    program = (
-        f"import sys; sys.argv = ['fxf']; import fxf.__main__ as m; m.main(); assert not {heavy} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, timeout=600)
+    assert "--workdir" in script("help", "train", cwd=tmp_path).stdout
 
 
 def test_a_library_that_an_installation_lacks_is_named_with_what_brings_it():

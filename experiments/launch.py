@@ -1,6 +1,0 @@
-"""`fxf launch` as a script of the checkout."""
-
-from fxf.verbs.command import main
-
-if __name__ == "__main__":
-    main("launch")
