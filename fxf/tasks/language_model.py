@@ -14,8 +14,7 @@ from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.data.batches import iterate
 from fxf.data.mixture import parts_of
-from fxf.data.preparation import Counts
-from fxf.data.prepared import Prepared, prepared, tokenizer_of_documents
+from fxf.data.prepared import Counts, Prepared, prepared, tokenizer_of_documents
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import EncodedText, draw_windows, scoring_windows
 from fxf.data.tokenizer import PAD, UNK, Tokenizer
@@ -220,8 +219,7 @@ class Documents(LanguageModel):
     @functools.cached_property
     def prepared(self) -> dict[str, Prepared]:
         """The tokens of each source's documents, prepared in a folder."""
-        alone = len(self.parts) == 1
-        return {name: prepared(part.config, self.tokenizer, alone) for name, part in self.parts.items()}
+        return {name: prepared(part.config, self.tokenizer) for name, part in self.parts.items()}
 
     def rows(self, tokens_N: np.ndarray) -> Rows:
         """Returns the rows of the tokens of a part."""
