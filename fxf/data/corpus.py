@@ -103,11 +103,6 @@ def read_corpus(config: DataConfig) -> Corpus:
     require_off("data", config, unread, f"corpus '{config.name}' does not read it")
     if "path" in keys and not config.path:
         raise UserError(f"data.path: corpus '{config.name}' needs it; give --config.data.path")
-    if "source" in keys and config.source == config.target:
-        raise UserError(f"data.target: expected another language than data.source, got '{config.target}' for both")
-    for name in ("validation", "test") if "train" in keys else ():
-        if getattr(config, name) == config.train:
-            raise UserError(f"data.{name}: expected other pairs than data.train, got '{config.train}' for both")
     train, validation, test, skipped, digests = read(config)
     if "train" in keys:
         _warn_of_overlap(train, test)
@@ -168,13 +163,10 @@ def _digest(*parts: Sequence[Example]) -> str:
 def _pairs(config: DataConfig) -> Corpus:
     """Reads a tab-separated file, such as Anki's (seed 000)."""
     path = folder_at(config.path, "data.path")
-    content = read_text_file(path, "data.path", packed=False)
+    content = read_text_file(path, "data.path")
     lines = lines_of(content)
     header = [name.strip() for name in lines[0].decode("utf-8", "replace").split("\t")]
     columns = [name.strip() for name in config.columns.split(",")] if config.columns else header
-    if "" in columns or len(set(columns)) < len(columns):
-        wanted = "expected the languages of the file's columns, comma-separated, such as en,fr"
-        raise UserError(f"data.columns: {wanted}; got {','.join(columns)!r}")
     if not config.columns and not {config.source, config.target} <= {*header}:
         wanted = f"expected columns {config.source} and {config.target} in the first line, or data.columns, as en,fr"
         raise UserError(f"{path.name}:1: {wanted}; got {shortened(', '.join(header))}")
@@ -195,7 +187,7 @@ def _parallel(config: DataConfig) -> Corpus:
     parts, digests = [], dict[str, str]()
     for split in SPLITS:
         names = [f"{getattr(config, split)}.{side}" for side in (config.source, config.target)]
-        contents = [read_text_file(folder / name, f"data.{split}", packed=False) for name in names]
+        contents = [read_text_file(folder / name, f"data.{split}") for name in names]
         parts.append(good_lines(aligned(contents, names), names, config.on_error == "skip"))
         digests |= dict(zip(names, map(digest, contents), strict=True))
     return _of_parts(parts, digests)

@@ -249,12 +249,11 @@ def _parquet(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, byte
 
 def _text_in(record: Any, field: str, where: str) -> bytes:
     """Returns the text in a field of a record, of one in another by dots. Raises a UserError if there is none."""
-    found, names = record, [field] if isinstance(record, dict) and field in record else field.split(".")
-    for depth, name in enumerate(names):
+    found = record
+    for name in [field] if isinstance(record, dict) and field in record else field.split("."):
         fields = found if isinstance(found, dict) else {}
         if name not in fields:
-            near = nearest(field, [".".join([*names[:depth], each]) for each in fields])
-            raise UserError(f"{where}: no field '{field}' (data.field){near}")
+            raise UserError(f"{where}: no field '{field}' (data.field){nearest(name, fields)}")
         found = fields[name]
     if not isinstance(found, str):
         raise UserError(f"{where}: field '{field}': expected a text, got {type(found).__name__}")

@@ -1,7 +1,6 @@
 """Documents of several sources by weight: where each is read, and its share of the rows."""
 
 import dataclasses
-import os
 import re
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -49,18 +48,15 @@ def parts_of(config: DocumentsConfig) -> dict[str, Part]:
 
 def _in_path(path: str) -> dict[str, dict[str, Any]]:
     """Returns the sources that `data.path` names with their weights, as "wiki.jsonl.zst:3, code/*.parquet:1"."""
-    pieces = path.split(",")
-    found = [WEIGHED.fullmatch(piece) for piece in pieces]
-    if (not any(found) and len(pieces) == 1) or os.path.exists(os.path.expanduser(path)):
+    if "," not in path:
         return {}
     sources = dict[str, dict[str, Any]]()
-    for piece, weighed in zip(pieces, found, strict=True):
-        if not weighed:
+    for piece in path.split(","):
+        if not (weighed := WEIGHED.fullmatch(piece)):
             raise UserError(f"data.path: expected PATH:WEIGHT, as wiki.jsonl:3, got {piece.strip()!r} in {path!r}")
         # The part of the path that names it: of data/wiki.jsonl.zst wiki, of code/*.parquet code.
-        names = [part.split(".")[0] for part in PurePath(weighed[1]).parts if not re.search(r"[*?\[/:]", part)]
-        name = next((each for each in reversed(names) if each), "source")
-        if name in sources:
+        named = [part for part in PurePath(weighed[1]).parts if not re.search(r"[*?\[/:]", part)]
+        if (name := named[-1].split(".")[0] if named else "source") in sources:
             raise UserError(f"data.path: two sources are named {name}; data.sources.NAME.path gives names")
         sources[name] = {"path": weighed[1], "weight": float(weighed[2])}
     return sources

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fxf.base.errors import UserError
 from fxf.base.files import read_file
-from fxf.data.unpacking import require_plain, unpacked_content
+from fxf.data.unpacking import unpacked_content
 
 SIDES = ("source", "target")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -24,19 +24,13 @@ class Example(NamedTuple):
 Sides = tuple[bytes, bytes] | str  # source and target of a line, or what is wrong with it
 
 
-def read_text_file(path: Path, key: str, packed: bool = True) -> bytes:
-    """Returns the content of a text file.
-
-    Args:
-      packed: whether it may be compressed.
+def read_text_file(path: Path, key: str) -> bytes:
+    """Returns the content of a text file, which may be compressed.
 
     Raises:
       UserError: as `read_file` and `unpacked`; or the file is empty; names the config's `key` that holds the path.
     """
-    content, where = read_file(path, key), f"{key}: {path}"
-    if not packed:
-        require_plain(content, where)
-    content = unpacked_content(content, where)
+    content = unpacked_content(read_file(path, key), f"{key}: {path}")
     if not content:
         raise UserError(f"{key}: {path}: the file is empty")
     return content

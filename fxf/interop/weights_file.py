@@ -1,7 +1,6 @@
 """Params in a safetensors file, which names each weight by its path ('blocks/attention/query'); and such files."""
 
 import functools
-import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,30 +13,23 @@ from fxf.base.errors import UserError, nearest
 from fxf.base.files import require_file
 from fxf.base.weights import Params, flatten
 
-DIGEST = "digest"
-
 
 def save_weights(path: Path, params: Params) -> None:
-    """Writes the params and their digest.
+    """Writes the params, each under its path.
 
     Raises:
       UserError: the file cannot be written.
     """
-    arrays = {name: np.asarray(value) for name, value in flatten(jax.device_get(params)).items()}
-    write_tensors(path, arrays, {DIGEST: _digest(arrays)})
+    write_tensors(path, {name: np.asarray(value) for name, value in flatten(jax.device_get(params)).items()}, {})
 
 
 def read_weights(path: Path) -> dict[str, np.ndarray]:
     """Returns the weights by path of a safetensors file, float32.
 
     Raises:
-      UserError: the file cannot be read, differs from its digest, or holds numbers that are not finite floats.
+      UserError: the file cannot be read, or holds numbers that are not finite floats.
     """
-    tensors, metadata = open_tensors(path)
-    arrays = {name: tensor.read() for name, tensor in tensors.items()}
-    if metadata.get(DIGEST, _digest(arrays)) != _digest(arrays):
-        raise UserError(f"{path}: damaged: its arrays differ from the saved ones")
-    return {name: as_weights(str(path), name, array) for name, array in arrays.items()}
+    return {name: as_weights(str(path), name, tensor.read()) for name, tensor in open_tensors(path).items()}
 
 
 def as_weights(where: str, name: str, array: np.ndarray) -> np.ndarray:
@@ -81,8 +73,8 @@ class StoredTensor(NamedTuple):
     read: Callable[[], np.ndarray]
 
 
-def open_tensors(path: Path) -> tuple[dict[str, StoredTensor], dict[str, Any]]:
-    """Returns the tensors of a safetensors file by name, not yet read, and its metadata.
+def open_tensors(path: Path) -> dict[str, StoredTensor]:
+    """Returns the tensors of a safetensors file by name, not yet read.
 
     Raises:
       UserError: the file cannot be read; `StoredTensor.read` raises it too.
@@ -102,19 +94,10 @@ def open_tensors(path: Path) -> tuple[dict[str, StoredTensor], dict[str, Any]]:
     for name in checked(file.keys):
         shape = tuple(checked(lambda name=name: file.get_slice(name).get_shape()))
         tensors[name] = StoredTensor(shape, functools.partial(checked, file.get_tensor, name))
-    return tensors, checked(file.metadata) or {}
+    return tensors
 
 
 def _pointer(path: Path) -> str:
     """Returns what to do where Git LFS left a note in the place of the file, else nothing."""
     with path.open("rb") as file:
         return "; it is a pointer of Git LFS, which 'git lfs pull' replaces" if file.read(8) == b"version " else ""
-
-
-def _digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """Returns a hash of names, types, shapes and bytes."""
-    total = hashlib.blake2b(digest_size=16)
-    for name, x in sorted(arrays.items()):
-        total.update(f"{name} {x.dtype} {x.shape}\n".encode())
-        total.update(np.ascontiguousarray(x).tobytes())
-    return total.hexdigest()

@@ -36,7 +36,7 @@ def test_a_compressed_file_is_unpacked_whole_or_its_damage_is_named(how, tmp_pat
     path = tmp_path / "a"
     path.write_bytes(PACKED[how])
     assert read_text_file(path, "data.path") == b"one\ntwo\n"
-    for content in (PACKED[how][:-3], PACKED[how][:12]) if how != "none" else (b"PK\x03\x04\x14\xff",):
+    for content in (PACKED[how][:-3], PACKED[how][:12]) if how != "none" else ():
         path.write_bytes(content)
         with pytest.raises(UserError, match=f"^data.path: {path}: .+$"):
             read_text_file(path, "data.path")
