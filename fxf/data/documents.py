@@ -1,6 +1,5 @@
 """Documents: the texts of files, of JSON lines or of a TFDS data set, read one after the other."""
 
-import contextlib
 import dataclasses
 import hashlib
 import io
@@ -156,43 +155,39 @@ def read(config: DocumentsConfig, source: Source) -> Iterator[Document]:
     Raises:
       UserError: a file is damaged; a document is not UTF-8 text or too long; or a record has no text in the field.
     """
-    where, of_files, taken = str(source.path or source.name), config.format == "files", 0
-    with _contents(config, source, where) as (found, file):
-        for line, content in found:
-            if len(content) > MAX_BYTES:
-                how = "set data.separator to the text between documents" if of_files else "cut it"
-                raise UserError(f"{where}:{line}: a document of more than {MAX_BYTES} bytes; {how}")
-            if wrong := not_text(content):
-                index, problem = wrong
-                raise UserError(f"{where}:{line + content[:index].count(10) * of_files}: {problem}")
-            text, taken = content.decode("utf-8").replace("\r\n", "\n"), taken + len(content)
-            if text and not text.isspace():
-                yield Document(text.lower() if config.lower_case else text, file.tell() if file else taken)
+    where, of_files = str(source.path or source.name), config.format == "files"
+    for line, content, place in _contents(config, source, where):
+        if len(content) > MAX_BYTES:
+            how = "set data.separator to the text between documents" if of_files else "cut it"
+            raise UserError(f"{where}:{line}: a document of more than {MAX_BYTES} bytes; {how}")
+        if wrong := not_text(content):
+            index, problem = wrong
+            raise UserError(f"{where}:{line + content[:index].count(10) * of_files}: {problem}")
+        text = content.decode("utf-8").replace("\r\n", "\n")
+        if text and not text.isspace():
+            yield Document(text.lower() if config.lower_case else text, place)
 
 
-@contextlib.contextmanager
-def _contents(
-    config: DocumentsConfig, source: Source, where: str
-) -> Iterator[tuple[Iterator[tuple[int, bytes]], BinaryIO | None]]:
-    """Gives the line or row of each document's start and its content, and the file that is read, None for TFDS.
+def _contents(config: DocumentsConfig, source: Source, where: str) -> Iterator[tuple[int, bytes, int]]:
+    """Yields the line or row of each document's start, its content, and how many bytes are read with it.
 
     Raises:
-      UserError: as `unpacked`; or the file is unreadable.
+      UserError: as `unpacked`, or as the reader of the format.
     """
     if config.format == "tfds":
-        yield ((number, text) for number, (text,) in enumerate(_public(config)[1], 1)), None
+        for number, (text,) in enumerate(_public(config)[1], 1):
+            yield number, text, 0
         return
-    try:
-        opened = io.BytesIO(source.content) if source.path is None else source.path.open("rb")
-    except OSError as error:
-        raise UserError(f"data.path: {where}: {error.strerror or error}") from None
+    opened = io.BytesIO(source.content) if source.path is None else source.path.open("rb")
     with opened as raw, unpacked(raw, f"data.path: {where}") as file:
         begin = file.peek(4)
         file.read(len(BYTE_ORDER_MARK) if begin.startswith(BYTE_ORDER_MARK) else 0)
         if config.format == "files":
-            yield _split(file, config.separator.replace("\r\n", "\n").encode()), raw
+            found = _split(file, config.separator.replace("\r\n", "\n").encode())
         else:
-            yield (_parquet if begin.startswith(b"PAR1") else _json_lines)(file, config.field, where), raw
+            found = (_parquet if begin.startswith(b"PAR1") else _json_lines)(file, config.field, where)
+        for line, content in found:
+            yield line, content, raw.tell()
 
 
 def _split(file: BinaryIO, separator: bytes) -> Iterator[tuple[int, bytes]]:

@@ -21,12 +21,11 @@ from fxf.base.errors import UserError, one_line, text_of
 from fxf.base.files import read_file
 
 # The names of special tokens are imported from here.
-from fxf.data.tokenizer_kinds import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS, UNK, Special, as_in_a_run, json_of  # noqa: F401
+from fxf.data.tokenizer_kinds import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS, UNK, Special, json_of  # noqa: F401
 
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
 VOCAB_SIZE = 8000  # by default
 MAX_LINE = 2**13  # characters encoded at once
-AT_ONCE = 128  # pieces whose encodings, of about 100 times their memory, are held at once
 CODE_POINTS = 0x110000  # of Unicode
 
 # The library's threads do not survive a fork; with threads, some versions warn or hang.
@@ -69,11 +68,10 @@ class Tokenizer:
         Raises:
           UserError: `text` has half of a surrogate pair, which is no character, or the vocabulary has no token for it.
         """
-        pieces = [*lines_of(text)] if self.kind in TOKENIZERS else [text]
-        groups = (pieces[start : start + AT_ONCE] for start in range(0, len(pieces), AT_ONCE))
+        pieces = lines_of(text) if self.kind in TOKENIZERS else [text]
         # The library gives a word that is spelled like a special token that token's number.
         reserved, unk = self.special.reserved, self.special.unk
-        return [token if token >= reserved else unk for group in groups for token in self._ids(group)]
+        return [token if token >= reserved else unk for piece in pieces for token in self._ids(piece)]
 
     def array(self, text: str) -> np.ndarray:
         """Returns `encode(text)` as an array [N] of `dtype`."""
@@ -92,16 +90,15 @@ class Tokenizer:
                 table[ord(character)] = token
         return table
 
-    def _ids(self, pieces: list[str]) -> Iterator[int]:
-        """Returns the library's tokens of pieces of a text, one after the other."""
+    def _ids(self, piece: str) -> list[int]:
+        """Returns the library's tokens of a piece of a text."""
         try:
-            encodings = self._backend.encode_batch_fast(pieces, add_special_tokens=False)
+            return self._backend.encode(piece, add_special_tokens=False).ids
         except TypeError:
             raise UserError("expected Unicode text, got half of a surrogate pair") from None
         except Exception:  # of a tokenizer file; the library raises no narrower type
-            what = f"no token for some of {pieces[0][:60]!r}, and none that stands for unknown text"
+            what = f"no token for some of {piece[:60]!r}, and none that stands for unknown text"
             raise UserError(f"data.tokenizer: the file has {what}") from None
-        return itertools.chain.from_iterable(each.ids for each in encodings)
 
     def unknown(self, text: str) -> list[str]:
         """Returns the distinct characters or words of a text that the vocabulary lacks, in order."""
@@ -188,13 +185,13 @@ def _backend(kind: str, vocabulary: dict[str, int], merges: Iterable[Sequence[st
 
 
 def tokenizer_from_json(text: str | bytes, where: str) -> Tokenizer:
-    """Returns the tokenizer whose `to_json` returned `text`, or of which an export to `transformers` was made.
+    """Returns the tokenizer whose `to_json` returned `text`.
 
     Raises:
       UserError: `text` is damaged, or of another library; names `where`.
     """
     try:
-        record = as_in_a_run(json.loads(text))
+        record = json.loads(text)
         kinds = [kind for kind, level in TOKENIZERS.items() if json_of(level.cut) == record["pre_tokenizer"]]
         backend = tokenizers.Tokenizer.from_str(json.dumps(record))
     except Exception as error:  # the library raises no narrower type

@@ -96,8 +96,7 @@ def test_decoding_drops_special_tokens_other_than_unk_and_mask(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lines_are_encoded_at_once_as_each_is(kind, monkeypatch):
-    monkeypatch.setattr("fxf.data.tokenizer.AT_ONCE", 3)
+def test_a_text_is_encoded_as_each_of_its_lines_is(kind):
     tokenizer = train_tokenizer(kind, 300, TEXTS)
     for text in (LINES, LINES[:70], "", "x" * (2**13 + 5) + "  y <eos>\n"):
         expected = [token for line in lines_of(text) for token in tokenizer.encode(line)]
