@@ -34,9 +34,7 @@ class DocumentsConfig(TextConfig):
 
     format: Literal["text", "files", "json_lines", "tfds"] = key(
         "text",
-        "one text, held in memory; or documents, prepared once on the disk: path is then a file, a folder or a pattern "
-        "(code/*.parquet) of text files, or of JSON lines or Parquet (json_lines), or a data set of TFDS; or several "
-        "with weights (a.jsonl:3, b.jsonl:1); validation and test are shares of the documents",
+        "text: one text, held in memory; else path names documents of text files, JSON lines or Parquet, or TFDS",
     )
     separator: str = key("", "files: the text between two documents of a file; by default a file is a document")
     field: str = key("text", "json_lines, tfds: the field or column of a document's text; meta.text is one in another")
@@ -45,10 +43,7 @@ class DocumentsConfig(TextConfig):
     sources: dict[str, dict[str, Any]] = dataclasses.field(
         default_factory=dict,
         hash=False,
-        metadata={
-            "doc": "a mixture: by the name of a source, its weight, its path, and other keys that differ from "
-            "those of the section: data.sources.NAME.KEY"
-        },
+        metadata={"doc": "a mixture: weight, path and other keys of each source by name"},
     )
 
     def __post_init__(self) -> None:

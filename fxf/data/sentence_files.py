@@ -37,28 +37,19 @@ def read_text_file(path: Path, key: str) -> bytes:
 
 
 def not_text(content: bytes) -> tuple[int, str] | None:
-    """Returns the index of the first byte that is not UTF-8 text, and the problem; None if all is text.
-
-    A null byte is no text: UTF-16 and binary files have it.
-    """
+    """Returns the index of the first byte that is not UTF-8, and the problem; None if all is text."""
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
         byte = content[error.start]
         return error.start, f"not UTF-8: byte {byte:#04x}{'; is it UTF-16?' if byte >= 0xFE else ''}"
-    place = content.find(0)
-    return (place, "not text: a null byte; is it UTF-16?") if place >= 0 else None
+    return None
 
 
 def lines_of(content: bytes) -> list[bytes]:
-    r"""Returns the lines without their ends. Only \n and \r\n end a line, or \r where there is no \n."""
-    content = with_line_feeds(content.removeprefix(BYTE_ORDER_MARK)).removesuffix(b"\n")  # drops the byte order mark
+    r"""Returns the lines without their ends, and without a byte order mark. Only \n and \r\n end a line."""
+    content = content.removeprefix(BYTE_ORDER_MARK).removesuffix(b"\n")
     return [line.removesuffix(b"\r") for line in content.split(b"\n")]
-
-
-def with_line_feeds(content: bytes) -> bytes:
-    r"""Returns a text file's content with \n in place of \r if only \r ends its lines, as on an old Macintosh."""
-    return content if b"\n" in content else content.replace(b"\r", b"\n")
 
 
 def tab_separated(lines: Iterable[bytes], n_columns: int, source: int, target: int) -> Iterator[Sides]:

@@ -13,7 +13,7 @@ from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.base.files import digest, folder_at
 from fxf.data import phrasebook
-from fxf.data.sentence_files import not_text, read_text_file, with_line_feeds
+from fxf.data.sentence_files import not_text, read_text_file
 from fxf.data.tokenizer import PAD, VOCAB_SIZE, lines_of
 from fxf.data.tokenizer_file import any_tokenizer
 
@@ -26,9 +26,7 @@ class TextConfig:
     validation: float = key(0.1, "share of the text's characters for validation", above=0, below=0.5)
     test: float = key(0.0, "share for the test; 0 tests on the validation part", minimum=0, below=0.5)
     lower_case: bool = key(False, "convert the text to lower case")
-    tokenizer: str = key(
-        "character", "one of fxf.data.tokenizer.TOKENIZERS; language_model: or a tokenizer.json's path"
-    )
+    tokenizer: str = key("character", "one of fxf.data.tokenizer.TOKENIZERS; language_model: or a tokenizer.json")
     vocab_size: int = key(VOCAB_SIZE, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
 
 
@@ -94,7 +92,7 @@ class EncodedText:
 
 
 def read_text(config: TextConfig) -> Text:
-    r"""Reads the text and splits it by position; \r\n becomes \n, and so does \r where the text has no \n.
+    r"""Reads the text and splits it by position; \r\n becomes \n.
 
     Raises:
       UserError: the file is missing, not UTF-8, too short to split, or only white space.
@@ -145,4 +143,4 @@ def file_text(path: Path, key: str) -> str:
     if wrong := not_text(content):
         index, problem = wrong
         raise UserError(f"{path}:{content[:index].count(10) + 1}: {problem}")
-    return with_line_feeds(content).decode("utf-8-sig").replace("\r\n", "\n")
+    return content.decode("utf-8-sig").replace("\r\n", "\n")

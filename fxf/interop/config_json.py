@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fxf.base.config import checked, defaults, fields_of, one_of, section
+from fxf.base.config import defaults, one_of, section
 from fxf.base.errors import UserError
 from fxf.interop.architecture import ACTIVATIONS, Architecture
 from fxf.interop.architectures import ARCHITECTURES
@@ -32,15 +32,12 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
             raise UserError(f"{where}: {key}: fxf has {architecture.name} with {value!r}, got {theirs[key]!r}")
     config_class = MODELS[architecture.model].config
     values: dict[str, Any] = {}
-    fields = fields_of(config_class)
     for key, name in architecture.pairs:
         value = theirs.get(name)
         if value is None and (key in NULL_IF_ZERO or key in IF_NULL):
-            value = fields[key].kind(0) if key in NULL_IF_ZERO else IF_NULL[key](values)
+            value = 0 if key in NULL_IF_ZERO else IF_NULL[key](values)
         if key == "activation":
             value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
-        else:
-            value = checked(value, fields[key], f"{where}: {name}")
         if values.setdefault(key, value) != value:
             raise UserError(f"{where}: {name}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
     values |= architecture.read(theirs, where)

@@ -70,27 +70,21 @@ class LanguageModel(TokenizedTask):
         cut_off = self.end_token != NO_END and any(self.end_token not in row for row in rows)
         return {**figures, "samples": [sample("", None, "\n---\n".join(texts), cut_off)]}
 
-    def averages(self, evaluator: Evaluator, batches: Iterable[dict[str, np.ndarray]]) -> tuple[float, float]:
-        """Returns the loss and, if it is no cross-entropy, the accuracy, both averaged over the tokens of batches."""
+    def figures_of(
+        self, evaluator: Evaluator, batches: Iterable[dict[str, np.ndarray]], size: Counts, loss_name: str
+    ) -> dict[str, float]:
+        """Returns the figures of batches, which count each token of a text of this size once."""
         sums_N3 = []
         for batch in batches:
             right = 0.0
             if not evaluator.in_nats:
                 right = float(((evaluator.logits(batch).argmax(-1) == batch["targets"]) * batch["weights"]).sum())
             sums_N3.append((*evaluator.loss(batch), right))
-        loss_sum, weight_sum, n_right = np.sum(sums_N3, axis=0)
-        return float(loss_sum / weight_sum), float(n_right / weight_sum)
-
-    def figures_of(
-        self, in_nats: bool, averages: tuple[float, float], of_text: tuple[float, float, float], loss_name: str
-    ) -> dict[str, float]:
-        """Returns the figures of averages over the tokens of a text of so many tokens, characters and bytes."""
-        loss, accuracy = averages
-        n_tokens, n_characters, n_bytes = of_text
-        if not in_nats:
-            return {loss_name: loss, "accuracy": accuracy}
-        bits = loss / math.log(2) * n_tokens
-        return {loss_name: loss, "bits_per_character": bits / n_characters, "bits_per_byte": bits / n_bytes}
+        loss_sum, weight_sum, n_right = np.sum(sums_N3, axis=0).tolist()
+        loss, bits = loss_sum / weight_sum, loss_sum / weight_sum / math.log(2) * size.tokens
+        if not evaluator.in_nats:
+            return {loss_name: loss, "accuracy": n_right / weight_sum}
+        return {loss_name: loss, "bits_per_character": bits / size.characters, "bits_per_byte": bits / size.bytes}
 
     def sample(self, evaluator: Evaluator) -> list[list[int]]:
         """Returns the tokens of generated texts."""
@@ -151,9 +145,9 @@ class RunningText(LanguageModel):
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
         """Returns the loss and the bits per character and per byte, or the accuracy, of a part of the text."""
-        size = self.size(part)
-        of_text = (size.tokens, size.characters, size.bytes)
-        return self.figures_of(evaluator.in_nats, self.averages(evaluator, self.scored(part)), of_text, loss_name)
+        text = getattr(self.text.parts(), part)
+        size = Counts(1, len(text), len(text.encode()), len(self.tokens(part)))
+        return self.figures_of(evaluator, self.scored(part), size, loss_name)
 
     def sample(self, evaluator: Evaluator) -> list[list[int]]:
         """Returns the tokens of generated texts.
@@ -183,11 +177,6 @@ class RunningText(LanguageModel):
     def tokens(self, part: str) -> np.ndarray:
         """Returns the tokens [N] of "train", "validation" or "test"."""
         return self.text.tokens(part)
-
-    def size(self, part: str) -> Counts:
-        """Returns the size of a part."""
-        text = getattr(self.text.parts(), part)
-        return Counts(1, len(text), len(text.encode()), len(self.tokens(part)))
 
     def figures(self) -> dict[str, Any]:
         return self.text.figures()
@@ -237,22 +226,21 @@ class Documents(LanguageModel):
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
         """Returns the figures of each source, if there are several, and of tokens that are drawn by the shares."""
-        figures, whole_4 = dict[str, float](), np.zeros(4)
-        for (name, source), each in zip(self.parts.items(), self.prepared.values(), strict=True):
-            rows, size = self.rows(each.tokens(self.stored(part))), each.counts[self.stored(part)]
+        stored, figures = part if self.data.test else "validation", dict[str, float]()
+        sizes = {name: each.counts[stored] for name, each in self.prepared.items()}
+        for name, size in sizes.items():
+            rows = self.rows(self.prepared[name].tokens(stored))
             batches = rows.in_order(min(rows.n_rows, max(1, TOKENS_AT_ONCE // self.config.length)))
-            averages, of_text = self.averages(evaluator, batches), (size.tokens, size.characters, size.bytes)
-            of_source = self.figures_of(evaluator.in_nats, averages, of_text, loss_name)
+            of_source = self.figures_of(evaluator, batches, size, loss_name)
             if not name:
                 return of_source
             figures |= {f"{key}/{name}": value for key, value in of_source.items()}
-            whole_4 += source.share * np.array([*averages, size.characters / size.tokens, size.bytes / size.tokens])
-        loss, accuracy, characters, n_bytes = whole_4.tolist()
-        return {**self.figures_of(evaluator.in_nats, (loss, accuracy), (1, characters, n_bytes), loss_name), **figures}
-
-    def stored(self, part: str) -> str:
-        """Returns the name of a part on the disk. The test is of the validation part if its share is 0."""
-        return "validation" if part == "test" and not self.data.test else part
+        shares = {name: each.share for name, each in self.parts.items()}
+        whole = {key: sum(share * figures[f"{key}/{name}"] for name, share in shares.items()) for key in of_source}
+        for unit in ("character", "byte") if evaluator.in_nats else ():
+            per_token = sum(share * getattr(sizes[x], f"{unit}s") / sizes[x].tokens for x, share in shares.items())
+            whole[f"bits_per_{unit}"] = whole[loss_name] / math.log(2) / per_token
+        return whole | figures
 
     def figures(self) -> dict[str, Any]:
         train, validation = (

@@ -13,12 +13,12 @@ from fxf.data.sentence_files import lines_of, read_text_file
     ("content", "lines"),
     [
         (b"a\r\nb\n", [b"a", b"b"]),
-        (b"\xef\xbb\xbfa\tb\rc\td\r", [b"a\tb", b"c\td"]),
+        (b"\xef\xbb\xbfa\tb\nc\td\n", [b"a\tb", b"c\td"]),
         (b"a\rb\n", [b"a\rb"]),
         ("a\u2028b\x0bc\x0cd\x1c\x85e\n".encode(), ["a\u2028b\x0bc\x0cd\x1c\x85e".encode()]),
     ],
 )
-def test_lines_end_in_line_feeds_or_in_returns_where_there_is_no_line_feed(content, lines):
+def test_lines_end_in_line_feeds(content, lines):
     assert lines_of(content) == lines
 
 
