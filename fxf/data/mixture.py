@@ -31,19 +31,21 @@ def parts_of(config: DocumentsConfig) -> dict[str, Part]:
         return {"": Part(config, 1.0)}
     of_section = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     known = ["weight", *(name for name in of_section if name not in OF_ALL)]
-    configs, weights = dict[str, DocumentsConfig](), list[float]()
+    parts = dict[str, Part]()
     for name, keys in sorted(given.items()):
         where, own = f"data.sources.{name}", dict(keys)
         for each in own:
             one_of(each, known, where)
-        weights.append(checked(own.pop("weight", 1.0), Field(float, {"above": 0}), f"{where}.weight"))
+        weight = checked(own.pop("weight", 1.0), Field(float, {"above": 0}), f"{where}.weight")
         if not own.get("path"):
             raise UserError(f"{where}.path: missing{nearest(name, given.keys() - {name})}")
         ignored = unread(own.get("format", config.format))
-        configs[name] = section(DocumentsConfig, {**of_section, "path": "", "sources": {}, **ignored, **own}, where)
-        if configs[name].format == "text":
+        part = section(DocumentsConfig, {**of_section, "path": "", "sources": {}, **ignored, **own}, where)
+        if part.format == "text":
             raise UserError(f"{where}.format: expected documents; set data.format, for example to json_lines")
-    return {name: Part(configs[name], weight / sum(weights)) for name, weight in zip(configs, weights, strict=True)}
+        parts[name] = Part(part, weight)
+    total = sum(part.share for part in parts.values())
+    return {name: Part(part.config, part.share / total) for name, part in parts.items()}
 
 
 def _in_path(path: str) -> dict[str, dict[str, Any]]:

@@ -65,7 +65,9 @@ class LanguageModel(TokenizedTask):
 
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
         figures = super().test(evaluator)
-        rows = self.sample(evaluator)
+        if self.context:  # the model has not learned to begin a text
+            return figures
+        rows = evaluator.top(padded_prompts([self.inputs([])] * SAMPLES), self.config.length).tolist()
         texts = dict.fromkeys(map(self.tokenizer.decode, rows))  # greedy samples are all the same
         cut_off = self.end_token != NO_END and any(self.end_token not in row for row in rows)
         return {**figures, "samples": [sample("", None, "\n---\n".join(texts), cut_off)]}
@@ -85,10 +87,6 @@ class LanguageModel(TokenizedTask):
         if not evaluator.in_nats:
             return {loss_name: loss, "accuracy": n_right / weight_sum}
         return {loss_name: loss, "bits_per_character": bits / size.characters, "bits_per_byte": bits / size.bytes}
-
-    def sample(self, evaluator: Evaluator) -> list[list[int]]:
-        """Returns the tokens of generated texts."""
-        return evaluator.top(padded_prompts([self.inputs([])] * SAMPLES), self.config.length).tolist()
 
     def inputs(self, tokens: list[int]) -> list[int]:
         """Returns the tokens that the model reads for a text: after the token that begins it, if there is one.
@@ -148,22 +146,6 @@ class RunningText(LanguageModel):
         text = getattr(self.text.parts(), part)
         size = Counts(1, len(text), len(text.encode()), len(self.tokens(part)))
         return self.figures_of(evaluator, self.scored(part), size, loss_name)
-
-    def sample(self, evaluator: Evaluator) -> list[list[int]]:
-        """Returns the tokens of generated texts.
-
-        If only the last token counts in training, each begins with a piece of the text of the context's length, to
-        which the model adds `length` tokens, one at a time.
-        """
-        if not self.context:
-            return super().sample(evaluator)
-        tokens = self.tokens("test")
-        starts = np.linspace(0, len(tokens) - self.context, SAMPLES).astype(int)
-        rows = [tokens[start : start + self.context].tolist() for start in starts]
-        for _ in range(self.config.length):
-            new = evaluator.top(padded_prompts([self.inputs(row[-self.context :]) for row in rows]), 1)
-            rows = [[*row, *token] for row, token in zip(rows, new.tolist(), strict=True)]
-        return rows
 
     def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
         """Yields the batches by which a part is scored."""

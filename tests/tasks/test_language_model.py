@@ -147,19 +147,6 @@ def window_evaluator(asked):
     return Evaluator(in_groups(decode_prompts), lambda batch: (1.0, batch["weights"].sum()), None)
 
 
-@pytest.mark.parametrize("bos", [True, False])
-def test_where_the_last_token_alone_is_scored_samples_go_on_from_text_by_whole_windows(bos, tmp_path):
-    task, asked = make(tmp_path, score="last", bos=bos), []
-    ((prompt, _, text),) = task.test(window_evaluator(asked))["samples"]
-    decode = decoder(task, tmp_path)
-    assert prompt == ""
-    for sample in text.split("\n---\n"):
-        assert sample[: 7 - bos] in LINES[int(len(LINES) * 0.9) :]
-        assert sample[7 - bos :] == 7 * decode([7])
-    assert len(asked) == 7
-    assert all(len(row) == 7 and (row[0] == 0) == bos for rows in asked for row in rows)
-
-
 DOCUMENTS = [f"{i} and {i * i} ß" for i in range(80)]
 
 
