@@ -167,8 +167,6 @@ def _pairs(config: DataConfig) -> Corpus:
 def _parallel(config: DataConfig) -> Corpus:
     """Reads line-aligned files, two for each split, such as Multi30k's."""
     folder = folder_at(config.path, "data.path")
-    if not folder.is_dir():
-        raise UserError(f"data.path: no folder {folder}")
     parts, digests = [], dict[str, str]()
     for split in SPLITS:
         names = [f"{getattr(config, split)}.{side}" for side in (config.source, config.target)]

@@ -54,8 +54,6 @@ class DocumentsConfig(TextConfig):
             raise UserError("data.path: each of data.sources has its own; leave it at ''")
         if self.format in OF_FIELDS and not self.path and not self.sources:
             raise UserError(f"data.path: data.format '{self.format}' needs it; give --config.data.path")
-        if self.validation + self.test >= 1:
-            raise UserError("data.test: no document is left to train on")
 
 
 def unread(data_format: str) -> dict[str, Any]:

@@ -41,8 +41,6 @@ def parts_of(config: DocumentsConfig) -> dict[str, Part]:
             raise UserError(f"{where}.path: missing{nearest(name, given.keys() - {name})}")
         ignored = unread(own.get("format", config.format))
         part = section(DocumentsConfig, {**of_section, "path": "", "sources": {}, **ignored, **own}, where)
-        if part.format == "text":
-            raise UserError(f"{where}.format: expected documents; set data.format, for example to json_lines")
         parts[name] = Part(part, weight)
     total = sum(part.share for part in parts.values())
     return {name: Part(part.config, part.share / total) for name, part in parts.items()}

@@ -235,8 +235,6 @@ def _encoded(
 def _require_parts(config: DocumentsConfig, counts: dict[str, Counts], n_sources: int) -> None:
     """Raises a UserError if a part that is needed has no document, or `data.separator` cuts no file."""
     n, name = _documents(counts), config.path or "the phrase book"
-    if not n:
-        raise UserError(f"data.path: {name}: expected documents, got only white space")
     if config.separator and n <= n_sources:
         raise UserError(f"data.separator: {config.separator!r} stands between no documents of {name}")
     for part in PARTS:

@@ -28,12 +28,9 @@ def read_text_file(path: Path, key: str) -> bytes:
     """Returns the content of a text file, which may be compressed.
 
     Raises:
-      UserError: as `read_file` and `unpacked`; or the file is empty; names the config's `key` that holds the path.
+      UserError: as `read_file` and `unpacked`; names the config's `key` that holds the path.
     """
-    content = unpacked_content(read_file(path, key), f"{key}: {path}")
-    if not content:
-        raise UserError(f"{key}: {path}: the file is empty")
-    return content
+    return unpacked_content(read_file(path, key), f"{key}: {path}")
 
 
 def not_text(content: bytes) -> tuple[int, str] | None:

@@ -95,18 +95,13 @@ def read_text(config: TextConfig) -> Text:
     r"""Reads the text and splits it by position; \r\n becomes \n.
 
     Raises:
-      UserError: the file is missing, not UTF-8, too short to split, or only white space.
+      UserError: the file is missing or not UTF-8.
     """
     text = file_text(folder_at(config.path, "data.path"), "data.path") if config.path else phrasebook.english()
-    if not text.strip():
-        raise UserError(f"data.path: {config.path}: expected text, got only white space")
     if config.lower_case:
         text = text.lower()
     first, second = (int(len(text) * share) for share in (1 - config.validation - config.test, 1 - config.test))
-    parts = Text(text[:first], text[first:second], text[second:] if config.test else text[first:second])
-    if not all(parts):
-        raise UserError(f"data.path: {config.path}: too short to split: its length is {len(text)}")
-    return parts
+    return Text(text[:first], text[first:second], text[second:] if config.test else text[first:second])
 
 
 def draw_windows(key: jax.Array, tokens_N: np.ndarray, shape: tuple[int, int]) -> jax.Array:

@@ -66,7 +66,7 @@ class Tokenizer:
         A tokenizer of fxf reads a text line by line. The tokens of a file may depend on all the text around them.
 
         Raises:
-          UserError: `text` has half of a surrogate pair, which is no character, or the vocabulary has no token for it.
+          UserError: the vocabulary of a file has no token for some of `text`.
         """
         pieces = lines_of(text) if self.kind in TOKENIZERS else [text]
         # The library gives a word that is spelled like a special token that token's number.
@@ -94,8 +94,6 @@ class Tokenizer:
         """Returns the library's tokens of a piece of a text."""
         try:
             return self._backend.encode(piece, add_special_tokens=False).ids
-        except TypeError:
-            raise UserError("expected Unicode text, got half of a surrogate pair") from None
         except Exception:  # of a tokenizer file; the library raises no narrower type
             what = f"no token for some of {piece[:60]!r}, and none that stands for unknown text"
             raise UserError(f"data.tokenizer: the file has {what}") from None
@@ -196,10 +194,9 @@ def tokenizer_from_json(text: str | bytes, where: str) -> Tokenizer:
         backend = tokenizers.Tokenizer.from_str(json.dumps(record))
     except Exception as error:  # the library raises no narrower type
         raise UserError(f"{where}: not a tokenizer file: {type(error).__name__}: {text_of(error)}") from None
-    if not kinds:
-        raise UserError(f"{where}: pre_tokenizer: expected that of one of {', '.join(TOKENIZERS)}")
-    if [backend.id_to_token(number) for number in range(len(SPECIAL_TOKENS))] != [*SPECIAL_TOKENS]:
-        raise UserError(f"{where}: model.vocab: expected {' '.join(SPECIAL_TOKENS)} first")
+    first = [backend.id_to_token(number) for number in range(len(SPECIAL_TOKENS))]
+    if not kinds or first != [*SPECIAL_TOKENS]:
+        raise UserError(f"{where}: expected a tokenizer of fxf, of one of {', '.join(TOKENIZERS)}")
     return Tokenizer(kinds[0], backend)
 
 

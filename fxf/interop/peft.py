@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fxf.base.errors import UserError, nearest
-from fxf.base.files import read_json
+from fxf.base.files import read_json, require_file
 from fxf.base.weights import Params, Spec, axes_of_matrix, flatten, leaves
 from fxf.interop.architecture import Architecture
 from fxf.interop.config_json import write_config
@@ -152,10 +152,8 @@ def _upright(architecture: Architecture, tensor: np.ndarray) -> np.ndarray:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG_FILE
-    try:
-        record = read_json(path, "adapters of PEFT")
-    except FileNotFoundError:
-        raise UserError(f"{path}: is missing; expected a folder of PEFT") from None
+    require_file(path)
+    record = read_json(path, "adapters of PEFT")
     for key, known in EXPECTED.items():
         value = record.get(key)
         if value not in (None, [], *known):

@@ -91,7 +91,7 @@ def to_params(
       place: `place(path, value)` returns a weight's array on its device or devices.
 
     Raises:
-      UserError: a tensor is missing, unexpected or of another shape, or its numbers are not finite floats.
+      UserError: a tensor is missing, unexpected or of another shape, or its numbers are no floats.
     """
     parts = tensors_of(architecture, spec)
     named = {architecture.today(theirs): theirs for theirs in tensors}

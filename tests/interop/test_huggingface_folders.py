@@ -59,17 +59,9 @@ def change_tensors(folder, change):
     write_tensors(path, tensors, {})
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (np.zeros(6, np.int8), r"gpt2: transformer.ln_f.bias has type int8; expected floating-point numbers"),
-        (np.array([0, np.nan, 0, np.inf, 0, 0]), r"transformer.ln_f.bias has 2 numbers that are infinite or NaN"),
-        (np.array([0, 1e300, 0, 0, 0, 0]), r"transformer.ln_f.bias has 1 numbers that are infinite or NaN in float32"),
-    ],
-)
-def test_a_tensor_that_is_no_weights_is_named(folder, value, message):
-    change_tensors(folder, lambda tensors: tensors.update({"transformer.ln_f.bias": value}))
-    assert_refused(folder, message)
+def test_a_tensor_that_is_no_weights_is_named(folder):
+    change_tensors(folder, lambda tensors: tensors.update({"transformer.ln_f.bias": np.zeros(6, np.int8)}))
+    assert_refused(folder, r"gpt2: transformer.ln_f.bias has type int8; expected floating-point numbers")
 
 
 def test_weights_in_a_pickle_are_not_read(folder):
