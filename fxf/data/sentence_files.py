@@ -84,31 +84,27 @@ def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool, first: 
       first: the number of the first line.
 
     Raises:
-      UserError: a line is bad and `skip` is False; or no line is good.
+      UserError: a line is bad and `skip` is False.
     """
     good, skipped = [], 0
     for number, both in enumerate(sides, first):
-        side, what = _problem(both)
-        if what and not skip:
-            raise UserError(f"{names[side]}:{number}: {what}")
-        skipped += bool(what)
-        if isinstance(both, tuple) and not what:
-            good.append(Example(both[0].decode(), both[1].decode(), f"{names[0]}:{number}"))
-    if not good:
-        raise UserError(f"{names[0]}: no line holds a sentence pair")
+        try:
+            good.append(_example(both, names, number))
+        except UserError:
+            if not skip:
+                raise
+            skipped += 1
     return good, skipped
 
 
-def _problem(both: Sides) -> tuple[int, str]:
-    """Returns which side of a line is wrong, and what is wrong with it, or nothing."""
+def _example(both: Sides, names: Sequence[str], number: int) -> Example:
     if isinstance(both, str):
-        return 0, both
-    for side, text in enumerate(both):
-        if wrong := not_text(text):
-            return side, f"the {SIDES[side]} is {wrong[1]}"
-        if not text.decode().strip():
-            return side, f"the {SIDES[side]} is empty"
-    return 0, ""
+        raise UserError(f"{names[0]}:{number}: {both}")
+    for name, side, content in zip(names, SIDES, both, strict=True):
+        wrong = not_text(content)
+        if wrong or not content.decode().strip():
+            raise UserError(f"{name}:{number}: the {side} is {wrong[1] if wrong else 'empty'}")
+    return Example(both[0].decode(), both[1].decode(), f"{names[0]}:{number}")
 
 
 def split_by_source(examples: Sequence[Example], share: float) -> tuple[list[Example], list[Example], list[Example]]:

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,24 +66,20 @@ def open_tensors(path: Path) -> dict[str, StoredTensor]:
     """Returns the tensors of a safetensors file by name, not yet read.
 
     Raises:
-      UserError: the file cannot be read; `StoredTensor.read` raises it too.
+      UserError: the file cannot be read.
     """
     from safetensors import safe_open
 
     require_file(path)
 
-    def checked(function: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return function(*arguments)
-        except Exception as error:  # the library's own classes, or NumPy's error about an unknown type
-            raise UserError(f"{path}: cannot read it as safetensors: {error}{_pointer(path)}") from None
-
-    file = checked(safe_open, path, "np")
-    tensors = {}
-    for name in checked(file.keys):
-        shape = tuple(checked(lambda name=name: file.get_slice(name).get_shape()))
-        tensors[name] = StoredTensor(shape, functools.partial(checked, file.get_tensor, name))
-    return tensors
+    try:
+        file = safe_open(path, "np")
+    except Exception as error:  # the library's own classes
+        raise UserError(f"{path}: cannot read it as safetensors: {error}{_pointer(path)}") from None
+    return {
+        name: StoredTensor(tuple(file.get_slice(name).get_shape()), functools.partial(file.get_tensor, name))
+        for name in file.keys()  # noqa: SIM118  It is no dict.
+    }
 
 
 def _pointer(path: Path) -> str:
