@@ -4,7 +4,6 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from fxf.data.order import share, shuffling
@@ -62,12 +61,6 @@ class Rows(NamedTuple):
         """Yields batches of all rows in order; the last one is filled with rows of padding."""
         for start in range(0, self.n_rows, batch_size):
             yield self.batch(np.arange(start, start + batch_size))
-
-    def shapes(self, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """Returns the shapes and types of a batch."""
-        return {
-            name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in self.batch(np.zeros(batch_size, int)).items()
-        }
 
 
 class ShuffledRows:

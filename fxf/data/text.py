@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,19 +30,11 @@ class TextConfig:
     vocab_size: int = key(VOCAB_SIZE, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
 
 
-class Text(NamedTuple):
-    """The parts of a text. `test` is `validation` if its share is 0."""
-
-    train: str
-    validation: str
-    test: str
-
-
 class EncodedText:
     """A text with its tokenizer. The file is read only when a method needs it, so a trained run can do without.
 
     Attributes:
-      parts: returns the parts of the text.
+      parts: returns the parts of the text by name.
       tokens: `tokens(part)` returns the tokens [N] of "train", "validation" or "test", in the tokenizer's dtype.
     """
 
@@ -59,12 +51,12 @@ class EncodedText:
         self.parts = functools.cache(lambda: read_text(config))
         self.tokens = functools.cache(self._tokens)
         self.tokenizer = any_tokenizer(
-            folder, config.tokenizer, config.vocab_size, lambda: lines_of(self.parts().train)
+            folder, config.tokenizer, config.vocab_size, lambda: lines_of(self.parts()["train"])
         )
 
     def _tokens(self, part: str) -> np.ndarray:
         """Returns the tokens of a part. Raises a UserError if they are fewer than the minimum."""
-        found = self.tokenizer.array(getattr(self.parts(), part))
+        found = self.tokenizer.array(self.parts()[part])
         if len(found) < self._length:
             name = self._config.path or "the phrase book"
             needed = f"task.length needs {self._length}; take a longer text or a lower task.length"
@@ -84,15 +76,17 @@ class EncodedText:
 
     def digests(self) -> dict[str, str]:
         """Returns the digest of the text by its name."""
-        return {"data.path" if self._config.path else "phrasebook": digest("\0".join(self.parts()).encode())}
+        return {"data.path" if self._config.path else "phrasebook": digest("\0".join(self.parts().values()).encode())}
 
     def held_out(self) -> dict[str, str]:
         """Returns the digests of the parts that are not trained on."""
-        return {f"{part} text": digest(getattr(self.parts(), part).encode()) for part in ("validation", "test")}
+        return {f"{part} text": digest(self.parts()[part].encode()) for part in ("validation", "test")}
 
 
-def read_text(config: TextConfig) -> Text:
-    r"""Reads the text and splits it by position; \r\n becomes \n.
+def read_text(config: TextConfig) -> dict[str, str]:
+    r"""Returns the parts of the text, which is split by position; \r\n becomes \n.
+
+    The test is of the validation part if its share is 0.
 
     Raises:
       UserError: the file is missing or not UTF-8.
@@ -101,7 +95,8 @@ def read_text(config: TextConfig) -> Text:
     if config.lower_case:
         text = text.lower()
     first, second = (int(len(text) * share) for share in (1 - config.validation - config.test, 1 - config.test))
-    return Text(text[:first], text[first:second], text[second:] if config.test else text[first:second])
+    validation = text[first:second]
+    return {"train": text[:first], "validation": validation, "test": text[second:] if config.test else validation}
 
 
 def draw_windows(key: jax.Array, tokens_N: np.ndarray, shape: tuple[int, int]) -> jax.Array:

@@ -129,7 +129,7 @@ class RunningText(LanguageModel):
             self.context = config.length - config.bos
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
-        windows_BT = draw_windows(key, self.tokens("train"), (self.run.train.batch_size, self.window))
+        windows_BT = draw_windows(key, self.text.tokens("train"), (self.run.train.batch_size, self.window))
         return self.batch_of(windows_BT, jnp.ones(windows_BT.shape))
 
     def batch_of(self, tokens_BT: Any, weights_BT: Any) -> Batch:
@@ -143,22 +143,18 @@ class RunningText(LanguageModel):
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
         """Returns the loss and the bits per character and per byte, or the accuracy, of a part of the text."""
-        text = getattr(self.text.parts(), part)
-        size = Counts(1, len(text), len(text.encode()), len(self.tokens(part)))
+        text = self.text.parts()[part]
+        size = Counts(1, len(text), len(text.encode()), len(self.text.tokens(part)))
         return self.figures_of(evaluator, self.scored(part), size, loss_name)
 
     def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
         """Yields the batches by which a part is scored."""
-        tokens_NT, weights_NT = scoring_windows(self.tokens(part), self.window)
+        tokens_NT, weights_NT = scoring_windows(self.text.tokens(part), self.window)
         rows = min(len(tokens_NT), max(1, TOKENS_AT_ONCE // self.config.length))
         missing = ((0, -len(tokens_NT) % rows), (0, 0))
         tokens = np.pad(tokens_NT, missing, constant_values=PAD).reshape(-1, rows, self.window)
         weights = np.pad(weights_NT, missing).reshape(tokens.shape)
         yield from (jax.device_get(self.batch_of(*pair)) for pair in zip(tokens, weights, strict=True))
-
-    def tokens(self, part: str) -> np.ndarray:
-        """Returns the tokens [N] of "train", "validation" or "test"."""
-        return self.text.tokens(part)
 
     def figures(self) -> dict[str, Any]:
         return self.text.figures()
@@ -204,7 +200,8 @@ class Documents(LanguageModel):
         return iterate(ShuffledRows(rows_S, self.run.train.batch_size, self.run.seed, process, shares_S))
 
     def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
-        return self.rows(np.zeros(1, np.uint16)).shapes(self.run.train.batch_size)  # of any tokens
+        rows = self.rows(np.zeros(1, np.uint16))  # of any tokens
+        return jax.eval_shape(lambda: rows.batch(np.zeros(self.run.train.batch_size, int)))
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
         """Returns the figures of each source, if there are several, and of tokens that are drawn by the shares."""
