@@ -2,8 +2,6 @@ import dataclasses
 import gzip
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 
@@ -49,15 +47,6 @@ def test_the_tokens_of_a_part_are_those_of_its_documents_in_order(kind, tmp_path
         size = found.counts[part]
         assert (size.documents, size.tokens) == (len(expected), len(tokens))
         assert size.characters == sum(map(len, expected)) < size.bytes == sum(len(text.encode()) for text in expected)
-
-
-def test_groups_of_documents_keep_their_order_whatever_their_size(tmp_path, monkeypatch):
-    whole = prepare(config(tmp_path, prepared=str(tmp_path / "a")))
-    monkeypatch.setattr(module, "GROUP", 20)
-    cut = prepare(config(tmp_path, prepared=str(tmp_path / "b")))
-    assert whole.digest == cut.digest and whole.folder != cut.folder
-    for part in PARTS:
-        np.testing.assert_array_equal(whole.tokens(part), cut.tokens(part))
 
 
 def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
@@ -138,30 +127,6 @@ def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_
     for part in PARTS:
         np.testing.assert_array_equal(found.tokens(part), whole.tokens(part))
     assert not list(tmp_path.rglob("*.unfinished"))
-
-
-GROWTH = """
-import resource, sys
-from fxf.data.documents import DocumentsConfig
-from fxf.data.mixture import parts_of
-from fxf.data.prepared import prepared, tokenizer_of_documents
-keys = DocumentsConfig(path=sys.argv[1], format="json_lines", tokenizer="byte")
-tokenizer = tokenizer_of_documents(parts_of(keys), None)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-found = prepared(keys, tokenizer)
-print(found.counts["train"].tokens, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
-@pytest.mark.thorough
-def test_preparing_holds_a_few_megabytes_of_a_text_of_any_size(tmp_path):
-    path = tmp_path / "texts.jsonl"
-    with path.open("w") as file:
-        for i in range(16_000):
-            file.write(json.dumps({"text": f"{i} of many words " * 200}) + "\n")
-    ran = subprocess.run([sys.executable, "-c", GROWTH, path], capture_output=True, text=True, check=True)
-    n_tokens, kilobytes = map(int, ran.stdout.split())
-    assert n_tokens > 45e6 and kilobytes < 30_000
 
 
 def test_of_several_that_prepare_at_once_one_does_and_the_others_wait(tmp_path, monkeypatch):
