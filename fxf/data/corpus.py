@@ -201,7 +201,8 @@ def _phrasebook(config: DataConfig) -> Corpus:
     parts: dict[str, list[Example]] = {split: [] for split in SPLITS}
     for number, phrase in enumerate(phrasebook.phrases(config.target), 1):
         parts[phrase.split].append(Example(phrase.source, phrase.target, f"phrasebook:{number}"))
-    return Corpus(*parts.values(), 0, {"phrasebook": _digest(*parts.values())})
+    train, validation, test = parts.values()
+    return Corpus(train, validation, test, 0, {"phrasebook": _digest(train, validation, test)})
 
 
 def _six(config: DataConfig) -> Corpus:
