@@ -102,7 +102,7 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
     processes one prepares and the others wait.
 
     Raises:
-      UserError: a document cannot be read; a part would be empty; or the folder cannot be written or is damaged.
+      UserError: a document cannot be read; a part would be empty; or the folder cannot be written.
     """
     found, of_tokenizer = sources(config), digest(tokenizer.to_json().encode())
     folder = _place(config) / _name(config, found, of_tokenizer)
@@ -112,7 +112,11 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
             with filelock.FileLock(folder.with_suffix(".lock")):
                 if not (folder / MANIFEST).exists():
                     prepare(config, tokenizer, found, folder)
-    return _open(config, folder, tokenizer.dtype)
+    record, options = read_json(folder / MANIFEST, "a manifest of documents"), _options(config)
+    identity = digest(json.dumps([record["text"], record["tokenizer"], options]).encode())
+    split = {name: value for name, value in options.items() if name not in ("tokenizer", "vocab_size", "version")}
+    text = digest(json.dumps([record["text"], split]).encode())
+    return Prepared(folder, identity, text, _counts(record), tokenizer.dtype)
 
 
 @contextlib.contextmanager
@@ -247,19 +251,3 @@ def _require_parts(config: DocumentsConfig, counts: dict[str, Counts], n_sources
 
 def _counts(record: Mapping[str, Any]) -> dict[str, Counts]:
     return {part: Counts(**record["counts"][part]) for part in PARTS}
-
-
-def _open(config: DocumentsConfig, folder: Path, dtype: np.dtype) -> Prepared:
-    """Returns the documents in a folder, after comparing the sizes with its manifest."""
-    record = read_json(folder / MANIFEST, "a manifest of documents")
-    counts = _counts(record)
-    for part, size in counts.items():
-        path = folder / f"{part}.tokens"
-        if not path.exists() or path.stat().st_size != size.tokens * dtype.itemsize:
-            what = f"expected {size.tokens} tokens; the file is damaged; remove {folder} to prepare it again"
-            raise UserError(f"{path}: {what}")
-    options = _options(config)
-    identity = digest(json.dumps([record["text"], record["tokenizer"], options]).encode())
-    split = {name: value for name, value in options.items() if name not in ("tokenizer", "vocab_size", "version")}
-    text = digest(json.dumps([record["text"], split]).encode())
-    return Prepared(folder, identity, text, counts, dtype)

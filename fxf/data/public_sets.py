@@ -51,10 +51,4 @@ def read_public(
     except Exception as error:  # data sets have many authors, whose code raises any type
         why = textwrap.shorten(str(error), 200, placeholder=" …") or type(error).__name__
         raise UserError(f"data.path: TFDS cannot give '{name}': {why}") from error
-    return manifest, [_texts(source, tuple(fields.values())) for source in sources]
-
-
-def _texts(source: Any, fields: tuple[str, ...]) -> Iterator[tuple[bytes, ...]]:
-    for i in range(len(source)):
-        example = source[i]
-        yield tuple(example[field] for field in fields)
+    return manifest, [(tuple(example[x] for x in fields.values()) for example in source) for source in sources]

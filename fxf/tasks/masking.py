@@ -108,10 +108,7 @@ class Masking(TokenizedTask):
         warn_of_unknown(self.tokenizer, (piece for text in texts for piece in self.pieces(text)))
         rows = of_each_prompt(self.encode, texts)
         inputs_NT, _ = padded(rows, len(rows), self.config.length)
-        return [
-            PromptGroup([place], {"inputs": inputs_T[None]}, self.config.length)
-            for place, inputs_T in enumerate(inputs_NT)
-        ]
+        return [PromptGroup([i], {"inputs": inputs_NT[i : i + 1]}, self.config.length) for i in range(len(rows))]
 
     def decode(self, evaluator: Evaluator, groups: Sequence[PromptGroup]) -> list[Decoded]:
         """Returns the prompts with their blanks filled in."""
