@@ -136,29 +136,21 @@ def save(
         # The last new token needs no position. The first one stands before them.
         texts[GENERATION_FILE] = _json({**ids, "max_length": 1 + (longest or config.max_len)})
     if tokenizer is not None:
-        texts |= _tokenizer_files(tokenizer, ids, config, masks=model == "masked_lm")
+        of_tokenizer = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **named_tokens(tokenizer, ids, masks=model == "masked_lm"),
+            SPLIT: True,  # text that is spelled like a special token is text
+            "clean_up_tokenization_spaces": False,
+            "model_input_names": ["input_ids", "attention_mask"],
+            "model_max_length": config.max_len,
+            # Generation goes on at the end of each row. Rotary positions may begin anywhere; others begin with the row.
+            "padding_side": "left" if config.positions == "rotary" else "right",
+        }
+        texts |= {TOKENIZER_FILE: tokenizer, TOKENIZER_CONFIG_FILE: _json(of_tokenizer)}
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     write_tensors(folder / TENSORS_FILE, tensors(written, params), {"format": "pt"})
-
-
-def _tokenizer_files(
-    tokenizer: str, ids: Mapping[str, int | None], config: TransformerConfig, masks: bool
-) -> dict[str, str]:
-    """Returns the texts of the files of a tokenizer by name."""
-    names = named_tokens(tokenizer, {key: ids[key] for key in ("bos_token_id", END, "pad_token_id")}, masks)
-    record = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        **names,
-        SPLIT: True,  # text that is spelled like a special token is text
-        "clean_up_tokenization_spaces": False,
-        "model_input_names": ["input_ids", "attention_mask"],
-        "model_max_length": config.max_len,
-        # Generation goes on at the end of each row. Rotary positions may begin anywhere; others begin with the row.
-        "padding_side": "left" if config.positions == "rotary" else "right",
-    }
-    return {TOKENIZER_FILE: tokenizer, TOKENIZER_CONFIG_FILE: _json(record)}
 
 
 def tensors(written: Written, params: Params) -> dict[str, np.ndarray]:

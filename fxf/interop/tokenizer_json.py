@@ -77,6 +77,7 @@ def named_tokens(text: str, ids: Mapping[str, int | None], masks: bool) -> dict[
       masks: whether the model fills in blanks.
     """
     backend, model = tokenizers.Tokenizer.from_str(text), json.loads(text)["model"]
+    ids = {key: ids[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
     names = {key.removesuffix("_id"): None if n is None else backend.id_to_token(n) for key, n in ids.items()}
     known = SPECIAL_TOKENS[UNK] if backend.token_to_id(SPECIAL_TOKENS[UNK]) is not None else None
     unknown = None if model.get("unk_id") is None else backend.id_to_token(model["unk_id"])
