@@ -62,7 +62,9 @@ class Reversal(Task):
     def __init__(self, config: ReversalConfig, run: RunInfo) -> None:
         self.config, self.batch_size = config, run.train.batch_size
         self.lengths = range(config.min_length, config.max_length + 1)
-        self.scored_whole = sum(config.n_tokens**n for n in self.lengths) <= LARGEST_DOMAIN
+        # The 20th power of 2 is beyond the largest domain, and a larger one could be too large to compute.
+        is_small = config.n_tokens ** min(config.max_length, 20) <= LARGEST_DOMAIN
+        self.scored_whole = is_small and sum(config.n_tokens**n for n in self.lengths) <= LARGEST_DOMAIN
         self.vocab_size, self.longest = config.n_tokens + 1, 2 * (config.max_length + config.longer) + 2
         self.text_metrics = TextMetrics(config)
         exact = (f"exact_match{of}" for of in ("", *config.longer_samples()))
