@@ -61,13 +61,6 @@ def unread(data_format: str) -> dict[str, Any]:
     return {name: getattr(DocumentsConfig, name) for name, formats in READ_BY.items() if data_format not in formats}
 
 
-class Document(NamedTuple):
-    """A text, and how many bytes of its file are read with it."""
-
-    text: str
-    place: int
-
-
 class Source(NamedTuple):
     """Where documents come from.
 
@@ -142,8 +135,10 @@ def _public(config: DocumentsConfig) -> tuple[list[Any], Iterator[tuple[bytes, .
     return manifest, texts
 
 
-def read(config: DocumentsConfig, source: Source) -> Iterator[Document]:
-    r"""Yields the documents of a source that hold more than white space; \r\n becomes \n.
+def read(config: DocumentsConfig, source: Source) -> Iterator[tuple[str, int]]:
+    r"""Yields the texts of a source that hold more than white space, and how many bytes of its file are read by then.
+
+    In a text \r\n becomes \n.
 
     Raises:
       UserError: a file is damaged; a document is not UTF-8 text or too long; or a record has no text in the field.
@@ -158,7 +153,7 @@ def read(config: DocumentsConfig, source: Source) -> Iterator[Document]:
             raise UserError(f"{where}:{line + content[:index].count(10) * of_files}: {problem}")
         text = content.decode("utf-8").replace("\r\n", "\n")
         if text and not text.isspace():
-            yield Document(text.lower() if config.lower_case else text, place)
+            yield text.lower() if config.lower_case else text, place
 
 
 def _contents(config: DocumentsConfig, source: Source, where: str) -> Iterator[tuple[int, bytes, int]]:
@@ -263,9 +258,9 @@ def sample(config: DocumentsConfig, share: float = 1.0) -> Iterator[str]:
     wanted, taken = 0.0, 0
     for source in found:
         wanted += share * source.size
-        for document in read(config, source) if taken < wanted else ():
-            if part_of(config, document.text) == "train":
-                yield document.text
-                taken += len(document.text.encode())
+        for text, _ in read(config, source) if taken < wanted else ():
+            if part_of(config, text) == "train":
+                yield text
+                taken += len(text.encode())
             if taken >= wanted:
                 break

@@ -210,12 +210,12 @@ def _groups(config: DocumentsConfig, found: list[Source], n_done: int) -> Iterat
     """Yields groups of texts behind the first `n_done` documents, and the bytes that are read with each."""
     texts, n_characters, before, n_bytes = list[str](), 0, 0, 0
     for source in found:
-        for document in read(config, source):
+        for text, place in read(config, source):
             n_done -= 1
             if n_done >= 0:
                 continue
-            texts.append(document.text)
-            n_characters, n_bytes = n_characters + len(document.text), before + document.place
+            texts.append(text)
+            n_characters, n_bytes = n_characters + len(text), before + place
             if n_characters >= GROUP:
                 yield n_bytes, texts
                 texts, n_characters = [], 0

@@ -17,7 +17,7 @@ TEXTS = ["First one.", "Second\nof two lines", "Drei ß €", "the fourth"]
 
 def texts(config):
     """Returns the documents of all sources."""
-    return [document.text for source in sources(config) for document in read(config, source)]
+    return [text for source in sources(config) for text, _ in read(config, source)]
 
 
 def json_lines(path, rows):
@@ -79,7 +79,7 @@ def test_files_are_read_as_they_lie_and_a_pattern_picks_them(tmp_path):
     }.items():
         config = DocumentsConfig(path=str(tmp_path / pattern), format="json_lines", field="meta.text")
         assert texts(config) == TEXTS * n, pattern
-        assert [d.place for s in sources(config) for d in read(config, s)][-1] <= sources(config)[-1].size
+        assert [place for s in sources(config) for _, place in read(config, s)][-1] <= sources(config)[-1].size
 
 
 @pytest.mark.parametrize(
