@@ -131,14 +131,16 @@ def _writing(folder: Path) -> Iterator[None]:
 
 def _place(config: DocumentsConfig) -> Path:
     """Returns the folder below which the tokens of a config have theirs."""
-    from_files = bool(config.path) and config.format != "tfds"
+    path = folder_and_pattern(config.path)[0] if config.path and config.format != "tfds" else None
     if config.prepared:
-        return Path(config.prepared).expanduser().absolute()
-    if not from_files:
+        place = Path(config.prepared).expanduser().absolute()
+        if path and not is_remote(path) and place.is_relative_to(path.absolute()):
+            raise UserError(f"data.prepared: {place}: expected a folder outside of data.path, {path.absolute()}")
+        return place
+    if not path:
         from fxf.data.public_sets import data_dir  # imported here because TFDS takes a second
 
         return Path(data_dir(), "documents")
-    path = folder_and_pattern(config.path)[0]
     if is_remote(path):
         raise UserError("data.prepared: documents in a bucket need it; give a folder on a disk")
     return Path(f"{path.absolute()}{PREPARED}")

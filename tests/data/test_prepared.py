@@ -178,3 +178,10 @@ def test_files_of_one_name_size_and_time_share_no_tokens_in_a_folder_that_is_giv
         keys = DocumentsConfig(format="json_lines", path=str(path), tokenizer="byte", prepared=str(tmp_path / "tokens"))
         found.append(prepare(dataclasses.replace(keys, validation=0.3)))
     assert found[0].folder != found[1].folder and found[0].digest != found[1].digest
+
+
+def test_tokens_are_not_put_among_the_texts(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    keys = DocumentsConfig(path=str(tmp_path), format="files", prepared=str(tmp_path / "tokens"), tokenizer="byte")
+    with pytest.raises(UserError, match=r"data.prepared: .*tokens: expected a folder outside of data.path, "):
+        prepare(keys)
