@@ -1,5 +1,6 @@
 """The `model` section of a config.json of `transformers`, and the config.json of a `model` section."""
 
+import contextlib
 import dataclasses
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -104,21 +105,15 @@ def write_config(config: TransformerConfig) -> Written:
       UserError: there is no such class; the text says how the section differs from the class that is most like it.
     """
     name = config.name  # type: ignore[attr-defined]
-    refusal = UserError(f"model.name: transformers has no model like '{name}'")
-    nearest: list[str] = []
-    for architecture in ARCHITECTURES.values():
-        if architecture.model != name:
-            continue
-        try:
+    of_classes: list[list[str]] = []
+    for architecture in (each for each in ARCHITECTURES.values() if each.model == name):
+        with contextlib.suppress(UserError):  # no section of this class has such values
             written = _written(architecture, config)
-            differences = list(_differences(architecture, written.section, config))
-        except UserError as error:  # no section of this class has such values
-            refusal = error
-            continue
-        if not differences:
-            return written
-        nearest = min(nearest or differences, differences, key=len)
-    raise UserError("; ".join(nearest)) if nearest else refusal
+            of_classes.append(list(_differences(architecture, written.section, config)))
+            if not of_classes[-1]:
+                return written
+    none = [f"model.name: transformers has no model like '{name}'"]
+    raise UserError("; ".join(min(of_classes, key=len, default=none)))
 
 
 def _written(architecture: Architecture, config: TransformerConfig) -> Written:
