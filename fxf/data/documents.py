@@ -13,7 +13,7 @@ from fxf.base.config import key, require_off
 from fxf.base.errors import UserError, nearest, text_of
 from fxf.base.files import digest, file_digest, files_below, folder_at, is_remote, require_file
 from fxf.data import phrasebook
-from fxf.data.sentence_files import BYTE_ORDER_MARK, not_text
+from fxf.data.sentence_files import BYTE_ORDER_MARK, decoded
 from fxf.data.text import TextConfig
 from fxf.data.unpacking import unpacked
 
@@ -143,15 +143,12 @@ def read(config: DocumentsConfig, source: Source) -> Iterator[tuple[str, int]]:
     Raises:
       UserError: a file is damaged; a document is not UTF-8 text or too long; or a record has no text in the field.
     """
-    where, of_files = str(source.path or source.name), config.format == "files"
+    where = str(source.path or source.name)
     for line, content, place in _contents(config, source, where):
         if len(content) > MAX_BYTES:
-            how = "set data.separator to the text between documents" if of_files else "cut it"
+            how = "set data.separator to the text between documents" if config.format == "files" else "cut it"
             raise UserError(f"{where}:{line}: a document of more than {MAX_BYTES} bytes; {how}")
-        if wrong := not_text(content):
-            index, problem = wrong
-            raise UserError(f"{where}:{line + content[:index].count(10) * of_files}: {problem}")
-        text = content.decode("utf-8").replace("\r\n", "\n")
+        text = decoded(content, where, line).replace("\r\n", "\n")
         if text and not text.isspace():
             yield text.lower() if config.lower_case else text, place
 

@@ -33,14 +33,14 @@ def read_text_file(path: Path, key: str) -> bytes:
     return unpacked_content(read_file(path, key), f"{key}: {path}")
 
 
-def not_text(content: bytes) -> tuple[int, str] | None:
-    """Returns the index of the first byte that is not UTF-8, and the problem; None if all is text."""
+def decoded(content: bytes, place: Path | str, line: int = 1) -> str:
+    """Returns the text of bytes that begin in this line. Raises a UserError that names the line that is not UTF-8."""
     try:
-        content.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        byte = content[error.start]
-        return error.start, f"not UTF-8: byte {byte:#04x}{'; is it UTF-16?' if byte >= 0xFE else ''}"
-    return None
+        line, byte = line + content[: error.start].count(10), content[error.start]
+        hint = "; is it UTF-16?" if byte >= 0xFE else ""
+        raise UserError(f"{place}:{line}: not UTF-8: byte {byte:#04x}{hint}") from None
 
 
 def lines_of(content: bytes) -> list[bytes]:
@@ -100,11 +100,11 @@ def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool, first: 
 def _example(both: Sides, names: Sequence[str], number: int) -> Example:
     if isinstance(both, str):
         raise UserError(f"{names[0]}:{number}: {both}")
-    for name, side, content in zip(names, SIDES, both, strict=True):
-        wrong = not_text(content)
-        if wrong or not content.decode().strip():
-            raise UserError(f"{name}:{number}: the {side} is {wrong[1] if wrong else 'empty'}")
-    return Example(both[0].decode(), both[1].decode(), f"{names[0]}:{number}")
+    source, target = (decoded(content, name, number) for name, content in zip(names, both, strict=True))
+    for name, side, text in zip(names, SIDES, (source, target), strict=True):
+        if not text.strip():
+            raise UserError(f"{name}:{number}: the {side} is empty")
+    return Example(source, target, f"{names[0]}:{number}")
 
 
 def split_by_source(examples: Sequence[Example], share: float) -> tuple[list[Example], list[Example], list[Example]]:
