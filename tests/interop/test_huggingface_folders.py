@@ -196,10 +196,6 @@ def test_what_an_older_config_leaves_out_has_the_values_of_its_class(rotary_fold
     assert (gemma.global_every, gemma.rope_theta, gemma.local_rope_theta, gemma.rope_factor) == (6, 1e6, 1e4, 8.0)
 
 
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 9.0}
-LENGTH = "original_max_position_embeddings"
-
-
 @pytest.mark.parametrize(("changes", "expected"), table("keys that stand for others"))
 def test_keys_that_stand_for_others_are_read_as_transformers_reads_them(rotary_folders, changes, expected):
     folder, expected = rotary_folders[changes.pop("name")], values(expected)

@@ -135,18 +135,6 @@ def test_a_model_without_cross_entropy_has_the_share_of_right_first_choices(tmp_
     assert figures == {"validation_loss": 3.0, "accuracy": pytest.approx(np.mean(np.array(counted) % 2))}
 
 
-def window_evaluator(asked):
-    """An evaluator that continues each prompt by the token 7, and keeps what it has read."""
-
-    def decode_prompts(prompts, max_tokens):
-        asked.append(
-            [[first, *row[:n]] for first, row, n in zip(*map(np.ndarray.tolist, prompts.values()), strict=True)]
-        )
-        return np.full((len(prompts["tokens"]), 1, max_tokens), 7), None
-
-    return Evaluator(in_groups(decode_prompts), lambda batch: (1.0, batch["weights"].sum()), None)
-
-
 DOCUMENTS = [f"{i} and {i * i} ß" for i in range(80)]
 
 
