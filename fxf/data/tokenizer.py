@@ -26,6 +26,7 @@ from fxf.data.tokenizer_kinds import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENI
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
 VOCAB_SIZE = 8000  # by default
 MAX_LINE = 2**13  # characters encoded at once
+AT_ONCE = 128  # pieces whose encodings, of about 100 times their memory, are held at once
 CODE_POINTS = 0x110000  # of Unicode
 
 # The library's threads do not survive a fork; with threads, some versions warn or hang.
@@ -68,10 +69,11 @@ class Tokenizer:
         Raises:
           UserError: the vocabulary of a file has no token for some of `text`.
         """
-        pieces = lines_of(text) if self.kind in TOKENIZERS else [text]
+        pieces = [*lines_of(text)] if self.kind in TOKENIZERS else [text]
+        groups = (pieces[start : start + AT_ONCE] for start in range(0, len(pieces), AT_ONCE))
         # The library gives a word that is spelled like a special token that token's number.
         reserved, unk = self.special.reserved, self.special.unk
-        return [token if token >= reserved else unk for piece in pieces for token in self._ids(piece)]
+        return [token if token >= reserved else unk for group in groups for token in self._ids(group)]
 
     def array(self, text: str) -> np.ndarray:
         """Returns `encode(text)` as an array [N] of `dtype`."""
@@ -90,13 +92,14 @@ class Tokenizer:
                 table[ord(character)] = token
         return table
 
-    def _ids(self, piece: str) -> list[int]:
-        """Returns the library's tokens of a piece of a text."""
+    def _ids(self, pieces: list[str]) -> list[int]:
+        """Returns the library's tokens of pieces of a text; only for several does it let other threads go on."""
         try:
-            return self._backend.encode(piece, add_special_tokens=False).ids
+            encodings = self._backend.encode_batch_fast(pieces, add_special_tokens=False)
         except Exception:  # of a tokenizer file; the library raises no narrower type
-            what = f"no token for some of {piece[:60]!r}, and none that stands for unknown text"
+            what = f"no token for some of {pieces[0][:60]!r}, and none that stands for unknown text"
             raise UserError(f"data.tokenizer: the file has {what}") from None
+        return [token for each in encodings for token in each.ids]
 
     def unknown(self, text: str) -> list[str]:
         """Returns the distinct characters or words of a text that the vocabulary lacks, in order."""
