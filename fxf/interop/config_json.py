@@ -113,7 +113,7 @@ def write_config(config: TransformerConfig) -> Written:
             if not of_classes[-1]:
                 return written
     none = [f"model.name: transformers has no model like '{name}'"]
-    raise UserError("; ".join(min(of_classes, key=len, default=none)))
+    raise UserError("; ".join(min(of_classes or [none], key=len)))
 
 
 def _written(architecture: Architecture, config: TransformerConfig) -> Written:
