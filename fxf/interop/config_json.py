@@ -113,7 +113,8 @@ def write_config(config: TransformerConfig) -> Written:
             if not of_classes[-1]:
                 return written
     none = [f"model.name: transformers has no model like '{name}'"]
-    raise UserError("; ".join(min(of_classes or [none], key=len)))
+    nearest = min(of_classes or [none], key=len)
+    raise UserError("; ".join(nearest))
 
 
 def _written(architecture: Architecture, config: TransformerConfig) -> Written:
