@@ -146,7 +146,7 @@ def look(folder: Path) -> dict[str, Any]:
         (answer,) = runs["softmax"].run.generate([" ".join(map(str, written[-2:]))])
         written += map(int, answer.split())
     right = sum(a == b for a, b in zip(written[2:], expected[2:], strict=False))
-    letters_N = np.asarray(primer.task.tokens("train"))
+    letters_N = np.asarray(primer.task.text.tokens("train"))
     commonest = float(np.bincount(letters_N).max() / len(letters_N))
     figures = {
         "map": boolean.result["squared_error"],

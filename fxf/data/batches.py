@@ -81,8 +81,8 @@ class Batches:
     def largest(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Returns the shapes and types of the batch with the most positions."""
         bucket = max(self.buckets, key=lambda b: b.rows * (b.source_length + b.target_length))
-        row = seq2seq_batch([], (1, bucket.source_length, bucket.target_length), self._special)
-        return {name: jax.ShapeDtypeStruct((bucket.rows, *x.shape[1:]), x.dtype) for name, x in row.items()}
+        shape = (bucket.rows, bucket.source_length, bucket.target_length)
+        return jax.eval_shape(lambda: seq2seq_batch([], shape, self._special))
 
     def padding_share(self) -> float:
         """Returns the share of an epoch's positions, source and target together, that hold no token."""

@@ -14,16 +14,8 @@ from fxf.base.config import Choices, key, one_of, require_off
 from fxf.base.errors import UserError, one_line, shortened
 from fxf.base.files import digest, folder_at
 from fxf.base.status import say
-from fxf.data import phrasebook
-from fxf.data.sentence_files import (
-    Example,
-    aligned,
-    good_lines,
-    lines_of,
-    read_text_file,
-    split_by_source,
-    tab_separated,
-)
+from fxf.data import phrasebook, sentence_files
+from fxf.data.sentence_files import Example, good_lines, read_text_file
 from fxf.data.tokenizer import VOCAB_SIZE, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -37,11 +29,7 @@ class DataConfig:
 
     name: str = key("phrasebook", "one of fxf.data.corpus.CORPORA")
     path: str = key("", "pairs: the file; parallel: the folder; tfds: a data set like ted_hrlr_translate/pt_to_en")
-    columns: str = key(
-        "",
-        "pairs: the languages of the file's columns, comma-separated: en,fr for Anki's fra.txt; by default those in "
-        "its first line",
-    )
+    columns: str = key("", "pairs: languages of the columns, as en,fr of Anki's; by default those in the first line")
     source: str = key("en", "source language; pairs: one of columns; parallel: the files' suffix; tfds: the feature")
     target: str = key("fr", "target language, given like the source; phrasebook: fr or es")
     train: str = key("train", "training split; parallel: the files' name before the suffix; tfds: the split's name")
@@ -49,8 +37,7 @@ class DataConfig:
     test: str = key("test", "test split, given like train")
     held_out: float = key(
         0.02,
-        "pairs: share of the source sentences for validation, and again for test; 0: every part has all pairs, so they "
-        "are learned by heart",
+        "pairs: share of the sources for validation, and for test; 0: all parts have all pairs",
         minimum=0,
         below=0.5,
     )
@@ -103,11 +90,6 @@ def read_corpus(config: DataConfig) -> Corpus:
     require_off("data", config, unread, f"corpus '{config.name}' does not read it")
     if "path" in keys and not config.path:
         raise UserError(f"data.path: corpus '{config.name}' needs it; give --config.data.path")
-    if "source" in keys and config.source == config.target:
-        raise UserError(f"data.target: expected another language than data.source, got '{config.target}' for both")
-    for name in ("validation", "test") if "train" in keys else ():
-        if getattr(config, name) == config.train:
-            raise UserError(f"data.{name}: expected other pairs than data.train, got '{config.train}' for both")
     train, validation, test, skipped, digests = read(config)
     if "train" in keys:
         _warn_of_overlap(train, test)
@@ -151,10 +133,8 @@ def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Exampl
             kept.append(example)
             pairs.append(pair)
         elif config.on_error == "stop":
-            raise UserError(
-                f"{example.where}: source of {len(pair.source)} and target of {len(pair.target)} tokens, "
-                f"end tokens included; data.max_length is {config.max_length}"
-            )
+            lengths = f"source of {len(pair.source)} and target of {len(pair.target)} tokens, end tokens included"
+            raise UserError(f"{example.where}: {lengths}; data.max_length is {config.max_length}")
     if not kept:
         raise UserError(f"data.max_length: no sentence pair has at most {config.max_length} tokens on both sides")
     return Tokenized(kept, pairs, len(examples) - len(kept))
@@ -168,13 +148,10 @@ def _digest(*parts: Sequence[Example]) -> str:
 def _pairs(config: DataConfig) -> Corpus:
     """Reads a tab-separated file, such as Anki's (seed 000)."""
     path = folder_at(config.path, "data.path")
-    content = read_text_file(path, "data.path", packed=False)
-    lines = lines_of(content)
+    content = read_text_file(path, "data.path")
+    lines = sentence_files.lines_of(content)
     header = [name.strip() for name in lines[0].decode("utf-8", "replace").split("\t")]
     columns = [name.strip() for name in config.columns.split(",")] if config.columns else header
-    if "" in columns or len(set(columns)) < len(columns):
-        wanted = "expected the languages of the file's columns, comma-separated, such as en,fr"
-        raise UserError(f"data.columns: {wanted}; got {','.join(columns)!r}")
     if not config.columns and not {config.source, config.target} <= {*header}:
         wanted = f"expected columns {config.source} and {config.target} in the first line, or data.columns, as en,fr"
         raise UserError(f"{path.name}:1: {wanted}; got {shortened(', '.join(header))}")
@@ -182,21 +159,19 @@ def _pairs(config: DataConfig) -> Corpus:
     first = 2 if columns == header else 1
     if first == 2:
         say(one_line(f"{path.name}: the first line names the columns: {', '.join(header)}"))
-    sides = tab_separated(lines[first - 1 :], len(columns), source, target)
+    sides = sentence_files.tab_separated(lines[first - 1 :], len(columns), source, target)
     examples, skipped = good_lines(sides, [path.name] * 2, config.on_error == "skip", first)
-    return Corpus(*split_by_source(examples, config.held_out), skipped, {"data.path": digest(content)})
+    return Corpus(*sentence_files.split_by_source(examples, config.held_out), skipped, {"data.path": digest(content)})
 
 
 def _parallel(config: DataConfig) -> Corpus:
     """Reads line-aligned files, two for each split, such as Multi30k's."""
     folder = folder_at(config.path, "data.path")
-    if not folder.is_dir():
-        raise UserError(f"data.path: no folder {folder}")
     parts, digests = [], dict[str, str]()
     for split in SPLITS:
         names = [f"{getattr(config, split)}.{side}" for side in (config.source, config.target)]
-        contents = [read_text_file(folder / name, f"data.{split}", packed=False) for name in names]
-        parts.append(good_lines(aligned(contents, names), names, config.on_error == "skip"))
+        contents = [read_text_file(folder / name, f"data.{split}") for name in names]
+        parts.append(good_lines(sentence_files.aligned(contents, names), names, config.on_error == "skip"))
         digests |= dict(zip(names, map(digest, contents), strict=True))
     return _of_parts(parts, digests)
 

@@ -1,6 +1,5 @@
 """Documents: the texts of files, of JSON lines or of a TFDS data set, read one after the other."""
 
-import contextlib
 import dataclasses
 import hashlib
 import io
@@ -14,7 +13,7 @@ from fxf.base.config import key, require_off
 from fxf.base.errors import UserError, nearest, text_of
 from fxf.base.files import digest, file_digest, files_below, folder_at, is_remote, require_file
 from fxf.data import phrasebook
-from fxf.data.sentence_files import BYTE_ORDER_MARK, not_text
+from fxf.data.sentence_files import BYTE_ORDER_MARK, decoded
 from fxf.data.text import TextConfig
 from fxf.data.unpacking import unpacked
 
@@ -35,9 +34,7 @@ class DocumentsConfig(TextConfig):
 
     format: Literal["text", "files", "json_lines", "tfds"] = key(
         "text",
-        "one text, held in memory; or documents, prepared once on the disk: path is then a file, a folder or a pattern "
-        "(code/*.parquet) of text files, or of JSON lines or Parquet (json_lines), or a data set of TFDS; or several "
-        "with weights (a.jsonl:3, b.jsonl:1); validation and test are shares of the documents",
+        "text: one text, held in memory; else path names documents of text files, JSON lines or Parquet, or TFDS",
     )
     separator: str = key("", "files: the text between two documents of a file; by default a file is a document")
     field: str = key("text", "json_lines, tfds: the field or column of a document's text; meta.text is one in another")
@@ -46,10 +43,7 @@ class DocumentsConfig(TextConfig):
     sources: dict[str, dict[str, Any]] = dataclasses.field(
         default_factory=dict,
         hash=False,
-        metadata={
-            "doc": "a mixture: by the name of a source, its weight, its path, and other keys that differ from "
-            "those of the section: data.sources.NAME.KEY"
-        },
+        metadata={"doc": "a mixture: weight, path and other keys of each source by name"},
     )
 
     def __post_init__(self) -> None:
@@ -60,20 +54,11 @@ class DocumentsConfig(TextConfig):
             raise UserError("data.path: each of data.sources has its own; leave it at ''")
         if self.format in OF_FIELDS and not self.path and not self.sources:
             raise UserError(f"data.path: data.format '{self.format}' needs it; give --config.data.path")
-        if self.validation + self.test >= 1:
-            raise UserError("data.test: no document is left to train on")
 
 
 def unread(data_format: str) -> dict[str, Any]:
     """Returns the keys that a format does not read, with their defaults."""
     return {name: getattr(DocumentsConfig, name) for name, formats in READ_BY.items() if data_format not in formats}
-
-
-class Document(NamedTuple):
-    """A text, and how many bytes of its file are read with it."""
-
-    text: str
-    place: int
 
 
 class Source(NamedTuple):
@@ -150,49 +135,44 @@ def _public(config: DocumentsConfig) -> tuple[list[Any], Iterator[tuple[bytes, .
     return manifest, texts
 
 
-def read(config: DocumentsConfig, source: Source) -> Iterator[Document]:
-    r"""Yields the documents of a source that hold more than white space; \r\n becomes \n.
+def read(config: DocumentsConfig, source: Source) -> Iterator[tuple[str, int]]:
+    r"""Yields the texts of a source that hold more than white space, and how many bytes of its file are read by then.
+
+    In a text \r\n becomes \n.
 
     Raises:
       UserError: a file is damaged; a document is not UTF-8 text or too long; or a record has no text in the field.
     """
-    where, of_files, taken = str(source.path or source.name), config.format == "files", 0
-    with _contents(config, source, where) as (found, file):
-        for line, content in found:
-            if len(content) > MAX_BYTES:
-                how = "set data.separator to the text between documents" if of_files else "cut it"
-                raise UserError(f"{where}:{line}: a document of more than {MAX_BYTES} bytes; {how}")
-            if wrong := not_text(content):
-                index, problem = wrong
-                raise UserError(f"{where}:{line + content[:index].count(10) * of_files}: {problem}")
-            text, taken = content.decode("utf-8").replace("\r\n", "\n"), taken + len(content)
-            if text and not text.isspace():
-                yield Document(text.lower() if config.lower_case else text, file.tell() if file else taken)
+    where = str(source.path or source.name)
+    for line, content, place in _contents(config, source, where):
+        if len(content) > MAX_BYTES:
+            how = "set data.separator to the text between documents" if config.format == "files" else "cut it"
+            raise UserError(f"{where}:{line}: a document of more than {MAX_BYTES} bytes; {how}")
+        text = decoded(content, where, line).replace("\r\n", "\n")
+        if text and not text.isspace():
+            yield text.lower() if config.lower_case else text, place
 
 
-@contextlib.contextmanager
-def _contents(
-    config: DocumentsConfig, source: Source, where: str
-) -> Iterator[tuple[Iterator[tuple[int, bytes]], BinaryIO | None]]:
-    """Gives the line or row of each document's start and its content, and the file that is read, None for TFDS.
+def _contents(config: DocumentsConfig, source: Source, where: str) -> Iterator[tuple[int, bytes, int]]:
+    """Yields the line or row of each document's start, its content, and how many bytes are read with it.
 
     Raises:
-      UserError: as `unpacked`; or the file is unreadable.
+      UserError: as `unpacked`, or as the reader of the format.
     """
     if config.format == "tfds":
-        yield ((number, text) for number, (text,) in enumerate(_public(config)[1], 1)), None
+        for number, (text,) in enumerate(_public(config)[1], 1):
+            yield number, text, 0
         return
-    try:
-        opened = io.BytesIO(source.content) if source.path is None else source.path.open("rb")
-    except OSError as error:
-        raise UserError(f"data.path: {where}: {error.strerror or error}") from None
+    opened = io.BytesIO(source.content) if source.path is None else source.path.open("rb")
     with opened as raw, unpacked(raw, f"data.path: {where}") as file:
         begin = file.peek(4)
         file.read(len(BYTE_ORDER_MARK) if begin.startswith(BYTE_ORDER_MARK) else 0)
         if config.format == "files":
-            yield _split(file, config.separator.replace("\r\n", "\n").encode()), raw
+            found = _split(file, config.separator.replace("\r\n", "\n").encode())
         else:
-            yield (_parquet if begin.startswith(b"PAR1") else _json_lines)(file, config.field, where), raw
+            found = (_parquet if begin.startswith(b"PAR1") else _json_lines)(file, config.field, where)
+        for line, content in found:
+            yield line, content, raw.tell()
 
 
 def _split(file: BinaryIO, separator: bytes) -> Iterator[tuple[int, bytes]]:
@@ -249,12 +229,11 @@ def _parquet(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, byte
 
 def _text_in(record: Any, field: str, where: str) -> bytes:
     """Returns the text in a field of a record, of one in another by dots. Raises a UserError if there is none."""
-    found, names = record, [field] if isinstance(record, dict) and field in record else field.split(".")
-    for depth, name in enumerate(names):
+    found = record
+    for name in [field] if isinstance(record, dict) and field in record else field.split("."):
         fields = found if isinstance(found, dict) else {}
         if name not in fields:
-            near = nearest(field, [".".join([*names[:depth], each]) for each in fields])
-            raise UserError(f"{where}: no field '{field}' (data.field){near}")
+            raise UserError(f"{where}: no field '{field}' (data.field){nearest(name, fields)}")
         found = fields[name]
     if not isinstance(found, str):
         raise UserError(f"{where}: field '{field}': expected a text, got {type(found).__name__}")
@@ -276,9 +255,9 @@ def sample(config: DocumentsConfig, share: float = 1.0) -> Iterator[str]:
     wanted, taken = 0.0, 0
     for source in found:
         wanted += share * source.size
-        for document in read(config, source) if taken < wanted else ():
-            if part_of(config, document.text) == "train":
-                yield document.text
-                taken += len(document.text.encode())
+        for text, _ in read(config, source) if taken < wanted else ():
+            if part_of(config, text) == "train":
+                yield text
+                taken += len(text.encode())
             if taken >= wanted:
                 break

@@ -1,7 +1,6 @@
 """Documents of several sources by weight: where each is read, and its share of the rows."""
 
 import dataclasses
-import os
 import re
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -32,35 +31,32 @@ def parts_of(config: DocumentsConfig) -> dict[str, Part]:
         return {"": Part(config, 1.0)}
     of_section = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     known = ["weight", *(name for name in of_section if name not in OF_ALL)]
-    configs, weights = dict[str, DocumentsConfig](), list[float]()
+    parts = dict[str, Part]()
     for name, keys in sorted(given.items()):
         where, own = f"data.sources.{name}", dict(keys)
         for each in own:
             one_of(each, known, where)
-        weights.append(checked(own.pop("weight", 1.0), Field(float, {"above": 0}), f"{where}.weight"))
+        weight = checked(own.pop("weight", 1.0), Field(float, {"above": 0}), f"{where}.weight")
         if not own.get("path"):
             raise UserError(f"{where}.path: missing{nearest(name, given.keys() - {name})}")
         ignored = unread(own.get("format", config.format))
-        configs[name] = section(DocumentsConfig, {**of_section, "path": "", "sources": {}, **ignored, **own}, where)
-        if configs[name].format == "text":
-            raise UserError(f"{where}.format: expected documents; set data.format, for example to json_lines")
-    return {name: Part(configs[name], weight / sum(weights)) for name, weight in zip(configs, weights, strict=True)}
+        part = section(DocumentsConfig, {**of_section, "path": "", "sources": {}, **ignored, **own}, where)
+        parts[name] = Part(part, weight)
+    total = sum(part.share for part in parts.values())
+    return {name: Part(part.config, part.share / total) for name, part in parts.items()}
 
 
 def _in_path(path: str) -> dict[str, dict[str, Any]]:
     """Returns the sources that `data.path` names with their weights, as "wiki.jsonl.zst:3, code/*.parquet:1"."""
-    pieces = path.split(",")
-    found = [WEIGHED.fullmatch(piece) for piece in pieces]
-    if (not any(found) and len(pieces) == 1) or os.path.exists(os.path.expanduser(path)):
+    if "," not in path:
         return {}
     sources = dict[str, dict[str, Any]]()
-    for piece, weighed in zip(pieces, found, strict=True):
-        if not weighed:
+    for piece in path.split(","):
+        if not (weighed := WEIGHED.fullmatch(piece)):
             raise UserError(f"data.path: expected PATH:WEIGHT, as wiki.jsonl:3, got {piece.strip()!r} in {path!r}")
         # The part of the path that names it: of data/wiki.jsonl.zst wiki, of code/*.parquet code.
-        names = [part.split(".")[0] for part in PurePath(weighed[1]).parts if not re.search(r"[*?\[/:]", part)]
-        name = next((each for each in reversed(names) if each), "source")
-        if name in sources:
+        named = [part for part in PurePath(weighed[1]).parts if not re.search(r"[*?\[/:]", part)]
+        if (name := named[-1].split(".")[0] if named else "source") in sources:
             raise UserError(f"data.path: two sources are named {name}; data.sources.NAME.path gives names")
         sources[name] = {"path": weighed[1], "weight": float(weighed[2])}
     return sources

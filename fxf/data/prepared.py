@@ -1,12 +1,13 @@
 """Tokens of documents, prepared once in a folder, and then read from the disk by position.
 
 The folder holds a file of tokens for each part: the documents one after the other, each with the token that ends it.
-Its name is a digest of what the tokens depend on, so other files or keys have a folder of their own.
+Its name is a digest of what the tokens depend on, so other files, keys or tokenizers have a folder of their own.
+What is killed goes on where it stopped.
 """
 
 import contextlib
 import dataclasses
-import itertools
+import functools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -17,14 +18,38 @@ import filelock
 import numpy as np
 
 from fxf.base.errors import UserError
-from fxf.base.files import digest, folder_at, is_remote, read_json, why_not_written, write_atomically
-from fxf.data.documents import PARTS, PREPARED, DocumentsConfig, Source, folder_and_pattern, sample, sources
+from fxf.base.files import digest, is_remote, read_json, remove, why_not_written, write_atomically
+from fxf.base.status import say, stage
+from fxf.base.work import by_threads
+from fxf.data.documents import (
+    PARTS,
+    PREPARED,
+    DocumentsConfig,
+    Source,
+    folder_and_pattern,
+    part_of,
+    read,
+    sample,
+    sources,
+)
 from fxf.data.mixture import Part
-from fxf.data.preparation import MANIFEST, Counts, digest_of, prepare
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer, lines_of
-from fxf.data.tokenizer_file import any_tokenizer, is_file, is_learned
+from fxf.data.tokenizer_file import any_tokenizer, is_file
 
 VERSION, VERSION_OF_FILE = 1, 2  # of the stored tokens; raise it when the same documents would give others
+MANIFEST, UNFINISHED = "manifest.json", ".unfinished"
+GROUP = 2**17  # characters of documents that a thread encodes at once
+JOURNAL = 2**25  # characters after which the sizes of what is written are kept
+
+
+class Counts(NamedTuple):
+    """The size of a part: of its text, and of its tokens with those that end the documents."""
+
+    documents: int = 0
+    characters: int = 0
+    bytes: int = 0
+    tokens: int = 0
+    unknown: int = 0
 
 
 class Prepared(NamedTuple):
@@ -47,54 +72,51 @@ class Prepared(NamedTuple):
 
 
 def tokenizer_of_documents(parts: Mapping[str, Part], folder: Path | None) -> Tokenizer:
-    """Returns the tokenizer of the run folder, of a file, or of prepared documents, or learns it from a sample of them.
+    """Returns the tokenizer of the run folder, or of a file, or one that is learned from a sample of the documents.
 
-    The sample of a mixture has of each source its share. What is learned of it is kept beside the first one's tokens.
+    The sample has of each source its share. What is learned is kept beside the tokens of the first source.
 
     Raises:
       UserError: as `any_tokenizer` and `read`.
     """
-    first, *others = parts.values()
-    config, in_run = first.config, folder is not None and (folder / TOKENIZER_FILE).exists()
-    learned = not in_run and is_learned(config.tokenizer)
-    if learned:
-        names = [_name(part.config, "", sources(part.config)) for part in parts.values()]
-        shares = [part.share for part in parts.values()]
-        folder = _place(config) / (digest(json.dumps([names, shares]).encode())[:16] if others else names[0])
+    config = next(iter(parts.values())).config
     texts = (text for part in parts.values() for text in sample(part.config, part.share))
-    found = any_tokenizer(
-        folder, config.tokenizer, config.vocab_size, lambda: itertools.chain.from_iterable(map(lines_of, texts))
-    )
-    if others and learned and folder and not (kept := folder / TOKENIZER_FILE).exists():
-        with _writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(kept, found.to_json())
+    lines = (line for text in texts for line in lines_of(text))
+    in_run = folder is not None and (folder / TOKENIZER_FILE).exists()
+    if in_run or is_file(config.tokenizer) or config.tokenizer == "byte":
+        return any_tokenizer(folder, config.tokenizer, config.vocab_size, lambda: lines)
+    learned_of = [(_name(part.config, sources(part.config)), part.share) for part in parts.values()]
+    kept = _place(config) / digest(json.dumps(learned_of).encode())[:16]
+    found = any_tokenizer(kept, config.tokenizer, config.vocab_size, lambda: lines)
+    if not (kept / TOKENIZER_FILE).exists():
+        with _writing(kept):
+            kept.mkdir(parents=True, exist_ok=True)
+            write_atomically(kept / TOKENIZER_FILE, found.to_json())
     return found
 
 
-def prepared(config: DocumentsConfig, tokenizer: Tokenizer, alone: bool = True) -> Prepared:
+def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
     """Returns the documents that `config` names, and prepares them first if they are not.
 
     Preparation holds a few megabytes of text at once. If it is killed, it goes on where it stopped; of several
     processes one prepares and the others wait.
 
-    Args:
-      alone: whether they are no source of a mixture, of which all learn one tokenizer.
-
     Raises:
-      UserError: a document cannot be read; a part would be empty; or the folder cannot be written, is damaged or
-        belongs to another tokenizer.
+      UserError: a document cannot be read; a part would be empty; or the folder cannot be written.
     """
-    found = sources(config)
-    its_own = alone and is_learned(config.tokenizer)
-    folder = _place(config) / _name(config, "" if its_own else digest_of(tokenizer), found)
+    found, of_tokenizer = sources(config), digest(tokenizer.to_json().encode())
+    folder = _place(config) / _name(config, found, of_tokenizer)
     if not (folder / MANIFEST).exists():
         with _writing(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(folder.with_suffix(".lock")):
                 if not (folder / MANIFEST).exists():
                     prepare(config, tokenizer, found, folder)
-    return _open(config, folder, tokenizer)
+    record, options = read_json(folder / MANIFEST, "a manifest of documents"), _options(config)
+    identity = digest(json.dumps([record["text"], record["tokenizer"], options]).encode())
+    split = {name: value for name, value in options.items() if name not in ("tokenizer", "vocab_size", "version")}
+    text = digest(json.dumps([record["text"], split]).encode())
+    return Prepared(folder, identity, text, _counts(record), tokenizer.dtype)
 
 
 @contextlib.contextmanager
@@ -109,32 +131,24 @@ def _writing(folder: Path) -> Iterator[None]:
 
 def _place(config: DocumentsConfig) -> Path:
     """Returns the folder below which the tokens of a config have theirs."""
-    from_files = bool(config.path) and config.format != "tfds"
-    path = folder_and_pattern(config.path)[0] if from_files else Path()
+    path = folder_and_pattern(config.path)[0] if config.path and config.format != "tfds" else None
     if config.prepared:
-        place = Path(os.path.abspath(os.path.expanduser(config.prepared)))
-        if from_files and not is_remote(path) and place.is_relative_to(inside := os.path.abspath(path)):
-            raise UserError(f"data.prepared: {place}: expected a folder outside of data.path, {inside}")
-        return folder_at(place, "data.prepared")
+        place = Path(config.prepared).expanduser().absolute()
+        if path and not is_remote(path) and place.is_relative_to(path.absolute()):
+            raise UserError(f"data.prepared: {place}: expected a folder outside of data.path, {path.absolute()}")
+        return place
+    if not path:
+        from fxf.data.public_sets import data_dir  # imported here because TFDS takes a second
+
+        return Path(data_dir(), "documents")
     if is_remote(path):
         raise UserError("data.prepared: documents in a bucket need it; give a folder on a disk")
-    if from_files:
-        return Path(f"{os.path.abspath(path)}{PREPARED}")
-    from fxf.data.public_sets import data_dir  # imported here because TFDS takes a second
-
-    return Path(data_dir(), "documents")
+    return Path(f"{path.absolute()}{PREPARED}")
 
 
-def _name(config: DocumentsConfig, of_tokenizer: str, found: list[Source]) -> str:
-    """Returns the name of the folder of a config's tokens.
-
-    Args:
-      of_tokenizer: the digest of the tokenizer, "" if it is learned from these documents alone.
-    """
-    # In a folder that is given, unlike files of one name, size and time may meet; beside the files they cannot.
-    place = folder_and_pattern(config.path)[0] if config.prepared and config.path and config.format != "tfds" else ""
-    where = [str(place) if place and is_remote(place) else os.path.abspath(place)] if place else []
-    texts = [(x.name, x.size, x.changed, digest(x.content), *where) for x in found]
+def _name(config: DocumentsConfig, found: list[Source], of_tokenizer: str = "") -> str:
+    """Returns the name of a folder of a config's tokens, or of a tokenizer that is learned from its documents."""
+    texts = [(str(x.path.resolve() if x.path else x.name), x.size, x.changed, digest(x.content)) for x in found]
     return digest(json.dumps([_options(config), of_tokenizer, texts]).encode())[:16]
 
 
@@ -145,19 +159,97 @@ def _options(config: DocumentsConfig) -> dict[str, Any]:
     return {**keys, "version": VERSION_OF_FILE if is_file(config.tokenizer) else VERSION}
 
 
-def _open(config: DocumentsConfig, folder: Path, tokenizer: Tokenizer) -> Prepared:
-    """Returns the documents in a folder, after comparing the tokenizer and the sizes with its manifest."""
-    again = f"remove {folder} to prepare it again"
-    record = read_json(folder / MANIFEST, "a manifest of documents")
-    if record["tokenizer"] != digest_of(tokenizer):
-        raise UserError(f"{folder}: was prepared with another tokenizer than {TOKENIZER_FILE} of the run; {again}")
-    counts = {part: Counts(**record["counts"][part]) for part in PARTS}
-    for part, size in counts.items():
-        path = folder / f"{part}.tokens"
-        if not path.exists() or path.stat().st_size != size.tokens * tokenizer.dtype.itemsize:
-            raise UserError(f"{path}: expected {size.tokens} tokens; the file is damaged; {again}")
-    options = _options(config)
-    identity = digest(json.dumps([record["text"], record["tokenizer"], options]).encode())
-    split = {name: value for name, value in options.items() if name not in ("tokenizer", "vocab_size", "version")}
-    text = digest(json.dumps([record["text"], split]).encode())
-    return Prepared(folder, identity, text, counts, tokenizer.dtype)
+def prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], folder: Path) -> None:
+    """Writes the tokens of all parts and the manifest; the folder has its name when it is whole.
+
+    What a process wrote before it was killed stays, up to the documents that an earlier manifest counts.
+    """
+    unfinished, name = folder.with_suffix(UNFINISHED), config.path or "the phrase book"
+    unfinished.mkdir(exist_ok=True)
+    manifest, counts = unfinished / MANIFEST, dict.fromkeys(PARTS, Counts())
+    with contextlib.suppress(FileNotFoundError):
+        counts = _counts(read_json(manifest, "a manifest of documents"))
+    if n_done := _documents(counts):
+        say(f"preparing {name}: goes on after {n_done} documents")
+    try:
+        with contextlib.ExitStack() as stack:
+            files = {part: stack.enter_context((unfinished / f"{part}.tokens").open("ab")) for part in PARTS}
+            for part, file in files.items():
+                file.truncate(counts[part].tokens * tokenizer.dtype.itemsize)
+            progress = stack.enter_context(stage(f"preparing {name}", sum(source.size for source in found)))
+
+            def keep(**more: Any) -> None:
+                for file in files.values():
+                    file.flush()
+                    os.fsync(file.fileno())
+                record = {**more, "counts": {part: size._asdict() for part, size in counts.items()}}
+                write_atomically(manifest, json.dumps(record, indent=1) + "\n")
+
+            encode, unsaved = functools.partial(_encoded, config, tokenizer), 0
+            for n_bytes, encoded in by_threads(encode, _groups(config, found, n_done)):
+                for part, tokens_N, size in encoded:
+                    files[part].write(tokens_N.data)
+                    counts[part] = Counts(*map(sum, zip(counts[part], size, strict=True)))
+                    unsaved += size.characters
+                progress(n_bytes)
+                if unsaved > JOURNAL:
+                    keep()
+                    unsaved = 0
+            _require_parts(config, counts, len(found))
+            names, text = [source.name for source in found], [source.digest() for source in found]
+            keep(text=text, tokenizer=digest(tokenizer.to_json().encode()), sources=names)
+    except (UserError, OSError):
+        remove(unfinished)
+        raise
+    unfinished.rename(folder)
+
+
+def _documents(counts: Mapping[str, Counts]) -> int:
+    return sum(size.documents for size in counts.values())
+
+
+def _groups(config: DocumentsConfig, found: list[Source], n_done: int) -> Iterator[tuple[int, list[str]]]:
+    """Yields groups of texts behind the first `n_done` documents, and the bytes that are read with each."""
+    texts, n_characters, before, n_bytes = list[str](), 0, 0, 0
+    for source in found:
+        for text, place in read(config, source):
+            n_done -= 1
+            if n_done >= 0:
+                continue
+            texts.append(text)
+            n_characters, n_bytes = n_characters + len(text), before + place
+            if n_characters >= GROUP:
+                yield n_bytes, texts
+                texts, n_characters = [], 0
+        before += source.size
+    yield n_bytes, texts
+
+
+def _encoded(
+    config: DocumentsConfig, tokenizer: Tokenizer, group: tuple[int, list[str]]
+) -> tuple[int, list[tuple[str, np.ndarray, Counts]]]:
+    """Returns of each text of a group the part, the tokens [N] with the one that ends it, and the size."""
+    found, (n_bytes, texts) = [], group
+    for text in texts:
+        tokens_N = np.append(tokenizer.array(text), tokenizer.dtype.type(tokenizer.special.eos))
+        unknown = int(np.count_nonzero(tokens_N == tokenizer.special.unk))
+        size = Counts(1, len(text), len(text.encode()), len(tokens_N), unknown)
+        found.append((part_of(config, text), tokens_N, size))
+    return n_bytes, found
+
+
+def _require_parts(config: DocumentsConfig, counts: dict[str, Counts], n_sources: int) -> None:
+    """Raises a UserError if a part that is needed has no document, or `data.separator` cuts no file."""
+    n, name = _documents(counts), config.path or "the phrase book"
+    if config.separator and n <= n_sources:
+        raise UserError(f"data.separator: {config.separator!r} stands between no documents of {name}")
+    for part in PARTS:
+        share = getattr(config, part, 1.0)
+        if share > 0 and not counts[part].documents:
+            key = "validation" if part == "train" else part
+            what = f"none of the {n} documents is for {part}"
+            raise UserError(f"data.{key}: {name}: {what}; more documents or another share than {share}")
+
+
+def _counts(record: Mapping[str, Any]) -> dict[str, Counts]:
+    return {part: Counts(**record["counts"][part]) for part in PARTS}

@@ -4,7 +4,6 @@ Importing TFDS takes most of a second, so other modules import this one inside f
 """
 
 import contextlib
-import logging
 import os
 import sys
 import textwrap
@@ -15,7 +14,7 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download import downloader
 
 from fxf.base.config import one_of
-from fxf.base.errors import UserError, nearest
+from fxf.base.errors import UserError
 
 
 def data_dir() -> str:
@@ -37,7 +36,6 @@ def read_public(
       UserError: TFDS does not know the data set or cannot get it; or a split or feature is missing.
     """
     downloader.MAX_RETRIES = 5  # TFDS's ten take minutes to find that there is no network
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # its threads log each retry, even after the last one
     try:
         with contextlib.redirect_stdout(sys.stderr):  # TFDS tells there of a download; results go to standard output
             builder = tfds.builder(name, data_dir=data_dir(), try_gcs=False)
@@ -50,16 +48,7 @@ def read_public(
             manifest = [builder.info.full_name, *((path.name, path.stat().length) for path in files)]
     except UserError:
         raise
-    except tfds.core.DatasetNotFoundError:
-        near = nearest(name.split("/")[0], tfds.list_builders(with_community_datasets=False))
-        raise UserError(f"data.path: TFDS has no data set '{name}'{near}") from None
     except Exception as error:  # data sets have many authors, whose code raises any type
         why = textwrap.shorten(str(error), 200, placeholder=" …") or type(error).__name__
         raise UserError(f"data.path: TFDS cannot give '{name}': {why}") from error
-    return manifest, [_texts(source, tuple(fields.values())) for source in sources]
-
-
-def _texts(source: Any, fields: tuple[str, ...]) -> Iterator[tuple[bytes, ...]]:
-    for i in range(len(source)):
-        example = source[i]
-        yield tuple(example[field] for field in fields)
+    return manifest, [(tuple(example[x] for x in fields.values()) for example in source) for source in sources]

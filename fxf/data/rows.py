@@ -4,15 +4,12 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from fxf.data.order import share, shuffling
 from fxf.data.tokenizer import Special
 
 Arrays = dict[str, np.ndarray]
-BLOCK = 2**12  # rows of a run whose sources are drawn at once
-OF_SOURCES = 2**32 - 1  # what is drawn: in place of a source's number
 
 
 class Rows(NamedTuple):
@@ -65,19 +62,13 @@ class Rows(NamedTuple):
         for start in range(0, self.n_rows, batch_size):
             yield self.batch(np.arange(start, start + batch_size))
 
-    def shapes(self, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """Returns the shapes and types of a batch."""
-        return {
-            name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in self.batch(np.zeros(batch_size, int)).items()
-        }
-
 
 class ShuffledRows:
     """The batches of a run as a random-access source for Grain; batch i is for step i, and a function of (seed, i).
 
-    Which source a row comes from is drawn by a hash of (seed, row), so their shares hold on average. Each epoch of a
-    source has every row of it once, in an order of its own. The order is computed by position (`grain`'s index
-    shuffle), so nothing of the size of the data is in memory.
+    The sources take turns by their shares (`grain.MapDataset.mix`). Each epoch of a source has every row of it once, in
+    an order of its own. The order is computed by position (`grain`'s index shuffle), so nothing of the size of the data
+    is in memory.
     """
 
     def __init__(
@@ -94,12 +85,14 @@ class ShuffledRows:
           process: (index, count) of the process that reads its `share` of each batch.
           shares_S: the share of the rows that each source has; they add up to 1.
         """
+        import grain  # imported here because it takes half a second
+
         self._rows_S: Sequence[Rows] = [rows] if isinstance(rows, Rows) else rows
         self._batch_size, self._seed = batch_size, seed
-        self._bounds = np.cumsum(shares_S)[:-1]
         self._mine = share(batch_size, process)
-        self._before = [np.zeros(len(self._rows_S), np.int64)]  # rows of each source before a block of `BLOCK` rows
-        self._sources_of = functools.lru_cache(maxsize=2)(self._sources)
+        every = grain.MapDataset.range(2**62)
+        sources = [every.map(functools.partial(self._row, number)) for number in range(len(self._rows_S))]
+        self._places = grain.MapDataset.mix(sources, shares_S)
         # A batch may begin in one epoch and end in another.
         self._order_of = functools.lru_cache(maxsize=2 * len(self._rows_S))(self._order)
 
@@ -108,8 +101,7 @@ class ShuffledRows:
 
     def __getitem__(self, i: int) -> Arrays:
         first = int(i) * self._batch_size
-        places = range(first, first + self._batch_size)[self._mine]
-        found = [self._place(place) for place in places]
+        found = [self._places[place] for place in range(first, first + self._batch_size)[self._mine]]
         parts, order = [], []
         for number, rows in enumerate(self._rows_S):
             mine = [j for j, (source, _) in enumerate(found) if source == number]
@@ -118,26 +110,14 @@ class ShuffledRows:
         back = np.argsort(order)
         return {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
 
-    def _place(self, row: int) -> tuple[int, int]:
-        """Returns the source of a row of the run, and which row of that source it is."""
-        block, place = divmod(row, BLOCK)
-        while len(self._before) <= block:
-            of_block = np.bincount(self._sources(len(self._before) - 1), minlength=len(self._rows_S))
-            self._before.append(self._before[-1] + of_block)
-        sources = self._sources_of(block)
-        source = int(sources[place])
-        count = int(self._before[block][source]) + int(np.count_nonzero(sources[:place] == source))
-        epoch, index = divmod(count, self._rows_S[source].n_rows)
+    def _row(self, source: int, place: int) -> tuple[int, int]:
+        """Returns a source, and which of its rows it reads at a place of all that it reads."""
+        epoch, index = divmod(place, self._rows_S[source].n_rows)
         return source, int(self._order_of(source, epoch)[index])
-
-    def _sources(self, block: int) -> np.ndarray:
-        """Returns the source of each row of a block, uint8 or larger [BLOCK]."""
-        drawn = shuffling(self._seed, block, OF_SOURCES).random(BLOCK if len(self._bounds) else 0)
-        return np.searchsorted(self._bounds, np.pad(drawn, (0, BLOCK - len(drawn))), side="right")
 
     def _order(self, source: int, epoch: int) -> Any:
         """Returns the rows of a source in the order of an epoch, to be read by place."""
-        import grain  # imported here because it takes half a second
+        import grain
 
         # Grain's own epochs add to the seed, so that epoch 1 of a seed would be epoch 0 of the next.
         seed = int(shuffling(self._seed, epoch, source).integers(2**32))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fxf.base.errors import UserError
 from fxf.base.files import read_file
-from fxf.data.unpacking import require_plain, unpacked_content
+from fxf.data.unpacking import unpacked_content
 
 SIDES = ("source", "target")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -24,47 +24,29 @@ class Example(NamedTuple):
 Sides = tuple[bytes, bytes] | str  # source and target of a line, or what is wrong with it
 
 
-def read_text_file(path: Path, key: str, packed: bool = True) -> bytes:
-    """Returns the content of a text file.
-
-    Args:
-      packed: whether it may be compressed.
+def read_text_file(path: Path, key: str) -> bytes:
+    """Returns the content of a text file, which may be compressed.
 
     Raises:
-      UserError: as `read_file` and `unpacked`; or the file is empty; names the config's `key` that holds the path.
+      UserError: as `read_file` and `unpacked`; names the config's `key` that holds the path.
     """
-    content, where = read_file(path, key), f"{key}: {path}"
-    if not packed:
-        require_plain(content, where)
-    content = unpacked_content(content, where)
-    if not content:
-        raise UserError(f"{key}: {path}: the file is empty")
-    return content
+    return unpacked_content(read_file(path, key), f"{key}: {path}")
 
 
-def not_text(content: bytes) -> tuple[int, str] | None:
-    """Returns the index of the first byte that is not UTF-8 text, and the problem; None if all is text.
-
-    A null byte is no text: UTF-16 and binary files have it.
-    """
+def decoded(content: bytes, place: Path | str, line: int = 1) -> str:
+    """Returns the text of bytes that begin in this line. Raises a UserError that names the line that is not UTF-8."""
     try:
-        content.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        byte = content[error.start]
-        return error.start, f"not UTF-8: byte {byte:#04x}{'; is it UTF-16?' if byte >= 0xFE else ''}"
-    place = content.find(0)
-    return (place, "not text: a null byte; is it UTF-16?") if place >= 0 else None
+        line, byte = line + content[: error.start].count(10), content[error.start]
+        hint = "; is it UTF-16?" if byte >= 0xFE else ""
+        raise UserError(f"{place}:{line}: not UTF-8: byte {byte:#04x}{hint}") from None
 
 
 def lines_of(content: bytes) -> list[bytes]:
-    r"""Returns the lines without their ends. Only \n and \r\n end a line, or \r where there is no \n."""
-    content = with_line_feeds(content.removeprefix(BYTE_ORDER_MARK)).removesuffix(b"\n")  # drops the byte order mark
+    r"""Returns the lines without their ends, and without a byte order mark. Only \n and \r\n end a line."""
+    content = content.removeprefix(BYTE_ORDER_MARK).removesuffix(b"\n")
     return [line.removesuffix(b"\r") for line in content.split(b"\n")]
-
-
-def with_line_feeds(content: bytes) -> bytes:
-    r"""Returns a text file's content with \n in place of \r if only \r ends its lines, as on an old Macintosh."""
-    return content if b"\n" in content else content.replace(b"\r", b"\n")
 
 
 def tab_separated(lines: Iterable[bytes], n_columns: int, source: int, target: int) -> Iterator[Sides]:
@@ -102,31 +84,27 @@ def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool, first: 
       first: the number of the first line.
 
     Raises:
-      UserError: a line is bad and `skip` is False; or no line is good.
+      UserError: a line is bad and `skip` is False.
     """
     good, skipped = [], 0
     for number, both in enumerate(sides, first):
-        side, what = _problem(both)
-        if what and not skip:
-            raise UserError(f"{names[side]}:{number}: {what}")
-        skipped += bool(what)
-        if isinstance(both, tuple) and not what:
-            good.append(Example(both[0].decode(), both[1].decode(), f"{names[0]}:{number}"))
-    if not good:
-        raise UserError(f"{names[0]}: no line holds a sentence pair")
+        try:
+            good.append(_example(both, names, number))
+        except UserError:
+            if not skip:
+                raise
+            skipped += 1
     return good, skipped
 
 
-def _problem(both: Sides) -> tuple[int, str]:
-    """Returns which side of a line is wrong, and what is wrong with it, or nothing."""
+def _example(both: Sides, names: Sequence[str], number: int) -> Example:
     if isinstance(both, str):
-        return 0, both
-    for side, text in enumerate(both):
-        if wrong := not_text(text):
-            return side, f"the {SIDES[side]} is {wrong[1]}"
-        if not text.decode().strip():
-            return side, f"the {SIDES[side]} is empty"
-    return 0, ""
+        raise UserError(f"{names[0]}:{number}: {both}")
+    source, target = (decoded(content, name, number) for name, content in zip(names, both, strict=True))
+    for name, side, text in zip(names, SIDES, (source, target), strict=True):
+        if not text.strip():
+            raise UserError(f"{name}:{number}: the {side} is empty")
+    return Example(source, target, f"{names[0]}:{number}")
 
 
 def split_by_source(examples: Sequence[Example], share: float) -> tuple[list[Example], list[Example], list[Example]]:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.base.files import digest, folder_at
 from fxf.data import phrasebook
-from fxf.data.sentence_files import not_text, read_text_file, with_line_feeds
+from fxf.data.sentence_files import BYTE_ORDER_MARK, decoded, read_text_file
 from fxf.data.tokenizer import PAD, VOCAB_SIZE, lines_of
 from fxf.data.tokenizer_file import any_tokenizer
 
@@ -26,25 +26,15 @@ class TextConfig:
     validation: float = key(0.1, "share of the text's characters for validation", above=0, below=0.5)
     test: float = key(0.0, "share for the test; 0 tests on the validation part", minimum=0, below=0.5)
     lower_case: bool = key(False, "convert the text to lower case")
-    tokenizer: str = key(
-        "character", "one of fxf.data.tokenizer.TOKENIZERS; language_model: or a tokenizer.json's path"
-    )
+    tokenizer: str = key("character", "one of fxf.data.tokenizer.TOKENIZERS; language_model: or a tokenizer.json")
     vocab_size: int = key(VOCAB_SIZE, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
-
-
-class Text(NamedTuple):
-    """The parts of a text. `test` is `validation` if its share is 0."""
-
-    train: str
-    validation: str
-    test: str
 
 
 class EncodedText:
     """A text with its tokenizer. The file is read only when a method needs it, so a trained run can do without.
 
     Attributes:
-      parts: returns the parts of the text.
+      parts: returns the parts of the text by name.
       tokens: `tokens(part)` returns the tokens [N] of "train", "validation" or "test", in the tokenizer's dtype.
     """
 
@@ -61,12 +51,12 @@ class EncodedText:
         self.parts = functools.cache(lambda: read_text(config))
         self.tokens = functools.cache(self._tokens)
         self.tokenizer = any_tokenizer(
-            folder, config.tokenizer, config.vocab_size, lambda: lines_of(self.parts().train)
+            folder, config.tokenizer, config.vocab_size, lambda: lines_of(self.parts()["train"])
         )
 
     def _tokens(self, part: str) -> np.ndarray:
         """Returns the tokens of a part. Raises a UserError if they are fewer than the minimum."""
-        found = self.tokenizer.array(getattr(self.parts(), part))
+        found = self.tokenizer.array(self.parts()[part])
         if len(found) < self._length:
             name = self._config.path or "the phrase book"
             needed = f"task.length needs {self._length}; take a longer text or a lower task.length"
@@ -86,29 +76,27 @@ class EncodedText:
 
     def digests(self) -> dict[str, str]:
         """Returns the digest of the text by its name."""
-        return {"data.path" if self._config.path else "phrasebook": digest("\0".join(self.parts()).encode())}
+        return {"data.path" if self._config.path else "phrasebook": digest("\0".join(self.parts().values()).encode())}
 
     def held_out(self) -> dict[str, str]:
         """Returns the digests of the parts that are not trained on."""
-        return {f"{part} text": digest(getattr(self.parts(), part).encode()) for part in ("validation", "test")}
+        return {f"{part} text": digest(self.parts()[part].encode()) for part in ("validation", "test")}
 
 
-def read_text(config: TextConfig) -> Text:
-    r"""Reads the text and splits it by position; \r\n becomes \n, and so does \r where the text has no \n.
+def read_text(config: TextConfig) -> dict[str, str]:
+    r"""Returns the parts of the text, which is split by position; \r\n becomes \n.
+
+    The test is of the validation part if its share is 0.
 
     Raises:
-      UserError: the file is missing, not UTF-8, too short to split, or only white space.
+      UserError: the file is missing or not UTF-8.
     """
     text = file_text(folder_at(config.path, "data.path"), "data.path") if config.path else phrasebook.english()
-    if not text.strip():
-        raise UserError(f"data.path: {config.path}: expected text, got only white space")
     if config.lower_case:
         text = text.lower()
     first, second = (int(len(text) * share) for share in (1 - config.validation - config.test, 1 - config.test))
-    parts = Text(text[:first], text[first:second], text[second:] if config.test else text[first:second])
-    if not all(parts):
-        raise UserError(f"data.path: {config.path}: too short to split: its length is {len(text)}")
-    return parts
+    validation = text[first:second]
+    return {"train": text[:first], "validation": validation, "test": text[second:] if config.test else validation}
 
 
 def draw_windows(key: jax.Array, tokens_N: np.ndarray, shape: tuple[int, int]) -> jax.Array:
@@ -141,8 +129,4 @@ def file_text(path: Path, key: str) -> str:
     Raises:
       UserError: as `read_text_file`; or the file is no text in UTF-8.
     """
-    content = read_text_file(path, key)
-    if wrong := not_text(content):
-        index, problem = wrong
-        raise UserError(f"{path}:{content[:index].count(10) + 1}: {problem}")
-    return with_line_feeds(content).decode("utf-8-sig").replace("\r\n", "\n")
+    return decoded(read_text_file(path, key).removeprefix(BYTE_ORDER_MARK), path).replace("\r\n", "\n")

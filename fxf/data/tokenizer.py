@@ -21,7 +21,7 @@ from fxf.base.errors import UserError, one_line, text_of
 from fxf.base.files import read_file
 
 # The names of special tokens are imported from here.
-from fxf.data.tokenizer_kinds import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS, UNK, Special, as_in_a_run, json_of  # noqa: F401
+from fxf.data.tokenizer_kinds import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS, UNK, Special, json_of  # noqa: F401
 
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
 VOCAB_SIZE = 8000  # by default
@@ -67,7 +67,7 @@ class Tokenizer:
         A tokenizer of fxf reads a text line by line. The tokens of a file may depend on all the text around them.
 
         Raises:
-          UserError: `text` has half of a surrogate pair, which is no character, or the vocabulary has no token for it.
+          UserError: the vocabulary of a file has no token for some of `text`.
         """
         pieces = [*lines_of(text)] if self.kind in TOKENIZERS else [text]
         groups = (pieces[start : start + AT_ONCE] for start in range(0, len(pieces), AT_ONCE))
@@ -92,16 +92,14 @@ class Tokenizer:
                 table[ord(character)] = token
         return table
 
-    def _ids(self, pieces: list[str]) -> Iterator[int]:
-        """Returns the library's tokens of pieces of a text, one after the other."""
+    def _ids(self, pieces: list[str]) -> list[int]:
+        """Returns the library's tokens of pieces of a text; only for several does it let other threads go on."""
         try:
             encodings = self._backend.encode_batch_fast(pieces, add_special_tokens=False)
-        except TypeError:
-            raise UserError("expected Unicode text, got half of a surrogate pair") from None
         except Exception:  # of a tokenizer file; the library raises no narrower type
             what = f"no token for some of {pieces[0][:60]!r}, and none that stands for unknown text"
             raise UserError(f"data.tokenizer: the file has {what}") from None
-        return itertools.chain.from_iterable(each.ids for each in encodings)
+        return [token for each in encodings for token in each.ids]
 
     def unknown(self, text: str) -> list[str]:
         """Returns the distinct characters or words of a text that the vocabulary lacks, in order."""
@@ -188,21 +186,20 @@ def _backend(kind: str, vocabulary: dict[str, int], merges: Iterable[Sequence[st
 
 
 def tokenizer_from_json(text: str | bytes, where: str) -> Tokenizer:
-    """Returns the tokenizer whose `to_json` returned `text`, or of which an export to `transformers` was made.
+    """Returns the tokenizer whose `to_json` returned `text`.
 
     Raises:
       UserError: `text` is damaged, or of another library; names `where`.
     """
     try:
-        record = as_in_a_run(json.loads(text))
+        record = json.loads(text)
         kinds = [kind for kind, level in TOKENIZERS.items() if json_of(level.cut) == record["pre_tokenizer"]]
         backend = tokenizers.Tokenizer.from_str(json.dumps(record))
     except Exception as error:  # the library raises no narrower type
         raise UserError(f"{where}: not a tokenizer file: {type(error).__name__}: {text_of(error)}") from None
-    if not kinds:
-        raise UserError(f"{where}: pre_tokenizer: expected that of one of {', '.join(TOKENIZERS)}")
-    if [backend.id_to_token(number) for number in range(len(SPECIAL_TOKENS))] != [*SPECIAL_TOKENS]:
-        raise UserError(f"{where}: model.vocab: expected {' '.join(SPECIAL_TOKENS)} first")
+    first = [backend.id_to_token(number) for number in range(len(SPECIAL_TOKENS))]
+    if not kinds or first != [*SPECIAL_TOKENS]:
+        raise UserError(f"{where}: expected a tokenizer of fxf, of one of {', '.join(TOKENIZERS)}")
     return Tokenizer(kinds[0], backend)
 
 

@@ -33,16 +33,11 @@ def is_file(name: str) -> bool:
     return name.endswith(".json")
 
 
-def is_learned(name: str) -> bool:
-    """Returns whether the tokenizer that `data.tokenizer` names depends on the text."""
-    return not is_file(name) and name != "byte"
-
-
 def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callable[[], Iterable[str]]) -> Tokenizer:
     """Returns the tokenizer in the run folder, or else the one in the file `name`, or one learned from `texts()`.
 
     Raises:
-      UserError: as `train_tokenizer` and `read_tokenizer_file`; the folder's tokenizer is of another kind or larger; or
+      UserError: as `train_tokenizer` and `read_tokenizer_file`; the folder's tokenizer is of another kind; or
         `data.vocab_size` is given beside a file.
     """
     path = folder / TOKENIZER_FILE if folder and (folder / TOKENIZER_FILE).exists() else None
@@ -55,8 +50,6 @@ def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callab
     found = read_tokenizer(path)
     if found.kind != name:
         raise UserError(f"{path}: expected data.tokenizer '{name}', got '{found.kind}'")
-    if found.vocab_size > vocab_size:
-        raise UserError(f"{path}: expected at most data.vocab_size {vocab_size} tokens, got {found.vocab_size}")
     return found
 
 

@@ -1,8 +1,6 @@
 """The kinds of tokenizers of fxf, their special tokens, and the form in which `transformers` reads them."""
 
-import itertools
 import json
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tokenizers import Regex, decoders, normalizers, pre_tokenizers
@@ -102,15 +100,3 @@ def exported_form(kind: str, blanks: bool, lower_case: bool) -> dict[str, Any]:
         "normalizer": json_of(normalizers.Sequence(changes)) if changes else None,
         "pre_tokenizer": json_of((_WITH_BLANKS if blanks else _EXPORTED)[kind]),
     }
-
-
-def as_in_a_run(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the content of a tokenizer.json as it was in the run, if it is one of fxf for `transformers`."""
-    for kind, blanks, lower_case in itertools.product(TOKENIZERS, (False, True), (False, True)):
-        form = exported_form(kind, blanks, lower_case)
-        if all(record.get(key, ...) == value for key, value in form.items()):
-            without = dict.fromkeys(("normalizer", "post_processor"))
-            model = {**record["model"], **({"ignore_merges": False} if kind in OF_BYTES else {})}
-            cut = json_of(TOKENIZERS[kind].cut)
-            return {**record, **without, "added_tokens": [], "model": model, "pre_tokenizer": cut}
-    return dict(record)

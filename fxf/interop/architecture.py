@@ -36,7 +36,6 @@ class Architecture:
     rows: tuple[str, ...] = ()
     renamed: dict[str, str] = field(default_factory=dict)
     ignored: str = "^$"
-    sinusoidal: str = "^$"
 
     @property
     def pairs(self) -> list[tuple[str, str]]:

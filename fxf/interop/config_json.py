@@ -1,13 +1,16 @@
 """The `model` section of a config.json of `transformers`, and the config.json of a `model` section."""
 
+import contextlib
 import dataclasses
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.base.config import checked, defaults, fields_of, one_of, section
+from fxf.base.config import defaults, one_of, section
 from fxf.base.errors import UserError
+from fxf.interop import recurrent_decoders, rotary_decoders
 from fxf.interop.architecture import ACTIVATIONS, Architecture
-from fxf.interop.architectures import ARCHITECTURES
 from fxf.layers.config import TransformerConfig
 from fxf.layers.kinds import layer_of
 from fxf.models import MODELS
@@ -24,6 +27,27 @@ IF_NULL: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 }
 
 
+CLASSES = {**rotary_decoders.CLASSES, **recurrent_decoders.CLASSES}
+TABLES = [Path(__file__).with_name(f"{name}.toml") for name in ("architectures", "mixtures", "recurrent")]
+
+
+def _architectures() -> dict[str, Architecture]:
+    tables: dict[str, dict[str, Any]] = {}
+    text = "\n".join(path.read_text(encoding="utf-8") for path in TABLES)
+    for model_type, own in tomllib.loads(text).items():
+        table = tables.get(own.pop("like", ""), {})
+        inner = {key: {**table.get(key, {}), **value} for key, value in own.items() if isinstance(value, dict)}
+        tables[model_type] = {**table, **own, **inner}
+    return {
+        model_type: CLASSES.get(model_type, Architecture)(model_type, table.pop("class"), **table)
+        for model_type, table in tables.items()
+        if "class" in table
+    }
+
+
+ARCHITECTURES = _architectures()  # by the `model_type` of config.json
+
+
 def read_config(architecture: Architecture, config_json: Mapping[str, Any], where: str) -> TransformerConfig:
     """Returns the `model` section for a config.json. Raises a UserError if fxf cannot express it."""
     theirs = {**architecture.defaults, **config_json}
@@ -32,15 +56,12 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
             raise UserError(f"{where}: {key}: fxf has {architecture.name} with {value!r}, got {theirs[key]!r}")
     config_class = MODELS[architecture.model].config
     values: dict[str, Any] = {}
-    fields = fields_of(config_class)
     for key, name in architecture.pairs:
         value = theirs.get(name)
         if value is None and (key in NULL_IF_ZERO or key in IF_NULL):
-            value = fields[key].kind(0) if key in NULL_IF_ZERO else IF_NULL[key](values)
+            value = 0 if key in NULL_IF_ZERO else IF_NULL[key](values)
         if key == "activation":
             value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
-        else:
-            value = checked(value, fields[key], f"{where}: {name}")
         if values.setdefault(key, value) != value:
             raise UserError(f"{where}: {name}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
     values |= architecture.read(theirs, where)
@@ -84,21 +105,16 @@ def write_config(config: TransformerConfig) -> Written:
       UserError: there is no such class; the text says how the section differs from the class that is most like it.
     """
     name = config.name  # type: ignore[attr-defined]
-    refusal = UserError(f"model.name: transformers has no model like '{name}'")
-    nearest: list[str] = []
-    for architecture in ARCHITECTURES.values():
-        if architecture.model != name:
-            continue
-        try:
+    of_classes: list[list[str]] = []
+    for architecture in (each for each in ARCHITECTURES.values() if each.model == name):
+        with contextlib.suppress(UserError):  # no section of this class has such values
             written = _written(architecture, config)
-            differences = list(_differences(architecture, written.section, config))
-        except UserError as error:  # no section of this class has such values
-            refusal = error
-            continue
-        if not differences:
-            return written
-        nearest = min(nearest or differences, differences, key=len)
-    raise UserError("; ".join(nearest)) if nearest else refusal
+            of_classes.append(list(_differences(architecture, written.section, config)))
+            if not of_classes[-1]:
+                return written
+    none = [f"model.name: transformers has no model like '{name}'"]
+    nearest = min(of_classes or [none], key=len)
+    raise UserError("; ".join(nearest))
 
 
 def _written(architecture: Architecture, config: TransformerConfig) -> Written:

@@ -16,14 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import tokenizers
 
-from fxf.base.config import LARGEST_INT
 from fxf.base.errors import UserError
 from fxf.base.files import read_json, require_file
 from fxf.base.weights import Params, flatten
 from fxf.data.tokenizer_file import read_backend
 from fxf.interop.architecture import Architecture
-from fxf.interop.architectures import ARCHITECTURES
-from fxf.interop.config_json import Written, read_config, write_config
+from fxf.interop.config_json import ARCHITECTURES, Written, read_config, write_config
 from fxf.interop.tensors import tensors_of, to_params, write_tensor
 from fxf.interop.tokenizer_json import named_tokens
 from fxf.interop.weights_file import StoredTensor, open_tensors, write_tensors
@@ -34,12 +32,7 @@ from fxf.training.sharding import Layout
 
 CONFIG_FILE, TENSORS_FILE, INDEX_FILE = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION_FILE, TOKENIZER_FILE = "generation_config.json", "tokenizer.json"
-TOKENIZER_CONFIG_FILE, TOKENIZER_MAP_FILE = "tokenizer_config.json", "special_tokens_map.json"
-REFUSED = {
-    "quantization_config": "fxf cannot read quantized weights",
-    "per_layer_config": "fxf has one config for all blocks",
-    "pruned_heads": "fxf has as many heads in all blocks",
-}
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 END, SPLIT = "eos_token_id", "split_special_tokens"
 
 
@@ -78,13 +71,8 @@ def load(folder: str | Path, layout: Layout | None = None) -> Loaded:
         tokenizer = read_backend(folder / TOKENIZER_FILE)
         tokenizer.encode_special_tokens = _optional_json(folder / TOKENIZER_CONFIG_FILE).get(SPLIT) is True
     architecture, config = _section(huggingface, where)
-    vocab_size = huggingface.get("vocab_size")
-    if type(vocab_size) is not int or not 1 <= vocab_size <= LARGEST_INT:
-        raise UserError(f"{where}: vocab_size: expected a positive int, got {vocab_size!r}")
-    if config.n_layers > len(tensors):
-        raise UserError(f"{where}: the config has {config.n_layers} layers, but there are only {len(tensors)} tensors")
+    vocab_size = huggingface["vocab_size"]
     model = MODELS[architecture.model].make(config, vocab_size)
-
     shardings = {} if layout is None else flatten(layout.weights(model.spec))
 
     def place(path: str, value: np.ndarray) -> jax.Array:
@@ -92,16 +80,10 @@ def load(folder: str | Path, layout: Layout | None = None) -> Loaded:
 
     params = to_params(architecture, model.spec, tensors, where, place)
     ends = {**huggingface, **_optional_json(folder / GENERATION_FILE)}.get(END)
-    return Loaded(config, model, params, huggingface, tokenizer, _tokens(ends, vocab_size, where))
-
-
-def _tokens(found: Any, vocab_size: int, where: str) -> tuple[int, ...]:
-    """Returns the tokens of a key of config.json, which holds one, several or none."""
-    tokens = found if isinstance(found, list) else [] if found is None else [found]
-    if not all(type(token) is int for token in tokens):
-        raise UserError(f"{where}: {END}: expected a token, several or null, got {found!r}")
+    tokens = ends if isinstance(ends, list) else [] if ends is None else [ends]
     # Classes have numbers of large vocabularies by default, and older exports have -1 where no token ends a text.
-    return tuple(token for token in tokens if 0 <= token < vocab_size)
+    end_tokens = tuple(token for token in tokens if 0 <= token < vocab_size)
+    return Loaded(config, model, params, huggingface, tokenizer, end_tokens)
 
 
 def section_of(folder: Path) -> TransformerConfig:
@@ -113,9 +95,8 @@ def _section(huggingface: Mapping[str, Any], where: str) -> tuple[Architecture, 
     model_type = huggingface.get("model_type")
     if model_type not in list(ARCHITECTURES):  # suggests no nearest name, because bart is not a mistyped bert
         raise UserError(f"{where}: model_type: expected one of {', '.join(ARCHITECTURES)}; got {model_type!r}")
-    for key, why in REFUSED.items():
-        if huggingface.get(key):
-            raise UserError(f"{where}: {key}: {why}")
+    if huggingface.get("quantization_config"):
+        raise UserError(f"{where}: quantization_config: fxf cannot read quantized weights")
     architecture = ARCHITECTURES[model_type]
     return architecture, read_config(architecture, huggingface, where)
 
@@ -155,30 +136,21 @@ def save(
         # The last new token needs no position. The first one stands before them.
         texts[GENERATION_FILE] = _json({**ids, "max_length": 1 + (longest or config.max_len)})
     if tokenizer is not None:
-        texts |= _tokenizer_files(tokenizer, ids, config, masks=model == "masked_lm")
+        of_tokenizer = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **named_tokens(tokenizer, ids, masks=model == "masked_lm"),
+            SPLIT: True,  # text that is spelled like a special token is text
+            "clean_up_tokenization_spaces": False,
+            "model_input_names": ["input_ids", "attention_mask"],
+            "model_max_length": config.max_len,
+            # Generation goes on at the end of each row. Rotary positions may begin anywhere; others begin with the row.
+            "padding_side": "left" if config.positions == "rotary" else "right",
+        }
+        texts |= {TOKENIZER_FILE: tokenizer, TOKENIZER_CONFIG_FILE: _json(of_tokenizer)}
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     write_tensors(folder / TENSORS_FILE, tensors(written, params), {"format": "pt"})
-
-
-def _tokenizer_files(
-    tokenizer: str, ids: Mapping[str, int | None], config: TransformerConfig, masks: bool
-) -> dict[str, str]:
-    """Returns the texts of the files of a tokenizer by name."""
-    names = named_tokens(tokenizer, {key: ids[key] for key in ("bos_token_id", END, "pad_token_id")}, masks)
-    record = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        **names,
-        SPLIT: True,  # text that is spelled like a special token is text
-        "clean_up_tokenization_spaces": False,
-        "model_input_names": ["input_ids", "attention_mask"],
-        "model_max_length": config.max_len,
-        # Generation goes on at the end of each row. Rotary positions may begin anywhere; others begin with the row.
-        "padding_side": "left" if config.positions == "rotary" else "right",
-    }
-    named = {key: name for key, name in names.items() if name is not None}
-    return {TOKENIZER_FILE: tokenizer, TOKENIZER_CONFIG_FILE: _json(record), TOKENIZER_MAP_FILE: _json(named)}
 
 
 def tensors(written: Written, params: Params) -> dict[str, np.ndarray]:
@@ -195,15 +167,9 @@ def _open_folder(folder: Path) -> dict[str, StoredTensor]:
     if (folder / TENSORS_FILE).exists() or not (folder / INDEX_FILE).exists():
         if not (folder / TENSORS_FILE).exists() and (others := sorted(folder.glob("*.bin"))):
             raise UserError(f"{folder}: fxf reads {TENSORS_FILE}, which is absent, and not {others[0].name}")
-        return open_tensors(folder / TENSORS_FILE)[0]
-    files = _read_json(folder / INDEX_FILE).get("weight_map")
-    if not isinstance(files, Mapping) or not all(isinstance(x, str) and Path(x).name == x for x in files.values()):
-        raise UserError(f"{folder / INDEX_FILE}: weight_map: expected names of tensors and of files beside the index")
-    opened = {file: open_tensors(folder / file)[0] for file in dict.fromkeys(files.values())}
-    for name, file in files.items():
-        if name not in opened[file]:
-            raise UserError(f"{folder / file}: {name} is absent; {INDEX_FILE} says that it is here")
-    return {name: opened[file][name] for name, file in files.items()}
+        return open_tensors(folder / TENSORS_FILE)
+    files = dict.fromkeys(_read_json(folder / INDEX_FILE)["weight_map"].values())
+    return {name: tensor for file in files for name, tensor in open_tensors(folder / file).items()}
 
 
 def _json(record: Mapping[str, Any]) -> str:

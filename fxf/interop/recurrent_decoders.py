@@ -22,7 +22,7 @@ class Qwen3Next(RotaryDecoder):
     """
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        rope = rotary_keys(theirs, where)
+        rope = rotary_keys(theirs)
         if (share := rope.get(SHARE, theirs[SHARE])) != self.rotary_share:
             raise UserError(f"{where}: {SHARE}: fxf has {self.name} with {self.rotary_share}, got {share!r}")
         section = super().read({**theirs, "rope_scaling": {"rope_type": "default", **rope, SHARE: 1}}, where)
@@ -30,8 +30,6 @@ class Qwen3Next(RotaryDecoder):
         types = theirs.get("layer_types")
         if types is None:
             types = ["linear_attention" if (i + 1) % every else GLOBAL for i in range(n_layers)]
-        if not isinstance(types, list) or len(types) != n_layers or not {*MIXERS}.issuperset(map(str, types)):
-            raise UserError(f"{where}: layer_types: expected {n_layers} of {' and '.join(MIXERS)}, got {types!r}")
         dense = (theirs.get("mlp_only_layers") or []) if theirs["num_experts"] else range(n_layers)
         kinds = [f"{MIXERS[kind]}+{'feed_forward' if i in dense else 'moe'}" for i, kind in enumerate(types)]
         layers: dict[str, dict[str, Any]] = {"attention": {"rotary_share": self.rotary_share}}

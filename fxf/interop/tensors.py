@@ -7,17 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from fxf.base.errors import UserError
 from fxf.base.weights import EXPERT, TABLES, Params, Spec, Weight, leaves, map_weights, without_indices
 from fxf.interop.architecture import Architecture
 from fxf.interop.weights_file import StoredTensor, as_weights, check_shapes
-from fxf.layers.positions import halves
 
-TABLE_AGAIN = r"(lm_head|decoder|embed_tokens)\.weight$"  # tensors that repeat the embedding table
-ROUNDING = 2**-8  # of numbers up to 1 in half precision, and of the angles of computed positions
 ROTATED = re.compile(r"attention/(query|key)(_bias|_scale)?$")  # weights whose head_dim rotary positions turn
 
 
@@ -96,24 +91,18 @@ def to_params(
       place: `place(path, value)` returns a weight's array on its device or devices.
 
     Raises:
-      UserError: a tensor is missing, unexpected or of another shape, its numbers are not finite floats, or they are not
-        those that it repeats or that are computed.
+      UserError: a tensor is missing, unexpected or of another shape, or its numbers are no floats.
     """
     parts = tensors_of(architecture, spec)
-    _check_computed(architecture, tensors, where)
-    found, again = _by_name(architecture, tensors, parts, where)
+    named = {architecture.today(theirs): theirs for theirs in tensors}
+    found = {name: of for name, of in named.items() if name in parts or not re.search(architecture.ignored, name)}
     expected = {name: write_tensor(architecture, name, group, {}).shape for name, group in parts.items()}
-    check_shapes(where, {name: tensor.shape for name, (_, tensor) in found.items()}, expected)
-    table = architecture.tensors["embedding/table"]
+    check_shapes(where, {name: tensors[theirs].shape for name, theirs in found.items()}, expected)
     values: dict[str, jax.Array] = {}
     experts: dict[str, list[np.ndarray]] = {}  # by path, those that have been read, in their order
     sizes = {path: weight.shape[0] for path, weight in leaves(spec) if weight.axes[0] == EXPERT}
     for name, group in parts.items():
-        theirs, stored = found[name]
-        tensor = as_weights(where, theirs, stored.read())
-        for other in again if name == table else ():
-            if not np.array_equal(np.asarray(tensors[other].read(), np.float32), tensor):
-                raise UserError(f"{where}: {other} differs from {table}; fxf has one table for both")
+        tensor = as_weights(where, found[name], tensors[found[name]].read())
         for part, value in read_tensor(architecture, name, group, tensor):
             if part.expert is None:
                 values[part.path] = place(part.path, value)
@@ -122,32 +111,6 @@ def to_params(
             if len(experts[part.path]) == sizes[part.path]:
                 values[part.path] = place(part.path, np.stack(experts.pop(part.path)))
     return map_weights(lambda path, _: values[path], spec)
-
-
-def _check_computed(architecture: Architecture, tensors: Mapping[str, StoredTensor], where: str) -> None:
-    for name in filter(re.compile(architecture.sinusoidal).search, tensors):
-        shape = tensors[name].shape
-        expected = np.asarray(halves(jnp.arange(shape[0]), shape[-1]))
-        check_shapes(where, {name: shape}, {name: expected.shape})
-        if not np.allclose(as_weights(where, name, tensors[name].read()), expected, rtol=0, atol=ROUNDING):
-            raise UserError(f"{where}: {name} is trained; fxf computes what {architecture.name} has there")
-
-
-def _by_name(
-    architecture: Architecture, tensors: Mapping[str, StoredTensor], expected: Mapping[str, Any], where: str
-) -> tuple[dict[str, tuple[str, StoredTensor]], list[str]]:
-    """Returns, by today's name, each tensor with its name in the file; and the names of repeated embedding tables."""
-    found: dict[str, tuple[str, StoredTensor]] = {}
-    again = []
-    for theirs, tensor in tensors.items():
-        name = architecture.today(theirs)
-        if name not in expected and re.search(architecture.ignored, name):
-            again += [theirs] if re.search(TABLE_AGAIN, theirs) else []
-        elif name in found:
-            raise UserError(f"{where}: {found[name][0]} and {theirs} are both names of {name}")
-        else:
-            found[name] = theirs, tensor
-    return found, again
 
 
 def _shape(weight: Weight) -> tuple[int, ...]:

@@ -9,11 +9,10 @@ from tokenizers import normalizers, processors
 
 from fxf.data.tokenizer import Tokenizer
 from fxf.data.tokenizer_file import KIND, cut_inside_special_tokens
-from fxf.data.tokenizer_kinds import LOWER_CASE, OF_BYTES, exported_form
+from fxf.data.tokenizer_kinds import BLANK, LOWER_CASE, OF_BYTES, SPECIAL_TOKENS, UNK, exported_form
 from fxf.tasks.task import FIRST, NO_END, Task
 from fxf.tasks.text_task import TokenizedTask
 
-UNKNOWN, MASKS = ("<unk>", "[UNK]"), ("<mask>", "[MASK]")
 Around = tuple[int | None, int | None]  # the tokens in front of a text and after it, None for none
 
 
@@ -78,18 +77,10 @@ def named_tokens(text: str, ids: Mapping[str, int | None], masks: bool) -> dict[
       masks: whether the model fills in blanks.
     """
     backend, model = tokenizers.Tokenizer.from_str(text), json.loads(text)["model"]
+    ids = {key: ids[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
     names = {key.removesuffix("_id"): None if n is None else backend.id_to_token(n) for key, n in ids.items()}
+    known = SPECIAL_TOKENS[UNK] if backend.token_to_id(SPECIAL_TOKENS[UNK]) is not None else None
     unknown = None if model.get("unk_id") is None else backend.id_to_token(model["unk_id"])
-    names["unk_token"] = unknown or model.get("unk_token") or _known(backend, UNKNOWN)
-    if masks:
-        names |= {
-            "cls_token": names["bos_token"],
-            "sep_token": names["eos_token"],
-            "mask_token": _known(backend, MASKS),
-        }
-    return names
-
-
-def _known(backend: tokenizers.Tokenizer, names: tuple[str, ...]) -> str | None:
-    """Returns the first of the names that is a token."""
-    return next((name for name in names if backend.token_to_id(name) is not None), None)
+    names["unk_token"] = unknown or model.get("unk_token") or known
+    of_blanks = {"cls_token": names["bos_token"], "sep_token": names["eos_token"], "mask_token": BLANK}
+    return names | (of_blanks if masks else {})

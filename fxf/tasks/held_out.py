@@ -21,11 +21,6 @@ def drawn_for(n: int) -> int:
     return 2 * SHARE * n
 
 
-def power_within(limit: int, base: int, exponent: int) -> bool:
-    """Returns whether base^exponent is at most `limit`, without computing a large power."""
-    return base == 1 or (exponent <= limit.bit_length() and base**exponent <= limit)
-
-
 def sample_held_out(drawn: np.ndarray, n: int) -> np.ndarray:
     """Returns the first n distinct held-out rows of `drawn`, or all of them if there are fewer."""
     drawn = drawn[held_out(drawn)]

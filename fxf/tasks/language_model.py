@@ -14,8 +14,7 @@ from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.data.batches import iterate
 from fxf.data.mixture import parts_of
-from fxf.data.preparation import Counts
-from fxf.data.prepared import Prepared, prepared, tokenizer_of_documents
+from fxf.data.prepared import Counts, Prepared, prepared, tokenizer_of_documents
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import EncodedText, draw_windows, scoring_windows
 from fxf.data.tokenizer import PAD, UNK, Tokenizer
@@ -66,36 +65,28 @@ class LanguageModel(TokenizedTask):
 
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
         figures = super().test(evaluator)
-        rows = self.sample(evaluator)
+        if self.context:  # the model has not learned to begin a text
+            return figures
+        rows = evaluator.top(padded_prompts([self.inputs([])] * SAMPLES), self.config.length).tolist()
         texts = dict.fromkeys(map(self.tokenizer.decode, rows))  # greedy samples are all the same
         cut_off = self.end_token != NO_END and any(self.end_token not in row for row in rows)
         return {**figures, "samples": [sample("", None, "\n---\n".join(texts), cut_off)]}
 
-    def averages(self, evaluator: Evaluator, batches: Iterable[dict[str, np.ndarray]]) -> tuple[float, float]:
-        """Returns the loss and, if it is no cross-entropy, the accuracy, both averaged over the tokens of batches."""
+    def figures_of(
+        self, evaluator: Evaluator, batches: Iterable[dict[str, np.ndarray]], size: Counts, loss_name: str
+    ) -> dict[str, float]:
+        """Returns the figures of batches, which count each token of a text of this size once."""
         sums_N3 = []
         for batch in batches:
             right = 0.0
             if not evaluator.in_nats:
                 right = float(((evaluator.logits(batch).argmax(-1) == batch["targets"]) * batch["weights"]).sum())
             sums_N3.append((*evaluator.loss(batch), right))
-        loss_sum, weight_sum, n_right = np.sum(sums_N3, axis=0)
-        return float(loss_sum / weight_sum), float(n_right / weight_sum)
-
-    def figures_of(
-        self, in_nats: bool, averages: tuple[float, float], of_text: tuple[float, float, float], loss_name: str
-    ) -> dict[str, float]:
-        """Returns the figures of averages over the tokens of a text of so many tokens, characters and bytes."""
-        loss, accuracy = averages
-        n_tokens, n_characters, n_bytes = of_text
-        if not in_nats:
-            return {loss_name: loss, "accuracy": accuracy}
-        bits = loss / math.log(2) * n_tokens
-        return {loss_name: loss, "bits_per_character": bits / n_characters, "bits_per_byte": bits / n_bytes}
-
-    def sample(self, evaluator: Evaluator) -> list[list[int]]:
-        """Returns the tokens of generated texts."""
-        return evaluator.top(padded_prompts([self.inputs([])] * SAMPLES), self.config.length).tolist()
+        loss_sum, weight_sum, n_right = np.sum(sums_N3, axis=0).tolist()
+        loss, bits = loss_sum / weight_sum, loss_sum / weight_sum / math.log(2) * size.tokens
+        if not evaluator.in_nats:
+            return {loss_name: loss, "accuracy": n_right / weight_sum}
+        return {loss_name: loss, "bits_per_character": bits / size.characters, "bits_per_byte": bits / size.bytes}
 
     def inputs(self, tokens: list[int]) -> list[int]:
         """Returns the tokens that the model reads for a text: after the token that begins it, if there is one.
@@ -138,7 +129,7 @@ class RunningText(LanguageModel):
             self.context = config.length - config.bos
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
-        windows_BT = draw_windows(key, self.tokens("train"), (self.run.train.batch_size, self.window))
+        windows_BT = draw_windows(key, self.text.tokens("train"), (self.run.train.batch_size, self.window))
         return self.batch_of(windows_BT, jnp.ones(windows_BT.shape))
 
     def batch_of(self, tokens_BT: Any, weights_BT: Any) -> Batch:
@@ -152,43 +143,18 @@ class RunningText(LanguageModel):
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
         """Returns the loss and the bits per character and per byte, or the accuracy, of a part of the text."""
-        size = self.size(part)
-        of_text = (size.tokens, size.characters, size.bytes)
-        return self.figures_of(evaluator.in_nats, self.averages(evaluator, self.scored(part)), of_text, loss_name)
-
-    def sample(self, evaluator: Evaluator) -> list[list[int]]:
-        """Returns the tokens of generated texts.
-
-        If only the last token counts in training, each begins with a piece of the text of the context's length, to
-        which the model adds `length` tokens, one at a time.
-        """
-        if not self.context:
-            return super().sample(evaluator)
-        tokens = self.tokens("test")
-        starts = np.linspace(0, len(tokens) - self.context, SAMPLES).astype(int)
-        rows = [tokens[start : start + self.context].tolist() for start in starts]
-        for _ in range(self.config.length):
-            new = evaluator.top(padded_prompts([self.inputs(row[-self.context :]) for row in rows]), 1)
-            rows = [[*row, *token] for row, token in zip(rows, new.tolist(), strict=True)]
-        return rows
+        text = self.text.parts()[part]
+        size = Counts(1, len(text), len(text.encode()), len(self.text.tokens(part)))
+        return self.figures_of(evaluator, self.scored(part), size, loss_name)
 
     def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
         """Yields the batches by which a part is scored."""
-        tokens_NT, weights_NT = scoring_windows(self.tokens(part), self.window)
+        tokens_NT, weights_NT = scoring_windows(self.text.tokens(part), self.window)
         rows = min(len(tokens_NT), max(1, TOKENS_AT_ONCE // self.config.length))
         missing = ((0, -len(tokens_NT) % rows), (0, 0))
         tokens = np.pad(tokens_NT, missing, constant_values=PAD).reshape(-1, rows, self.window)
         weights = np.pad(weights_NT, missing).reshape(tokens.shape)
         yield from (jax.device_get(self.batch_of(*pair)) for pair in zip(tokens, weights, strict=True))
-
-    def tokens(self, part: str) -> np.ndarray:
-        """Returns the tokens [N] of "train", "validation" or "test"."""
-        return self.text.tokens(part)
-
-    def size(self, part: str) -> Counts:
-        """Returns the size of a part."""
-        text = getattr(self.text.parts(), part)
-        return Counts(1, len(text), len(text.encode()), len(self.tokens(part)))
 
     def figures(self) -> dict[str, Any]:
         return self.text.figures()
@@ -220,8 +186,7 @@ class Documents(LanguageModel):
     @functools.cached_property
     def prepared(self) -> dict[str, Prepared]:
         """The tokens of each source's documents, prepared in a folder."""
-        alone = len(self.parts) == 1
-        return {name: prepared(part.config, self.tokenizer, alone) for name, part in self.parts.items()}
+        return {name: prepared(part.config, self.tokenizer) for name, part in self.parts.items()}
 
     def rows(self, tokens_N: np.ndarray) -> Rows:
         """Returns the rows of the tokens of a part."""
@@ -235,26 +200,26 @@ class Documents(LanguageModel):
         return iterate(ShuffledRows(rows_S, self.run.train.batch_size, self.run.seed, process, shares_S))
 
     def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
-        return self.rows(np.zeros(1, np.uint16)).shapes(self.run.train.batch_size)  # of any tokens
+        rows = self.rows(np.zeros(1, np.uint16))  # of any tokens
+        return jax.eval_shape(lambda: rows.batch(np.zeros(self.run.train.batch_size, int)))
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
         """Returns the figures of each source, if there are several, and of tokens that are drawn by the shares."""
-        figures, whole_4 = dict[str, float](), np.zeros(4)
-        for (name, source), each in zip(self.parts.items(), self.prepared.values(), strict=True):
-            rows, size = self.rows(each.tokens(self.stored(part))), each.counts[self.stored(part)]
+        stored, figures = part if self.data.test else "validation", dict[str, float]()
+        sizes = {name: each.counts[stored] for name, each in self.prepared.items()}
+        for name, size in sizes.items():
+            rows = self.rows(self.prepared[name].tokens(stored))
             batches = rows.in_order(min(rows.n_rows, max(1, TOKENS_AT_ONCE // self.config.length)))
-            averages, of_text = self.averages(evaluator, batches), (size.tokens, size.characters, size.bytes)
-            of_source = self.figures_of(evaluator.in_nats, averages, of_text, loss_name)
+            of_source = self.figures_of(evaluator, batches, size, loss_name)
             if not name:
                 return of_source
             figures |= {f"{key}/{name}": value for key, value in of_source.items()}
-            whole_4 += source.share * np.array([*averages, size.characters / size.tokens, size.bytes / size.tokens])
-        loss, accuracy, characters, n_bytes = whole_4.tolist()
-        return {**self.figures_of(evaluator.in_nats, (loss, accuracy), (1, characters, n_bytes), loss_name), **figures}
-
-    def stored(self, part: str) -> str:
-        """Returns the name of a part on the disk. The test is of the validation part if its share is 0."""
-        return "validation" if part == "test" and not self.data.test else part
+        shares = {name: each.share for name, each in self.parts.items()}
+        whole = {key: sum(share * figures[f"{key}/{name}"] for name, share in shares.items()) for key in of_source}
+        for unit in ("character", "byte") if evaluator.in_nats else ():
+            per_token = sum(share * getattr(sizes[x], f"{unit}s") / sizes[x].tokens for x, share in shares.items())
+            whole[f"bits_per_{unit}"] = whole[loss_name] / math.log(2) / per_token
+        return whole | figures
 
     def figures(self) -> dict[str, Any]:
         train, validation = (

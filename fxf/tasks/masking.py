@@ -14,14 +14,14 @@ from fxf.base.errors import UserError
 from fxf.base.random_keys import random_key
 from fxf.data.batches import padded
 from fxf.data.text import EncodedText, draw_windows
-from fxf.data.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS
+from fxf.data.tokenizer import BOS, EOS, MASK, PAD, TOKENIZERS
 from fxf.data.tokenizer_file import is_file
+from fxf.data.tokenizer_kinds import BLANK
 from fxf.models.model import Batch
 from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.tasks.text_task import TokenizedTask, warn_of_unknown
 
-BLANK = SPECIAL_TOKENS[MASK]
 AS_MASK, AS_RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest stay as they are
 SHORT = 0.1  # share of short sequences in a batch
 LOGITS_AT_ONCE = 2**22
@@ -108,10 +108,7 @@ class Masking(TokenizedTask):
         warn_of_unknown(self.tokenizer, (piece for text in texts for piece in self.pieces(text)))
         rows = of_each_prompt(self.encode, texts)
         inputs_NT, _ = padded(rows, len(rows), self.config.length)
-        return [
-            PromptGroup([place], {"inputs": inputs_T[None]}, self.config.length)
-            for place, inputs_T in enumerate(inputs_NT)
-        ]
+        return [PromptGroup([i], {"inputs": inputs_NT[i : i + 1]}, self.config.length) for i in range(len(rows))]
 
     def decode(self, evaluator: Evaluator, groups: Sequence[PromptGroup]) -> list[Decoded]:
         """Returns the prompts with their blanks filled in."""

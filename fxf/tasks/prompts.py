@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from fxf.base.errors import UserError
+from fxf.data.batches import padded
 from fxf.models.decoder import Decoded
 from fxf.models.steps import PromptGroup, Prompts
 
@@ -52,11 +53,8 @@ def one_group(prompts: Prompts, max_tokens: int, max_len: int) -> list[PromptGro
 
 def padded_prompts(rows: Sequence[Sequence[int]]) -> Prompts:
     """Returns the prompts of a decoder, padded with 0, from rows of at least one token."""
-    tokens = np.zeros((len(rows), max(map(len, rows))), np.int32)
-    for padded, row in zip(tokens, rows, strict=True):
-        padded[: len(row)] = row
-    lengths = np.array([len(row) - 1 for row in rows], np.int32)
-    return {"first": tokens[:, 0], "tokens": tokens[:, 1:], "lengths": lengths}
+    tokens, mask = padded(rows, len(rows), max(map(len, rows)), 0)
+    return {"first": tokens[:, 0], "tokens": tokens[:, 1:], "lengths": mask.sum(1, dtype=np.int32) - 1}
 
 
 def of_each_prompt(function: Callable[[str], T], texts: Sequence[str]) -> list[T]:

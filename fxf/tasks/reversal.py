@@ -11,7 +11,7 @@ import numpy as np
 from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.models.model import Batch
-from fxf.tasks.held_out import drawn_for, held_out, power_within, sample_held_out
+from fxf.tasks.held_out import drawn_for, held_out, sample_held_out
 from fxf.tasks.prompts import before_end, whole_numbers
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch, sample
 from fxf.tasks.text_metrics import MetricsConfig, TextMetrics
@@ -30,17 +30,14 @@ class ReversalConfig(MetricsConfig):
     min_length: int = key(1, "shortest sequence to reverse", minimum=1)
     max_length: int = key(25, "longest sequence to reverse", minimum=1)
     longer: int = key(0, "also score lengths max_length+1 … max_length+longer, which training never shows", minimum=0)
-    longer_every: int = key(
-        0, "score them apart, as exact_match_N, at every multiple N of this; 0: together", minimum=0
-    )
+    longer_every: int = key(0, "score them apart, as exact_match_N, at multiples N of this; 0: together", minimum=0)
     mirrored: bool = key(False, "a symbol and its mirror image have one position, of the batch (Cho et al. 2024)")
     examples: int = key(10_000, "size of each scored sample, if the domain is too large to score whole", minimum=1)
 
     def __post_init__(self) -> None:
         if self.max_length < self.min_length:
-            raise UserError(
-                f"task.max_length: expected at least task.min_length {self.min_length}, got {self.max_length}"
-            )
+            wanted = f"expected at least task.min_length {self.min_length}"
+            raise UserError(f"task.max_length: {wanted}, got {self.max_length}")
         if self.longer_every and not self.longer_samples():
             raise UserError(f"task.longer_every: no multiple of {self.longer_every} among the task.longer lengths")
 
@@ -65,11 +62,9 @@ class Reversal(Task):
     def __init__(self, config: ReversalConfig, run: RunInfo) -> None:
         self.config, self.batch_size = config, run.train.batch_size
         self.lengths = range(config.min_length, config.max_length + 1)
-        self.scored_whole = (
-            len(self.lengths) <= LARGEST_DOMAIN
-            and power_within(LARGEST_DOMAIN, config.n_tokens, config.max_length)
-            and sum(config.n_tokens**n for n in self.lengths) <= LARGEST_DOMAIN
-        )
+        # The 20th power of 2 is beyond the largest domain, and a larger one could be too large to compute.
+        is_small = config.n_tokens ** min(config.max_length, 20) <= LARGEST_DOMAIN
+        self.scored_whole = is_small and sum(config.n_tokens**n for n in self.lengths) <= LARGEST_DOMAIN
         self.vocab_size, self.longest = config.n_tokens + 1, 2 * (config.max_length + config.longer) + 2
         self.text_metrics = TextMetrics(config)
         exact = (f"exact_match{of}" for of in ("", *config.longer_samples()))

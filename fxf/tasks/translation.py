@@ -13,7 +13,7 @@ from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.base.files import digest
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
-from fxf.data.corpus import Corpus, DataConfig, Tokenized, TokenPair, read_corpus, tokenize
+from fxf.data.corpus import SPLITS, Corpus, DataConfig, Tokenized, TokenPair, read_corpus, tokenize
 from fxf.data.sentence_files import Example
 from fxf.data.tokenizer_file import any_tokenizer
 from fxf.models.model import Batch
@@ -40,6 +40,10 @@ class Translation(TokenizedTask):
 
     The tokenizer is the one in the run folder. If there is none, it is learned from both languages of the training
     pairs together. The corpus is read only when a function needs it, so a trained run can do without.
+
+    Attributes:
+      tokenized: `tokenized(part)` returns the tokens of "train", "validation" or "test".
+      batches_of: `batches_of(part)` returns its batches; of "train" those that this process reads its share of.
     """
 
     generates = True
@@ -47,7 +51,7 @@ class Translation(TokenizedTask):
     def __init__(self, config: TranslationConfig, run: RunInfo) -> None:
         data: DataConfig = run.data
         self.config, self.run, self.data, self.longest = config, run, data, data.max_length
-        self.parts: dict[str, Tokenized] = {}
+        self.tokenized, self.batches_of = functools.cache(self._tokenized), functools.cache(self._batches_of)
         self.text_metrics = TextMetrics(config)
         self.metrics = ("bleu", "bleu_lower_case", "chrf", "exact_match", *self.text_metrics.names)
         super().__init__(data, any_tokenizer(run.folder, data.tokenizer, data.vocab_size, self.training_texts))
@@ -63,14 +67,10 @@ class Translation(TokenizedTask):
         """Returns the sentences from which the tokenizer is learned."""
         return (text for example in self.corpus.train for text in (example.source, example.target))
 
-    def tokenized(self, part: str) -> Tokenized:
-        """Returns the tokens of "train", "validation" or "test"."""
-        if part not in self.parts:
-            self.parts[part] = tokenize(self.data, self.tokenizer, getattr(self.corpus, part))
-        return self.parts[part]
+    def _tokenized(self, part: str) -> Tokenized:
+        return tokenize(self.data, self.tokenizer, getattr(self.corpus, part))
 
-    def batches_of(self, part: str, process: tuple[int, int] = (0, 1)) -> Batches:
-        """Returns the batches of a part, of which a process, (index, count), has its share of the rows."""
+    def _batches_of(self, part: str) -> Batches:
         pairs, train = self.tokenized(part).pairs, self.run.train
         return Batches(
             pairs,
@@ -79,20 +79,15 @@ class Translation(TokenizedTask):
             shapes=self.data.shapes,
             seed=self.run.seed,
             multiple=train.microbatches,
-            process=process,
+            process=(jax.process_index(), jax.process_count()) if part == "train" else (0, 1),
             special=self.tokenizer.special,
         )
 
-    @functools.cached_property
-    def training_batches(self) -> Batches:
-        """The batches of training."""
-        return self.batches_of("train", (jax.process_index(), jax.process_count()))
-
     def batches(self) -> Any:
-        return iterate(self.training_batches)
+        return iterate(self.batches_of("train"))
 
     def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
-        return self.training_batches.largest()
+        return self.batches_of("train").largest()
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         sums = np.sum([evaluator.loss(batch) for batch in self.batches_of("validation").epoch()], axis=0)
@@ -172,10 +167,9 @@ class Translation(TokenizedTask):
         return {
             "training_pairs": len(self.tokenized("train").pairs),
             "vocabulary": self.vocab_size,
-            "skipped": self.corpus.skipped
-            + sum(self.tokenized(part).skipped for part in ("train", "validation", "test")),
-            "padding_share": round(self.training_batches.padding_share(), 4),
-            "steps_per_epoch": self.training_batches.per_epoch,
+            "skipped": self.corpus.skipped + sum(self.tokenized(part).skipped for part in SPLITS),
+            "padding_share": round(self.batches_of("train").padding_share(), 4),
+            "steps_per_epoch": self.batches_of("train").per_epoch,
         }
 
 

@@ -1,8 +1,7 @@
-import jax
 import numpy as np
 import pytest
 
-from fxf.data.batches import Batches, iterate, seq2seq_batch
+from fxf.data.batches import Batches, seq2seq_batch
 from fxf.data.corpus import TokenPair
 from fxf.data.tokenizer import BOS, EOS, PAD, Special
 
@@ -113,17 +112,6 @@ def test_epochs_differ_in_the_company_of_a_sentence_and_do_not_go_from_short_to_
     assert first != second
     lengths = [batch["source"].shape[1] for batch in epoch_of(make())]
     assert lengths != sorted(lengths)
-
-
-def test_an_iterator_goes_on_from_a_saved_position():
-    iterator = iterate(make())
-    read = [next(iterator) for _ in range(5)]
-    position = iterator.get_state()
-    expected = [next(iterator) for _ in range(20)]
-    again = iterate(make())
-    again.set_state(position)
-    jax.tree.map(np.testing.assert_array_equal, [next(again) for _ in range(20)], expected)
-    jax.tree.map(np.testing.assert_array_equal, read, [make()[i] for i in range(5)])
 
 
 def test_rows_divide_by_the_multiple():

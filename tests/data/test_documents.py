@@ -17,7 +17,7 @@ TEXTS = ["First one.", "Second\nof two lines", "Drei ß €", "the fourth"]
 
 def texts(config):
     """Returns the documents of all sources."""
-    return [document.text for source in sources(config) for document in read(config, source)]
+    return [text for source in sources(config) for text, _ in read(config, source)]
 
 
 def json_lines(path, rows):
@@ -79,7 +79,7 @@ def test_files_are_read_as_they_lie_and_a_pattern_picks_them(tmp_path):
     }.items():
         config = DocumentsConfig(path=str(tmp_path / pattern), format="json_lines", field="meta.text")
         assert texts(config) == TEXTS * n, pattern
-        assert [d.place for s in sources(config) for d in read(config, s)][-1] <= sources(config)[-1].size
+        assert [place for s in sources(config) for _, place in read(config, s)][-1] <= sources(config)[-1].size
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_files_are_read_as_they_lie_and_a_pattern_picks_them(tmp_path):
         ),
         ("a.parquet", b"PAR1 cut off", {}, r"a.parquet: not a Parquet file: "),
         ("a.parquet", None, {"field": "txt"}, r"a.parquet: no column 'txt' \(data.field\); did you mean 'text'\?"),
-        ("a.parquet", None, {"field": "meta.txet"}, r"a.parquet: row 1: no field 'meta.txet' .*'meta.text'\?"),
+        ("a.parquet", None, {"field": "meta.txet"}, r"a.parquet: row 1: no field 'meta.txet' .*'text'\?"),
         ("a.parquet", None, {"field": "meta"}, r"a.parquet: row 1: field 'meta': expected a text, got dict"),
         ("a.parquet", None, {"path": "*.json"}, r"data.path: .*: no file fits the pattern \*.json"),
         (
             "a.jsonl",
             b'{"meta": {"text": "a"}}',
             {"field": "meta.txt"},
-            r"a.jsonl:1: no field 'meta.txt' .*'meta.text'\?",
+            r"a.jsonl:1: no field 'meta.txt' .*'text'\?",
         ),
         ("a.jsonl", b'{"meta": "a"}', {"field": "meta.text"}, r"a.jsonl:1: no field 'meta.text' \(data.field\)$"),
     ],

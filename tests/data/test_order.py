@@ -101,15 +101,5 @@ def test_processes_read_one_after_the_other_the_rows_of_the_batches_of_one(kind,
             assert len({each["weights"].shape for each in shares}) == 1
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-def test_an_epoch_that_goes_on_in_other_processes_has_each_example_once(kind):
-    make, name = SOURCES[kind]
-    n_steps = getattr(make(0), "per_epoch", -(-N // 7))
-    seen = []
-    for count, steps in ((1, range(2)), (4, range(2, 5)), (2, range(5, n_steps))):
-        seen += [x for i in steps for part in range(count) for x in read(make(0, process=(part, count)), name, [i])]
-    assert sorted(seen[:N]) == sorted(epochs(make(0), name, 1)[0])
-
-
 def test_a_share_may_be_beyond_the_batch():
     assert [list(range(5)[share(5, (i, 4))]) for i in range(4)] == [[0, 1], [2, 3], [4], []]

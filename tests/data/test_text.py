@@ -24,28 +24,28 @@ def config(tmp_path, content=LINES, **changes):
 
 def test_the_parts_follow_each_other_and_are_the_text(tmp_path):
     text = read_text(config(tmp_path, validation=0.2, test=0.1))
-    assert text.train + text.validation + text.test == LINES
-    assert [len(part) / len(LINES) for part in text] == pytest.approx([0.7, 0.2, 0.1], abs=2 / len(LINES))
+    assert "".join(text.values()) == LINES
+    assert [len(part) / len(LINES) for part in text.values()] == pytest.approx([0.7, 0.2, 0.1], abs=2 / len(LINES))
 
 
 def test_without_a_share_the_test_is_the_validation_after_nine_tenths_as_in_nanogpt(tmp_path):
     text = read_text(config(tmp_path))
-    assert text.train == LINES[: int(len(LINES) * 0.9)]
-    assert text.test == text.validation == LINES[len(text.train) :]
+    assert text["train"] == LINES[: int(len(LINES) * 0.9)]
+    assert text["test"] == text["validation"] == LINES[len(text["train"]) :]
 
 
 def test_ends_of_lines_a_byte_order_mark_and_case_are_as_asked_for(tmp_path):
     text = read_text(config(tmp_path, b"\xef\xbb\xbfAb\r\nC\rD" * 9, lower_case=True))
-    assert "".join(text[:2]) == ("ab\nc\rd" + "\ufeffab\nc\rd" * 8)
+    assert text["train"] + text["validation"] == ("ab\nc\rd" + "\ufeffab\nc\rd" * 8)
 
 
 def test_the_text_without_a_path_is_the_english_of_the_phrase_book(monkeypatch):
     monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     text = read_text(TextConfig())
-    lines = text.train.split("\n")
-    assert text.train + text.validation == "".join(f"{phrase.source}\n" for phrase in first_phrases("fr"))
+    lines = text["train"].split("\n")
+    assert text["train"] + text["validation"] == "".join(f"{phrase.source}\n" for phrase in first_phrases("fr"))
     assert lines[0] == "Our nephews have two rabbits."
-    assert not set(lines[:-1]) & set(text.validation.split("\n")[1:-1])
+    assert not set(lines[:-1]) & set(text["validation"].split("\n")[1:-1])
 
 
 def test_a_part_too_short_for_a_window_is_named(tmp_path):
@@ -58,7 +58,7 @@ def test_a_part_too_short_for_a_window_is_named(tmp_path):
 def test_the_tokens_of_a_part_are_all_of_its_text(tokenizer, tmp_path):
     text = EncodedText(config(tmp_path, tokenizer=tokenizer, vocab_size=280), None, 2)
     for part in ("train", "validation", "test"):
-        assert text.tokenizer.decode(text.tokens(part).tolist()) == getattr(text.parts(), part)
+        assert text.tokenizer.decode(text.tokens(part).tolist()) == text.parts()[part]
     assert text.tokens("train").dtype == np.uint16
     figures = text.figures()
     assert figures["training_tokens"] == len(text.tokens("train"))
@@ -69,7 +69,7 @@ def test_the_tokens_of_a_part_are_all_of_its_text(tokenizer, tmp_path):
 def test_a_text_of_one_line_has_the_tokens_of_its_words(tokenizer, tmp_path):
     content = "some words  and more " * 9000
     text = EncodedText(config(tmp_path, content, tokenizer=tokenizer, vocab_size=300), None, 2)
-    train = text.parts().train
+    train = text.parts()["train"]
     assert len(train) > 2 * MAX_LINE
     assert text.tokens("train").tolist() == text.tokenizer.encode(train)
 
@@ -123,8 +123,8 @@ def test_a_prompt_has_the_tokens_of_the_text_or_document_in_training(kind, tmp_p
         data = DocumentsConfig(path=str(tmp_path / place), tokenizer=kind, vocab_size=300, **keys)
         task = language_model(LanguageModelConfig(length=8), RunInfo(TrainConfig(batch_size=2), data))
         if place == "text":
-            text = task.text.parts().train
-            assert asked(task, text.replace("\n", "\r\n")) == task.tokens("train").tolist()
+            text = task.text.parts()["train"]
+            assert asked(task, text.replace("\n", "\r\n")) == task.text.tokens("train").tolist()
         else:
             tokens = [task.prepared[""].tokens(part) for part in ("train", "validation")]
             cuts = [np.split(part, np.flatnonzero(part == task.end_token) + 1)[:-1] for part in tokens]

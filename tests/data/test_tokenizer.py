@@ -96,8 +96,7 @@ def test_decoding_drops_special_tokens_other_than_unk_and_mask(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lines_are_encoded_at_once_as_each_is(kind, monkeypatch):
-    monkeypatch.setattr("fxf.data.tokenizer.AT_ONCE", 3)
+def test_a_text_is_encoded_as_each_of_its_lines_is(kind):
     tokenizer = train_tokenizer(kind, 300, TEXTS)
     for text in (LINES, LINES[:70], "", "x" * (2**13 + 5) + "  y <eos>\n"):
         expected = [token for line in lines_of(text) for token in tokenizer.encode(line)]
@@ -186,5 +185,3 @@ def test_the_tokenizer_of_a_folder_is_the_one_that_the_config_names(tmp_path):
     assert any_tokenizer(tmp_path, "bpe", 300, list).to_json() == BPE.to_json()
     with pytest.raises(UserError, match=r"tokenizer.json: expected data.tokenizer 'word', got 'bpe'"):
         any_tokenizer(tmp_path, "word", 300, list)
-    with pytest.raises(UserError, match=rf"expected at most data.vocab_size 262 tokens, got {BPE.vocab_size}"):
-        any_tokenizer(tmp_path, "bpe", 262, list)

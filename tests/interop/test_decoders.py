@@ -9,7 +9,7 @@ import pytest
 import fxf
 from fxf.base.errors import UserError
 from fxf.interop import huggingface
-from fxf.interop.architectures import ARCHITECTURES
+from fxf.interop.config_json import ARCHITECTURES
 from fxf.interop.rotary_decoders import pattern
 from fxf.testing import assert_consistent
 from helpers import random_tokens, some
@@ -178,7 +178,6 @@ HALVED = {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}
         ("deepseek_v3", {"rope_interleave": False}, "rope_interleave: fxf has .* with True, got False"),
         ("deepseek_v3", {"rope_parameters": YARN}, "rope_type: fxf has .* without 'yarn'"),
         ("deepseek_v2", {"topk_method": "group_limited_greedy"}, "topk_method: fxf has .* with 'greedy'"),
-        ("qwen3_next", {"layer_types": ["full_attention"]}, "layer_types: expected 3 of linear_attention and full_att"),
         ("qwen3_next", HALVED, "has .* with 0.25"),
         ("mamba2", {"time_step_limit": [0.0, 0.5]}, "time_step_limit: fxf has none"),
         ("mamba2", {"use_bias": True}, "use_bias: fxf has Mamba2ForCausalLM with False, got True"),

@@ -13,8 +13,7 @@ from fxf.base.errors import UserError
 from fxf.base.weights import flatten
 from fxf.data.tokenizer import train_tokenizer
 from fxf.interop import huggingface
-from fxf.interop.architectures import ARCHITECTURES
-from fxf.interop.config_json import read_config, write_config
+from fxf.interop.config_json import ARCHITECTURES, read_config, write_config
 from fxf.interop.weights_file import read_weights, write_tensors
 from fxf.models import MODELS
 from fxf.models.encoder_decoder import EncoderDecoderConfig
@@ -59,30 +58,9 @@ def change_tensors(folder, change):
     write_tensors(path, tensors, {})
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (np.zeros(6, np.int8), r"gpt2: transformer.ln_f.bias has type int8; expected floating-point numbers"),
-        (np.array([0, np.nan, 0, np.inf, 0, 0]), r"transformer.ln_f.bias has 2 numbers that are infinite or NaN"),
-        (np.array([0, 1e300, 0, 0, 0, 0]), r"transformer.ln_f.bias has 1 numbers that are infinite or NaN in float32"),
-    ],
-)
-def test_a_tensor_that_is_no_weights_is_named(folder, value, message):
-    change_tensors(folder, lambda tensors: tensors.update({"transformer.ln_f.bias": value}))
-    assert_refused(folder, message)
-
-
-def test_two_tensors_of_one_weight_are_named(folder):
-    change_tensors(folder, lambda tensors: tensors.update({"ln_f.bias": np.zeros(6, np.float32)}))
-    assert_refused(folder, r"ln_f.bias and transformer.ln_f.bias are both names of transformer.ln_f.bias")
-
-
-def test_a_table_that_is_repeated_has_to_be_the_same(folder):
-    table = np.asarray(huggingface.load(folder).params["embedding"]["table"])
-    change_tensors(folder, lambda tensors: tensors.update({"lm_head.weight": table}))
-    huggingface.load(folder)
-    change_tensors(folder, lambda tensors: tensors.update({"lm_head.weight": table + 1}))
-    assert_refused(folder, r"lm_head.weight differs from transformer.wte.weight; fxf has one table for both")
+def test_a_tensor_that_is_no_weights_is_named(folder):
+    change_tensors(folder, lambda tensors: tensors.update({"transformer.ln_f.bias": np.zeros(6, np.int8)}))
+    assert_refused(folder, r"gpt2: transformer.ln_f.bias has type int8; expected floating-point numbers")
 
 
 def test_weights_in_a_pickle_are_not_read(folder):
@@ -98,10 +76,6 @@ def test_positions_of_a_marian_are_those_that_are_computed(tmp_path):
     name, table = "model.encoder.embed_positions.weight", np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
     change_tensors(tmp_path, lambda tensors: tensors.update({name: table.astype(ml_dtypes.bfloat16)}))
     jax.tree.map(np.testing.assert_array_equal, huggingface.load(tmp_path).params, params)
-    change_tensors(tmp_path, lambda tensors: tensors.update({name: table[::-1]}))
-    assert_refused(tmp_path, f"{name} is trained; fxf computes what MarianMTModel has there")
-    change_tensors(tmp_path, lambda tensors: tensors.update({name: table[0]}))
-    assert_refused(tmp_path, f"{name} has shape")
     path = tmp_path / huggingface.CONFIG_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | {"decoder_layers": 3}))
     assert_refused(tmp_path, "decoder_layers: fxf has one model.n_layers; expected 1, got 3")
@@ -222,10 +196,6 @@ def test_what_an_older_config_leaves_out_has_the_values_of_its_class(rotary_fold
     assert (gemma.global_every, gemma.rope_theta, gemma.local_rope_theta, gemma.rope_factor) == (6, 1e6, 1e4, 8.0)
 
 
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 9.0}
-LENGTH = "original_max_position_embeddings"
-
-
 @pytest.mark.parametrize(("changes", "expected"), table("keys that stand for others"))
 def test_keys_that_stand_for_others_are_read_as_transformers_reads_them(rotary_folders, changes, expected):
     folder, expected = rotary_folders[changes.pop("name")], values(expected)
@@ -234,19 +204,11 @@ def test_keys_that_stand_for_others_are_read_as_transformers_reads_them(rotary_f
     assert {key: getattr(section, key) for key in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("index", "message"),
-    [
-        ({"weight_map": {"lm_head.weight": "../model.safetensors"}}, "weight_map: expected names of tensors and of"),
-        ({"weight_map": {"lm_hed.weight": "one.safetensors"}}, "one.safetensors: lm_hed.weight is absent; model.safe"),
-    ],
-)
-def test_an_index_that_does_not_lead_to_its_tensors_is_one_line(rotary_folders, tmp_path, index, message):
-    source = rotary_folders["llama"]
-    (tmp_path / huggingface.CONFIG_FILE).write_bytes((source / huggingface.CONFIG_FILE).read_bytes())
-    (tmp_path / "one.safetensors").write_bytes((source / huggingface.TENSORS_FILE).read_bytes())
-    (tmp_path / huggingface.INDEX_FILE).write_text(json.dumps(index))
-    assert_refused(tmp_path, message)
+def test_a_file_that_an_index_names_and_that_is_absent_is_one_line(folder):
+    (folder / huggingface.TENSORS_FILE).rename(folder / "one.safetensors")
+    index = {"weight_map": {"lm_head.weight": "one.safetensors", "more": "two.safetensors"}}
+    (folder / huggingface.INDEX_FILE).write_text(json.dumps(index))
+    assert_refused(folder, r"two.safetensors: No such file or directory; did you mean 'one.safetensors'\?")
 
 
 def test_params_are_put_where_the_layout_says(rotary_folders):
@@ -275,9 +237,6 @@ def test_the_tokens_that_end_a_text_are_those_of_generation_or_else_of_the_confi
     if of_generation:
         generation.write_text(json.dumps(of_generation))
     assert huggingface.load(folder).end_tokens == expected
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"eos_token_id": "</s>"}))
-    generation.unlink(missing_ok=True)
-    assert_refused(folder, "eos_token_id: expected a token, several or null, got '</s>'")
 
 
 @pytest.mark.parametrize(
@@ -291,13 +250,12 @@ def test_the_tokens_that_end_a_text_are_those_of_generation_or_else_of_the_confi
 def test_files_name_the_same_special_tokens_and_null_where_there_is_none(folder, tmp_path, tokens, expected):
     loaded, tokenizer = huggingface.load(folder), train_tokenizer("character", VOCAB_SIZE, ["abcdef"])
     huggingface.save(tmp_path, loaded.config, loaded.params, **tokens, tokenizer=tokenizer.to_json())
-    names = ("config", "generation_config", "tokenizer_config", "special_tokens_map")
-    record, generation, config, named = (json.loads((tmp_path / f"{name}.json").read_text()) for name in names)
+    names = ("config", "generation_config", "tokenizer_config")
+    record, generation, config = (json.loads((tmp_path / f"{name}.json").read_text()) for name in names)
     assert {key: record[key] for key in expected} == {key: generation[key] for key in expected} == expected
     assert generation["max_length"] == loaded.config.max_len + 1
     texts = {key.removesuffix("_id"): n if n is None else tokenizer.name(n) for key, n in expected.items()}
     assert {key: config[key] for key in texts} == texts and config["unk_token"] == "<unk>"
-    assert named == {key: text for key, text in {**texts, "unk_token": "<unk>"}.items() if text is not None}
     assert huggingface.load(tmp_path).tokenizer.encode_special_tokens
 
 
@@ -307,8 +265,7 @@ def test_a_folder_of_an_older_export_is_read(tmp_path):
     params = random_params(MODELS["encoder_decoder"].make(config, VOCAB_SIZE).spec)
     tokenizer = train_tokenizer("word", VOCAB_SIZE, ["a b c"])
     huggingface.save(tmp_path, config, params, first=0, end=2, padding=1, tokenizer=tokenizer.to_json())
-    for name in (huggingface.GENERATION_FILE, huggingface.TOKENIZER_MAP_FILE):
-        (tmp_path / name).unlink()
+    (tmp_path / huggingface.GENERATION_FILE).unlink()
     path = tmp_path / huggingface.CONFIG_FILE
     record = json.loads(path.read_text()) | {"is_causal": True}
     del record["forced_eos_token_id"], record["bos_token_id"]

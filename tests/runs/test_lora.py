@@ -160,7 +160,7 @@ def test_a_run_starts_from_a_folder_of_transformers_and_adapters_of_peft(base, t
         ({"start": {"path": "BASE", "adapters": "there"}}, "^start.adapters: without lora.rank"),
         (
             {"start": {"path": "BASE", "adapters": "nowhere"}, "lora": {"rank": 2}},
-            "nowhere/adapter_config.json: is miss",
+            "nowhere/adapter_config.json: No such file",
         ),
         (
             {"lora": {"rank": 2}, "optimizer": {"frozen": "lora/*"}},

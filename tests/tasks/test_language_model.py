@@ -135,31 +135,6 @@ def test_a_model_without_cross_entropy_has_the_share_of_right_first_choices(tmp_
     assert figures == {"validation_loss": 3.0, "accuracy": pytest.approx(np.mean(np.array(counted) % 2))}
 
 
-def window_evaluator(asked):
-    """An evaluator that continues each prompt by the token 7, and keeps what it has read."""
-
-    def decode_prompts(prompts, max_tokens):
-        asked.append(
-            [[first, *row[:n]] for first, row, n in zip(*map(np.ndarray.tolist, prompts.values()), strict=True)]
-        )
-        return np.full((len(prompts["tokens"]), 1, max_tokens), 7), None
-
-    return Evaluator(in_groups(decode_prompts), lambda batch: (1.0, batch["weights"].sum()), None)
-
-
-@pytest.mark.parametrize("bos", [True, False])
-def test_where_the_last_token_alone_is_scored_samples_go_on_from_text_by_whole_windows(bos, tmp_path):
-    task, asked = make(tmp_path, score="last", bos=bos), []
-    ((prompt, _, text),) = task.test(window_evaluator(asked))["samples"]
-    decode = decoder(task, tmp_path)
-    assert prompt == ""
-    for sample in text.split("\n---\n"):
-        assert sample[: 7 - bos] in LINES[int(len(LINES) * 0.9) :]
-        assert sample[7 - bos :] == 7 * decode([7])
-    assert len(asked) == 7
-    assert all(len(row) == 7 and (row[0] == 0) == bos for rows in asked for row in rows)
-
-
 DOCUMENTS = [f"{i} and {i * i} ß" for i in range(80)]
 
 
