@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fxf.interop import huggingface
-from fxf.interop.config_json import ARCHITECTURES
+from fxf.interop.architectures import ARCHITECTURES
 
 VOCAB_SIZE, PADDING, LENGTH = 31, 29, 13
 CONFIGS = {

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fxf.base.errors import UserError
 from fxf.base.files import read_file
-from fxf.data.unpacking import unpacked_content
+from fxf.data.unpacking import codec_of, unpacked_content
 
 SIDES = ("source", "target")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -24,28 +24,39 @@ class Example(NamedTuple):
 Sides = tuple[bytes, bytes] | str  # source and target of a line, or what is wrong with it
 
 
-def read_text_file(path: Path, key: str) -> bytes:
-    """Returns the content of a text file, which may be compressed.
+def read_text_file(path: Path, key: str, packed: bool = True) -> bytes:
+    """Returns the content of a text file, which may be compressed if `packed`.
 
     Raises:
       UserError: as `read_file` and `unpacked`; names the config's `key` that holds the path.
     """
-    return unpacked_content(read_file(path, key), f"{key}: {path}")
+    content, where = read_file(path, key), f"{key}: {path}"
+    if not packed and (codec := codec_of(content)):
+        raise UserError(f"{where}: expected a plain text, got a file that is compressed ({codec}); unpack it")
+    return unpacked_content(content, where)
 
 
 def decoded(content: bytes, place: Path | str, line: int = 1) -> str:
-    """Returns the text of bytes that begin in this line. Raises a UserError that names the line that is not UTF-8."""
+    """Returns the text of bytes that begin in this line. Raises a UserError that names the line that is not UTF-8.
+
+    A null byte is no text: UTF-16 and binary files have it.
+    """
     try:
-        return content.decode("utf-8")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         line, byte = line + content[: error.start].count(10), content[error.start]
         hint = "; is it UTF-16?" if byte >= 0xFE else ""
         raise UserError(f"{place}:{line}: not UTF-8: byte {byte:#04x}{hint}") from None
+    if "\0" in text:
+        line += content[: content.index(0)].count(10)
+        raise UserError(f"{place}:{line}: not text: a null byte; is it UTF-16?")
+    return text
 
 
 def lines_of(content: bytes) -> list[bytes]:
-    r"""Returns the lines without their ends, and without a byte order mark. Only \n and \r\n end a line."""
-    content = content.removeprefix(BYTE_ORDER_MARK).removesuffix(b"\n")
+    r"""Returns the lines without their ends and a byte order mark; \n or \r\n ends one, or \r where there is no \n."""
+    content = content.removeprefix(BYTE_ORDER_MARK)
+    content = (content if b"\n" in content else content.replace(b"\r", b"\n")).removesuffix(b"\n")
     return [line.removesuffix(b"\r") for line in content.split(b"\n")]
 
 

@@ -129,4 +129,5 @@ def file_text(path: Path, key: str) -> str:
     Raises:
       UserError: as `read_text_file`; or the file is no text in UTF-8.
     """
-    return decoded(read_text_file(path, key).removeprefix(BYTE_ORDER_MARK), path).replace("\r\n", "\n")
+    text = decoded(read_text_file(path, key).removeprefix(BYTE_ORDER_MARK), path).replace("\r\n", "\n")
+    return text if "\n" in text else text.replace("\r", "\n")

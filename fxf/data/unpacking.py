@@ -17,6 +17,12 @@ _BEGINS = re.compile(
 )
 
 
+def codec_of(begins: bytes) -> str:
+    """Returns what a file that begins with these bytes is compressed by; '' if it is not."""
+    found = _BEGINS.match(begins)
+    return (found and found.lastgroup) or ""
+
+
 @contextlib.contextmanager
 def unpacked(raw: Any, where: str) -> Iterator[Any]:
     """Gives the content of a file, decompressed if it is gzip, bzip2, zstd or xz.
@@ -30,16 +36,16 @@ def unpacked(raw: Any, where: str) -> Iterator[Any]:
     """
     packed = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
     try:
-        begins = _BEGINS.match(packed.peek(10))
-        if not begins:
+        codec = codec_of(packed.peek(10))
+        if not codec:
             yield packed
-        elif begins.lastgroup == "xz":
+        elif codec == "xz":
             with lzma.LZMAFile(packed) as file:
                 yield file
         else:
             import pyarrow  # imported here because it takes a fifth of a second
 
-            yield io.BufferedReader(pyarrow.CompressedInputStream(packed, begins.lastgroup), BUFFER)
+            yield io.BufferedReader(pyarrow.CompressedInputStream(packed, codec), BUFFER)
     except (EOFError, lzma.LZMAError, OSError) as error:
         raise UserError(f"{where}: {getattr(error, 'strerror', None) or text_of(error)}") from None
 

@@ -2,15 +2,13 @@
 
 import contextlib
 import dataclasses
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from fxf.base.config import defaults, one_of, section
 from fxf.base.errors import UserError
-from fxf.interop import recurrent_decoders, rotary_decoders
 from fxf.interop.architecture import ACTIVATIONS, Architecture
+from fxf.interop.architectures import ARCHITECTURES
 from fxf.layers.config import TransformerConfig
 from fxf.layers.kinds import layer_of
 from fxf.models import MODELS
@@ -25,27 +23,6 @@ IF_NULL: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "n_kv_heads": lambda section: section["n_heads"],
     "head_dim": lambda section: section["d_model"] // max(section["n_heads"], 1),
 }
-
-
-CLASSES = {**rotary_decoders.CLASSES, **recurrent_decoders.CLASSES}
-TABLES = [Path(__file__).with_name(f"{name}.toml") for name in ("architectures", "mixtures", "recurrent")]
-
-
-def _architectures() -> dict[str, Architecture]:
-    tables: dict[str, dict[str, Any]] = {}
-    text = "\n".join(path.read_text(encoding="utf-8") for path in TABLES)
-    for model_type, own in tomllib.loads(text).items():
-        table = tables.get(own.pop("like", ""), {})
-        inner = {key: {**table.get(key, {}), **value} for key, value in own.items() if isinstance(value, dict)}
-        tables[model_type] = {**table, **own, **inner}
-    return {
-        model_type: CLASSES.get(model_type, Architecture)(model_type, table.pop("class"), **table)
-        for model_type, table in tables.items()
-        if "class" in table
-    }
-
-
-ARCHITECTURES = _architectures()  # by the `model_type` of config.json
 
 
 def read_config(architecture: Architecture, config_json: Mapping[str, Any], where: str) -> TransformerConfig:

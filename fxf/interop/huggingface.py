@@ -21,7 +21,8 @@ from fxf.base.files import read_json, require_file
 from fxf.base.weights import Params, flatten
 from fxf.data.tokenizer_file import read_backend
 from fxf.interop.architecture import Architecture
-from fxf.interop.config_json import ARCHITECTURES, Written, read_config, write_config
+from fxf.interop.architectures import ARCHITECTURES
+from fxf.interop.config_json import Written, read_config, write_config
 from fxf.interop.tensors import tensors_of, to_params, write_tensor
 from fxf.interop.tokenizer_json import named_tokens
 from fxf.interop.weights_file import StoredTensor, open_tensors, write_tensors

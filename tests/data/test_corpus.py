@@ -1,3 +1,4 @@
+import gzip
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,7 @@ def test_a_key_that_names_nothing_is_refused(wrong, message, tmp_path, monkeypat
     contents = {
         "empty": b"",
         "blank": b"\n\n",
+        "packed": gzip.compress("\n".join(LINES).encode()),
         "utf16": "\n".join(LINES).encode("utf-16"),
     }
     for name, content in contents.items():

@@ -15,6 +15,7 @@ from fxf.data.sentence_files import lines_of, read_text_file
         (b"a\r\nb\n", [b"a", b"b"]),
         (b"\xef\xbb\xbfa\tb\nc\td\n", [b"a\tb", b"c\td"]),
         (b"a\rb\n", [b"a\rb"]),
+        (b"\xef\xbb\xbfa\tb\rc\td\r", [b"a\tb", b"c\td"]),
         ("a\u2028b\x0bc\x0cd\x1c\x85e\n".encode(), ["a\u2028b\x0bc\x0cd\x1c\x85e".encode()]),
     ],
 )

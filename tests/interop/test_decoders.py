@@ -9,7 +9,7 @@ import pytest
 import fxf
 from fxf.base.errors import UserError
 from fxf.interop import huggingface
-from fxf.interop.config_json import ARCHITECTURES
+from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.rotary_decoders import pattern
 from fxf.testing import assert_consistent
 from helpers import random_tokens, some

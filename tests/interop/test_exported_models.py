@@ -10,7 +10,7 @@ import fxf
 from fxf.base.weights import flatten, map_weights
 from fxf.data.tokenizer import BOS, EOS, PAD, train_tokenizer
 from fxf.interop import huggingface
-from fxf.interop.config_json import ARCHITECTURES
+from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.tokenizer_json import tokenizer_json
 from fxf.models import MODELS
 from helpers import random_params, random_tokens, some

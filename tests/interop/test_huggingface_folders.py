@@ -13,7 +13,8 @@ from fxf.base.errors import UserError
 from fxf.base.weights import flatten
 from fxf.data.tokenizer import train_tokenizer
 from fxf.interop import huggingface
-from fxf.interop.config_json import ARCHITECTURES, read_config, write_config
+from fxf.interop.architectures import ARCHITECTURES
+from fxf.interop.config_json import read_config, write_config
 from fxf.interop.weights_file import read_weights, write_tensors
 from fxf.models import MODELS
 from fxf.models.encoder_decoder import EncoderDecoderConfig

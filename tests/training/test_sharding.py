@@ -24,7 +24,7 @@ MORE_LAYOUTS = ["data 2, fsdp 2, tensor 2", "data 4, sequence 2"]
 
 def answers(program, *arguments):
     """Runs a program of this folder; returns the objects that it prints as JSON, and the last line of what it says."""
-    finished = script(f"../tests/training/{program}", *arguments)
+    finished = script(f"tests/training/{program}.py", *arguments)
     assert finished.returncode == 0, finished.stderr
     assert "rematerialization" not in finished.stderr  # an array that all devices gather whole, to cut it another way
     read = [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
