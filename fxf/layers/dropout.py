@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from fxf.base.random_keys import random_words
+
 
 def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
     """Returns x with each element set to 0 with probability `rate`, or x itself if `rng` is None or the rate is 0.
@@ -12,7 +14,7 @@ def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
     if rng is None or rate == 0:
         return x
     kept = min(max(round((1 - rate) * 2**16), 1), 2**16 - 1)
-    words = jax.random.bits(rng, (-(-x.size // 2),), jnp.uint32)
+    words = random_words(rng, -(-x.size // 2))
     halves = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(-1)[: x.size].reshape(x.shape)
     return jnp.where(halves < kept, x * (2**16 / kept), 0)
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.base.random_keys import key_of_part, random_key
+from fxf.base.random_keys import key_of_part, random_key, random_words
 
 DRAWS = {
     "words": lambda key: jax.random.bits(key, (3, 5, 7)),
@@ -35,6 +35,15 @@ def test_a_program_that_draws_has_no_type_of_64_bits(draw):
     assert "ui32" in text and "i64>" not in text
 
 
+@pytest.mark.parametrize("n", [0, 1, 7])
+@pytest.mark.parametrize("key", [random_key(3), jax.random.key(3), jax.random.key(3, impl="rbg")], ids=str)
+def test_random_words_are_the_bits_of_jax_for_every_kind_of_key(key, n):
+    keys = jax.random.split(key, 3)
+    expected = jax.vmap(lambda each: jax.random.bits(each, (n,), jnp.uint32))(keys)
+    np.testing.assert_array_equal(jax.vmap(lambda each: random_words(each, n))(keys), expected)
+    np.testing.assert_array_equal(random_words(key, n), jax.random.bits(key, (n,), jnp.uint32))
+
+
 @pytest.mark.parametrize(
     "derive", [lambda key: key, lambda key: jax.random.split(key, 3)[1]], ids=["a key", "of a split"]
 )
@@ -42,9 +51,10 @@ def test_a_program_that_draws_has_no_type_of_64_bits(draw):
     "draw",
     [
         lambda key, rows: jax.random.bits(key, (rows, 3, 2)),
+        lambda key, rows: random_words(key, rows * 3).reshape(rows, 3),
         lambda key, rows: jax.random.uniform(jax.random.fold_in(key, 5), (rows, 7)),
     ],
-    ids=["bits", "of a number"],
+    ids=["bits", "words", "of a number"],
 )
 def test_the_keys_of_parts_draw_the_parts_of_the_whole_array(draw, derive):
     parts = [draw(derive(key_of_part(random_key(3), number)), 4) for number in range(5)]
