@@ -28,12 +28,14 @@ def read_text_file(path: Path, key: str, packed: bool = True) -> bytes:
     """Returns the content of a text file, which may be compressed if `packed`.
 
     Raises:
-      UserError: as `read_file` and `unpacked`; names the config's `key` that holds the path.
+      UserError: as `read_file` and `unpacked`, or the file is empty; names the config's `key` that holds the path.
     """
     content, where = read_file(path, key), f"{key}: {path}"
     if not packed and (codec := codec_of(content)):
         raise UserError(f"{where}: expected a plain text, got a file that is compressed ({codec}); unpack it")
-    return unpacked_content(content, where)
+    if not (content := unpacked_content(content, where)):
+        raise UserError(f"{where}: the file is empty")
+    return content
 
 
 def decoded(content: bytes, place: Path | str, line: int = 1) -> str:

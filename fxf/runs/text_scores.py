@@ -77,6 +77,8 @@ class TextScorer:
         rows = [self.task.tokenizer.encode(self.task.cased(line)) for line in lines]
         numbers_N = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
         tokens_N = np.array([token for row in rows for token in row], np.int32)
+        if len(tokens_N) < 2:
+            raise UserError("--text: expected a text of at least two tokens")
         nats_L = np.bincount(numbers_N, self.nats(tokens_N), len(lines))
         sizes = [(len(line), len(line.encode()), len(row)) for line, row in zip(lines, rows, strict=True)]
         return Lines(nats_L, *np.array(sizes, np.float64).T)

@@ -19,7 +19,7 @@ class ParallelConfig:
     fsdp: int = key(1, "parts of a batch's rows, and of weights and optimizer state", minimum=1)
     expert: int = key(1, "parts of a batch's rows, and of the experts of a mixture with their weights", minimum=1)
     sequence: int = key(
-        1, "parts of each sequence in training; attention gathers the keys and values of all", minimum=1
+        1, "parts of each sequence in training; attention gets the keys and values that its part sees", minimum=1
     )
     tensor: int = key(1, "parts of heads, hidden units and vocabulary, and of their weights", minimum=1)
     gradient_sums: Literal["float32", "model"] = key(

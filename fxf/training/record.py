@@ -53,7 +53,8 @@ def record_of(saved: dict[str, Any]) -> Record:
 def after(record: Record, history: dict[str, np.ndarray], seconds: float, may_skip: int) -> Record:
     """Returns the record after the steps of `history`, whose sums leave out skipped steps."""
     skipped = _zero_nonfinite(history, record.step, may_skip - record.skipped)
-    n, before = len(history["loss_sum"]), record.unlogged
+    n = len(history["loss_sum"])
+    before = {"taken": record.unlogged.get("steps", 0), **record.unlogged}  # a checkpoint of before does not count them
     sums = {name: _sum(before.get(name, 0.0), values) for name, values in history.items()}
     more = {"steps": n, "taken": n - skipped, "seconds": seconds}
     sums |= {name: before.get(name, 0) + value for name, value in more.items()}

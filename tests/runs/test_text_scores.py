@@ -110,3 +110,10 @@ def test_lines_of_json_are_scored_as_they_stand_and_a_line_says_so(folder, caplo
     (folder / "text.jsonl").write_text('{"text": "7 and 49"}\n')
     assert text_scores(folder / "bos", folder / "text.jsonl")["bytes"] == 21
     assert "looks like lines of JSON; it is scored as it stands" in caplog.text
+
+
+@pytest.mark.parametrize(("text", "line"), [("7", "at least two tokens"), ("", "the file is empty")])
+def test_a_text_without_two_tokens_is_refused(folder, tmp_path, text, line):
+    (tmp_path / "short.txt").write_text(text)
+    with pytest.raises(UserError, match=line):
+        text_scores(folder / "bos", tmp_path / "short.txt")
