@@ -16,7 +16,7 @@ from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.layers.kinds import layer_of, stack_of
-from fxf.layers.layer import Context, Places
+from fxf.layers.layer import Places
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.models.encoder_decoder import EncoderDecoderConfig
@@ -193,25 +193,14 @@ def test_embedding_dropout_drops_tokens_and_positions_together():
 
 
 def test_attention_dropout_drops_the_weights_of_values():
-    """Where the values and the last map are the identity, attention returns its weights."""
-    config = small(n_heads=1, attention_bias="none", attention_dropout=0.25, positions="none")
-    layer = attention_of(config)
-    params = random_params(layer.spec()) | {"output": np.eye(D, dtype=np.float32)[None]}
-    x, z, every = vectors(), vectors(2, D), places(D, causal=False)
-
-    @jax.jit
-    def attend(x, z):
-        keys, _ = layer.memorize(params, z, every)
-        memory = keys, jnp.broadcast_to(jnp.eye(D), (B, 1, D, D))
-        q, queries = layer.project(params, "query", x), places(T, causal=False)
-        drawn = (Context(queries, rng=rng) for rng in (None, jax.random.key(0)))
-        plain, dropped = (layer.attend(params, q, memory, queries, every, context)[:, 0] for context in drawn)
-        return keys, plain, dropped
-
-    keys, plain, dropped = attend(x, z)
-    query = np.asarray(params["query"], np.float64)[:, 0]
-    scores = (x.astype(np.float64) @ query) @ np.asarray(keys, np.float64)[:, 0].transpose(0, 2, 1) / math.sqrt(D)
-    expected = np.apply_along_axis(oracle.softmax, -1, scores)
+    """Where values and the last map are the identity, attention returns its weights."""
+    layer = attention_of(small(n_heads=1, attention_bias="none", attention_dropout=0.25))
+    identity, context = np.eye(D, dtype=np.float32), {"places": places(T, causal=False)}
+    params = random_params(layer.spec()) | {"value": identity[:, None], "output": identity[None]}
+    draw = jax.jit(lambda x: [applied(layer, params, x, rng=rng, **context) for rng in (None, jax.random.key(0))])
+    plain, dropped = (y[..., :T] for y in draw(np.tile(identity[None, :T], (B, 1, 1))))
+    query, key = (np.float64(params[name])[:T, 0] for name in ("query", "key"))
+    expected = np.tile(np.apply_along_axis(oracle.softmax, -1, query @ key.T / math.sqrt(D))[None], (B, 1, 1))
     assert_close(plain, expected)
     assert_dropped(dropped, expected, 0.25)
 
