@@ -92,7 +92,7 @@ def changed(f: Callable[[str, Weight], Weight], spec: Spec) -> Spec:
 
 def map_weights(f: Callable[[str, Weight], Any], spec: Spec) -> Any:
     """Returns the tree of `f(path, weight)`."""
-    return path_aware_map(lambda path, weight: f("/".join(path), weight), spec)
+    return path_aware_map(lambda path, weight: f("/".join(map(str, path)), weight), spec)
 
 
 def flatten(tree: Any) -> dict[str, Any]:

@@ -209,9 +209,9 @@ class Stack:
         x, context = self._in_a_row(0, given[:i], x, context)
         while turns := [given[start : start + period] for start in range(i, n - period + 1, period)]:
             state = x, context.carry
+            (_, carry), _ = jax.eval_shape(turn, state, turns[0])
             # A turn that begins what later blocks carry on stands before the loop.
-            begins = jax.tree.structure(state) != jax.tree.structure(jax.eval_shape(turn, state, turns[0])[0])
-            if begins or len(turns) == 1:
+            if carry.keys() != context.carry.keys() or len(turns) == 1:
                 x, context = self._in_a_row(i, turns[0], x, context)
                 i += period
             else:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from flax.core import Scope
 
 from closeness import assert_close
 from fxf.base.errors import UserError
@@ -102,9 +103,14 @@ def mlp(params, x, rng=None):
     )
 
 
+def stream(rng):
+    """Returns the key that a module of the outermost scope of Flax draws from."""
+    return Scope({}, {"dropout": rng}).make_rng("dropout")
+
+
 def gated(params, x, rng=None):
     with nnx.use_eager_sharding(False):
-        module = Gated(6, 11, 0.5, rngs=nnx.Rngs(0) if rng is None else nnx.Rngs(0, dropout=rng))
+        module = Gated(6, 11, 0.5, rngs=nnx.Rngs(0) if rng is None else nnx.Rngs(0, dropout=stream(rng)))
     for i in "01":
         module.maps[int(i)].kernel[...], module.maps[int(i)].bias[...] = (
             params["maps"][i][w] for w in ("kernel", "bias")
@@ -206,7 +212,7 @@ def test_blocks_train_in_a_loop_as_one_by_one_with_what_the_backward_pass_recomp
         ("Narrow", {}, r"model\.layers\.Narrow\.width: Narrow needs a value"),
         ("Narrow", {"width": 5}, r"Narrow makes \(1, 2, 5\) of 1 row of 2 tokens; expected \(1, 2, 6\)"),
         ("Running", {}, r"Running has variables besides its params, batch_stats"),
-        ("RunningNNX", {}, r"RunningNNX has variables besides its params, BatchStat"),
+        ("RunningNNX", {}, r"RunningNNX has variables besides its params, batch_stats"),
     ],
 )
 def test_what_does_not_fit_is_one_line(name, keys, message):
