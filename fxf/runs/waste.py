@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+from jax.extend.core import jaxprs_in_params
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from fxf.base import weights
 from fxf.base.devices import TENSOR
 from fxf.base.memory import gib
-from fxf.base.operations import inner_jaxprs
 from fxf.models.model import Batch, Model
 from fxf.runs.experiment import Experiment
 from fxf.training.sharding import RULES, Layout, partition
@@ -75,5 +75,5 @@ def _arrays(jaxpr: Any, length: int) -> Iterator[Any]:
             shape = getattr(variable.aval, "shape", ())
             if len(shape) >= 4 and shape[-2:] == (length, length):
                 yield variable.aval
-        for inner in inner_jaxprs(equation.params):
+        for inner in jaxprs_in_params(equation.params):
             yield from _arrays(inner, length)
