@@ -65,7 +65,7 @@ def parts():
     for parallel, (n_rows, length, n_heads, n_groups), window in cases:
         rng = np.random.default_rng(0)
         arrays = [rng.normal(size=(n_rows, length, n, 3)).astype(np.float32) for n in (n_heads, n_groups, n_groups)]
-        in_parts = functools.partial(context_parallel.causal, kernel, window=window)
+        in_parts = functools.partial(context_parallel.causal, kernel, window)
 
         def learn(read, arrays=arrays):
             def total(*arrays):
