@@ -4,41 +4,17 @@
 """
 
 import math
-import re
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fxf.base.errors import UserError
 from fxf.base.weights import Params
 from fxf.layers import context_parallel
-from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
 
 IMPLEMENTATION: Any = "cudnn"
-AMPERE = 8.0  # compute capability of the first GPUs with cuDNN's flash attention
-
-
-def require(config: TransformerConfig, device: Any) -> None:
-    """Raises a UserError if the device has no flash attention of cuDNN, or this cannot compute what the config asks."""
-    needs = "model.attention_implementation: flash needs"
-    if not re.fullmatch(r"\d+\.\d+", device.compute_capability):  # AMD's is gfx90a
-        raise UserError(f"{needs} an NVIDIA GPU or a TPU; the device here is {device.device_kind}")
-    if float(device.compute_capability) < AMPERE:
-        raise UserError(
-            f"{needs} an NVIDIA GPU of compute capability {AMPERE} or more; {device.device_kind} is too old"
-        )
-    if config.attention_softcap:
-        raise UserError(
-            f"{needs} model.attention_softcap 0.0 on an NVIDIA GPU, got {config.attention_softcap}; a TPU has it"
-        )
-    if config.head_width % 8 or config.head_width > 128:
-        raise UserError(
-            f"{needs} heads whose width (model.head_dim, or model.d_model / model.n_heads) is a multiple of 8 and at "
-            f"most 128 on an NVIDIA GPU, got {config.head_width}"
-        )
 
 
 def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places) -> jax.Array:
