@@ -1,5 +1,7 @@
 """The verdict of a trial: what its pairs say, as lines, as JSON, as a table and as a page."""
 
+import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -30,35 +32,39 @@ class Pair(NamedTuple):
     seconds: float
 
 
-def outcomes(plan: Plan, pairs: Sequence[Pair]) -> list[Figures]:
-    """Returns the figures of pairs, None of each run that failed by the plan."""
-
-    def known(figure: float | None) -> float | None:
-        if figure is None or plan.failed is None:
-            return figure
-        return None if (figure < plan.failed if plan.better == HIGHER else figure > plan.failed) else figure
-
-    return [(known(pair.first), known(pair.other)) for pair in pairs]
-
-
-class Verdict(NamedTuple):
+@dataclasses.dataclass(frozen=True, repr=False)
+class Verdict:
     """What a trial found.
 
     Attributes:
       settled: what the arms `first` and `other` ran with; empty if the time ended before.
-      evidence: of the figures of all pairs.
+      pairs: all pairs in their order.
       stopped: why the trial ended, or nothing while it goes on.
     """
 
     plan: Plan
     settled: Mapping[str, Settled]
     pairs: list[Pair]
-    evidence: Evidence
-    stopped: str
+    stopped: str = ""
 
     def __repr__(self) -> str:
         """Returns the lines for a reader, where a notebook would print both configs."""
         return "\n".join(self.lines())
+
+    @functools.cached_property
+    def outcomes(self) -> list[Figures]:
+        """The figures of pairs, None of each run that failed by the plan."""
+        worst, sign = self.plan.failed, 1 if self.plan.better == HIGHER else -1
+
+        def known(figure: float | None) -> float | None:
+            return None if figure is None or (worst is not None and sign * figure < sign * worst) else figure
+
+        return [(known(pair.first), known(pair.other)) for pair in self.pairs]
+
+    @functools.cached_property
+    def evidence(self) -> Evidence:
+        """What the outcomes say."""
+        return evidence(self.outcomes)
 
     @property
     def verdict(self) -> str:
@@ -107,7 +113,7 @@ class Verdict(NamedTuple):
 
     def figures(self) -> dict[str, Any]:
         """Returns the object of verdict.json, in which `to_json` writes what is infinite or nan as null."""
-        plan, found, known = self.plan, self.evidence, differences(outcomes(self.plan, self.pairs))
+        plan, found, known = self.plan, self.evidence, differences(self.outcomes)
         return {
             "verdict": self.verdict,
             "headline": self.headline,
@@ -133,7 +139,7 @@ class Verdict(NamedTuple):
         yes = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
         lines = [f"{self.headline}; {self.stopped}"]
         if found.n:
-            first, other = zip(*outcomes(plan, self.pairs), strict=True)
+            first, other = zip(*self.outcomes, strict=True)
             lines = [
                 f"{self.headline}: {plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other "
                 f"({plan.better} is better)",
@@ -178,11 +184,6 @@ def _mean(figures: Sequence[float | None]) -> str:
     return f"{statistics.fmean(finite):.4g}" if finite else "none"
 
 
-def verdict_of(plan: Plan, settled: Mapping[str, Settled], pairs: Sequence[Pair], stopped: str = "") -> Verdict:
-    """Returns the verdict of pairs in their order."""
-    return Verdict(plan, settled, list(pairs), evidence(outcomes(plan, pairs)), stopped)
-
-
 def write(verdict: Verdict, workdir: Path) -> None:
     """Writes verdict.json, the page, and table.csv with a row for each pair."""
     write_atomically(workdir / VERDICT, to_json({**verdict.figures(), "lines": verdict.lines()}, indent=2) + "\n")
@@ -203,7 +204,7 @@ def write_page(title: str, trials: Mapping[str, tuple[Verdict, Path]], workdir: 
 
 def _rows(verdict: Verdict) -> list[dict[str, Any]]:
     rows = []
-    for pair, outcome in zip(verdict.pairs, outcomes(verdict.plan, verdict.pairs), strict=True):
+    for pair, outcome in zip(verdict.pairs, verdict.outcomes, strict=True):
         figures = {"first": pair.first, "other": pair.other}
         rows.append(
             {"first_seed": pair.seeds[0], "other_seed": pair.seeds[1]}

@@ -21,9 +21,8 @@ from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.sweeps import crew
 from fxf.sweeps.evidence import evidence
-from fxf.sweeps.plan import Arm, Budget, Rules, make_plan
-from fxf.sweeps.scales import try_scales
-from fxf.sweeps.trial import carry_out
+from fxf.sweeps.plan import Arm, Budget, make_plan
+from fxf.sweeps.trial import carry_out, try_sizes
 from fxf.training.state import run_keys
 from helpers import table
 from small_runs import ROOT, command, overrides, tiny_config
@@ -34,7 +33,7 @@ FIRST = Arm(tiny_config(seed=4, **QUICK), ORIGIN)
 OTHER = Arm(tiny_config(optimizer={"learning_rate": 0.1}, **QUICK), ORIGIN)
 WIDER = Arm(tiny_config(model={"d_ff": 9}, **QUICK), ORIGIN)
 DIVERGING = Arm(tiny_config(optimizer={"learning_rate": 1e38}, **QUICK), ORIGIN)
-LOSS = Rules("train_loss")
+LOSS = {"metric": "train_loss"}
 DIVERGED = "error: step 2: the loss is nan and the gradient's norm nan; training stopped\n"
 
 
@@ -48,7 +47,7 @@ def done(tmp_path_factory):
             compiled.append(len([path for path in workdir.glob("*-*") if (path / "result.json").exists()]))
 
     jax.monitoring.register_event_duration_secs_listener(listen)
-    plan = make_plan(FIRST, OTHER, workdir, LOSS)
+    plan = make_plan(FIRST, OTHER, workdir, **LOSS)
     compiled.clear()
     return workdir, plan, carry_out(plan, workdir, Budget(3), told.append), told, list(compiled)
 
@@ -140,7 +139,7 @@ def test_the_same_call_again_trains_nothing(done, trained):
 
 
 def test_a_stopped_trial_goes_on_and_more_seeds_add_pairs(tmp_path, trained):
-    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
+    plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     trained.stopped = 4
     with pytest.raises(Interrupted):
         carry_out(plan, tmp_path, Budget(2))
@@ -152,7 +151,7 @@ def test_a_stopped_trial_goes_on_and_more_seeds_add_pairs(tmp_path, trained):
 
 
 def test_no_run_begins_after_the_minutes_and_pairs_that_are_whole_count(tmp_path, trained, monkeypatch):
-    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
+    plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     monkeypatch.setattr(crew.time, "monotonic", lambda: 60.0 * len(trained.names))
     found = carry_out(plan, tmp_path, Budget(8, minutes=4.5))
     assert (len(found.pairs), found.stopped) == (2, "the 4.5 minutes are spent")
@@ -160,7 +159,7 @@ def test_no_run_begins_after_the_minutes_and_pairs_that_are_whole_count(tmp_path
 
 
 def test_a_run_that_diverges_has_failed_and_is_not_tried_again(tmp_path, trained):
-    plan = make_plan(FIRST, DIVERGING, tmp_path, LOSS)
+    plan = make_plan(FIRST, DIVERGING, tmp_path, **LOSS)
     verdict = carry_out(plan, tmp_path)
     assert trained.names == [f"{name}-{seed}" for seed in range(4, 12) for name in ("first", "other")]
     assert [(pair.first is None, pair.other is None) for pair in verdict.pairs] == [(False, True)] * 8
@@ -174,7 +173,7 @@ def test_a_run_that_diverges_has_failed_and_is_not_tried_again(tmp_path, trained
 @pytest.mark.parametrize(("of", "end"), table("ends of trials"))
 def test_a_trial_ends_at_a_look_or_with_its_budget_and_says_what_is_better(of, end, tmp_path):
     stopped, n, line = end.split(" > ")
-    plan = make_plan(FIRST, OTHER, tmp_path, Rules(of["metric"], failed=of.get("failed")))
+    plan = make_plan(FIRST, OTHER, tmp_path, metric=of["metric"], failed=of.get("failed"))
     first = of["first"] * of["times"]
     other = [None if d is None else one + d for one, d in zip(first, of["more"] * of["times"], strict=True)]
     finished_runs(tmp_path, plan, first, other)
@@ -188,7 +187,7 @@ def test_a_trial_ends_at_a_look_or_with_its_budget_and_says_what_is_better(of, e
 
 @pytest.mark.parametrize("value", ["NaN", "null"])
 def test_a_figure_that_is_no_number_has_failed(value, tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
+    plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     finished_runs(tmp_path, plan, [1.0, 2.0], [1.5, 2.5])
     (tmp_path / "other-4/result.json").write_text(f'{{"train_loss": {value}, "wall_seconds": 1.0}}')
     verdict = carry_out(plan, tmp_path, Budget(2))
@@ -208,7 +207,7 @@ def test_a_figure_that_is_no_number_has_failed(value, tmp_path):
     ],
 )
 def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(name, text, message, tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
+    plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     finished_runs(tmp_path, plan, [1.0], [1.0])
     (tmp_path / "first-4" / name).write_text(text)
     with pytest.raises(UserError, match=message):
@@ -228,14 +227,14 @@ def test_processes_know_what_a_config_file_adds(tmp_path):
     config.train.steps, config.train.evaluate_every, config.model.d_model, config.model.d_ff = 3, 0, 4, 4
     config.optimizer.warmup_steps, config.checkpoint.best, config.checkpoint.every = 0, "", 0
     wider = Arm({**config.to_dict(), "model": {**config.model.to_dict(), "d_ff": 5}}, {"config_file": "studies/recall"})
-    plan = make_plan(Arm(config.to_dict(), wider.origin), wider, tmp_path, Rules("train_loss", rates=1))
+    plan = make_plan(Arm(config.to_dict(), wider.origin), wider, tmp_path, **LOSS, rates=1)
     found = carry_out(plan, tmp_path, Budget(2, workers=2))
     assert all(math.isfinite(figure) for pair in found.pairs for figure in (pair.first, pair.other))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_that_fails_otherwise_than_by_diverging_ends_the_trial_in_one_line(workers, tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
+    plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     train = {**OTHER.config["train"], "steps": -1}
     broken = plan._replace(first=Arm({**FIRST.config, "train": train}, ORIGIN))
     with pytest.raises(UserError, match=r"first-\d: train.steps: expected at least"):
@@ -244,7 +243,7 @@ def test_a_run_that_fails_otherwise_than_by_diverging_ends_the_trial_in_one_line
 
 def test_sizes_have_a_trial_each_and_one_page(tmp_path, trained):
     first, wider = (Arm(tiny_config(model={"d_model": 8, "d_ff": d_ff}, **QUICK), ORIGIN) for d_ff in (7, 9))
-    found = try_scales(first, wider, tmp_path, LOSS._replace(rates=1), Budget(2))
+    found = try_sizes(first, wider, tmp_path, Budget(2), print, **LOSS, rates=1)
     assert list(found) == ["half", "as given", "double"]
     models = [verdict.plan.other.config["model"] for verdict in found.values()]
     assert [(model["d_model"], model["d_ff"], model["n_layers"]) for model in models] == [
@@ -268,7 +267,7 @@ def test_where_shapes_agree_both_runs_of_a_pair_begin_with_the_same_weights_and_
 
 
 def test_the_command_prints_the_verdict(tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
+    plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     flags = [*overrides(seed=4, **QUICK), f"--workdir={tmp_path}", "--metric=train_loss"]
     finished_runs(tmp_path, plan, [3.0, 3.1, 3.2], [2.0, 2.5, 2.4])
     found = command("try", *flags, "--change=optimizer.learning_rate=0.1", "--seeds=3")
@@ -298,7 +297,7 @@ def test_python_has_the_same_trial(tmp_path, trained):
 
 
 def test_an_interval_is_shown_from_32_pairs_on_only(tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, LOSS)
+    plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     finished_runs(tmp_path, plan, [1.0] * 9, [1.5 + 0.01 * i for i in range(9)])
     assert math.isinf(carry_out(plan, tmp_path, Budget(9, whole=True)).evidence.low)
     assert json.loads((tmp_path / "verdict.json").read_text())["low"] is None
