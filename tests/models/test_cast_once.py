@@ -36,7 +36,7 @@ def by_steps(changes):
 @pytest.mark.parametrize("changes", MODELS, ids=str)
 def test_a_step_with_weights_cast_before_has_the_bits_of_one_that_casts_them(changes):
     model, params, steps = by_steps((*changes.items(),))
-    cast, rest = cast_once(model.step, params, *steps[0][0], widen=False)
+    cast, rest = cast_once(model.step, params, *steps[0][0], dtype=model.dtype)
     weights, rest = jax.jit(cast)(params), jax.jit(rest)
     for arguments, results, _ in steps:
         jax.tree.map(np.testing.assert_array_equal, rest(weights, *arguments), results)

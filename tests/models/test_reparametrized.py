@@ -13,7 +13,7 @@ from fxf.base.errors import UserError
 from fxf.base.weights import Weight, flatten, leaves, map_weights, without_repeats
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.lora import LORA, LoraConfig, lora
-from fxf.models.reparametrized import reparametrized
+from fxf.models.model import reparametrized
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
 from fxf.training.fine_tuning import without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
