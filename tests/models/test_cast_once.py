@@ -23,7 +23,8 @@ def by_steps(changes):
     """Returns model, params, and the arguments and results of the first steps of greedy decoding, which cast anew."""
     model, _ = small_model(dtype="bfloat16", n_layers=1, **dict(changes))
     params, step = random_params(model.spec), jax.jit(model.step)
-    cache, last = prefill(model, params, PromptGroup((), PROMPTS, NEW).whole(), 1, NEW)
+    prompts = PromptGroup((), PROMPTS, NEW).whole()
+    cache, last = jax.jit(lambda params: prefill(model, params, prompts, 1, NEW))(params)
     steps = []
     for _ in range(NEW):
         arguments = cache, last.reshape(-1)
