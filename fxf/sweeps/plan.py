@@ -197,23 +197,19 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
     Raises:
       UserError: it is not a figure of such a run, or it is not known whether lower or higher is better.
     """
-    of_task = experiment.task.metrics
-    in_result = {name.removeprefix("-"): name for name in reversed(of_task)}
-    first = of_task[0].removeprefix("-")
-    if experiment.config.get("data", {}).get("test") and in_result.pop("validation_loss", ""):
-        in_result = {"test_loss": "-test_loss", **in_result}
-        first = "test_loss" if first == "validation_loss" else first
-    metric = metric or first
-    name = metric.lstrip("+-")
-    known = [*in_result, *ALWAYS]
+    tested = experiment.config.get("data", {}).get("test")
+    metrics = [each.replace("validation_loss", "test_loss") if tested else each for each in experiment.task.metrics]
+    in_result = {each.removeprefix("-"): each for each in reversed(metrics)}
+    name, known = metric.lstrip("+-") or metrics[0].removeprefix("-"), [*in_result, *ALWAYS]
     if name not in known:
-        near = nearest(name, known)
-        raise UserError(f"--metric: no figure '{name}' in its result{near} (there are {', '.join(known)})")
-    if metric != name:
+        raise UserError(
+            f"--metric: no figure '{name}' in its result{nearest(name, known)} (there are {', '.join(known)})"
+        )
+    if metric not in ("", name):
         return name, LOWER if metric.startswith("-") else HIGHER
     if in_result.get(name, "").startswith("-"):
         return name, LOWER
-    if better := figure(name).better or (HIGHER if name in of_task and f"-{name}" not in of_task else ""):
+    if better := figure(name).better or (HIGHER if name in metrics and f"-{name}" not in metrics else ""):
         return name, better
     raise UserError(f"--metric: {name}: nothing says which way is better; write -{name} if lower is, +{name} if higher")
 
