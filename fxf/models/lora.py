@@ -9,17 +9,7 @@ from flax.traverse_util import unflatten_dict
 
 from fxf.base.config import key, require_off
 from fxf.base.errors import UserError
-from fxf.base.weights import (
-    Params,
-    Weight,
-    axes_of_matrix,
-    changed,
-    fan_in,
-    flatten,
-    leaves,
-    map_weights,
-    matching,
-)
+from fxf.base.weights import Params, Weight, axes_of_matrix, changed, fan_in, flatten, leaves, matching
 from fxf.models.model import Model, reparametrized
 
 LORA = "lora"  # the subtree of the adapters, and the section
@@ -62,15 +52,11 @@ def lora(model: Model, config: LoraConfig) -> Model:
     chosen = {path: weights[path] for path in matching(config.weights, weights, "lora.weights")}
 
     def to_plain(params: Params) -> Params:
-        of_base, of_adapters = flatten(params), flatten(params[LORA])
-
-        def merged(path: str, _: Weight) -> jax.Array:
-            if path not in chosen:
-                return of_base[path]
-            a, b = of_adapters[f"{path}/a"], of_adapters[f"{path}/b"]
-            return of_base[path] + config.scale * jnp.tensordot(a, b, 1, precision="highest")
-
-        return map_weights(merged, model.spec)
+        plain, factors = flatten({name: params[name] for name in model.spec}), flatten(params[LORA])
+        for path in chosen:
+            product = jnp.tensordot(factors[f"{path}/a"], factors[f"{path}/b"], 1, precision="highest")
+            plain[path] = plain[path] + config.scale * product
+        return unflatten_dict(plain, sep="/")
 
     factors = {}
     for path, weight in chosen.items():

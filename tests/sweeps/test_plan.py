@@ -43,14 +43,6 @@ def test_configs_whose_figures_mean_other_things_are_refused(changes, metric, me
         make_plan(*arms, tmp_path, metric=metric)
 
 
-def test_both_runs_of_a_pair_have_the_seed_of_the_pair_and_of_a_null_trial_two_seeds(tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path)
-    assert [plan.seeds_of(number) for number in range(3)] == [(4, 4), (5, 5), (6, 6)]
-    null = make_plan(FIRST, None, tmp_path)
-    assert [null.seeds_of(number) for number in range(3)] == [(4, 5), (6, 7), (8, 9)]
-    assert null.other.config == FIRST.config
-
-
 def test_the_plan_says_all_that_decides(tmp_path):
     rules = {"metric": "train_loss", "failed": 2.5, "rates": 5, "match": "flops"}
     keep_plan(make_plan(FIRST, OTHER, tmp_path, **rules), Budget(7, 2.5), tmp_path)
