@@ -55,9 +55,8 @@ def main(args: Namespace) -> None:
     import jax
 
     from fxf.sweeps.evidence import LEVELS
-    from fxf.sweeps.plan import Arm, Budget, Rules, make_plan, other_config, with_changes
-    from fxf.sweeps.scales import try_scales
-    from fxf.sweeps.trial import carry_out
+    from fxf.sweeps.plan import Arm, Budget, make_plan, other_config, with_changes
+    from fxf.sweeps.trial import carry_out, try_sizes
     from fxf.sweeps.verdict import PAGE
 
     workers = args.workers or (n_cores() if jax.default_backend() == "cpu" else 1)
@@ -74,7 +73,7 @@ def main(args: Namespace) -> None:
     else:
         other = other_config(args.other, origin["overrides"]) if args.other else first
         other = with_changes(other, args.change)
-    rules = Rules(args.metric or "", args.failed, args.rates, args.match)
+    rules = {"metric": args.metric or "", "failed": args.failed, "rates": args.rates, "match": args.match}
     budget = Budget(args.seeds, args.minutes, args.whole, workers)
     notes = []  # are told once the plan is kept: an error before that is one line
     if other is not None and not args.other:
@@ -90,9 +89,9 @@ def main(args: Namespace) -> None:
         notes.clear()
 
     if args.scales:
-        found = try_scales(first, other, workdir, rules, budget, told)
+        found = try_sizes(first, other, workdir, budget, told, **rules)
     else:
-        found = {"": carry_out(make_plan(first, other, workdir, rules), workdir, budget, told)}
+        found = {"": carry_out(make_plan(first, other, workdir, **rules), workdir, budget, told)}
     for name, verdict in found.items():
         print("\n".join([*([f"{name}:"] if name else []), *verdict.lines()]))
     print(workdir / PAGE, file=sys.stderr)
