@@ -14,8 +14,8 @@ from fxf.base.errors import Interrupted
 from fxf.base.named_arrays import OF_TRAINING
 from fxf.base.status import stage
 from fxf.training import processes
-from fxf.training.checkpoint import CheckpointConfig, Checkpoints
-from fxf.training.checkpoint_files import rank
+from fxf.training.checkpoint import CheckpointConfig, Checkpoints, rank
+
 from fxf.training.hang import watched
 from fxf.training.log import Clock, LogConfig, MetricsLog, goodput
 from fxf.training.record import Record, after

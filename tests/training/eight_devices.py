@@ -158,7 +158,7 @@ def go_on(workdir, parallel):
     config = tiny_config(parallel=parallel, train={"batch_size": 8}, model={"d_model": 8, "d_ff": 16}, optimizer=ADAM)
     run.train(config, workdir, {"config_file": "", "overrides": {}})
     experiment = build(config)
-    _, state, _ = checkpoint.load(workdir / "checkpoints", experiment.state_shapes(experiment.layout()))
+    ((_, state, _),) = checkpoint.load(workdir / "checkpoints", experiment.state_shapes(experiment.layout()))
     return state
 
 
