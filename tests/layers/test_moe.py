@@ -168,7 +168,7 @@ def after_a_step(microbatches, **keys):
     batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((4, 6), np.float32)}
     numbers = hyperparameters(0, train)
     state = initial_state(built, optimizer)
-    after, metrics = jax.jit(functools.partial(train_step, trainer))(state, batch, numbers, None)
+    after, metrics = jax.jit(functools.partial(train_step, trainer))(state, batch, numbers)
     bias = after.params["blocks"]["0"]["feed_forward"]["router_bias"]
     _, weight_sum, gradient, _ = jax.jit(functools.partial(objective_and_gradient, built))(state.params, batch)
     of_bias = gradient["blocks"]["0"]["feed_forward"].pop("router_bias")

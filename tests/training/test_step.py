@@ -128,7 +128,7 @@ def one_step(penalty=None, **config):
         hyperparameters(0, train_config),
         dataclasses.replace(start(), opt_state=trainer.optimizer.init({})),
     )
-    moved, metrics = jax.jit(lambda s, b: train_step(trainer, s, b, numbers, None))(state, make_batch(KEY, 0))
+    moved, metrics = jax.jit(lambda s, b: train_step(trainer, s, b, numbers))(state, make_batch(KEY, 0))
     return state.params, moved.params, metrics
 
 
