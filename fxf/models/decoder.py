@@ -114,10 +114,10 @@ class Decoder:
         prompts, whole = jax.tree.map(jnp.asarray, PromptGroup((), prompts, max_tokens).whole()), params
         if self.layout:
             params, _ = self.layout.gather(self.model, params, pad=self.model.loss.of_logits)
-            prompts = self.layout.shard_rows(prompts)
+            prompts = self.layout.shard(prompts)
         state, cache, last_BW = self.begin(params, prompts, key, max_tokens=max_tokens, longest=longest)
         if self.layout:
-            state, cache = self.layout.shard_rows((state, cache))
+            state, cache = self.layout.shard((state, cache))
 
         def unfinished(progress: Progress) -> jax.Array:
             return ~progress[0].is_finished_B.all()

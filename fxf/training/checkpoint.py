@@ -38,21 +38,10 @@ class CheckpointConfig:
     """The `checkpoint` section."""
 
     every: int = key(0, "steps between checkpoints, besides those of the other keys; 0: none by steps", minimum=0)
-    minutes: float = key(
-        15.0, "minutes after which a checkpoint is saved, if none was meanwhile; 0: none by the clock", minimum=0
-    )
+    minutes: float = key(15.0, "minutes without a checkpoint after which one is saved; 0: none by the clock", minimum=0)
     keep: int = key(2, "number of newest checkpoints to keep", minimum=1)
-    best: str = key(
-        "",
-        "metric of the evaluation whose best checkpoint is kept, besides the newest, and used: the highest, or the "
-        "lowest with a leading -; a worse one is not saved",
-    )
-    average: int = key(
-        1,
-        "number of checkpoints whose mean params the result, `fxf evaluate` and `fxf generate` use: the last step's "
-        "and the newest at multiples of checkpoint.every",
-        minimum=1,
-    )
+    best: str = key("", "metric of the evaluation whose best checkpoint is kept and used; -METRIC: the lowest is best")
+    average: int = key(1, "checkpoints whose mean params are used: the last, and newest by checkpoint.every", minimum=1)
 
     def __post_init__(self) -> None:
         if self.average > 1 and not self.every:

@@ -38,7 +38,7 @@ def batch_loss(
     of_features = of_readout = params
     if layout:
         of_features, of_readout = layout.gather(model, params, pad=model.loss.of_logits)
-        model, batch = layout.with_mesh(model), layout.shard_tokens(batch)
+        model, batch = layout.with_mesh(model), layout.shard(batch)
     features = model.features(of_features, batch, rng=rng)
     options = _loss_options(model, params, features, layout) if layout else {}
     narrow = model.dtype != model.weights_dtype
@@ -62,7 +62,7 @@ def batch_loss(
         return sums_of_readout(of_readout, *arrays)
     # The loss computes the logits of one group of tokens after another. Each device has groups of its own tokens and a
     # copy of the weights. So no group waits for other devices; one sum over the devices follows.
-    parts = [layout.shards_of_tokens(x) for x in layout.shard_tokens(arrays)]
+    parts = [layout.shards_of_tokens(x) for x in layout.shard(arrays)]
     copies = jax.tree.map(lambda p: jnp.broadcast_to(p[None], (len(parts[0]), *p.shape)), of_readout)
     sums = jax.vmap(sums_of_readout, spmd_axis_name=(*ROWS, SEQUENCE))(copies, *parts)
     return jax.tree.map(jnp.sum, sums)

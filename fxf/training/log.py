@@ -32,9 +32,7 @@ class LogConfig:
     trackers: str = key("", "comma-separated; each one of fxf.training.trackers.TRACKERS")
     report: bool = key(True, "whether to write report.html, the page of the run")
     hang: float = key(
-        30.0,
-        "a line says where training stands if steps take so many times the usual, and a minute; 0: none",
-        minimum=0,
+        30.0, "times the usual, and a minute, after which a line says where steps stand; 0: no", minimum=0
     )
 
     def __post_init__(self) -> None:

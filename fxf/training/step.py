@@ -30,28 +30,15 @@ class TrainConfig:
 
     steps: int = key(1000, "number of optimizer steps", minimum=1)
     batch_size: int = key(64, "sequences per step; a maximum if data.batch_tokens sets the batches", minimum=1)
-    microbatches: int = key(
-        1,
-        "equal parts of a batch, whose gradients are computed one by one and summed; a CPU cuts large ones again",
-        minimum=1,
-    )
+    microbatches: int = key(1, "equal parts of a batch, computed one by one; a CPU cuts large ones again", minimum=1)
     label_smoothing: float = key(0.0, "share of a target's probability spread over all tokens", minimum=0, below=1)
     dropout_bits: Literal["threefry", "device"] = key(
         "threefry",
-        "threefry: dropout draws the same bits on every kind of device; device: those that the device draws fastest",
+        "how dropout draws bits; threefry: the same on every kind of device; device: as the device is fastest",
     )
-    skip_nonfinite: int = key(
-        0,
-        "steps with a loss or gradient that is not finite that a run may skip; the schedule counts them, Adam's bias "
-        "correction does not; 0 stops at the first",
-        minimum=0,
-    )
-    evaluate_every: int = key(
-        0, "steps between validations; 0: none (the test follows the last step anyway)", minimum=0
-    )
-    patience: int = key(
-        0, "training stops after this many evaluations without a better checkpoint.best; 0: never", minimum=0
-    )
+    skip_nonfinite: int = key(0, "steps whose loss or gradient is not finite that a run may skip", minimum=0)
+    evaluate_every: int = key(0, "steps between validations; 0: none, but for the test at the end", minimum=0)
+    patience: int = key(0, "evaluations without a better checkpoint.best that end training; 0: never", minimum=0)
 
 
 Metrics = dict[str, Any]
@@ -166,7 +153,7 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
             state, history, copies = carry
             step = make_step(trainer._replace(model=reading(model, copies), asked=asked))
             batch = make_batch(jax.random.fold_in(keys.data, state.step), state.step)
-            state, metrics = step(state, layout.shard_tokens(batch), hyperparameters)
+            state, metrics = step(state, layout.shard(batch), hyperparameters)
             history = {name: history[name].at[i].set(value) for name, value in metrics.items()}
             return state, history, copies_of(model, state.params, only_cast, layout)
 
