@@ -26,7 +26,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from closeness import bound, largest_of, without_key_biases
 from fxf.base.devices import AXES, compiling_for, over_mesh
 from fxf.base.on_gpu import rows_of
-from fxf.compile.describe import describe
 from fxf.layers import loss
 from fxf.layers.linear import linear
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
@@ -36,8 +35,9 @@ from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
-from fxf.training.state import hyperparameters, init_state, state_shardings
+from fxf.training.state import TrainState, hyperparameters, state_shapes, state_shardings
 from fxf.training.step import TrainConfig, Trainer, jit_step, make_step, make_train_steps_from_iterator
+from helpers import random_params
 from small_runs import tiny_config
 
 LAYOUTS = {
@@ -82,8 +82,9 @@ def batches(index=0, count=1):
 
 @functools.cache
 def start():
-    """Returns the state of step 0, in the host's memory."""
-    return jax.device_get(jax.jit(lambda: init_state(MODEL, OPTIMIZER, jax.random.key(0)))())
+    """Returns a state of step 0, in the host's memory."""
+    params = random_params(MODEL.spec)
+    return jax.device_get(TrainState(np.int32(0), params, OPTIMIZER.init(params)))
 
 
 def train(parallel, microbatches=1):
@@ -185,22 +186,13 @@ def resumed(copy, parallel):
     return distance(whole(go_on(copy, parallel).params), read(copy.parent / "unbroken.npz"))
 
 
-def described():
-    sections = {"train": {"batch_size": 8}, "model": {"d_model": 16, "d_ff": 24}}
-    return describe(build(tiny_config(parallel={"fsdp": 2, "tensor": 2}, **sections))).splitlines()
-
-
 def memory_of_a_long_sequence(parts):
     """Returns the bytes that a device needs for a step on one row of 4,096 tokens, cut into so many parts."""
     length = 4096
     model = transformer_lm(TransformerLMConfig(**{**SIZES, "n_layers": 1, "max_len": length}), VOCAB_SIZE)
     layout = make_layout(ParallelConfig(data=1, sequence=parts), jax.devices())
     trainer = Trainer(model, OPTIMIZER, TrainConfig(batch_size=1), layout)
-    state = jax.tree.map(
-        lambda shape, sharding: shape.update(sharding=sharding),
-        jax.eval_shape(lambda: init_state(model, OPTIMIZER, jax.random.key(0))),
-        state_shardings(model, OPTIMIZER, layout),
-    )
+    state = state_shapes(model, OPTIMIZER, layout)
     types = {"inputs": np.int32, "targets": np.int32, "weights": np.float32}
     batch = {name: jax.ShapeDtypeStruct((1, length), t, sharding=layout.tokens) for name, t in types.items()}
     step = jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters(0, trainer.config)).compile()
@@ -277,7 +269,6 @@ def more_figures(folder):
         "share": save(folder),
         "memory": [memory_of_a_long_sequence(parts) for parts in (1, 8)],
         "distances": compare(folder, MORE_LAYOUTS),
-        "described": described(),
         "resumed": resumed(folder / "one", {"data": 1}),
     }
 
