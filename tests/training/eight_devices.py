@@ -5,7 +5,6 @@ leaves in its folder what two_processes.py compares its numbers with. With `more
 and stages that `make test-all` adds.
 """
 
-import contextlib
 import functools
 import json
 import shutil
@@ -80,25 +79,21 @@ def batches(index=0, count=1):
         yield {name: x[index::count] for name, x in batch.items()}
 
 
-@functools.cache
-def start():
-    """Returns a state of step 0, in the host's memory."""
-    params = random_params(MODEL.spec)
-    return jax.device_get(TrainState(np.int32(0), params, OPTIMIZER.init(params)))
-
-
-def train(parallel, microbatches=1):
-    """Returns loss and gradient of the first step, and the params after all, but for the biases of keys."""
+def train(parallel, microbatches=1, model=MODEL, optimizer=OPTIMIZER):
+    """Returns loss, gradient and terms of the first step, and the params after all, but for the biases of keys."""
     layout = make_layout(ParallelConfig(**parallel), jax.devices())
     config = TrainConfig(batch_size=ROWS, microbatches=microbatches)
-    state = placed(start(), state_shardings(MODEL, OPTIMIZER, layout))
+    params = random_params(model.spec)
+    start = jax.device_get(TrainState(np.int32(0), params, optimizer.init(params)))
+    state = placed(start, state_shardings(model, optimizer, layout))
     fed = batches(jax.process_index(), jax.process_count())
-    steps = make_train_steps_from_iterator(Trainer(MODEL, OPTIMIZER, config, layout), fed, contextlib.nullcontext)
+    steps = make_train_steps_from_iterator(Trainer(model, optimizer, config, layout), fed)
     numbers = hyperparameters(0, config)
     state, first = steps(state, numbers, 1)
     gradient = whole(state.opt_state[0])
     state, _ = steps(state, numbers, STEPS - 1)
-    mean = first["loss_sum"][0] / first["weight_sum"][0]
+    terms = {name: values[0] for name, values in first.items() if name.startswith(("term/", "figure/"))}
+    mean = {"loss": first["loss_sum"][0] / first["weight_sum"][0], **terms}
     return {"loss": mean, "gradient": gradient, "params": without_key_biases(whole(state.params))}
 
 
@@ -147,11 +142,12 @@ def start_jax(n_devices):
     jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
-def compare(folder, layouts=LAYOUTS):
-    """Returns the distances of each layout, whose numbers of microbatches stand beside it."""
-    one = train({"data": 1})
-    write(folder / "one.npz", one)
-    return {name: distances(one, train(parallel, n)) for name, (parallel, n) in layouts.items()}
+def compare(layouts, folder=None, **parts):
+    """Returns the distances of each layout, whose numbers of microbatches stand beside it, from one device."""
+    one = train({"data": 1}, **parts)
+    if folder:
+        write(folder / "one.npz", one)
+    return {name: distances(one, train(parallel, n, **parts)) for name, (parallel, n) in layouts.items()}
 
 
 def go_on(workdir, parallel):
@@ -256,7 +252,7 @@ def figures(folder):
     from sequences_on_devices import parts  # which reads this file
 
     return {
-        "distances": compare(folder),
+        "distances": compare(LAYOUTS, folder),
         "parts": parts(),
         "rows_of_a_table": rows_of_a_table(),
         "loss_kernel": [loss_kernel()],
@@ -268,7 +264,7 @@ def more_figures(folder):
     return {
         "share": save(folder),
         "memory": [memory_of_a_long_sequence(parts) for parts in (1, 8)],
-        "distances": compare(folder, MORE_LAYOUTS),
+        "distances": compare(MORE_LAYOUTS, folder),
         "resumed": resumed(folder / "one", {"data": 1}),
     }
 

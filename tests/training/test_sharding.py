@@ -86,17 +86,11 @@ def test_two_processes_have_the_numbers_of_one_device_and_one_notices_that_the_o
 
 
 @pytest.mark.thorough
-def test_adapters_have_the_numbers_of_one_device(tmp_path):
-    ((found,), _) = answers("adapters_on_devices", tmp_path)
-    assert_near(found, "fsdp 2, sequence 2, tensor 2", "pmap 8")
-
-
-@pytest.mark.thorough
-def test_modules_of_flax_have_the_numbers_of_one_device(tmp_path):
-    ((found,), _) = answers("flax_on_devices", tmp_path)
-    for name in ("layers", "model"):
-        assert_near(found[name], "fsdp 2, tensor 2")
-        assert found[name]["fsdp 2, tensor 2"]["loss"] <= 0.1  # relatively 1.2e-6
+def test_models_with_adapters_terms_and_modules_of_flax_have_the_numbers_of_one_device():
+    ((found,), _) = answers("models_on_devices")
+    assert found.keys() == {"layers", "model", "adapters", "terms"}
+    for of_model in found.values():
+        assert_near(of_model, *of_model)
 
 
 @pytest.mark.thorough

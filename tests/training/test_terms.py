@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from terms_on_devices import FORMS, LAYOUTS, SPEC, batch, by_hand, model_of
+from terms_model import FORMS, SPEC, batch, by_hand, model_of
 
 from closeness import assert_close, largest_of
 from fxf.base import on_cpu
@@ -20,7 +20,7 @@ from fxf.training.gradient import batch_loss, objective_and_gradient
 from fxf.training.loop import _logged
 from fxf.training.record import Record, after
 from helpers import random_params, small_model
-from small_runs import script, tiny_config
+from small_runs import tiny_config
 
 
 @functools.cache
@@ -44,15 +44,6 @@ def test_a_cpu_that_cuts_a_batch_gets_the_same(monkeypatch):
     monkeypatch.setattr(on_cpu, "IN_CACHE", 4)
     monkeypatch.setattr(on_cpu, "SMALL", 1)
     assert_as_by_hand("in a loop", 2)
-
-
-@pytest.mark.thorough
-def test_several_devices_get_the_same():
-    finished = script("tests/training/terms_on_devices.py")
-    assert finished.returncode == 0, finished.stderr
-    (found,) = [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
-    assert found.keys() == {f"{name}, microbatches {n}" for name in LAYOUTS for n in (1, 2)}
-    assert {name: row for name, row in found.items() if row["apart"] > row["bound"]} == {}
 
 
 def test_a_model_that_asks_for_nothing_has_the_program_of_its_loss_alone():
