@@ -34,8 +34,8 @@ from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
-from fxf.training.state import TrainState, hyperparameters, state_shapes, state_shardings
-from fxf.training.step import TrainConfig, Trainer, jit_step, make_step, make_train_steps_from_iterator
+from fxf.training.state import TrainState, hyperparameters, state_shardings
+from fxf.training.step import TrainConfig, Trainer, make_train_steps_from_iterator
 from helpers import random_params
 from small_runs import tiny_config
 
@@ -182,19 +182,6 @@ def resumed(copy, parallel):
     return distance(whole(go_on(copy, parallel).params), read(copy.parent / "unbroken.npz"))
 
 
-def memory_of_a_long_sequence(parts):
-    """Returns the bytes that a device needs for a step on one row of 4,096 tokens, cut into so many parts."""
-    length = 4096
-    model = transformer_lm(TransformerLMConfig(**{**SIZES, "n_layers": 1, "max_len": length}), VOCAB_SIZE)
-    layout = make_layout(ParallelConfig(data=1, sequence=parts), jax.devices())
-    trainer = Trainer(model, OPTIMIZER, TrainConfig(batch_size=1), layout)
-    state = state_shapes(model, OPTIMIZER, layout)
-    types = {"inputs": np.int32, "targets": np.int32, "weights": np.float32}
-    batch = {name: jax.ShapeDtypeStruct((1, length), t, sharding=layout.tokens) for name, t in types.items()}
-    step = jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters(0, trainer.config)).compile()
-    return step.memory_analysis().temp_size_in_bytes
-
-
 def rows_of_a_table():
     """Returns how far a GPU's gradient of rows over a mesh is from the whole one, for rows that it divides or not."""
 
@@ -263,7 +250,6 @@ def figures(folder):
 def more_figures(folder):
     return {
         "share": save(folder),
-        "memory": [memory_of_a_long_sequence(parts) for parts in (1, 8)],
         "distances": compare(MORE_LAYOUTS, folder),
         "resumed": resumed(folder / "one", {"data": 1}),
     }

@@ -70,8 +70,6 @@ def test_of_eight_devices_each_holds_an_eighth_and_a_run_goes_on_with_one(more_f
     assert_near(more_figures["distances"], "data 2, fsdp 2, tensor 2", "data 4, sequence 2")
     assert more_figures["resumed"] <= 1
     assert 1 / 8 <= more_figures["share"] <= 1 / 7  # of the optimizer's state
-    whole, eighth = more_figures["memory"]  # of a long sequence
-    assert eighth <= whole / 6
 
 
 @pytest.mark.thorough

@@ -180,30 +180,6 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
     assert metrics["data_seconds"] == [1.0] and "seconds_at_peak" not in metrics
 
 
-@pytest.mark.thorough
-def test_other_numbers_compile_nothing_and_count():
-    """Seed, rates, decay and smoothing are arguments of the program; tests/sweeps/test_together.py has whole runs."""
-    numbers = []
-    for seed, smoothing, rate in ((0, 0.1, 0.01), (3, 0.3, 0.02)):
-        train_config = TrainConfig(batch_size=6, label_smoothing=smoothing)
-        optimizer_config = OptimizerConfig(
-            name="adamw",
-            learning_rate=rate,
-            final_learning_rate=rate / 7,
-            weight_decay=10 * rate,
-            schedule="cosine",
-            warmup_steps=1,
-        )
-        numbers.append(hyperparameters(seed, train_config, optimizer_config))
-    model = make_trainer(dropout=0.5).model
-    trainer = Trainer(model, make_optimizer(optimizer_config, 5, model.spec), train_config, one_device())
-    begun = jax.device_get(initial_state(model, trainer.optimizer))
-    steps = make_train_steps(trainer, TASK.batch, max_steps=5)
-    one, other = (steps(jax.device_put(begun, one_device().replicated), each, 5)[0].params for each in numbers)
-    assert steps._cache_size() == 1
-    assert not np.array_equal(one["final"]["kernel"], other["final"]["kernel"])
-
-
 def test_after_skipped_steps_a_step_has_the_rate_of_its_number_and_adam_counts_updates():
     """Steps 2 to 4 are skipped, step 3 for its gradient alone. Adam without memory moves each param by the rate."""
 
