@@ -33,7 +33,7 @@ from fxf.testing import (
     assert_rows_independent,
 )
 from fxf.training.gradient import objective_and_gradient
-from fxf.training.trackers import Trackers
+from fxf.training.trackers import TRACKERS, Trackers
 from helpers import VOCAB_SIZE, applied, random_params, random_tokens, small, small_model
 from page_code import code_of, write_files
 from small_runs import KEPT, ROOT, new_process, tiny_config
@@ -205,9 +205,10 @@ def test_the_other_tracker_of_the_page_tells_its_library_what_it_receives(tmp_pa
     monkeypatch.setitem(sys.modules, "wandb", library)
     page = {}
     exec(code_of("docs/trackers.md")[1], page)
+    monkeypatch.setitem(TRACKERS, "own", page["WeightsAndBiases"])
     for resumed_at in (0, 3):
         with Trackers() as trackers:
-            trackers.open({"own": page["WeightsAndBiases"]}, tmp_path, resumed_at)
+            trackers.open(["own"], tmp_path, resumed_at)
             trackers.scalars(resumed_at + 1, "train", {"loss": 0.25})
     first, second = (call.kwargs["id"] for call in library.init.call_args_list)
     assert first == second and len(first) == 8

@@ -113,12 +113,12 @@ class Decoder:
         prompts, whole = jax.tree.map(jnp.asarray, PromptGroup((), prompts, max_tokens).whole()), params
         if self.layout:
             params, _ = self.layout.gather(self.model, params, pad=self.model.loss.of_logits)
-            prompts = self.layout.shard_rows(prompts)
+            prompts = self.layout.shard(prompts)
         state, cache, last_BW = self.begin(params, prompts, key, max_tokens=max_tokens, longest=longest)
         step, newest = self.model.step, last_BW.reshape(-1)
         if self.layout:
             step = _without_padding(step, whole, cache, newest) if self.layout.pads else step
-            state, cache = self.layout.shard_rows((state, cache))
+            state, cache = self.layout.shard((state, cache))
 
         def unfinished(progress: Progress) -> jax.Array:
             return ~progress[0].is_finished_B.all()

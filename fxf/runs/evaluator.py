@@ -65,10 +65,10 @@ class Evaluators:
         return np.asarray(self._logits(params, batch))
 
     def _loss_of(self, params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        return batch_loss(self._model.scored, self._gathered(params), self._layout.shard_tokens(batch))
+        return batch_loss(self._model.scored, self._gathered(params), self._layout.shard(batch))
 
     def _logits_of(self, params: Params, batch: Batch) -> jax.Array:
-        return self._model.apply(self._gathered(params), self._layout.shard_tokens(batch))
+        return self._model.apply(self._gathered(params), self._layout.shard(batch))
 
     def _gathered(self, params: Params) -> Params:
         return self._layout.gather(self._model, params)[0]  # by each process

@@ -151,9 +151,7 @@ class Experiment(NamedTuple):
 
     def state_shapes(self, layout: Layout) -> TrainState:
         """Returns the state's shapes, dtypes and shardings; allocates nothing."""
-        shapes = state.state_shapes(self.model, self.optimizer)
-        shardings = state.state_shardings(self.model, self.optimizer, layout)
-        return jax.tree.map(lambda s, sharding: s.update(sharding=sharding), shapes, shardings)
+        return state.state_shapes(self.model, self.optimizer, layout)
 
 
 def default_config(task: str, model: str = "", optimizer: str = "adam") -> ConfigDict:

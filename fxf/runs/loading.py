@@ -99,9 +99,8 @@ def load_params(
       UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
     """
     shapes, config = experiment.state_shapes(layout), experiment.checkpoint
-    among = functools.partial(config.averaged, last=experiment.train.steps)
-    which: Any = {"step": step, "best": config.best, "part": evaluated_params, "among": among}
-    found = checkpoint.load_several(workdir / CHECKPOINTS, shapes, identity, config.average, **which)
+    which: Any = {"step": step, "used": functools.partial(config.used, last=experiment.train.steps)}
+    found = checkpoint.load(workdir / CHECKPOINTS, shapes, identity, config.average, **which, part=evaluated_params)
     if not found:
         raise UserError(f"{workdir}: no checkpoint yet; train the run first")
     steps, params, _ = zip(*found, strict=True)

@@ -10,13 +10,12 @@ import numpy as np
 from fxf.base.on_gpu import options_in_order
 from fxf.runs.experiment import Experiment
 from fxf.runs.flops import seconds_at_peak
-from fxf.training.gradient import terms_and_figures
 from fxf.training.log import Clock
 from fxf.training.loop import STEPS_AT_ONCE
 from fxf.training.optimizer import make_schedule
 from fxf.training.record import Record
 from fxf.training.sharding import Layout
-from fxf.training.state import TrainState, run_keys
+from fxf.training.state import TrainState
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
 
 
@@ -43,10 +42,8 @@ class Steps:
         self._least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(batch))}
         if not programs:
             with self._compiling():
-                state, dropout = experiment.state_shapes(layout), jax.eval_shape(lambda: run_keys(0).dropout)
-                asked = terms_and_figures(trainer.model, state.params, batch, dropout)
-                jitted = make_train_steps(trainer, task.batch, n_steps, asked)
-                lowered = jitted.lower(state, self._numbers, np.int32(0))
+                jitted = make_train_steps(trainer, task.batch, n_steps)
+                lowered = jitted.lower(experiment.state_shapes(layout), self._numbers, np.int32(0))
             thread = ThreadPoolExecutor(1)
             programs["steps"] = thread.submit(lowered.compile, options_in_order(lowered))
             thread.shutdown(wait=False)

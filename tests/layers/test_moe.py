@@ -158,7 +158,7 @@ def test_the_bias_moves_by_its_own_rate_towards_an_even_load_and_is_no_part_of_t
     @jax.jit
     def step(state):
         gradient = loss_and_gradient(built, state.params, batch)[2]
-        return *train_step(trainer, state, batch, hyperparameters(0, train), None), gradient
+        return *train_step(trainer, state, batch, hyperparameters(0, train)), gradient
 
     after, metrics, gradient = step(state)
     bias = after.params["blocks"]["0"]["moe"]["router_bias"]

@@ -41,7 +41,7 @@ def train_and_stop(workdir, n_lines, seconds, number=signal.SIGKILL):
 
 
 def final_state(workdir, shapes):
-    step, state, _ = checkpoint.load(workdir / "checkpoints", shapes)
+    ((step, state, _),) = checkpoint.load(workdir / "checkpoints", shapes)
     assert step == STEPS
     return jax.tree.map(np.asarray, state)
 

@@ -45,7 +45,7 @@ def shapes():
 
 def state_of(workdir, step=None):
     """Returns the step and the whole state of a checkpoint, the newest if no step is named."""
-    found, state, _ = checkpoint.load(workdir / "checkpoints", shapes(), step=step)
+    ((found, state, _),) = checkpoint.load(workdir / "checkpoints", shapes(), step=step)
     return found, jax.tree.map(np.asarray, state)
 
 
