@@ -18,8 +18,7 @@ from fxf.reports import report
 from fxf.reports.page import MOST_CHARACTERS, as_json
 from fxf.reports.run_files import INSIDE, Record, read
 from fxf.runs import probe, run
-from fxf.runs.experiment import Experiment
-from fxf.runs.programs import Kept, share
+from fxf.runs.experiment import Experiment, Kept
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ def write(folder: Path, step: int | None = None, kept: Kept | None = None) -> Pa
     files = read(folder)
     try:
         experiment, found, params = run.load(folder, step)
-        experiment = share(experiment, kept, "page")  # whose attention may be computed otherwise than in training
+        experiment = experiment.sharing(kept, "page")  # whose attention may be computed otherwise than in training
         shown = contents(experiment, found, params, _texts(files.samples))
         write_atomically(folder / INSIDE, as_json({**shown, "result": files.result}))
     except (UserError, OSError) as error:

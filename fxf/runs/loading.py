@@ -51,16 +51,16 @@ def load(
         the user is missing, or the data to score are others.
     """
     workdir = folder_at(workdir, "workdir")
-    built, identity = open_run(workdir, decode)
-    experiment = built.with_model(attention_implementation="xla")
+    experiment, identity = open_run(workdir, decode)
+    experiment = experiment.with_model(attention_implementation="xla")
     layout = experiment.layout_of_one_copy()
     steps, params = load_params(experiment, layout, workdir, identity, step)
     if step is None:
         result = run_folder.read_result(workdir, identity) or {}
         tested = result.get("best_step", result.get("steps", steps[0]))
         if tested != steps[0] and not (workdir / CHECKPOINTS / str(tested)).exists():
-            text = "warning: %s: the result is of step %s, whose checkpoint is gone; this is step %d"
-            log.warning(text, workdir, tested, steps[0])
+            gone = f"the result is of step {tested}, whose checkpoint is gone; this is step {steps[0]}"
+            log.warning("warning: %s: %s", workdir, gone)
     if scores_data:
         run_folder.require_same_data(workdir, experiment.task.digests())
     if as_trained:
@@ -80,11 +80,8 @@ def open_run(workdir: Path, decode: Changes = None) -> tuple[Experiment, run_fol
     """Returns the experiment and the identity of the run in `workdir`; arguments and errors as in `load`."""
     config, identity, recorded = run_folder.read_config(workdir)
     guests.restore(workdir, recorded)
-    try:
-        saved = dataclasses.asdict(section(DecodeConfig, config.get("decode", {}), "decode"))
-        return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
-    except UserError as error:
-        raise UserError(f"{error}{run_folder.written_by(workdir)}") from error
+    saved = dataclasses.asdict(section(DecodeConfig, config.get("decode", {}), "decode"))
+    return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
 
 
 @stage("reading the checkpoint")

@@ -19,7 +19,7 @@ from fxf.base import signals, status
 from fxf.base.devices import start_jax
 from fxf.base.errors import DivergedError, Interrupted, UserError, shortened, why_not_ours
 from fxf.runs import guests, run
-from fxf.runs.programs import Kept
+from fxf.runs.experiment import Kept
 
 LOG = "log.txt"
 POLL_SECONDS = 0.1

@@ -10,6 +10,7 @@ from configs.primer.bilayer import squared_error
 from fxf.base.errors import UserError
 from fxf.layers.loss import CROSS_ENTROPY, Loss
 from fxf.models import MODELS
+from fxf.runs.compatibility import require_first_batch
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build, default_config
 from fxf.tasks import TASKS, reversal
@@ -82,3 +83,31 @@ def test_a_model_whose_outputs_are_no_logits_is_scored_by_its_own_loss():
     errors_BTV = evaluator.logits(batch) - np.eye(4, dtype=np.float32)[batch["targets"]]
     assert not evaluator.in_nats
     assert_close(evaluator.loss(batch)[0], (batch["weights"][..., None] * errors_BTV**2).sum())
+
+
+GOOD = {name: np.tile(np.arange(12) % 11, (5, 1)) for name in ("inputs", "targets")} | {"weights": np.ones((5, 12))}
+
+
+def changed(name, value):
+    return GOOD | {name: value}
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (changed("inputs", GOOD["inputs"] + 2), "inputs: expected tokens 0 … 10, got 11"),
+        (changed("inputs", GOOD["inputs"] - 1), "inputs: expected tokens 0 … 10, got -1"),
+        (changed("weights", 0 * GOOD["weights"]), "weights: expected finite numbers with a sum above 0, got the sum 0"),
+        (changed("weights", np.nan * GOOD["weights"]), "weights: expected finite numbers .* got the sum nan"),
+    ],
+)
+def test_a_batch_from_which_no_model_can_learn(batch, message):
+    with pytest.raises(UserError, match=f"^batch: {message}"):
+        require_first_batch("batch", batch, 11)
+
+
+def test_a_target_without_weight_may_be_any_number():
+    weights = GOOD["weights"].copy()
+    weights[:, 3] = 0
+    targets = np.where(weights > 0, GOOD["targets"], -100)
+    require_first_batch("batch", GOOD | {"weights": weights, "targets": targets}, 11)

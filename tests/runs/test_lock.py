@@ -6,13 +6,13 @@ import sys
 import pytest
 
 from fxf.base.errors import UserError
-from fxf.runs import lock
-from fxf.runs.lock import locked
+from fxf.runs import run_folder
+from fxf.runs.run_folder import locked
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from fxf.runs.lock import locked
+from fxf.runs.run_folder import locked
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(100)
@@ -50,7 +50,7 @@ def test_a_file_system_without_locks_is_named_and_trains(tmp_path, monkeypatch, 
     def no_locks(*_):
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(lock.fcntl, "flock", no_locks)
+    monkeypatch.setattr(run_folder.fcntl, "flock", no_locks)
     with locked(tmp_path):
         pass
     assert "no lock here" in caplog.records[0].getMessage()

@@ -20,9 +20,9 @@ from fxf.base.hardware import HARDWARE
 from fxf.reports import run_files
 from fxf.runs import evaluator as evaluator_module
 from fxf.runs import flops, run
+from fxf.runs.evaluator import sample_text
 from fxf.runs.experiment import build
 from fxf.runs.generation import Answering
-from fxf.runs.result import sample_text
 from fxf.training import checkpoint, record
 from fxf.training.step import make_train_steps
 from helpers import one_device, random_params, with_attributes

@@ -58,20 +58,6 @@ def test_a_run_that_is_older_than_a_key_or_a_section_has_their_defaults(tmp_path
     assert begun["model"] == experiment.config["model"]
 
 
-def test_a_run_that_this_fxf_cannot_read_says_which_one_wrote_it(tmp_path):
-    opened(tmp_path)
-
-    def change(record):
-        record.update(code="ffff", git_commit="abcd")
-        record["versions"]["fxf"] = "0.0.7"
-        record["config"]["decode"]["beams"] = 3  # a key that there is no more
-
-    changed(tmp_path, change)
-    with pytest.raises(UserError, match=r"decode\.beams: unknown key.*by fxf 0.0.7 of commit abcd$") as error:
-        open_run(tmp_path)
-    assert "\n" not in str(error.value)
-
-
 def test_where_patience_ends_training_what_is_scored_is_part_of_the_identity():
     def identity(**decode):
         return run_folder.identity_of(tiny_config(train={"patience": 1}, decode=decode), {})
