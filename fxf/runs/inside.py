@@ -89,11 +89,10 @@ def _example(experiment: Experiment, params: Params, prompt: str, answer: str, f
     given = answer if experiment.task.generates else None
     batch = probe.what_is_read(experiment, params, prompt, given, is_own=True)
     reading = probe.Reading(experiment, params, batch, probe.intermediates_of(experiment, params, batch))
-    attention = {name: value for name, value in reading.arrays.items() if reading.is_attention(name)}
-    vectors = {name: value for name in VECTORS if (value := reading.arrays.get(name)) is not None}
-    tokens = batch["inputs"].shape  # [1, T], of a vector for each token
-    names = [name for name, value in vectors.items() if first and value.ndim == 3 and value.shape[:2] == tokens]
-    names += [*attention][:: -(-len(attention) // MOST_LAYERS) or 1]
+    attention = [name for name in reading.arrays if reading.is_attention(name)]
+    vectors = [name for name in VECTORS if first and name in reading.arrays]
+    vectors = [name for name in vectors if reading.arrays[name].shape[:-1] == batch["inputs"].shape]  # one a token
+    names = [*vectors, *attention[:: -(-len(attention) // MOST_LAYERS) or 1]]
     maps = [_map(VECTORS.get(name) or name.removesuffix("/weights"), reading.matrices(name)) for name in names]
     title = f"{prompt} → {answer}" if answer else prompt
     return {"title": shortened(title, MOST_CHARACTERS), "maps": maps, "lens": [list(row) for row in reading.lens()]}

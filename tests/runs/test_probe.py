@@ -58,7 +58,7 @@ FLOATS = [f"{i}.00" for i in range(6)]
         ("matrix", NUMBERS.reshape(6, 4), (1, 6, 4), [], "row", ["0", *FLOATS[:4]]),
         ("scalar", np.float32(7), (1, 1, 1), [], "row", ["0", "7.00"]),
         ("vector", NUMBERS[:3], (1, 1, 3), [], "row", ["0", *FLOATS[:3]]),
-        ("ids", np.arange(6, dtype=np.int32)[None], (1, 6, 1), "031013", "token", ["0", "0"]),
+        ("ids", np.arange(6, dtype=np.int32)[None], (1, 1, 6), [], "row", ["0", *map(str, range(6))]),
         ("chosen", np.array([[True, False]]), (1, 1, 2), [], "row", ["0", "1", "0"]),
         ("half", jnp.ones((2, 3), jnp.bfloat16), (1, 2, 3), [], "row", ["0", *3 * ["1.00"]]),
         ("waves", np.array([[1 + 2j]]), (1, 1, 1), [], "row", ["0", "1.00+2.00j"]),
