@@ -42,31 +42,27 @@ def require_fitting_sections(registered: RegisteredTask, sections: Mapping[str, 
         raise UserError(f"train.microbatches: {train.microbatches} does not divide train.batch_size {train.batch_size}")
 
 
-def require_fitting_task(task: Task, sections: Mapping[str, Any]) -> None:
-    """Raises a UserError if the sections do not fit the task."""
-    train, saved, model = sections["train"], sections["checkpoint"], sections["model"]
-    if model.max_len < task.longest:
-        raise UserError(f"model.max_len: {model.max_len} is too short; the task's sequences need {task.longest}")
+def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any]) -> None:
+    """Raises a UserError if the task, the model and the other sections do not fit each other."""
+    train, saved, config = sections["train"], sections["checkpoint"], sections["model"]
+    task_name, decode = sections["task"].name, sections["decode"]
+    if config.max_len < task.longest:
+        raise UserError(f"model.max_len: {config.max_len} is too short; the task's sequences need {task.longest}")
     if saved.best:
         one_of(saved.best, task.metrics, "checkpoint.best")
         if not train.evaluate_every:
             raise UserError("checkpoint.best: nothing is evaluated before the end; set train.evaluate_every")
     elif train.patience:
         raise UserError("train.patience: set checkpoint.best to the figure that has to improve")
-
-
-def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any]) -> None:
-    """Raises a UserError if the model cannot do what the task or another section asks for."""
-    task_name, config, decode = sections["task"].name, sections["model"], sections["decode"]
     if not task.generates:
         require_off("decode", decode, defaults(DecodeConfig), f"task '{task_name}' generates no tokens")
-    if task.generates and (model.prefill is None or model.step is None):
+    elif model.prefill is None or model.step is None:
         what = f"model '{config.name}' has no prefill and step for it"
         raise UserError(f"model.name: task '{task_name}' generates tokens; {what}")
     if not model.loss.of_logits:
         no_logits = f"the outputs of model '{config.name}' are not logits"
         require_off("decode", decode, {"temperature": 0.0, "beam_width": 1}, no_logits)
-        require_off("train", sections["train"], {"label_smoothing": 0.0}, no_logits)
+        require_off("train", train, {"label_smoothing": 0.0}, no_logits)
     require_frozen(model.spec, sections["optimizer"].frozen)
 
 

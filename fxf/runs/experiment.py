@@ -242,7 +242,6 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     train, start = sections["train"], sections["start"]
     run_info = RunInfo(train, sections.get("data"), seed, folder_of_files(start, folder))
     task = registered.make(sections["task"], run_info)
-    compatibility.require_fitting_task(task, sections)
     model = lora(registered_model.make(sections["model"], task.vocab_size), sections[LORA])
     compatibility.require_fitting_model(task, model, sections)
     return Experiment(

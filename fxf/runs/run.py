@@ -1,7 +1,7 @@
-"""Runs: training in a run folder, and evaluation and generation from it."""
+"""Runs: training in a run folder, and evaluation from it."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -20,7 +20,7 @@ from fxf.runs import compatibility, guests, run_folder
 from fxf.runs.evaluator import Evaluators, plain, sample_text, scoring_of
 from fxf.runs.experiment import Experiment, Kept, build
 from fxf.runs.flops import seconds_at_peak, wasted
-from fxf.runs.generation import Answering, score_pairs, write_answers
+from fxf.runs.generation import score_pairs, write_answers
 from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
 from fxf.runs.warm_start import Start, start_of
 from fxf.tasks.task import Evaluator
@@ -234,47 +234,10 @@ def evaluate(
     to = None if output is None else folder_at(output, "--output")
     experiment, found, params = load(workdir, step, decode, scores_data=pairs is None)
     evaluator = Evaluators(experiment, experiment.layout_of_one_copy())(params)
-    figures = plain(
-        experiment.task.test(evaluator) if pairs is None else score_pairs(experiment, evaluator, Path(pairs))
-    )
+    tested = experiment.task.test(evaluator) if pairs is None else score_pairs(experiment, evaluator, Path(pairs))
+    figures = plain(tested)
     figures.pop("samples", None)
     answers = figures.pop("answers", None)
     if to is not None:
         write_answers(experiment, to, answers)
     return {"step": found, **figures}
-
-
-def generator(
-    workdir: Place,
-    decode: dict[str, Any],
-    *,
-    n_best: int | None = None,
-    max_tokens: int = 0,
-    seed: int | None = None,
-    stop: Sequence[str] = (),
-    step: int | None = None,
-) -> Answering:
-    """Returns what answers texts, with the checkpoint that `load` reads from `workdir`.
-
-    Args:
-      decode: keys of the `decode` section to change.
-      n_best: number of hypotheses that the caller needs; the beam must be as wide.
-      max_tokens: maximum number of new tokens; 0 for as many as the model's positions, or a translation's
-        data.max_length, allow.
-      seed: the seed of sampling; None for 0, or for no sampling.
-      stop: texts; an answer ends in front of the first of them that it has.
-      step: as in `load`.
-
-    Raises:
-      UserError: an option is wrong. The answering raises one if the task cannot read a prompt, or the model cannot
-        hold it; the line gives its number.
-    """
-    experiment, _, params = load(workdir, step, decode)
-    width = experiment.decode.beam_width
-    if n_best and width == 1:
-        raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")
-    if n_best and n_best > width:
-        raise UserError(f"n_best: {n_best} is more than decode.beam_width {width}")
-    if seed is not None and not experiment.decode.temperature:
-        raise UserError("seed: no token is drawn; set decode.temperature above 0")
-    return Answering(experiment, params, max_tokens, seed or 0, stop)

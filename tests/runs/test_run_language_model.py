@@ -1,5 +1,6 @@
 """Whole runs on a text: train, choose the best checkpoint, continue a prompt."""
 
+import functools
 import json
 import shutil
 
@@ -7,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+import fxf
 from fxf.base.errors import UserError
 from fxf.runs import run
 from fxf.runs.experiment import build
@@ -54,7 +56,7 @@ def test_a_prompt_is_continued_without_the_text(finished, tmp_path):
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     config["config"]["data"]["path"] = "absent"
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    alone, empty = run.generator(tmp_path / "run", {})(["7 an", ""])
+    alone, empty = fxf.load(tmp_path / "run").answers(["7 an", ""])
     assert alone[0][0].startswith("7 an")
     assert 4 <= len(alone[0][0]) <= 17
     assert len(empty[0][0]) <= 17
@@ -63,7 +65,7 @@ def test_a_prompt_is_continued_without_the_text(finished, tmp_path):
 @pytest.mark.thorough
 def test_answers_keep_the_rules_that_are_given_as_text(finished):
     def answer(stop=(), **keys):
-        return run.generator(finished[0], {"temperature": 2.0, **keys}, stop=stop)(["7"])[0][0]
+        return fxf.load(finished[0], **{"temperature": 2.0, **keys}).answers(["7"], stop=stop)[0][0]
 
     free = answer()
     assert len(free.text) > 6
@@ -86,8 +88,8 @@ def test_answers_keep_the_rules_that_are_given_as_text(finished):
 def test_a_streamed_answer_grows_into_the_whole_one(finished, monkeypatch):
     sharing_programs(monkeypatch)
 
-    def generator(**options):
-        return run.generator(finished[0], {"temperature": 2.0}, **options)
+    experiment, _, params = run.load(finished[0], decode={"temperature": 2.0})
+    generator = functools.partial(Answering, experiment, params)
 
     ((whole,),) = generator()(["7"])
     parts = list(generator().stream("7"))
