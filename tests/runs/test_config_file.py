@@ -8,7 +8,7 @@ from fxf.base.config import one_of
 from fxf.base.errors import UserError
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.runs import guests, run_folder
-from fxf.runs.configs import read_config
+from fxf.runs.configs import folder, located, names, read_config
 from fxf.runs.guests import digests, load, record, restore
 from small_runs import new_process, tiny_config, trained
 
@@ -133,3 +133,12 @@ def test_a_config_of_fxf_names_what_a_file_in_the_working_directory_defines(tmp_
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     read_config("reversal")
     assert ACTIVATIONS["only_here:scaled"](3) == 6
+
+
+def test_a_config_of_fxf_has_the_name_of_its_file_and_a_file_is_meant_before_a_name(tmp_path, monkeypatch):
+    assert {"reversal", "translation", "studies/positions"} <= set(names())
+    assert located("reversal:example0") == (f"{folder()}/reversal.py", ["example0"])
+    assert located("studies/positions") == (f"{folder()}/studies/positions.py", [])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reversal").write_text("")
+    assert located("reversal:x") == ("reversal", ["x"])
