@@ -58,13 +58,16 @@ def sharing(monkeypatch):
     sharing_programs(monkeypatch)
 
 
+SECTIONS = {"train": {"evaluate_every": 4}, "log": {"tensorboard": True}}
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "finished"
-    return workdir, train(workdir, train={"evaluate_every": 4}, log={"tensorboard": True})
+    return workdir, train(workdir, **SECTIONS)
 
 
-def test_a_run_leaves_the_folder_that_it_promises(finished):
+def test_a_run_leaves_the_folder_and_the_result_that_it_promises_and_repeats_them(finished, capsys):
     workdir, result = finished
     assert {path.name for path in workdir.iterdir()} == {
         "config.json", "metrics.jsonl", "samples.jsonl", "tensorboard", "checkpoints", "result.json", "lock"
@@ -74,8 +77,22 @@ def test_a_run_leaves_the_folder_that_it_promises(finished):
     made_from, by = {"identity", "digests", "files"}, {"code", "versions", "git_commit", "device", "machine"}
     assert set(config) == {"config", "config_file", "overrides", "guests", "better", "unit", "scored", *made_from, *by}
     assert config["identity"] == result["identity"]
-    assert config["config"] == tiny_config(train={"evaluate_every": 4}, log={"tensorboard": True})
+    assert config["config"] == tiny_config(**SECTIONS)
     assert list((workdir / "tensorboard").iterdir())
+
+    assert (result["task"], result["steps"], result["seed"]) == ("reversal", 6, 0)
+    assert result["parameters"] == 4 * 6 + 11 * 6 + (2 * 6 + 4 * 36 + 6 + 2 * 6 + 2 * 42 + 7 + 6) + 2 * 6 + 6 * 4 + 4
+    assert 0 <= result["exact_match"] <= 1 and result["examples"] == 3 + 9
+    parts = result["train_seconds"] + result["compile_seconds"] + result["evaluate_seconds"]
+    assert 0 < result["train_seconds"] < parts <= result["wall_seconds"] + 0.01
+    assert result["tokens_per_second"] > 0
+    assert result["goodput"] == pytest.approx(result["train_seconds"] / result["wall_seconds"], abs=1e-3)
+    assert result["train_loss"] == pytest.approx(np.log(4), abs=1.5)
+
+    before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
+    assert train(workdir, **SECTIONS) == result
+    assert "finished already" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in workdir.rglob("*")} == before
 
 
 ADAMW = {"name": "adamw", "schedule": "cosine", "warmup_steps": 1}
@@ -100,19 +117,6 @@ def test_another_seed_rate_and_smoothing_have_a_step_of_the_same_text():
         steps = make_train_steps(experiment.trainer(layout), experiment.task.batch, 3)
         texts.add(steps.lower(experiment.state_shapes(layout), experiment.hyperparameters(), 1).as_text())
     assert len(texts) == 1
-
-
-def test_a_result_has_the_figures_that_every_result_has(finished):
-    _, result = finished
-    assert (result["task"], result["steps"], result["seed"]) == ("reversal", 6, 0)
-    assert result["parameters"] == 4 * 6 + 11 * 6 + (2 * 6 + 4 * 36 + 6 + 2 * 6 + 2 * 42 + 7 + 6) + 2 * 6 + 6 * 4 + 4
-    assert 0 <= result["exact_match"] <= 1
-    assert result["examples"] == 3 + 9
-    parts = result["train_seconds"] + result["compile_seconds"] + result["evaluate_seconds"]
-    assert 0 < result["train_seconds"] < parts <= result["wall_seconds"] + 0.01
-    assert result["tokens_per_second"] > 0
-    assert result["goodput"] == pytest.approx(result["train_seconds"] / result["wall_seconds"], abs=1e-3)
-    assert result["train_loss"] == pytest.approx(np.log(4), abs=1.5)
 
 
 def test_records_and_checkpoints_come_at_their_steps_and_an_evaluation_repeats_the_figures(finished):
@@ -151,27 +155,22 @@ class StoppedError(Exception):
     pass
 
 
-def train_and_stop_after(step, workdir, monkeypatch, **sections):
-    """Stops the run as a crash would, after the call that reaches `step` and before anything is saved of it."""
-
-    def stop(history, before, _):
-        if before + len(history["loss_sum"]) >= step:
-            raise StoppedError
-        return 0
-
-    with monkeypatch.context() as patch:
-        patch.setattr(record, "_zero_nonfinite", stop)
-        with pytest.raises(StoppedError):
-            train(workdir, **sections)
-
-
 def test_a_resumed_run_is_the_run_that_never_stopped(finished, tmp_path, monkeypatch):
-    workdir, sections = tmp_path / "stopped", {"train": {"evaluate_every": 4}, "log": {"tensorboard": True}}
-    for stop in (1, 6):  # before the first save, and after the newest one
-        train_and_stop_after(stop, workdir, monkeypatch, **sections)
+    workdir = tmp_path / "stopped"
+    for last in (1, 6):  # before the first save, and after the newest one
+
+        def stop(history, before, _, last=last):
+            """Stops as a crash would, after the call that reaches the step and before anything is saved of it."""
+            if before + len(history["loss_sum"]) >= last:
+                raise StoppedError
+            return 0
+
+        with monkeypatch.context() as patch, pytest.raises(StoppedError):
+            patch.setattr(record, "_zero_nonfinite", stop)
+            train(workdir, **SECTIONS)
     with (workdir / "metrics.jsonl").open("a") as file:
         file.write('{"step": 5, "wall_seconds": 1000.0}\n')  # of a step that the newest checkpoint does not have
-    result = train(workdir, **sections)
+    result = train(workdir, **SECTIONS)
     assert 1000 < result["wall_seconds"] < 1100 and result["goodput"] < 0.1
     assert_same_bits(state_of(workdir), state_of(finished[0]))
     assert without_times(records(workdir)) == without_times(records(finished[0]))
@@ -179,22 +178,13 @@ def test_a_resumed_run_is_the_run_that_never_stopped(finished, tmp_path, monkeyp
 
 
 def test_a_finished_run_that_goes_on_is_the_run_of_more_steps(finished, tmp_path):
-    sections = {"train": {"evaluate_every": 4, "steps": 4}, "log": {"tensorboard": True}}
-    assert train(tmp_path, **sections)["steps"] == 4
-    sections["train"]["steps"] = 6
-    result = train(tmp_path, **sections)
+    fewer = {**SECTIONS, "train": {"evaluate_every": 4, "steps": 4}}
+    assert train(tmp_path, **fewer)["steps"] == 4
+    result = train(tmp_path, **SECTIONS)
     assert_same_bits(state_of(tmp_path), state_of(finished[0]))
     assert without_times(records(tmp_path)) == without_times(records(finished[0]))
     assert (result["steps"], result["identity"]) == (6, finished[1]["identity"])
     assert "train.steps (4 there, 6 here)" in json.loads((tmp_path / "config.json").read_text())["changes"][0]["keys"]
-
-
-def test_a_finished_run_says_so_and_repeats_its_result(finished, capsys):
-    workdir, result = finished
-    before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
-    assert train(workdir, train={"evaluate_every": 4}, log={"tensorboard": True}) == result
-    assert "finished already" in capsys.readouterr().out
-    assert {path: path.stat().st_mtime_ns for path in workdir.rglob("*")} == before
 
 
 def test_a_loss_that_is_zero_nonfinite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
@@ -255,20 +245,17 @@ PATIENT = {
 def test_training_stops_when_nothing_got_better_for_as_many_evaluations_as_patience(tmp_path, monkeypatch):
     left = score(monkeypatch, 0.25, 0.75, 0.5, 0.625, 0.125)
     result = train(tmp_path, **PATIENT)
-    assert (result["steps"], result["best_step"], result["exact_match"]) == (4, 2, 0.125)
+    figures = ("steps", "best_step", "exact_match")
+    assert [result[key] for key in figures] == [4, 2, 0.125]
     assert not list(left)
     assert run.load(tmp_path)[1] == 2
-    assert [row["step"] for row in records(tmp_path) if "loss" in row] == [1, 2, 3, 4]
-
-
-def test_a_run_that_had_stopped_only_writes_its_result(tmp_path, monkeypatch):
-    score(monkeypatch, 0.75, 0.5, 0.625, 0.125)
-    result, before = train(tmp_path, **PATIENT), records(tmp_path)
+    before = records(tmp_path)
+    assert [row["step"] for row in before if "loss" in row] == [1, 2, 3, 4]
+    # A run that had stopped only writes its result.
     (tmp_path / "result.json").unlink()
     score(monkeypatch, 0.125)
     again = train(tmp_path, **PATIENT)
-    assert [again[key] for key in ("steps", "best_step", "exact_match")] == [3, 1, 0.125]
-    assert result["steps"] == 3
+    assert [again[key] for key in figures] == [4, 2, 0.125]
     assert records(tmp_path) == before
 
 
@@ -302,20 +289,14 @@ def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path, caplo
     assert_close(params, mean_params(tmp_path, 2, 4), operations=8)
 
 
-def test_a_run_whose_weights_were_cut_is_read_on_a_machine_with_fewer_devices(finished, tmp_path):
-    shutil.copytree(finished[0], tmp_path / "run")
-    path = tmp_path / "run" / "config.json"
-    made_from = json.loads(path.read_text())
-    made_from["config"]["parallel"]["fsdp"] = 16
-    path.write_text(json.dumps(made_from))
-    assert_same_bits(run.load(tmp_path / "run")[2], run.load(finished[0])[2])
-
-
-def test_a_run_whose_last_checkpoint_is_gone_says_which_one_it_uses(finished, tmp_path, caplog):
+def test_a_run_is_read_on_fewer_devices_and_says_if_its_last_checkpoint_is_gone(finished, tmp_path, caplog):
     copied = shutil.copytree(finished[0], tmp_path / "run")
-    *_, before, last = checkpoint.steps_in(copied / "checkpoints")
-    run.load(copied)
+    made_from = json.loads((copied / "config.json").read_text())
+    made_from["config"]["parallel"]["fsdp"] = 16
+    (copied / "config.json").write_text(json.dumps(made_from))
+    assert_same_bits(run.load(copied)[2], run.load(finished[0])[2])
     assert "result" not in caplog.text
+    *_, before, last = checkpoint.steps_in(copied / "checkpoints")
     shutil.rmtree(copied / "checkpoints" / str(last))
     assert run.load(copied)[1] == before
     assert f"the result is of step {last}, whose checkpoint is gone; this is step {before}" in caplog.text
