@@ -157,7 +157,9 @@ def test_a_run_on_documents_that_is_cut_short_ends_with_the_same_bits(tmp_path):
     assert trained(config, again, kept=kept)["bits_per_byte"] == whole["bits_per_byte"]
     jax.tree.map(np.testing.assert_array_equal, params(again), params(tmp_path / "whole"))
     path.write_text(path.read_text().replace("and", "und"))
-    with pytest.raises(UserError, match=r"whole: was trained on other data: data.path"):
+    with pytest.raises(
+        UserError, match=r"whole: was trained on other data: data.path \(.*\); put the data back at .*texts.jsonl$"
+    ):
         run.evaluate(tmp_path / "whole")
 
 
