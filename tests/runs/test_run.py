@@ -138,9 +138,9 @@ class StoppedError(Exception):
     pass
 
 
-def test_a_resumed_run_is_the_run_that_never_stopped(finished, tmp_path, monkeypatch):
-    workdir = tmp_path / "stopped"
-    for last in (1, 6):  # before the first save, and after the newest one
+def test_a_run_that_is_resumed_and_goes_on_to_more_steps_is_the_run_that_never_stopped(finished, tmp_path, monkeypatch):
+    fewer = {**SECTIONS, "train": {"evaluate_every": 4, "steps": 4}}
+    for last, sections in ((1, fewer), (6, SECTIONS)):  # before the first save, and after the newest one
 
         def stop(history, before, _, last=last):
             """Stops as a crash would, after the call that reaches the step and before anything is saved of it."""
@@ -150,23 +150,17 @@ def test_a_resumed_run_is_the_run_that_never_stopped(finished, tmp_path, monkeyp
 
         with monkeypatch.context() as patch, pytest.raises(StoppedError):
             patch.setattr(record, "_zero_nonfinite", stop)
-            train(workdir, **SECTIONS)
-    with (workdir / "metrics.jsonl").open("a") as file:
+            train(tmp_path, **sections)
+        if sections is fewer:
+            assert train(tmp_path, **fewer)["steps"] == 4
+    with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 5, "wall_seconds": 1000.0}\n')  # of a step that the newest checkpoint does not have
-    result = train(workdir, **SECTIONS)
-    assert 1000 < result["wall_seconds"] < 1100 and result["goodput"] < 0.1
-    assert_same_bits(state_of(workdir), state_of(finished[0]))
-    assert without_times(records(workdir)) == without_times(records(finished[0]))
-    assert result["exact_match"] == finished[1]["exact_match"]
-
-
-def test_a_finished_run_that_goes_on_is_the_run_of_more_steps(finished, tmp_path):
-    fewer = {**SECTIONS, "train": {"evaluate_every": 4, "steps": 4}}
-    assert train(tmp_path, **fewer)["steps"] == 4
     result = train(tmp_path, **SECTIONS)
+    assert 1000 < result["wall_seconds"] < 1100 and result["goodput"] < 0.1
     assert_same_bits(state_of(tmp_path), state_of(finished[0]))
     assert without_times(records(tmp_path)) == without_times(records(finished[0]))
-    assert (result["steps"], result["identity"]) == (6, finished[1]["identity"])
+    for name in ("steps", "identity", "exact_match"):
+        assert result[name] == finished[1][name]
     assert "train.steps (4 there, 6 here)" in json.loads((tmp_path / "config.json").read_text())["changes"][0]["keys"]
 
 
