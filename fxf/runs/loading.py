@@ -29,12 +29,7 @@ Changes = dict[str, Any] | None
 
 
 def load(
-    workdir: Place,
-    step: int | None = None,
-    decode: Changes = None,
-    *,
-    scores_data: bool = False,
-    as_trained: bool = False,
+    workdir: Place, step: int | None = None, decode: Changes = None, *, as_trained: bool = False
 ) -> tuple[Experiment, int, weights.Params]:
     """Returns the run's experiment, and the step and params of a checkpoint: of `step`, or the one the run reports.
 
@@ -43,12 +38,11 @@ def load(
 
     Args:
       decode: keys of the `decode` section to change, by `changed_decode`.
-      scores_data: whether the data will be scored, so other data are an error.
       as_trained: whether params and model are those that were trained, with their adapters.
 
     Raises:
-      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, a file of
-        the user is missing, or the data to score are others.
+      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or a file of
+        the user is missing.
     """
     workdir = folder_at(workdir, "workdir")
     experiment, identity = open_run(workdir, decode)
@@ -61,8 +55,6 @@ def load(
         if tested != steps[0] and not (workdir / CHECKPOINTS / str(tested)).exists():
             gone = f"the result is of step {tested}, whose checkpoint is gone; this is step {steps[0]}"
             log.warning("warning: %s: %s", workdir, gone)
-    if scores_data:
-        run_folder.require_same_data(workdir, experiment.task.digests())
     if as_trained:
         return experiment, steps[0], params
     return experiment.with_plain_weights(), steps[0], plain_params(experiment, layout, params)

@@ -232,10 +232,13 @@ def evaluate(
       UserError: as `load`; the data differ from those of the training; or the task has no such answers.
     """
     to = None if output is None else folder_at(output, "--output")
-    experiment, found, params = load(workdir, step, decode, scores_data=pairs is None)
+    experiment, found, params = load(workdir, step, decode)
     evaluator = Evaluators(experiment, experiment.layout_of_one_copy())(params)
-    tested = experiment.task.test(evaluator) if pairs is None else score_pairs(experiment, evaluator, Path(pairs))
-    figures = plain(tested)
+    if pairs is None:
+        run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
+        figures = plain(experiment.task.test(evaluator))
+    else:
+        figures = plain(score_pairs(experiment, evaluator, Path(pairs)))
     figures.pop("samples", None)
     answers = figures.pop("answers", None)
     if to is not None:
