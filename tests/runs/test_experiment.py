@@ -88,24 +88,10 @@ def test_whatever_trains_logits_they_are_scored_by_cross_entropy_and_other_outpu
     assert evaluator.in_nats == loss.of_logits
 
 
-GOOD = {name: np.tile(np.arange(12) % 11, (5, 1)) for name in ("inputs", "targets")} | {"weights": np.ones((5, 12))}
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("inputs", GOOD["inputs"] + 2, "inputs: expected tokens 0 … 10, got 11"),
-        ("inputs", GOOD["inputs"] - 1, "inputs: expected tokens 0 … 10, got -1"),
-        ("weights", 0 * GOOD["weights"], "weights: expected finite numbers with a sum above 0, got the sum 0"),
-        ("weights", np.nan * GOOD["weights"], "weights: expected finite numbers .* got the sum nan"),
-    ],
-)
-def test_a_batch_from_which_no_model_can_learn_ends_in_one_line(name, value, message):
-    with pytest.raises(UserError, match=f"^batch: {message}"):
-        require_first_batch("batch", {**GOOD, name: value}, 11)
-
-
 def test_a_target_without_weight_may_be_any_number():
-    weights = (np.arange(12) != 3) * GOOD["weights"]
-    targets = np.where(weights > 0, GOOD["targets"], -100)
-    require_first_batch("batch", GOOD | {"weights": weights, "targets": targets}, 11)
+    weights = np.tile(np.arange(12) != 3, (5, 1))
+    tokens = np.tile(np.arange(12) % 11, (5, 1))
+    batch = {"inputs": tokens, "targets": np.where(weights, tokens, -100), "weights": weights}
+    require_first_batch("batch", batch, 11)
+    with pytest.raises(UserError, match=r"^batch: targets: expected tokens 0 … 10, got -100"):
+        require_first_batch("batch", {**batch, "weights": np.ones((5, 12))}, 11)

@@ -11,7 +11,6 @@ from jax.ad_checkpoint import checkpoint_name
 
 import fxf.runs.api
 from closeness import assert_close
-from fxf.base.errors import UserError
 from fxf.base.weights import count
 from fxf.layers import chunked_attention
 from fxf.runs import inside, probe
@@ -39,10 +38,6 @@ def test_attention_weights_are_shown_by_head_with_the_tokens_that_are_read(readi
     assert len(text) == 1 + 2 * 8
     assert reading.matrices("block_1/attention/weights", 1).titles == ["head 1"]
     np.testing.assert_array_equal(reading.matrices("block_1/attention/weights", 1).values, shown.values[1:])
-    with pytest.raises(UserError, match=r"^head: expected less than 2, got 2$"):
-        reading.matrices("block_1/attention/weights", 2)
-    with pytest.raises(UserError, match=r"^no array 'block_1/attention/weight' here; did you mean"):
-        reading.matrices("block_1/attention/weight")
     assert repr(reading).startswith("embedding/positions  1 x ") and "array(" not in repr(reading)
 
 
@@ -103,8 +98,6 @@ def test_an_answer_of_its_own_is_read_but_for_a_last_token_that_fits_no_position
     assert probe.what_is_read(endless, params, "3 1")["inputs"].shape == (1, experiment.max_len)
     answer = " ".join("1" * (experiment.max_len - 4))
     assert probe.what_is_read(experiment, params, "3 1", answer)["inputs"].shape == (1, experiment.max_len)
-    with pytest.raises(UserError, match=r"prompt and answer are 12 tokens to read; model.max_len is 11"):
-        probe.what_is_read(experiment, params, "3 1", f"{answer} 1")
 
 
 def contents(reading, answer="1 3"):

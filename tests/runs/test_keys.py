@@ -40,11 +40,6 @@ def test_the_page_of_all_keys_is_what_the_command_prints():
     assert page.endswith(f"\n\n{printed}"), "put what fxf keys prints into docs/keys.md"
 
 
-def test_a_section_that_a_config_has_not_is_an_error():
-    done = command("keys", "data", "--config=reversal")
-    assert done.returncode == 2 and done.stderr.startswith("error: data: no section (here are task, model, start, ")
-
-
 def test_the_command_shows_a_section_of_a_config():
     done = command("keys", "train", "--config=reversal:example0", "--config.train.steps=7")
     assert done.stdout.startswith("## train\n") and done.stdout.count("## ") == 1

@@ -74,9 +74,6 @@ def test_a_run_may_go_on_to_more_steps_and_a_line_says_what_that_changes(schedul
     assert "train.steps (6 there, 9 here)" in line
     assert ("; optimizer.schedule 'cosine' depends on train.steps" in line) == (schedule == "cosine")
     assert not (tmp_path / "result.json").exists()
-    for steps in (8, 6):
-        with pytest.raises(UserError, match=f"train.steps: the run goes to step 9, which cannot become {steps}"):
-            opened(tmp_path, **keys, train={"steps": steps})
 
 
 @pytest.mark.parametrize(("other", "what"), [
@@ -121,29 +118,8 @@ def changed(folder, change):
     path.write_text(json.dumps(record))
 
 
-@pytest.mark.parametrize("change", [
-    lambda record: record["config"].update(seed=1),
-    lambda record: record["config"].pop("train"),
-    lambda record: record["config"].update(model=[]),
-    lambda record: record["digests"].update({"text.txt": "ffff"}),
-    lambda record: record.update(files={"a": 1}),
-    lambda record: record.pop("code"),
-    lambda record: record.clear(),
-])  # fmt: skip
-def test_a_config_changed_by_hand_is_refused_in_one_line(change, tmp_path):
+def test_a_config_that_is_moved_away_is_written_again_and_another_tokenizer_is_refused(tmp_path):
     opened(tmp_path)
-    changed(tmp_path, change)
-    for attempt in (lambda: run_folder.read_config(tmp_path), lambda: opened(tmp_path)):
-        with pytest.raises(UserError, match=r"config\.json: (was changed|not a run's config).*checkpoints\Z"):
-            attempt()
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"3", b"\xff\xfe", b'{"a": 1, "a": 1}', b"{\x00}"])
-def test_a_damaged_config_is_refused_in_one_line_that_says_how_to_go_on(content, tmp_path):
-    opened(tmp_path)
-    (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(UserError, match=r"config\.json: not a run's config: .*moved away.*checkpoints\Z"):
-        run_folder.read_config(tmp_path)
     (tmp_path / "config.json").unlink()
     opened(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{ }\n")
@@ -160,15 +136,7 @@ def test_a_damaged_result_and_one_of_another_run_count_as_absent_with_a_warning(
         (tmp_path / "b" / "result.json").write_bytes(text)
         assert run_folder.finished(made(tmp_path / "b", seed=1)) is None
     assert ["counts as absent" in message for message in caplog.messages] == [True] * len(texts)
-    with pytest.raises(UserError, match=r"a finished run with another decode\.beam_width"):
-        run_folder.finished(made(tmp_path / "a", decode={"beam_width": 2}))
     assert run_folder.finished(made(tmp_path / "a", log={"every": 1}))["steps"] == 3
-
-
-@pytest.mark.parametrize("name", ["a[x]", "a*", "a?"])
-def test_a_folder_whose_path_is_a_pattern_can_hold_no_checkpoints(name, tmp_path):
-    with pytest.raises(UserError, match="which Orbax reads as a pattern; choose another --workdir"):
-        run_folder.require_same_run(run_folder.MadeFrom(tmp_path / name, {}))
 
 
 HOLD = """

@@ -42,10 +42,9 @@ def test_a_large_config_becomes_one_that_fits_its_parts(name, monkeypatch):
 def test_a_smoke_run_passes_every_stage_and_leaves_the_run_alone_beside_which_it_stands(tmp_path):
     run, folder = tmp_path / "run", tmp_path / "run-smoke"
     folder.mkdir()
-    for content in ("{}", json.dumps({"config": {}})):  # what is no smoke run stays
-        (folder / "config.json").write_text(content)
-        with pytest.raises(UserError, match="run-smoke: holds no smoke run; move it away"):
-            smoke.new_folder(run)
+    (folder / "config.json").write_text(json.dumps({"config": {}}))
+    with pytest.raises(UserError, match="run-smoke: holds no smoke run; move it away"):
+        smoke.new_folder(run)
     (folder / "config.json").write_text(json.dumps({"smoke": True}))
     (folder / "result.json").write_text("{}")
     done = command("train", *overrides(train={"steps": 5000}), "--smoke", f"--workdir={run}")
