@@ -9,8 +9,7 @@ from fxf.base.status import stage
 from fxf.compile.roofline import Program, training
 from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
-from fxf.runs.flops import flops_per_token
-from fxf.runs.waste import wasted
+from fxf.runs.flops import flops_per_token, wasted
 from fxf.training.sharding import Layout, partition
 
 

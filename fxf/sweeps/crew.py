@@ -18,7 +18,7 @@ from fxf.base.config import differences
 from fxf.base.errors import DivergedError, Interrupted, UserError, shortened, why_not_ours
 from fxf.reports.run_files import DIVERGED, is_run, read
 from fxf.runs import guests, run
-from fxf.runs.programs import Kept
+from fxf.runs.experiment import Kept
 
 LOG = "log.txt"
 POLL_SECONDS = 0.1

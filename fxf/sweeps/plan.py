@@ -18,8 +18,8 @@ from fxf.reports.figures import HIGHER, LOWER, figure
 from fxf.reports.run_files import is_run
 from fxf.runs import configs, guests
 from fxf.runs.code_version import made_by
+from fxf.runs.evaluator import scored_of
 from fxf.runs.experiment import Experiment, build
-from fxf.runs.result import scored_of
 from fxf.sweeps.evidence import LOOKS, TEST
 
 PLAN = "plan.json"

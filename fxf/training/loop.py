@@ -61,7 +61,7 @@ def fit(
 
     Args:
       record: the record saved with `state`, or a new one.
-      steps: a run's `Steps` (fxf/runs/steps.py): `train(state, n)`, `learning_rate(step)`, `position()`.
+      steps: a run's `Steps` (fxf/runs/run.py): `train(state, n)`, `learning_rate(step)`, `position()`.
       evaluate: returns the figures of a state's validation.
 
     Raises:

@@ -52,6 +52,7 @@ def flags(parser: Parser) -> None:
 
 def main(args: Namespace) -> None:
     from fxf.runs import run
+    from fxf.runs.generation import Answering
 
     workdir, prompts = cli.require_workdir(args), args.arguments
     if args.interactive and (prompts or args.input):
@@ -60,8 +61,15 @@ def main(args: Namespace) -> None:
         raise UserError(f"--input: prompts are given as arguments too: '{prompts[0]}'")
     if args.stream and (args.n_best or args.format == "json"):
         raise UserError("--stream: shows the text of one answer; leave out --n_best and --format=json")
-    options = {name: getattr(args, name) for name in ("n_best", "max_tokens", "seed", "stop", "step")}
-    answering = run.generator(workdir, cli.decode_of(args), **options)
+    experiment, _, params = run.load(workdir, args.step, cli.decode_of(args))
+    width = experiment.decode.beam_width
+    if args.n_best and width == 1:
+        raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")
+    if args.n_best and args.n_best > width:
+        raise UserError(f"n_best: {args.n_best} is more than decode.beam_width {width}")
+    if args.seed is not None and not experiment.decode.temperature:
+        raise UserError("seed: no token is drawn; set decode.temperature above 0")
+    answering = Answering(experiment, params, args.max_tokens, args.seed or 0, args.stop)
     if args.interactive:
         converse(lambda line: stream(answering, [line]) if args.stream else show(answering([line]), args))
         return

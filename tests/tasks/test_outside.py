@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import fxf
 from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.runs import probe, run
@@ -50,7 +51,7 @@ def test_a_task_that_only_trains_and_scores_needs_no_more(tmp_path, monkeypatch)
     assert result["loss"] > 0
     for decode, message in ({}, "task 'repeating' answers no prompts"), ({"beam_width": 2}, "generates no tokens"):
         with pytest.raises(UserError, match=message):
-            run.generator(tmp_path, decode)(["1"])
+            fxf.load(tmp_path, **decode).generate(["1"])
     experiment, _, params = run.load(tmp_path)
     with pytest.raises(UserError, match="task 'repeating' answers no prompts: it has no to_batch"):
         probe.what_is_read(experiment, params, "1")
