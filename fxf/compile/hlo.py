@@ -94,20 +94,18 @@ class Computation(list[Instruction]):
 
 
 class Module(NamedTuple):
-    """A program: the first line of its text, its computations by name, and the one that it begins with."""
+    """A program: its computations by name, and the one that it begins with."""
 
-    header: str
     computations: dict[str, Computation]
     entry: Computation
 
 
 def read(text: str) -> Module:
     """Returns the program of a text as `jax.stages.Compiled.as_text()` returns it: what is called stands first."""
-    lines = text.splitlines()
     computations: dict[str, Computation] = {}
     current = entry = Computation()
     named: dict[str, Instruction] = {}  # of the current computation
-    for line in lines:
+    for line in text.splitlines():
         if found := _HEAD.match(line):
             current, named = Computation(), {}
             computations[found[2]] = current
@@ -124,7 +122,7 @@ def read(text: str) -> Module:
             current.append(named[name])
             if is_root:
                 current.root = named[name]
-    return Module(lines[0], computations, entry)
+    return Module(computations, entry)
 
 
 def groups(attributes: str, n_devices: int) -> list[list[int]]:

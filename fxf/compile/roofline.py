@@ -32,7 +32,6 @@ class Program(NamedTuple):
     Attributes:
       lowered: the program, traced for its devices.
       held: the bytes of its arguments on a device, by what they are.
-      donated: the number of arrays that its results may replace.
       temporary: what its temporary arrays are.
       flops: the operations of the model on each device, or None.
       uncounted: what computes more in the model, whose operations are not known.
@@ -44,7 +43,6 @@ class Program(NamedTuple):
     lowered: Any
     layout: Layout
     held: dict[str, int]
-    donated: int = 0
     temporary: str = "activations and temporaries"
     flops: float | None = None
     uncounted: frozenset[str] = frozenset()
@@ -92,7 +90,6 @@ def training(experiment: Experiment) -> Program:
         lowered,
         layout,
         {"weights": device_bytes(state.params), "optimizer state": device_bytes(state.opt_state)},
-        donated=len(jax.tree.leaves(state)),
         flops=of_model.flops / layout.mesh.size,
         uncounted=of_model.uncounted,
         options=options_in_order(lowered),
@@ -147,13 +144,11 @@ def figures(program: Program, topology: Topology) -> Iterator[Figures]:
     if compiled is None:
         yield {"program": program.parts[-1], **head, "bytes": program.held, "fits": False, "error": error}
         return
-    module = hlo.read(compiled.as_text())
-    kernels = costs.kernels(module, mesh.size, hardware.on_chip)
+    kernels = costs.kernels(hlo.read(compiled.as_text()), mesh.size, hardware.on_chip)
     parts = [[kernel for kernel in kernels if kernel.repeats == repeats] for repeats in (False, True)]
     if not parts[1]:
         parts = [kernels, kernels]
     shared = {**head, **_memory(program, compiled.memory_analysis(), hardware.memory)}
-    shared["donated"] = [module.header.count("-alias"), program.donated]
     for name, kernels in zip(program.parts, parts[-len(program.parts) :], strict=True):
         yield {"program": name, **shared, **_costs(kernels, topology, program)}
 
@@ -220,13 +215,11 @@ def text(found: Figures) -> str:
         expected = f"{_ms(found['expected'])} as a measured step makes expect"
         time = f"{_ms(found['attainable'])} attainable, {time}, {expected}"
     kinds = [f"{kind} {_ms(each, '')}" for kind, each in found["seconds"].items() if each > spent(found) / 1000]
-    reused, donated = found["donated"]
     rows = {
         "memory": f"{gib(total)} of {gib(available)}, {'fits' if found['fits'] else 'does not fit'}: {_listed(held)}",
         "work": work,
         "time": f"{time}; {100 * found['share_of_peak']:.1f} % of peak",
         "of it, ms": ", ".join(kinds),
-        "not reused": f"{donated - reused} of {donated} arrays of the state" if reused < donated else "",
         "not counted": ", ".join(found["uncounted"]),
     }
     lines = [head, *(f"  {name:<15}{value}" for name, value in rows.items() if value)]
