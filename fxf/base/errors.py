@@ -9,6 +9,12 @@ from pathlib import Path
 
 EXIT_USER_ERROR = 2
 MAX_MESSAGE = 1000  # characters
+# Libraries that an installation may lack, and what pip calls what brings them.
+BROUGHT_BY = {
+    "safetensors": "'fxf[interop]'",
+    "jax_cuda13_plugin": "'fxf[compile]'",
+    "libtpu": "'fxf[compile]'",
+}
 
 
 class UserError(Exception):
@@ -91,8 +97,8 @@ def why_not_ours(error: BaseException) -> str:
         return f"out of memory: {text or 'of the host'}; {less}"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == "safetensors":
-        return "safetensors is not installed: pip install 'fxf[interop]'"
+    if isinstance(error, ModuleNotFoundError) and (name := (error.name or "").split(".")[0]) in BROUGHT_BY:
+        return f"{name} is not installed: pip install {BROUGHT_BY[name]}"
     if kind == "PanicException":  # from a library in Rust; it is not an Exception
         return f"a library failed: {text}"
     return ""

@@ -51,5 +51,5 @@ def _table(spec: weights.Spec, layout: Layout) -> list[list[str]]:
 @stage("compiling a step")
 def memory(program: Program) -> dict[str, int]:
     """Returns a device's bytes by use; the compiler's plan of the program gives those that a step adds."""
-    plan = program.lowered.compile({**program.options}).memory_analysis()
+    plan = program.lowered.compile(program.options).memory_analysis()
     return {**program.held, program.temporary: plan.temp_size_in_bytes}

@@ -137,8 +137,8 @@ def _runs_in(folder: Path) -> list[str]:
 
 
 def _figures(record: Record) -> dict[str, float | None]:
-    numbers = {name: value if is_number(value) else None for name, value in record.items()}
-    return {name: value for name, value in numbers.items() if value is not None or is_no_value(record[name])}
+    figures = {name: value for name, value in record.items() if is_number(value) or is_no_value(value)}
+    return {name: value if is_number(value) else None for name, value in figures.items()}
 
 
 def _state(folder: Path, config: Record, metrics: list[Record], result: Record) -> tuple[str, str]:

@@ -64,13 +64,11 @@ def main(args: Namespace) -> None:
         raise UserError(f"--workers: {workers} processes would share an accelerator; leave it at 1")
     config, origin = config_and_origin(args)
     workdir, first, other = require_workdir(args), Arm(config, origin), None
-    if args.null:
-        for flag in ("other", "change"):
-            if getattr(args, flag):
-                raise UserError(f"--{flag}: --null tries the config of --config against itself")
-    elif not (args.other or args.change):
+    if args.null and (args.other or args.change):
+        raise UserError("--null: tries the config of --config against itself; leave out --other and --change")
+    if not (args.null or args.other or args.change):
         raise UserError("nothing to try: give --other or --change, or --null")
-    else:
+    if not args.null:
         other = other_config(args.other, origin["overrides"]) if args.other else first
         other = with_changes(other, args.change)
     rules = {"metric": args.metric or "", "failed": args.failed, "rates": args.rates, "match": args.match}
