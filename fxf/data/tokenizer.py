@@ -9,7 +9,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,10 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from fxf.base.config import one_of
-from fxf.base.errors import UserError, one_line, text_of
-from fxf.base.files import read_file
+from fxf.base.errors import UserError, one_line
 
 # The names of special tokens are imported from here.
-from fxf.data.tokenizer_kinds import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS, UNK, Special, json_of  # noqa: F401
+from fxf.data.tokenizer_kinds import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS, UNK, Special  # noqa: F401
 
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
 VOCAB_SIZE = 8000  # by default
@@ -125,7 +123,7 @@ class Tokenizer:
         return one_line(self._backend.decode([token], skip_special_tokens=False).replace(" ", "␣").replace("\n", "⏎"))
 
     def to_json(self) -> str:
-        """Returns the text of a file that `tokenizer_from_json` reads."""
+        """Returns the text of a file that `read_tokenizer_file` reads."""
         return self._of_file or self._backend.to_str()
 
 
@@ -183,30 +181,3 @@ def _backend(kind: str, vocabulary: dict[str, int], merges: Iterable[Sequence[st
     if join := TOKENIZERS[kind].join:
         backend.decoder = join
     return backend
-
-
-def tokenizer_from_json(text: str | bytes, where: str) -> Tokenizer:
-    """Returns the tokenizer whose `to_json` returned `text`.
-
-    Raises:
-      UserError: `text` is damaged, or of another library; names `where`.
-    """
-    try:
-        record = json.loads(text)
-        kinds = [kind for kind, level in TOKENIZERS.items() if json_of(level.cut) == record["pre_tokenizer"]]
-        backend = tokenizers.Tokenizer.from_str(json.dumps(record))
-    except Exception as error:  # the library raises no narrower type
-        raise UserError(f"{where}: not a tokenizer file: {type(error).__name__}: {text_of(error)}") from None
-    first = [backend.id_to_token(number) for number in range(len(SPECIAL_TOKENS))]
-    if not kinds or first != [*SPECIAL_TOKENS]:
-        raise UserError(f"{where}: expected a tokenizer of fxf, of one of {', '.join(TOKENIZERS)}")
-    return Tokenizer(kinds[0], backend)
-
-
-def read_tokenizer(path: Path) -> Tokenizer:
-    """Returns the tokenizer in the file `path`.
-
-    Raises:
-      UserError: the file is missing or damaged.
-    """
-    return tokenizer_from_json(read_file(path), str(path))

@@ -12,7 +12,7 @@ from fxf.base.config import defaults
 from fxf.base.errors import UserError
 from fxf.base.files import digest, file_digest, folder_at
 from fxf.base.weights import VOCABULARY, Spec, flatten, leaves, matching
-from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, read_tokenizer
+from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE
 from fxf.interop import huggingface, peft, weights_file
 from fxf.models import MODELS
 from fxf.models.lora import LORA
@@ -185,11 +185,6 @@ def _sections_of(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
     if source.kind == "run":
         config = run_folder.read_config(source.place)[0]
         return config["model"], {k: v for k, v in config.get("data", {}).items() if k in ("tokenizer", "vocab_size")}
-    model, path = dataclasses.asdict(huggingface.section_of(source.place)), source.place / TOKENIZER_FILE
-    if not path.exists():
-        return model, {}
-    try:
-        found = read_tokenizer(path)
-    except UserError:  # of another library
-        return model, {"tokenizer": str(path), "vocab_size": VOCAB_SIZE}
-    return model, {"tokenizer": found.kind, "vocab_size": found.vocab_size}
+    path = source.place / TOKENIZER_FILE
+    keys = {"tokenizer": str(path), "vocab_size": VOCAB_SIZE} if path.exists() else {}
+    return dataclasses.asdict(huggingface.section_of(source.place)), keys

@@ -1,10 +1,13 @@
+import json
+
 import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from fxf.base.errors import UserError
-from fxf.data.tokenizer import TOKENIZER_FILE, train_tokenizer
+from fxf.data.tokenizer import TOKENIZER_FILE, TOKENIZERS, train_tokenizer
 from fxf.data.tokenizer_file import any_tokenizer, read_tokenizer_file
+from helpers import refused
 
 TEXT = "a cab <s> bad\nface"
 
@@ -70,14 +73,17 @@ def test_a_continuation_keeps_the_space_before_its_first_word(saved):
 
 def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
     tokenizer = saved(byte_level("<|endoftext|>"))
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / TOKENIZER_FILE).write_text(tokenizer.to_json())
-    again = any_tokenizer(tmp_path / "run", "absent.json", 8000, list)
-    assert again.to_json() == tokenizer.to_json() and again.encode(TEXT) == tokenizer.encode(TEXT)
-    with pytest.raises(UserError, match=r"data.tokenizer: absent.json: No such file"):
-        any_tokenizer(None, "absent.json", 8000, list)
-    with pytest.raises(UserError, match=r"data.vocab_size: a tokenizer file has its own; leave it at 8000"):
-        any_tokenizer(None, "absent.json", 9, list)
+    for kept, name in ((tokenizer, "absent.json"), (train_tokenizer("word", 99, [TEXT]), "word")):
+        (tmp_path / TOKENIZER_FILE).write_text(kept.to_json())
+        again = any_tokenizer(tmp_path, name, 8000, list)
+        assert again.to_json() == kept.to_json() and again.encode(TEXT) == kept.encode(TEXT)
+    for folder, name, size, message in (
+        (tmp_path, "bpe", 8000, "tokenizer.json: expected data.tokenizer 'bpe', got 'word'"),
+        (None, "absent.json", 8000, "data.tokenizer: absent.json: No such file"),
+        (None, "absent.json", 9, "data.vocab_size: a tokenizer file has its own; leave it at 8000"),
+    ):
+        with pytest.raises(UserError, match=message):
+            any_tokenizer(folder, name, size, list)
 
 
 def words(vocabulary, unk_token="<unk>", special=("</s>",)):
@@ -130,11 +136,31 @@ def test_only_a_special_token_ends_a_document_because_text_may_be_spelled_like_a
         saved(backend)
 
 
-@pytest.mark.parametrize("kind", ["character", "word", "bpe", "byte"])
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_the_tokenizer_of_another_run_reads_as_it_did_there(tmp_path, kind):
-    text = "one two one three " * 40
-    learned = train_tokenizer(kind, 270, [text])
-    (tmp_path / "tokenizer.json").write_text(learned.to_json())
+    text = "one two <eos> où 👩 three " * 40
+    learned = train_tokenizer(kind, 300, [text])
+    (tmp_path / "tokenizer.json").write_text(learned.to_json(), encoding="utf-8")
     read = read_tokenizer_file(tmp_path / "tokenizer.json")
     assert (read.kind, read.special, read.vocab_size) == (kind, learned.special, learned.vocab_size)
-    assert read.encode(text) == learned.encode(text)
+    assert read.encode(text) == learned.encode(text) and read.to_json() == learned.to_json()
+    assert read.decode(read.encode(text)) == learned.decode(learned.encode(text))
+
+
+@pytest.mark.parametrize(("change", "message"), refused("tokenizer files"))
+def test_a_file_that_is_damaged_or_of_another_library_is_one_line(change, message, tmp_path):
+    ((key, value),) = change.items()
+    content = train_tokenizer("bpe", 300, [TEXT]).to_json()
+    record = json.loads(content)
+    if key == "content":
+        content = value if isinstance(value, bytes) else content[:value]
+    else:
+        old = record["model"] if key == "model" else {}
+        content = json.dumps(
+            {**record, key: value} if key == "pre_tokenizer" else {**record, "model": {**old, **value}}
+        )
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=f"tokenizer.json: {message}") as caught:
+        read_tokenizer_file(path)
+    assert "\n" not in str(caught.value)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fxf.data.documents import DocumentsConfig, part_of
-from fxf.data.tokenizer import TOKENIZER_FILE, read_tokenizer
 from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
@@ -45,11 +44,6 @@ def scored(score, nats=1.5):
     return counted, score(evaluator(loss, [5, 6]))
 
 
-def decoder(task, tmp_path):
-    (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
-    return read_tokenizer(tmp_path / TOKENIZER_FILE).decode
-
-
 @pytest.mark.parametrize("bos", [True, False])
 def test_windows_are_of_the_training_text_behind_bos_or_by_themselves(bos, tmp_path):
     task = make(tmp_path, bos=bos)
@@ -60,7 +54,7 @@ def test_windows_are_of_the_training_text_behind_bos_or_by_themselves(bos, tmp_p
     assert batch["inputs"].shape == batch["targets"].shape == (5, 7) and (batch["weights"] == 1).all()
     rows = np.concatenate([batch["inputs"][:, :1], batch["targets"]], axis=1)
     np.testing.assert_array_equal(batch["inputs"], rows[:, :-1])
-    decode, train = decoder(task, tmp_path), LINES[: int(len(LINES) * 0.9)]
+    decode, train = task.tokenizer.decode, LINES[: int(len(LINES) * 0.9)]
     texts = [decode(row) for row in rows.tolist()]
     assert all(len(text) == 8 - bos and text in train for text in texts)
     assert (batch["inputs"][:, 0] == 0).all() == bos
@@ -69,7 +63,7 @@ def test_windows_are_of_the_training_text_behind_bos_or_by_themselves(bos, tmp_p
 @pytest.mark.parametrize(("bos", "expected"), [(True, [["", "1", " ", "a"], [""]]), (False, [["1", " ", "a"], ["\n"]])])
 def test_a_prompt_is_read_behind_bos_or_by_itself(tmp_path, bos, expected):
     task, read = make(tmp_path, bos=bos), []
-    decode = decoder(task, tmp_path)
+    decode = task.tokenizer.decode
 
     def decode_prompts(prompts, max_tokens):
         rows = np.concatenate([prompts["first"][:, None], prompts["tokens"]], axis=1)
@@ -88,7 +82,7 @@ def test_a_prompt_is_read_behind_bos_or_by_itself(tmp_path, bos, expected):
 def test_the_validation_counts_each_of_its_tokens_once_but_without_bos_not_the_first(bos, tmp_path):
     task = make(tmp_path, bos=bos)
     counted, figures = scored(task.validate)
-    assert decoder(task, tmp_path)(counted) == LINES[int(len(LINES) * 0.9) :][not bos :]
+    assert task.tokenizer.decode(counted) == LINES[int(len(LINES) * 0.9) :][not bos :]
     bits = pytest.approx(1.5 / math.log(2))
     assert figures == {"validation_loss": 1.5, "bits_per_character": bits, "bits_per_byte": bits}
     assert {name.removeprefix("-") for name in task.metrics} == set(figures)
@@ -98,7 +92,7 @@ def test_the_validation_counts_each_of_its_tokens_once_but_without_bos_not_the_f
 def test_the_test_is_of_the_last_part_or_of_the_validation(share, name, tmp_path):
     task = make(tmp_path, test=share)
     counted, figures = scored(task.test)
-    assert LINES.endswith(decoder(task, tmp_path)(counted))
+    assert LINES.endswith(task.tokenizer.decode(counted))
     assert len(counted) == pytest.approx(len(LINES) * (share or 0.1), abs=2)
     assert set(figures) == {name, "bits_per_character", "bits_per_byte", "samples"}
     ((prompt, expected, text),) = figures["samples"]
@@ -107,7 +101,7 @@ def test_the_test_is_of_the_last_part_or_of_the_validation(share, name, tmp_path
 
 def test_answers_are_the_prompts_continued_to_the_last_position(tmp_path):
     task = make(tmp_path)
-    decode = decoder(task, tmp_path)
+    decode = task.tokenizer.decode
     answers = generated(task, evaluator(continuation=[7]), ["1 an", ""], 0, 9)
     new = [(text + n * decode([7]), None, False) for text, n in (("1 an", 5), ("", 9))]
     assert [answer[0] for answer in answers] == new

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from fxf.data.text import TextConfig
-from fxf.data.tokenizer import BOS, EOS, MASK, PAD, TOKENIZER_FILE, read_tokenizer
+from fxf.data.tokenizer import BOS, EOS, MASK, PAD
 from fxf.tasks.masking import Masking, MaskingConfig, masked_batch, predicted
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
@@ -19,11 +19,6 @@ def make(tmp_path, length=9, batch_size=5, **data):
     data = {"tokenizer": "word", "test": 0.2, **data}
     run = RunInfo(TrainConfig(batch_size=batch_size), TextConfig(path=str(path), **data))
     return Masking(MaskingConfig(length=length), run)
-
-
-def tokenizer_of(task, tmp_path):
-    (tmp_path / TOKENIZER_FILE).write_text(task.files[TOKENIZER_FILE])
-    return read_tokenizer(tmp_path / TOKENIZER_FILE)
 
 
 draw_masked = jax.jit(masked_batch, static_argnums=4)
@@ -68,7 +63,7 @@ def test_batches_are_windows_of_the_training_part_and_one_in_ten_is_short(tmp_pa
     lengths = (batch["targets"] == EOS).argmax(1) - 1
     assert (lengths < 7).mean() == pytest.approx(0.1 * 6 / 7, abs=0.015)
     assert set(lengths.tolist()) == set(range(1, 8))
-    decode = tokenizer_of(task, tmp_path).decode
+    decode = task.tokenizer.decode
     train = " ".join(LINES[: int(len(LINES) * 0.7)].split())
     assert all(decode(row) in train for row in batch["targets"].tolist())
     again, other = (draw(jax.random.key(seed), 0)["inputs"] for seed in (0, 1))
@@ -109,7 +104,7 @@ def test_a_perfect_model_fills_in_everything_and_the_same_is_asked_every_time(tm
     assert n_chosen == sum(batch["weights"].sum() for batch in first)
     without = task.validate(perfect([])._replace(in_nats=False))  # no perplexity follows from another loss
     assert without == {name: x for name, x in figures.items() if name != "perplexity"} | {"samples": samples}
-    text = " ".join(tokenizer_of(task, tmp_path).decode(row) for batch in first for row in batch["targets"].tolist())
+    text = " ".join(task.tokenizer.decode(row) for batch in first for row in batch["targets"].tolist())
     assert text in " ".join(LINES[int(len(LINES) * 0.7) : int(len(LINES) * 0.9)].split())
 
 
@@ -117,7 +112,7 @@ def test_the_test_is_of_the_last_part_with_samples_of_blanks_filled_in(tmp_path)
     task, batches = make(tmp_path), []
     figures = task.test(perfect(batches))
     assert {"test_loss", "accuracy", "samples"} < set(figures)
-    decode = tokenizer_of(task, tmp_path).decode
+    decode = task.tokenizer.decode
     text = " ".join(decode(row) for batch in batches for row in batch["targets"].tolist())
     assert text in " ".join(LINES[int(len(LINES) * 0.8) :].split())
     assert len(figures["samples"]) == 5
@@ -151,7 +146,7 @@ def counting():
 
 def test_blanks_of_a_prompt_are_filled_in_and_the_rest_stays(tmp_path):
     task = make(tmp_path)
-    decode = tokenizer_of(task, tmp_path).decode
+    decode = task.tokenizer.decode
     answers = generated(task, counting(), ["the <mask> d the <mask>", "<mask>", "a<mask>"], 0, 9)
     second, fifth, first = (decode([MASK + 1 + i]) for i in (2, 5, 1))
     assert [answer[0][0] for answer in answers] == [f"the {second} d the {fifth}", first, f"a {second}"]
@@ -166,7 +161,7 @@ def test_a_blank_of_subwords_takes_the_space_before_it(tmp_path):
         return np.zeros((*batch["inputs"].shape, task.vocab_size))
 
     generated(task, Evaluator(None, None, logits), ["a <mask> b"], 0, 9)
-    encode = tokenizer_of(task, tmp_path).encode
+    encode = task.tokenizer.encode
     assert asked[0][:5] == [BOS, *encode("a"), MASK, *encode(" b"), EOS]
 
 

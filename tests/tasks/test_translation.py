@@ -9,7 +9,7 @@ import tokenizers
 
 from fxf.base.errors import UserError
 from fxf.data.corpus import DataConfig, read_corpus
-from fxf.data.tokenizer import EOS, TOKENIZER_FILE, read_tokenizer
+from fxf.data.tokenizer import EOS
 from fxf.runs.generation import score_pairs, write_answers
 from fxf.tasks.task import Evaluator, RunInfo, Task
 from fxf.tasks.translation import Translation, TranslationConfig, scores
@@ -61,10 +61,7 @@ def no_logits(batch):
 
 
 def evaluator_of(task, data, tmp_path, spoil=0):
-    (tmp_path / "t.json").write_text(task.files[TOKENIZER_FILE])
-    return Evaluator(
-        perfect_decode(data, read_tokenizer(tmp_path / "t.json"), spoil), lambda batch: (3.0, 2.0), no_logits
-    )
+    return Evaluator(perfect_decode(data, task.tokenizer, spoil), lambda batch: (3.0, 2.0), no_logits)
 
 
 def test_a_perfect_translator_scores_100_on_every_sentence_once(data, tmp_path):
