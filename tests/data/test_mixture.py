@@ -178,10 +178,12 @@ def test_the_whole_figures_are_those_of_tokens_drawn_by_the_shares(in_nats, tmp_
         assert (figures["accuracy"], figures["accuracy/wiki"]) == (1, 1)
         return
     sizes = {name: each.counts["validation"] for name, each in task.prepared.items()}
-    per_token = sum(share * sizes[name].bytes / sizes[name].tokens for name, share in (("wiki", 0.75), ("code", 0.25)))
+    per_token = sum(
+        share * sizes[name]["bytes"] / sizes[name]["tokens"] for name, share in (("wiki", 0.75), ("code", 0.25))
+    )
     assert figures["bits_per_byte"] == pytest.approx(1.25 / math.log(2) / per_token)
     code = sizes["code"]
-    assert figures["bits_per_byte/code"] == pytest.approx(2 / math.log(2) * code.tokens / code.bytes)
+    assert figures["bits_per_byte/code"] == pytest.approx(2 / math.log(2) * code["tokens"] / code["bytes"])
     assert {name.removeprefix("-") for name in task.metrics} < {*figures}
 
 

@@ -45,8 +45,8 @@ def test_the_tokens_of_a_part_are_those_of_its_documents_in_order(kind, tmp_path
         cut = np.split(np.asarray(tokens), np.array(ends) + 1)[:-1]
         assert [piece[:-1].tolist() for piece in cut] == [tokenizer.encode(text) for text in expected]
         size = found.counts[part]
-        assert (size.documents, size.tokens) == (len(expected), len(tokens))
-        assert size.characters == sum(map(len, expected)) < size.bytes == sum(len(text.encode()) for text in expected)
+        assert (size["documents"], size["tokens"]) == (len(expected), len(tokens))
+        assert size["characters"] == len("".join(expected)) < size["bytes"] == len("".join(expected).encode())
 
 
 def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
@@ -118,7 +118,7 @@ def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_
     with (unfinished / "train.tokens").open("ab") as file:
         file.write(b"of a group that was not whole")
     encoded, counted = [], module._encoded
-    monkeypatch.setattr(module, "_encoded", lambda *a: encoded.extend(a[-1][1]) or counted(*a))
+    monkeypatch.setattr(module, "_encoded", lambda *a: encoded.extend(a[-1]) or counted(*a))
     found = prepare(keys)
     assert "goes on after" in capsys.readouterr().err
     in_order = [text for n in range(3) for text in TEXTS[n::3]]
@@ -161,7 +161,7 @@ def test_a_separator_that_stands_in_no_file_is_refused(separator, n, tmp_path):
     config = DocumentsConfig(path=str(tmp_path / "a.txt"), format="files", separator=separator, validation=0.3)
     if n:
         counts = prepared(config, tokenizer_of_documents(config, None)).counts
-        assert sum(part.documents for part in counts.values()) == n
+        assert sum(part["documents"] for part in counts.values()) == n
     else:
         with pytest.raises(UserError, match=r"data.separator: .* stands between no documents of "):
             prepared(config, tokenizer_of_documents(config, None))
