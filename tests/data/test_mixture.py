@@ -1,10 +1,8 @@
-"""Documents of several sources by weight: what names them, the order of their rows, their figures, and a whole run."""
+"""Documents of several sources by weight: what names them, their figures, and a whole run."""
 
 import json
 import math
-from collections import Counter
 
-import grain
 import numpy as np
 import pyarrow
 import pytest
@@ -13,77 +11,12 @@ from fxf.base import signals
 from fxf.base.errors import Interrupted, UserError
 from fxf.data.documents import DocumentsConfig
 from fxf.data.mixture import parts_of
-from fxf.data.rows import Rows, ShuffledRows
-from fxf.data.tokenizer import Special
 from fxf.runs.experiment import default_config
 from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
 from helpers import refused
 from small_runs import KEPT, records, trained
-
-SHARES = 0.2, 0.7, 0.1
-LENGTH = 3
-
-
-def sources_of(sizes):
-    """Returns the rows of sources of so many rows; token t of row i of source s is 10^6 s + 3 i + t + 5."""
-    tokens = [np.arange(n * LENGTH, dtype=np.uint32) + 10**6 * s + 5 for s, n in enumerate(sizes)]
-    return [Rows(tokens_N, Special(), 0, LENGTH, False) for tokens_N in tokens]
-
-
-SIZES = 97, 331, 50
-SMALL, LARGE = sources_of(SIZES), sources_of((30_011, 50_021, 70_001))
-
-
-def mixed(seed, batch_size=7, process=(0, 1), shares=SHARES, sources=LARGE):
-    return ShuffledRows(sources[: len(shares)], batch_size, seed, process, shares)
-
-
-def rows_of(batches, steps):
-    """Returns the (source, row) of each row of these steps."""
-    first = np.concatenate([batches[i]["targets"][:, 0] for i in steps]) - 5
-    return [(int(x) // 10**6, int(x) % 10**6 // LENGTH) for x in first]
-
-
-@pytest.mark.parametrize("shares", [SHARES, (0.02, 0.98), (1 / 3, 1 / 3, 1 / 3)])
-@pytest.mark.parametrize("seed", [0, 7])
-def test_shares_hold_to_three_standard_errors(seed, shares):
-    batches, n = mixed(seed, 64, shares=shares), 64 * 150  # rows of several blocks
-    counted = Counter(source for source, _ in rows_of(batches, range(150)))
-    for source, share in enumerate(shares):
-        assert abs(counted[source] - n * share) <= 3 * math.sqrt(n * share * (1 - share))
-
-
-def test_each_source_has_each_of_its_rows_once_in_each_of_its_epochs_in_another_order():
-    found = rows_of(mixed(3, sources=SMALL), range(220))
-    for source, size in enumerate(SIZES):
-        rows = [row for of, row in found if of == source]
-        epochs = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
-        assert len(epochs) >= 2
-        assert all(sorted(epoch) == list(range(size)) for epoch in epochs)
-        assert len({tuple(epoch) for epoch in epochs}) == len(epochs)
-
-
-def test_a_batch_is_the_same_wherever_the_run_goes_on_and_on_however_many_processes():
-    whole = mixed(5)
-    expected = [whole[i] for i in range(1200)]
-    for at in (0, 1, 600, 1199):  # before and behind the first blocks of rows
-        again = mixed(5)[at]
-        for name, x in expected[at].items():
-            np.testing.assert_array_equal(again[name], x)
-            for count in (2, 4):
-                parts = [mixed(5, process=(index, count))[at][name] for index in range(count)]
-                np.testing.assert_array_equal(np.concatenate(parts), x)
-
-
-def test_another_seed_is_another_order_and_a_source_alone_is_read_as_before():
-    assert rows_of(mixed(0), range(40)) != rows_of(mixed(1), range(40))
-    alone, order = ShuffledRows(SMALL[:1], 5, 4), []
-    for epoch in range(2):
-        seed = int(np.random.default_rng((4, epoch)).integers(2**32))
-        order += [(0, int(row)) for row in grain.MapDataset.range(SIZES[0]).shuffle(seed=seed)]
-    assert rows_of(alone, range(24)) == order[:120]
 
 
 @pytest.fixture(autouse=True)
