@@ -69,14 +69,6 @@ class TokenPair(NamedTuple):
     target: list[int]
 
 
-class Tokenized(NamedTuple):
-    """The examples kept, their tokens, and the number of examples left out for their length."""
-
-    examples: list[Example]
-    pairs: list[TokenPair]
-    skipped: int
-
-
 def read_corpus(config: DataConfig) -> Corpus:
     """Reads the corpus that `config` names.
 
@@ -92,7 +84,9 @@ def read_corpus(config: DataConfig) -> Corpus:
         raise UserError(f"data.path: corpus '{config.name}' needs it; give --config.data.path")
     train, validation, test, skipped, digests = read(config)
     if "train" in keys:
-        _warn_of_overlap(train, test)
+        known = {example.source for example in train}
+        if n := sum(example.source in known for example in test):
+            log.warning("warning: %d of the %d test sentences are in the training part too", n, len(test))
     if config.limit:
         parts = train, validation, test
         train, validation, test = (part[: config.limit] if part == train else part for part in parts)
@@ -102,12 +96,6 @@ def read_corpus(config: DataConfig) -> Corpus:
         chosen = np.random.default_rng(0).random(len(train)) < config.unpunctuated
         train = [b if c else a for a, b, c in zip(train, _changed(_unpunctuated, train), chosen, strict=True)]
     return Corpus(train, validation, test, skipped, digests)
-
-
-def _warn_of_overlap(train: Sequence[Example], test: Sequence[Example]) -> None:
-    known = {example.source for example in train}
-    if n := sum(example.source in known for example in test):
-        log.warning("warning: %d of the %d test sentences are in the training part too", n, len(test))
 
 
 def _changed(change: Callable[[str], str], examples: Sequence[Example]) -> list[Example]:
@@ -120,24 +108,23 @@ def _unpunctuated(text: str) -> str:
     return text.rstrip(".!? \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}") or text
 
 
-def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Example]) -> Tokenized:
-    """Returns the examples with their tokens; cuts none.
+def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Example]) -> list[tuple[Example, TokenPair]]:
+    """Returns the examples that are short enough with their tokens; cuts none.
 
     Raises:
       UserError: one is longer than `config.max_length` and `config.on_error` is "stop"; or none is left.
     """
-    kept, pairs, eos = [], [], tokenizer.special.eos
+    kept, eos = [], tokenizer.special.eos
     for example in examples:
         pair = TokenPair([*tokenizer.encode(example.source), eos], [*tokenizer.encode(example.target), eos])
         if max(map(len, pair)) <= config.max_length:
-            kept.append(example)
-            pairs.append(pair)
+            kept.append((example, pair))
         elif config.on_error == "stop":
             lengths = f"source of {len(pair.source)} and target of {len(pair.target)} tokens, end tokens included"
             raise UserError(f"{example.where}: {lengths}; data.max_length is {config.max_length}")
     if not kept:
         raise UserError(f"data.max_length: no sentence pair has at most {config.max_length} tokens on both sides")
-    return Tokenized(kept, pairs, len(examples) - len(kept))
+    return kept
 
 
 def _digest(*parts: Sequence[Example]) -> str:

@@ -159,14 +159,15 @@ def test_a_key_that_names_nothing_is_refused(wrong, message, tmp_path, monkeypat
 def test_tokens_end_with_eos_and_are_never_cut():
     tokenizer = train_tokenizer("word", 100, ["a b c d A B"])
     examples = [Example("a b", "A", "x:1"), Example("a b c d", "A B", "x:2"), Example("c", "A B A B", "x:3")]
-    stop = tokenize(DataConfig(max_length=5), tokenizer, examples)
-    decoded = [[tokenizer.decode(side) for side in pair] for pair in stop.pairs]
-    assert decoded == [[e.source, e.target] for e in examples]
-    assert all(side[-1] == EOS and EOS not in side[:-1] for pair in stop.pairs for side in pair)
-    assert (stop.examples, stop.skipped) == (examples, 0)
-    with pytest.raises(UserError, match=r"x:2: source of 5 and target of 3 tokens, .*data.max_length is 4"):
-        tokenize(DataConfig(max_length=4), tokenizer, examples)
-    skip = tokenize(DataConfig(max_length=4, on_error="skip"), tokenizer, examples)
-    assert (skip.examples, skip.pairs, skip.skipped) == (examples[:1], stop.pairs[:1], 2)
-    with pytest.raises(UserError, match=r"data.max_length: no sentence pair has at most 2 tokens"):
-        tokenize(DataConfig(max_length=2, on_error="skip"), tokenizer, examples)
+    kept = tokenize(DataConfig(max_length=5), tokenizer, examples)
+    assert [example for example, _ in kept] == examples
+    for example, pair in kept:
+        assert [tokenizer.decode(side) for side in pair] == [example.source, example.target]
+        assert all(side[-1] == EOS and EOS not in side[:-1] for side in pair)
+    assert tokenize(DataConfig(max_length=4, on_error="skip"), tokenizer, examples) == kept[:1]
+    for keys, message in (
+        ({"max_length": 4}, r"x:2: source of 5 and target of 3 tokens, .*data.max_length is 4"),
+        ({"max_length": 2, "on_error": "skip"}, r"data.max_length: no sentence pair has at most 2 tokens"),
+    ):
+        with pytest.raises(UserError, match=message):
+            tokenize(DataConfig(**keys), tokenizer, examples)
