@@ -26,12 +26,11 @@ MANY = ["the cat sat on the mat, the dog ate the hat"] * 2000
 TRAIN_AND_FORK = f"""
 import os
 from fxf.data.tokenizer import train_tokenizer
-first = train_tokenizer("bpe", 400, {MANY[:1]} * 2000).to_json()
-if child := os.fork():
-    assert os.waitpid(child, 0)[1] == 0
-    print(first, end="")
-else:
+first, child = train_tokenizer("bpe", 400, {MANY[:1]} * 2000).to_json(), os.fork()
+if not child:
     os._exit(train_tokenizer("bpe", 400, {MANY[:1]} * 2000).to_json() != first)
+assert os.waitpid(child, 0)[1] == 0
+print(first, end="")
 """
 
 
@@ -52,28 +51,20 @@ def test_bytes_bpe_and_known_characters_give_back_every_text(text):
 def test_what_training_never_showed_is_unknown(kind):
     tokenizer = train_tokenizer(kind, 100, ["a b c"])
     tokens = tokenizer.encode("a z")
-    assert tokens[-1] == UNK
-    assert UNK not in tokens[:-1]
+    assert tokens[-1] == UNK and UNK not in tokens[:-1]
     assert tokenizer.decode(tokens) == "a <unk>"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_text_spelled_like_a_special_token_is_text(kind):
+def test_text_spelled_like_a_special_token_is_text_and_special_tokens_but_unk_and_mask_are_silent(kind):
     text = " ".join(SPECIAL_TOKENS)
     for tokenizer in (train_tokenizer(kind, 300, TEXTS), train_tokenizer(kind, 300, [text, *TEXTS] * 9)):
         tokens = tokenizer.encode(text)
-        assert tokens
-        assert all(token > MASK or token == UNK for token in tokens)
+        assert tokens and all(token > MASK or token == UNK for token in tokens)
         assert sorted(json.loads(tokenizer.to_json())["model"]["vocab"].values()) == list(range(tokenizer.vocab_size))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_decoding_drops_special_tokens_other_than_unk_and_mask(kind):
-    tokenizer = train_tokenizer(kind, 300, TEXTS)
-    tokens = tokenizer.encode("the cat")
-    assert tokenizer.decode(np.array([0, *tokens, 2, 1, 1])) == "the cat"
-    for kept in (UNK, MASK):
-        assert SPECIAL_TOKENS[kept] in tokenizer.decode([kept, *tokens])
+        tokens = tokenizer.encode("the cat")
+        assert tokenizer.decode(np.array([0, *tokens, 2, 1, 1])) == "the cat"
+        assert all(SPECIAL_TOKENS[kept] in tokenizer.decode([kept, *tokens]) for kept in (UNK, MASK))
 
 
 @pytest.mark.parametrize("kind", KINDS)
