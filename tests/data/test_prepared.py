@@ -2,8 +2,8 @@ import dataclasses
 import gzip
 import json
 import os
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -62,23 +62,21 @@ def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
 
 def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_again(tmp_path):
     folder, keys = in_folder(tmp_path)
-    first, path = prepare(keys), folder / "03.txt"
-    before = path.stat().st_mtime_ns
-    path.write_text(TEXTS[3].replace("Text", "text"))
-    changed = prepare(keys)
-    path.unlink()
-    gone = prepare(keys)
-    path.write_text(TEXTS[3])
-    os.utime(path, ns=(before, before))
-    (folder / "new.txt").write_text("new")
-    added = prepare(keys)
+    path, text = folder / "03.txt", TEXTS[3]
+    first, before = prepare(keys), path.stat().st_mtime_ns
+    found = [first]
+    for change in (
+        lambda: path.write_text(text.replace("Text", "text")),
+        path.unlink,
+        lambda: (path.write_text(text), os.utime(path, ns=(before, before)), (folder / "new.txt").write_text("new")),
+    ):
+        change()
+        found.append(prepare(keys))
+    assert len({each.digest for each in found}) == len({each.folder for each in found}) == 4
     (folder / "new.txt").unlink()
-    assert len({each.digest for each in (first, changed, gone, added)}) == 4
-    assert len({each.folder for each in (first, changed, gone, added)}) == 4
     assert prepare(keys) == first
     os.utime(path, ns=(1, 1))
-    touched = prepare(keys)
-    assert touched.digest == first.digest
+    assert prepare(keys).digest == first.digest
 
 
 @pytest.mark.parametrize(("at", "packed"), [(9, True), (58, False)])
@@ -119,21 +117,12 @@ def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_
 
 
 def test_of_several_that_prepare_at_once_one_does_and_the_others_wait(tmp_path, monkeypatch):
-    keys, began, found = config(tmp_path), [], []
-    tokenizer, made = tokenizer_of_documents(parts_of(keys), None), module.prepare
-
-    def slow(*arguments):
-        began.append(1)
-        time.sleep(0.1)
-        made(*arguments)
-
-    monkeypatch.setattr(module, "prepare", slow)
-    threads = [threading.Thread(target=lambda: found.append(prepared(keys, tokenizer))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert began == [1] and len(found) == 3 and found[0] == found[1] == found[2]
+    keys, began, made = config(tmp_path), [], module.prepare
+    tokenizer = tokenizer_of_documents(parts_of(keys), None)
+    monkeypatch.setattr(module, "prepare", lambda *a: (began.append(1), time.sleep(0.1), made(*a)))
+    with ThreadPoolExecutor(3) as pool:
+        found = [*pool.map(lambda _: prepared(keys, tokenizer), range(3))]
+    assert began == [1] and found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize(("separator", "n"), [("\\n\\n", 0), ("<|end|>", 0), ("\r\n\r\n", 20), ("\n\n", 20)])

@@ -10,7 +10,8 @@ import tokenizers
 from fxf.base.errors import UserError
 from fxf.data.corpus import DataConfig, read_corpus
 from fxf.data.tokenizer import EOS
-from fxf.runs.generation import score_pairs, write_answers
+from fxf.runs.generation import Answering, score_pairs, write_answers
+from fxf.runs.probe import what_is_read
 from fxf.tasks.task import Evaluator, RunInfo, Task
 from fxf.tasks.translation import Translation, TranslationConfig, scores
 from fxf.training.step import TrainConfig
@@ -73,11 +74,9 @@ def test_a_perfect_translator_scores_100_on_every_sentence_once_and_a_wrong_word
 
 def test_the_special_tokens_of_a_tokenizer_file_begin_end_and_fill_sentences(data, tmp_path):
     names = {"<pad>": 3, "</s>": 4, "<s>": 9, "<unk>": 12}
-    words = [word for word in (*WORDS, *WORDS.values())]
-    numbers = (number for number in range(99) if number not in names.values())
-    backend = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({**names, **dict(zip(words, numbers, strict=False))}, unk_token="<unk>")
-    )
+    numbers = [number for number in range(99) if number not in names.values()]
+    vocabulary = {**names, **dict(zip((*WORDS, *WORDS.values()), numbers, strict=False))}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     backend.add_special_tokens(list(names))
     backend.save(str(tmp_path / "words.json"))
@@ -112,9 +111,17 @@ def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_fil
     (tmp_path / "given.txt").write_text("a b\tun\nc\n")
     with pytest.raises(UserError, match=r"given.txt:2: expected 2 tab-separated columns, got 1 column"):
         score_pairs(experiment, None, tmp_path / "given.txt")
-    for of_task, message in ((score_pairs, "scores no given pairs"), (write_answers, "has no answers to write")):
+
+
+def test_a_task_that_only_trains_and_scores_says_so_where_more_is_asked(tmp_path):
+    for asked, message in (
+        (score_pairs, "scores no given pairs"),
+        (write_answers, "has no answers to write"),
+        (Answering, "answers no prompts$"),
+        (what_is_read, "answers no prompts: it has no to_batch"),
+    ):
         with pytest.raises(UserError, match=f"task 'a' {message}"):
-            of_task(SimpleNamespace(task=Task(), config={"task": {"name": "a"}}), tmp_path, None)
+            asked(SimpleNamespace(task=Task(), config={"task": {"name": "a"}}), tmp_path, None)
 
 
 def test_an_answer_may_be_as_long_as_the_longest_target_whatever_its_source_and_counts_where_it_is_cut_off(data):
