@@ -12,8 +12,8 @@ from tokenizers import pre_tokenizers
 
 from fxf.base.errors import UserError, text_of
 from fxf.base.files import read_file
-from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, Tokenizer, train_tokenizer
-from fxf.data.tokenizer_kinds import NO_TOKEN, SPECIAL_TOKENS, TOKENIZERS, Special, json_of
+from fxf.data import tokenizer
+from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, Special, Tokenizer
 
 KIND = "file"
 # The names of the token before a document, of the one after it, and of the one that fills rows; where none fills rows,
@@ -49,7 +49,7 @@ def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callab
         return found
     if is_file(name):
         return read_tokenizer_file(Path(os.path.expanduser(name)), "data.tokenizer")
-    return train_tokenizer(name, vocab_size, texts())
+    return tokenizer.train_tokenizer(name, vocab_size, texts())
 
 
 def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
@@ -69,19 +69,19 @@ def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
     backend.no_padding()
     backend.encode_special_tokens = True
     text, added = backend.to_str(), _special_names(backend)
-    record = json.loads(text)
     eos = _first(ENDS, added, backend)
     if eos is None:  # a tokenizer of fxf names no special tokens
-        kinds = [kind for kind, level in TOKENIZERS.items() if json_of(level.cut) == record["pre_tokenizer"]]
-        if not kinds or [backend.id_to_token(number) for number in range(len(SPECIAL_TOKENS))] != [*SPECIAL_TOKENS]:
-            where, known = f"{key}: {path}" if key else path, ", ".join(TOKENIZERS)
-            expected = f"one named {', '.join(ENDS)}, or a tokenizer of fxf, of one of {known}"
+        if not (kind := tokenizer.kind_of(backend)):
+            expected = (
+                f"one named {', '.join(ENDS)}, or a tokenizer of fxf, of one of {', '.join(tokenizer.TOKENIZERS)}"
+            )
+            where = f"{key}: {path}" if key else path
             raise UserError(f"{where}: no special token ends a document; expected {expected}")
-        return Tokenizer(kinds[0], backend)
-    bos, pad, model = _first(BEGINS, added, backend), _first(FILLS, added, backend), record["model"]
+        return Tokenizer(kind, backend)
+    bos, pad, model = _first(BEGINS, added, backend), _first(FILLS, added, backend), json.loads(text)["model"]
     unk = backend.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
     begins, fills = (eos if found is None else found for found in (bos, pad))
-    special = Special(begins, fills, eos, NO_TOKEN if unk is None else unk, 0)
+    special = Special(begins, fills, eos, tokenizer.NO_TOKEN if unk is None else unk, 0)
     if isinstance(backend.model, tokenizers.models.BPE):
         backend.model.dropout = None
         if unk is None:
