@@ -14,8 +14,8 @@ from fxf.base.config import Choices, key, one_of, require_off
 from fxf.base.errors import UserError, one_line, shortened
 from fxf.base.files import digest, folder_at
 from fxf.base.status import say
-from fxf.data import phrasebook, sentence_files
-from fxf.data.sentence_files import Example, good_lines, read_text_file
+from fxf.data import phrasebook, text_files
+from fxf.data.text_files import Example, good_lines, read_text_file
 from fxf.data.tokenizer import VOCAB_SIZE, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ def _pairs(config: DataConfig) -> Corpus:
     """Reads a tab-separated file, such as Anki's (seed 000)."""
     path = folder_at(config.path, "data.path")
     content = read_text_file(path, "data.path", packed=False)
-    lines = sentence_files.lines_of(content)
+    lines = text_files.lines_of(content)
     header = [name.strip() for name in lines[0].decode("utf-8", "replace").split("\t")]
     columns = [name.strip() for name in config.columns.split(",")] if config.columns else header
     if not config.columns and not {config.source, config.target} <= {*header}:
@@ -146,9 +146,9 @@ def _pairs(config: DataConfig) -> Corpus:
     first = 2 if columns == header else 1
     if first == 2:
         say(one_line(f"{path.name}: the first line names the columns: {', '.join(header)}"))
-    sides = sentence_files.tab_separated(lines[first - 1 :], len(columns), source, target)
+    sides = text_files.tab_separated(lines[first - 1 :], len(columns), source, target)
     examples, skipped = good_lines(sides, [path.name] * 2, config.on_error == "skip", first)
-    return Corpus(*sentence_files.split_by_source(examples, config.held_out), skipped, {"data.path": digest(content)})
+    return Corpus(*text_files.split_by_source(examples, config.held_out), skipped, {"data.path": digest(content)})
 
 
 def _parallel(config: DataConfig) -> Corpus:
@@ -158,7 +158,10 @@ def _parallel(config: DataConfig) -> Corpus:
     for split in SPLITS:
         names = [f"{getattr(config, split)}.{side}" for side in (config.source, config.target)]
         contents = [read_text_file(folder / name, f"data.{split}", packed=False) for name in names]
-        parts.append(good_lines(sentence_files.aligned(contents, names), names, config.on_error == "skip"))
+        sources, targets = map(text_files.lines_of, contents)
+        if len(sources) != len(targets):
+            raise UserError(f"{names[0]} has {len(sources)} lines, {names[1]} {len(targets)}")
+        parts.append(good_lines(zip(sources, targets, strict=True), names, config.on_error == "skip"))
         digests |= dict(zip(names, map(digest, contents), strict=True))
     return _of_parts(parts, digests)
 

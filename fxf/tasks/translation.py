@@ -14,7 +14,7 @@ from fxf.base.errors import UserError
 from fxf.base.files import digest
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
 from fxf.data.corpus import SPLITS, Corpus, DataConfig, TokenPair, read_corpus, tokenize
-from fxf.data.sentence_files import Example
+from fxf.data.text_files import Example
 from fxf.data.tokenizer_file import any_tokenizer
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, in_order_of_texts

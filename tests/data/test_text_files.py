@@ -6,10 +6,10 @@ import pyarrow
 import pytest
 
 from fxf.base.errors import UserError
-from fxf.data.sentence_files import lines_of, read_text_file
+from fxf.data.text_files import lines_of, read_text_file
 
 
-def test_lines_end_in_line_feeds():
+def test_lines_end_in_line_feeds_and_a_byte_order_mark_is_none(tmp_path):
     for content, lines in {
         b"a\r\nb\n": [b"a", b"b"],
         b"\xef\xbb\xbfa\tb\nc\td\n": [b"a\tb", b"c\td"],
@@ -17,7 +17,8 @@ def test_lines_end_in_line_feeds():
         b"\xef\xbb\xbfa\tb\rc\td\r": [b"a\tb", b"c\td"],
         (odd := "a\u2028b\x0bc\x0cd\x1c\x85e".encode()): [odd],
     }.items():
-        assert lines_of(content) == lines
+        (tmp_path / "a").write_bytes(content)
+        assert lines_of(read_text_file(tmp_path / "a", "data.path")) == lines
 
 
 PACKED = {
