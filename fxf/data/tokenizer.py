@@ -225,13 +225,7 @@ _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S
 # Bytes are read line by line, each with its end, as `str.splitlines` cuts them.
 _ENDS = r"\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}"
 _LINE = _isolated(rf"[^{_ENDS}]*(?:\r\n|[{_ENDS}])|[^{_ENDS}]+")
-# What cuts a text in an export; where it has blanks, a blank is a piece of its own, which the vocabulary has.
-_EXPORTED = {
-    "character": TOKENIZERS["character"].cut,
-    "word": TOKENIZERS["word"].cut,
-    "bpe": pre_tokenizers.Sequence([_LINE, TOKENIZERS["bpe"].cut]),
-    "byte": pre_tokenizers.Sequence([_LINE, _BYTES]),
-}
+# What cuts a text in an export that has blanks: each is a piece of its own, which the vocabulary has.
 _WITH_BLANKS = {
     "character": _isolated(f"{BLANK}|{_CHARACTER}"),
     "word": pre_tokenizers.Sequence([_isolated(BLANK), pre_tokenizers.WhitespaceSplit()]),
@@ -266,6 +260,9 @@ def exported_form(kind: str, blanks: bool, lower_case: bool) -> dict[str, Any]:
       blanks: whether <mask> in a text is that token, as in the task `masking`; no space stands before one of bytes.
       lower_case: whether text is read in lower case.
     """
+    cut = TOKENIZERS[kind].cut
+    if kind == "bpe":  # its words may reach over the end of a line
+        cut = pre_tokenizers.Sequence([_LINE, cut])
     changes: list[normalizers.Normalizer] = [*LOWER_CASE] if lower_case else []
     if kind == "word":
         names = "|".join(name for name in SPECIAL_TOKENS if not (blanks and name == BLANK))
@@ -277,5 +274,5 @@ def exported_form(kind: str, blanks: bool, lower_case: bool) -> dict[str, Any]:
     return {
         "added_tokens": [{"id": number, "content": name, **how} for number, name in enumerate(SPECIAL_TOKENS)],
         "normalizer": _json_of(normalizers.Sequence(changes)) if changes else None,
-        "pre_tokenizer": _json_of((_WITH_BLANKS if blanks else _EXPORTED)[kind]),
+        "pre_tokenizer": _json_of(_WITH_BLANKS[kind] if blanks else cut),
     }
