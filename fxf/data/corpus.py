@@ -188,10 +188,9 @@ def _of_parts(parts: Sequence[tuple[list[Example], int]], digests: dict[str, str
 def _phrasebook(config: DataConfig) -> Corpus:
     """Returns fxf's own phrase book, from English into French or Spanish."""
     one_of(config.target, ("fr", "es"), "data.target")
-    parts: dict[str, list[Example]] = {split: [] for split in SPLITS}
-    for number, phrase in enumerate(phrasebook.phrases(config.target), 1):
-        parts[phrase.split].append(Example(phrase.source, phrase.target, f"phrasebook:{number}"))
-    train, validation, test = parts.values()
+    phrases = enumerate(phrasebook.phrases(config.target), 1)
+    found = [(phrase.split, Example(phrase.source, phrase.target, f"phrasebook:{n}")) for n, phrase in phrases]
+    train, validation, test = ([example for of, example in found if of == split] for split in SPLITS)
     return Corpus(train, validation, test, 0, {"phrasebook": _digest(train, validation, test)})
 
 
