@@ -10,7 +10,7 @@ import pytest
 
 from fxf.base.errors import UserError
 from fxf.data import prepared as module
-from fxf.data.documents import PARTS, DocumentsConfig, Source, part_of, read
+from fxf.data.documents import PARTS, DocumentsConfig, part_of, read
 from fxf.data.mixture import parts_of
 from fxf.data.prepared import MANIFEST, prepared, tokenizer_of_documents
 
@@ -28,17 +28,8 @@ def prepare(config):
     return prepared(config, tokenizer_of_documents(parts_of(config), None))
 
 
-def in_folder(tmp_path):
-    """Returns a folder and its config, with a file for each text."""
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    for i, text in enumerate(TEXTS):
-        (folder / f"{i:02}.txt").write_text(text)
-    return folder, DocumentsConfig(path=str(folder), format="files", validation=0.2)
-
-
 @pytest.mark.parametrize("kind", ["character", "word", "bpe"])
-def test_the_tokens_of_a_part_are_those_of_its_documents_in_order(kind, tmp_path):
+def test_the_tokens_of_a_part_are_those_of_its_documents_in_order_and_are_not_read_again(kind, tmp_path, monkeypatch):
     keys = config(tmp_path, tokenizer=kind, vocab_size=300)
     tokenizer, found = tokenizer_of_documents(parts_of(keys), None), prepare(keys)
     for part in PARTS:
@@ -48,21 +39,18 @@ def test_the_tokens_of_a_part_are_those_of_its_documents_in_order(kind, tmp_path
         size = found.counts[part]
         assert (size["documents"], size["tokens"]) == (len(expected), len(tokens))
         assert size["characters"] == len("".join(expected)) < size["bytes"] == len("".join(expected).encode())
-
-
-def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
-    keys = config(tmp_path)
-    first = prepare(keys)
-    assert first.folder.parent == tmp_path / "texts.jsonl.prepared"
-    monkeypatch.setattr(module, "read", None)
-    monkeypatch.setattr(Source, "digest", None)
-    monkeypatch.setattr(module, "sample", None)
-    assert prepare(keys) == first
+    assert found.folder.parent == tmp_path / "texts.jsonl.prepared"
+    for read_again in ("read", "sample", "Source.digest"):
+        monkeypatch.setattr(f"fxf.data.prepared.{read_again}", None)
+    assert prepare(keys) == found
 
 
 def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_again(tmp_path):
-    folder, keys = in_folder(tmp_path)
-    path, text = folder / "03.txt", TEXTS[3]
+    folder, text = tmp_path / "texts", TEXTS[3]
+    folder.mkdir()
+    for i, each in enumerate(TEXTS):
+        (folder / f"{i:02}.txt").write_text(each)
+    keys, path = DocumentsConfig(path=str(folder), format="files", validation=0.2), folder / "03.txt"
     first, before = prepare(keys), path.stat().st_mtime_ns
     found = [first]
     for change in (
