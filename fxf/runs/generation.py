@@ -9,7 +9,7 @@ from typing import Any
 
 from fxf.base.errors import UserError
 from fxf.base.weights import Params
-from fxf.data.sentence_files import good_lines, lines_of, read_text_file, tab_separated
+from fxf.data.text_files import good_lines, lines_of, read_text_file, tab_separated
 from fxf.models.steps import PromptGroup
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment

@@ -192,8 +192,7 @@ def require_workdir(args: argparse.Namespace) -> Path:
 
 def read_lines(path: str | None) -> list[str]:
     """Returns the prompts in the lines of a file, or of standard input. Raises a UserError if one is not valid."""
-    from fxf.data.sentence_files import lines_of
-    from fxf.data.unpacking import unpacked_content
+    from fxf.data.text_files import lines_of, unpacked_content
 
     if path in (None, "/dev/stdin"):
         status.end()  # the user types
