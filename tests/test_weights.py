@@ -32,7 +32,7 @@ def feed_forwards(n_layers):
     return {number: {"feed_forward": block["feed_forward"]} for number, block in spec["blocks"].items()}
 
 
-KEY = 3
+SEED = 3
 SPECS = {
     "few": WEIGHTS,
     "more": {"new": Weight((2,), ("embed",), uniform_half), **WEIGHTS},
@@ -47,9 +47,12 @@ SPECS = {
 @pytest.fixture(scope="module")
 def drawn():
     """Returns the params of each spec, all drawn by one program."""
-    return jax.device_get(
-        jax.jit(lambda: {name: initialize(spec, jax.random.key(KEY)) for name, spec in SPECS.items()})()
-    )
+
+    @jax.jit
+    def draw():
+        return {name: initialize(spec, jax.random.key(SEED)) for name, spec in SPECS.items()}
+
+    return jax.device_get(draw())
 
 
 def test_adding_a_weight_a_copy_or_a_block_leaves_the_others_as_they_were(drawn):
@@ -69,9 +72,7 @@ def test_a_weight_is_drawn_from_its_path_folded_into_the_key(drawn):
     """Whether it is drawn alone or together with those of other blocks."""
 
     def folded(path, *numbers):
-        return functools.reduce(
-            jax.random.fold_in, numbers, jax.random.fold_in(jax.random.key(KEY), zlib.crc32(path.encode()))
-        )
+        return functools.reduce(jax.random.fold_in, (zlib.crc32(path.encode()), *numbers), jax.random.key(SEED))
 
     @jax.jit
     def alone():
