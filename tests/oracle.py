@@ -192,6 +192,10 @@ def to_earlier(t, s):
     return s <= t
 
 
+def to_all(t, s):
+    return True
+
+
 def causal_attention(config, weights, x):
     return attention(config, weights, x, x, to_earlier)
 
@@ -277,6 +281,21 @@ def transformer_lm(config, weights, tokens, allowed=to_earlier, segments=None):
         logits = final_layer(weights["final"], x)
     cap = config.logit_softcap
     return cap * np.tanh(logits / cap) if cap else logits
+
+
+def encoder_decoder(config, weights, source, inputs):
+    """Tokens of a source, all of which are seen, and of its decoder's inputs to logits [n, vocab_size]."""
+
+    def stack(side, name, tokens, **crossed):
+        table = weights["embedding" if config.embeddings == "shared" else f"{side}_embedding"]
+        x = embedding(config, table, tokens, scaled=config.embeddings == "shared")
+        for i in range(config.n_layers):
+            x = block(config, weights[name]["blocks"][str(i)], x, number=i, **crossed)
+        return normalize(config, weights[name]["norm"], x) if config.final_norm else x
+
+    z = stack("source", "encoder", source, allowed=to_all)
+    x = stack("target", "decoder", inputs, source=z, source_allowed=to_all)
+    return x @ weights["embedding"]["table"].T if config.embeddings == "shared" else final_layer(weights["final"], x)
 
 
 def log_probabilities(config, weights, sequence):

@@ -3,10 +3,12 @@
 It imports JAX, which reads its environment then: conftest.py sets that first.
 """
 
+import functools
 import gc
 import os
 import tempfile
 
+from jax._src.interpreters import mlir
 from jax._src.lru_cache import LRUCache
 
 
@@ -19,6 +21,8 @@ def put(cache, key, program):
 
 
 LRUCache.put = put
+# Each program would load all dialects again, which is most of the time that lowering a small one takes.
+mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 # Tracing makes many small objects that live on. To look through them again and again takes a tenth of the time.
 gc.set_threshold(200_000, 20, 100)

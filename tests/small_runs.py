@@ -217,6 +217,8 @@ def new_process():
 
 def modules_of(executed):
     """Returns the names of the modules in the folders of these files, but for the tests' own."""
+    if not executed:
+        return []
     folders = {str(path.parent) for path in executed}
     files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
     return [name for name, file in files.items() if file.rpartition("/")[0] in folders and not name.startswith("test_")]

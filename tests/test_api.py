@@ -5,37 +5,29 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 import fxf
 from fxf.runs.generation import CUT_OFF
-from small_runs import ROOT, TINY, new_process, records, sharing_programs, tiny_config
+from small_runs import KEPT, ROOT, records, sharing_programs, tiny_config, trained
 
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
-    fxf.train(tiny_config(), folder)
-    return folder
+    trained(tiny_config(), folder, kept=KEPT)
+    with pytest.MonkeyPatch.context() as patch:
+        sharing_programs(patch)
+        yield folder
 
 
-def test_a_finished_run_is_loaded_and_called(workdir):
+def test_a_finished_run_is_loaded_and_has_its_config_its_result_and_a_table_of_its_records(workdir):
     run = fxf.load(workdir)
-    assert run.step == 6
     assert re.fullmatch(r"Run\(reversal, transformer_lm, step 6, [\d,]+ weights\)", repr(run))
-    logits = jax.jit(run.model.apply)(run.params, {"inputs": np.array([[0, 1, 2]])})
-    assert logits.shape[:2] == (1, 3)
-    answers = run.generate(["1 2", "3"])
-    assert len(answers) == 2 and all(isinstance(answer, str) for answer in answers)
-    assert fxf.load(workdir, step=2).step == 2
-
-
-def test_a_run_has_its_config_its_result_and_a_table_of_its_records(workdir):
     run = fxf.load(workdir, step=2, temperature=0.5)
+    assert run.step == 2
     changed = {**run.config.decode.to_dict(), "temperature": 0.0}
     assert {**run.config.to_dict(), "decode": changed} == tiny_config()
     assert run.config.to_dict().keys() == fxf.read_config("reversal").to_dict().keys()
@@ -55,45 +47,6 @@ def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(workdir, ca
     assert caplog.messages == ["warning: prompt 1, 2: " + CUT_OFF]
     beam = fxf.load(workdir, beam_width=2).answers(["1 2"])[0]
     assert len(beam) == 2 and beam[0].score >= beam[1].score
-
-
-GUEST = """from fxf.runs.experiment import default_config
-
-
-def tripled(x):
-    return 3 * x
-
-
-def get_config(steps="3"):
-    config = default_config("reversal")
-    config.update_from_flattened_dict({changes})
-    config.model.activation, config.train.steps = "mine:tripled", int(steps)
-    return config
-"""
-
-
-@pytest.mark.thorough
-def test_a_run_whose_config_names_a_function_of_its_file_is_loaded_in_another_process(tmp_path, monkeypatch):
-    sharing_programs(monkeypatch)
-    (tmp_path / "a").mkdir()
-    monkeypatch.chdir(tmp_path / "a")
-    changes = {f"{name}.{key}": x for name in TINY for key, x in TINY[name].items()}
-    Path("mine.py").write_text(GUEST.replace("{changes}", repr(changes)))
-    with new_process():
-        result = fxf.train(fxf.read_config("mine.py:2"), "run")
-        assert result["steps"] == 2
-    with new_process():
-        assert fxf.train("mine.py:2", "run") == result  # the config as a text is that of the same run
-    monkeypatch.chdir(tmp_path)
-    with new_process():
-        answers = fxf.load("a/run").generate(["1 2"])
-        assert len(answers) == 1
-    Path("a/mine.py").rename(tmp_path / "other.py")
-    with new_process(), pytest.raises(fxf.UserError, match=r"mine.py, a file that the run's config names, is missing"):
-        fxf.load("a/run")
-    Path("other.py").rename("mine.py")  # in the working directory
-    with new_process():
-        assert fxf.load("a/run").generate(["1 2"]) == answers
 
 
 def test_a_config_is_read_by_name_or_path_and_changed():

@@ -31,17 +31,6 @@ def test_the_page_is_what_the_kept_results_give_and_at_most_1500_words():
     assert f"Of {len(pairs.DEBATED)} claims, {len(pairs.DEBATED) * p:.2f} would" in text
 
 
-def test_the_weights_that_the_page_gives_of_the_gated_layer_and_of_relu_are_those_of_the_kept_runs():
-    found = [page.read_json(page.KEPT / f"{name}.json", "a kept result") for name in ("swiglu", "base")]
-    gated, relu = (kept["runs"][0]["parameters"] for kept in found)
-    assert f"({gated:,} and {relu:,})" in page.PAGE.read_text()
-
-
-def test_the_runs_of_one_arm_that_are_scored_in_two_ways_are_named():
-    named = [f"`{claim.name}`" for claim in pairs.DEBATED if len(set(claim.arms)) == 1]
-    assert f"of {' and '.join(named)} one run" in page.PAGE.read_text()
-
-
 @pytest.mark.parametrize("name", arms.ARMS)
 def test_kept_runs_are_of_the_config_that_their_arm_has_now(name):
     arm, kept = arms.ARMS[name], page.read_json(page.KEPT / f"{name}.json", "a kept result")
@@ -93,15 +82,12 @@ def test_tuning_goes_on_until_the_best_rate_is_between_two_worse_ones():
     assert len(arms.tuned(lambda rate: rate, (0.5, 1.0, 2.0))) == arms.MOST_RATES  # it ends
 
 
-def test_an_effect_is_the_median_of_the_pairs_with_its_range():
-    assert paired().outcome(results([1, 1, 1, 1], [4, 2, 3, 1.5])).effect == "loss 1.5 (0.5 to 3)"
-
-
-def test_a_run_that_diverged_has_the_worst_figure_and_is_told():
+def test_an_effect_is_the_median_of_the_pairs_and_a_run_that_diverged_has_the_worst_figure():
     kept = results([1.0, 9.0], [3.0, 2.0])
     kept["first"]["runs"][1] = {"error": "step 7: the loss is nan"}
     assert paired().figures(kept) == ([1.0, 3.0], [3.0, 2.0])
     assert paired().outcome(kept).effect.endswith("; 1 runs diverged")
+    assert paired().outcome(results([1, 1, 1, 1], [4, 2, 3, 1.5])).effect == "loss 1.5 (0.5 to 3)"
 
 
 @pytest.mark.parametrize("claim", pairs.DEBATED, ids=lambda claim: claim.name)

@@ -1,20 +1,24 @@
-"""Every command of README and docs/ runs, page by page and in its order. What would take minutes is made short."""
+"""Every command and all Python code of README and docs/ run, page by page. What would take minutes is made short."""
 
 import json
 import re
 import shlex
 import shutil
+import sys
+from unittest import mock
 
+import jax
 import pyarrow
 import pytest
 from pyarrow import parquet
 
-from page_code import write_files
-from small_runs import ROOT, command, environment, script
+from fxf.runs.experiment import default_config
+from fxf.runs.guests import load
+from page_code import FILES, PAGES, code_of, ran, write_files
+from small_runs import ROOT, command, environment, new_process, script
 
 pytestmark = pytest.mark.thorough
 
-PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")))
 COMMAND = re.compile(r"^    ((?:[A-Z_]+=\S+ )*(?:fxf|make) (?:.*\\\n)*.*)$", re.MULTILINE)
 RECIPE = re.compile(r"^(\w+): .*##.*\n\t\$\(BIN\)/(fxf .*)$", re.MULTILINE)
 # Flags that make a command of a verb short. The first command of README runs as it is.
@@ -81,14 +85,37 @@ def folder(tmp_path, trained):
 
 
 # All of the first week runs from a wheel, in tests/test_wheel.py.
-@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page) and page != "docs/first_week.md"])
-def test_the_commands_of_a_page_run(page, folder):
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if commands_of(page) + code_of(page) and "first_week" not in page]
+)
+def test_the_commands_and_the_code_of_a_page_run(page, folder, monkeypatch, capsys):
     for line in commands_of(page):
         if not runs_elsewhere(line):
             done = short(shlex.split(line), folder)
             assert done.returncode == 0, f"{line}\n{done.stderr}"
             if line.startswith("fxf generate --workdir=runs/example0"):
                 assert done.stdout == ("1 3\n" if "--stream" in line else "1 3\n9 7\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setitem(sys.modules, "wandb", mock.MagicMock())
+    names, files = {"config": default_config("language_model")}, [(page, number) for _, page, number in FILES]
+    with new_process(), jax.numpy_rank_promotion("allow"):
+        load(folder / "mine.py")  # from which a page imports
+        for number in range(len(code_of(page))):
+            if (page, number) not in files:
+                expected, printed = ran(page, number, names), capsys.readouterr().out.splitlines()
+                # A run that was made short answers something.
+                assert len(printed) == len(expected) and (page == "docs/own_task.md" or printed == expected)
+    if page == "docs/inside.md":
+        assert_patched_and_attributed(names)
+
+
+def assert_patched_and_attributed(names):
+    """Asserts that after the last block the last token is read out and no other one, in one program for all patches."""
+    assert names["all_patches"]._cache_size() == 1
+    effects, attribution_NT = names["effects"], names["attribution_NT"]
+    clean, other = (float(names["model"].apply(names["params"], names[of])[0, -1, 3]) for of in ("clean", "other"))
+    assert effects.tolist()[1] == pytest.approx([other, other, other, clean], abs=1e-5)
+    assert attribution_NT.shape == (2, 4) and attribution_NT.tolist()[1][:3] == pytest.approx([0, 0, 0], abs=1e-6)
 
 
 def short(words, folder):

@@ -47,15 +47,6 @@ def test_a_section_with_all_keys_or_none_becomes_its_class():
         assert model(config_class) == section(config_class, {}, "model") == config_class()
 
 
-@pytest.mark.parametrize("config_class", [TransformerLMConfig, EncoderDecoderConfig])
-def test_the_defaults_are_those_of_seed_004(config_class):
-    config = config_class()
-    assert (config.block, config.positions, config.activation) == ("pre_norm", "sinusoidal_trained", "relu")
-    assert (config.norm_epsilon, config.norm_epsilon_in, config.final_norm) == (1e-6, "deviation", True)
-    assert config.attention_bias == "output"
-    assert (config.d_model, config.d_ff, config.n_layers, config.n_heads, config.max_len) == (512, 2048, 6, 8, 2048)
-
-
 @pytest.mark.parametrize("cls", ALL_SECTIONS)
 def test_every_key_has_a_meaning_a_default_of_its_type_and_no_number_that_is_not_finite(cls):
     kinds = typing.get_type_hints(cls)
@@ -97,25 +88,20 @@ def test_sections_that_do_not_fit_are_named(name, changes, message, tmp_path, mo
         build(config)
 
 
-def test_a_config_without_a_task_is_refused():
-    config = default_config("reversal").to_dict()
-    del config["task"]
-    with pytest.raises(UserError, match="task: missing name, which says what to build"):
-        build(config)
-
-
 def test_an_int_serves_for_a_float_and_a_zero_with_a_sign_is_zero():
     assert [str(model(dropout=value).dropout) for value in (0, -0.0)] == ["0.0", "0.0"]
 
 
-def test_the_default_configs_build_as_they_are_and_as_plain_dicts():
+def test_the_default_configs_build_as_they_are_and_as_plain_dicts_but_not_without_a_task():
     config = default_config("reversal")
     assert build(config).config == build(config.to_dict()).config == config.to_dict()
     config = default_config("translation").to_dict()
     config["data"] |= {"name": "six", "tokenizer": "word"}
     assert build(config).config == config
     assert set(config) == {"seed", "task", "data", "model", *SECTIONS}
-    assert config["model"]["name"] == "encoder_decoder"
+    del config["task"]
+    with pytest.raises(UserError, match="task: missing name, which says what to build"):
+        build(config)
 
 
 @pytest.mark.parametrize(("there", "texts"), table("other keys of decoding"))

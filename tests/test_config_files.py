@@ -39,11 +39,6 @@ def arguments_of(name):
     return getattr(module_of(name), "ARGUMENTS", ("",))
 
 
-with new_process():
-    ARGUMENTS = [(name, argument) for name in NAMES for argument in arguments_of(name)]
-    SWEEPS = [name for name in NAMES if hasattr(module_of(name), "sweep")]
-
-
 @functools.cache
 def kept_text(config, length):
     return text.EncodedText(config, None, length)
@@ -83,40 +78,37 @@ def config_of(name, argument, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_config_lists_the_arguments_that_it_takes(name):
-    module = module_of(name)
-    assert len(inspect.signature(module.get_config).parameters) == hasattr(module, "ARGUMENTS")
-    assert len(set(arguments_of(name))) == len(arguments_of(name)) > 0
-
-
-@pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
-def test_every_argument_of_every_config_builds(name, argument, tmp_path, monkeypatch):
+def test_every_argument_of_every_config_is_listed_and_builds(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
-    assert count(build(config_of(name, argument, tmp_path).to_dict()).model.spec) > 0
+    module, arguments = module_of(name), arguments_of(name)
+    assert len(inspect.signature(module.get_config).parameters) == hasattr(module, "ARGUMENTS")
+    assert len(set(arguments)) == len(arguments) > 0
+    for argument in arguments:
+        assert count(build(config_of(name, argument, tmp_path).to_dict()).model.spec) > 0
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", SWEEPS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_point_of_every_sweep_builds(name, tmp_path):
     """But for the seed, on which it does not depend whether a config builds."""
-    for argument in arguments_of(name):
+    for argument in arguments_of(name) if hasattr(module_of(name), "sweep") else ():
         added = read_sweep(":".join([str(ROOT / "configs" / f"{name}.py"), *argument.split()]))
         points = make_points(config_of(name, argument, tmp_path).to_dict(), added)
         different = {str({**point.changes, "seed": 0}): point for point in points}
         check(different.values(), tmp_path)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_claims_and_of_the_studies_names_a_config_that_builds_and_keys_that_it_has(command, tmp_path):
-    _, verb, *words = shlex.split(command)
-    flags = dict(word.removeprefix("--").split("=", 1) for word in words)
-    name, _, argument = flags["config"].partition(":")
-    config = config_of(name, argument, tmp_path)
-    assert count(build(config.to_dict()).model.spec) > 0
-    changed = {flag.removeprefix("config.") for flag in flags if flag.startswith("config.")}
-    assert changed <= dict(flatten(config.to_dict())).keys()
-    assert flags["workdir"].startswith("runs/")
-    assert (verb == "sweep") <= hasattr(module_of(name), "sweep")
+def test_a_command_of_the_claims_and_of_the_studies_names_a_config_that_builds_and_keys_that_it_has(tmp_path):
+    for command in COMMANDS:
+        _, verb, *words = shlex.split(command)
+        flags = dict(word.removeprefix("--").split("=", 1) for word in words)
+        name, _, argument = flags["config"].partition(":")
+        config = config_of(name, argument, tmp_path)
+        assert not argument or argument in arguments_of(name), command
+        changed = {flag.removeprefix("config.") for flag in flags if flag.startswith("config.")}
+        assert changed <= dict(flatten(config.to_dict())).keys(), command
+        assert flags["workdir"].startswith("runs/")
+        assert (verb == "sweep") <= hasattr(module_of(name), "sweep"), command
 
 
 def test_each_study_and_published_figure_has_its_command():

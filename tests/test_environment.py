@@ -46,52 +46,35 @@ def test_the_pins_of_an_accelerator_are_those_that_the_pinned_jax_asks_for(platf
         assert PINS[canonicalize_name(requirement.name)] in requirement.specifier
 
 
-@pytest.fixture
-def make(tmp_path):
-    """Returns what tells which commands `make environment` would run in a checkout, by its arguments."""
+CHOICES = [
+    ([], "'.[cpu,test]'", "cpu test"),
+    (["PLATFORM=cuda"], "'.[cuda,test]'", "cuda test"),
+    (["PLATFORM=tpu", "EXTRAS=test,bench"], "'.[tpu,test,bench]'", "tpu test,bench"),
+    (["EXTRAS="], "'.[cpu]'", "cpu"),
+    (["PLATFORM=rocm"], "PLATFORM: expected cpu, cuda or tpu, got 'rocm'", None),
+    (["PLATFORM=cpu cuda"], "PLATFORM: expected cpu, cuda or tpu, got 'cpu cuda'", None),
+    (["EXTRAS=tests"], "expected some of bench, compile, docs, gcs, interop, release, test, got 'tests'", None),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said", "kept"), CHOICES)
+def test_make_installs_a_platform_with_extras_and_keeps_the_choice_or_says_what_there_is(
+    arguments, said, kept, tmp_path
+):
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
 
-    def commands(*arguments, made_for=None):
-        if made_for is not None:
-            (tmp_path / ".venv").mkdir(exist_ok=True)
-            (tmp_path / ".venv/ready").write_text(made_for + "\n")
+    def make(*arguments):
         command = [MAKE, "--dry-run", "environment", *arguments]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
 
-    return commands
-
-
-@pytest.mark.parametrize(
-    ("arguments", "installed", "kept"),
-    [
-        ([], "'.[cpu,test]'", "cpu test"),
-        (["PLATFORM=cuda"], "'.[cuda,test]'", "cuda test"),
-        (["PLATFORM=tpu", "EXTRAS=test,bench"], "'.[tpu,test,bench]'", "tpu test,bench"),
-        (["EXTRAS="], "'.[cpu]'", "cpu"),
-    ],
-)
-def test_make_installs_a_platform_with_extras_and_keeps_the_choice(make, arguments, installed, kept):
-    commands = make(*arguments).stdout
-    assert installed in commands
-    assert "-m pip install" in commands
-    assert f"echo '{kept}' > .venv/ready" in commands
-    for again in ([], arguments):
-        assert "pip" not in make(*again, made_for=kept).stdout
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("PLATFORM=rocm", "PLATFORM: expected cpu, cuda or tpu, got 'rocm'"),
-        ("PLATFORM=cpu cuda", "PLATFORM: expected cpu, cuda or tpu, got 'cpu cuda'"),
-        (
-            "EXTRAS=tests",
-            "EXTRAS: expected some of bench, compile, docs, gcs, interop, release, test, got 'tests'",
-        ),
-    ],
-)
-def test_a_platform_or_an_extra_that_there_is_not_is_one_line(make, argument, message):
-    done = make(argument)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr and done.stderr.count("\n") == 1
+    done = make(*arguments)
+    if kept is None:
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr and done.stderr.count("\n") == 1
+        return
+    assert "-m pip install" in done.stdout and said in done.stdout
+    assert f"echo '{kept}' > .venv/ready" in done.stdout
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/ready").write_text(f"{kept}\n")
+    assert all("pip" not in make(*again).stdout for again in ([], arguments))

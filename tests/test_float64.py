@@ -14,9 +14,6 @@ from fxf.training.step import TrainConfig
 from helpers import SIZES, VOCAB_SIZE, random_params, random_tokens, small
 
 KEYS = {**SIZES, "init": "uniform", "dtype": "float64"}
-FORM = {"positions": "rotary", "head_dim": 4, "attention": "expressive", "norm": "rms", "qk_norm": True,
-        "activation": "silu", "gated": True}  # fmt: skip
-SMALL = small()
 TOKENS = random_tokens((3, 11))
 
 
@@ -30,11 +27,20 @@ def as_float64(params):
     return oracle.float64(params)
 
 
-SLIDE = {"attention": "linear", "feature_map": "none", "n_kv_heads": 1, "n_layers": 2}  # seed 002's linear attention
-
-
 @pytest.mark.parametrize(
-    "form", [FORM, pytest.param(SLIDE, marks=pytest.mark.thorough)], ids=["expressive", "linear, no feature map"]
+    "form",
+    [
+        {
+            "positions": "rotary",
+            "attention": "expressive",
+            "norm": "rms",
+            "qk_norm": True,
+            "head_dim": 4,
+            "gated": True,
+        },
+        # Seed 002's linear attention.
+        pytest.param({"attention": "linear", "feature_map": "none", "n_kv_heads": 1}, marks=pytest.mark.thorough),
+    ],
 )
 def test_decoding_with_a_cache_equals_the_oracle(form):
     with jax.enable_x64(True):
@@ -50,33 +56,25 @@ def test_decoding_with_a_cache_equals_the_oracle(form):
             close(logits, np.stack(expected)[:, t])
 
 
-def test_a_step_of_adam_follows_the_gradient_of_the_oracles_loss():
+def test_a_step_follows_the_gradient_of_the_oracles_loss():
     with jax.enable_x64(True):
         model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **KEYS)
         params = jax.tree.map(lambda w: np.asarray(w, np.float64), random_params(model.spec))
         sequences = TOKENS[:, :8]
         batch = fxf.language_model_batch(sequences)
-
-        def trained(optimizer, rate):
-            return fxf.fit(model, lambda *_: batch, steps=1, params=params, optimizer=optimizer, learning_rate=rate)
-
-        moved, losses = trained("sgd", 0.3)
+        moved, losses = fxf.fit(model, lambda *_: batch, steps=1, params=params, optimizer="sgd", learning_rate=0.3)
         weights = as_float64(params)
         ones = np.ones(sequences.shape)
-        close(losses, [oracle.loss(SMALL, weights, sequences, ones)])
+        close(losses, [oracle.loss(small(), weights, sequences, ones)])
         gradient = jax.tree.map(lambda old, new: (old - new) / 0.3, weights, as_float64(moved))
 
         def loss(h):
-            return oracle.loss(SMALL, jax.tree.map(lambda w, g: w + h * g, weights, gradient), sequences, ones)
+            return oracle.loss(small(), jax.tree.map(lambda w, g: w + h * g, weights, gradient), sequences, ones)
 
         # The slope along the gradient is its squared norm; the error of the quotient is of the fourth order.
         h = 1e-4
         slope = (8 * (loss(h) - loss(-h)) - (loss(2 * h) - loss(-2 * h))) / (12 * h)
         np.testing.assert_allclose(slope, sum(np.sum(g**2) for g in jax.tree.leaves(gradient)), rtol=1e-9)
-        by_adam = jax.tree.map(lambda w, g: w - 0.01 * g / (np.abs(g) + 1e-8), weights, gradient)
-        for found, expected in zip(*map(jax.tree.leaves, (trained("adam", 0.01)[0], by_adam)), strict=True):
-            large = np.abs(np.asarray(expected)) > 0
-            np.testing.assert_allclose(np.asarray(found)[large], expected[large], rtol=1e-7)
 
 
 def test_neither_the_type_nor_the_environment_variable_goes_without_the_other():

@@ -32,12 +32,3 @@ def test_each_part_says_its_figures_as_lines_of_json(tmp_path):
     assert len([line for line in lines if "tokens a second" in line and line["tokens a second"] > 0]) == 1 + 2
     (tests,) = [line for line in lines if "exit code" in line]
     assert tests["exit code"] == 0 and "test_flash_on_gpu" in tests["said"]
-
-
-@pytest.mark.thorough  # as above
-@pytest.mark.parametrize(("part", "limit", "why"), [("rates", 1, "cut after 1 s"), ("none", 60, "KeyError: 'none'")])
-def test_a_part_that_is_cut_or_fails_is_named(part, limit, why):
-    from experiments.benchmarks.gpu_day import taken
-
-    said = []
-    assert taken(part, True, limit, said.append) == why and said == []

@@ -8,7 +8,7 @@ import pytest
 from experiments.runner import filled
 from experiments.studies import study
 from experiments.studies.__main__ import STUDIES, module_of
-from experiments.studies.study import RATE, Verdict, best, bracketed, filled_places, rows_of, steps_to
+from experiments.studies.study import RATE, Verdict, best, bracketed, filled_places, rows_of
 from fxf.runs.configs import read_config, read_sweep
 from fxf.sweeps.points import make_points
 from small_runs import new_process
@@ -16,9 +16,6 @@ from test_figures import are_found, numbers_of
 
 KEPT = [name for name in STUDIES if (study.FOLDER / name / "runs.jsonl").exists()]
 WORDS_OF_A_PAGE, OF_ALL = 600, 6000
-# Configs that a study's own one reads; what the papers have, and what other pages have.
-CONFIGS = {"breadth": ("length", "walks"), "length": ("walks", "recurrent")}
-QUOTED = {"breadth": {"41", "276", "500"}, "positions": {"12", "1,000"}, "scan": {"50,000"}, "length": {"10"}}
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -42,26 +39,11 @@ def test_pages_are_short():
     assert sum(words.values()) <= OF_ALL
 
 
-@pytest.mark.parametrize("name", STUDIES)
-def test_a_number_outside_of_the_places_is_a_setting_or_a_quoted_figure(name):
-    """What a page says of results stands at its places, where `result.py` puts it."""
-    page = (study.FOLDER / name / "README.md").read_text()
-    page = re.sub(r"<!-- table.*?<!-- end -->|^    .*$", " ", page, flags=re.DOTALL | re.MULTILINE)
-    page = re.sub(r"arXiv\s+[\d.]+|et al\. \d{4}|(Gros|Hoffmann et al\.) \d{4}|^\d\. ", " ", page, flags=re.MULTILINE)
-    configs = [f"../configs/studies/{config}.py" for config in (name, *CONFIGS.get(name, ()))]
-    files = [f"studies/{name}/{file}" for file in ("table.csv", "result.py")]
-    assert set(are_found(numbers_of(page), [*configs, *files])) <= QUOTED.get(name, set())
-
-
 @pytest.mark.parametrize("name", KEPT)
-def test_the_table_has_the_points_of_the_sweep_and_no_other(name):
+def test_the_table_has_the_points_of_the_sweep_and_the_figures_of_its_runs(name):
     with new_process():
-        points = make_points(read_config(f"studies/{name}").to_dict(), read_sweep(f"studies/{name}"))
-    assert [point.name for point in points] == [row["point"] for row in rows_of(name)]
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_the_figures_of_the_table_are_those_of_the_runs(name):
+        every = make_points(read_config(f"studies/{name}").to_dict(), read_sweep(f"studies/{name}"))
+    assert [point.name for point in every] == [row["point"] for row in rows_of(name)]
     kept = [json.loads(line) for line in (study.FOLDER / name / "runs.jsonl").read_text().splitlines()]
     points = [run["point"] for run in kept]
     rows = [row for row in rows_of(name) if row["point"] in points or row["status"] != "no result"]
@@ -95,12 +77,6 @@ def test_where_an_optimum_is_not_bracketed_a_claim_that_fails_is_undecided_and_o
     rows = [{"kind": kind, RATE: rate, "share": share} for kind, shares in {"a": (1, 3, 2), "b": (1, 2, 3)}.items()
             for rate, share in zip((0.1, 0.2, 0.4), shares, strict=True)]  # fmt: skip
     assert bracketed(rows, ("kind",), lambda cell: cell.mean("share")) == {("a",): True, ("b",): False}
-
-
-def test_steps_count_to_the_first_record_that_reaches_the_bound():
-    records = [{"step": 3, "loss": 2.0}, *({"step": step, "share": step / 100} for step in (98, 99, 100))]
-    assert steps_to(records, "share") == 99
-    assert steps_to(records[:2], "share") is None
 
 
 def test_points_that_have_not_begun_in_a_sweep_keep_what_is_there_of_them(tmp_path, monkeypatch):

@@ -11,8 +11,8 @@ from fxf.base.weights import (
     axes_of_matrix,
     decay_mask,
     fan_in,
+    flatten,
     initialize,
-    leaves,
     map_weights,
     stack,
     uniform_half,
@@ -20,73 +20,79 @@ from fxf.base.weights import (
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from helpers import small, small_model
 
-
-def spec():
-    return {
-        "a": Weight((5, 7), ("embed", "mlp"), fan_in()),
-        "b": {"c": Weight((3,), ("embed",), uniform_half)},
-    }
+WEIGHTS = {
+    "a": Weight((5, 7), ("embed", "mlp"), fan_in()),
+    "b": {"c": Weight((3,), ("embed",), uniform_half)},
+}
 
 
-def initialized(*specs, seed=0):
+def feed_forwards(n_layers):
+    """Returns the blocks of a spec with few weights, for every weight takes a while to compile."""
+    spec = small_model(n_layers=n_layers)[0].spec
+    return {number: {"feed_forward": block["feed_forward"]} for number, block in spec["blocks"].items()}
+
+
+SEED = 3
+SPECS = {
+    "few": WEIGHTS,
+    "more": {"new": Weight((2,), ("embed",), uniform_half), **WEIGHTS},
+    "two copies": stack(WEIGHTS, 2, "copies"),
+    "three copies": stack(WEIGHTS, 3, "copies"),
+    "two blocks": {"blocks": feed_forwards(2)},
+    "three blocks": {"blocks": feed_forwards(3), "final": small_model()[0].spec["final"]},
+    "wide": stack({"w": Weight((40, 30, 20), ("heads", "head_dim", "embed"), fan_in(2))}, 3, "copies"),
+}
+
+
+@pytest.fixture(scope="module")
+def drawn():
     """Returns the params of each spec, all drawn by one program."""
-    return jax.device_get(jax.jit(lambda: [initialize(each, jax.random.key(seed)) for each in specs])())
+
+    @jax.jit
+    def draw():
+        return {name: initialize(spec, jax.random.key(SEED)) for name, spec in SPECS.items()}
+
+    return jax.device_get(draw())
 
 
-def test_adding_a_weight_leaves_the_others_as_they_were():
-    larger = {"new": Weight((2,), ("embed",), uniform_half), **spec()}
-    before, after = initialized(spec(), larger)
-    np.testing.assert_array_equal(before["a"], after["a"])
-    np.testing.assert_array_equal(before["b"]["c"], after["b"]["c"])
+def test_adding_a_weight_a_copy_or_a_block_leaves_the_others_as_they_were(drawn):
+    assert_equal = np.testing.assert_array_equal
+    more, two, three = (dict(drawn[name]) for name in ("more", "two blocks", "three blocks"))
+    assert more.pop("new").shape == (2,)
+    jax.tree.map(assert_equal, drawn["few"], more)
+    jax.tree.map(lambda a, b: assert_equal(a, b[:2]), drawn["two copies"], drawn["three copies"])
+    jax.tree.map(assert_equal, two["blocks"]["0"], three["blocks"]["0"])
+    up = [block["feed_forward"]["up"] for block in three["blocks"].values()]
+    copies = drawn["three copies"]["a"]
+    for a, b in (up[:2], up[::2], copies[:2]):
+        assert not np.allclose(a, b)
 
 
-def test_a_weight_is_drawn_from_its_path_folded_into_the_key():
+def test_a_weight_is_drawn_from_its_path_folded_into_the_key(drawn):
     """Whether it is drawn alone or together with those of other blocks."""
-    key, spec = jax.random.key(3), small_model(n_layers=3)[0].spec
-    (params,) = initialized({"blocks": feed_forwards(spec), "final": spec["final"]}, seed=3)
 
     def folded(path, *numbers):
-        return functools.reduce(jax.random.fold_in, numbers, jax.random.fold_in(key, zlib.crc32(path.encode())))
+        return functools.reduce(jax.random.fold_in, (zlib.crc32(path.encode()), *numbers), jax.random.key(SEED))
 
     @jax.jit
     def alone():
         up = [fan_in()(folded("blocks/feed_forward/up", number), (6, 11), np.float32) for number in (0, 2)]
         return up, fan_in(size=6)(folded("final/kernel"), (6, 7), np.float32)
 
+    params = drawn["three blocks"]
     here = [params["blocks"][str(number)]["feed_forward"]["up"] for number in (0, 2)], params["final"]["kernel"]
     assert_close(here, alone(), operations=4)  # one program may round a product as another does not
 
 
-def test_stacked_copies_differ_and_adding_a_copy_leaves_the_others_as_they_were():
-    two, three = (params["a"] for params in initialized(*(stack(spec(), n, "copies") for n in (2, 3))))
-    assert three.shape == (3, 5, 7)
-    np.testing.assert_array_equal(two, three[:2])
-    assert not np.allclose(three[0], three[1])
-
-
-def test_fan_in_counts_the_axes_summed_over_and_not_the_copies():
-    wide = stack({"w": Weight((40, 30, 20), ("heads", "head_dim", "embed"), fan_in(2))}, 3, "copies")
-    drawn = initialized(wide)[0]["w"]
-    assert drawn.std() * np.sqrt(40 * 30) == pytest.approx(1, abs=0.03)
-
-
-def feed_forwards(spec):
-    """Returns the blocks of a spec with few weights, for every weight takes a while to compile."""
-    return {number: {"feed_forward": block["feed_forward"]} for number, block in spec["blocks"].items()}
-
-
-def test_blocks_differ_and_adding_a_block_leaves_the_others_as_they_were():
-    two, three = initialized(*({"blocks": feed_forwards(small_model(n_layers=n)[0].spec)} for n in (2, 3)))
-    jax.tree.map(np.testing.assert_array_equal, two["blocks"]["0"], three["blocks"]["0"])
-    up = [block["feed_forward"]["up"] for block in three["blocks"].values()]
-    assert not np.allclose(up[0], up[1]) and not np.allclose(up[0], up[2])
+def test_fan_in_counts_the_axes_summed_over_and_not_the_copies(drawn):
+    assert drawn["wide"]["w"].std() * np.sqrt(40 * 30) == pytest.approx(1, abs=0.03)
 
 
 @pytest.mark.parametrize("embeddings", ["separate", "shared"])
 def test_only_matrices_of_an_encoder_decoder_decay_too(embeddings):
     config = small(EncoderDecoderConfig, embeddings=embeddings, positions="learned", attention_bias="all")
     spec = encoder_decoder(config, 7).spec
-    decaying = {path for (path, _), decays in zip(leaves(spec), _flat(decay_mask(spec)), strict=True) if decays}
+    decaying = {path for path, decays in flatten(decay_mask(spec)).items() if decays}
     encoder = matrices("encoder/blocks", config.n_layers, "attention")
     decoder = matrices("decoder/blocks", config.n_layers, "attention", "cross_attention")
     # A shared table is read by its rows, though the logits come from its product too.
@@ -97,11 +103,6 @@ def matrices(blocks, n_layers, *attentions):
     names = [f"{layer}/{name}" for layer in attentions for name in ("query", "key", "value", "output")]
     names += [f"feed_forward/{name}" for name in ("up", "down")]
     return {f"{blocks}/{i}/{name}" for i in range(n_layers) for name in names}
-
-
-def _flat(tree):
-    for value in tree.values():
-        yield from _flat(value) if isinstance(value, dict) else [value]
 
 
 def test_matrices_are_the_linear_maps_between_vectors_with_heads_cut_in_two_as_one_axis():

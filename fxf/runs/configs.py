@@ -148,11 +148,12 @@ def _typed(text: str) -> Any:
 
 def _type_of(config: ConfigDict, key: str, flag: str) -> type:
     """Returns the type of a key. Raises a UserError if the config has no such key; it names the nearest one."""
-    keys, found, before = [name for name, _ in flatten(config.to_dict())], config, ""
+    found, before = config, ""
     for name in key.split("."):
         if not isinstance(found, ConfigDict):
             raise UserError(f"{flag}{key}: '{before}' is a key, not a section; type {flag}{before}=VALUE")
         if name not in found:
+            keys = [each for each, _ in flatten(config.to_dict())]
             meant = [each for each in keys if each.split(".")[-1] == name]
             near = nearest(name, found) or "".join(f"; did you mean '{each}'?" for each in meant[:1])
             near = near or nearest(key, [each for each in keys if not each.startswith(f"{before}.")])

@@ -61,9 +61,9 @@ def search(folder: Path) -> None:
 
     It forgets modules of the folders of other files executed before.
     """
-    others = {path.parent for path in _executed} - {folder}
-    for name, module in list(sys.modules.items()):
-        if name != "__main__" and (file := getattr(module, "__file__", None)) and Path(file).parent in others:
+    others = {str(path.parent) for path in _executed} - {str(folder)}
+    for name, module in list(sys.modules.items()) if others else ():
+        if name != "__main__" and (file := getattr(module, "__file__", None)) and os.path.dirname(file) in others:
             del sys.modules[name]
     sys.path[:] = [str(folder), *(place for place in sys.path if place != str(folder))]
     if not {"", os.getcwd()} & set(sys.path):

@@ -33,7 +33,7 @@ from fxf.runs.experiment import build
 from fxf.runs.guests import load, record
 from fxf.testing import assert_consistent
 from fxf.training.gradient import batch_loss
-from helpers import random_params, random_tokens
+from helpers import random_params, random_tokens, some
 from oracle import float64
 from small_runs import ROOT, new_process
 
@@ -46,14 +46,7 @@ KEYS = {name: keys for table in TABLES for name, keys in table.KEYS.items()}
 T, VOCAB_SIZE = 7, 13
 ALLOWED = 1e-5  # relative to the largest number of an array
 
-# Where every idea goes the same way, one goes it each time.
-QUICK = {"sigmoid"}
-
-
-def often(names):
-    """Returns the mark of a test of ideas, with or without a variant, of which few are tried each time."""
-    marks = {name: () if name.partition(":")[0] in QUICK else pytest.mark.thorough for name in names}
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in names])
+EVERY = some("name", NAMES, [])
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +81,7 @@ def test_a_run_of_an_idea_records_its_file(name):
     assert (name in record(config)) == names_itself
 
 
-@often(NAMES)
+@EVERY
 def test_an_idea_trains(name):
     config = tiny(name)
     config.train.steps, config.train.batch_size, config.optimizer.warmup_steps = 3, 4, 0
@@ -98,14 +91,14 @@ def test_an_idea_trains(name):
     assert np.isfinite(losses).all()
 
 
-@often(NAMES)
+@EVERY
 def test_cached_decoding_equals_the_full_forward(name):
     config = model_config(name)
     model = MODELS[config.name].make(config, VOCAB_SIZE)
     assert_consistent(model, random_params(model.spec), {"inputs": random_tokens((3, T + 1), VOCAB_SIZE)})
 
 
-@often(sorted(ORACLES))
+@some("name", sorted(ORACLES), ["sigmoid"])
 def test_an_idea_is_that_of_its_paper_and_so_is_its_gradient(name):
     config = model_config(name)
     stack, x_TD = stack_of(config), np.random.default_rng(1).normal(size=(T, config.d_model)).astype(np.float32)
@@ -119,7 +112,7 @@ def test_an_idea_is_that_of_its_paper_and_so_is_its_gradient(name):
     assert_equal(blocks, lambda given: ORACLES[name](config, given["params"], given["x"]), given)
 
 
-@often(sorted(OBJECTIVES))
+@some("name", sorted(OBJECTIVES), [])
 def test_what_an_idea_minimizes_is_that_of_its_paper_and_so_is_its_gradient(name):
     oracle, in_training = OBJECTIVES[name]
     tokens_T, rng = random_tokens((T + 1,), VOCAB_SIZE), np.random.default_rng(1)
@@ -169,7 +162,7 @@ def assert_equal(function, oracle, given):
         assert abs(found - difference) <= max(bound, 1e-8), path
 
 
-@often(NAMES)
+@EVERY
 def test_documents_in_a_row_are_as_each_alone_and_a_loop_over_blocks_is_as_the_blocks(name):
     config = model_config(name)
     config = dataclasses.replace(config, n_layers=2 * config.n_layers)

@@ -25,11 +25,8 @@ OF_CORE = {
     "latent_attention": {"model.attention": "latent"},
     "lora": {"lora.rank": 2},
 }
-QUICK: set[str] = set()
-EVERY = pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough) for name in (*IDEAS, *OF_CORE)],
-)
+EVERY = pytest.mark.parametrize("name", [*IDEAS, *OF_CORE])
+pytestmark = pytest.mark.thorough  # an idea takes half a minute; tests/guests has the same for one guest each time
 SIZES = {"model.n_layers": 2, "model.d_model": 8, "model.d_ff": 12, "model.n_heads": 2, "model.max_len": 26}
 TINY = {
     **SIZES,
@@ -77,10 +74,11 @@ def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
     with monkeypatch.context() as stopping, pytest.raises(Interrupted, match="which is saved"):
         stopping.setattr(signals, "asked", lambda: True)
         train(name, stopped)
-    again = train(name, stopped)
-    assert {key: x for key, x in again.items() if "second" not in key and key != "goodput"} == {
-        key: x for key, x in result.items() if "second" not in key and key != "goodput"
-    }
+    untimed = [
+        {key: x for key, x in of.items() if "second" not in key and key != "goodput"}
+        for of in (result, train(name, stopped))
+    ]
+    assert untimed[0] == untimed[1]
     expected, found = weights_of(whole), weights_of(stopped)
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
@@ -97,22 +95,19 @@ def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
     assert len(comparison(runs_of([whole, stopped])).entries) == 2
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", [*IDEAS, *OF_CORE])
+@EVERY
 def test_an_idea_may_be_tried(name, tmp_path, monkeypatch):
     sharing_programs(monkeypatch)
     config = config_of(name)
     other = {**config, "optimizer": {**config["optimizer"], "learning_rate": 2 * config["optimizer"]["learning_rate"]}}
     with new_process():
-        fxf.read_config(
-            str(FOLDER / f"{name}.py") if name in IDEAS else "reversal"
-        )  # its folder is searched from now on
+        fxf.read_config(file_of(name))  # its folder is searched from now on
         verdict = fxf.trial(config, other, tmp_path / "trial", seeds=2, minutes=5)
     assert verdict
 
 
-@pytest.mark.parametrize("names", [pytest.param([*IDEAS, *OF_CORE], marks=pytest.mark.thorough)], ids=["all"])
-def test_an_idea_has_the_loss_of_one_device_on_four_and_its_weights_are_sharded(names):
+def test_an_idea_has_the_loss_of_one_device_on_four_and_its_weights_are_sharded():
+    names = [*IDEAS, *OF_CORE]
     finished = script("tests/configs/ideas_on_devices.py", *names)
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])

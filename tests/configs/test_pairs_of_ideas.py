@@ -1,12 +1,12 @@
 """Two ideas together build, train a step and decode as their full forward, or end in one line that says why not."""
 
+import functools
 import itertools
 import random
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from test_ideas_in_runs import IDEAS, OF_CORE, SIZES, TINY, file_of
 
 import fxf
@@ -17,12 +17,12 @@ from fxf.runs.experiment import build
 from fxf.sweeps.points import make_points
 from fxf.testing import assert_cached_equals_full
 from fxf.training.gradient import loss_and_gradient
-from helpers import random_params, random_tokens
+from helpers import random_params, random_tokens, some
 from small_runs import new_process
 
 NAMES = sorted({*IDEAS, *OF_CORE})
 CHOICES = {"model.name", "model.attention", "model.block", "model.blocks", "model.feed_forward", "model.activation"}
-N_PAIRS, QUICK, VOCAB_SIZE = 60, 3, 11
+N_PAIRS, VOCAB_SIZE = 60, 11
 
 
 def changes_of(name):
@@ -34,25 +34,18 @@ def changes_of(name):
     return {key: value for key, value in changed.items() if key not in SIZES or key == "model.n_layers"}
 
 
+@functools.cache
 def drawn_pairs():
     """Returns pairs that make sense: they choose different parts of a model."""
     with new_process():
         changes = {name: changes_of(name) for name in NAMES}
     pairs = [(a, b) for a, b in itertools.combinations(NAMES, 2) if not CHOICES & changes[a].keys() & changes[b].keys()]
-    return random.Random(0).sample(pairs, min(N_PAIRS, len(pairs)))
+    return random.Random(0).sample(pairs, N_PAIRS)
 
 
-PAIRS = drawn_pairs()
-
-
-@pytest.mark.parametrize(
-    "pair",
-    [
-        pytest.param(pair, marks=() if i < QUICK else pytest.mark.thorough, id=" ".join(pair))
-        for i, pair in enumerate(PAIRS)
-    ],
-)
-def test_two_ideas_go_together_or_say_why_not(pair):
+@some("number", range(N_PAIRS), [0])
+def test_two_ideas_go_together_or_say_why_not(number):
+    pair = drawn_pairs()[number]
     with new_process():
         both = {**SIZES, **{key: value for name in reversed(pair) for key, value in changes_of(name).items()}}
         for name in pair:

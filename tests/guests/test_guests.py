@@ -8,7 +8,7 @@ import pytest
 
 import fxf
 from fxf.base import signals
-from fxf.base.errors import Interrupted
+from fxf.base.errors import Interrupted, UserError
 from fxf.compile.describe import describe
 from fxf.runs import probe, run
 from fxf.runs.configs import read_config, read_sweep
@@ -20,18 +20,8 @@ from small_runs import KEPT, new_process, sharing_programs
 HERE = Path(__file__).parent
 # The most lines that the file of each guest may have.
 LENGTHS = {
-    "attention": 8,
-    "positions": 10,
-    "optimizer": 6,
-    "norm": 12,
-    "feed_forward": 18,
-    "block": 11,
-    "corpus": 10,
-    "model": 35,
-    "task": 60,
-    "metric": 8,
-    "flax_layer": 12,
-    "flax_model": 20,
+    **{"attention": 8, "positions": 10, "optimizer": 6, "norm": 12, "feed_forward": 18, "block": 11, "corpus": 10},
+    **{"model": 35, "task": 60, "metric": 8, "flax_layer": 12, "flax_model": 20},
 }
 # Guests that go through the verbs together: the config of the first, with what the others are chosen by.
 TOGETHER = {
@@ -152,3 +142,9 @@ def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewher
         if name == "model":  # the step of the others would take longer to compile once more
             assert describe(experiment)
     assert not [record for record in caplog.records if record.name.startswith("fxf")]
+    shutil.move(elsewhere / f"{name}.py", elsewhere / "moved.py")
+    with new_process(), pytest.raises(UserError, match=f"{name}.py, a file that the run's config names, is missing"):
+        run.load(workdir)
+    shutil.move(elsewhere / "moved.py", f"{name}.py")  # in the working directory it is found
+    with new_process():
+        run.load(workdir)

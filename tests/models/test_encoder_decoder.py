@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import oracle_encoder_decoder as oracle
+import oracle
 from closeness import assert_close
 from fxf.base.weights import count
 from fxf.layers.kinds import ATTENTIONS
@@ -31,10 +31,14 @@ TINY_SIZES = {"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4}
 FORMS = {**PRESETS, "tiny": TINY}
 
 
+def config_of(form, **changes):
+    return EncoderDecoderConfig(**{**FORMS[form], **SIZES, **changes})
+
+
 @functools.cache
 def model_and_params(form, vocab_size=VOCAB_SIZE, **changes):
     """The form at a small size, and params."""
-    model = encoder_decoder(EncoderDecoderConfig(**{**FORMS[form], **SIZES, **changes}), vocab_size)
+    model = encoder_decoder(config_of(form, **changes), vocab_size)
     return model, random_params(model.spec)
 
 
@@ -71,7 +75,7 @@ def test_logits_equal_the_oracle(form, sizes):
     batch = random_batch([7, 1, 4], 7, 9)
     logits = np.asarray(jitted(form, **sizes)(params, batch))
     for source, mask, inputs, actual in zip(*batch.values(), logits, strict=True):
-        expected = getattr(oracle, form)(float64(params), source[mask], inputs)
+        expected = oracle.encoder_decoder(config_of(form, **sizes), float64(params), source[mask], inputs)
         assert_close(actual, expected)
 
 
