@@ -131,7 +131,7 @@ def test_a_position_reads_all_of_the_source_and_no_later_token(form):
     [
         ("tiny", {"positions": "alibi", "window": 3, "n_kv_heads": 1}),
         *(pytest.param(form, {}, marks=pytest.mark.thorough) for form in FORMS),
-        # Every time tests/models/test_search.py decodes with linear attention.
+        # Every time tests/models/test_searches.py decodes with linear attention.
         *(
             pytest.param("tiny", {"attention": kind, "positions": "none"}, marks=pytest.mark.thorough)
             for kind in ATTENTIONS

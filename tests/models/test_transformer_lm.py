@@ -102,7 +102,7 @@ def test_dropout_changes_logits_by_key_and_not_without_one(rate, scan_blocks):
     assert without_key == of_plain
 
 
-# Each kind of positions is in tests/layers/test_positions.py, and linear attention; tests/models/test_search.py has a
+# Each kind of positions is in tests/layers/test_positions.py, and linear attention; tests/models/test_searches.py has a
 # window.
 @pytest.mark.parametrize(
     "changes",
