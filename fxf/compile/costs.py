@@ -217,17 +217,13 @@ def _read(value: Instruction) -> int:
     for user in value.users:
         if user.opcode in READS_SLICES and user.operands[0] is value:
             n_bytes += _bytes(user.arrays)
-        elif user.opcode == "bitcast" or _is_bitcast(user):
+        elif user.opcode == "bitcast":
             n_bytes += _read(user)
         elif user.opcode == "tuple" or user.target in MOVES:  # the array passes through
             continue
         elif user.opcode not in WRITES_SLICES or user.operands[0] is not value:
             return whole
     return min(whole, n_bytes)
-
-
-def _is_bitcast(value: Instruction) -> bool:
-    return value.opcode == "fusion" and all(each.opcode in ("parameter", "bitcast") for each in value.called[0])
 
 
 def _written(value: Instruction) -> int:

@@ -112,17 +112,6 @@ def several(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def one_among(*names: str) -> Callable[[str], str]:
-    """Returns the kind of a flag whose value is one of some names."""
-
-    def kind(text: str) -> str:
-        if text not in names:
-            raise argparse.ArgumentTypeError(f"expected one of {', '.join(names)}; got {text!r}{nearest(text, names)}")
-        return text
-
-    return kind
-
-
 def _split(argv: Sequence[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
     """Returns the arguments without --config.KEY=VALUE, and those keys with the text of their values."""
     rest, overrides, words = list[str](), list[tuple[str, str | None]](), list(argv)
