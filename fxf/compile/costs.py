@@ -123,12 +123,11 @@ def _iterations(loop: Instruction) -> int | None:
     if place is None or state.opcode != "tuple" or body.root.opcode != "tuple":
         return None
     moved = body.root.operands[place]
-    steps = [_constant(operand) for operand in moved.operands if _constant(operand)]
-    ints = [_constant(state.operands[place]), _constant(last), *steps]
-    if moved.opcode != "add" or len(ints) != 3 or None in ints:
+    first, end = _constant(state.operands[place]), _constant(last)
+    steps = [step for step in map(_constant, moved.operands) if step]
+    if moved.opcode != "add" or first is None or end is None or len(steps) != 1:
         return None
-    first, end, step = (int(n or 0) for n in ints)
-    return -(-(end - first) // step)
+    return -(-(end - first) // steps[0])
 
 
 def _constant(value: Instruction) -> int | None:
