@@ -14,7 +14,6 @@ import pytest
 
 import fxf
 from closeness import assert_close
-from fxf import verbs
 from fxf.base.config import section
 from fxf.base.weights import initialize
 from fxf.data.corpus import DataConfig, read_corpus
@@ -34,6 +33,7 @@ from fxf.testing import (
 )
 from fxf.training.gradient import objective_and_gradient
 from fxf.training.trackers import Trackers
+from fxf.verbs.flags import Parser
 from helpers import VOCAB_SIZE, applied, random_params, random_tokens, small, small_model
 from page_code import code_of, write_files
 from small_runs import KEPT, ROOT, new_process, tiny_config
@@ -72,7 +72,7 @@ def test_a_command_names_a_verb_its_flags_and_a_config_with_its_keys(own_files, 
         module = importlib.import_module(f"fxf.verbs.{verb}")
         with new_process():
             try:
-                args = verbs.parser(verb, module).parse(arguments)
+                args = Parser(verb, module).parse(arguments)
                 if args.overrides or getattr(args, "config", None):
                     configs.with_changes(configs.read_config(args.config), args.overrides, "--config.")
             except fxf.UserError as error:

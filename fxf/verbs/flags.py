@@ -32,16 +32,13 @@ EXITS = """exit codes:
 class Parser(argparse.ArgumentParser):
     """A parser of one verb's flags, whose errors are lines in the words of config keys."""
 
-    def __init__(self, name: str, help_text: str, arguments: str = "") -> None:
-        """Makes a parser without flags.
-
-        Args:
-          arguments: what the arguments besides flags are; empty if the verb takes none.
-        """
+    def __init__(self, name: str, module: Any) -> None:
+        """Makes the parser of a module: its docstring is the help, `ARGUMENTS` says what the arguments are, if any."""
         form = argparse.RawDescriptionHelpFormatter
-        super().__init__(prog=name, description=help_text, epilog=EXITS, formatter_class=form, allow_abbrev=False)
-        if arguments:
-            self.add_argument("arguments", nargs="*", help=arguments)
+        super().__init__(prog=name, description=module.__doc__, epilog=EXITS, formatter_class=form, allow_abbrev=False)
+        if hasattr(module, "ARGUMENTS"):
+            self.add_argument("arguments", nargs="*", help=module.ARGUMENTS)
+        module.flags(self)
 
     def flag(
         self, name: str, kind: Callable[[str], Any] = str, default: Any = None, doc: str = "", **options: Any

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf import verbs
 from fxf.base.errors import Interrupted, UserError
 from fxf.base.files import to_json
 from fxf.base.weights import flatten, initialize, map_weights
@@ -25,6 +24,7 @@ from fxf.sweeps.plan import Arm, Budget, Rules, make_plan
 from fxf.sweeps.scales import try_scales
 from fxf.sweeps.trial import carry_out
 from fxf.training.state import run_keys
+from fxf.verbs.flags import Parser
 from helpers import table
 from small_runs import ROOT, command, overrides, tiny_config
 
@@ -282,7 +282,7 @@ def test_the_command_tries_sizes(tmp_path, trained, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     module = importlib.import_module("fxf.verbs.try")
     given = [*overrides(model={"d_model": 8}), "--change=model.d_ff=9", "--metric=train_loss", "--rates=1", "--seeds=2"]
-    module.main(verbs.parser("fxf try", module).parse([*given, "--scales", "--workers=1", f"--workdir={tmp_path}"]))
+    module.main(Parser("fxf try", module).parse([*given, "--scales", "--workers=1", f"--workdir={tmp_path}"]))
     out = capsys.readouterr().out.splitlines()
     assert [line for line in out if line.endswith(":")] == ["half:", "as given:", "double:"]
 
