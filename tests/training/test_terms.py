@@ -35,7 +35,9 @@ def assert_as_by_hand(form, microbatches=1):
     assert_close(found, expected(), largest=largest_of(expected()))
 
 
-@pytest.mark.parametrize(("form", "microbatches"), [*((form, 2) for form in FORMS), ("in a row", 1)])
+@pytest.mark.parametrize(
+    ("form", "microbatches"), [*((form, 2) for form in FORMS if form != "in a loop"), ("in a row", 1)]
+)
 def test_the_gradient_is_that_of_the_sum_written_out_whatever_the_form_and_the_parts(form, microbatches):
     assert_as_by_hand(form, microbatches)
 
