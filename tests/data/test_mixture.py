@@ -78,11 +78,11 @@ def test_a_source_that_is_prepared_serves_other_mixtures_with_the_same_tokens(mo
 
 def test_one_tokenizer_is_learned_by_the_shares_and_kept(monkeypatch):
     task = task_of(sources=SOURCES, tokenizer="bpe", vocab_size=300)
-    monkeypatch.setattr("fxf.data.prepared.sample", None)
+    monkeypatch.setattr("fxf.data.documents.sample", None)
     again = task_of(sources=SOURCES, tokenizer="bpe", vocab_size=300)
     assert again.tokenizer.to_json() == task.tokenizer.to_json()
     asked = []
-    monkeypatch.setattr("fxf.data.prepared.sample", lambda config, share: asked.append((config.path, share)) or ["a"])
+    monkeypatch.setattr("fxf.data.documents.sample", lambda config, share: asked.append((config.path, share)) or ["a"])
     for path in (PATH, f"{PATH}2"):
         task_of(path=path, vocab_size=301)
     assert asked[:2] == [("code/*.zst", 0.25), ("wiki.jsonl.zst", 0.75)]
