@@ -116,10 +116,12 @@ def test_exports_hold_merged_weights_and_peft_the_adapters(tuned, tmp_path):
     np.testing.assert_equal(found, jax.device_get(flatten({LORA: adapted[LORA]})))
 
 
-def test_a_run_without_adapters_has_none_to_export(base):
+def test_a_run_without_adapters_has_none_to_export_and_other_formats_have_names_of_their_own(base):
     finished = command("export", f"--workdir={base}", "--format=peft")
     assert finished.returncode == 2
     assert finished.stderr == f"error: --format: {base} has no adapters; with lora.rank training makes some\n"
+    for kind, name in ("safetensors", "params.safetensors"), ("huggingface", "huggingface"):
+        assert command("export", f"--workdir={base}", f"--format={kind}").stdout == f"{base / name}\n"
 
 
 def started(config, workdir):
