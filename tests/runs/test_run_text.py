@@ -17,8 +17,7 @@ from fxf.runs import run
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.runs.generation import Answering
-from fxf.training import record
-from small_runs import KEPT, command, records, sharing_programs, text_config, trained
+from small_runs import KEPT, command, crash_after, records, sharing_programs, text_config, trained
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
 
@@ -202,22 +201,12 @@ def translation(translate):
     return translate("run")
 
 
-class StoppedError(Exception):
-    pass
-
-
-def test_a_translation_stopped_within_an_epoch_resumes_to_the_same_bits(translate, translation, monkeypatch, capsys):
+def test_a_translation_stopped_within_an_epoch_resumes_to_the_same_bits(translate, translation, capsys):
     """As by a crash, before the newest steps are saved; tests/runs/test_kill.py kills processes."""
     workdir, result = translation
     assert result["steps_per_epoch"] > 5
 
-    def stop(history, before, _):
-        if before + len(history["loss_sum"]) >= result["steps_per_epoch"] + 3:
-            raise StoppedError
-        return 0
-
-    with monkeypatch.context() as patch, pytest.raises(StoppedError):
-        patch.setattr(record, "_zero_nonfinite", stop)
+    with crash_after(result["steps_per_epoch"] + 3):
         translate("stopped")
     assert not (workdir.parent / "stopped" / "result.json").exists()
     stopped, _ = translate("stopped")
