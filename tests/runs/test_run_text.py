@@ -115,7 +115,7 @@ def test_a_streamed_answer_grows_into_the_whole_one(of_characters):
     assert (streamed.returncode, streamed.stdout, streamed.stderr) == (0, plain.stdout, plain.stderr)
 
 
-def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop(tmp_path):
+def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop_and_a_text_comes_once(tmp_path):
     (tmp_path / "text.txt").write_text("häh héh\n" * 50)
     experiment = build(text_config(tmp_path / "text.txt", data={"tokenizer": "bpe", "vocab_size": 261}), tmp_path)
     tokens = experiment.task.tokenizer.encode("äé!")
@@ -126,6 +126,10 @@ def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop(tmp
         answering = Answering(experiment, {}, stop=stop)
         answering._evaluator = answering._evaluator._replace(stream=lambda group: iter(parts))
         assert [part.text for part in answering.stream("h")] == texts
+    found = np.array([[experiment.task.tokenizer.encode(text) for text in "aab"]]), np.array([[-1.0, -2.0, -3.0]])
+    answering = Answering(experiment, {})
+    answering._evaluator = answering._evaluator._replace(decode=lambda groups: [found])
+    assert [(each.text, each.score) for each in answering(["h"])[0]] == [("ha", -1.0), ("hb", -3.0)]
 
 
 class Shared(dict):
