@@ -174,10 +174,8 @@ def as_text(shown: Matrices, title: str) -> str:
     """Returns the matrices as tables: weights in percent, whose headings say so; other values to two digits."""
     lines = [title]
     for matrix, name in zip(shown.values, shown.titles, strict=True):
-        rows, columns = (
-            labels or list(map(str, range(n)))
-            for labels, n in zip((shown.row_labels, shown.column_labels), matrix.shape, strict=True)
-        )
+        rows = shown.row_labels or [str(i) for i in range(matrix.shape[0])]
+        columns = shown.column_labels or [str(i) for i in range(matrix.shape[1])]
         form = ".0f" if shown.is_attention else "" if np.issubdtype(matrix.dtype, np.integer) else ".2f"
         values = 100 * matrix if shown.is_attention else matrix
         cells = [[label, *(f"{value:{form}}" for value in row)] for label, row in zip(rows, values, strict=True)]
