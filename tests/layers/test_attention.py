@@ -15,7 +15,7 @@ from fxf.base.errors import UserError
 from fxf.layers import linear_attention
 from fxf.layers.attention import expressive
 from fxf.layers.kinds import ATTENTIONS
-from fxf.layers.linear_attention import Associations
+from fxf.layers.linear_attention import Associations, causal_mean
 from fxf.layers.positions import alibi_geometric_slopes, alibi_slopes, rotary, token_positions
 from fxf.models.transformer_lm import MaskedLMConfig, masked_lm, transformer_lm
 from helpers import applied, attention_of, examples, places, random_params, random_tokens, refusals, small
@@ -116,8 +116,8 @@ def test_linear_attention_in_chunks_equals_its_recurrence_token_by_token(monkeyp
 
     @jax.jit
     def attended(q, k, v):
-        start = Associations(jnp.zeros((2, 3, 2, 2)), jnp.zeros((2, 3, 2)))
-        return attention_of(config)._causal(q, k, v, places(7), start)[0]
+        features, start = attention_of(config).features, Associations(jnp.zeros((2, 3, 2, 2)), jnp.zeros((2, 3, 2)))
+        return causal_mean(features(q)[:, :, None], features(k), v, start)[0][:, :, 0]
 
     actual = np.asarray(attended(q, k, v))
     for b in range(2):
