@@ -16,7 +16,7 @@ from fxf.layers import linear_attention
 from fxf.layers.attention import expressive
 from fxf.layers.kinds import ATTENTIONS
 from fxf.layers.linear_attention import Associations, causal_mean
-from fxf.layers.positions import alibi_geometric_slopes, alibi_slopes, rotary, token_positions
+from fxf.layers.positions import alibi_geometric_slopes, alibi_slopes, places_of, rotary
 from fxf.models.transformer_lm import MaskedLMConfig, masked_lm, transformer_lm
 from helpers import applied, attention_of, examples, places, random_params, random_tokens, refusals, small
 
@@ -148,7 +148,7 @@ def test_the_memory_of_linear_attention_does_not_grow_with_the_length():
 
 
 def positions_of(config, tokens, rng):
-    return token_positions(config, jnp.arange(tokens.shape[1])[None], n_rows=len(tokens), rng=rng)
+    return places_of(config, {"inputs": tokens}, rng, causal=True).positions
 
 
 def test_random_positions_are_distinct_and_increasing_differ_by_key_and_by_sequence_and_have_all_gaps():
