@@ -79,7 +79,7 @@ def part(
     return read, logarithms_BHT.swapaxes(1, 2)
 
 
-def gradients_of_part(scale: float, *arrays: jax.Array, causal: bool, window: int) -> Any:
+def gradients_of_part(scale: float, *arrays: jax.Array, causal: bool, window: int = 0) -> Any:
     """Returns the gradients by queries and by some keys and values; see `context_parallel.Kernel`."""
     from jax._src.cudnn import fused_attention_stablehlo as cudnn
 

@@ -50,7 +50,7 @@ def reads(attend, where, arrays):
             {"documents": jnp.asarray(DOCUMENTS + 1)},
         ),
         pytest.param({}, {}, marks=pytest.mark.thorough),
-        pytest.param({}, {"causal": False}, marks=pytest.mark.thorough),
+        ({}, {"causal": False}),
         pytest.param(
             {"window": 90}, {"causal": False, "documents": jnp.asarray(IS_TOKEN, jnp.int32)}, marks=pytest.mark.thorough
         ),
