@@ -20,13 +20,8 @@ B, T, S = 3, 11, 7
 IS_TOKEN = np.arange(S) % np.array([[1], [2], [5]]) == 0
 
 
-def in_float32(config):
-    """Returns the config with flash. What stands in for the kernel can compute in float32; see `take_float32`."""
-    return dataclasses.replace(config, attention_implementation="flash")
-
-
 def take_float32(monkeypatch):
-    """Lets configs with flash have any type."""
+    """Lets configs with flash have any type: what stands in for the kernel can compute in float32."""
     monkeypatch.setattr(TransformerConfig, "FLASH", {})
 
 
@@ -41,20 +36,18 @@ def a_batch(config_class, length=T):
     return batch
 
 
-def of_model(model, batch, compute=loss_and_gradient):
-    """Returns loss, weight and gradient of a model; models of one spec have the same params."""
-    learn = jax.jit(lambda params: compute(model, params, batch, jax.random.key(0)))
-    return jax.device_get(learn(random_params(model.spec)))
-
-
 def of_both(models, batch, compute=loss_and_gradient):
-    return [of_model(model, batch, compute) for model in models]
+    """Returns loss, weight and gradient of models; models of one spec have the same params."""
+    learned = (jax.jit(lambda params, m=model: compute(m, params, batch, jax.random.key(0))) for model in models)
+    return [jax.device_get(learn(random_params(model.spec))) for learn, model in zip(learned, models, strict=True)]
 
 
-def assert_as_default(config_class, length, changes, compute=loss_and_gradient):
+def assert_as_default(config_class, length, changes, compute=loss_and_gradient, implementation="flash", more=None):
+    """Asserts that an implementation has the numbers of the default, where a batch has more arrays."""
     config = small(config_class, **{"n_layers": 1, **changes})
-    models = [MODELS[config_class](each, VOCAB_SIZE) for each in (config, in_float32(config))]
-    expected, found = of_both(models, a_batch(config_class, length), compute)
+    other = dataclasses.replace(config, attention_implementation=implementation)
+    models = [MODELS[config_class](each, VOCAB_SIZE) for each in (config, other)]
+    expected, found = of_both(models, a_batch(config_class, length) | (more or {}), compute)
     assert_close(found, expected, largest=largest_of(expected))
 
 

@@ -66,12 +66,10 @@ class Attention:
             spec |= {f"{name}_bias": Weight(shape, axes, zeros) for name, shape in shapes.items()}
         if config.attention_bias in ("all", "output"):
             spec["output_bias"] = Weight((d_model,), ("embed",), zeros)
-        if config.qk_norm:
-            spec |= {f"{name}_scale": scale_weight(config, head_dim, "head_dim") for name in ("query", "key")}
-        if config.qk_norm_joint:
-            for name in ("query", "key"):
-                scale = spec[f"{name}_scale"]
-                spec[f"{name}_scale"] = dataclasses.replace(scale, shape=shapes[name], axes=axes)
+        for name in ("query", "key") if config.qk_norm else ():
+            scale = scale_weight(config, head_dim, "head_dim")
+            joint = dataclasses.replace(scale, shape=shapes[name], axes=axes)
+            spec[f"{name}_scale"] = joint if config.qk_norm_joint else scale
         return spec
 
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
@@ -119,10 +117,9 @@ class Attention:
 
         With a cache all scores are in memory: a step of decoding has few.
         """
-        implementation = self.config.attention_implementation if context.cache is None else "xla"
-        if implementation == "chunked":
+        if context.cache is None and self.config.attention_implementation == "chunked":
             return chunked(self, params, q_BHTK, memory, queries, keys, context.rng)
-        if implementation == "flash":
+        if context.cache is None and self.config.attention_implementation == "flash":
             return kernel_of(self.config).attend(self, params, q_BHTK, memory, queries, keys)
         return self.read(params, q_BHTK, memory, self.mask(params, queries, keys, context.reads), context.rng)
 
@@ -178,9 +175,8 @@ class Attention:
 
     def output(self, params: Params, heads_BHTK: jax.Array, x_BTD: jax.Array) -> jax.Array:
         """Maps what the heads of the vectors x read to vectors, [B, T, D]."""
-        batch_size, _, length, _ = heads_BHTK.shape
         weight = params["output"]
-        concatenated = heads_BHTK.transpose(0, 2, 1, 3).reshape(batch_size, length, math.prod(weight.shape[:-1]))
+        concatenated = heads_BHTK.transpose(0, 2, 1, 3).reshape(*x_BTD.shape[:2], math.prod(weight.shape[:-1]))
         return linear(concatenated, weight.reshape(-1, weight.shape[-1]), params.get("output_bias"))
 
     def _check(self) -> None:

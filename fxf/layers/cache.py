@@ -96,12 +96,10 @@ class Cache(flax.struct.PyTreeNode):
         """Returns the cache with so many slots, which must include all that a hypothesis reads."""
         if n_slots == self.n_slots or not self.n_slots:
             return self
-        more = max(n_slots - self.n_slots, 0)
 
         def resized(x: jax.Array, axis: int = -1) -> jax.Array:
-            axis = axis % x.ndim
-            widths = [(0, more if axis == i else 0) for i in range(x.ndim)]
-            return jax.lax.slice_in_dim(jnp.pad(x, widths), 0, n_slots, axis=axis)
+            more = [(0, n_slots - self.n_slots if i == axis % x.ndim else 0, 0) for i in range(x.ndim)]
+            return jax.lax.pad(x, jnp.zeros((), x.dtype), more)  # a negative number takes away
 
         layers = _map_layers(lambda x: resized(x, -2), lambda x: x, self.layers)
         order_BC, reads_BWC = jax.tree.map(resized, (self.order_BC, self.reads_BWC))

@@ -4,7 +4,6 @@ Rabe and Staats 2021 (arXiv 2112.05682). The backward pass recomputes the weight
 device, in any precision, for each kind of attention with scores.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -43,24 +42,20 @@ def chunked(
         key = None if rng is None else jax.random.fold_in(rng, index)
         return layer.read(params, q_BHTK, memory, layer.mask(params, queries, keys), key)
 
-    def of_tokens(chosen: slice) -> Callable[[jax.Array], jax.Array]:
-        return lambda x_BT: x_BT[:, chosen]
-
     if n_chunks == 1:
         return of_chunk(params, q_BHTK, queries, 0, memory, keys)
     of_chunk = jax.checkpoint(of_chunk)
     size = -(-n_queries // n_chunks)
+
+    def in_a_row(index: int) -> jax.Array:
+        chunk = slice(index * size, (index + 1) * size)
+        seen = slice(chunk.stop if causal else None)
+        of_queries, of_keys = queries.pick(lambda x_BT: x_BT[:, chunk]), keys.pick(lambda x_BT: x_BT[:, seen])
+        entries = jax.tree.map(lambda x: x[..., seen, :], memory)
+        return of_chunk(params, q_BHTK[:, :, chunk], of_queries, index, entries, of_keys)
+
     if n_chunks <= UNROLLED and parts == 1:
-        heads = []
-        for index, start in enumerate(range(0, n_queries, size)):
-            chunk, before = slice(start, start + size), slice(start + size)
-            seen = (memory, keys)
-            if causal:
-                entries = jax.tree.map(lambda x, before=before: x[..., before, :], memory)
-                seen = entries, keys.pick(of_tokens(before))
-            of_queries = queries.pick(of_tokens(chunk))
-            heads.append(of_chunk(params, q_BHTK[:, :, chunk], of_queries, index, *seen))
-        return jnp.concatenate(heads, axis=2)
+        return jnp.concatenate([in_a_row(index) for index in range(n_chunks)], axis=2)
 
     # The last query of a part fills up its last chunk, so that each sees a key.
     def in_chunks(x: jax.Array, axis: int) -> jax.Array:

@@ -10,7 +10,6 @@ Letters: B rows, T or S tokens, H heads, G groups of heads, K width of a head.
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -143,10 +142,8 @@ class Turns(NamedTuple):
 
     def take(self, starts: Any, of_queries: Any, of_keys: Any) -> list[jax.Array]:
         """Returns the ranges of arrays [B, tokens, …]."""
-        arrays = ((x, 0) for x in of_queries), ((x, 1) for x in of_keys)
-        ranges = [
-            jax.lax.dynamic_slice_in_dim(x, starts[side], self.sizes[side], 1) for x, side in itertools.chain(*arrays)
-        ]
+        arrays = [*((x, 0) for x in of_queries), *((x, 1) for x in of_keys)]
+        ranges = [jax.lax.dynamic_slice_in_dim(x, starts[side], self.sizes[side], 1) for x, side in arrays]
         return [jnp.flip(x, 1) for x in ranges] if self.band else ranges
 
     def put(self, x: jax.Array, start: Any, new: jax.Array) -> jax.Array:

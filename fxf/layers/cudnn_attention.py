@@ -66,17 +66,20 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
 # What `jax.nn` returns of the logarithms is rounded to bfloat16, and has no gradient of a part of the keys.
 
 
-def part(scale: float, *q_k_v: jax.Array, causal: bool, window: int) -> tuple[jax.Array, jax.Array]:
+def part(
+    scale: float, q: jax.Array, k: jax.Array, v: jax.Array, causal: bool, window: int
+) -> tuple[jax.Array, jax.Array]:
     """Returns what queries read of some keys, and the logarithms of sums; see `context_parallel.Kernel`."""
     from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
     mask_type = cudnn.MaskType.CAUSAL if causal else cudnn.MaskType.NO_MASK
-    options = {"scale": scale, "mask_type": mask_type, "sliding_window_length": window or None}
-    read, logarithms_BHT = cudnn.dot_product_attention(*q_k_v, **options, return_residual=True)
+    read, logarithms_BHT = cudnn.dot_product_attention(
+        q, k, v, scale=scale, mask_type=mask_type, sliding_window_length=window or None, return_residual=True
+    )
     return read, logarithms_BHT.swapaxes(1, 2)
 
 
-def gradients_of_part(scale: float, *arrays: jax.Array, causal: bool, window: int) -> Any:
+def gradients_of_part(scale: float, *arrays: jax.Array, causal: bool, window: int = 0) -> Any:
     """Returns the gradients by queries and by some keys and values; see `context_parallel.Kernel`."""
     from jax._src.cudnn import fused_attention_stablehlo as cudnn
 

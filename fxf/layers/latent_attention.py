@@ -41,24 +41,23 @@ class LatentAttention(Attention):
         of_values = self.value_width or config.head_width
         per_head, axes = ("heads", "head_dim"), ("embed", "latent")
         query = (n_heads, config.head_width + self._rotary_width)
+        spec = {"query": Weight((d_model, *query), ("embed", *per_head), fan_in())}
         if self.q_rank:
-            of_queries = {
+            spec = {
                 "query_latent": Weight((d_model, self.q_rank), axes, fan_in()),
                 "query_latent_scale": scale_weight(config, self.q_rank, "latent"),
                 "query_up": Weight((self.q_rank, *query), ("latent", *per_head), fan_in()),
             }
-        else:
-            of_queries = {"query": Weight((d_model, *query), ("embed", *per_head), fan_in())}
-        bias = Weight((d_model,), ("embed",), jax.nn.initializers.zeros)
-        return {
-            **of_queries,
+        spec |= {
             "latent": Weight((d_model, rank), axes, fan_in()),
             "latent_scale": scale_weight(config, rank, "latent"),
             "key": Weight((d_model, self._rotary_width), axes, fan_in()),
             "key_value": Weight((rank, n_heads, config.head_width + of_values), ("latent", *per_head), fan_in()),
             "output": Weight((n_heads, of_values, d_model), (*per_head, "embed"), fan_in(2)),
-            **({"output_bias": bias} if config.attention_bias == "output" else {}),
         }
+        if config.attention_bias == "output":
+            spec["output_bias"] = Weight((d_model,), ("embed",), jax.nn.initializers.zeros)
+        return spec
 
     def project(self, params: Params, name: str, x_BTD: jax.Array) -> jax.Array:
         """Maps vectors to the queries, [B, H, T, N + P]."""
@@ -115,7 +114,7 @@ class LatentAttention(Attention):
         unread = {"qk_norm": False, "base_width": 0, "n_kv_heads": 0}
         require_off("model", config, unread, "model.attention 'latent' does not read it")
         if config.attention_bias not in ("output", "none"):
-            what = f"expected 'output' or 'none' with model.attention 'latent', got {config.attention_bias!r}"
-            raise UserError(f"model.attention_bias: {what}")
+            expected = "expected 'output' or 'none' with model.attention 'latent'"
+            raise UserError(f"model.attention_bias: {expected}, got {config.attention_bias!r}")
         if POSITIONS[config.positions].rotate is not None and self._rotary_width % 2:
             raise UserError(f"model.layers: rotary_width: expected an even number, got {self._rotary_width}")

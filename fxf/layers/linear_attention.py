@@ -51,22 +51,23 @@ class LinearAttention(Attention):
 
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
         """Returns the output of causal attention to this and earlier tokens, or of attention to all, [R, T, D]."""
-        q_RHTK = self.project(params, "query", x)
-        if context.places.order is None:
-            memory = self.memorize(params, x, context.places)
-            heads = self.attend(params, q_RHTK, memory, context.places, context.places, context)
-            return self.output(params, heads, x), context
-        k_RGTK, v_RGTK = (self.project(params, name, x) for name in ("key", "value"))
-        start = context.cache
-        if not start:  # of no token
-            shape = (q_RHTK.shape[0], self.config.n_groups, self.config.head_width)
-            wide = jnp.promote_types(q_RHTK.dtype, jnp.float32)
-            start = Associations(jnp.zeros((*shape, self.config.head_width), wide), jnp.zeros(shape, wide))
-        heads, after = self._causal(q_RHTK, k_RGTK, v_RGTK, context.places, start)
-        if context.cache is None:
-            self._show_weights(q_RHTK, k_RGTK, context.places)
+        q_RHTK, places = self.project(params, "query", x), context.places
+        if places.order is None:
+            memory = self.memorize(params, x, places)
+            return self.output(params, self.attend(params, q_RHTK, memory, places, places, context), x), context
+        k_RGTK, v_RGTO = (self.project(params, name, x) for name in ("key", "value"))
+        k_RGTK = self.features(k_RGTK, places)
+        q_RGETK = self.features(q_RHTK).reshape(*k_RGTK.shape[:2], -1, *q_RHTK.shape[2:])
+        shape = (*k_RGTK.shape[:2], k_RGTK.shape[-1])
+        nothing = Associations(jnp.zeros((*shape, v_RGTO.shape[-1]), k_RGTK.dtype), jnp.zeros(shape, k_RGTK.dtype))
+        mean_RGETO, after = causal_mean(q_RGETK, k_RGTK, v_RGTO, context.cache or nothing)
+        if context.cache is None:  # what nothing reads is not computed
+            products_RGETC = jnp.tril(jnp.einsum("RGETK,RGCK->RGETC", q_RGETK, k_RGTK))
+            weights_RGETC = products_RGETC / products_RGETC.sum(-1, keepdims=True)
+            named("weights", weights_RGETC.reshape(*q_RHTK.shape[:3], -1))
         cache = None if context.cache is None else after
-        return self.output(params, heads, x), context.replace(cache=cache)
+        heads_RHTK = mean_RGETO.reshape(q_RHTK.shape).astype(q_RHTK.dtype)
+        return self.output(params, heads_RHTK, x), context.replace(cache=cache)
 
     def memorize(self, params: Params, source_BSD: jax.Array, places: Places) -> Associations:
         """Returns the associations of a whole sequence."""
@@ -90,47 +91,37 @@ class LinearAttention(Attention):
             return features
         return jnp.where((places.documents > 0)[:, None, :, None], features, 0)
 
-    def _causal(
-        self, q_RHTK: jax.Array, k_RGTK: jax.Array, v_RGTK: jax.Array, places: Places, start: Associations
-    ) -> tuple[jax.Array, Associations]:
-        """Returns what the queries read of this and earlier tokens, [R, H, T, O], and the associations after them."""
-        batch_size, n_heads, length, head_dim = q_RHTK.shape
-        n_groups, chunk = k_RGTK.shape[1], min(CHUNK, length)
-        n_chunks = -(-length // chunk)
 
-        def chunked(x: jax.Array) -> jax.Array:
-            """Cuts [R, G, ..., T, K] into [chunks, R, G, ..., chunk, K]; zeros fill the last chunk."""
-            padding = [(0, 0)] * (x.ndim - 2) + [(0, n_chunks * chunk - length), (0, 0)]
-            parts = jnp.pad(x, padding).reshape(*x.shape[:-2], n_chunks, chunk, x.shape[-1])
-            return jnp.moveaxis(parts, -3, 0)
+def causal_mean(
+    q_RGETK: jax.Array, k_RGTK: jax.Array, v_RGTO: jax.Array, before: Associations
+) -> tuple[jax.Array, Associations]:
+    """Returns the mean of this and earlier values by products of features, [R, G, E, T, O], and what follows tokens.
 
-        q_BGETK = self.features(q_RHTK).reshape(batch_size, n_groups, n_heads // n_groups, length, head_dim)
-        earlier = jnp.tril(jnp.ones((chunk, chunk))).reshape(1, 1, 1, chunk, chunk)
+    Args:
+      q_RGETK, k_RGTK: features of queries, of which E heads share a head of keys, and of keys.
+      before: the associations of earlier tokens.
+    """
+    length = k_RGTK.shape[2]
+    chunk = min(CHUNK, length)
+    n_chunks = -(-length // chunk)
 
-        def one_chunk(memory: Associations, part: tuple) -> tuple[Associations, jax.Array]:
-            q, k, v = part
-            products = jnp.einsum("RGETK,RGCK->RGETC", q, k) * earlier
-            read = jnp.einsum("RGETC,RGCO->RGETO", products, v) + jnp.einsum("RGETK,RGKO->RGETO", q, memory.values)
-            weight = products.sum(-1) + jnp.einsum("RGETK,RGK->RGET", q, memory.total)
-            after = Associations(memory.values + jnp.einsum("RGCK,RGCO->RGKO", k, v), memory.total + k.sum(2))
-            return after, _divided(read, weight)
+    def in_chunks(x: jax.Array) -> jax.Array:
+        """Cuts [R, G, …, T, K] into [chunks, R, G, …, chunk, K]; zeros fill the last chunk."""
+        padding = [(0, 0)] * (x.ndim - 2) + [(0, n_chunks * chunk - length), (0, 0)]
+        parts = jnp.pad(x, padding).reshape(*x.shape[:-2], n_chunks, chunk, x.shape[-1])
+        return jnp.moveaxis(parts, -3, 0)
 
-        parts = (chunked(q_BGETK), chunked(self.features(k_RGTK, places)), chunked(v_RGTK))
-        if n_chunks == 1:
-            after, heads = one_chunk(start, jax.tree.map(lambda x: x[0], parts))
-        else:
-            after, chunks = jax.lax.scan(one_chunk, start, parts)
-            heads = jnp.moveaxis(chunks, 0, -3).reshape(*chunks.shape[1:4], -1, head_dim)[..., :length, :]
-        return heads.reshape(q_RHTK.shape).astype(q_RHTK.dtype), after
+    def one_chunk(memory: Associations, part: tuple) -> tuple[Associations, jax.Array]:
+        q, k, v = part
+        products = jnp.tril(jnp.einsum("RGETK,RGCK->RGETC", q, k))
+        read = jnp.einsum("RGETC,RGCO->RGETO", products, v) + jnp.einsum("RGETK,RGKO->RGETO", q, memory.values)
+        weight = products.sum(-1) + jnp.einsum("RGETK,RGK->RGET", q, memory.total)
+        after = Associations(memory.values + jnp.einsum("RGCK,RGCO->RGKO", k, v), memory.total + k.sum(2))
+        return after, _divided(read, weight)
 
-    def _show_weights(self, q_RHTK: jax.Array, k_RGTK: jax.Array, places: Places) -> None:
-        """Names the weights, for who reads named arrays. A program that does not read them does not compute them."""
-        batch_size, n_heads, length, head_dim = q_RHTK.shape
-        q_RGETK = self.features(q_RHTK).reshape(batch_size, k_RGTK.shape[1], -1, length, head_dim)
-        products = jnp.einsum("RGETK,RGCK->RGETC", q_RGETK, self.features(k_RGTK, places))
-        products = products * jnp.tril(jnp.ones((1, 1, 1, length, length)))
-        weights = products / products.sum(-1, keepdims=True)
-        named("weights", weights.reshape(batch_size, n_heads, length, length))
+    after, means_NRGETO = jax.lax.scan(one_chunk, before, jax.tree.map(in_chunks, (q_RGETK, k_RGTK, v_RGTO)))
+    means_RGENTO = jnp.moveaxis(means_NRGETO, 0, 3)
+    return means_RGENTO.reshape(*q_RGETK.shape[:3], -1, v_RGTO.shape[-1])[..., :length, :], after
 
 
 def _divided(read: jax.Array, weight: jax.Array) -> jax.Array:

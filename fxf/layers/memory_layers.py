@@ -4,8 +4,10 @@ A short causal convolution, in which each channel of a token is a weighted sum o
 queries, keys and values, and a gate before or after the norm of what is read.
 """
 
+import abc
 import dataclasses
 import functools
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +27,14 @@ AXES = ("heads", "head_dim", "head_dim")
 
 
 @dataclasses.dataclass(frozen=True)
-class FadingMemory:
+class FadingMemory(abc.ABC):
     """Reads of a memory [K, O] in each of n_heads heads. They are G groups of E heads, with one query and key a group.
 
     Its cache has the memories of each row, and the last inputs of its convolutions.
+
+    Attributes:
+      per_head: names of what is made of each token as a number for each head.
+      widening: how many times as wide as attention's the values are by default.
     """
 
     config: TransformerConfig
@@ -36,37 +42,27 @@ class FadingMemory:
     key_dim: int = key(0, "width of a head's queries and keys; 0: that of attention", minimum=0)
     value_dim: int = key(0, "width of a head's values; 0: that of attention", minimum=0)
     n_taps: int = key(4, "tokens that the convolution reads, the newest included", minimum=1)
+    per_head: ClassVar[tuple[str, ...]] = ("step",)
+    widening: ClassVar[int] = 1
 
-    def spec_of(self, key_dim: int, value_dim: int, *others: str) -> tuple[Spec, dict[str, tuple[int, ...]]]:
-        """Returns the weights that both kinds have, and the shape of what is made of each token, by name.
-
-        Args:
-          others: names of what is made of each token besides, with a number for each head.
-        """
-        config, n_heads = self.config, self.config.n_heads
+    def spec(self) -> Spec:
+        config, n_heads, width = self.config, self.config.n_heads, self.config.head_width
         n_groups = self.n_key_heads or n_heads
         if n_heads % n_groups:
             raise UserError(f"model.layers: n_key_heads {n_groups} does not divide n_heads {n_heads}")
         heads = (n_groups, n_heads // n_groups)
-        keys, values = (n_groups, key_dim), (*heads, value_dim)
-        shapes = {
-            "query": keys,
-            "key": keys,
-            "value": values,
-            "gate": values,
-            **dict.fromkeys((*others, "step"), heads),
-        }
-        spec = {
+        keys, values = (n_groups, self.key_dim or width), (*heads, self.value_dim or self.widening * width)
+        shapes = {"query": keys, "key": keys, "value": values, "gate": values, **dict.fromkeys(self.per_head, heads)}
+        return {
             **{n: Weight((config.d_model, *s), ("embed", *AXES[: len(s)]), fan_in()) for n, s in shapes.items()},
             **{f"{name}_taps": taps_weight(self.n_taps, *shapes[name]) for name in CONVOLVED},
             "step_bias": Weight(heads, AXES[:2], step_biases),
             "log_rate": Weight(heads, AXES[:2], rates),
             "output": Weight((*values, config.d_model), (*AXES, "embed"), fan_in(3)),
         }
-        return spec, shapes
 
-    def inputs(self, params: Params, x: jax.Array, context: Context) -> tuple[list[jax.Array], dict[str, jax.Array]]:
-        """Returns queries, keys [R, T, G, K] and values [R, T, G, E, O], and the last inputs of their convolutions."""
+    def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
+        """Returns the output for each token, [R, T, D], by what it reads of this and earlier tokens of its document."""
         before, inputs, tails = context.cache or {}, [], {}
         for name in CONVOLVED:
             heads, taps = to_heads(x, params[name]), params[f"{name}_taps"]
@@ -74,7 +70,21 @@ class FadingMemory:
             if f"{name}_taps_bias" in params:
                 convolved = convolved + params[f"{name}_taps_bias"].astype(x.dtype)[None, None]
             inputs.append(as_float32(jax.nn.silu(convolved)))
-        return inputs, tails
+        heads_RTGEO, memory = self.heads(params, x, inputs, context)
+        cache = None if context.cache is None else {**tails, "memory": memory}
+        return from_heads(heads_RTGEO.astype(x.dtype), params["output"]), context.replace(cache=cache)
+
+    @abc.abstractmethod
+    def heads(self, params: Params, x: jax.Array, inputs: list[jax.Array], context: Context) -> list[jax.Array]:
+        """Returns what heads read, normalized and gated, [R, T, G, E, O], and the memory after the tokens.
+
+        Args:
+          inputs: queries and keys [R, T, G, K], and values [R, T, G, E, O].
+        """
+
+    def step(self, params: Params, x: jax.Array) -> jax.Array:
+        """Returns the step of each token and head, by which its memory fades."""
+        return jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"][None, None])
 
     def fades(self, params: Params, step_RTGE: jax.Array, context: Context) -> jax.Array:
         """Returns the logarithm of what stays of the memory at each token."""
@@ -84,25 +94,23 @@ class FadingMemory:
 class GatedDelta(FadingMemory):
     """Gated DeltaNet: a memory that fades and corrects itself (arXiv 2412.06464), as in Qwen3-Next."""
 
-    def spec(self) -> Spec:
-        width = self.config.head_width
-        spec, shapes = self.spec_of(self.key_dim or width, self.value_dim or width, "beta")
-        return {**spec, "scale": Weight(shapes["value"][2:], ("head_dim",), jax.nn.initializers.ones)}
+    per_head = ("beta", "step")
 
-    def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
-        """Returns the output for each token, [R, T, D], by what it reads of this and earlier tokens of its document."""
-        (q_RTGK, k_RTGK, v_RTGEO), tails = self.inputs(params, x, context)
+    def spec(self) -> Spec:
+        spec = super().spec()
+        return {**spec, "scale": Weight(spec["value"].shape[3:], ("head_dim",), jax.nn.initializers.ones)}
+
+    def heads(self, params: Params, x: jax.Array, inputs: list[jax.Array], context: Context) -> list[jax.Array]:
+        q_RTGK, k_RTGK, v_RTGEO = inputs
         q_RTGK, k_RTGK = unit(q_RTGK) / q_RTGK.shape[-1] ** 0.5, unit(k_RTGK)
         beta_RTGE = named("beta", jax.nn.sigmoid(as_float32(to_heads(x, params["beta"]))))
         beta_RTGE = jnp.where(context.real[..., None, None], beta_RTGE, 0)  # padding writes nothing
-        step_RTGE = jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"][None, None])
-        log_decay_RTGE, earlier = self.fades(params, step_RTGE, context), (context.cache or {}).get("memory")
+        log_decay_RTGE, earlier = self.fades(params, self.step(params, x), context), (context.cache or {}).get("memory")
         read_RTGEO, memory = fading_memory(q_RTGK, k_RTGK, v_RTGEO, log_decay_RTGE, beta_RTGE, earlier)
         scale = params["scale"].reshape(1, 1, 1, 1, -1)
         gate_RTGEO = jax.nn.silu(as_float32(to_heads(x, params["gate"])))
         heads_RTGEO = over_root_mean_square(read_RTGEO, self.config.norm_epsilon) * scale * gate_RTGEO
-        cache = None if context.cache is None else {**tails, "memory": memory}
-        return from_heads(heads_RTGEO.astype(x.dtype), params["output"]), context.replace(cache=cache)
+        return [heads_RTGEO, memory]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,30 +124,27 @@ class Mamba2(FadingMemory):
     n_key_heads: int = key(1, "heads of queries and keys (C and B), which must divide n_heads; 0: n_heads", minimum=0)
     key_dim: int = key(128, "width of a head's queries and keys: its state size", minimum=1)
     value_dim: int = key(0, "width of a head's values; 0: twice that of attention", minimum=0)
+    widening: ClassVar[int] = 2
 
     def spec(self) -> Spec:
-        spec, shapes = self.spec_of(self.key_dim, self.value_dim or 2 * self.config.head_width)
-        zeros, ones = jax.nn.initializers.zeros, jax.nn.initializers.ones
+        spec, zeros, ones = super().spec(), jax.nn.initializers.zeros, jax.nn.initializers.ones
+        shapes = {name: spec[name].shape[1:] for name in (*CONVOLVED, "step")}
         biases = {f"{n}_taps_bias": Weight(shapes[n], AXES[: len(shapes[n])], zeros) for n in CONVOLVED}
         scales = {"skip": Weight(shapes["step"], AXES[:2], ones), "scale": Weight(shapes["value"], AXES, ones)}
         return {**spec, **biases, **scales}
 
-    def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
-        """Returns the output for each token, [R, T, D], by what it reads of this and earlier tokens of its document."""
-        (q_RTGK, k_RTGK, v_RTGEO), tails = self.inputs(params, x, context)
+    def heads(self, params: Params, x: jax.Array, inputs: list[jax.Array], context: Context) -> list[jax.Array]:
+        q_RTGK, k_RTGK, v_RTGEO = inputs
         real = context.real[..., None, None]
-        step_RTGE = jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"][None, None])
-        step_RTGE = jnp.where(real, named("step", step_RTGE), 0)  # padding writes nothing
+        step_RTGE = jnp.where(real, named("step", self.step(params, x)), 0)  # padding writes nothing
         log_decay_RTGE, earlier = self.fades(params, step_RTGE, context), (context.cache or {}).get("memory")
         written_RTGEO = v_RTGEO * step_RTGE[..., None]
         read_RTGEO, memory = fading_memory(q_RTGK, k_RTGK, written_RTGEO, log_decay_RTGE, memory_RGEKO=earlier)
         read_RTGEO = read_RTGEO + v_RTGEO * params["skip"][None, None, :, :, None]
         gated_RTGEO = read_RTGEO * jax.nn.silu(as_float32(to_heads(x, params["gate"])))
         groups_RTGI = gated_RTGEO.reshape(*gated_RTGEO.shape[:3], -1)  # each group has a norm
-        heads_RTGEO = over_root_mean_square(groups_RTGI, self.config.norm_epsilon).reshape(v_RTGEO.shape)
-        cache = None if context.cache is None else {**tails, "memory": memory}
-        heads_RTGEO = (heads_RTGEO * params["scale"][None, None]).astype(x.dtype)
-        return from_heads(heads_RTGEO, params["output"]), context.replace(cache=cache)
+        normalized_RTGEO = over_root_mean_square(groups_RTGI, self.config.norm_epsilon).reshape(v_RTGEO.shape)
+        return [normalized_RTGEO * params["scale"][None, None], memory]
 
 
 def unit(x: jax.Array) -> jax.Array:
@@ -175,18 +180,18 @@ def causal_convolution(
     if tail is None:
         tail = jnp.zeros((x_RT.shape[0], n_before, *x_RT.shape[2:]), x_RT.dtype)
     whole, documents = jnp.concatenate([tail, x_RT], 1), context.places.documents
+    terms = [whole[:, i : i + length] for i in range(n_before + 1)]
+    if documents is not None:
+        before = jnp.pad(documents, ((0, 0), (n_before, 0)), "edge")
+        same = [_like(before[:, i : i + length] == documents, x_RT) for i in range(n_before + 1)]
+        terms = [jnp.where(of_document, term, 0) for of_document, term in zip(same, terms, strict=True)]
     taps = taps.astype(x_RT.dtype)[:, None, None]
+    y_RT = functools.reduce(jnp.add, (term * tap for term, tap in zip(terms, taps, strict=True)))
     if documents is None:
-        terms = [whole[:, i : i + length] * taps[i] for i in range(len(taps))]
-        return functools.reduce(jnp.add, terms), whole[:, length:]
-    before = jnp.pad(documents, ((0, 0), (n_before, 0)), "edge")
-    y_RT = jnp.zeros_like(x_RT)
-    for i in range(len(taps)):
-        same = before[:, i : i + length] == documents
-        y_RT += jnp.where(_like(same, x_RT), whole[:, i : i + length], 0) * taps[i]
+        return y_RT, whole[:, length:]
     at = context.real.sum(1, keepdims=True) + jnp.arange(n_before)[None]
-    same = jnp.take_along_axis(before, at, 1) == documents.max(1, keepdims=True)
-    return y_RT, jnp.where(_like(same, x_RT), jnp.take_along_axis(whole, _like(at, x_RT), 1), 0)
+    of_last = jnp.take_along_axis(before, at, 1) == documents.max(1, keepdims=True)
+    return y_RT, jnp.where(_like(of_last, x_RT), jnp.take_along_axis(whole, _like(at, x_RT), 1), 0)
 
 
 def _like(of_tokens: jax.Array, x_RT: jax.Array) -> jax.Array:

@@ -89,12 +89,11 @@ def random_rows(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array
     return jax.random.normal(key, shape, dtype) / math.sqrt(2)
 
 
-def look_up(params: Params, positions_BT: jax.Array, d_model: int) -> jax.Array:
+def look_up(params: Params, positions_BT: jax.Array, _: int) -> jax.Array:
     """Returns the rows of the table at the positions, [B, T, D].
 
     Positions beyond the table raise a UserError, or give NaN where a program computes them.
     """
-    del d_model
     if not jnp.issubdtype(positions_BT.dtype, jnp.integer):
         raise UserError(f"positions: a table has a row for each whole number; expected ints, got {positions_BT.dtype}")
     require_rows("positions", positions_BT, params["positions"])
@@ -120,15 +119,12 @@ def rotary_frequencies(config: TransformerConfig, n_pairs: int) -> np.ndarray:
     to a quarter of it. Those between are interpolated by their turns (Grattafiori et al. 2024, the scaling of Llama 3),
     or by their index (Peng et al. 2023, YaRN). NumPy computes in float64, as for `_frequencies`.
     """
-    frequencies = config.rope_theta ** (-np.arange(n_pairs) / n_pairs)
-    turns = config.rope_trained_len * frequencies / (2 * np.pi)  # in the sequences of training
+    frequencies, trained = config.rope_theta ** (-np.arange(n_pairs) / n_pairs), config.rope_trained_len
+    turns = trained * frequencies / (2 * np.pi)  # in the sequences of training
     kept = np.clip((turns - 1) / (LEAST_TURNS_KEPT - 1), 0, 1)
     if config.rope_ramp != "llama3":
         # The index, as a real number, of the pair that turns so often.
-        first, last = (
-            n_pairs * math.log(config.rope_trained_len / (n * 2 * np.pi)) / math.log(config.rope_theta)
-            for n in YARN_TURNS
-        )
+        first, last = (n_pairs * math.log(trained / (n * 2 * np.pi)) / math.log(config.rope_theta) for n in YARN_TURNS)
         if config.rope_ramp == "yarn":
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0), min(last, 2 * n_pairs - 1)
@@ -188,12 +184,10 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
         raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {config.head_width}")
     if not kind.rotate:
         require_off("model", config, ROTARY_KEYS, f"model.positions '{config.positions}' does not read it")
-    if not kind.table:
-        return {}
-    if config.position_stretch > 1:
+    if kind.table and config.position_stretch > 1:
         raise UserError(f"model.position_stretch: stretched positions have no row in the table of '{config.positions}'")
-    n_rows = config.position_range or config.max_len
-    return {"positions": Weight((n_rows, config.d_model), ("position", "embed"), kind.table)}
+    shape = (config.position_range or config.max_len, config.d_model)
+    return {"positions": Weight(shape, ("position", "embed"), kind.table)} if kind.table else {}
 
 
 def positional_encoding(
@@ -207,46 +201,48 @@ def positional_encoding(
     return x_RTD + named("positions", added_RTD.astype(x_RTD.dtype))
 
 
-def token_positions(
-    config: TransformerConfig,
-    indices_BT: jax.Array,
-    given: jax.Array | None = None,
-    *,
-    n_rows: int = 1,
-    rng: jax.Array | None = None,
-) -> jax.Array:
-    """Returns the positions of tokens, [1, T] or [B, T], in training and in decoding.
+def token_positions(config: TransformerConfig, indices_BT: jax.Array, given: jax.Array | None = None) -> jax.Array:
+    """Returns the positions of tokens outside training, [1, T] or [B, T].
 
-    The positions of a row are 0, 1, … or those that the batch gives. Without `rng` they are multiplied by position_gap.
-    With `rng`, as in training, a position_range draws the positions of each row from that range, in increasing order.
-    Training then has the positions of longer sequences too (Ruoss et al. 2023). A position_stretch multiplies each row
-    by a random factor. Ruoss et al. draw positions in evaluation too, as many as the whole sequence has tokens. A
-    decoder does not know this number, and a cached token keeps its position, so position_gap is their distance.
+    The positions of a row are 0, 1, … or those that the batch gives, times position_gap.
 
     Args:
       indices_BT: the index of each token in its row, from 0.
       given: the positions that the batch gives for the tokens of a row; None for 0, 1, …
-      n_rows: the number of rows of the batch.
 
     Raises:
       UserError: positions are given, but another key makes them, or the attention kernel cannot read them.
     """
-    positions_BT = indices_BT
-    if given is not None:
-        if config.position_range:
-            raise UserError("positions: model.position_range draws them; give none, or set it to 0")
-        if config.attention_implementation == "flash" and config.window:
-            what = "the window of model.attention_implementation 'flash' assumes 0, 1, …"
-            raise UserError(f"positions: {what}; give none, or set it to 'xla'")
-        indices_BT = jnp.broadcast_to(indices_BT, (given.shape[0], indices_BT.shape[1]))
-        positions_BT = jnp.take_along_axis(given, indices_BT, axis=1)
-    if rng is None or (config.position_range == 0 and config.position_stretch == 1):
-        return positions_BT * config.position_gap
+    if given is None:
+        return indices_BT * config.position_gap
     if config.position_range:
-        keys_B, shape = jax.random.split(rng, n_rows), indices_BT.shape[1:]
+        raise UserError("positions: model.position_range draws them; give none, or set it to 0")
+    if config.attention_implementation == "flash" and config.window:
+        what = "the window of model.attention_implementation 'flash' assumes 0, 1, …"
+        raise UserError(f"positions: {what}; give none, or set it to 'xla'")
+    indices_BT = jnp.broadcast_to(indices_BT, (given.shape[0], indices_BT.shape[1]))
+    return jnp.take_along_axis(given, indices_BT, axis=1)
+
+
+def random_positions(config: TransformerConfig, positions_BT: jax.Array, n_rows: int, rng: jax.Array) -> jax.Array:
+    """Returns the positions of tokens in training, [1, T] or [B, T].
+
+    A position_range draws the positions of each row from that range, in increasing order. Training then has the
+    positions of longer sequences too (Ruoss et al. 2023). A position_stretch multiplies each row by a random factor.
+    Ruoss et al. draw positions in evaluation too, as many as the whole sequence has tokens. A decoder does not know
+    this number, and a cached token keeps its position, so position_gap is their distance.
+
+    Args:
+      positions_BT: those outside training.
+      n_rows: B.
+    """
+    if config.position_range:
+        keys_B, shape = jax.random.split(rng, n_rows), positions_BT.shape[1:]
         draw = jax.vmap(lambda key: jax.random.choice(key, config.position_range, shape, replace=False))
-        return jnp.sort(draw(keys_B), axis=-1).astype(indices_BT.dtype)
-    return positions_BT * jax.random.uniform(rng, (n_rows, 1), minval=1, maxval=config.position_stretch)
+        return jnp.sort(draw(keys_B), axis=-1).astype(positions_BT.dtype)
+    if config.position_stretch > 1:
+        return positions_BT * jax.random.uniform(rng, (n_rows, 1), minval=1, maxval=config.position_stretch)
+    return positions_BT
 
 
 def require_room(config: TransformerConfig, n_tokens: int, name: str = "inputs", *, training: bool = False) -> None:
@@ -256,23 +252,16 @@ def require_room(config: TransformerConfig, n_tokens: int, name: str = "inputs",
       name: that of the tokens in the batch.
       training: whether positions are drawn from `config.position_range`, if there is one.
     """
-    if not POSITIONS[config.positions].table:
-        return
-    n_rows = config.position_range or config.max_len
-    most = n_rows if training and config.position_range else (n_rows - 1) // config.position_gap + 1
-    if n_tokens > most:
-        table = f"model.{'position_range' if config.position_range else 'max_len'} {n_rows}"
+    drawn, n_rows = config.position_range, config.position_range or config.max_len
+    most = n_rows if training and drawn else (n_rows - 1) // config.position_gap + 1
+    if POSITIONS[config.positions].table and n_tokens > most:
+        table = f"model.{'position_range' if drawn else 'max_len'} {n_rows}"
         has = f"model.positions '{config.positions}' has a table of {table}"
         raise UserError(f"{name}: expected at most {most} tokens in a row, got {n_tokens}; {has}")
 
 
 def places_of(
-    config: TransformerConfig,
-    batch: Mapping[str, jax.Array],
-    rng: jax.Array | None,
-    *,
-    causal: bool,
-    name: str = "inputs",
+    config: TransformerConfig, batch: Mapping[str, jax.Array], rng: jax.Array | None, causal: bool, name: str = "inputs"
 ) -> Places:
     """Returns the places of the whole rows of a batch: `inputs` [B, T], and what it may have besides.
 
@@ -290,7 +279,9 @@ def places_of(
     if given is None:
         require_room(config, length, name, training=rng is not None)
     indices_1T = jnp.arange(length)[None]
-    positions = token_positions(config, indices_1T, given, n_rows=n_rows, rng=rng)
+    positions = token_positions(config, indices_1T, given)
+    if rng is not None:
+        positions = random_positions(config, positions, n_rows, rng)
     documents, is_token_BT = batch.get("documents"), batch.get("input_mask")
     documents = None if documents is None else documents + 1
     if is_token_BT is not None:

@@ -106,7 +106,7 @@ def fading(decay_NT: jax.Array) -> jax.Array:
     half = n // 2
     first, last = jnp.split(fading(jnp.concatenate([decay_NT[:, :half], decay_NT[:, half:]])), 2)
     from_middle, to_middle = last[:, :, :1] * decay_NT[:, half, None, None], first[:, -1:]
-    return _joined(first, from_middle * to_middle, last)
+    return jnp.block([[first, jnp.zeros_like(first)], [from_middle * to_middle, last]])
 
 
 @jax.custom_jvp
@@ -123,7 +123,8 @@ def inverse_plus_one(lower_NTC: jax.Array) -> jax.Array:
     half = n // 2
     halves = jnp.concatenate([lower_NTC[:, :half, :half], lower_NTC[:, half:, half:]])
     first, last = jnp.split(inverse_plus_one(halves), 2)
-    return _joined(first, -_exact(_exact(last, lower_NTC[:, half:, :half]), first), last)
+    below = -_exact(_exact(last, lower_NTC[:, half:, :half]), first)
+    return jnp.block([[first, jnp.zeros_like(first)], [below, last]])
 
 
 @inverse_plus_one.defjvp
@@ -135,12 +136,6 @@ def _inverse_plus_one_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.A
 
 def _exact(left: jax.Array, right: jax.Array) -> jax.Array:
     return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
-
-
-def _joined(first: jax.Array, below: jax.Array, last: jax.Array) -> jax.Array:
-    """Returns [[first, 0], [below, last]] of matrices [N, T, C]."""
-    above = jnp.concatenate([first, jnp.zeros_like(first)], -1)
-    return jnp.concatenate([above, jnp.concatenate([below, last], -1)], -2)
 
 
 def log_decays(context: Context, log_decay_RTGE: jax.Array) -> jax.Array:

@@ -12,15 +12,14 @@ from fxf.layers import context_parallel
 from fxf.layers.layer import Places
 
 BLOCKS = (512, 384, 256, 128)  # lengths of a block of queries or keys; the kernel takes multiples of 128
-HIDDEN = -1  # the document of keys that no query sees
 
 
 def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places) -> jax.Array:
     """Returns what the queries read, [B, H, T, K].
 
     The window counts tokens, whose positions must be 0, 1, … in a row or document. Rows are filled up to whole blocks.
-    A query sees the keys of its document. Keys that fill up are in a document of their own; queries that fill up are
-    in the last one, so that they see something.
+    A query sees the keys of its document. Keys that fill up are padding, in document 0; queries that fill up are in the
+    last one, so that they see something.
     """
     # Few programs need Pallas, and it takes long to import.
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
@@ -38,7 +37,7 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
             for places, length in ((queries, n_queries), (keys, n_keys))
         )
         filled_BT = _filled(of_queries_BT, 1, n_pieces, mode="edge")
-        documents = [filled_BT, _filled(of_keys_BC, 1, constant_values=HIDDEN)]
+        documents = [filled_BT, _filled(of_keys_BC, 1)]
     scale = config.query_scale or 1 / math.sqrt(width)
     q_BHTK = _filled((q_BHTK.astype(jnp.float32) * scale).astype(q_BHTK.dtype), 2, n_pieces)
     k_BGCK, v_BGCK = (_filled(x, 2) for x in memory)

@@ -66,7 +66,7 @@ def test_a_part_of_the_keys_gives_its_logarithms_and_its_share_of_gradients(leng
     rng, scale = np.random.default_rng(0), 0.3
     shapes = [(2, lengths[0], 4, 16), *[(2, lengths[1], 2, 16)] * 2, *[(2, lengths[0], 4, 16)] * 2]
     q, k, v, read, of_read = (jnp.asarray(rng.normal(size=shape), jnp.bfloat16) for shape in shapes)
-    logarithms = jnp.asarray(rng.normal(size=(2, 4, lengths[0])) + 5, jnp.float32)  # of all keys, as read is
+    logarithms = jnp.asarray(rng.normal(size=(2, lengths[0], 4)) + 5, jnp.float32)  # of all keys, as read is
 
     def of(kernel, *arrays):
         gradients = kernel.gradients_of_part(scale, *arrays[:4], logarithms, arrays[4], **options)

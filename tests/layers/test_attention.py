@@ -13,12 +13,11 @@ import oracle
 from closeness import assert_close
 from fxf.base.errors import UserError
 from fxf.layers import linear_attention
-from fxf.layers.attention import expressive
 from fxf.layers.kinds import ATTENTIONS
-from fxf.layers.linear_attention import Associations
-from fxf.layers.positions import alibi_geometric_slopes, alibi_slopes, rotary, token_positions
+from fxf.layers.linear_attention import Associations, causal_mean
+from fxf.layers.positions import alibi_geometric_slopes, alibi_slopes, places_of, rotary
 from fxf.models.transformer_lm import MaskedLMConfig, masked_lm, transformer_lm
-from helpers import applied, attention_of, examples, places, random_params, random_tokens, refusals, small
+from helpers import applied, attention_of, examples, places, random_params, random_tokens, refusals, small, small_model
 
 EVERY_KIND = pytest.mark.parametrize("kind", ATTENTIONS)
 
@@ -85,21 +84,6 @@ def test_alibi_slopes_of_the_paper():
     )
 
 
-compiled_expressive = jax.jit(expressive)
-
-
-@given(st.integers(0, 100))
-def test_expressive_weights_sum_to_one_and_ignore_the_sign_of_scores(seed):
-    rng = np.random.default_rng(seed)
-    scores = rng.normal(size=(1, 2, 3, 5)).astype(np.float32)
-    bias = np.where(rng.random((1, 1, 3, 5)) < 0.3, -np.inf, 0).astype(np.float32)
-    bias[..., 0] = 0
-    weights = np.asarray(compiled_expressive(scores, bias))
-    assert_close(weights.sum(-1), np.ones((1, 2, 3)), operations=8)
-    np.testing.assert_array_equal(weights, compiled_expressive(-scores, bias))
-    assert (weights[np.broadcast_to(bias, weights.shape) == -np.inf] == 0).all()
-
-
 @pytest.mark.parametrize(
     ("chunk", "feature_map"),
     [
@@ -116,8 +100,8 @@ def test_linear_attention_in_chunks_equals_its_recurrence_token_by_token(monkeyp
 
     @jax.jit
     def attended(q, k, v):
-        start = Associations(jnp.zeros((2, 3, 2, 2)), jnp.zeros((2, 3, 2)))
-        return attention_of(config)._causal(q, k, v, places(7), start)[0]
+        features, start = attention_of(config).features, Associations(jnp.zeros((2, 3, 2, 2)), jnp.zeros((2, 3, 2)))
+        return causal_mean(features(q)[:, :, None], features(k), v, start)[0][:, :, 0]
 
     actual = np.asarray(attended(q, k, v))
     for b in range(2):
@@ -134,21 +118,14 @@ def test_linear_attention_in_chunks_equals_its_recurrence_token_by_token(monkeyp
 
 
 def test_the_memory_of_linear_attention_does_not_grow_with_the_length():
-    def cache_sizes(kind):
-        model = transformer_lm(small(attention=kind, max_len=1000), 7)
-        params = random_params(model.spec)
-        prompt = {"inputs": random_tokens((1, 3)), "lengths": np.array([3])}
-        caches = [jax.eval_shape(lambda n=n: model.prefill(params, prompt, n)).layers for n in (10, 1000)]
-        return [sum(leaf.size for leaf in jax.tree.leaves(cache)) for cache in caches]
-
-    short, long = cache_sizes("linear")
-    assert short == long
-    short, long = cache_sizes("softmax")
-    assert long == 100 * short
+    model, params = small_model(attention="linear", max_len=1000)
+    prompt = {"inputs": random_tokens((1, 3)), "lengths": np.array([3])}
+    caches = [jax.eval_shape(lambda n=n: model.prefill(params, prompt, n)).layers for n in (10, 1000)]
+    assert jax.tree.map(jnp.shape, caches[0]) == jax.tree.map(jnp.shape, caches[1])
 
 
 def positions_of(config, tokens, rng):
-    return token_positions(config, jnp.arange(tokens.shape[1])[None], n_rows=len(tokens), rng=rng)
+    return places_of(config, {"inputs": tokens}, rng, causal=True).positions
 
 
 def test_random_positions_are_distinct_and_increasing_differ_by_key_and_by_sequence_and_have_all_gaps():

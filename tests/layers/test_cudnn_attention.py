@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from closeness import assert_close, largest_of
-from flash_models import B, T, a_batch, assert_as_default, in_float32, take_float32
+from closeness import assert_close
+from flash_models import B, T, a_batch, assert_as_default, take_float32
 from fxf.layers import cudnn_attention, flash_attention
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
@@ -33,38 +33,31 @@ def asked(monkeypatch):
     return calls
 
 
-OF_BOTH_SIDES = (EncoderDecoderConfig, T, {"n_kv_heads": 1, "attention_bias": "all", "block": "post_norm", "window": 7})
+OF_BOTH_SIDES = {"n_kv_heads": 1, "attention_bias": "all", "block": "post_norm", "window": 7}
+POSITIONS = np.concatenate([np.arange(n, dtype=np.int32) for n in (4, 1, 6)]) * np.ones((B, 1), np.int32)
+DOCUMENTS = {"positions": POSITIONS, "documents": np.cumsum(POSITIONS == 0, axis=1, dtype=np.int32)}
+
+
 # JAX derives the gradients of all cases in the same way.
-CASES = [
-    (TransformerLMConfig, T, {"positions": "alibi_geometric", "window": 5, "n_kv_heads": 1}, loss_and_gradient),
-    (*OF_BOTH_SIDES, batch_loss),
-    *(
-        pytest.param(*case, loss_and_gradient, marks=pytest.mark.thorough)
-        for case in (
-            OF_BOTH_SIDES,
-            (TransformerLMConfig, T, {"positions": "rotary", "position_range": 29, "qk_norm": True, "remat": "full"}),
-            (TransformerLMConfig, 12, {"n_layers": 2, "window": 3, "global_every": 2, "query_scale": 2.0}),
-            (MaskedLMConfig, 12, {"positions": "alibi", "n_kv_heads": 1}),
-        )
-    ),
-]
-
-
-@pytest.mark.parametrize(("config_class", "length", "changes", "compute"), CASES)
-def test_losses_and_gradients_are_those_of_the_default(asked, config_class, length, changes, compute):
-    assert_as_default(config_class, length, changes, compute)
-
-
-def test_documents_that_share_a_row_are_kept_apart(asked):
-    config = small(TransformerLMConfig, n_layers=1, positions="rotary", d_model=12)
-    positions = np.concatenate([np.arange(n, dtype=np.int32) for n in (4, 1, 6)])
-    batch = a_batch(TransformerLMConfig) | {"positions": np.tile(positions, (B, 1))}
-    batch["documents"] = np.cumsum(batch["positions"] == 0, axis=1, dtype=np.int32)
-    models = [transformer_lm(each, VOCAB_SIZE) for each in (config, in_float32(config))]
-    params = random_params(models[0].spec)
-    expected, found = (jax.jit(lambda p, m=model: loss_and_gradient(m, p, batch))(params) for model in models)
-    assert_close(found, expected, largest=largest_of(expected))
-    assert asked[0]["mask"].shape[2:] == (T + 1, T + 1)
+@pytest.mark.parametrize(
+    ("config_class", "length", "changes", "more", "compute"),
+    [
+        (TransformerLMConfig, T, {"positions": "alibi_geometric", "window": 5, "n_kv_heads": 1}, {}, loss_and_gradient),
+        (TransformerLMConfig, T, {"positions": "rotary", "d_model": 12}, DOCUMENTS, batch_loss),
+        (EncoderDecoderConfig, T, OF_BOTH_SIDES, {}, batch_loss),
+        *(
+            pytest.param(*case, {}, loss_and_gradient, marks=pytest.mark.thorough)
+            for case in (
+                (EncoderDecoderConfig, T, OF_BOTH_SIDES),
+                (TransformerLMConfig, T, {"positions": "rotary", "position_range": 29, "qk_norm": True}),
+                (TransformerLMConfig, 12, {"n_layers": 2, "window": 3, "global_every": 2, "query_scale": 2.0}),
+                (MaskedLMConfig, 12, {"positions": "alibi", "n_kv_heads": 1}),
+            )
+        ),
+    ],
+)
+def test_losses_and_gradients_are_those_of_the_default(asked, config_class, length, changes, more, compute):
+    assert_as_default(config_class, length, changes, compute, more=more)
     assert asked and all(size % 2 == 0 for call in asked for size in call["lengths"])
 
 
@@ -73,14 +66,14 @@ def test_documents_that_share_a_row_are_kept_apart(asked):
 )
 def test_causal_attention_is_asked_for_as_such_without_an_array_of_all_pairs(asked, changes):
     """In each block, whatever the windows of the others."""
-    model = transformer_lm(in_float32(small(**changes)), VOCAB_SIZE)
+    model = transformer_lm(small(attention_implementation="flash", **changes), VOCAB_SIZE)
     jax.eval_shape(model.apply, random_params(model.spec), a_batch(TransformerLMConfig))
     assert [call["local_window_size"] for call in asked] == ([(2, 0), None] if "window" in changes else [None])
     assert all(call["is_causal"] and not {"bias", "mask"} & set(call) for call in asked)
 
 
 def test_padding_and_the_bias_of_positions_are_handed_over_as_arrays(asked):
-    model = masked_lm(in_float32(small(MaskedLMConfig, positions="alibi")), VOCAB_SIZE)
+    model = masked_lm(small(MaskedLMConfig, positions="alibi", attention_implementation="flash"), VOCAB_SIZE)
     jax.eval_shape(model.apply, random_params(model.spec), a_batch(MaskedLMConfig))
     even = T + 1
     assert not asked[0]["is_causal"] and asked[0]["bias"].shape == (1, 3, even, even)
@@ -89,11 +82,11 @@ def test_padding_and_the_bias_of_positions_are_handed_over_as_arrays(asked):
 
 def test_a_query_that_may_see_nothing_leaves_the_others_as_they_are(asked):
     """Padding whose window holds padding alone, and a row without a token."""
-    config = small(MaskedLMConfig, window=2)
-    model = masked_lm(in_float32(config), VOCAB_SIZE)
+    flash, xla = (small(MaskedLMConfig, window=2, attention_implementation=name) for name in ("flash", "xla"))
+    model = masked_lm(flash, VOCAB_SIZE)
     params, tokens = random_params(model.spec), random_tokens((2, 7))
     is_token = np.arange(7) < np.array([[3], [0]])
     padded = np.asarray(jax.jit(model.apply)(params, {"inputs": tokens, "input_mask": is_token}))
-    whole = jax.jit(masked_lm(config, VOCAB_SIZE).apply)(params, {"inputs": tokens[:1, :3]})
+    whole = jax.jit(masked_lm(xla, VOCAB_SIZE).apply)(params, {"inputs": tokens[:1, :3]})
     assert_close(padded[:1, :3], whole)
     assert np.isfinite(padded).all()

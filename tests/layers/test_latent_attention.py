@@ -12,7 +12,7 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.testing import assert_consistent
+from fxf.testing import assert_cached_equals_full
 from helpers import random_params, random_tokens, some
 
 B, T, D, H = 2, 5, 6, 3
@@ -96,7 +96,7 @@ def test_steps_with_absorbed_products_equal_the_whole_sequence(name):
     own, keys = CASES[name]
     sizes = {"n_layers": 2, "d_model": D, "d_ff": 5, "n_heads": H, "max_len": 16}
     model = transformer_lm(TransformerLMConfig(**sizes, **{**MODEL, **keys}, layers={"attention": own}), 7)
-    assert_consistent(model, random_params(model.spec), {"inputs": random_tokens((2, 6))})
+    assert_cached_equals_full(model, random_params(model.spec), {"inputs": random_tokens((2, 6))}, capacities=[6])
 
 
 def test_a_cache_holds_the_latents_and_the_shared_keys_alone():

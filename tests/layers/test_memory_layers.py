@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import fxf
 import memories
 import oracle
 from closeness import assert_slope
@@ -15,7 +14,7 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Context, Places
 from fxf.layers.memory_layers import GatedDelta, Mamba2
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.testing import assert_consistent
+from fxf.testing import assert_cached_equals_full
 from helpers import random_params, random_tokens
 
 R, T, D = 2, 13, 6
@@ -110,22 +109,9 @@ def test_heads_of_keys_must_divide_the_heads(name):
         LAYERS[name][0](CONFIG, n_key_heads=4).spec()
 
 
-def hybrid(**changes):
+def test_a_hybrid_stack_decodes_as_it_reads_whole_sequences_also_with_several_hypotheses():
     layers = {"delta": {**KEYS, "n_heads": 2}, "mamba2": {**KEYS, "n_heads": 2}}
     sizes = {"n_layers": 3, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 32, "positions": "none"}
     blocks = "delta+feed_forward, mamba2, attention"
-    return transformer_lm(TransformerLMConfig(**{**sizes, "blocks": blocks, "layers": layers, **changes}), 7)
-
-
-def test_a_hybrid_stack_is_consistent():
-    model = hybrid()
-    assert_consistent(model, random_params(model.spec), {"inputs": random_tokens((3, 6))})
-
-
-@pytest.mark.thorough
-def test_a_beam_over_memories_finds_what_whole_sequences_find(monkeypatch):
-    params, prompts = random_params(hybrid().spec), [[3, 4, 1], [5]]
-    keys = {"max_tokens": 5, "beam_width": 3}
-    cached = fxf.decode(hybrid(), params, prompts, **keys)
-    monkeypatch.setattr(GatedDelta, "cached", False, raising=False)
-    assert fxf.decode(hybrid(), params, prompts, **keys) == cached
+    model = transformer_lm(TransformerLMConfig(**sizes, blocks=blocks, layers=layers), 7)
+    assert_cached_equals_full(model, random_params(model.spec), {"inputs": random_tokens((3, 6))}, capacities=[6])

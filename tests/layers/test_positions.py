@@ -1,13 +1,13 @@
 """Positions that a batch, a prompt or the tokens themselves bring."""
 
 import contextlib
+import functools
 
 import jax
 import numpy as np
 import pytest
 
 from closeness import assert_close
-from configs.primer.bilayer import BilayerConfig, bilayer
 from fxf.base.errors import UserError
 from fxf.layers.positions import POSITIONS
 from fxf.models.decode_config import DecodeConfig
@@ -30,28 +30,16 @@ def counted(n_rows, length, dtype=np.int32):
     return np.tile(np.arange(length, dtype=dtype), (n_rows, 1))
 
 
-def batch_of(model_name, **more):
-    batch = {"inputs": random_tokens((B, T)), "targets": random_tokens((B, T), seed=1), **more}
-    if model_name == "encoder_decoder":
-        lengths = np.array([[5], [1], [4], [3]])
-        batch |= {"source": random_tokens((B, S), seed=2), "source_mask": np.arange(S)[None] < lengths}
-    return batch | {"weights": np.ones((B, T), np.float32)}
-
-
-BUILDERS = {
-    "transformer_lm": small_model,
-    "encoder_decoder": lambda **changes: built(encoder_decoder, EncoderDecoderConfig, **changes),
-    "masked_lm": lambda **changes: built(masked_lm, MaskedLMConfig, **changes),
-}
-
-
 def built(make, config_class, **changes):
     model = make(small(config_class, **changes), VOCAB_SIZE)
     return model, random_params(model.spec)
 
 
-def read(batch):
-    return {name: x for name, x in batch.items() if name not in ("targets", "weights")}
+BUILDERS = {
+    "transformer_lm": small_model,
+    "encoder_decoder": functools.partial(built, encoder_decoder, EncoderDecoderConfig),
+    "masked_lm": functools.partial(built, masked_lm, MaskedLMConfig),
+}
 
 
 @pytest.mark.parametrize("kind", ["learned", "rotary", "alibi"])
@@ -85,7 +73,9 @@ def test_prefill_and_steps_at_given_positions_are_the_full_forward_at_them(chang
 
 def test_an_encoder_decoder_reads_the_positions_of_both_sides():
     model, params = BUILDERS["encoder_decoder"](positions="rotary", d_model=12)
-    batch = read(batch_of("encoder_decoder", positions=GIVEN, source_positions=GIVEN[:, :S]))
+    batch = {"inputs": random_tokens((B, T)), "source": random_tokens((B, S), seed=2)}
+    batch |= {"source_mask": np.arange(S)[None] < np.array([[5], [1], [4], [3]])}
+    batch |= {"positions": GIVEN, "source_positions": GIVEN[:, :S]}
     assert_cached_equals_full(model, params, batch, capacities=[T])
     batch = twice(batch)
     for name in ("positions", "source_positions"):
@@ -106,35 +96,25 @@ def test_a_window_holds_what_stands_near_and_not_what_was_read_near():
     assert not np.allclose(np.asarray(apply(params, {"inputs": other, "positions": far}))[0, 3], a)
 
 
-PROMPTS = {"tokens": random_tokens((7, 3), seed=5), "lengths": np.array([3, 0, 2, 1, 3, 2, 0], np.int32)}
-
-
-def assert_scored_by_the_full_forward(model, params, tokens, scores, **positions):
-    """Asserts that hypotheses of PROMPTS have the scores of the full forward pass, at the positions given of a row."""
-    log = jax.jit(lambda inputs, given: jax.nn.log_softmax(model.apply(params, {"inputs": inputs, **given})))
-    for row, n in enumerate(PROMPTS["lengths"]):
-        given = {name: value[row : row + 1] for name, value in positions.items()}
-        for hypothesis, score in zip(np.asarray(tokens[row]), scores[row], strict=True):
-            new = hypothesis[: np.append(np.flatnonzero(hypothesis == 4) + 1, 9)[0]]
-            inputs = np.zeros((1, 12), np.int32)
-            inputs[0, 1 : 1 + n], inputs[0, 1 + n : n + len(new)] = PROMPTS["tokens"][row, :n], new[:-1]
-            terms = np.asarray(log(inputs, given))[0, n + np.arange(len(new)), new]
-            assert_close(score, terms.sum() / len(new), largest=np.abs(terms).max())
-
-
 def test_beams_keep_the_positions_of_their_prompts():
     model, params = small_model(max_len=13, seed=2, positions="learned")
-    params = scaled(params, 2)
+    params, lengths = scaled(params, 2), np.array([3, 0, 2, 1, 3, 2, 0], np.int32)
+    prompts = {"tokens": random_tokens((7, 3), seed=5), "lengths": lengths}
     decode = Decoder(model, 4, config=DecodeConfig(beam_width=2))
     given = np.random.default_rng(4).integers(0, 13, (7, 12)).astype(np.int32)
-    tokens, scores = decode(params, {**PROMPTS, "positions": given}, 9)
-    assert_scored_by_the_full_forward(model, params, tokens, scores, positions=given)
-    of_counted, scores = decode(params, {**PROMPTS, "positions": counted(7, 12)}, 9)
-    assert_scored_by_the_full_forward(model, params, of_counted, scores)
-    assert not np.array_equal(of_counted, tokens)
-    short = {**PROMPTS, "positions": counted(7, 11)}
+    tokens, scores = (np.asarray(x) for x in decode(params, {**prompts, "positions": given}, 9))
+    log = jax.jit(lambda batch: jax.nn.log_softmax(model.apply(params, batch)))
+    for row, n in enumerate(lengths):
+        for hypothesis, score in zip(tokens[row], scores[row], strict=True):
+            new = hypothesis[: np.append(np.flatnonzero(hypothesis == 4) + 1, 9)[0]]
+            inputs = np.zeros((1, 12), np.int32)
+            inputs[0, 1 : 1 + n], inputs[0, 1 + n : n + len(new)] = prompts["tokens"][row, :n], new[:-1]
+            terms = np.asarray(log({"inputs": inputs, "positions": given[row : row + 1]}))[
+                0, n + np.arange(len(new)), new
+            ]
+            assert_close(score, terms.sum() / len(new), largest=np.abs(terms).max())
     with pytest.raises(UserError, match="positions: expected those of 3 tokens of the prompts and 9 new ones, got 11"):
-        decode(params, short, 9)
+        decode(params, {**prompts, "positions": given[:, :11]}, 9)
 
 
 @pytest.mark.parametrize("beyond", [13, -1])
@@ -198,12 +178,3 @@ def test_positions_that_would_not_be_read_are_refused(changes, message):
         jax.eval_shape(
             model.features, params, {"inputs": random_tokens((1, 3)), "positions": np.zeros((1, 3), np.float32)}
         )
-
-
-def test_a_bilayer_refuses_positions_and_rows_longer_than_its_weights():
-    model = bilayer(BilayerConfig(), 3)
-    params, batch = random_params(model.spec), {"inputs": np.zeros((1, 3), np.int32), "positions": counted(1, 3)}
-    with pytest.raises(UserError, match="positions: a bilayer has its own weights for each position"):
-        model.features(params, batch)
-    with pytest.raises(UserError, match=r"^inputs: expected at most model\.max_len 5 in a row, got 6"):
-        model.features(params, {"inputs": np.zeros((1, 6), np.int32)})

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from closeness import assert_slope
-from fxf.base.operations import operations
 from fxf.layers import recurrence
 from fxf.layers.layer import Context, Places
-from fxf.layers.recurrence import fading_memory, inverse_plus_one, log_decays
+from fxf.layers.recurrence import fading_memory, log_decays
 from memories import memory_of
 
 R, T, G, E, K, O = 2, 23, 2, 3, 5, 4  # noqa: E741
@@ -95,31 +94,3 @@ def test_a_memory_is_passed_on_from_any_token_to_the_next():
             parts.append(read)
         np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=0, atol=1e-5 * np.abs(whole).max())
         np.testing.assert_allclose(memory, end, rtol=0, atol=1e-5 * np.abs(end).max())
-
-
-@pytest.mark.parametrize("n", [1, 2, 64])
-def test_the_inverse_and_its_derivative_are_those_of_float64(n):
-    rng = np.random.default_rng(n)
-    lower, change = (np.tril(rng.uniform(-1, 1, (3, n, n)), -1).astype(np.float32) / max(1, n // 8) for _ in range(2))
-    there = np.linalg.inv(np.eye(n) + np.float64(lower))
-    found, moved = jax.jvp(inverse_plus_one, (jnp.array(lower),), (jnp.array(change),))
-    np.testing.assert_allclose(found, there, rtol=0, atol=1e-5 * np.abs(there).max())
-    slope = -there @ change @ there
-    np.testing.assert_allclose(moved, slope, rtol=0, atol=1e-5 * max(1, np.abs(slope).max()))
-
-
-def test_operations_are_those_of_the_products_of_each_chunk():
-    *tokens, before = drawn("usual")
-    chunk, n_chunks = 8, 3
-    heads = R * n_chunks * G * E
-    scores = 2 * R * n_chunks * G * chunk * chunk * K
-    read_and_written = 2 * heads * chunk * (K * O + chunk * O + K * O)
-    plain = scores + read_and_written
-    inverse = sum(4 * (chunk // half // 2) * half**3 for half in (2, 4)) * heads  # two products for each half
-    delta = scores + inverse + 2 * heads * chunk * (chunk * O + chunk * K + K * O)
-    found = [
-        operations(jax.make_jaxpr(fading_memory)(*given).jaxpr)
-        for given in ((*tokens[:4], None, before), (*tokens, before))
-    ]
-    assert [each.flops for each in found] == [plain, plain + delta]
-    assert all(each.uncounted == frozenset() for each in found)
