@@ -143,10 +143,6 @@ class TransformerConfig:
             raise UserError(f"model.position_gap: {expected}, got {self.position_gap}")
         if self.attention != "linear":
             require_off("model", self, {"feature_map": "elu"}, f"model.attention '{self.attention}' does not read it")
-        if self.global_every == 1:
-            raise UserError("model.global_every: 1 makes every block global; set model.window to 0 for that")
-        if 0 < self.local_rope_theta <= 1:
-            raise UserError(f"model.local_rope_theta: expected 0 or more than 1, got {self.local_rope_theta}")
         if self.attention_implementation == "flash":
             require_off("model", self, self.FLASH, "model.attention_implementation 'flash' does not go with it")
         if self.base_width:

@@ -94,13 +94,11 @@ CASES = [
 def test_losses_and_gradients_of_a_gpus_step_are_those_of_a_cpus_and_nothing_is_added_in_any_order(
     config_class, changes
 ):
-    model, batch = MODELS[config_class](small(config_class, **changes), VOCAB_SIZE), a_batch(config_class)
-    params = random_params(model.spec)
-
-    def learn(params):
-        return loss_and_gradient(model, params, batch)
-
-    expected, program = jax.tree.leaves(jax.jit(learn)(params)), traced_for(GPU, learn, params)
+    # Each device has a model of its own: JAX keeps what it has traced of one for another device.
+    models = [MODELS[config_class](small(config_class, **changes), VOCAB_SIZE) for _ in range(2)]
+    params, batch = random_params(models[0].spec), a_batch(config_class)
+    learn, of_gpu = [lambda params, model=model: loss_and_gradient(model, params, batch) for model in models]
+    expected, program = jax.tree.leaves(jax.jit(learn)(params)), traced_for(GPU, of_gpu, params)
     found = jax.jit(jaxpr_as_fun(program))(*jax.tree.leaves(params))
     assert_close(found, expected, largest=largest_of(expected))
     added = [e for e in equations(program.jaxpr) if e.primitive.name == "scatter-add"]
