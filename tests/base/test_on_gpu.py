@@ -180,12 +180,3 @@ def test_the_kernel_of_the_loss_is_for_logits_in_bfloat16_that_each_gpu_has_whol
     with over_mesh(mesh):
         program = traced_for(GPU, learn, x)
     assert sum(equation.primitive.name == "pallas_call" for equation in equations(program.jaxpr)) == n_kernels
-
-
-def test_the_loss_cuts_rows_into_groups_of_a_multiple_of_eight_where_it_can():
-    def lengths(n_rows):
-        x, targets, weights = np.ones((1, n_rows, 3), "f4"), np.ones((1, n_rows), "i4"), np.ones((1, n_rows), "f4")
-        program = traced_for(GPU, lambda x: cross_entropy(lambda x: x, x, targets, weights, at_once=28)[0], x)
-        return [each.params["length"] for each in equations(program.jaxpr) if each.primitive.name == "scan"]
-
-    assert (lengths(64), lengths(61)) == ([8], [7])  # 7 groups are enough
