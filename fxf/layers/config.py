@@ -34,11 +34,9 @@ class TransformerConfig:
     layers: dict[str, dict[str, Any]] = dataclasses.field(
         default_factory=dict,
         hash=False,
-        metadata={"doc": "by the name of a layer in model.blocks, keys of that layer alone: model.layers.NAME.KEY"},
+        metadata={"doc": "keys of a layer of model.blocks alone: model.layers.NAME.KEY"},
     )
-    block: str = key(
-        "pre_norm", "how layers join the residual stream: one of fxf.layers.block.BLOCKS, which have the formulas"
-    )
+    block: str = key("pre_norm", "how layers join the residual stream: one of fxf.layers.block.BLOCKS, with formulas")
     final_norm: bool = key(True, "normalize the output of the last block")
     norm_epsilon: float = key(1e-6, "small number that keeps the normalization of a constant vector finite", above=0)
     norm_epsilon_in: Literal["deviation", "variance"] = key(
@@ -95,8 +93,7 @@ class TransformerConfig:
     )
     init: Literal["default", "uniform", "gpt2"] = key(
         "default",
-        "default: scaled for each weight; uniform: uniform(-1/2, 1/2) for all (seed 004); gpt2: normal(0.02), with a "
-        "smaller deviation for the last map of a sublayer",
+        "default: scaled to each weight; uniform: within ±1/2 (seed 004); gpt2: normal(0.02), last maps smaller",
     )
     scan_blocks: bool = key(False, "train in a loop over blocks: many blocks compile faster and run slower")
     remat: Literal["none", "full", "dots"] = key(
@@ -127,9 +124,6 @@ class TransformerConfig:
             raise UserError(f"model.n_heads: {self.n_heads} does not divide model.d_model {self.d_model}")
         if self.n_heads % self.n_groups:
             raise UserError(f"model.n_kv_heads: {self.n_kv_heads} does not divide model.n_heads {self.n_heads}")
-        if 0 < self.position_range < self.max_len:
-            expected = f"expected 0 or at least model.max_len {self.max_len}"
-            raise UserError(f"model.position_range: {expected}, got {self.position_range}")
         for name, value, unread in self.UNREAD:
             if getattr(self, name) == value:
                 require_off("model", self, unread, f"with model.{name} {value!r} nothing reads it")
@@ -138,15 +132,14 @@ class TransformerConfig:
             require_off("model", self, spread, "not with a model.window: it spreads the tokens")
         if self.position_range:
             require_off("model", self, {"position_stretch": 1}, "a model.position_range draws positions already")
-        if self.position_range and self.position_gap > (most := self.position_range // self.max_len):
-            expected = f"expected at most model.position_range / model.max_len, {most}"
-            raise UserError(f"model.position_gap: {expected}, got {self.position_gap}")
+            if not (largest_gap := self.position_range // self.max_len):
+                expected = f"expected 0 or at least model.max_len {self.max_len}"
+                raise UserError(f"model.position_range: {expected}, got {self.position_range}")
+            if self.position_gap > largest_gap:
+                expected = f"expected at most model.position_range / model.max_len, {largest_gap}"
+                raise UserError(f"model.position_gap: {expected}, got {self.position_gap}")
         if self.attention != "linear":
             require_off("model", self, {"feature_map": "elu"}, f"model.attention '{self.attention}' does not read it")
-        if self.global_every == 1:
-            raise UserError("model.global_every: 1 makes every block global; set model.window to 0 for that")
-        if 0 < self.local_rope_theta <= 1:
-            raise UserError(f"model.local_rope_theta: expected 0 or more than 1, got {self.local_rope_theta}")
         if self.attention_implementation == "flash":
             require_off("model", self, self.FLASH, "model.attention_implementation 'flash' does not go with it")
         if self.base_width:

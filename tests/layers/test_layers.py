@@ -1,5 +1,6 @@
 """Each layer against the float64 oracle of the seeds."""
 
+import dataclasses
 import math
 
 import jax
@@ -9,18 +10,18 @@ import pytest
 
 import oracle
 from closeness import assert_close
-from fxf.base.weights import initialize
+from fxf.base.weights import Weight, initialize
 from fxf.layers.attention import Attention, CrossAttention
-from fxf.layers.block import PreNorm
+from fxf.layers.block import PreNorm, Stack
 from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.layers.kinds import layer_of, stack_of
-from fxf.layers.layer import Places
+from fxf.layers.layer import Context, Places
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from helpers import applied, attention_of, places, random_params, small
+from helpers import applied, attention_of, equations, places, random_params, small
 
 B, T, S, D = 3, 5, 4, 6
 POSITIONS = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated", "sinusoidal_halves")
@@ -138,6 +139,46 @@ def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form, normal
     ]
 
     assert_close(jax.jit(lambda x, z: applied(block, params, x, source=source_of(z)))(x, z), expected)
+
+
+@dataclasses.dataclass(frozen=True)
+class Adding:
+    """A layer that adds to what the earlier layers of its name leave, and draws a random vector."""
+
+    name: str
+
+    def spec(self):
+        return {"factor": Weight((D,), ("embed",), jax.nn.initializers.ones)}
+
+    def apply(self, params, x, context):
+        total = context.carry.get(self.name, 0) + x
+        drawn = params["factor"] + jax.random.normal(context.rng, (D,))
+        return jnp.sin(drawn[None, None] * total), context.replace(carry={**context.carry, self.name: total})
+
+
+@pytest.mark.parametrize(("shared", "n_blocks"), [(False, 8), (True, 7)])
+def test_a_loop_over_blocks_is_the_blocks_one_after_the_other_also_in_what_they_leave_for_each_other(shared, n_blocks):
+    head, *turn = map(Adding, "abc")
+    blocks = (head, *3 * turn, turn[0])[:n_blocks]  # the first turn begins what is carried: it stands before the loop
+    stacks = [Stack(small(scan_blocks=scan), blocks, 1, 2, shared) for scan in (False, True)]
+    params = random_params(stacks[0].spec())
+    assert [*params] == [str(i) for i in range(3 if shared else n_blocks)]
+    start = Context(places(T), rng=jax.random.key(0))
+
+    def by_hand(x):
+        context = start
+        for i, rng in enumerate(jax.random.split(start.rng, n_blocks)):
+            weights = params["01212121"[i] if shared else str(i)]
+            x, context = blocks[i].apply(weights, x, context.replace(rng=rng))
+        return x, context.carry
+
+    expected = jax.jit(by_hand)(vectors())
+    for stack, n_turns in zip(stacks, ([], [2]), strict=True):
+        apply = jax.jit(lambda x, stack=stack: stack.apply(params, x, start))
+        x, after = apply(vectors())
+        assert_close((x, after.carry), expected)
+        made = equations(apply.trace(vectors()).jaxpr.jaxpr)
+        assert [each.params["length"] for each in made if each.primitive.name == "scan"] == n_turns
 
 
 def test_a_norm_of_a_block_of_ones_own_is_the_norm_of_its_layers():

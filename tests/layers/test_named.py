@@ -257,11 +257,3 @@ def test_terms_and_figures_have_no_scope():
     assert names_in(lambda x: jax.vmap(asks)(x, x), X)[1:] == [
         *("term/small/total", "term/small/weight", "term/moved/w/total", "term/moved/w/weight", "figure/largest")
     ]
-
-
-def test_a_name_costs_nothing_where_nobody_asks_for_it():
-    """Linear attention names weights that nothing reads: the compiled program does not compute them."""
-    model, params = small_model(attention="linear", max_len=1000)
-    batch = {"inputs": random_tokens((1, 1000))}
-    program = jax.jit(model.apply).lower(params, batch).compile().as_text()
-    assert "1000,1000" not in program
