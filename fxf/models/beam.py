@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 
@@ -11,9 +12,7 @@ from fxf.models.steps import where_prompts
 GROUP = 32  # columns in a group, whose maximum `largest` compares
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Beams:
+class Beams(flax.struct.PyTreeNode):
     """The search for B prompts so far, with W live and at most W finished hypotheses of each."""
 
     limit_B: jax.Array  # the largest number of new tokens
@@ -69,7 +68,7 @@ class BeamSearch:
         live_BWU = _take(tokens_BAU, chosen_BW)
         new = Beams(beams.limit_B, n_tokens_B, live_BWU, live_log_BW, found_BWU, score_BW, is_finished_B)
         if self.rules.exclude:
-            as_it_was = dataclasses.replace(beams, is_finished_B=jnp.ones_like(is_finished_B))
+            as_it_was = beams.replace(is_finished_B=jnp.ones_like(is_finished_B))
             new = where_prompts(log_BA[:, 0] == -jnp.inf, as_it_was, new)
         return new, _take(parent_BA, chosen_BW), _take(token_BA, chosen_BW)
 

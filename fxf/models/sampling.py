@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 
@@ -9,9 +10,7 @@ from fxf.models.decode_config import DecodeConfig
 from fxf.models.rules import Rules
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Answers:
+class Answers(flax.struct.PyTreeNode):
     """One answer to each of B prompts, so far."""
 
     number_B: jax.Array  # the number of the prompt
@@ -53,7 +52,7 @@ class Sampling:
         tokens_BU = state.tokens_BU.at[jnp.arange(len(token_B)), state.n_tokens_B].set(token_B)
         n_tokens_B = state.n_tokens_B + 1
         is_finished_B = jnp.isin(token_B, rules.ends) | (n_tokens_B == state.limit_B)
-        answers = Answers(state.number_B, state.limit_B, n_tokens_B, tokens_BU, is_finished_B)
+        answers = state.replace(n_tokens_B=n_tokens_B, tokens_BU=tokens_BU, is_finished_B=is_finished_B)
         return answers, jnp.zeros_like(token_B)[:, None], token_B[:, None]
 
     def _key(self, number: jax.Array, n_tokens: jax.Array) -> jax.Array:

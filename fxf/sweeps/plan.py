@@ -197,8 +197,8 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
     Raises:
       UserError: it is not a figure of such a run, or it is not known whether lower or higher is better.
     """
-    tested = experiment.config.get("data", {}).get("test")
-    metrics = [each.replace("validation_loss", "test_loss") if tested else each for each in experiment.task.metrics]
+    has_test = experiment.config.get("data", {}).get("test")
+    metrics = ["-test_loss" if has_test and m == "-validation_loss" else m for m in experiment.task.metrics]
     in_result = {each.removeprefix("-"): each for each in reversed(metrics)}
     name, known = metric.lstrip("+-") or metrics[0].removeprefix("-"), [*in_result, *ALWAYS]
     if name not in known:

@@ -17,14 +17,20 @@ from fxf.base.errors import Interrupted
 
 
 def main(number: int, n: int) -> None:
-    """Trains with an nth of the cores, until stdin ends."""
+    """Trains with an nth of the cores' threads, until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what is printed between runs is lost, as stderr is
+    start_jax()
+    import jax
+
+    from fxf.sweeps.crew import Job, train
+
     if hasattr(os, "sched_setaffinity"):  # Linux: JAX starts as many threads as it finds cores
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, cores[number % len(cores) :: n])
-    start_jax()
-    from fxf.sweeps.crew import Job, train
+        jax.devices()
+        for thread in os.listdir("/proc/self/task"):  # which may run on any core
+            os.sched_setaffinity(int(thread), cores)
 
     kept: dict[str, Any] = {}
     for line in sys.stdin:

@@ -21,7 +21,7 @@ from fxf.models.steps import PromptGroup
 from helpers import VOCAB_SIZE, examples, random_params, random_tokens, small_model, table
 
 LENGTH, END = 23, 3
-MODEL, _ = small_model(max_len=LENGTH, n_layers=2, scan_blocks=True)
+MODEL, _ = small_model(max_len=LENGTH)  # of two blocks tests/models/test_search.py decodes
 COMPILED = jax.jit(MODEL.apply)
 SAMPLED = DecodeConfig(temperature=1.0, top_k=5, top_p=0.9)
 BEAM = DecodeConfig(beam_width=2)
@@ -101,7 +101,7 @@ def test_a_beam_finds_for_a_prompt_alone_what_it_finds_beside_a_longer_one_with_
 def row_bytes(width):
     """Returns the bytes of the cache of a prompt of 6 tokens with 9 new ones."""
     n_slots = 6 + 9 * width
-    n_bytes = 2 * 2 * 6 * n_slots * 4 + 4 * width  # layers, keys and values, D, slots, bytes; and the lengths
+    n_bytes = 2 * 6 * n_slots * 4 + 4 * width  # keys and values, D, slots, bytes; and the lengths
     return n_bytes + ((width + 4) * n_slots if width > 1 else 0)  # which hypothesis reads a slot; the tokens' order
 
 
@@ -180,13 +180,13 @@ def test_a_text_beyond_max_len_is_continued_as_by_a_window_of_max_len(keys, monk
     monkeypatch.setitem(ATTENTIONS, "newest", Newest)
     room, lengths_B = 6, jnp.array([6, 0, 4])
     tokens_BT = random_tokens((3, 20))
-    model, params = small_model(max_len=room, n_layers=2, **keys)
+    model, params = small_model(max_len=room, **keys)
     cache = model.prefill(params, {"inputs": tokens_BT[:, :6], "lengths": lengths_B}, room).replace(rolling=True)
     step, rows_B, found = jax.jit(model.step), jnp.arange(3), []
     for i in range(14):
         logits_BV, cache = step(params, cache, tokens_BT[rows_B, lengths_B + i])
         found.append(logits_BV)
-    whole, _ = small_model(max_len=20, n_layers=2, **{**keys, "window": min(room, keys.get("window", room))})
+    whole, _ = small_model(max_len=20, **{**keys, "window": min(room, keys.get("window", room))})
     expected_BTV = whole.apply(params, {"inputs": tokens_BT})
     assert_close(jnp.stack(found, 1), expected_BTV[rows_B[:, None], lengths_B[:, None] + jnp.arange(14)[None]])
 
@@ -200,17 +200,15 @@ def test_only_positions_that_count_distances_pass_max_len():
 def test_a_search_passes_max_len_and_a_prompt_must_fit():
     model, params = small_model(max_len=6, positions="rotary")
     decode = Decoder(model, VOCAB_SIZE)
-    long, short = decode(params, prompts_of([5]), 30)[0], decode(params, prompts_of([5]), 1)[0]
-    assert long.shape == (1, 1, 30) and long[0, 0, 0] == short[0, 0, 0]
+    sliding, _ = small_model(max_len=40, positions="rotary", window=6)
+    expected, _ = Decoder(sliding, VOCAB_SIZE)(params, prompts_of([5]), 30)
+    np.testing.assert_array_equal(decode(params, prompts_of([5]), 30)[0], expected)
     with pytest.raises(UserError, match="prompt: 7 tokens; expected at most model\\.max_len 6"):
         decode(params, prompts_of([7]), 3)
 
 
-RULES = {"min_tokens": 2, "repetition_penalty": 1.5}
-
-
-@pytest.mark.parametrize("config", [DecodeConfig(**RULES), DecodeConfig(temperature=2.0, top_k=5, **RULES)])
-def test_a_stream_adds_the_tokens_one_by_one_that_the_whole_search_finds(config):
+def test_a_stream_adds_the_tokens_one_by_one_that_the_whole_search_finds():
+    config = DecodeConfig(temperature=2.0, top_k=5, min_tokens=2, repetition_penalty=1.5)
     one, seen = Decoder(MODEL, (END, END + 1), config=config), set()
     for seed in range(6):
         params = params_of(seed)

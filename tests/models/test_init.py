@@ -112,9 +112,11 @@ def test_a_rate_of_a_weights_own_stays_beside_that_of_the_width(keys, rates):
     spec = {
         "matrix": Weight((8, 8), ("embed", "mlp"), ones, rate=3.0),
         "vector": Weight((8,), ("embed",), ones, rate=2.0),
+        "of_one_width": Weight((8, 5), ("embed", "state"), ones, rate=2.0),
     }
     found = initialized_as(sized(64, **{"base": 32, **keys}), spec)
     assert (found["matrix"].rate, found["vector"].rate) == rates
+    assert found["of_one_width"].rate == 2.0
 
 
 @pytest.mark.parametrize(

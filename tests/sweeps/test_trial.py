@@ -14,7 +14,7 @@ from fxf.base.files import to_json
 from fxf.runs.configs import read_config
 from fxf.sweeps import crew
 from fxf.sweeps.evidence import evidence
-from fxf.sweeps.plan import Arm, Budget, make_plan
+from fxf.sweeps.plan import Arm, Budget, changed, make_plan
 from fxf.sweeps.trial import carry_out
 from fxf.verbs.flags import Parser
 from helpers import table
@@ -172,21 +172,15 @@ def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(name, t
 
 
 @pytest.mark.thorough
-def test_runs_side_by_side_are_those_of_one_process(tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
-    one, two = (carry_out(plan, tmp_path / f"{workers}", Budget(2, workers=workers)) for workers in (1, 2))
-    assert [pair[:3] for pair in one.pairs] == [pair[:3] for pair in two.pairs]
-
-
-@pytest.mark.thorough
-def test_processes_know_what_a_config_file_adds(tmp_path):
+def test_runs_side_by_side_are_those_of_one_process_also_with_what_a_config_file_adds(tmp_path):
     config = read_config("studies/recall")  # whose file has the task
     config.train.steps, config.train.evaluate_every, config.model.d_model, config.model.d_ff = 3, 0, 4, 4
     config.optimizer.warmup_steps, config.checkpoint.best, config.checkpoint.every = 0, "", 0
-    wider = Arm({**config.to_dict(), "model": {**config.model.to_dict(), "d_ff": 5}}, {"config_file": "studies/recall"})
-    plan = make_plan(Arm(config.to_dict(), wider.origin), wider, tmp_path, **LOSS, rates=1)
-    found = carry_out(plan, tmp_path, Budget(2, workers=2))
-    assert all(math.isfinite(figure) for pair in found.pairs for figure in (pair.first, pair.other))
+    first = Arm(config.to_dict(), {"config_file": "studies/recall"})
+    plan = make_plan(first, changed(first, {"model.d_ff": 5}), tmp_path, **LOSS, rates=1)
+    one, two = (carry_out(plan, tmp_path / f"{workers}", Budget(2, workers=workers)) for workers in (1, 2))
+    assert [pair[:3] for pair in one.pairs] == [pair[:3] for pair in two.pairs]
+    assert all(math.isfinite(figure) for pair in two.pairs for figure in (pair.first, pair.other))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
