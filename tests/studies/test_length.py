@@ -111,7 +111,7 @@ def knowing(task, wrong_from=99):
     ("problem", "answer"),
     [
         ("reverse_string", "generated"),
-        ("reverse_string", "tape"),
+        thorough("reverse_string", "tape"),
         thorough("stack_manipulation", "tape"),
         thorough("binary_multiplication", "tape"),
         thorough("binary_multiplication", "generated"),
