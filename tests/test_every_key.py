@@ -252,7 +252,7 @@ def finished_run(experiment):
 # Where a key, or the other keys of a section, are to be seen; the cheapest first.
 STAGES = {
     "seed": (initial,),
-    "model": (spec, loss),
+    "model": (spec, logits, loss),
     "model.init": (initial,),
     "model.remat": (steps,),
     "model.position_gap": (logits,),
