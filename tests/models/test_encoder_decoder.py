@@ -31,14 +31,10 @@ TINY_SIZES = {"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4}
 FORMS = {**PRESETS, "tiny": TINY}
 
 
-def config_of(form, **changes):
-    return EncoderDecoderConfig(**{**FORMS[form], **SIZES, **changes})
-
-
 @functools.cache
 def model_and_params(form, vocab_size=VOCAB_SIZE, **changes):
     """The form at a small size, and params."""
-    config = config_of(form, **changes)
+    config = EncoderDecoderConfig(**{**FORMS[form], **SIZES, **changes})
     model = encoder_decoder(config, vocab_size)
     return model, random_params(model.spec, config.d_model)
 
@@ -83,7 +79,8 @@ def test_logits_equal_the_oracle(form, sizes):
     batch = random_batch([7, 1, 4], 7, 9)
     logits = jitted(form, **sizes)(params, batch)
     for source, mask, inputs, actual in zip(*batch.values(), logits, strict=True):
-        expected = oracle.encoder_decoder(config_of(form, **sizes), float64(params), source[mask], inputs)
+        config = EncoderDecoderConfig(**{**FORMS[form], **SIZES, **sizes})
+        expected = oracle.encoder_decoder(config, float64(params), source[mask], inputs)
         assert_close(actual, expected)
 
 
