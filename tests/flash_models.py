@@ -80,13 +80,13 @@ def part(scale, q_BTHK, k_BSGK, v_BSGK, causal, window=0):
     """Returns what queries read of some keys, and the logarithms of the sums of exponentials, as cuDNN does."""
     scores = scores_of(scale, q_BTHK, k_BSGK, causal, window)
     read = jnp.einsum("BGETS,BSGK->BTGEK", jax.nn.softmax(scores), v_BSGK).reshape(q_BTHK.shape)
-    return read, jax.nn.logsumexp(scores, -1).reshape(len(read), -1, read.shape[1])
+    return read, jax.nn.logsumexp(scores, -1).reshape(len(read), -1, read.shape[1]).swapaxes(1, 2)
 
 
 def gradients_of_part(scale, q_BTHK, k_BSGK, v_BSGK, read, logarithms, of_read, causal, window=0):
     """Returns gradients by the rule for softmax: weight · (gradient by the weight - their mean by weight)."""
     scores, back = jax.vjp(lambda q, k: scores_of(scale, q, k, causal, window), q_BTHK, k_BSGK)
-    weights = jnp.exp(scores - logarithms.reshape(*scores.shape[:-1], 1))
+    weights = jnp.exp(scores - logarithms.swapaxes(1, 2).reshape(*scores.shape[:-1], 1))
     of_read_BTGEK = of_read.reshape(*of_read.shape[:2], k_BSGK.shape[2], -1, of_read.shape[-1])
     of_weights = jnp.einsum("BTGEK,BSGK->BGETS", of_read_BTGEK, v_BSGK)
     mean = (read * of_read).sum(-1).swapaxes(1, 2).reshape(*scores.shape[:-1], 1)

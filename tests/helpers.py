@@ -19,6 +19,7 @@ from fxf.base.weights import map_weights
 from fxf.data.phrasebook import phrases
 from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
+from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.generation import Answering
@@ -101,6 +102,7 @@ def generated(task, evaluator, texts, max_tokens, max_len):
         max_len=max_len,
         model=Model({}, None, None, max_len=max_len),
         layout_of_one_copy=one_device,
+        decode=DecodeConfig(),
     )
     with mock.patch("fxf.runs.generation.Evaluators", lambda *_: lambda _: evaluator):
         return Answering(experiment, None, max_tokens)(texts)

@@ -19,7 +19,6 @@ import pytest
 from fxf.base.config import Choices, flatten
 from fxf.runs import guests, run
 from fxf.runs.experiment import default_config
-from fxf.runs.programs import share
 
 ROOT = Path(__file__).parent.parent
 # Starts a process that hears signals which the tests themselves ignore, as under nohup or in the background of a shell.
@@ -75,7 +74,7 @@ def sharing_programs(patch):
 
     def load_and_share(*arguments, **options):
         experiment, *rest = load(*arguments, **options)
-        return share(experiment, KEPT), *rest
+        return experiment.sharing(KEPT), *rest
 
     patch.setattr(run, "load", load_and_share)
 

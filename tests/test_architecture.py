@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fxf.runs import run
+import fxf
 from fxf.runs.configs import read_config
 from small_runs import ROOT, TINY, trained
 
@@ -38,7 +38,7 @@ def calls(tmp_path_factory):
         for name, values in SMALL.items():
             config[name] |= values
         trained(config, folder)
-        run.generator(folder, {})(["1 2"])
+        fxf.load(folder).generate(["1 2"])
     finally:
         sys.setprofile(before)
     return found

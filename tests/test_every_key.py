@@ -219,7 +219,7 @@ def decoder(experiment):
 
 def watched(experiment):
     """Returns what a thread that watches steps is told."""
-    with mock.patch.object(hang, "Thread") as thread, hang.watched(0, 60.0, experiment.log):
+    with mock.patch.object(hang, "Thread") as thread, hang.watched(0, 60.0, experiment.log.hang):
         return str(thread.call_args.kwargs["args"][:3])
 
 
@@ -278,7 +278,6 @@ STAGES = {
     "checkpoint": (finished_run,),
     "log": (finished_run,),
     "log.hang": (watched,),
-    "log.hang_ends": (watched,),
 }
 
 

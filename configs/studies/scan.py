@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from fxf.base.files import digest
 from fxf.data.corpus import CORPORA, Corpus, DataConfig, RegisteredCorpus
-from fxf.data.sentence_files import (
+from fxf.data.text_files import (
     Example,
     Sides,
     good_lines,

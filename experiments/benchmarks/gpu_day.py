@@ -126,13 +126,13 @@ def traced(step: Step) -> Iterator[Found]:
             step.take(TRACED)
         spent = durations(next(Path(folder).rglob("*.xplane.pb")))
     module = hlo.read(step.program.as_text())
-    names = {i.name: i.op_name for computation in module.computations.values() for i in computation.values()}
+    names = {i.name: i.op_name for computation in module.computations.values() for i in computation}
     known = {kernel.name: kernel for kernel in costs.kernels(module, 1) if kernel.costs}
     hardware = hardware_of(jax.devices()[0]) or HARDWARE["h100"]
     table = times.seconds(known.values(), Topology("one", [], hardware), [], hardware.reached or hardware.peak)
     rows: dict[str, dict[str, Found]] = {"kind": {}, "kernel": {}}
     for name, seconds in spent.items():
-        found = known.get(name, costs.Kernel(name, "unknown", ()))
+        found = known.get(name, costs.Kernel(name, "unknown"))
         amounts = 1, 1e3 * seconds, found.times * found.n_bytes / 1e9, found.times * found.work.flops / 1e12
         like = f"{found.kind} {re.sub(r'block_[0-9]+', 'block_*', names.get(name, name))}"
         for by, key in (("kind", found.kind), ("kernel", like)):

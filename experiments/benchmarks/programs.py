@@ -43,9 +43,8 @@ def programs(experiment: Experiment) -> Iterator[tuple[str, str]]:
     """Yields the name and the digest of each program."""
     layout = make_layout(ParallelConfig(data=1), jax.devices())
     model, state, batch = experiment.model, experiment.state_shapes(layout), experiment.task.largest_batch()
-    key = jax.eval_shape(lambda: jax.random.key(0))
     step = functools.partial(train_step, experiment.trainer(layout))
-    yield "step", lowered(step, state, batch, experiment.hyperparameters(), key)
+    yield "step", lowered(step, state, batch, experiment.hyperparameters())
     if model.prefill is None or model.step is None:
         return
     capacity, tokens = min(CAPACITY, experiment.max_len), jax.ShapeDtypeStruct((len(batch["inputs"]),), jnp.int32)

@@ -101,7 +101,7 @@ def _run_of(experiment: Experiment) -> Callable[[jax.Array], dict[str, jax.Array
 
         def step(state: Any, _: None) -> tuple[Any, None]:
             batch = task.batch(jax.random.fold_in(keys.data, state.step), state.step)
-            return train_step(trainer, state, batch, numbers, None)[0], None
+            return train_step(trainer, state, batch, numbers)[0], None
 
         state, _ = jax.lax.scan(step, state, None, length=experiment.train.steps)
         return scores(state.params)

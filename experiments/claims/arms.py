@@ -16,8 +16,7 @@ import fxf
 from fxf.base.errors import UserError
 from fxf.runs import configs, run
 from fxf.runs.evaluator import Evaluators
-from fxf.runs.experiment import build
-from fxf.runs.programs import Kept
+from fxf.runs.experiment import Kept, build
 
 SEEDS = 8
 TUNING = (100, 101)

@@ -20,7 +20,7 @@ from experiments.runner import RESULTS, ROOT, filled, made_now
 from fxf.base.errors import UserError
 from fxf.base.files import read_json, to_json, write_atomically
 from fxf.reports.tables import to_markdown
-from fxf.sweeps.plan import Arm, Budget, Rules, make_plan, other_config
+from fxf.sweeps.plan import Arm, Budget, make_plan, other_config
 from fxf.sweeps.trial import carry_out
 from fxf.sweeps.verdict import Verdict
 
@@ -82,7 +82,7 @@ def judged(task: str, idea: str, base: str, workers: int) -> Verdict:
     if not folder.exists():
         for run in (*there.glob("first-*"), *there.glob("rates/first-*")):
             shutil.copytree(run, folder / run.relative_to(there))
-    plan = make_plan(arms[0], arms[1], folder, Rules(METRICS[task], FAILED[task], 3, "flops"))
+    plan = make_plan(arms[0], arms[1], folder, metric=METRICS[task], failed=FAILED[task], rates=3, match="flops")
     return carry_out(plan, folder, Budget(PAIRS, minutes=600, whole=True, workers=workers))
 
 

@@ -10,7 +10,11 @@ from pathlib import Path
 EXIT_USER_ERROR = 2
 MAX_MESSAGE = 1000  # characters
 # Libraries that an installation may lack, and what pip calls what brings them.
-BROUGHT_BY = {"safetensors": "'fxf[interop]'"}
+BROUGHT_BY = {
+    "safetensors": "'fxf[interop]'",
+    "jax_cuda13_plugin": "'fxf[compile]'",
+    "libtpu": "'fxf[compile]'",
+}
 
 
 class UserError(Exception):

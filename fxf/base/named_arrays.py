@@ -6,21 +6,19 @@
 import contextlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
-from jax.extend.core import Literal
-
-from fxf.base.errors import UserError
-from fxf.base.operations import inner_jaxprs
+from jax.extend.core import Literal, jaxprs_in_params
 
 OF_TRAINING = ("term/", "figure/")  # arrays whose names begin so have no scopes
 BLOCK = re.compile(r"block_(\d+)")
 Edit = Callable[[jax.Array, Any], Any]
+Key = tuple[str, tuple[int, ...]]  # full name and shape
+Found = dict[Key, jax.Array]  # all arrays of this name and shape, [n, ...], in the order of computing
 
 
 class Place(NamedTuple):
@@ -32,6 +30,7 @@ class Place(NamedTuple):
     """
 
     path: tuple[str, ...]
+    shape: tuple[int, ...]
     inside: str = ""
 
     @property
@@ -42,37 +41,28 @@ class Place(NamedTuple):
             return own
         return "/".join(part for part in self.path if not BLOCK.fullmatch(part))
 
-
-def by_name(places: Iterable[Place]) -> dict[str, list[Place]]:
-    """Returns the places of each full name."""
-    found: dict[str, list[Place]] = {}
-    for place in places:
-        found.setdefault(place.name, []).append(place)
-    return found
+    def within(self, scopes: Iterable[str], closed: str = "") -> "Place":
+        """Returns the place seen from around these scopes, and from outside of a primitive if it is closed."""
+        return Place((*scopes, *self.path), self.shape, self.inside or closed)
 
 
-def places_in(jaxpr: Any, in_block: bool = False) -> list[Place]:
-    """Returns the places of all named arrays, in the order of computing."""
-    return [place for equation in jaxpr.eqns for place in places_of(equation, in_block)]
-
-
-def places_of(equation: Any, in_block: bool) -> list[Place]:
-    """Returns the places of the named arrays of an equation.
+def places_in(equations: Iterable[Any], in_block: bool = False) -> list[Place]:
+    """Returns the places of all named arrays of a program's equations, in the order of computing.
 
     Args:
-      in_block: whether the scopes around it have the number of a block, so that a loop does not count blocks.
+      in_block: whether the scopes around them have the number of a block, so that a loop does not count blocks.
     """
-    scopes, kind = _scopes(equation), equation.primitive.name
-    in_block = in_block or any(map(BLOCK.fullmatch, scopes))
-    if kind == "name":
-        inside = [Place((equation.params["name"],))]
-    else:
-        inner = list(inner_jaxprs(equation.params))
-        inside = [place for each in inner for place in places_in(each, in_block or kind == "scan")]
-    if kind == "scan":
-        inside = _in_turns(inside, equation.params["length"], in_block)
-    closed = "" if kind in OPEN else kind
-    return [Place((*scopes, *place.path), place.inside or closed) for place in inside]
+    found = []
+    for equation in equations:
+        scopes, kind, params = _scopes(equation), equation.primitive.name, equation.params
+        numbered = in_block or any(map(BLOCK.fullmatch, scopes))
+        inside = [Place((params["name"],), equation.outvars[0].aval.shape)] if kind == "name" else []
+        for inner in jaxprs_in_params(params):
+            inside += places_in(inner.eqns, numbered or kind == "scan")
+        if kind == "scan":
+            inside = params["length"] * inside if numbered else _in_turns(inside, params["length"])
+        found += [place.within(scopes, closed="" if kind in OPEN else kind) for place in inside]
+    return found
 
 
 def _scopes(equation: Any) -> tuple[str, ...]:
@@ -81,50 +71,24 @@ def _scopes(equation: Any) -> tuple[str, ...]:
     return tuple(filter(None, text.split("/")))
 
 
-def _in_turns(places: list[Place], length: int, in_block: bool) -> list[Place]:
-    """Returns the places of all turns of a loop, from those of its first turn."""
-    if in_block:
-        return length * places
-    numbers = {part for place in places for part in place.path if BLOCK.fullmatch(part)}
+def _in_turns(places: list[Place], length: int) -> list[Place]:
+    """Returns the places of all turns of a loop over blocks, from those of its first turn."""
+    n_blocks = len({part for place in places for part in place.path if BLOCK.fullmatch(part)})
 
     def at_turn(path: tuple[str, ...], turn: int) -> tuple[str, ...]:
         for i, part in enumerate(path):
             if block := BLOCK.fullmatch(part):
-                return (*path[:i], f"block_{int(block[1]) + turn * len(numbers)}", *path[i + 1 :])
+                return (*path[:i], f"block_{int(block[1]) + turn * n_blocks}", *path[i + 1 :])
         return (f"block_{turn}", *path)
 
-    return [Place(at_turn(place.path, turn), place.inside) for turn in range(length) for place in places]
+    return [place._replace(path=at_turn(place.path, turn)) for turn in range(length) for place in places]
 
 
 class Chosen(NamedTuple):
     """What replaces the arrays of a full name, and which arrays are read."""
 
     edits: Mapping[str, Edit]
-    read: frozenset[str]
-
-    def any_of(self, names: Iterable[str]) -> bool:
-        return any(name in self.edits or name in self.read for name in names)
-
-
-@flax.struct.dataclass
-class Part:
-    """Arrays of one name, [n, ...], and which of all arrays of that name they are."""
-
-    values: jax.Array
-    at: tuple[int, ...] = flax.struct.field(pytree_node=False)
-
-
-Parts = dict[str, list[Part]]
-
-
-def in_order(name: str, found: Parts) -> jax.Array:
-    """Returns all arrays of a name, [n, ...]."""
-    parts = found[name]
-    if len(shapes := {part.values.shape[1:] for part in parts}) > 1:
-        raise UserError(f"arrays named '{name}' have several shapes: {', '.join(sorted(map(str, map(list, shapes))))}")
-    at = [i for part in parts for i in part.at]
-    values = jnp.concatenate([part.values for part in parts])
-    return values if at == sorted(at) else values[jnp.argsort(jnp.array(at))]
+    read: Collection[str]
 
 
 def evaluate(
@@ -133,44 +97,42 @@ def evaluate(
     inputs: Sequence[Any],
     chosen: Chosen,
     scopes: tuple[str, ...] = (),
-    first: Mapping[str, Any] | None = None,
-) -> tuple[list[Any], Parts]:
+    before: Mapping[str, Any] | None = None,
+) -> tuple[list[Any], Found]:
     """Returns the outputs of a jaxpr, and the arrays that are read.
 
     Args:
       scopes: those that the jaxpr is inside of.
-      first: by full name, how many arrays of that name come before; in a loop it is traced.
+      before: by full name, how many arrays of that name come before; in a loop it is traced.
     """
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *inputs), strict=True))
-    seen: Counter[str] = Counter()
-    found: Parts = defaultdict(list)
+    counts: Counter[str] = Counter(before)
+    found: dict[Key, list[jax.Array]] = defaultdict(list)
     for equation in jaxpr.eqns:
         arguments = [v.val if isinstance(v, Literal) else known[v] for v in equation.invars]
-        names = Counter(Place((*scopes, *place.path)).name for place in places_of(equation, in_block=True))
-        here = _scopes(equation)
+        names = Counter(place.within(scopes).name for place in places_in([equation], in_block=True))
+        here, kind = _scopes(equation), equation.primitive
         # The context and the scopes of the equation hold for its copy too.
         with equation.ctx.manager, jax.named_scope("/".join(here)) if here else contextlib.nullcontext():
-            if chosen.any_of(names):
-                before = {name: (first or {}).get(name, 0) + seen[name] for name in names}
-                apply = OPEN[equation.primitive.name]
-                out, parts = apply(equation.params, arguments, chosen, (*scopes, *here), before)
-                for name, some in parts.items():
-                    found[name] += [Part(part.values, tuple(seen[name] + i for i in part.at)) for part in some]
+            if any(name in chosen.edits or name in chosen.read for name in names):
+                out, inside = OPEN[kind.name](equation.params, arguments, chosen, (*scopes, *here), counts)
+                for key, values in inside.items():
+                    found[key].append(values)
             else:
-                out = equation.primitive.bind(*arguments, **equation.primitive.get_bind_params(equation.params))
-                out = out if equation.primitive.multiple_results else [out]
-        seen += names
+                out = kind.bind(*arguments, **kind.get_bind_params(equation.params))
+                out = out if kind.multiple_results else [out]
+        counts.update(names)
         known |= zip(equation.outvars, out, strict=True)
-    return [v.val if isinstance(v, Literal) else known[v] for v in jaxpr.outvars], dict(found)
+    outputs = [v.val if isinstance(v, Literal) else known[v] for v in jaxpr.outvars]
+    return outputs, {key: jnp.concatenate(values) for key, values in found.items()}
 
 
 def _name(params: Any, inputs: Any, chosen: Chosen, scopes: tuple[str, ...], before: Mapping[str, Any]) -> Any:
-    (x,), full = inputs, Place((*scopes, params["name"])).name
+    (x,), full = inputs, Place((*scopes, params["name"]), ()).name
     if full in chosen.edits:
-        new = jnp.asarray(chosen.edits[full](x, before[full]), x.dtype)
-        x = jnp.broadcast_to(new, x.shape)
+        x = jnp.broadcast_to(jnp.asarray(chosen.edits[full](x, before[full]), x.dtype), x.shape)
     x = checkpoint_name(x, params["name"])
-    return [x], {full: [Part(x[None], (0,))]} if full in chosen.read else {}
+    return [x], {(full, x.shape): x[None]} if full in chosen.read else {}
 
 
 def _call(params: Any, inputs: Any, *known: Any) -> Any:
@@ -183,28 +145,23 @@ def _checkpoint(params: Any, inputs: Any, *known: Any) -> Any:
 
 
 def _scan(params: Any, inputs: Any, chosen: Chosen, scopes: tuple[str, ...], before: Mapping[str, Any]) -> Any:
-    n_consts, body, length = params["num_consts"], params["jaxpr"], params["length"]
-    n_fixed = n_consts + params["num_carry"]
-    in_turn = Counter(Place((*scopes, *place.path)).name for place in places_in(body.jaxpr, in_block=True))
+    body, n_carry, n_consts = params["jaxpr"], params["num_carry"], params["num_consts"]
+    consts, first, xs = inputs[:n_consts], inputs[n_consts : n_consts + n_carry], inputs[n_consts + n_carry :]
+    in_turn = Counter(place.within(scopes).name for place in places_in(body.jaxpr.eqns, in_block=True))
 
     def turn(carry: Any, x: Any) -> Any:
         i, xs = x
-        first = {name: before[name] + i * n for name, n in in_turn.items()}
-        out, parts = evaluate(body.jaxpr, body.consts, [*inputs[:n_consts], *carry, *xs], chosen, scopes, first)
-        return out[: params["num_carry"]], (out[params["num_carry"] :], parts)
-
-    def of_all_turns(name: str, part: Part) -> Part:
-        at = tuple(i * in_turn[name] + j for i in range(length) for j in part.at)
-        return Part(part.values.reshape(-1, *part.values.shape[2:]), at)
+        counts = {name: before[name] + i * n for name, n in in_turn.items()}
+        out, found = evaluate(body.jaxpr, body.consts, [*consts, *carry, *xs], chosen, scopes, counts)
+        return out[:n_carry], (out[n_carry:], found)
 
     options = {key: params[key] for key in ("length", "reverse", "unroll")}
-    xs = (jnp.arange(length), inputs[n_fixed:])
-    carry, (ys, parts) = jax.lax.scan(turn, list(inputs[n_consts:n_fixed]), xs, **options)
-    return [*carry, *ys], {name: [of_all_turns(name, part) for part in some] for name, some in parts.items()}
+    carry, (ys, found) = jax.lax.scan(turn, list(first), (jnp.arange(params["length"]), xs), **options)
+    return [*carry, *ys], {key: x.reshape(-1, *x.shape[2:]) for key, x in found.items()}
 
 
 # How to evaluate the primitives inside of which arrays can be read and replaced.
-OPEN: dict[str, Callable[..., tuple[Sequence[Any], Parts]]] = {
+OPEN: dict[str, Callable[..., tuple[Sequence[Any], Found]]] = {
     "name": _name,
     "jit": _call,
     "remat2": _checkpoint,

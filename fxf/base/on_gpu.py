@@ -3,9 +3,8 @@
 The platform that a program is compiled for decides, not the host's platform.
 """
 
-import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,11 +55,6 @@ def on_gpu() -> bool:
     return target_devices()[0].platform == "gpu"
 
 
-def apart(tree: Any) -> Any:
-    """Returns the arrays, which a GPU reads where they are used, and does not compute there again."""
-    return jax.lax.optimization_barrier(tree) if on_gpu() else tree
-
-
 def in_its_order(x: jax.Array) -> jax.Array:
     """Returns x, which a GPU's program keeps in the memory in the order of its axes, also if x was transposed."""
     return with_layout_constraint(x, Layout(tuple(range(x.ndim)))) if on_gpu() else x
@@ -86,10 +80,16 @@ def norm_of(tree: Any) -> jax.Array:
     if not on_gpu():
         return optax.tree.norm(tree)
     squares = [jnp.square(x) for x in jax.tree.leaves(tree)]
-    rows = jax.lax.optimization_barrier(
-        jnp.concatenate([(x.sum(-1) if x.size > 2**16 else x).ravel() for x in squares])
-    )
-    return jnp.sqrt(rows.sum())
+    rows = jnp.concatenate([(x.sum(-1) if x.size > 2**16 else x).ravel() for x in squares])
+    return jnp.sqrt(jax.lax.optimization_barrier(rows).sum())
+
+
+@jax.custom_vjp
+def _read_twice(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return x, x
+
+
+_read_twice.defvjp(lambda x: ((x, x), None), lambda _, changes: (changes[0] + changes[1],))
 
 
 def joined_last(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -98,15 +98,7 @@ def joined_last(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     So each product of a gradient adds to the one before. XLA would add a third one to two in a pass of its own, which
     a GPU takes 1 % of a GPT-2 step for.
     """
-    return _joined_last(x) if on_gpu() else (x, x)
-
-
-@jax.custom_vjp
-def _joined_last(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return x, x
-
-
-_joined_last.defvjp(lambda x: ((x, x), None), lambda _, changes: (changes[0] + changes[1],))
+    return _read_twice(x) if on_gpu() else (x, x)
 
 
 def rows_of(table: jax.Array, indices: jax.Array, *, beyond: float | None = None) -> jax.Array:
@@ -120,9 +112,19 @@ def rows_of(table: jax.Array, indices: jax.Array, *, beyond: float | None = None
     Args:
       beyond: the elements of the rows beyond the table, also of negative indices; None if there are none.
     """
-    if on_gpu():
-        return _rows_in_order(_Fixed(beyond, len(table), target_mesh()), table, indices)
-    return _rows(beyond, table, indices)
+    if not on_gpu():
+        return _rows(beyond, table, indices)
+    n_rows, mesh = len(table), target_mesh()
+
+    @jax.custom_vjp
+    def rows(table: jax.Array, indices: jax.Array) -> jax.Array:
+        return _rows(beyond, table, indices)
+
+    rows.defvjp(
+        lambda table, indices: (_rows(beyond, table, indices), indices),
+        lambda indices, gradient: (_sums_over_devices(mesh, n_rows, indices, gradient), None),
+    )
+    return rows(table, indices)
 
 
 def _rows(beyond: float | None, table: jax.Array, indices: jax.Array) -> jax.Array:
@@ -133,41 +135,19 @@ def _rows(beyond: float | None, table: jax.Array, indices: jax.Array) -> jax.Arr
     return table.at[indices].get(mode="fill", fill_value=beyond, wrap_negative_indices=False)
 
 
-class _Fixed(NamedTuple):
-    """What is known while rows are traced: the number of rows of the table, and the mesh, if there is one."""
-
-    beyond: float | None
-    n_rows: int
-    mesh: Any
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _rows_in_order(fixed: _Fixed, table: jax.Array, indices: jax.Array) -> jax.Array:
-    return _rows(fixed.beyond, table, indices)
-
-
-def _forward(fixed: _Fixed, table: jax.Array, indices: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _rows(fixed.beyond, table, indices), indices
-
-
-def _backward(fixed: _Fixed, indices: jax.Array, gradient: jax.Array) -> tuple[jax.Array, None]:
-    summed, mesh = functools.partial(_sums_in_order, fixed.n_rows), fixed.mesh
+def _sums_over_devices(mesh: Any, n_rows: int, indices: jax.Array, added: jax.Array) -> jax.Array:
+    """Returns `_sums_in_order` of the rows of all devices, each of which sums its own of indices [B, T]."""
     if mesh is None or indices.ndim != 2:
-        return summed(indices, gradient), None
-    cuts = [
-        axes if divides(mesh, axes, length) else ()
-        for axes, length in zip((ROWS, (SEQUENCE,)), indices.shape, strict=True)
-    ]
+        return _sums_in_order(n_rows, indices, added)
+    each = zip((ROWS, (SEQUENCE,)), indices.shape, strict=True)
+    cuts = [axes if divides(mesh, axes, length) else () for axes, length in each]
 
-    def of_device(indices: jax.Array, gradient: jax.Array) -> jax.Array:
-        return jax.lax.psum(summed(indices, gradient), (*cuts[0], *cuts[1]))
+    def of_device(indices: jax.Array, added: jax.Array) -> jax.Array:
+        return jax.lax.psum(_sums_in_order(n_rows, indices, added), (*cuts[0], *cuts[1]))
 
     spec = PartitionSpec(*cuts)
     mapped = jax.shard_map(of_device, mesh=mesh, in_specs=(spec, spec), out_specs=PartitionSpec(), check_vma=False)
-    return mapped(indices, gradient), None
-
-
-_rows_in_order.defvjp(_forward, _backward)
+    return mapped(indices, added)
 
 
 def _sums_in_order(n_rows: int, indices: jax.Array, added: jax.Array) -> jax.Array:

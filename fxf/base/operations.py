@@ -5,11 +5,12 @@ Fourier transforms, of foreign functions and of callbacks; their primitives are 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 NOT_COUNTED = {
     *("cholesky", "eig", "eigh", "fft", "geqp3", "geqrf", "hessenberg", "householder_product", "lu", "qr", "schur"),
@@ -41,8 +42,8 @@ def operations(jaxpr: Any) -> Operations:
 
 
 def _sum(several: Iterable[Operations]) -> Operations:
-    found = list(several)
-    return Operations(sum(each.flops for each in found), frozenset().union(*(each.uncounted for each in found)))
+    flops, uncounted = zip(Operations(), *several, strict=True)
+    return Operations(sum(flops), frozenset().union(*uncounted))
 
 
 def _of_equation(equation: Any) -> Operations:
@@ -53,38 +54,23 @@ def _of_equation(equation: Any) -> Operations:
         return Operations((4 if is_complex else 1) * FORMULAS[name](params, *shapes))
     if name == "custom_linear_solve":  # its other functions serve derivatives
         return operations(params["jaxprs"].solve.jaxpr)
-    inner = [operations(each) for each in inner_jaxprs(params)]
-    total = _sum(inner)
-    if name == "cond":
-        return total._replace(flops=max(each.flops for each in inner))
-    if name == "scan":
-        return total.times(params["length"])
-    if name == "shard_map":  # its shapes are those of one device
-        return total.times(math.prod(params["mesh"].shape[axis] for axis in params["newly_manual_axes"]))
-    if name == "while" and total != Operations():
-        return total._replace(uncounted=total.uncounted | {"turns of a while loop"})
-    if name == "pallas_call":
-        return _of_kernel(params, total)
-    return Operations(uncounted=frozenset({name})) if name in NOT_COUNTED else total
-
-
-def inner_jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields the jaxprs among the parameters of an equation."""
-    for value in params.values():
-        for item in value if isinstance(value, list | tuple) else [value]:
-            inner = getattr(item, "jaxpr", item)
-            if hasattr(inner, "eqns"):
-                yield inner
-
-
-def _of_kernel(params: Any, block: Operations) -> Operations:
-    """Returns the operations of a kernel of Pallas: what it says of itself, or those of one block for each block."""
-    grid = params["grid_mapping"].grid
-    if params["cost_estimate"] is not None:
+    if name == "pallas_call" and params["cost_estimate"] is not None:  # what a kernel says of itself
         return Operations(params["cost_estimate"].flops)
-    if block == Operations() or not all(isinstance(n, int) for n in grid):
-        return Operations(uncounted=frozenset({"pallas_call"}))
-    return block.times(math.prod(grid))
+    inner = [operations(each) for each in jaxprs_in_params(params)]
+    total, unknown = _sum(inner), {name} if name in NOT_COUNTED else set()
+    if name == "cond":
+        total = total._replace(flops=max(each.flops for each in inner))
+    elif name == "scan":
+        total = total.times(params["length"])
+    elif name == "shard_map":  # its shapes are those of one device
+        total = total.times(math.prod(params["mesh"].shape[axis] for axis in params["newly_manual_axes"]))
+    elif name == "while" and total != Operations():
+        unknown = {"turns of a while loop"}
+    elif name == "pallas_call":  # those of one block for each block
+        grid = params["grid_mapping"].grid
+        countable = total.flops and all(isinstance(n, int) for n in grid)
+        total, unknown = (total.times(math.prod(grid)), set()) if countable else (Operations(), {name})
+    return total._replace(uncounted=total.uncounted | unknown)
 
 
 Shapes = list[tuple[int, ...]]

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, path_aware_map
 
 from fxf.base.errors import UserError, nearest
 
@@ -90,12 +90,9 @@ def changed(f: Callable[[str, Weight], Weight], spec: Spec) -> Spec:
     return map_weights(lambda path, weight: once(without_indices(path), weight), spec)
 
 
-def map_weights(f: Callable[[str, Weight], Any], spec: Spec, prefix: str = "") -> Any:
+def map_weights(f: Callable[[str, Weight], Any], spec: Spec) -> Any:
     """Returns the tree of `f(path, weight)`."""
-    return {
-        name: f(prefix + name, value) if isinstance(value, Weight) else map_weights(f, value, f"{prefix}{name}/")
-        for name, value in spec.items()
-    }
+    return path_aware_map(lambda path, weight: f("/".join(map(str, path)), weight), spec)
 
 
 def flatten(tree: Any) -> dict[str, Any]:

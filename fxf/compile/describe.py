@@ -9,8 +9,7 @@ from fxf.base.status import stage
 from fxf.compile.roofline import Program, training
 from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
-from fxf.runs.flops import flops_per_token
-from fxf.runs.waste import wasted
+from fxf.runs.flops import flops_per_token, wasted
 from fxf.training.sharding import Layout, partition
 
 
@@ -52,5 +51,5 @@ def _table(spec: weights.Spec, layout: Layout) -> list[list[str]]:
 @stage("compiling a step")
 def memory(program: Program) -> dict[str, int]:
     """Returns a device's bytes by use; the compiler's plan of the program gives those that a step adds."""
-    plan = program.lowered.compile({**program.options}).memory_analysis()
+    plan = program.lowered.compile(program.options).memory_analysis()
     return {**program.held, program.temporary: plan.temp_size_in_bytes}

@@ -1,16 +1,22 @@
-"""Reads the text of a program that XLA has optimized: its computations, instructions and shapes."""
+"""Reads the text of a program that XLA has optimized: its computations, as graphs of instructions."""
 
+import dataclasses
 import math
 import re
 from typing import NamedTuple
 
 import numpy as np
 
-BITS = {"pred": 8, "s2": 2, "u2": 2, "s4": 4, "u4": 4, "token": 0, "opaque": 0}  # of others the name has the number
 _ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\](?:\{[^}]*?(?:S\((\d+)\)[^}]*)?\})?")
 _HEAD = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
-_INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.-]+) = (\(|\S+ )")
+_INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.-]+) = (.*?) ([a-z][\w-]*)\(([^)]*)\)(.*)")
 _COMMENT = re.compile(r"/\*.*?\*/")
+_PART = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?")
+# In its order in the text a loop calls its condition, then its body.
+_CALLED = re.compile(
+    r"\b(?:calls|to_apply|condition|body|branch_computations|true_computation|false_computation|called_computations)="
+    r"(\{[^}]*\}|%?[\w.-]+)"
+)
 
 
 class Array(NamedTuple):
@@ -22,8 +28,8 @@ class Array(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        found = re.search(r"\d+", self.dtype)
-        bits = BITS[self.dtype] if self.dtype in BITS else int(found[0]) if found else 0
+        found = re.search(r"\d+", self.dtype)  # bits; a token has none
+        bits = 8 if self.dtype == "pred" else int(found[0]) if found else 0
         return math.ceil(math.prod(self.dims) * bits / 8)
 
 
@@ -35,23 +41,27 @@ def arrays(shape: str) -> list[Array]:
     ]
 
 
-class Instruction(NamedTuple):
+@dataclasses.dataclass(eq=False)
+class Instruction:
     """An instruction of a computation.
 
     Attributes:
       arrays: those of its result.
-      operands: the names of the instructions that it reads.
+      operands: the instructions that it reads.
       content: the text in its parentheses.
       attributes: the text after them.
+      called: the computations that it calls.
+      users: the instructions that read it.
     """
 
     name: str
     opcode: str
     arrays: list[Array]
-    operands: tuple[str, ...]
+    operands: list["Instruction"]
     content: str
     attributes: str
-    is_root: bool
+    called: list["Computation"]
+    users: list["Instruction"] = dataclasses.field(default_factory=list)
 
     @property
     def op_name(self) -> str:
@@ -64,88 +74,55 @@ class Instruction(NamedTuple):
         """What a custom call calls."""
         return self.attributes.partition('custom_call_target="')[2].partition('"')[0]
 
+    def numbers(self, name: str) -> list[int]:
+        """Returns the numbers of an attribute, such as index=1, dims={0,1} or "known_trip_count":{"n":"7"}."""
+        found = re.search(rf'\b{name}\W{{1,8}}(?:n\W+)?(\d[\d,"\s]*)', self.attributes)
+        return _ints(found[1]) if found else []
+
     def number(self, name: str) -> int | None:
-        """Returns the first number after an attribute's name, or None."""
-        text = self.attributes.replace(r"\22", '"')  # a quote inside of what a kernel of Pallas says on a GPU
-        found = re.search(rf'\b{name}"?[^\d]{{1,12}}?(\d+)', text)
-        return int(found[1]) if found else None
-
-    def numbers(self, name: str) -> tuple[int, ...]:
-        """Returns the numbers in the braces or brackets of an attribute, empty if it has none."""
-        found = re.search(rf'\b{name}"?[=:]\s*[{{\[]([^}}\]]*)[}}\]]', self.attributes)
-        return tuple(map(int, re.findall(r"\d+", found[1]))) if found else ()
-
-    def called(self, *names: str) -> list[str]:
-        """Returns the computations that these attributes name."""
-        found = [re.search(rf"\b{name}=(\{{[^}}]*\}}|%?[\w.-]+)", self.attributes) for name in names]
-        return [c for each in found if each for c in re.findall(r"%?([\w.-]+)", each[1])]
+        """Returns the first number of an attribute, or None."""
+        return next(iter(self.numbers(name)), None)
 
 
-class Computation(dict[str, Instruction]):
-    """The instructions of a computation by name, in order."""
+class Computation(list[Instruction]):
+    """The instructions of a computation, in order; the root makes its result."""
 
-    def operand_arrays(self, instruction: Instruction) -> list[list[Array]]:
-        return [self[name].arrays if name in self else [] for name in instruction.operands]
+    root: Instruction
 
-    @property
-    def root(self) -> Instruction:
-        return next(instruction for instruction in self.values() if instruction.is_root)
+    def parameter(self, number: int) -> Instruction:
+        return next(each for each in self if each.opcode == "parameter" and each.content == str(number))
 
 
 class Module(NamedTuple):
-    """A program.
+    """A program: its computations by name, and the one that it begins with."""
 
-    Attributes:
-      header: its first line.
-      computations: by name.
-      entry: the name of the first one.
-    """
-
-    header: str
     computations: dict[str, Computation]
-    entry: str
+    entry: Computation
 
 
 def read(text: str) -> Module:
-    """Returns the program of a text as `jax.stages.Compiled.as_text()` returns it."""
+    """Returns the program of a text as `jax.stages.Compiled.as_text()` returns it: what is called stands first."""
     computations: dict[str, Computation] = {}
-    lines, entry = text.splitlines(), ""
-    current = Computation()
-    for line in lines:
+    current = entry = Computation()
+    named: dict[str, Instruction] = {}  # of the current computation
+    for line in text.splitlines():
         if found := _HEAD.match(line):
-            current = computations[found[2]] = Computation()
-            entry = found[2] if found[1] else entry
-        elif found := _INSTRUCTION.match(line):
-            instruction = _instruction(_COMMENT.sub("", line), found)
-            current[instruction.name] = instruction
-    return Module(lines[0], computations, entry)
-
-
-def _instruction(line: str, found: re.Match) -> Instruction:
-    start = line.index(" = ") + 3
-    end = _closing(line, start) if line[start] == "(" else line.index(" ", start)
-    opening = line.index("(", end)
-    closing = _closing(line, opening)
-    content = line[opening + 1 : closing - 1]
-    return Instruction(
-        name=found[2],
-        opcode=line[end:opening].strip(),
-        arrays=arrays(line[start:end]),
-        operands=tuple(re.findall(r"%([\w.-]+)", content)),
-        content=content,
-        attributes=line[closing:],
-        is_root=bool(found[1]),
-    )
-
-
-def _closing(line: str, start: int) -> int:
-    """Returns the place after the parenthesis that closes the one at `start`."""
-    depth = 0
-    for bracket in re.compile(r"[()]").finditer(line, start):
-        depth += 1 if bracket[0] == "(" else -1
-        if not depth:
-            return bracket.end()
-    return len(line)
+            current, named = Computation(), {}
+            computations[found[2]] = current
+            entry = current if found[1] else entry
+        elif found := _INSTRUCTION.match(_COMMENT.sub("", line)):
+            is_root, name, shape, opcode, content, attributes = found.groups()
+            attributes = attributes.replace(r"\22", '"')  # a quote inside of what a kernel of Pallas says on a GPU
+            operands = [named[each] for each in re.findall(r"%([\w.-]+)", content) if each in named]
+            called = [each for text in _CALLED.findall(attributes) for each in re.findall(r"[\w.-]+", text)]
+            inner = [computations[each] for each in called if each in computations]
+            named[name] = Instruction(name, opcode, arrays(shape), operands, content, attributes, inner)
+            for operand in dict.fromkeys(operands):
+                operand.users.append(named[name])
+            current.append(named[name])
+            if is_root:
+                current.root = named[name]
+    return Module(computations, entry)
 
 
 def groups(attributes: str, n_devices: int) -> list[list[int]]:
@@ -154,49 +131,43 @@ def groups(attributes: str, n_devices: int) -> list[list[int]]:
     XLA writes them as lists {{0,1},{2,3}}, as an array [2,2]<=[4], which may be transposed, as axes of a mesh, or, for
     a permutation, as pairs.
     """
-    everyone = [list(range(n_devices))]
-    found = re.search(r"(?:replica_groups|source_target_pairs)=(.*)", attributes)
+    found = re.search(r"(?:replica_groups|source_target_pairs)=(\{\{.*?\}\}|\[.*|mesh\[.*)", attributes)
     if not found:
-        return everyone
+        return [list(range(n_devices))]
     text = found[1]
     if text.startswith("{"):
-        listed = re.match(r"\{((?:\{[\d,]*\},?)*)\}", text)
-        return [_ints(each) for each in re.findall(r"\{([\d,]+)\}", listed[1] if listed else "")] or everyone
-    if text.startswith("mesh["):
-        return _groups_of_axes(text)
-    shape, order = text.split("<=", 1)
-    return _iota(order).reshape(_ints(shape)).tolist()
+        return [_ints(each) for each in text.split("},")]
+    if text.startswith("["):
+        shape, order = text.split("<=", 1)
+        return _iota(order).reshape(_ints(shape)).tolist()
+    return _groups_of_axes(text)
 
 
 def _groups_of_axes(text: str) -> list[list[int]]:
-    """Returns the groups of `mesh['a'=2,'b'=4], device_ids=(…) {'b'}`: devices that differ along the named axes."""
-    found = re.match(r"mesh\[([^\]]*)\](?:, device_ids=\(([^)]*\]?(?:T\([^)]*\))?[^)]*)\))? \{([^}]*)\}", text)
+    """Returns the groups of `mesh['a'=2,'b'=4], device_ids=(…) {'b'}`: devices that differ along the named axes.
+
+    The part 'a':(n)m of an axis is that of size m after the first n.
+    """
+    found = re.match(r"mesh\[(.*?)\](?:, device_ids=\((.*?)\))? \{(.*?)\}", text)
     assert found, text[:200]
     sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", found[1])}
-    ids = np.arange(math.prod(sizes.values()))
-    if found[2]:
-        ids = _iota(found[2]) if "[" in found[2] else np.array(_ints(found[2]))
-    named = re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", found[3])
-    # A part 'a':(n)m of an axis is the axis of size m after the first n parts.
-    shape: list[int] = []
-    joined: list[int] = []
+    parts = {name: (int(n or 1), int(m or sizes[name])) for name, n, m in _PART.findall(found[3])}
+    shape, joined = list[int](), list[int]()
     for name, size in sizes.items():
-        parts = [(int(before), int(part)) for axis, before, part in named if axis == name and part]
-        whole = any(axis == name and not part for axis, _, part in named)
-        for before, part in parts or [(1, size if whole else 1)]:
-            shape += [before, part, size // before // part]
-            joined.append(len(shape) - 2)
+        before, part = parts.get(name, (1, 1))
+        joined.append(len(shape) + 1)
+        shape += [before, part, size // before // part]
     rest = [axis for axis in range(len(shape)) if axis not in joined]
-    n_together = math.prod(shape[axis] for axis in joined)
-    return ids.reshape(shape).transpose(*rest, *joined).reshape(-1, n_together).tolist()
+    ids = _iota(found[2] or f"[{math.prod(shape)}]").reshape(shape)
+    return ids.transpose(*rest, *joined).reshape(-1, math.prod(shape[axis] for axis in joined)).tolist()
 
 
 def _iota(text: str) -> np.ndarray:
-    """Returns the numbers of [2,4]T(1,0), or of [8], in order."""
+    """Returns the numbers of [2,4]T(1,0), or of [8], in order, or those of a list."""
     found = re.match(r"\[([\d,]*)\](?:T\(([\d,]*)\))?", text)
-    assert found, text[:200]
-    shape = _ints(found[1])
-    numbers = np.arange(math.prod(shape)).reshape(shape)
+    if not found:
+        return np.array(_ints(text))
+    numbers = np.arange(math.prod(_ints(found[1]))).reshape(_ints(found[1]))
     return (numbers.transpose(_ints(found[2])) if found[2] else numbers).reshape(-1)
 
 

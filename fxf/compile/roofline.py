@@ -3,8 +3,7 @@
 A program's time is the sum over its kernels, each of which takes as long as its operations or its traffic to memory.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +14,7 @@ from fxf.base.memory import gib
 from fxf.base.on_gpu import options_in_order
 from fxf.base.status import stage
 from fxf.compile import costs, hlo, times
-from fxf.compile.costs import Kernel, Loop
+from fxf.compile.costs import Kernel
 from fxf.compile.topologies import Topology
 from fxf.reports.tables import aligned
 from fxf.runs.evaluator import Evaluators
@@ -33,7 +32,6 @@ class Program(NamedTuple):
     Attributes:
       lowered: the program, traced for its devices.
       held: the bytes of its arguments on a device, by what they are.
-      donated: the number of arrays that its results may replace.
       temporary: what its temporary arrays are.
       flops: the operations of the model on each device, or None.
       uncounted: what computes more in the model, whose operations are not known.
@@ -45,11 +43,10 @@ class Program(NamedTuple):
     lowered: Any
     layout: Layout
     held: dict[str, int]
-    donated: int = 0
     temporary: str = "activations and temporaries"
     flops: float | None = None
     uncounted: frozenset[str] = frozenset()
-    options: Mapping[str, Any] = MappingProxyType({})
+    options: dict[str, Any] | None = None
     parts: tuple[str, ...] = ("training step",)
 
 
@@ -93,10 +90,9 @@ def training(experiment: Experiment) -> Program:
         lowered,
         layout,
         {"weights": device_bytes(state.params), "optimizer state": device_bytes(state.opt_state)},
-        donated=len(jax.tree.leaves(state)),
         flops=of_model.flops / layout.mesh.size,
         uncounted=of_model.uncounted,
-        options=options_in_order(lowered) or {},
+        options=options_in_order(lowered),
     )
 
 
@@ -134,31 +130,27 @@ def _shape(shape: tuple[int, ...], dtype: Any, sharding: Any = None) -> Any:
 
 def figures(program: Program, topology: Topology) -> Iterator[Figures]:
     """Compiles a program and yields the figures of each of its parts, in numbers and words that JSON can hold."""
-    mesh, hardware = program.layout.mesh, topology.hardware
+    mesh, hardware, compiled = program.layout.mesh, topology.hardware, None
     head = {"topology": topology.name, "mesh": {name: int(size) for name, size in mesh.shape.items()}}
-    too_large = {"program": program.parts[-1], **head, "bytes": program.held, "fits": False}
-    if sum(program.held.values()) > hardware.memory:
-        yield {**too_large, "error": f"a device has {gib(hardware.memory)}"}
+    error = f"a device has {gib(hardware.memory)}"
+    if sum(program.held.values()) <= hardware.memory:
+        try:
+            with stage(f"compiling {' and '.join(program.parts)}"):
+                compiled = program.lowered.compile({**topology.compiler_options, **(program.options or {})})
+        except jax.errors.JaxRuntimeError as found:
+            error = str(found).strip().split("\n")[0]
+            if "RESOURCE_EXHAUSTED" not in str(found):
+                raise
+    if compiled is None:
+        yield {"program": program.parts[-1], **head, "bytes": program.held, "fits": False, "error": error}
         return
-    try:
-        with stage(f"compiling {' and '.join(program.parts)}"):
-            compiled = program.lowered.compile({**topology.compiler_options, **program.options})
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        why = str(error).strip().split("\n")[0]
-        yield {**too_large, "error": why}
-        return
-    module = hlo.read(compiled.as_text())
-    held = _memory(program, compiled.memory_analysis(), hardware.memory)
-    rest = whole = costs.kernels(module, mesh.size, hardware.on_chip)
-    unknown = next((k.within[0] for k in whole if k.within and k.within[0].iterations is None), None)
-    if unknown:
-        whole = [k._replace(within=k.within[1:]) for k in rest if k.within[:1] == (unknown,)]
-        rest = [k for k in rest if k.within[:1] != (unknown,)]
-    donated = [module.header.count("-alias"), program.donated]
-    for name, kernels in zip(program.parts, [rest, whole][-len(program.parts) :], strict=True):
-        yield {"program": name, **head, **held, **_costs(kernels, topology, program), "donated": donated}
+    kernels = costs.kernels(hlo.read(compiled.as_text()), mesh.size, hardware.on_chip)
+    parts = [[kernel for kernel in kernels if kernel.repeats == repeats] for repeats in (False, True)]
+    if not parts[1]:
+        parts = [kernels, kernels]
+    shared = {**head, **_memory(program, compiled.memory_analysis(), hardware.memory)}
+    for name, kernels in zip(program.parts, parts[-len(program.parts) :], strict=True):
+        yield {"program": name, **shared, **_costs(kernels, topology, program)}
 
 
 def _memory(program: Program, plan: Any, available: int) -> Figures:
@@ -173,43 +165,38 @@ def _memory(program: Program, plan: Any, available: int) -> Figures:
 def _costs(kernels: list[Kernel], topology: Topology, program: Program) -> Figures:
     """Returns the operations, traffic, collectives and seconds of the kernels of a part."""
     hardware, devices = topology.hardware, list(program.layout.mesh.devices.flat)
-    flops, n_bytes = (int(costs.total(kernels, of)) for of in (lambda k: k.work.flops, lambda k: k.n_bytes))
+    flops = int(costs.total(kernels, lambda kernel: kernel.work.flops))
     ideal = times.seconds(kernels, topology, devices, hardware.peak)
-    attainable = times.seconds(kernels, topology, devices, hardware.reached) if hardware.reached else None
-    found = attainable or ideal
-    spent = sum(found.values())
+    reached = times.seconds(kernels, topology, devices, hardware.reached) if hardware.reached else None
+    seconds = reached or ideal
+    spent = sum(seconds.values())
     useful = flops if program.flops is None else program.flops
     return {
         "flops": flops,
         "model_flops": program.flops,
-        "memory_traffic": n_bytes,
-        "kernels": int(costs.total(kernels, lambda k: k.costs)),
-        "uncounted": sorted({k.uncounted for k in kernels if k.uncounted} | program.uncounted),
+        "memory_traffic": int(costs.total(kernels, lambda kernel: kernel.n_bytes)),
+        "kernels": int(costs.total(kernels, lambda kernel: kernel.costs)),
+        "uncounted": sorted({kernel.uncounted for kernel in kernels if kernel.uncounted} | program.uncounted),
         "collectives": _exchanges(kernels, topology, devices),
         "ideal": sum(ideal.values()),
-        "attainable": attainable and spent,
-        "expected": attainable and spent * hardware.measured,
-        "seconds": found,
+        "attainable": reached and spent,
+        "expected": reached and spent * hardware.measured,
+        "seconds": seconds,
         "share_of_peak": useful / hardware.flops / spent if spent else 0.0,
     }
 
 
 def _exchanges(kernels: list[Kernel], topology: Topology, devices: Sequence[Any]) -> list[Figures]:
-    """Returns what is exchanged by kind, number of devices, link and loop."""
+    """Returns what is exchanged by kind, number of devices and link."""
     found: dict[tuple, Figures] = {}
     for kernel in kernels:
         for each in kernel.collectives:
             for link, (sent, took) in topology.traffic(each, devices).items():
-                new = {"kind": each.kind, "of": len(each.groups[0]), "link": link, "place": _named(kernel.within)}
+                new = {"kind": each.kind, "of": len(each.groups[0]), "link": link}
                 row = found.setdefault((*new.values(),), {**new, "count": 0, "bytes": 0, "sent": 0.0, "seconds": 0.0})
                 for name, amount in (("count", 1), ("bytes", each.n_bytes), ("sent", sent), ("seconds", took)):
                     row[name] += kernel.times * amount
-    return list(found.values())
-
-
-def _named(within: tuple[Loop, ...]) -> str:
-    names = (f"{loop.name} x {'?' if loop.iterations is None else loop.iterations}" for loop in within)
-    return " > ".join(names) or "not in a loop"
+    return sorted(found.values(), key=lambda row: -row["sent"])
 
 
 def text(found: Figures) -> str:
@@ -218,41 +205,31 @@ def text(found: Figures) -> str:
     head = f"{found['program']} on {found['topology']}, {sizes}"
     if "error" in found:
         return f"{head}\n  does not fit: {_listed(found['bytes'])}; {found['error']}\n"
-    total, available = found["bytes"]["total"], found["bytes"]["available"]
-    held = {name: n for name, n in found["bytes"].items() if n >= total / 1000 and name not in ("total", "available")}
-    flops, of_model = found["flops"], found["model_flops"]
-    again = f", {flops / of_model:.2g} times that" if of_model and flops > 1.5 * of_model else ""
-    model = f" (the model's {_si(of_model)}FLOP{again})" if of_model else ""
-    reused, donated = found["donated"]
-    kinds = [f"{kind} {_ms(each, '')}" for kind, each in found["seconds"].items() if each > spent(found) / 1000]
+    held = dict(found["bytes"])
+    total, available = held.pop("total"), held.pop("available")
+    held = {name: n_bytes for name, n_bytes in held.items() if n_bytes >= total / 1000}
+    model = f" (the model's {_si(found['model_flops'])}FLOP)" if found["model_flops"] else ""
+    work = f"{_si(found['flops'])}FLOP{model}, {_si(found['memory_traffic'])}B to memory, {found['kernels']:,} kernels"
     time = f"{_ms(found['ideal'])} at best"
     if found["attainable"]:
-        expected = _ms(found["expected"])
-        time = f"{_ms(found['attainable'])} attainable, {time}, {expected} as a measured step makes expect"
-    moved = f"{_si(found['memory_traffic'])}B to memory"
-    rows = [
-        ("memory", f"{gib(total)} of {gib(available)}, {'fits' if found['fits'] else 'does not fit'}: {_listed(held)}"),
-        ("work", f"{_si(flops)}FLOP{model}, {moved}, {found['kernels']:,} kernels"),
-        ("time", f"{time}; {100 * found['share_of_peak']:.1f} % of peak"),
-        ("of it, ms", ", ".join(kinds)),
-    ]
-    if reused < donated:
-        rows.append(("not reused", f"{donated - reused} of {donated} arrays of the state"))
-    if found["uncounted"]:
-        rows.append(("not counted", ", ".join(found["uncounted"])))
-    lines = [head, *(f"  {name:<15}{value}" for name, value in rows)]
-    if found["collectives"]:
-        lines += ["  collectives", *_collectives(found["collectives"])]
+        expected = f"{_ms(found['expected'])} as a measured step makes expect"
+        time = f"{_ms(found['attainable'])} attainable, {time}, {expected}"
+    kinds = [f"{kind} {_ms(each, '')}" for kind, each in found["seconds"].items() if each > spent(found) / 1000]
+    rows = {
+        "memory": f"{gib(total)} of {gib(available)}, {'fits' if found['fits'] else 'does not fit'}: {_listed(held)}",
+        "work": work,
+        "time": f"{time}; {100 * found['share_of_peak']:.1f} % of peak",
+        "of it, ms": ", ".join(kinds),
+        "not counted": ", ".join(found["uncounted"]),
+    }
+    lines = [head, *(f"  {name:<15}{value}" for name, value in rows.items() if value)]
+    collectives = []
+    for row in found["collectives"]:
+        sent = f"{_si(row['bytes'])}B", row["link"], f"{_si(row['sent'])}B sent", _ms(row["seconds"])
+        collectives.append([f"    {row['count']:,} {row['kind']}", f"of {row['of']}", *sent])
+    if collectives:
+        lines += ["  collectives", *aligned(collectives)]
     return "\n".join([*lines, ""])
-
-
-def _collectives(collectives: Sequence[Figures]) -> list[str]:
-    """Returns a line for each kind, number of devices, link and place, the largest exchange first."""
-    rows = []
-    for c in sorted(collectives, key=lambda c: -c["sent"]):
-        amounts = (f"{_si(c['bytes'])}B", c["link"], f"{_si(c['sent'])}B sent", _ms(c["seconds"]))
-        rows.append((f"    {c['count']:,} {c['kind']}", f"of {c['of']}", *amounts, c["place"], ""))
-    return [line.rstrip() for line in aligned(rows)]
 
 
 def spent(found: Figures) -> float:

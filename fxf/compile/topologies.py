@@ -8,6 +8,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
+from jax.experimental.topologies import get_topology_desc
 
 from fxf.base.devices import compiling_for
 from fxf.base.errors import UserError, nearest
@@ -51,29 +55,28 @@ class Topology(NamedTuple):
         """
         found: dict[str, tuple[float, float]] = {}
         for group in collective.groups:
-            for link, sent in self._within([devices[i] for i in group], collective).items():
-                found[link] = max(found.get(link, sent), sent, key=lambda each: each[1])
+            for link, n_bytes, rate in self._sent([devices[i] for i in group], collective):
+                if n_bytes:
+                    found[link] = max(found.get(link, (0.0, 0.0)), (n_bytes, n_bytes / rate), key=lambda each: each[1])
         return found
 
-    def _within(self, group: Sequence[Any], collective: Collective) -> dict[str, tuple[float, float]]:
-        links, n = self.hardware, len(group)
+    def _sent(self, group: Sequence[Any], collective: Collective) -> list[tuple[str, float, float]]:
+        """Returns each link of a device of the group, the bytes that it sends over it, and how many it can a second."""
+        links = self.hardware
         if links.network:
             n_hosts = len({device.process_index for device in group})
-            n_here = -(-n // n_hosts)
-            here, across = _sent(collective, n_here), _sent(collective, n_hosts) / n_here
-            sent = {"NVLink": (here, here / links.link), "network": (across, across / links.network)}
-        else:
-            # A line of devices sends over each of its links one way, a ring both ways.
-            axes = range(len(group[0].coords))
-            moved = [axis for axis in axes if len({device.coords[axis] for device in group}) > 1]
-            lengths = [len({device.coords[axis] for device in self.devices}) for axis in moved]
-            n_links = sum(1 if length % links.ring else 2 for length in lengths) or 1
-            n_bytes = _sent(collective, n)
-            sent = {"ICI": (n_bytes, n_bytes / (links.link * min(n_links, collective.rings or n_links)))}
-        return {link: found for link, found in sent.items() if found[0]}
+            n_here = -(-len(group) // n_hosts)
+            across = _in_a_ring(collective, n_hosts) / n_here
+            return [("NVLink", _in_a_ring(collective, n_here), links.link), ("network", across, links.network)]
+        # A line of devices sends over each of its links one way, a ring both ways.
+        sizes = [len(set(places)) for places in zip(*(device.coords for device in self.devices), strict=True)]
+        moved = [len(set(places)) > 1 for places in zip(*(device.coords for device in group), strict=True)]
+        ways = [1 if size % links.ring else 2 for size, moves in zip(sizes, moved, strict=True) if moves]
+        n_links = min(sum(ways) or 1, collective.rings or sum(ways) or 1)
+        return [("ICI", _in_a_ring(collective, len(group)), links.link * n_links)]
 
 
-def _sent(collective: Collective, n: int) -> float:
+def _in_a_ring(collective: Collective, n: int) -> float:
     """Returns the bytes that each of n devices sends in a ring."""
     if collective.kind == "collective-permute":
         return float(collective.n_bytes if n > 1 else 0)
@@ -94,58 +97,45 @@ def topology(name: str) -> Topology:
 
 
 def _gpus(kind: str, size: str) -> list[Any]:
-    from jax.experimental import topologies
-
     n = int(size) if size.isdecimal() and len(size) < 6 else 0
     if not n or (n > HOST and n % HOST):
         raise UserError(
             f"--topology: expected a number of GPUs, up to {HOST} or a multiple, behind {kind}:, got '{size}'"
         )
-    _require("jax_cuda13_plugin")
+    importlib.import_module("jax_cuda13_plugin")
     values = HARDWARE[kind]
     config = DESCRIPTION.read_text(encoding="utf-8").format(
         name=values.kinds[0], bandwidth=int(values.bandwidth), memory=values.memory, cudnn=CUDNN
     )
     shape = f"1x{max(1, n // HOST)}x{min(n, HOST)}"  # slices, hosts, GPUs of a host
-    return topologies.get_topology_desc(kind, platform="cuda", topology=shape, target_config=config).devices
+    return get_topology_desc(kind, platform="cuda", topology=shape, target_config=config).devices
 
 
 def _tpus(kind: str, size: str) -> list[Any]:
-    import jax
-    from jax.experimental import topologies
-
     if not re.fullmatch(r"\d{1,3}x\d{1,3}(x\d{1,3})?", size):
         raise UserError(f"--topology: expected the sizes of a TPU slice behind {kind}:, such as 2x4, got '{size}'")
-    _require("libtpu")
     for variable, value in LIBTPU.items():
         os.environ.setdefault(variable, value)
+    importlib.import_module("libtpu")
     try:
-        return topologies.get_topology_desc(f"{kind}:{size}", platform="tpu").devices
+        return get_topology_desc(f"{kind}:{size}", platform="tpu").devices
     except jax.errors.JaxRuntimeError as error:
         why = str(error).strip().split("\n")[0]
         raise UserError(f"--topology: libtpu has no {kind}:{size}: {why}") from None
 
 
-def _require(package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        raise UserError(
-            f"--topology: {package} is not installed; pip install 'fxf[compile]', or make environment EXTRAS=compile"
-        )
-
-
 @contextlib.contextmanager
 def target(topology: Topology) -> Iterator[None]:
     """Inside, programs are traced for the topology's devices."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(compiling_for(topology.devices))
+    with compiling_for(topology.devices), warnings.catch_warnings(), _cudnn(topology):
         # JAX keeps such a program, but cannot read it without the devices: it says so and compiles again.
-        stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry", UserWarning)
-        if topology.hardware.network:
-            # JAX asks the installed cuDNN for its version; XLA compiles without one.
-            from unittest import mock
-
-            versions = importlib.import_module("jax_cuda13_plugin._versions")
-            number = CUDNN[0] * 10_000 + CUDNN[1] * 100 + CUDNN[2]
-            stack.enter_context(mock.patch.object(versions, "cudnn_get_version", lambda: number))
         yield
+
+
+def _cudnn(topology: Topology) -> Any:
+    """Returns a context in which JAX, which asks the installed cuDNN for its version, finds that of CUDNN."""
+    if not topology.hardware.network:
+        return contextlib.nullcontext()
+    number = CUDNN[0] * 10_000 + CUDNN[1] * 100 + CUDNN[2]
+    return mock.patch("jax_cuda13_plugin._versions.cudnn_get_version", lambda: number)  # XLA compiles without one

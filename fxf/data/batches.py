@@ -150,21 +150,18 @@ def _least_padding(longer_N: np.ndarray, shapes: int) -> list[np.ndarray]:
     """Returns the indices of at most `shapes` groups of examples, split by their longer side for the least padding."""
     lengths, counts = np.unique(longer_N, return_counts=True)
     n, before = len(lengths), np.concatenate([[0], np.cumsum(counts)])
-    # cost[j]: positions that the j shortest lengths need; a group is padded to its longest length.
-    cost = np.where(np.arange(n + 1) == 0, 0, np.inf)
-    choices = []
-    for _ in range(min(shapes, n)):
-        # candidates[i, j]: the cost with the lengths i … j - 1 in one group after the best split of those below i.
-        candidates = cost[:, None] + (before[None] - before[:, None]) * np.concatenate([[0], lengths])[None]
-        candidates[np.tri(n + 1, dtype=bool)] = np.inf
-        candidates[0, 0] = 0
-        choices.append(candidates.argmin(0))
-        cost = candidates.min(0)
-    bounds, end = [], n
-    for choice in reversed(choices):
-        if end == 0:
-            break
-        start = int(choice[end])
-        bounds.append((lengths[start], lengths[end - 1]))
-        end = start
-    return [np.flatnonzero((longer_N >= low) & (longer_N <= high)) for low, high in reversed(bounds)]
+    # cost[g, j]: positions that the j shortest lengths need in g groups, each as wide as its longest length;
+    # start[g, j]: where the last of these groups begins.
+    cost, start = np.full((shapes + 1, n + 1), np.inf), np.zeros((shapes + 1, n + 1), int)
+    cost[:, 0] = 0
+    for g in range(1, shapes + 1):
+        for j in range(1, n + 1):
+            of_starts = cost[g - 1, :j] + (before[j] - before[:j]) * lengths[j - 1]
+            start[g, j], cost[g, j] = of_starts.argmin(), of_starts.min()
+    groups, end = list[np.ndarray](), n
+    for g in range(shapes, 0, -1):
+        if end:
+            first, last = lengths[start[g, end]], lengths[end - 1]
+            groups.append(np.flatnonzero((longer_N >= first) & (longer_N <= last)))
+            end = start[g, end]
+    return groups[::-1]

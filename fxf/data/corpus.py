@@ -14,8 +14,8 @@ from fxf.base.config import Choices, key, one_of, require_off
 from fxf.base.errors import UserError, one_line, shortened
 from fxf.base.files import digest, folder_at
 from fxf.base.status import say
-from fxf.data import phrasebook, sentence_files
-from fxf.data.sentence_files import Example, good_lines, read_text_file
+from fxf.data import phrasebook, text_files
+from fxf.data.text_files import Example, good_lines, read_text_file
 from fxf.data.tokenizer import VOCAB_SIZE, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -69,14 +69,6 @@ class TokenPair(NamedTuple):
     target: list[int]
 
 
-class Tokenized(NamedTuple):
-    """The examples kept, their tokens, and the number of examples left out for their length."""
-
-    examples: list[Example]
-    pairs: list[TokenPair]
-    skipped: int
-
-
 def read_corpus(config: DataConfig) -> Corpus:
     """Reads the corpus that `config` names.
 
@@ -92,7 +84,9 @@ def read_corpus(config: DataConfig) -> Corpus:
         raise UserError(f"data.path: corpus '{config.name}' needs it; give --config.data.path")
     train, validation, test, skipped, digests = read(config)
     if "train" in keys:
-        _warn_of_overlap(train, test)
+        known = {example.source for example in train}
+        if n := sum(example.source in known for example in test):
+            log.warning("warning: %d of the %d test sentences are in the training part too", n, len(test))
     if config.limit:
         parts = train, validation, test
         train, validation, test = (part[: config.limit] if part == train else part for part in parts)
@@ -102,12 +96,6 @@ def read_corpus(config: DataConfig) -> Corpus:
         chosen = np.random.default_rng(0).random(len(train)) < config.unpunctuated
         train = [b if c else a for a, b, c in zip(train, _changed(_unpunctuated, train), chosen, strict=True)]
     return Corpus(train, validation, test, skipped, digests)
-
-
-def _warn_of_overlap(train: Sequence[Example], test: Sequence[Example]) -> None:
-    known = {example.source for example in train}
-    if n := sum(example.source in known for example in test):
-        log.warning("warning: %d of the %d test sentences are in the training part too", n, len(test))
 
 
 def _changed(change: Callable[[str], str], examples: Sequence[Example]) -> list[Example]:
@@ -120,24 +108,23 @@ def _unpunctuated(text: str) -> str:
     return text.rstrip(".!? \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}") or text
 
 
-def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Example]) -> Tokenized:
-    """Returns the examples with their tokens; cuts none.
+def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Example]) -> list[tuple[Example, TokenPair]]:
+    """Returns the examples that are short enough with their tokens; cuts none.
 
     Raises:
       UserError: one is longer than `config.max_length` and `config.on_error` is "stop"; or none is left.
     """
-    kept, pairs, eos = [], [], tokenizer.special.eos
+    kept, eos = [], tokenizer.special.eos
     for example in examples:
         pair = TokenPair([*tokenizer.encode(example.source), eos], [*tokenizer.encode(example.target), eos])
         if max(map(len, pair)) <= config.max_length:
-            kept.append(example)
-            pairs.append(pair)
+            kept.append((example, pair))
         elif config.on_error == "stop":
             lengths = f"source of {len(pair.source)} and target of {len(pair.target)} tokens, end tokens included"
             raise UserError(f"{example.where}: {lengths}; data.max_length is {config.max_length}")
     if not kept:
         raise UserError(f"data.max_length: no sentence pair has at most {config.max_length} tokens on both sides")
-    return Tokenized(kept, pairs, len(examples) - len(kept))
+    return kept
 
 
 def _digest(*parts: Sequence[Example]) -> str:
@@ -149,7 +136,7 @@ def _pairs(config: DataConfig) -> Corpus:
     """Reads a tab-separated file, such as Anki's (seed 000)."""
     path = folder_at(config.path, "data.path")
     content = read_text_file(path, "data.path", packed=False)
-    lines = sentence_files.lines_of(content)
+    lines = text_files.lines_of(content)
     header = [name.strip() for name in lines[0].decode("utf-8", "replace").split("\t")]
     columns = [name.strip() for name in config.columns.split(",")] if config.columns else header
     if not config.columns and not {config.source, config.target} <= {*header}:
@@ -159,9 +146,9 @@ def _pairs(config: DataConfig) -> Corpus:
     first = 2 if columns == header else 1
     if first == 2:
         say(one_line(f"{path.name}: the first line names the columns: {', '.join(header)}"))
-    sides = sentence_files.tab_separated(lines[first - 1 :], len(columns), source, target)
+    sides = text_files.tab_separated(lines[first - 1 :], len(columns), source, target)
     examples, skipped = good_lines(sides, [path.name] * 2, config.on_error == "skip", first)
-    return Corpus(*sentence_files.split_by_source(examples, config.held_out), skipped, {"data.path": digest(content)})
+    return Corpus(*text_files.split_by_source(examples, config.held_out), skipped, {"data.path": digest(content)})
 
 
 def _parallel(config: DataConfig) -> Corpus:
@@ -171,7 +158,10 @@ def _parallel(config: DataConfig) -> Corpus:
     for split in SPLITS:
         names = [f"{getattr(config, split)}.{side}" for side in (config.source, config.target)]
         contents = [read_text_file(folder / name, f"data.{split}", packed=False) for name in names]
-        parts.append(good_lines(sentence_files.aligned(contents, names), names, config.on_error == "skip"))
+        sources, targets = map(text_files.lines_of, contents)
+        if len(sources) != len(targets):
+            raise UserError(f"{names[0]} has {len(sources)} lines, {names[1]} {len(targets)}")
+        parts.append(good_lines(zip(sources, targets, strict=True), names, config.on_error == "skip"))
         digests |= dict(zip(names, map(digest, contents), strict=True))
     return _of_parts(parts, digests)
 
@@ -198,10 +188,9 @@ def _of_parts(parts: Sequence[tuple[list[Example], int]], digests: dict[str, str
 def _phrasebook(config: DataConfig) -> Corpus:
     """Returns fxf's own phrase book, from English into French or Spanish."""
     one_of(config.target, ("fr", "es"), "data.target")
-    parts: dict[str, list[Example]] = {split: [] for split in SPLITS}
-    for number, phrase in enumerate(phrasebook.phrases(config.target), 1):
-        parts[phrase.split].append(Example(phrase.source, phrase.target, f"phrasebook:{number}"))
-    train, validation, test = parts.values()
+    phrases = enumerate(phrasebook.phrases(config.target), 1)
+    found = [(phrase.split, Example(phrase.source, phrase.target, f"phrasebook:{n}")) for n, phrase in phrases]
+    train, validation, test = ([example for of, example in found if of == split] for split in SPLITS)
     return Corpus(train, validation, test, 0, {"phrasebook": _digest(train, validation, test)})
 
 

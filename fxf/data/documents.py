@@ -13,9 +13,8 @@ from fxf.base.config import key, require_off
 from fxf.base.errors import UserError, nearest, text_of
 from fxf.base.files import digest, file_digest, files_below, folder_at, is_remote, require_file
 from fxf.data import phrasebook
-from fxf.data.sentence_files import BYTE_ORDER_MARK, decoded
 from fxf.data.text import TextConfig
-from fxf.data.unpacking import unpacked
+from fxf.data.text_files import decoded, unpacked
 
 PARTS = ("train", "validation", "test")
 MAX_BYTES = 2**24  # of a document
@@ -165,12 +164,10 @@ def _contents(config: DocumentsConfig, source: Source, where: str) -> Iterator[t
         return
     opened = io.BytesIO(source.content) if source.path is None else source.path.open("rb")
     with opened as raw, unpacked(raw, f"data.path: {where}") as file:
-        begin = file.peek(4)
-        file.read(len(BYTE_ORDER_MARK) if begin.startswith(BYTE_ORDER_MARK) else 0)
         if config.format == "files":
             found = _split(file, config.separator.replace("\r\n", "\n").encode())
         else:
-            found = (_parquet if begin.startswith(b"PAR1") else _json_lines)(file, config.field, where)
+            found = (_parquet if file.peek(4).startswith(b"PAR1") else _json_lines)(file, config.field, where)
         for line, content in found:
             yield line, content, raw.tell()
 

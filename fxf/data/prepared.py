@@ -10,7 +10,8 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,15 +42,7 @@ MANIFEST, UNFINISHED = "manifest.json", ".unfinished"
 GROUP = 2**17  # characters of documents that a thread encodes at once
 JOURNAL = 2**25  # characters after which the sizes of what is written are kept
 
-
-class Counts(NamedTuple):
-    """The size of a part: of its text, and of its tokens with those that end the documents."""
-
-    documents: int = 0
-    characters: int = 0
-    bytes: int = 0
-    tokens: int = 0
-    unknown: int = 0
+Counts = Counter[str]
 
 
 class Prepared(NamedTuple):
@@ -58,6 +51,7 @@ class Prepared(NamedTuple):
     Attributes:
       digest: that of the text, the tokenizer and the keys that they were made from.
       text: a digest of the text and of the keys by which it is read and split, whatever the tokenizer.
+      counts: of each part its documents, characters, bytes, tokens (with those that end documents) and unknown tokens.
     """
 
     folder: Path
@@ -83,15 +77,15 @@ def tokenizer_of_documents(parts: Mapping[str, Part], folder: Path | None) -> To
     texts = (text for part in parts.values() for text in sample(part.config, part.share))
     lines = (line for text in texts for line in lines_of(text))
     in_run = folder is not None and (folder / TOKENIZER_FILE).exists()
-    if in_run or is_file(config.tokenizer) or config.tokenizer == "byte":
-        return any_tokenizer(folder, config.tokenizer, config.vocab_size, lambda: lines)
-    learned_of = [(_name(part.config, sources(part.config)), part.share) for part in parts.values()]
-    kept = _place(config) / digest(json.dumps(learned_of).encode())[:16]
-    found = any_tokenizer(kept, config.tokenizer, config.vocab_size, lambda: lines)
-    if not (kept / TOKENIZER_FILE).exists():
-        with _writing(kept):
-            kept.mkdir(parents=True, exist_ok=True)
-            write_atomically(kept / TOKENIZER_FILE, found.to_json())
+    is_learned = not (in_run or is_file(config.tokenizer) or config.tokenizer == "byte")
+    if is_learned:
+        learned_of = [(_name(part.config, sources(part.config)), part.share) for part in parts.values()]
+        folder = _place(config) / digest(json.dumps(learned_of).encode())[:16]
+    found = any_tokenizer(folder, config.tokenizer, config.vocab_size, lambda: lines)
+    if is_learned and folder and not (folder / TOKENIZER_FILE).exists():
+        with _writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / TOKENIZER_FILE, found.to_json())
     return found
 
 
@@ -116,7 +110,7 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
     identity = digest(json.dumps([record["text"], record["tokenizer"], options]).encode())
     split = {name: value for name, value in options.items() if name not in ("tokenizer", "vocab_size", "version")}
     text = digest(json.dumps([record["text"], split]).encode())
-    return Prepared(folder, identity, text, _counts(record), tokenizer.dtype)
+    return Prepared(folder, identity, text, _counts(record["counts"]), tokenizer.dtype)
 
 
 @contextlib.contextmanager
@@ -154,9 +148,11 @@ def _name(config: DocumentsConfig, found: list[Source], of_tokenizer: str = "") 
 
 def _options(config: DocumentsConfig) -> dict[str, Any]:
     """Returns what the tokens depend on besides the text and a tokenizer file."""
-    others = ("path", "prepared", "sources", *(["tokenizer"] if is_file(config.tokenizer) else []))
-    keys = {name: value for name, value in dataclasses.asdict(config).items() if name not in others}
-    return {**keys, "version": VERSION_OF_FILE if is_file(config.tokenizer) else VERSION}
+    of_file = is_file(config.tokenizer)
+    keys = dataclasses.asdict(config)
+    for name in ("path", "prepared", "sources", *(["tokenizer"] if of_file else [])):
+        del keys[name]
+    return {**keys, "version": VERSION_OF_FILE if of_file else VERSION}
 
 
 def prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], folder: Path) -> None:
@@ -166,36 +162,33 @@ def prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], 
     """
     unfinished, name = folder.with_suffix(UNFINISHED), config.path or "the phrase book"
     unfinished.mkdir(exist_ok=True)
-    manifest, counts = unfinished / MANIFEST, dict.fromkeys(PARTS, Counts())
-    with contextlib.suppress(FileNotFoundError):
-        counts = _counts(read_json(manifest, "a manifest of documents"))
+    manifest = unfinished / MANIFEST
+    counts = _counts(read_json(manifest, "a manifest of documents")["counts"] if manifest.exists() else {})
     if n_done := _documents(counts):
         say(f"preparing {name}: goes on after {n_done} documents")
     try:
         with contextlib.ExitStack() as stack:
             files = {part: stack.enter_context((unfinished / f"{part}.tokens").open("ab")) for part in PARTS}
             for part, file in files.items():
-                file.truncate(counts[part].tokens * tokenizer.dtype.itemsize)
+                file.truncate(counts[part]["tokens"] * tokenizer.dtype.itemsize)
             progress = stack.enter_context(stage(f"preparing {name}", sum(source.size for source in found)))
 
             def keep(**more: Any) -> None:
                 for file in files.values():
                     file.flush()
                     os.fsync(file.fileno())
-                record = {**more, "counts": {part: size._asdict() for part, size in counts.items()}}
-                write_atomically(manifest, json.dumps(record, indent=1) + "\n")
+                write_atomically(manifest, json.dumps({**more, "counts": counts}, indent=1) + "\n")
 
             encode, unsaved = functools.partial(_encoded, config, tokenizer), 0
-            for n_bytes, encoded in by_threads(encode, _groups(config, found, n_done)):
+            for encoded in by_threads(encode, _groups(config, found, n_done, progress)):
                 for part, tokens_N, size in encoded:
                     files[part].write(tokens_N.data)
-                    counts[part] = Counts(*map(sum, zip(counts[part], size, strict=True)))
-                    unsaved += size.characters
-                progress(n_bytes)
+                    counts[part] += size
+                    unsaved += size["characters"]
                 if unsaved > JOURNAL:
                     keep()
                     unsaved = 0
-            _require_parts(config, counts, len(found))
+            _require_parts(config, counts, len(found), name)
             names, text = [source.name for source in found], [source.digest() for source in found]
             keep(text=text, tokenizer=digest(tokenizer.to_json().encode()), sources=names)
     except (UserError, OSError):
@@ -204,52 +197,52 @@ def prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], 
     unfinished.rename(folder)
 
 
+def _counts(kept: Mapping[str, Any]) -> dict[str, Counts]:
+    return {part: Counter(kept.get(part, {})) for part in PARTS}
+
+
 def _documents(counts: Mapping[str, Counts]) -> int:
-    return sum(size.documents for size in counts.values())
+    return sum(size["documents"] for size in counts.values())
 
 
-def _groups(config: DocumentsConfig, found: list[Source], n_done: int) -> Iterator[tuple[int, list[str]]]:
-    """Yields groups of texts behind the first `n_done` documents, and the bytes that are read with each."""
-    texts, n_characters, before, n_bytes = list[str](), 0, 0, 0
+def _groups(
+    config: DocumentsConfig, found: list[Source], n_done: int, progress: Callable[[int], None]
+) -> Iterator[list[str]]:
+    """Yields groups of texts behind the first `n_done` documents; `progress` is told the bytes that are read."""
+    texts, n_characters, before = list[str](), 0, 0
     for source in found:
         for text, place in read(config, source):
             n_done -= 1
             if n_done >= 0:
                 continue
             texts.append(text)
-            n_characters, n_bytes = n_characters + len(text), before + place
+            n_characters += len(text)
             if n_characters >= GROUP:
-                yield n_bytes, texts
+                progress(before + place)
+                yield texts
                 texts, n_characters = [], 0
         before += source.size
-    yield n_bytes, texts
+    yield texts
 
 
-def _encoded(
-    config: DocumentsConfig, tokenizer: Tokenizer, group: tuple[int, list[str]]
-) -> tuple[int, list[tuple[str, np.ndarray, Counts]]]:
-    """Returns of each text of a group the part, the tokens [N] with the one that ends it, and the size."""
-    found, (n_bytes, texts) = [], group
+def _encoded(config: DocumentsConfig, tokenizer: Tokenizer, texts: list[str]) -> list[tuple[str, np.ndarray, Counts]]:
+    """Returns of each text the part, the tokens [N] with the one that ends it, and the size."""
+    found, special = [], tokenizer.special
     for text in texts:
-        tokens_N = np.append(tokenizer.array(text), tokenizer.dtype.type(tokenizer.special.eos))
-        unknown = int(np.count_nonzero(tokens_N == tokenizer.special.unk))
-        size = Counts(1, len(text), len(text.encode()), len(tokens_N), unknown)
+        tokens_N = np.append(tokenizer.array(text), tokenizer.dtype.type(special.eos))
+        size = Counter(documents=1, characters=len(text), bytes=len(text.encode()), tokens=len(tokens_N))
+        size["unknown"] = int(np.count_nonzero(tokens_N == special.unk))
         found.append((part_of(config, text), tokens_N, size))
-    return n_bytes, found
+    return found
 
 
-def _require_parts(config: DocumentsConfig, counts: dict[str, Counts], n_sources: int) -> None:
+def _require_parts(config: DocumentsConfig, counts: dict[str, Counts], n_sources: int, name: str) -> None:
     """Raises a UserError if a part that is needed has no document, or `data.separator` cuts no file."""
-    n, name = _documents(counts), config.path or "the phrase book"
+    n = _documents(counts)
     if config.separator and n <= n_sources:
         raise UserError(f"data.separator: {config.separator!r} stands between no documents of {name}")
-    for part in PARTS:
+    for part, key in zip(PARTS, ("validation", "validation", "test"), strict=True):
         share = getattr(config, part, 1.0)
-        if share > 0 and not counts[part].documents:
-            key = "validation" if part == "train" else part
-            what = f"none of the {n} documents is for {part}"
-            raise UserError(f"data.{key}: {name}: {what}; more documents or another share than {share}")
-
-
-def _counts(record: Mapping[str, Any]) -> dict[str, Counts]:
-    return {part: Counts(**record["counts"][part]) for part in PARTS}
+        if share and not counts[part]:
+            more = f"more documents or another share than {share}"
+            raise UserError(f"data.{key}: {name}: none of the {n} documents is for {part}; {more}")

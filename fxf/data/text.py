@@ -13,7 +13,7 @@ from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.base.files import digest, folder_at
 from fxf.data import phrasebook
-from fxf.data.sentence_files import BYTE_ORDER_MARK, decoded, read_text_file
+from fxf.data.text_files import decoded, read_text_file
 from fxf.data.tokenizer import PAD, VOCAB_SIZE, lines_of
 from fxf.data.tokenizer_file import any_tokenizer
 
@@ -129,5 +129,5 @@ def file_text(path: Path, key: str) -> str:
     Raises:
       UserError: as `read_text_file`; or the file is no text in UTF-8.
     """
-    text = decoded(read_text_file(path, key).removeprefix(BYTE_ORDER_MARK), path).replace("\r\n", "\n")
+    text = decoded(read_text_file(path, key), path).replace("\r\n", "\n")
     return text if "\n" in text else text.replace("\r", "\n")

@@ -9,28 +9,63 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
-from fxf.base.config import one_of
-from fxf.base.errors import UserError, one_line, text_of
-from fxf.base.files import read_file
+from fxf.base.config import Choices, one_of
+from fxf.base.errors import UserError, one_line
 
-# The names of special tokens are imported from here.
-from fxf.data.tokenizer_kinds import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, TOKENIZERS, UNK, Special, json_of  # noqa: F401
-
+SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
+BOS, PAD, EOS, UNK, MASK = range(5)
+BLANK = SPECIAL_TOKENS[MASK]
+OF_BYTES = ("bpe", "byte")  # the kinds that have tokens for every text
+NO_TOKEN = -1
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
 VOCAB_SIZE = 8000  # by default
 MAX_LINE = 2**13  # characters encoded at once
+MAX_PIECE = 256  # bytes within which pairs are merged; learning takes quadratic time in the length of a piece
 AT_ONCE = 128  # pieces whose encodings, of about 100 times their memory, are held at once
 CODE_POINTS = 0x110000  # of Unicode
 
 # The library's threads do not survive a fork; with threads, some versions warn or hang.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+class Special(NamedTuple):
+    """The special tokens of a vocabulary, NO_TOKEN for none. Text becomes none of the `reserved` first, only `unk`."""
+
+    bos: int = BOS
+    pad: int = PAD
+    eos: int = EOS
+    unk: int = UNK
+    reserved: int = len(SPECIAL_TOKENS)
+
+
+class Level(NamedTuple):
+    """A kind of tokenizer: how it cuts text and joins tokens, and the tokens that it needs besides the special ones."""
+
+    cut: pre_tokenizers.PreTokenizer
+    join: decoders.Decoder | None
+    minimum: int
+
+
+def _isolated(pattern: str) -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Split(Regex(pattern), "isolated")
+
+
+_CHARACTER, _PIECE = r"[\s\S]", _isolated(rf"[\s\S]{{1,{MAX_PIECE}}}")
+_BYTES_OF_WORDS, _BYTES = (pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cuts) for cuts in (True, False))
+TOKENIZERS = Choices(
+    {
+        "character": Level(_isolated(_CHARACTER), decoders.Fuse(), 1),
+        "word": Level(pre_tokenizers.WhitespaceSplit(), None, 1),  # no decoder: the library puts a space between tokens
+        "bpe": Level(pre_tokenizers.Sequence([_BYTES_OF_WORDS, _PIECE]), decoders.ByteLevel(), 256),
+        "byte": Level(_BYTES, decoders.ByteLevel(), 256),
+    }
+)
 
 
 def lines_of(text: str) -> Iterator[str]:
@@ -125,7 +160,7 @@ class Tokenizer:
         return one_line(self._backend.decode([token], skip_special_tokens=False).replace(" ", "␣").replace("\n", "⏎"))
 
     def to_json(self) -> str:
-        """Returns the text of a file that `tokenizer_from_json` reads."""
+        """Returns the text of a file that `read_tokenizer_file` reads."""
         return self._of_file or self._backend.to_str()
 
 
@@ -185,28 +220,59 @@ def _backend(kind: str, vocabulary: dict[str, int], merges: Iterable[Sequence[st
     return backend
 
 
-def tokenizer_from_json(text: str | bytes, where: str) -> Tokenizer:
-    """Returns the tokenizer whose `to_json` returned `text`.
+# The pattern by which the library's ByteLevel cuts text into words (Radford et al. 2019).
+_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# Bytes are read line by line, each with its end, as `str.splitlines` cuts them.
+_ENDS = r"\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}"
+_LINE = _isolated(rf"[^{_ENDS}]*(?:\r\n|[{_ENDS}])|[^{_ENDS}]+")
+# What cuts a text in an export that has blanks: each is a piece of its own, which the vocabulary has.
+_WITH_BLANKS = {
+    "character": _isolated(f"{BLANK}|{_CHARACTER}"),
+    "word": pre_tokenizers.Sequence([_isolated(BLANK), pre_tokenizers.WhitespaceSplit()]),
+    "bpe": pre_tokenizers.Sequence([_isolated(BLANK), _LINE, _isolated(f"{BLANK}|{_WORDS}"), _BYTES, _PIECE]),
+    "byte": pre_tokenizers.Sequence([_isolated(f"{BLANK}|{_CHARACTER}"), _BYTES]),
+}
 
-    Raises:
-      UserError: `text` is damaged, or of another library; names `where`.
+# As `str.lower`: the library's own change knows one small sigma, and not that of a word's end.
+LOWER_CASE = (normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς"), normalizers.Lowercase())
+
+
+def kind_of(backend: tokenizers.Tokenizer) -> str:
+    """Returns the kind of a tokenizer of fxf, "" for one of another library."""
+    cut = json.loads(backend.to_str())["pre_tokenizer"]
+    first = tuple(backend.id_to_token(number) for number in range(len(SPECIAL_TOKENS)))
+    kinds = (kind for kind, level in TOKENIZERS.items() if _json_of(level.cut) == cut)
+    return next(kinds, "") if first == SPECIAL_TOKENS else ""
+
+
+def _json_of(part: Any) -> Any:
+    """Returns the JSON of a part of the library's tokenizer."""
+    return json.loads(part.__getstate__())
+
+
+def exported_form(kind: str, blanks: bool, lower_case: bool) -> dict[str, Any]:
+    """Returns what a tokenizer.json for `transformers` has besides, or in place of, that of a run.
+
+    It gives a text the tokens of `Tokenizer.encode`: a word that is spelled like a special token becomes <unk>.
+    Characters and bytes never are so spelled.
+
+    Args:
+      blanks: whether <mask> in a text is that token, as in the task `masking`; no space stands before one of bytes.
+      lower_case: whether text is read in lower case.
     """
-    try:
-        record = json.loads(text)
-        kinds = [kind for kind, level in TOKENIZERS.items() if json_of(level.cut) == record["pre_tokenizer"]]
-        backend = tokenizers.Tokenizer.from_str(json.dumps(record))
-    except Exception as error:  # the library raises no narrower type
-        raise UserError(f"{where}: not a tokenizer file: {type(error).__name__}: {text_of(error)}") from None
-    first = [backend.id_to_token(number) for number in range(len(SPECIAL_TOKENS))]
-    if not kinds or first != [*SPECIAL_TOKENS]:
-        raise UserError(f"{where}: expected a tokenizer of fxf, of one of {', '.join(TOKENIZERS)}")
-    return Tokenizer(kinds[0], backend)
-
-
-def read_tokenizer(path: Path) -> Tokenizer:
-    """Returns the tokenizer in the file `path`.
-
-    Raises:
-      UserError: the file is missing or damaged.
-    """
-    return tokenizer_from_json(read_file(path), str(path))
+    cut = TOKENIZERS[kind].cut
+    if kind == "bpe":  # its words may reach over the end of a line
+        cut = pre_tokenizers.Sequence([_LINE, cut])
+    changes: list[normalizers.Normalizer] = [*LOWER_CASE] if lower_case else []
+    if kind == "word":
+        names = "|".join(name for name in SPECIAL_TOKENS if not (blanks and name == BLANK))
+        word = Regex(rf"((?<!\S)|(?<={BLANK}))({names})(?=\s|\z|{BLANK})")
+        changes.append(normalizers.Replace(word, SPECIAL_TOKENS[UNK]))
+    if kind == "bpe" and blanks:
+        changes.append(normalizers.Replace(Regex(f" +(?={BLANK})"), ""))
+    how = {**dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False), "special": True}
+    return {
+        "added_tokens": [{"id": number, "content": name, **how} for number, name in enumerate(SPECIAL_TOKENS)],
+        "normalizer": _json_of(normalizers.Sequence(changes)) if changes else None,
+        "pre_tokenizer": _json_of(_WITH_BLANKS[kind] if blanks else cut),
+    }

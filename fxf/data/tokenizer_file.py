@@ -1,6 +1,5 @@
 """Tokenizers in a `tokenizer.json` of Hugging Face `tokenizers`; their tokens keep their numbers."""
 
-import contextlib
 import json
 import os
 import re
@@ -13,8 +12,8 @@ from tokenizers import pre_tokenizers
 
 from fxf.base.errors import UserError, text_of
 from fxf.base.files import read_file
-from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, Special, Tokenizer, read_tokenizer, train_tokenizer
-from fxf.data.tokenizer_kinds import NO_TOKEN
+from fxf.data import tokenizer
+from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, Special, Tokenizer
 
 KIND = "file"
 # The names of the token before a document, of the one after it, and of the one that fills rows; where none fills rows,
@@ -40,25 +39,24 @@ def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callab
       UserError: as `train_tokenizer` and `read_tokenizer_file`; the folder's tokenizer is of another kind; or
         `data.vocab_size` is given beside a file.
     """
-    path = folder / TOKENIZER_FILE if folder and (folder / TOKENIZER_FILE).exists() else None
+    kept = None if folder is None else folder / TOKENIZER_FILE
+    if is_file(name) and vocab_size != VOCAB_SIZE:
+        raise UserError(f"data.vocab_size: a tokenizer file has its own; leave it at {VOCAB_SIZE}")
+    if kept is not None and kept.exists():
+        found = read_tokenizer_file(kept)
+        if not is_file(name) and found.kind != name:
+            raise UserError(f"{kept}: expected data.tokenizer '{name}', got '{found.kind}'")
+        return found
     if is_file(name):
-        if vocab_size != VOCAB_SIZE:
-            raise UserError(f"data.vocab_size: a tokenizer file has its own; leave it at {VOCAB_SIZE}")
-        return read_tokenizer_file(path or Path(os.path.expanduser(name)), "" if path else "data.tokenizer")
-    if not path:
-        return train_tokenizer(name, vocab_size, texts())
-    found = read_tokenizer(path)
-    if found.kind != name:
-        raise UserError(f"{path}: expected data.tokenizer '{name}', got '{found.kind}'")
-    return found
+        return read_tokenizer_file(Path(os.path.expanduser(name)), "data.tokenizer")
+    return tokenizer.train_tokenizer(name, vocab_size, texts())
 
 
 def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
-    """Returns the tokenizer in a `tokenizer.json`.
+    """Returns the tokenizer in a `tokenizer.json`, of fxf or of another library.
 
-    It may be that of another run. Text that is spelled like a special token is read as text, and the same text always
-    as the same tokens. The tokens that begin and end a document are those with the usual names; where none begins it,
-    the one that ends it does.
+    Text that is spelled like a special token is read as text, and the same text always as the same tokens. The tokens
+    that begin and end a document are those with the usual names; where none begins it, the one that ends it does.
 
     Args:
       key: the config key that named the file, for messages.
@@ -66,22 +64,24 @@ def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
     Raises:
       UserError: the file is missing or no tokenizer, or no special token of it ends a document.
     """
-    where = f"{key}: {path}" if key else str(path)
     backend = read_backend(path, key)
     backend.no_truncation()
     backend.no_padding()
     backend.encode_special_tokens = True
-    added = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    text, added = backend.to_str(), _special_names(backend)
     eos = _first(ENDS, added, backend)
-    if eos is None:
-        with contextlib.suppress(UserError):  # that of another run names no special tokens
-            return read_tokenizer(path)
-        raise UserError(f"{where}: no special token ends a document; expected one named {', '.join(ENDS)}")
-    text = backend.to_str()
+    if eos is None:  # a tokenizer of fxf names no special tokens
+        if not (kind := tokenizer.kind_of(backend)):
+            expected = (
+                f"one named {', '.join(ENDS)}, or a tokenizer of fxf, of one of {', '.join(tokenizer.TOKENIZERS)}"
+            )
+            where = f"{key}: {path}" if key else path
+            raise UserError(f"{where}: no special token ends a document; expected {expected}")
+        return Tokenizer(kind, backend)
     bos, pad, model = _first(BEGINS, added, backend), _first(FILLS, added, backend), json.loads(text)["model"]
     unk = backend.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
     begins, fills = (eos if found is None else found for found in (bos, pad))
-    special = Special(begins, fills, eos, NO_TOKEN if unk is None else unk, 0)
+    special = Special(begins, fills, eos, tokenizer.NO_TOKEN if unk is None else unk, 0)
     if isinstance(backend.model, tokenizers.models.BPE):
         backend.model.dropout = None
         if unk is None:
@@ -99,7 +99,7 @@ def cut_inside_special_tokens(backend: tokenizers.Tokenizer, model: Mapping[str,
     Args:
       model: the `model` of its tokenizer.json.
     """
-    names = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    names = _special_names(backend)
     if model.get("byte_fallback"):
         names |= {f"<0x{byte:02X}>" for byte in range(256)}
     pieces = sorted(name for name in names if len(name) > 1 and _is_piece(backend, name))
@@ -124,6 +124,10 @@ def read_backend(path: Path, key: str = "") -> tokenizers.Tokenizer:
         return tokenizers.Tokenizer.from_str(content.decode("utf-8"))
     except Exception as error:  # the library raises no narrower type
         raise UserError(f"{f'{key}: ' if key else ''}{path}: not a tokenizer file: {text_of(error)}") from None
+
+
+def _special_names(backend: tokenizers.Tokenizer) -> set[str]:
+    return {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
 
 
 def _first(names: Sequence[str], added: set[str], backend: tokenizers.Tokenizer) -> int | None:

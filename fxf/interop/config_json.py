@@ -42,23 +42,19 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
         if values.setdefault(key, value) != value:
             raise UserError(f"{where}: {name}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
     values |= architecture.read(theirs, where)
-    values["layers"] = _layers(architecture, theirs, values.get("layers", {}))
+    fixed, others, layers = architecture.section.get("layers", {}), values.get("layers", {}), {}
+    for name, keys in architecture.layers.items():
+        said = {key: _first(theirs, partners) for key, partners in keys.items()}
+        said = {key: value for key, value in said.items() if value is not None}
+        if own := {**fixed.get(name, {}), **said, **others.get(name, {})}:
+            layers[name] = own
+    values["layers"] = layers
     return section(config_class, defaults(config_class) | architecture.section | values, f"{where}: model")
 
 
-def _layers(architecture: Architecture, theirs: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `model.layers`: what each layer has in this class, what config.json says, and other values."""
-    fixed = architecture.section.get("layers", {})
-    said = {
-        name: {key: values[0] for key, partners in keys.items() if (values := _values(theirs, partners))}
-        for name, keys in architecture.layers.items()
-    }
-    found = {name: {**fixed.get(name, {}), **keys, **others.get(name, {})} for name, keys in said.items()}
-    return {name: keys for name, keys in found.items() if keys}
-
-
-def _values(theirs: Mapping[str, Any], partners: str) -> list[Any]:
-    return [theirs[name] for name in partners.split() if theirs.get(name) is not None]
+def _first(theirs: Mapping[str, Any], partners: str) -> Any:
+    """Returns the value of the first of several keys that has one."""
+    return next((theirs[name] for name in partners.split() if theirs.get(name) is not None), None)
 
 
 class Written(NamedTuple):

@@ -53,16 +53,17 @@ def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Para
       UserError: `transformers` has no model like `config`.
     """
     architecture, modules = _modules(config, len(params["embedding"]["table"]))
-    values, tensors, several = flatten(params[LORA]), dict[str, np.ndarray](), dict[str, int]()
+    values, tensors, adapters = flatten(params[LORA]), dict[str, np.ndarray](), dict[str, int]()
     for name, parts in modules.items():
         adapted = [part for part in parts if f"{part.path}/a" in values]
         if adapted:
+            adapters[name] = len(adapted)
             rows = [np.asarray(values[f"{part.path}/a"]).reshape(-1, lora.rank).T for part in adapted]
             factors = _second_factors(parts, lora.rank)
             each = ({part.path: values[f"{part.path}/b"]} for part in adapted)
             columns = [_upright(architecture, write_tensor(architecture, name, factors, b)) for b in each]
             tensors |= {PREFIX + name + A: np.concatenate(rows), PREFIX + name + B: np.concatenate(columns, axis=1)}
-            several |= {name: len(adapted)} if len(adapted) > 1 else {}
+    several = {name: n for name, n in adapters.items() if n > 1}
     record = {
         "peft_type": "LORA",
         "task_type": TASK_TYPES.get(architecture.model),
@@ -73,7 +74,7 @@ def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Para
         # A sum of ranks has the scale of one rank.
         "rank_pattern": {name: n * lora.rank for name, n in several.items()},
         "alpha_pattern": {name: lora.alpha * (n**0.5 if lora.rank_stabilized else n) for name, n in several.items()},
-        "target_modules": [name for name in modules if PREFIX + name + A in tensors],
+        "target_modules": [*adapters],
         "fan_in_fan_out": not architecture.transposed,
         "lora_dropout": 0.0,
         "bias": "none",

@@ -75,11 +75,7 @@ class Gemma2(RotaryDecoder):
 
     def write(self, section: Any) -> dict[str, Any]:
         usual_name = {"hidden_activation": "gelu_pytorch_tanh"} if section.activation == "gelu_tanh" else {}
-        return {
-            **super().write(section),
-            **usual_name,
-            "query_pre_attn_scalar": max(1, round(section.query_scale**-2)),
-        }
+        return {**super().write(section), **usual_name, "query_pre_attn_scalar": max(1, round(section.query_scale**-2))}
 
 
 class Gemma3(Gemma2):

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -28,14 +28,14 @@ def tensors_of(architecture: Architecture, spec: Spec) -> dict[str, list[Part]]:
     """Returns the weights that make each tensor of a model, in their order within it."""
     found: dict[str, list[tuple[int, Part]]] = {}
     for path, weight in leaves(spec):
-        number = [part for part in path.split("/") if part.isdecimal()]
+        numbers = [part for part in path.split("/") if part.isdecimal()]
         place, name = architecture.tensor(without_indices(path))
-        if weight.axes[0] != EXPERT or name.count("{}") == len(number):  # no expert has a tensor of its own
-            found.setdefault(name.format(*number), []).append((place, Part(path, weight)))
-            continue
-        of_one = dataclasses.replace(weight, shape=weight.shape[1:], axes=weight.axes[1:])
-        for expert in range(weight.shape[0]):
-            found.setdefault(name.format(*number, expert), []).append((place, Part(path, of_one, expert)))
+        experts: Iterable[int | None] = [None]
+        if weight.axes[0] == EXPERT and name.count("{}") > len(numbers):  # each expert has a tensor of its own
+            experts = range(weight.shape[0])
+            weight = dataclasses.replace(weight, shape=weight.shape[1:], axes=weight.axes[1:])
+        for expert in experts:
+            found.setdefault(name.format(*numbers, expert), []).append((place, Part(path, weight, expert)))
     return {name: [part for _, part in sorted(parts, key=lambda each: each[0])] for name, parts in found.items()}
 
 
@@ -47,10 +47,8 @@ def write_tensor(architecture: Architecture, name: str, parts: list[Part], value
         found = values.get(part.path)
         found = found if found is None or part.expert is None else found[part.expert]
         array = np.zeros(part.weight.shape, np.float32) if found is None else np.asarray(jax.device_get(found))
-        if _is_rotated(architecture, part):
-            array = _turned(architecture, array, (-1, 2))
         shape = _shape(part.weight)
-        return array.reshape(*shape[:-1], n_heads, shape[-1] // n_heads)
+        return _turned(architecture, part, array, (-1, 2)).reshape(*shape[:-1], n_heads, shape[-1] // n_heads)
 
     joined = np.concatenate(list(map(value, parts)), axis=-1) if len(parts) > 1 else value(parts[0])
     tensor = joined.reshape(*joined.shape[:-2], -1)
@@ -73,8 +71,7 @@ def read_tensor(
     heads = tensor.reshape(*tensor.shape[:-1], n_heads, -1)
     ends = np.cumsum([shape[-1] // n_heads for shape in shapes])
     for part, value in zip(parts, np.split(heads, ends[:-1], axis=-1), strict=True):
-        array = value.reshape(part.weight.shape)
-        yield part, _turned(architecture, array, (2, -1)) if _is_rotated(architecture, part) else array
+        yield part, _turned(architecture, part, value.reshape(part.weight.shape), (2, -1))
 
 
 def to_params(
@@ -104,12 +101,12 @@ def to_params(
     for name, group in parts.items():
         tensor = as_weights(where, found[name], tensors[found[name]].read())
         for part, value in read_tensor(architecture, name, group, tensor):
-            if part.expert is None:
-                values[part.path] = place(part.path, value)
-                continue
-            experts.setdefault(part.path, []).append(value)
-            if len(experts[part.path]) == sizes[part.path]:
-                values[part.path] = place(part.path, np.stack(experts.pop(part.path)))
+            if part.expert is not None:
+                experts.setdefault(part.path, []).append(value)
+                if len(experts[part.path]) < sizes[part.path]:
+                    continue
+                value = np.stack(experts.pop(part.path))
+            values[part.path] = place(part.path, value)
     return map_weights(lambda path, _: values[path], spec)
 
 
@@ -127,12 +124,10 @@ def _is_transposed(architecture: Architecture, weight: Weight) -> bool:
     return architecture.transposed and len(_shape(weight)) == 2 and weight.axes[0] not in (*TABLES, EXPERT)
 
 
-def _is_rotated(architecture: Architecture, part: Part) -> bool:
-    return architecture.rotary_halves and ROTATED.search(part.path) is not None
-
-
-def _turned(architecture: Architecture, array: np.ndarray, pairs: tuple[int, int]) -> np.ndarray:
-    """Returns an array whose last axis, as far as positions turn it, is `pairs` [n, 2] or [2, n] transposed."""
+def _turned(architecture: Architecture, part: Part, array: np.ndarray, pairs: tuple[int, int]) -> np.ndarray:
+    """Returns a weight, whose last axis, as far as positions turn it, is `pairs` [n, 2] or [2, n] transposed."""
+    if not (architecture.rotary_halves and ROTATED.search(part.path)):
+        return array
     turned, rest = np.split(array, [int(array.shape[-1] * architecture.rotary_share)], axis=-1)
     swapped = np.swapaxes(turned.reshape(*turned.shape[:-1], *pairs), -1, -2)
     return np.concatenate([swapped.reshape(turned.shape), rest], -1)

@@ -7,9 +7,8 @@ from typing import Any
 import tokenizers
 from tokenizers import normalizers, processors
 
-from fxf.data.tokenizer import Tokenizer
+from fxf.data.tokenizer import BLANK, LOWER_CASE, OF_BYTES, SPECIAL_TOKENS, UNK, Tokenizer, exported_form
 from fxf.data.tokenizer_file import KIND, cut_inside_special_tokens
-from fxf.data.tokenizer_kinds import BLANK, LOWER_CASE, OF_BYTES, SPECIAL_TOKENS, UNK, exported_form
 from fxf.tasks.task import FIRST, NO_END, Task
 from fxf.tasks.text_task import TokenizedTask
 

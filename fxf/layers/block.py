@@ -4,7 +4,7 @@ Seed 004, "DecoderBlock Definition" and "inspirational idea"; seeds 000 and 003.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -192,24 +192,45 @@ class Stack:
         With scan_blocks and no cache, the compiled program stacks the weights of turns and loops over one turn.
         Otherwise the program contains every block. A cache has a part for each, which decoding can update in place.
         """
-        n, i, caches = len(self.blocks), 0, {}
+        n, i, period = len(self.blocks), self.head, self.period
         rngs = [None] * n if context.rng is None else jax.random.split(context.rng, n)
         # The weights of block i: of shared ones those of the first turn.
-        own = [self.head + (i - self.head) % self.period if self.shared and i >= self.head else i for i in range(n)]
+        own = [i if i < self.head or not self.shared else self.head + (i - self.head) % period for i in range(n)]
         kept = [None if context.cache is None else context.cache.get(str(i), {}) for i in range(n)]
         given = [(params[str(own[i])], kept[i], rngs[i]) for i in range(n)]
-        while i < n:
-            turns = [given[start : start + self.period] for start in self._turns(i, context)]
-            if turns and (changed := self._changed(i, x, turns[0], context)) is not None:
-                x, context = self._loop(i, x, turns, changed, context)
-                i += len(turns) * self.period
-                continue
-            weights, cache, rng = given[i]
-            with jax.named_scope(f"block_{i}"):
-                x, after = self._apply_of(i)(weights, x, context.replace(cache=cache, rng=rng))
+        if not self.config.scan_blocks or context.cache is not None:
+            return self._in_a_row(0, given, x, context)
+
+        def turn(state: Any, given: Any) -> tuple[Any, None]:
+            """Applies the blocks of one turn of a loop that begins at block i."""
+            x, after = self._in_a_row(i, given, state[0], context.replace(carry=state[1]))
+            return (x, after.carry), None
+
+        x, context = self._in_a_row(0, given[:i], x, context)
+        while turns := [given[start : start + period] for start in range(i, n - period + 1, period)]:
+            state = x, context.carry
+            (_, carry), _ = jax.eval_shape(turn, state, turns[0])
+            # A turn that begins what later blocks carry on stands before the loop.
+            if carry.keys() != context.carry.keys() or len(turns) == 1:
+                x, context = self._in_a_row(i, turns[0], x, context)
+                i += period
+            else:
+                (x, carry), _ = jax.lax.scan(turn, state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *turns))
+                context, i = context.replace(carry=carry), i + len(turns) * period
+        return self._in_a_row(i, given[i:], x, context)
+
+    def _in_a_row(self, first: int, given: Any, x: Any, context: Context) -> tuple[Any, Context]:
+        """Returns the stream after blocks from this one on, each with its weights, cache and random key."""
+        caches = {}
+        for i, (weights, cache, rng) in enumerate(given, first):
+            apply = self.blocks[i].apply
+            if self.config.remat != "none":
+                policy = REMAT[self.config.remat]
+                apply = jax.checkpoint(apply, policy=policy, prevent_cse=not self.config.scan_blocks)
+            with jax.named_scope(f"block_{i}"):  # in a loop the number in the first turn; later turns count on
+                x, after = apply(weights, x, context.replace(cache=cache, rng=rng))
                 x = named("residual", x)
             context, caches[str(i)] = context.replace(carry=after.carry), after.cache
-            i += 1
         return x, context.replace(cache=None if context.cache is None else caches)
 
     def start(self, x_RTD: jax.Array) -> Any:
@@ -228,52 +249,6 @@ class Stack:
     def cached(self) -> bool:
         """Whether every layer keeps what later tokens need of earlier ones."""
         return all(getattr(layer, "cached", True) for layer in layers_of(self))
-
-    def _apply_of(self, i: int) -> Callable[[Params, Any, Context], tuple[Any, Context]]:
-        """Returns `apply` of block i, of which the backward pass recomputes what `config.remat` says."""
-        apply, config = self.blocks[i].apply, self.config
-        if config.remat == "none":
-            return apply
-        return jax.checkpoint(apply, policy=REMAT[config.remat], prevent_cse=not config.scan_blocks)
-
-    def _turns(self, i: int, context: Context) -> list[int]:
-        """Returns the first block of each turn of a loop that begins at block i; nothing if there is no loop."""
-        at_start = i >= self.head and (i - self.head) % self.period == 0
-        if not self.config.scan_blocks or context.cache is not None or not at_start:
-            return []
-        n_turns = (len(self.blocks) - i) // self.period
-        return [i + turn * self.period for turn in range(n_turns)] if n_turns > 1 else []
-
-    def _turn(self, i: int, x: Any, given: Any, context: Context) -> tuple[Any, Mapping[str, Any]]:
-        """Returns the stream and the carry after a turn of a loop that begins at block i."""
-        for j, (weights, _, rng) in enumerate(given, i):
-            with jax.named_scope(f"block_{j}"):  # the number of the first turn's block; later turns count on
-                x, context = self._apply_of(j)(weights, x, context.replace(rng=rng))
-                x = named("residual", x)
-        return x, context.carry
-
-    def _changed(self, i: int, x: Any, given: Any, context: Context) -> set[str] | None:
-        """Returns the names of the carry that a turn changes; None if it begins what later blocks carry on."""
-        changed: set[str] = set()
-
-        def turn(x: Any, given: Any, context: Context) -> Any:
-            x, carry = self._turn(i, x, given, context)
-            changed.update(name for name, value in carry.items() if value is not context.carry.get(name))
-            return carry
-
-        after = jax.eval_shape(turn, x, given, context)
-        return changed if [*after] == [*context.carry] else None
-
-    def _loop(self, i: int, x: Any, turns: Any, changed: set[str], context: Context) -> tuple[Any, Context]:
-        """Returns the stream and the context after all turns; what they don't change of the carry is kept once."""
-
-        def turn(state: Any, given: Any) -> tuple[Any, None]:
-            x, carry = self._turn(i, state[0], given, context.replace(carry={**context.carry, **state[1]}))
-            return (x, {name: carry[name] for name in changed}), None
-
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *turns)
-        (x, carry), _ = jax.lax.scan(turn, (x, {name: context.carry[name] for name in changed}), stacked)
-        return x, context.replace(carry={**context.carry, **carry})
 
 
 def layers_of(layer: Any) -> Iterator[Any]:

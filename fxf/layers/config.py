@@ -21,8 +21,8 @@ class TransformerConfig:
     head_dim: int = key(0, "width of a head's queries, keys and values; 0: d_model / n_heads", minimum=0)
     base_width: int = key(
         0,
-        "d_model of a base, whose best learning rate this model shares (μP, Yang et al. 2022); the base has d_ff and "
-        "n_heads in proportion and the same head_dim; 0: no base",
+        "d_model of a base, whose best learning rate this model shares (μP, Yang et al. 2022); it has d_ff and n_heads "
+        "in proportion and the same head_dim; 0: no base",
         minimum=0,
     )
     max_len: int = key(2048, "maximum number of tokens in a sequence, with the leading 0", minimum=1)
@@ -30,83 +30,60 @@ class TransformerConfig:
     embedding_dropout: float = key(0.0, "dropout rate of embeddings with their positions", minimum=0, below=1)
     embedding_norm: bool = key(False, "normalize embeddings with their positions, before dropout")
     attention_dropout: float = key(0.0, "dropout rate of attention weights", minimum=0, below=1)
-    blocks: str = key(
-        "attention+feed_forward",
-        "the layers of a block, or several kinds of blocks that repeat over the depth, such as '3*(attention+"
-        "feed_forward), attention+moe'; see fxf.layers.kinds",
-    )
+    blocks: str = key("attention+feed_forward", "pattern of layers over the depth, as fxf.layers.kinds describes it")
     layers: dict[str, dict[str, Any]] = dataclasses.field(
         default_factory=dict,
         hash=False,
         metadata={"doc": "by the name of a layer in model.blocks, keys of that layer alone: model.layers.NAME.KEY"},
     )
     block: str = key(
-        "pre_norm",
-        "how layers join the residual stream: one of fxf.layers.block.BLOCKS; pre_norm: X + F(N X) for each layer F; "
-        "post_norm: N(X + F X); sandwich: X + M(F(N X)) (Gemma 2); idea: X + FF(N(X + CA(N X))) (seed 004)",
+        "pre_norm", "how layers join the residual stream: one of fxf.layers.block.BLOCKS, which have the formulas"
     )
     final_norm: bool = key(True, "normalize the output of the last block")
     norm_epsilon: float = key(1e-6, "small number that keeps the normalization of a constant vector finite", above=0)
     norm_epsilon_in: Literal["deviation", "variance"] = key(
-        "deviation",
-        "add norm_epsilon to the standard deviation (seed 004), or to the variance under the root (seeds 000, 003)",
+        "deviation", "add norm_epsilon to the standard deviation (seed 004), or to the variance (seeds 000, 003)"
     )
     norm: str = key("layer", "layer norm, or RMS norm, which does not centre: one of fxf.layers.normalization.NORMS")
     zero_centered_scale: bool = key(False, "norms multiply by 1 + scale, where the scale starts at 0 (Gemma)")
     positions: str = key(
         "sinusoidal_trained",
-        "one of fxf.layers.positions.POSITIONS: none; a trained table, from sinusoids (sinusoidal_trained, seed 004) "
-        "or from random (learned); fixed sines and cosines, interleaved (sinusoidal, seed 003) or all sines first, "
-        "from position 1 (sinusoidal_concatenated, seed 000) or 0 (sinusoidal_halves); rotary, alibi (seed 002) or "
-        "alibi_geometric, in self-attention",
+        "one of fxf.layers.positions.POSITIONS; a trained table starts from sinusoids (seed 004) or from random; fixed "
+        "sinusoids are interleaved (seed 003), or sines come first: concatenated from 1 (seed 000), halves from 0",
     )
     position_range: int = key(0, "training draws each sequence's positions from this many; 0: it does not", minimum=0)
     position_gap: int = key(1, "with a position_range, the distance of tokens outside training", minimum=1)
-    position_stretch: float = key(
-        1.0, "training multiplies positions by a factor from 1 to this, drawn a row", minimum=1
-    )
-    rope_theta: float = key(
-        10000.0, "base of the wavelengths 2π · rope_theta^(2i/head_dim) of rotary positions", above=1
-    )
+    position_stretch: float = key(1.0, "training multiplies positions of a row by a factor from 1 to this", minimum=1)
+    rope_theta: float = key(10000.0, "wavelengths of rotary positions are 2π · rope_theta^(2i/head_dim)", above=1)
     rope_factor: float = key(1.0, "rotary positions multiply wavelengths by this, for longer sequences", minimum=1)
     rope_trained_len: int = key(
         0,
-        "rope_factor multiplies every wavelength (Chen et al. 2023) if 0, else only those longer than this many "
-        "tokens; from a quarter of it on, factors are interpolated (Llama 3)",
+        "rope_factor multiplies wavelengths longer than this many tokens (Llama 3); 0: all (Chen et al. 2023)",
         minimum=0,
     )
     rope_ramp: Literal["llama3", "yarn", "yarn_exact"] = key(
         "llama3",
-        "how factors are interpolated up to rope_trained_len; yarn: by the index of a pair between 32 turns and one "
-        "(Peng et al. 2023), with query_scale (0.1 ln rope_factor + 1)² / √head_dim; yarn_exact: without rounding the "
-        "indices (gpt-oss)",
+        "how shorter wavelengths are interpolated: from a quarter of rope_trained_len on; yarn: between 32 turns and "
+        "one (Peng et al. 2023), with query_scale (0.1 ln rope_factor + 1)² / √head_dim; yarn_exact: gpt-oss's",
     )
     attention: str = key("softmax", "one of fxf.layers.kinds.ATTENTIONS")
     attention_implementation: Literal["xla", "chunked", "flash"] = key(
         "xla",
-        "how training computes attention; xla: with all scores in memory; chunked: with those of at most 256 queries "
-        "at a time, where there are more than 1,024; flash: by a kernel of NVIDIA GPUs from Ampere on or of TPUs, for "
-        "softmax in bfloat16",
+        "how training computes attention; xla: all scores at once; chunked: those of 256 queries at a time, of more "
+        "than 1,024; flash: by a kernel of NVIDIA GPUs from Ampere on or of TPUs, for softmax in bfloat16",
     )
-    feature_map: str = key(
-        "elu",
-        "feature map of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS; none: the products "
-        "themselves (seed 002)",
-    )
+    feature_map: str = key("elu", "of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
     window: int = key(0, "self-attention sees tokens at a distance below this; 0: all tokens", minimum=0)
     global_every: int = key(0, "each block of such a number has no window, as the others have; 0: no block", minimum=0)
     local_rope_theta: float = key(0.0, "rope_theta of the other blocks, without rope_factor; 0: the same", minimum=0)
     qk_norm: bool = key(False, "normalize each head's queries and keys by an RMS norm, whatever model.norm is")
-    qk_norm_joint: bool = key(
-        False, "with qk_norm, normalize the heads of a token's queries, and of its keys, together"
-    )
+    qk_norm_joint: bool = key(False, "with qk_norm, normalize all heads of a token together")
     feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.kinds.FEED_FORWARDS")
     activation: str = key("relu", "nonlinearity of the feed-forward layer: one of fxf.layers.feed_forward.ACTIVATIONS")
     feed_forward_bias: bool = key(True, "linear maps of the feed-forward layer have a bias")
     gated: bool = key(
         False,
-        "multiply the hidden layer by a linear map; with silu this is SwiGLU, with gelu GeGLU; silu_clamped clips it "
-        "to ±7 and adds 1 (gpt-oss)",
+        "multiply the hidden layer by a linear map: with silu SwiGLU, with gelu GeGLU, with silu_clamped gpt-oss's",
     )
     logits_bias: bool = key(False, "add a bias to each logit that is read from the embedding table")
     final_bias: bool = key(True, "the final layer, which is no embedding table, adds a bias to each logit")
@@ -114,13 +91,12 @@ class TransformerConfig:
     attention_softcap: float = key(0.0, "scores become c·tanh(scores/c), where c is this; 0: they stay", minimum=0)
     query_scale: float = key(0.0, "factor of the products of queries and keys; 0: 1 / √(width of a head)", minimum=0)
     attention_bias: Literal["output", "all", "qkv", "none"] = key(
-        "output",
-        "maps of attention with a bias: the last (seed 004), all (seed 000), all others (qkv), none (seed 003)",
+        "output", "maps of attention with a bias: the last (seed 004), all (seed 000), all others, none (seed 003)"
     )
     init: Literal["default", "uniform", "gpt2"] = key(
         "default",
-        "default: a scaled init for each weight; uniform: uniform(-1/2, 1/2) for all (seed 004); gpt2: normal(0.02), "
-        "with a smaller deviation for the last map of a sublayer",
+        "default: scaled for each weight; uniform: uniform(-1/2, 1/2) for all (seed 004); gpt2: normal(0.02), with a "
+        "smaller deviation for the last map of a sublayer",
     )
     scan_blocks: bool = key(False, "train in a loop over blocks: many blocks compile faster and run slower")
     remat: Literal["none", "full", "dots"] = key(
@@ -128,8 +104,8 @@ class TransformerConfig:
     )
     dtype: Literal["float32", "bfloat16", "float64"] = key(
         "float32",
-        "type of the computation; weights, norms, softmaxes, logits and losses are float32, or all float64, which "
-        "needs the environment variable JAX_ENABLE_X64=1",
+        "type of the computation; weights, norms, softmaxes, logits and losses are float32, or all float64 (with the "
+        "environment variable JAX_ENABLE_X64=1)",
     )
 
     FLASH: ClassVar[dict[str, Any]] = {"attention": "softmax", "dtype": "bfloat16", "attention_dropout": 0}

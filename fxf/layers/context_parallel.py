@@ -2,14 +2,15 @@
 
 Each device computes what its own queries read, and gets the keys and values of others for it (Dubey et al. 2024,
 section 3.3.2). Causal attention cuts a row into two pieces a device: the devices swap queries, so that each has an
-early and a late piece, and all see as many keys (zhuzilin 2024, "zigzag ring attention"). A piece reads the keys of one
-piece at a time; what it reads of several is their mean by the sums of weights, whose logarithms the kernel returns.
+early and a late piece, and all see as many keys (zhuzilin 2024, "zigzag ring attention"). With a window a device reads
+what stands before its own tokens. A kernel reads one range of keys at a time; what it reads of several is their mean
+by the sums of weights, whose logarithms it returns.
 
-Letters: B rows, T or S tokens, P tokens of a piece, H heads, G groups of heads, K width of a head; N pieces of a row,
-of which a device has 2.
+Letters: B rows, T or S tokens, H heads, G groups of heads, K width of a head.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 
 from fxf.base.devices import ROWS, SEQUENCE, TENSOR, target_mesh
+from fxf.layers.linear import as_float32
 
 CUT = {"B": ROWS, "T": (SEQUENCE,), "S": (SEQUENCE,), "G": (TENSOR,)}
 
@@ -27,13 +29,13 @@ CUT = {"B": ROWS, "T": (SEQUENCE,), "S": (SEQUENCE,), "G": (TENSOR,)}
 class Kernel(NamedTuple):
     """Attention to a part of the keys that a query sees.
 
-    If it is causal, query i sees the keys up to i, and below a distance if a window follows.
+    If it is causal, query i sees the keys up to i, and below a distance if the window is not 0; else all.
 
     Attributes:
-      read: (q [B, T, H, K], k and v [B, S, G, K], causal) to what is read, [B, T, H, K], and the logarithm of the sum
-        of the exponentials of the scores, [B, H, T], in float32.
-      gradients: (q, k, v, read, logarithm, gradient by what is read, causal) to the gradients by q, k and v, where read
-        and logarithm are those of all keys.
+      read: (q [B, T, H, K], k and v [B, S, G, K], causal, window) to what is read, [B, T, H, K], and the logarithm of
+        the sum of the exponentials of the scores, [B, T, H], in float32.
+      gradients: (q, k, v, read, logarithm, gradient by what is read, causal, window) to the gradients by q, k and v,
+        where read and logarithm are those of all keys.
     """
 
     read: Callable[..., Any]
@@ -60,11 +62,11 @@ def mapped(kernel: Callable[..., jax.Array], axes: str, *arrays: jax.Array) -> j
         return kernel(*arrays)
     names, sizes = axes.split(), dict[str, int]()
     for name, x in zip(names, arrays, strict=True):
-        sizes = {**dict(zip(name, x.shape, strict=True)), **sizes}
+        sizes = dict(zip(name, x.shape, strict=True)) | sizes
     cut: dict[str, Any] = {
         letter: on
         for letter, on in CUT.items()
-        if letter in sizes and sizes[letter] % math.prod(mesh.shape[axis] for axis in on) == 0
+        if sizes.get(letter, 1) % math.prod(mesh.shape[axis] for axis in on) == 0
     }
     cut["H"] = cut.get("G")
     specs = [
@@ -83,23 +85,22 @@ def mapped(kernel: Callable[..., jax.Array], axes: str, *arrays: jax.Array) -> j
     return jax.shard_map(local, mesh=mesh, in_specs=tuple(specs), out_specs=specs[0], check_vma=False)(*arrays)
 
 
-def causal(kernel: Kernel, q_BTHK: jax.Array, k_BTGK: jax.Array, v_BTGK: jax.Array, *, window: int = 0) -> jax.Array:
-    """Returns what queries read of their own and earlier tokens, [B, T, H, K], where the mesh cuts sequences.
+def causal(kernel: Kernel, window: int, *arrays: jax.Array) -> jax.Array:
+    """Returns what queries [B, T, H, K] read of keys and values [B, T, G, K], where the mesh cuts sequences.
 
     Args:
-      window: they see keys at a distance below this; 0: at any.
+      window: a query sees the keys below this distance up to its own; 0: at any.
     """
+    length = arrays[0].shape[1]
 
-    def local(q_BSHK: jax.Array, *memory: jax.Array) -> jax.Array:
+    def local(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
         if 0 < window < length:
-            return _windowed(kernel, window, q_BSHK, *memory)
-        return swapped(_balanced(kernel, swapped(q_BSHK, 1), *memory), 1, back=True)
+            return _in_turns(kernel, window, q, k, v)
+        return swapped(_in_turns(kernel, 0, swapped(q, 1), k, v), 1, back=True)
 
     # Rows are filled up at their end, where no query sees it, so that a piece has an even length.
-    length = q_BTHK.shape[1]
     filling = ((0, 0), (0, -length % (4 * n_parts())), (0, 0), (0, 0))
-    arrays = [jnp.pad(x, filling) for x in (q_BTHK, k_BTGK, v_BTGK)]
-    return mapped(local, "BTHK BTGK BTGK", *arrays)[:, :length]
+    return mapped(local, "BTHK BTGK BTGK", *(jnp.pad(x, filling) for x in arrays))[:, :length]
 
 
 def pieces_of_queries(n: int) -> np.ndarray:
@@ -121,163 +122,127 @@ def swapped(x: jax.Array, axis: int, back: bool = False) -> jax.Array:
     return jnp.concatenate(exchanged, axis)
 
 
-def _mine() -> jax.Array:
-    """Returns the numbers of a device's pieces of queries, int32 [2]; their sum is N - 1."""
-    return jnp.asarray(pieces_of_queries(jax.lax.axis_size(SEQUENCE)))[jax.lax.axis_index(SEQUENCE)]
-
-
-def _pair(mine: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns which of a device's pieces reads which piece of keys in one of N - 1 turns, both earlier than itself."""
-    which = (index >= mine[0]).astype(index.dtype)
-    return which, index - which * mine[0]
-
-
-def _pieces(x_BS: jax.Array) -> jax.Array:
-    """Cuts [B, S, …] into [2, B, P, …]."""
-    return x_BS.reshape(x_BS.shape[0], 2, -1, *x_BS.shape[2:]).swapaxes(0, 1)
-
-
-def _joined(x_2BP: jax.Array) -> jax.Array:
-    return x_2BP.swapaxes(0, 1).reshape(x_2BP.shape[1], -1, *x_2BP.shape[3:])
-
-
-def _gathered(x_BS: jax.Array) -> jax.Array:
-    """Returns the pieces of all devices, [N, B, P, …]."""
-    return jax.lax.all_gather(_pieces(x_BS), SEQUENCE, axis=0, tiled=True)
-
-
-def _rows(x_2B: jax.Array) -> jax.Array:
-    return x_2B.reshape(-1, *x_2B.shape[2:])
-
-
-def _wide(x: jax.Array) -> jax.Array:
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
-
-
-def _merged(one: tuple[jax.Array, jax.Array], other: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """Returns what is read of two sets of keys, [B, P, H, K], and the logarithm of the sum, [B, H, P]."""
-    total_BHP = jnp.logaddexp(one[1], other[1])
-    shares = [jnp.exp(part - total_BHP).swapaxes(1, 2)[..., None] for _, part in (one, other)]
-    return one[0] * shares[0] + other[0] * shares[1], total_BHP
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _balanced(kernel: Kernel, q_BSHK: jax.Array, k_BSGK: jax.Array, v_BSGK: jax.Array) -> jax.Array:
-    """Returns what the `pieces_of_queries` read, [B, S, H, K]; keys and values are the device's own."""
-    return _balanced_forward(kernel, q_BSHK, k_BSGK, v_BSGK)[0]
-
-
-def _balanced_forward(kernel: Kernel, *arrays: jax.Array) -> tuple[jax.Array, Any]:
-    mine, q, (keys, values) = _mine(), _pieces(arrays[0]), map(_gathered, arrays[1:])
-    of_own = kernel.read(_rows(q), _rows(keys[mine]), _rows(values[mine]), causal=True)
-    start = tuple(_wide(x).reshape(2, -1, *x.shape[1:]) for x in of_own)
-
-    def turn(state: tuple[jax.Array, ...], index: jax.Array) -> Any:
-        which, of_keys = _pair(mine, index)
-        earlier = kernel.read(q[which], keys[of_keys], values[of_keys], causal=False)
-        merged = _merged((state[0][which], state[1][which]), earlier)
-        return tuple(x.at[which].set(new) for x, new in zip(state, merged, strict=True)), None
-
-    (read, total), _ = jax.lax.scan(turn, start, jnp.arange(len(keys) - 1))
-    read = _joined(read.astype(q.dtype))
-    return read, (*arrays, read, total)
-
-
-def _balanced_backward(kernel: Kernel, residuals: Any, of_read: jax.Array) -> tuple[jax.Array, ...]:
-    *arrays, read, total = residuals
-    mine, q, (keys, values) = _mine(), _pieces(arrays[0]), map(_gathered, arrays[1:])
-    queries = (_pieces(read), total, _pieces(of_read))
-    own = kernel.gradients(*map(_rows, (q, keys[mine], values[mine], *queries)), causal=True)
-    of_q, *of_own = (_wide(x).reshape(2, -1, *x.shape[1:]) for x in own)
-    start = (of_q, *(jnp.zeros(keys.shape, x.dtype).at[mine].set(x) for x in of_own))
-
-    def turn(state: tuple[jax.Array, ...], index: jax.Array) -> Any:
-        which, of_keys = _pair(mine, index)
-        found = kernel.gradients(q[which], keys[of_keys], values[of_keys], *(x[which] for x in queries), causal=False)
-        places = (which, of_keys, of_keys)
-        return tuple(x.at[i].add(new) for x, i, new in zip(state, places, found, strict=True)), None
-
-    (of_q, *of_memory), _ = jax.lax.scan(turn, start, jnp.arange(len(keys) - 1))
-    scattered = (jax.lax.psum_scatter(x.astype(q.dtype), SEQUENCE, tiled=True) for x in of_memory)
-    return tuple(_joined(x.astype(q.dtype)) for x in (of_q, *scattered))
-
-
-_balanced.defvjp(_balanced_forward, _balanced_backward)
-
-
-class Block(NamedTuple):
-    """Queries of a device and keys of an earlier one, of which each query sees all, or in a window the last ones.
+class Turns(NamedTuple):
+    """Reads one after the other, in each of which a range of a device's queries reads a range of keys.
 
     Attributes:
-      hops: how many devices earlier.
-      queries, keys: which of the device's.
-      band: whether query i sees the keys from i on. Turned around, this is causal attention.
+      queries, keys: the first query and the first key of each turn.
+      sizes: the numbers of queries and of keys in a range.
+      causal: whether query i of a range sees its keys up to i, and below a distance if a window follows; else all.
+      band: whether ranges are turned around, so that query i sees the keys from i on if it is causal then.
+      hops: how many devices stand before this one, if there are such keys.
     """
 
-    hops: int
-    queries: slice
-    keys: slice
-    band: bool
+    queries: Any
+    keys: Any
+    sizes: tuple[int, int]
+    causal: bool = False
+    window: int = 0
+    band: bool = False
+    hops: int = 0
+
+    def take(self, starts: Any, of_queries: Any, of_keys: Any) -> list[jax.Array]:
+        """Returns the ranges of arrays [B, tokens, …]."""
+        arrays = ((x, 0) for x in of_queries), ((x, 1) for x in of_keys)
+        ranges = [
+            jax.lax.dynamic_slice_in_dim(x, starts[side], self.sizes[side], 1) for x, side in itertools.chain(*arrays)
+        ]
+        return [jnp.flip(x, 1) for x in ranges] if self.band else ranges
+
+    def put(self, x: jax.Array, start: Any, new: jax.Array) -> jax.Array:
+        """Returns an array with another range."""
+        return jax.lax.dynamic_update_slice_in_dim(x, jnp.flip(new, 1) if self.band else new, start, 1)
 
 
-def earlier_blocks(window: int, length: int, n: int) -> list[Block]:
-    """Returns the blocks of pairs below a distance, for n devices with so many tokens each, but for a device's own."""
-    blocks = []
-    for hops in range(1, min(n - 1, -(-(window - 1) // length)) + 1):
-        first = hops * length - window + 1  # query i sees the keys from i + first on
-        seen_by_all = min(max(-first, 0), length)
-        if seen_by_all:
-            blocks.append(Block(hops, slice(0, length), slice(length - seen_by_all, length), False))
-        if seen_by_all < length:
-            late = max(first, 0)
-            blocks.append(Block(hops, slice(0, length - late), slice(late, length - seen_by_all), True))
-    return blocks
+def turns_of_causal(n: int, device: Any, length: int) -> list[Turns]:
+    """Returns how `pieces_of_queries` read all earlier keys of a row; a device has so many queries."""
+    mine, half, index = jnp.asarray(pieces_of_queries(n))[device], length // 2, np.arange(2 * n - 1)
+    second = (index >= mine[0]).astype(mine.dtype)  # as many earlier pieces as its number are for the first
+    return [
+        Turns(np.array([0, half]), mine * half, (half, half), causal=True),
+        Turns(second * half, (index - second * mine[0]) * half, (half, half)),
+    ]
 
 
-def _of_block(block: Block, q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, ...]:
-    """Returns the queries, keys and values of a block; of a band they are turned around."""
+def turns_of_window(n: int, length: int, window: int) -> list[Turns]:
+    """Returns how a device's queries read keys below a distance, of which those before its own come first."""
+    n_before = min(window - 1, (n - 1) * length)
+    turns = [Turns([0], [n_before], (length, length), causal=True, window=window)]
+    for hops in range(1, -(-n_before // length) + 1):
+        start = n_before - hops * length  # of the keys of that device
+        first = hops * length - window + 1  # query i sees them from i + first on
+        by_all = min(max(-first, 0), length)
+        if by_all:
+            turns.append(Turns([0], [start + length - by_all], (length, by_all), hops=hops))
+        if by_all < length:
+            n_queries = length - max(first, 0)
+            band = (n_queries, n_queries - by_all)
+            turns.append(Turns([0], [start + max(first, 0)], band, causal=True, band=True, hops=hops))
+    return turns
+
+
+def _turns(window: int, length: int) -> list[Turns]:
     n = jax.lax.axis_size(SEQUENCE)
-    moves = [(i, i + block.hops) for i in range(n - block.hops)]
-    memory = [jax.lax.ppermute(x[:, block.keys], SEQUENCE, moves) for x in (k, v)]
-    return tuple(_turned(block, x, 1) for x in (q[:, block.queries], *memory))
+    return turns_of_window(n, length, window) if window else turns_of_causal(n, jax.lax.axis_index(SEQUENCE), length)
 
 
-def _turned(block: Block, x: jax.Array, axis: int) -> jax.Array:
-    return jnp.flip(x, axis) if block.band else x
+def _shared(window: int, x_BS: jax.Array) -> jax.Array:
+    """Returns the keys or values of all devices, or with a window those before a device's own and its own."""
+    if not window:
+        return jax.lax.all_gather(x_BS, SEQUENCE, axis=1, tiled=True)
+    n, length = jax.lax.axis_size(SEQUENCE), x_BS.shape[1]
+    parts = [x_BS]
+    for hops in range(1, min(n - 1, -(-(window - 1) // length)) + 1):
+        last = x_BS[:, -(window - 1 - (hops - 1) * length) :]
+        parts.insert(0, jax.lax.ppermute(last, SEQUENCE, [(i, i + hops) for i in range(n - hops)]))
+    return jnp.concatenate(parts, 1)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _windowed(kernel: Kernel, window: int, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-    return _windowed_forward(kernel, window, q, k, v)[0]
+def _in_turns(kernel: Kernel, window: int, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """Returns what a device's queries read, [B, S, H, K]; keys and values are its own."""
+    return _forward(kernel, window, q, k, v)[0]
 
 
-def _windowed_forward(kernel: Kernel, window: int, *arrays: jax.Array) -> tuple[jax.Array, Any]:
-    length, device = arrays[0].shape[1], jax.lax.axis_index(SEQUENCE)
-    read, total = kernel.read(*arrays, causal=True, window=window)
-    read = _wide(read)
-    for block in earlier_blocks(window, length, jax.lax.axis_size(SEQUENCE)):
-        found, logarithms = kernel.read(*_of_block(block, *arrays), causal=block.band)
-        others = length - found.shape[1]
-        found = jnp.pad(_turned(block, found, 1), ((0, 0), (0, others), (0, 0), (0, 0)))
-        logarithms = jnp.where(device < block.hops, -jnp.inf, _turned(block, logarithms, 2))
-        logarithms = jnp.pad(logarithms, ((0, 0), (0, 0), (0, others)), constant_values=-jnp.inf)
-        read, total = _merged((read, total), (found, logarithms))
-    read = read.astype(arrays[0].dtype)
-    return read, (*arrays, read, total)
+def _forward(kernel: Kernel, window: int, *arrays: jax.Array) -> tuple[jax.Array, Any]:
+    q, memory = arrays[0], [_shared(window, x) for x in arrays[1:]]
+    start = as_float32(jnp.zeros_like(q))
+    state, device = [start, jnp.full_like(start[..., 0], -jnp.inf)], jax.lax.axis_index(SEQUENCE)
+    for turns in _turns(window, q.shape[1]):
+
+        def turn(state: list[jax.Array], starts: Any, turns: Turns = turns) -> Any:
+            q_BTHK, read_BTHK, total_BTH, *keys = turns.take(starts, [q, *state], memory)
+            found_BTHK, logarithm_BTH = kernel.read(q_BTHK, *keys, causal=turns.causal, window=turns.window)
+            logarithm_BTH = jnp.where(device < turns.hops, -jnp.inf, logarithm_BTH)
+            sum_BTH = jnp.logaddexp(total_BTH, logarithm_BTH)
+            shares = [jnp.exp(x - sum_BTH)[..., None] for x in (total_BTH, logarithm_BTH)]
+            new = (read_BTHK * shares[0] + found_BTHK * shares[1], sum_BTH)
+            return [turns.put(x, starts[0], y) for x, y in zip(state, new, strict=True)], None
+
+        state, _ = jax.lax.scan(turn, state, (jnp.asarray(turns.queries), jnp.asarray(turns.keys)))
+    read = state[0].astype(q.dtype)
+    return read, (arrays, read, state[1])
 
 
-def _windowed_backward(kernel: Kernel, window: int, residuals: Any, of_read: jax.Array) -> tuple[jax.Array, ...]:
-    *arrays, read, total = residuals
-    length, device = read.shape[1], jax.lax.axis_index(SEQUENCE)
-    sums = kernel.gradients(*arrays, read, total, of_read, causal=True, window=window)
-    for block in earlier_blocks(window, length, jax.lax.axis_size(SEQUENCE)):
-        given, back = jax.vjp(functools.partial(_of_block, block), *arrays)
-        queries = [_turned(block, x[:, block.queries], 1) for x in (read, of_read)]
-        logarithms = _turned(block, total[:, :, block.queries], 2)
-        found = kernel.gradients(*given, queries[0], logarithms, queries[1], causal=block.band)
-        found = back(tuple(jnp.where(device < block.hops, 0, x).astype(x.dtype) for x in found))
-        sums = [x + new for x, new in zip(sums, found, strict=True)]
-    return tuple(sums)
+def _backward(kernel: Kernel, window: int, residuals: Any, of_read: jax.Array) -> tuple[jax.Array, ...]:
+    (q, *own), read, total = residuals
+    memory, back = jax.vjp(lambda *own: [_shared(window, x) for x in own], *own)
+    sums, device = [as_float32(jnp.zeros_like(x)) for x in (q, *memory)], jax.lax.axis_index(SEQUENCE)
+    for turns in _turns(window, q.shape[1]):
+
+        def turn(sums: list[jax.Array], starts: Any, turns: Turns = turns) -> Any:
+            of_queries, of_keys = [q, read, total, of_read, sums[0]], [*memory, *sums[1:]]
+            q_BTHK, *read_BTHK, of_q, k, v, of_k, of_v = turns.take(starts, of_queries, of_keys)
+            options = {"causal": turns.causal, "window": turns.window}
+            found = kernel.gradients(q_BTHK, k, v, *read_BTHK, **options)
+            found = [jnp.where(device < turns.hops, 0, x) for x in found]
+            new = [x + more for x, more in zip((of_q, of_k, of_v), found, strict=True)]
+            places = (starts[0], starts[1], starts[1])
+            return [turns.put(x, start, y) for x, start, y in zip(sums, places, new, strict=True)], None
+
+        sums, _ = jax.lax.scan(turn, sums, (jnp.asarray(turns.queries), jnp.asarray(turns.keys)))
+    of_q, *of_memory = (x.astype(q.dtype) for x in sums)
+    return of_q, *back(of_memory)
 
 
-_windowed.defvjp(_windowed_forward, _windowed_backward)
+_in_turns.defvjp(_forward, _backward)

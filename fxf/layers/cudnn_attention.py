@@ -4,41 +4,17 @@
 """
 
 import math
-import re
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fxf.base.errors import UserError
 from fxf.base.weights import Params
 from fxf.layers import context_parallel
-from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
 
 IMPLEMENTATION: Any = "cudnn"
-AMPERE = 8.0  # compute capability of the first GPUs with cuDNN's flash attention
-
-
-def require(config: TransformerConfig, device: Any) -> None:
-    """Raises a UserError if the device has no flash attention of cuDNN, or this cannot compute what the config asks."""
-    needs = "model.attention_implementation: flash needs"
-    if not re.fullmatch(r"\d+\.\d+", device.compute_capability):  # AMD's is gfx90a
-        raise UserError(f"{needs} an NVIDIA GPU or a TPU; the device here is {device.device_kind}")
-    if float(device.compute_capability) < AMPERE:
-        raise UserError(
-            f"{needs} an NVIDIA GPU of compute capability {AMPERE} or more; {device.device_kind} is too old"
-        )
-    if config.attention_softcap:
-        raise UserError(
-            f"{needs} model.attention_softcap 0.0 on an NVIDIA GPU, got {config.attention_softcap}; a TPU has it"
-        )
-    if config.head_width % 8 or config.head_width > 128:
-        raise UserError(
-            f"{needs} heads whose width (model.head_dim, or model.d_model / model.n_heads) is a multiple of 8 and at "
-            f"most 128 on an NVIDIA GPU, got {config.head_width}"
-        )
 
 
 def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places) -> jax.Array:
@@ -48,79 +24,74 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
     positions are passed as arrays [B, H, T, C], whose axes B and H are as small as the mask's. The bias has the
     queries' precision.
     """
-    config, (k_BGCK, v_BGCK) = layer.config, memory
-    n_queries, n_keys = q_BHTK.shape[2], k_BGCK.shape[2]
+    config, in_parts = layer.config, context_parallel.n_parts() > 1
+    arrays = [x.transpose(0, 2, 1, 3) for x in (q_BHTK, *memory)]
+    n_queries, n_keys = (x.shape[1] for x in arrays[:2])
     bias = layer.bias(params, queries, keys)
     causal = queries.causal and keys.causal
-    plain = bias is None and (causal or (queries.order is None and not config.window)) and keys.documents is None
-    plain = plain and (causal or n_keys % 2 == 0)  # an odd length ends with a key of padding
+    sees_all = queries.order is None and not config.window and n_keys % 2 == 0  # an odd length ends with padding
+    plain = bias is None and keys.documents is None and (causal or sees_all)
+    if causal and plain and in_parts:
+        scale = config.query_scale or 1 / math.sqrt(q_BHTK.shape[-1])
+        kernel = context_parallel.Kernel(partial(part, scale), partial(gradients_of_part, scale))
+        return context_parallel.causal(kernel, config.window, *arrays).transpose(0, 2, 1, 3)
+
     pairs = {} if bias is None else {"bias": bias.astype(q_BHTK.dtype)}
     if not plain:
         pairs["mask"] = layer.mask(params, queries, keys) > -jnp.inf
     pairs = {name: jnp.broadcast_to(x, (*x.shape[:2], n_queries, n_keys)) for name, x in pairs.items()}
 
-    n_parts = context_parallel.n_parts()
-
     # In training JAX refuses odd lengths. No query sees a key of padding, and the outputs of its queries are dropped.
     def even(x: jax.Array, *axes: int) -> jax.Array:
         return jnp.pad(x, [(0, x.shape[axis] % 2 if axis in axes else 0) for axis in range(x.ndim)])
 
-    def read(q_BTHK: jax.Array, k_BCGK: jax.Array, v_BCGK: jax.Array, *pairs_BHTC: jax.Array) -> jax.Array:
+    def read(q_BTHK: jax.Array, k_BSGK: jax.Array, v_BSGK: jax.Array, *pairs_BHTC: jax.Array) -> jax.Array:
         given: dict[str, Any] = {name: even(x, 2, 3) for name, x in zip(pairs, pairs_BHTC, strict=True)}
         heads_BTHK = jax.nn.dot_product_attention(
-            even(q_BTHK, 1),
-            even(k_BCGK, 1),
-            even(v_BCGK, 1),
+            *(even(x, 1) for x in (q_BTHK, k_BSGK, v_BSGK)),
             **given,
             scale=config.query_scale or None,
-            is_causal=causal and n_parts == 1,  # of queries in parts the mask says it
+            is_causal=causal and not in_parts,  # of queries in parts the mask says it
             local_window_size=(config.window - 1, 0) if plain and config.window else None,
             implementation=IMPLEMENTATION,
         )
         return heads_BTHK[:, : q_BTHK.shape[1]]
 
-    arrays = [x.transpose(0, 2, 1, 3) for x in (q_BHTK, k_BGCK, v_BGCK)]
-    if n_parts == 1:
-        heads_BTHK = read(*arrays, *pairs.values())
-    elif not (causal and plain):
-        axes = " ".join(["BTHK BCGK BCGK", *("BHTC" for _ in pairs)])
-        heads_BTHK = context_parallel.mapped(read, axes, *arrays, *pairs.values())
-    else:
-        scale = config.query_scale or 1 / math.sqrt(q_BHTK.shape[-1])
-        kernel = context_parallel.Kernel(partial(part, scale), partial(gradients_of_part, scale))
-        heads_BTHK = context_parallel.causal(kernel, *arrays, window=config.window)
+    arrays += pairs.values()
+    axes = " ".join(["BTHK BCGK BCGK", *("BHTC" for _ in pairs)])
+    heads_BTHK = context_parallel.mapped(read, axes, *arrays) if in_parts else read(*arrays)
     return heads_BTHK.transpose(0, 2, 1, 3)
 
 
 # What `jax.nn` returns of the logarithms is rounded to bfloat16, and has no gradient of a part of the keys.
 
 
-def part(
-    scale: float, q_BTHK: jax.Array, k_BSGK: jax.Array, v_BSGK: jax.Array, causal: bool, window: int | None = None
-) -> Any:
+def part(scale: float, *q_k_v: jax.Array, causal: bool, window: int) -> tuple[jax.Array, jax.Array]:
     """Returns what queries read of some keys, and the logarithms of sums; see `context_parallel.Kernel`."""
     from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
     mask_type = cudnn.MaskType.CAUSAL if causal else cudnn.MaskType.NO_MASK
-    return cudnn.dot_product_attention(
-        *(q_BTHK, k_BSGK, v_BSGK),
-        scale=scale,
-        mask_type=mask_type,
-        sliding_window_length=window,
-        return_residual=True,
-    )
+    options = {"scale": scale, "mask_type": mask_type, "sliding_window_length": window or None}
+    read, logarithms_BHT = cudnn.dot_product_attention(*q_k_v, **options, return_residual=True)
+    return read, logarithms_BHT.swapaxes(1, 2)
 
 
-def gradients_of_part(scale: float, *arrays: Any, causal: bool, window: int | None = None) -> Any:
+def gradients_of_part(scale: float, *arrays: jax.Array, causal: bool, window: int) -> Any:
     """Returns the gradients by queries and by some keys and values; see `context_parallel.Kernel`."""
     from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
-    q, k, v, read, logarithms, of_read = arrays
-    options = {
-        **{"scale": scale, "seed": 42, "dropout_rate": 0.0, "variadic_args": (False, False)},
-        **{"mask_type": cudnn.MaskType.CAUSAL if causal else cudnn.MaskType.NO_MASK, "is_training": True},
-        **{"layout": cudnn.AttentionLayout.BTNH.value, "sliding_window_length": window, "return_residual": False},
-    }
-    unused = (jnp.zeros(0, q.dtype),) * 7  # of bias, lengths and pages
-    residuals = (q, k, v, *unused, logarithms, read)
-    return cudnn._dot_product_attention_bwd_rule(**options, res=residuals, grad_output=of_read)[:3]
+    *q_k_v, read, logarithms_BTH, of_read = arrays
+    unused = (jnp.zeros(0, read.dtype),) * 7  # of bias, lengths and pages
+    return cudnn._dot_product_attention_bwd_rule(
+        scale=scale,
+        seed=42,
+        dropout_rate=0.0,
+        variadic_args=(False, False),
+        mask_type=cudnn.MaskType.CAUSAL if causal else cudnn.MaskType.NO_MASK,
+        layout=cudnn.AttentionLayout.BTNH.value,
+        sliding_window_length=window or None,
+        is_training=True,
+        return_residual=False,
+        res=(*q_k_v, *unused, logarithms_BTH.swapaxes(1, 2), read),
+        grad_output=of_read,
+    )[:3]

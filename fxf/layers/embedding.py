@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base.on_gpu import rows_of
-from fxf.base.weights import Params, Spec, Weight, fan_in
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.feed_forward import ACTIVATIONS
-from fxf.layers.linear import as_float32, linear, require_rows, soft_cap
+from fxf.layers.linear import as_float32, linear, linear_spec, require_rows, soft_cap
 from fxf.layers.named import named
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
@@ -70,9 +70,7 @@ def embedding(
 
 def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
     """Returns the weights of the map from vectors to logits."""
-    kernel = Weight((config.d_model, vocab_size), ("embed", "vocabulary"), fan_in(size=config.base_d_model))
-    bias = Weight((vocab_size,), ("vocabulary",), jax.nn.initializers.zeros)
-    return {"kernel": kernel, **({"bias": bias} if config.final_bias else {})}
+    return linear_spec({"embed": config.d_model, "vocabulary": vocab_size}, config.final_bias, size=config.base_d_model)
 
 
 def final_layer(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
@@ -87,12 +85,7 @@ def final_layer(config: TransformerConfig, params: Params, x: jax.Array) -> jax.
 
 def transform_spec(config: TransformerConfig) -> Spec:
     """Returns the weights of a dense layer before the map to logits (Devlin et al. 2018, for masked tokens)."""
-    d_model = config.d_model
-    return {
-        "kernel": Weight((d_model, d_model), ("embed", "mlp"), fan_in()),
-        "bias": Weight((d_model,), ("mlp",), jax.nn.initializers.zeros),
-        "norm": normalization_spec(config),
-    }
+    return {**linear_spec({"embed": config.d_model, "mlp": config.d_model}), "norm": normalization_spec(config)}
 
 
 def transform(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:

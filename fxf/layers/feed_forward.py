@@ -8,10 +8,10 @@ import jax.numpy as jnp
 
 from fxf.base.config import Choices, one_of
 from fxf.base.on_gpu import recomputed
-from fxf.base.weights import Params, Spec, Weight, fan_in
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Context
-from fxf.layers.linear import linear
+from fxf.layers.linear import linear, linear_spec
 
 ACTIVATIONS = Choices(
     {
@@ -35,20 +35,12 @@ class Dense:
 
     def spec(self) -> Spec:
         """Returns the weights of the maps, and of a gate if there is one."""
-        config = self.config
+        config, spec = self.config, dict[str, Weight]()
         one_of(config.activation, ACTIVATIONS, "model.activation")
-        sizes = {"embed": config.d_model, "mlp": config.d_ff}
-
-        def linear_map(name: str, *axes: str) -> Spec:
-            shape = tuple(sizes[axis] for axis in axes)
-            bias = Weight(shape[1:], axes[1:], jax.nn.initializers.zeros)
-            return {name: Weight(shape, axes, fan_in()), **({f"{name}_bias": bias} if config.feed_forward_bias else {})}
-
-        return {
-            **(linear_map("gate", "embed", "mlp") if config.gated else {}),
-            **linear_map("up", "embed", "mlp"),
-            **linear_map("down", "mlp", "embed"),
-        }
+        up, down = {"embed": config.d_model, "mlp": config.d_ff}, {"mlp": config.d_ff, "embed": config.d_model}
+        for name, axes in {**({"gate": up} if config.gated else {}), "up": up, "down": down}.items():
+            spec |= linear_spec(axes, config.feed_forward_bias, (name, f"{name}_bias"))
+        return spec
 
     def apply(self, params: Params, x_RTD: jax.Array, context: Context) -> tuple[jax.Array, Context]:
         """Returns `feed_forward` of the vectors."""

@@ -3,14 +3,17 @@
 On NVIDIA GPUs it is cuDNN's (cudnn_attention.py), on TPUs Pallas's (splash_attention.py). Both compute in bfloat16.
 """
 
+import re
 from types import ModuleType
 
 from fxf.base.devices import target_devices
 from fxf.base.errors import UserError
 from fxf.layers import cudnn_attention, splash_attention
 from fxf.layers.config import TransformerConfig
+from fxf.layers.positions import POSITIONS
 
 KERNELS = {"gpu": cudnn_attention, "tpu": splash_attention}
+AMPERE = 8.0  # compute capability of the first GPUs with cuDNN's flash attention
 
 
 def kernel_of(config: TransformerConfig) -> ModuleType:
@@ -18,12 +21,26 @@ def kernel_of(config: TransformerConfig) -> ModuleType:
 
     The config refuses dropout of attention weights, because they are never in memory.
     """
-    device = target_devices()[0]
-    if device.platform not in KERNELS:
+    needs, device = "model.attention_implementation: flash needs", target_devices()[0]
+    kind, platform, width = device.device_kind, device.platform, config.head_width
+    # The compute capability of AMD's is a name, such as gfx90a.
+    if platform not in KERNELS or (platform == "gpu" and not re.fullmatch(r"\d+\.\d+", device.compute_capability)):
+        raise UserError(f"{needs} an NVIDIA GPU or a TPU; the device here is {kind}; elsewhere set it to 'xla'")
+    if platform == "gpu" and float(device.compute_capability) < AMPERE:
+        raise UserError(f"{needs} an NVIDIA GPU of compute capability {AMPERE} or more; {kind} is too old")
+    if platform == "gpu" and config.attention_softcap:
         raise UserError(
-            "model.attention_implementation: flash needs an NVIDIA GPU or a TPU; the device here is "
-            f"{device.platform}; elsewhere set it to 'xla'"
+            f"{needs} model.attention_softcap 0.0 on an NVIDIA GPU, got {config.attention_softcap}; a TPU has it"
         )
-    kernel = KERNELS[device.platform]
-    kernel.require(config, device)
-    return kernel
+    if platform == "gpu" and (width % 8 or width > 128):
+        raise UserError(
+            f"{needs} heads whose width (model.head_dim, or model.d_model / model.n_heads) is a multiple of 8 and at "
+            f"most 128 on an NVIDIA GPU, got {width}"
+        )
+    if platform == "tpu" and POSITIONS[config.positions].bias is not None:
+        without = [name for name, kind in POSITIONS.items() if kind.bias is None]
+        raise UserError(
+            f"model.positions: '{config.positions}' adds a bias to scores, which model.attention_implementation "
+            f"'flash' cannot on a TPU; it can with {', '.join(without)}"
+        )
+    return KERNELS[platform]

@@ -14,6 +14,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from flax.core import FrozenDict
+from flax.nnx.variablelib import variable_type_from_name
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from fxf.base.config import Field
@@ -27,24 +29,27 @@ WHAT_IS_READ = ("documents", "positions")  # arrays of a batch that change what 
 SIMPLE = {kind.__name__: kind for kind in (int, float, bool, str)}
 
 
+def as_linen(module: Any, keys: Mapping[str, Any] | None = None) -> nn.Module:
+    """Returns a Linen module as it is; and around it the module that a function makes of its keys and `rngs`."""
+    return module if isinstance(module, nn.Module) else nnx.bridge.ToLinen(module, kwargs=FrozenDict(keys or {}))
+
+
 @dataclasses.dataclass(frozen=True)
 class FlaxModule:
-    """A module as pure functions of its weights, and as a layer [R, T, D] to [R, T, D]. Kinds are subclasses.
+    """A module as pure functions of its weights, and as a layer [R, T, D] to [R, T, D].
 
     A layer whose module takes the mask, or the context, reads within a document; any other may read across. The module
     keeps nothing for later tokens. So a model with it decodes by the whole sequence, unless the module's class has
     `cached = True`, because each token is read alone.
 
     Attributes:
-      module: a Linen module; or a function that makes an NNX module of its keys and `rngs`, such as its class.
-      keys: what that function takes besides.
+      module: as `as_linen` returns it.
       width: of the vectors that the module reads; 0: it reads tokens.
       dtype: of the vectors.
       by_document, cached: as in `fxf.layers.layer.Layer`.
     """
 
-    module: Any
-    keys: tuple[tuple[str, Any], ...] = ()
+    module: nn.Module
     width: int = 0
     dtype: str = "float32"
     by_document: bool = False
@@ -55,11 +60,27 @@ class FlaxModule:
 
         A weight may be in a box of Flax, which names its axes.
         """
-        raise NotImplementedError
+        x, given = jnp.zeros((1, 2), jnp.int32), of_training(None)
+        if self.width:
+            x, given = jnp.zeros((1, 2, self.width), self.dtype), of_context(whole_rows(2))
+        with nnx.use_eager_sharding(False):  # fxf shards weights by the names of their axes
+            rngs = {"params": key, "dropout": key}
+            made: Any = self.module.init_with_output(rngs, x, **_taken(self.module, given))
+        output, variables = made
+        weights = flatten_dict(variables.pop("params", {}))
+        # Arrays of an NNX module that are no variables stay as the module makes them.
+        if others := [name for name in variables if issubclass(variable_type_from_name(name), nnx.Variable)]:
+            what = f"{self.name} has variables besides its params, {', '.join(others)}"
+            raise UserError(f"model: {what}, which fxf does not keep")
+        return output, {"/".join(map(str, path)): value for path, value in weights.items()}
 
     def output(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:
         """Returns the module's output; `given` are arguments for it by name, of which it gets those that it takes."""
-        raise NotImplementedError
+        variables = {"params": nnx.restore_int_paths(params) if is_nnx(self.module) else params}
+        with nnx.use_eager_sharding(False):
+            rngs = None if rng is None else {"dropout": rng}
+            output: Any = self.module.apply(variables, x, rngs=rngs, **_taken(self.module, given))
+        return output
 
     def apply(self, params: Params, x_RTD: jax.Array, context: Context) -> tuple[jax.Array, Context]:
         """Returns the module's output, and the context as it is."""
@@ -68,13 +89,8 @@ class FlaxModule:
     @property
     def name(self) -> str:
         """The name of the module's class."""
-        return getattr(self.module, "__name__", type(self.module).__name__)
-
-    def example(self) -> tuple[jax.Array, dict[str, Any]]:
-        """Returns two tokens or their vectors, and the arguments that go with them."""
-        if not self.width:
-            return jnp.zeros((1, 2), jnp.int32), of_training(None)
-        return jnp.zeros((1, 2, self.width), self.dtype), of_context(whole_rows(2))
+        function = self.module.nnx_class if is_nnx(self.module) else type(self.module)
+        return getattr(function, "__name__", repr(function))
 
     def spec(self, n_outputs: int = 0) -> Spec:
         """Returns the table of the module's weights.
@@ -85,7 +101,7 @@ class FlaxModule:
         Axes have the names that Flax's metadata for partitioning give them; those without one are not sharded.
 
         Raises:
-          UserError: its outputs do not have the expected width.
+          UserError: its outputs do not have the expected width, or it has variables that are no weights.
         """
         output, flat = jax.eval_shape(self.begin, random_key(0))
         shape = (1, 2, n_outputs or self.width)
@@ -98,59 +114,6 @@ class FlaxModule:
             axes = [name if isinstance(name := names.get(i), str) else f"axis_{i}" for i in range(array.ndim)]
             found[path] = Weight(array.shape, tuple(axes), Draw(self, path))
         return unflatten_dict(found, sep="/")
-
-
-class Linen(FlaxModule):
-    """The functions of a Linen module."""
-
-    def begin(self, key: jax.Array) -> tuple[jax.Array, dict[str, Any]]:
-        x, given = self.example()
-        given = _taken(self.module, given)
-        output, variables = self.module.init_with_output({"params": key, "dropout": key}, x, **given)
-        _require_params(self.name, set(variables) - {"params"})
-        return output, flatten_dict(variables.get("params", {}), sep="/")
-
-    def output(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:
-        rngs = None if rng is None else {"dropout": rng}
-        return self.module.apply({"params": params}, x, rngs=rngs, **_taken(self.module, given))
-
-
-class NNX(FlaxModule):
-    """The functions of an NNX module.
-
-    Each trace makes the module, for what it holds besides weights, and puts the weights in the place of those drawn,
-    which the compiler leaves out.
-    """
-
-    def begin(self, key: jax.Array) -> tuple[jax.Array, dict[str, Any]]:
-        module = self._made(key, None)
-        state = nnx.state(module, nnx.Param)
-        axes = dict(nnx.to_flat_state(nnx.get_partition_spec(state)))
-        # Before the call: what it leaves in the module is not of its weights.
-        others = [v for _, v in nnx.to_flat_state(nnx.state(module)) if isinstance(v, nnx.Variable)]
-        _require_params(self.name, {type(v).__name__ for v in others if not isinstance(v, nnx.Param | nnx.RngState)})
-        weights: dict[str, Any] = {
-            _path(path): nn.Partitioned(variable[...], tuple(axes[path].get_raw_value()))
-            for path, variable in nnx.to_flat_state(state)
-        }
-        x, given = self.example()
-        return module(x, **_taken(module, given)), weights
-
-    def output(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:
-        module = self._made(random_key(0), rng)
-        state, flat = nnx.state(module, nnx.Param), flatten_dict(params, sep="/")
-        for path, variable in nnx.to_flat_state(state):
-            variable.set_value(flat[_path(path)])
-        nnx.update(module, state)
-        return module(x, **_taken(module, given))
-
-    def _made(self, key: jax.Array, rng: jax.Array | None) -> Any:
-        """Returns the module with weights drawn from `key`, and dropout from `rng` if there is one."""
-        rngs = nnx.Rngs(key) if rng is None else nnx.Rngs(key, dropout=rng)
-        with nnx.use_eager_sharding(False):  # fxf shards weights by the names of their axes
-            module = self.module(**dict(self.keys), rngs=rngs)
-        module.set_attributes(deterministic=rng is None, raise_if_not_found=False)
-        return module
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,8 +145,8 @@ def flax_layer(cls: Any, values: Mapping[str, Any], path: str, width: int, dtype
     cached, takes = getattr(cls, "cached", False), inspect.signature(cls.__call__).parameters
     by_document = cached or "mask" in takes or "context" in takes
     of_layer: dict[str, Any] = {"width": width, "dtype": dtype, "by_document": by_document, "cached": cached}
-    is_linen = issubclass(cls, nn.Module)
-    return Linen(cls(**values), **of_layer) if is_linen else NNX(cls, tuple(values.items()), **of_layer)
+    module = cls(**values) if issubclass(cls, nn.Module) else as_linen(cls, values)
+    return FlaxModule(module, **of_layer)
 
 
 def fields_of_module(cls: Any) -> dict[str, Field]:
@@ -216,12 +179,19 @@ def of_context(context: Context) -> dict[str, Any]:
     return {**of_training(context.rng), "mask": mask, "context": context}
 
 
+def is_nnx(module: Any) -> bool:
+    """Returns whether a Linen module is around one of NNX."""
+    return isinstance(module, nnx.bridge.ToLinen)
+
+
 def _taken(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments that the module takes.
 
     Raises:
       UserError: it does not take those that say what a token reads.
     """
+    if is_nnx(module):
+        return {"nnx_method": _called, **given}
     taken = inspect.signature(module.__call__).parameters
     for name in WHAT_IS_READ:
         if name in given and name not in taken:
@@ -229,12 +199,7 @@ def _taken(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name in taken}
 
 
-def _require_params(name: str, others: set[str]) -> None:
-    """Raises a UserError if a module has variables that are no weights."""
-    if others:
-        kinds = ", ".join(sorted(others))
-        raise UserError(f"model: {name} has variables besides its params, {kinds}, which fxf does not keep")
-
-
-def _path(path: tuple[Any, ...]) -> str:
-    return "/".join(map(str, path))
+def _called(module: nnx.Module, x: jax.Array, **given: Any) -> jax.Array:
+    """Calls an NNX module, whose dropout is on in training alone."""
+    module.set_attributes(deterministic=given["deterministic"], raise_if_not_found=False)
+    return module(x, **_taken(module, given))

@@ -13,7 +13,7 @@ stand in a section of its name.
 """
 
 import dataclasses
-import functools
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -44,6 +44,11 @@ LAYERS: Choices[type] = Choices(
     }
 )
 
+# Layers whose kind a key of the model names.
+OF_MODEL: dict[str, tuple[Choices[Any], str]] = {
+    **dict.fromkeys(("attention", "cross_attention"), (ATTENTIONS, "attention")),
+    "feed_forward": (FEED_FORWARDS, "feed_forward"),
+}
 # Where the base classes of Flax's modules are, of which a layer can be made.
 FLAX = ("flax.linen.module", "flax.nnx.module")
 
@@ -68,20 +73,19 @@ def stack_of(config: TransformerConfig, cross: bool = False, vocab_size: int = 0
       UserError: `model.blocks` is no such text, or names a kind or a key that there is not.
     """
     head_text, semicolon, text = config.blocks.rpartition(";")
-    head = _blocks(head_text, config, cross, vocab_size) if semicolon else []
-    blocks = _alternating if config.global_every else functools.partial(_blocks, text)
-    period = blocks(config, cross, vocab_size)
+    given = config, cross, vocab_size
+    head = _blocks(head_text, *given) if semicolon else []
+    period = _alternating(*given) if config.global_every else _blocks(text, *given)
     names = re.findall(r"[\w.:]+", f"{config.blocks} {config.block} cross_attention")
     named = {name.rpartition(":")[2] for name in names}
     for name in config.layers.keys() - named:
-        raise UserError(
-            f"model.layers.{name}: model.blocks '{config.blocks}' names no such layer{nearest(name, named)}"
-        )
+        what = f"model.blocks '{config.blocks}' names no such layer{nearest(name, named)}"
+        raise UserError(f"model.layers.{name}: {what}")
     n_repeated = config.n_layers - len(head)
     if n_repeated < 0:
         raise UserError(f"model.n_layers: model.blocks begins with {len(head)} blocks; got {config.n_layers}")
-    repeated = (n_repeated // len(period) + 1) * period
-    return Stack(config, tuple([*head, *repeated[:n_repeated]]), len(head), len(period))
+    repeated = itertools.islice(itertools.cycle(period), n_repeated)
+    return Stack(config, (*head, *repeated), len(head), len(period))
 
 
 def _alternating(config: TransformerConfig, cross: bool, vocab_size: int) -> list[Layer]:
@@ -100,7 +104,7 @@ def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) 
     """Returns the blocks of a part of `model.blocks`."""
     found, given = list[Layer](), {"vocab_size": vocab_size}
     for item in _split(text):
-        match = re.fullmatch(r"(\d*)([*@]?)([\w.:]*)\((.*)\)", item)
+        match = re.fullmatch(r"(?:(\d+)([*@])|([a-zA-Z_][\w.:]*))\((.*)\)", item)
         if match is None:
             names = item.split("+")
             if cross and "cross_attention" not in config.blocks:
@@ -114,8 +118,6 @@ def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) 
             found.append(_made(cls, f"model.layers.{short}", config, own, {"layers": layers}))
             continue
         times, mark, kind, inside = match.groups()
-        if bool(times) != bool(mark) or bool(mark) == bool(kind):
-            raise UserError(f"model.blocks: expected n*(…), n@(…) or kind(…), got {item!r}")
         inner = _blocks(inside, config, cross, vocab_size) if inside.strip() else []
         if mark == "*":
             found += int(times) * inner
@@ -136,10 +138,9 @@ def _split(text: str) -> list[str]:
             items.append("")
         else:
             items[-1] += letter
-    items = [item.strip() for item in items]
-    if depth or not all(items):
-        raise UserError(f"model.blocks: {text!r} {'has an open parenthesis' if depth else 'names no block'}")
-    return items
+    if depth or not all(map(str.strip, items)):
+        raise UserError(f"model.blocks: {text!r} has an open parenthesis, or names no block beside a comma")
+    return [item.strip() for item in items]
 
 
 def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
@@ -154,23 +155,16 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     short = name.rpartition(":")[2]
     own = dict(config.layers.get(short, {}))
     kind = own.pop("kind", name)
-    if kind not in LAYERS:
-        raise UserError(
-            f"model.blocks: no layer '{kind}'{nearest(str(kind), LAYERS)}; fxf has {', '.join(LAYERS)}; or module:name "
-            "of your own"
-        )
+    cls = LAYERS[one_of(kind, LAYERS, "model.blocks")]
     path, of_model = f"model.layers.{short}", fields_of(type(config))
     changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in of_model}
     changed = dataclasses.replace(config, **changes, layers={}) if changes else config
     rest = {key: value for key, value in own.items() if key not in changes}
-    if kind == "cross_attention":
-        attention = ATTENTIONS[one_of(changed.attention, ATTENTIONS, "model.attention")]
-        return CrossAttention(_made(attention, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, {}))
-    classes = {"attention": (ATTENTIONS, "attention"), "feed_forward": (FEED_FORWARDS, "feed_forward")}
-    cls = LAYERS[kind]
-    if kind in classes:
-        choices, key = classes[kind]
+    if kind in OF_MODEL:
+        choices, key = OF_MODEL[kind]
         cls = choices[one_of(getattr(changed, key), choices, f"model.{key}")]
+    if kind == "cross_attention":
+        return CrossAttention(_made(cls, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, {}))
     return _made(cls, path, changed, rest, given)
 
 
@@ -185,8 +179,7 @@ def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapp
     for key in own:
         if key not in fields:
             names = [name for name in fields if name not in ("config", *given)]
-            has = f" ({cls.__name__} has: {', '.join(names) or 'none of its own'})"
-            near = nearest(key, [*names, *fields_of(type(config))]) or has
+            near = nearest(key, [*names, *fields_of(type(config))]) or f"; {cls.__name__} has: {', '.join(names)}"
             raise UserError(f"{path}.{key}: unknown key{near}")
     values = {"config": config, **given}
     for name, field in fields.items():

@@ -54,21 +54,13 @@ class Places(flax.struct.PyTreeNode):
         """
         seen = []
         if self.order is not None and keys.order is not None:
-            seen.append(_of_queries(self.order) >= _of_keys(keys.order))
+            seen.append(self.order[:, :, None] >= keys.order[:, None])
         if window:
-            seen.append(jnp.abs(_of_queries(self.positions) - _of_keys(keys.positions)) < window)
+            seen.append(jnp.abs(self.positions[:, :, None] - keys.positions[:, None]) < window)
         if self.documents is not None or keys.documents is not None:
             mine, theirs = (jnp.ones((1, 1), jnp.int32) if x is None else x for x in (self.documents, keys.documents))
-            seen.append(_of_queries(mine) == _of_keys(theirs))
+            seen.append(mine[:, :, None] == theirs[:, None])
         return functools.reduce(jnp.logical_and, seen) if seen else None
-
-
-def _of_queries(x_RT: jax.Array) -> jax.Array:
-    return x_RT[:, :, None]
-
-
-def _of_keys(x_RC: jax.Array) -> jax.Array:
-    return x_RC[:, None]
 
 
 class Slots(flax.struct.PyTreeNode):
@@ -132,9 +124,7 @@ class Context(flax.struct.PyTreeNode):
 
     def by_prompt(self, x: jax.Array) -> jax.Array:
         """Returns an array of the tokens [R, T, …] with the rows of a prompt as its tokens, [B, W · T, …]."""
-        if self.table is None or self.table.reads_BWC is None:
-            return x
-        return x.reshape(self.table.at_BT.shape[0], -1, *x.shape[2:])
+        return x if self.reads is None else x.reshape(len(self.reads), -1, *x.shape[2:])
 
     def pick(self, f: Callable[[jax.Array], jax.Array]) -> "Context":
         """Returns the context of other tokens, with f of each array [R, T, …] or [1, T]; cache and table stay."""
@@ -144,8 +134,7 @@ class Context(flax.struct.PyTreeNode):
     @property
     def queries(self) -> Places:
         """The places of the tokens, by prompt."""
-        shared = self.table is not None and self.table.reads_BWC is not None
-        return self.places.pick(self.by_prompt) if shared else self.places
+        return self.places if self.reads is None else self.places.pick(self.by_prompt)
 
     @property
     def reads(self) -> jax.Array | None:

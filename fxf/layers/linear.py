@@ -1,5 +1,6 @@
 """The product with a weight matrix, which all dense layers share; the type of norms, softmaxes and logits; tables."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -9,11 +10,27 @@ from fxf.base.devices import sums_in_float32
 from fxf.base.errors import UserError
 from fxf.base.on_cpu import in_rows, product
 from fxf.base.on_gpu import on_gpu, product_of_one
+from fxf.base.weights import Spec, Weight, fan_in
 
 
 def as_float32(x: jax.Array) -> jax.Array:
     """Returns x in float32, or in float64 if x is float64."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def linear_spec(
+    axes: Mapping[str, int], has_bias: bool = True, names: tuple[str, str] = ("kernel", "bias"), size: int = 0
+) -> Spec:
+    """Returns the weights of a linear map.
+
+    Args:
+      axes: the axes that it maps from and to, with their lengths.
+      names: of the matrix and of the bias.
+      size: from which the matrix starts in place of the length of its first axis, if not 0.
+    """
+    shape, of_axes = tuple(axes.values()), tuple(axes)
+    bias = Weight(shape[1:], of_axes[1:], jax.nn.initializers.zeros)
+    return {names[0]: Weight(shape, of_axes, fan_in(size=size)), **({names[1]: bias} if has_bias else {})}
 
 
 def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Array:

@@ -27,7 +27,7 @@ FEATURE_MAPS = Choices(
         "elu": lambda x: jax.nn.elu(x) + (1 + 1e-6),
         "relu": lambda x: jax.nn.relu(x) + 1e-6,
         "exp": lambda x: jnp.exp(jnp.minimum(x, 30.0)) + 1e-6,
-        "none": lambda x: x,
+        "none": lambda x: x,  # the products themselves (seed 002)
     }
 )
 

@@ -7,6 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+# Of 1,024 threads two rows fill a multiprocessor, few enough that the GPU's cache has a row for its second pass.
+MOST_THREADS = 1024
+
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def loss_by_kernel(
@@ -28,12 +31,11 @@ def _forward(mesh: Any, vocab_size: int, smoothing: Any, logits_NV: Any, targets
     from jax.experimental.pallas import triton
 
     n_rows, n_columns = logits_NV.shape
-    # Of 1,024 threads two rows fill a multiprocessor, few enough that the GPU's cache has a row for its second pass.
-    n_threads = min(1024, max(32, pl.next_power_of_2(pl.cdiv(n_columns, 8))))
+    n_threads = min(MOST_THREADS, max(32, pl.next_power_of_2(pl.cdiv(n_columns, 8))))
     n_chunks = pl.cdiv(n_columns, 8 * n_threads)
 
-    def kernel(logits_ref: Any, targets_ref: Any, weights_ref: Any, share_ref: Any, *outputs: Any) -> None:
-        gradient_ref, losses_ref = outputs
+    def kernel(*refs: Any) -> None:
+        logits_ref, targets_ref, weights_ref, share_ref, gradient_ref, losses_ref = refs
         row = pl.program_id(0)
         target, weight, share = targets_ref[row], weights_ref[row], share_ref[0]
         target_logit = logits_ref[row, target].astype(jnp.float32)  # before it is written over

@@ -8,15 +8,14 @@ Letters: N tokens, E experts, K experts of a token, M = N · K rows.
 """
 
 import dataclasses
-import math
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from fxf.base.config import key
-from fxf.base.devices import EXPERT, ROWS, SEQUENCE, target_mesh
+from fxf.base.config import key, require_off
+from fxf.base.devices import EXPERT, ROWS, SEQUENCE, divides, target_mesh
 from fxf.base.errors import UserError
 from fxf.base.on_gpu import rows_of
 from fxf.base.weights import Params, Spec, Weight, fan_in, stack
@@ -54,14 +53,13 @@ class MoE:
 
     def spec(self) -> Spec:
         self._check()
-        config, zeros = self.config, jax.nn.initializers.zeros
-        router = Weight((config.d_model, self.n_experts), ("embed", "router"), fan_in(size=config.base_d_model))
-        bias = Weight((self.n_experts,), ("router",), zeros, rate=self.bias_rate, by_sign=True)
+        config = self.config
+        bias = Weight((self.n_experts,), ("router",), jax.nn.initializers.zeros)
         gate = Weight((config.d_model, 1), ("embed", "router"), fan_in(size=config.base_d_model))
         return {
-            "router": router,
-            **({"router_bias": bias} if self.bias_rate else {}),
-            **({"logits_bias": Weight((self.n_experts,), ("router",), zeros)} if self.biased_logits else {}),
+            "router": dataclasses.replace(gate, shape=(config.d_model, self.n_experts)),
+            **({"router_bias": dataclasses.replace(bias, rate=self.bias_rate, by_sign=True)} if self.bias_rate else {}),
+            **({"logits_bias": bias} if self.biased_logits else {}),
             "experts": stack(Dense(config).spec(), self.n_experts, EXPERT),
             **({"shared": Dense(self._shared).spec()} if self.d_shared else {}),
             **({"shared_gate": gate} if self.shared_gate else {}),
@@ -133,16 +131,15 @@ class MoE:
 
     def _check(self) -> None:
         """Raises a UserError if the numbers of experts do not fit each other."""
-        n_candidates = self.n_experts // self.expert_groups * self.best_groups
-        most = {"best_groups": self.expert_groups, "top_k": n_candidates}
         if self.n_experts % self.expert_groups:
             what = f"{self.expert_groups} does not divide n_experts {self.n_experts}"
             raise UserError(f"model.layers: expert_groups: {what}")
-        for name, value in most.items():
-            if getattr(self, name) > value:
-                raise UserError(f"model.layers: {name}: expected at most {value}, got {getattr(self, name)}")
-        if self.shared_gate and not self.d_shared:
-            raise UserError("model.layers: shared_gate: only read with a d_shared; leave it at False")
+        n_candidates = self.n_experts // self.expert_groups * self.best_groups
+        for name, most in (("best_groups", self.expert_groups), ("top_k", n_candidates)):
+            if getattr(self, name) > most:
+                raise UserError(f"model.layers: {name}: expected at most {most}, got {getattr(self, name)}")
+        if not self.d_shared:
+            require_off("model.layers", self, {"shared_gate": False}, "only read with a d_shared")
 
 
 def apply_experts(
@@ -156,38 +153,30 @@ def apply_experts(
     Args:
       params: the weights of a feed-forward layer, each with an axis of experts in front.
     """
-    mesh, n_experts = target_mesh(), len(params["up"])
+    mesh, arrays = target_mesh(), (x_RTD, chosen_RTK, weights_RTK)
 
-    def by_token(x_RTD: jax.Array, chosen_RTK: jax.Array, weights_RTK: jax.Array, params: Params) -> jax.Array:
-        flat = [x.reshape(-1, x.shape[-1]) for x in (x_RTD, chosen_RTK, weights_RTK)]
-        return _sum_of_experts(config, params, *flat).reshape(x_RTD.shape)
+    def of_device(params: Params, *arrays: jax.Array) -> jax.Array:
+        x_RTD, chosen_RTK, weights_RTK = (jax.lax.all_gather(x, EXPERT, axis=0, tiled=True) for x in arrays)
+        chosen_RTK = chosen_RTK - jax.lax.axis_index(EXPERT) * len(params["up"])
+        return jax.lax.psum_scatter(_sum_of_experts(config, params, x_RTD, chosen_RTK, weights_RTK), EXPERT, tiled=True)
 
-    def of_device(x_RTD: jax.Array, chosen_RTK: jax.Array, weights_RTK: jax.Array, params: Params) -> jax.Array:
-        first = jax.lax.axis_index(EXPERT) * len(params["up"])
-        x, chosen, weights = (
-            jax.lax.all_gather(x, EXPERT, axis=0, tiled=True) for x in (x_RTD, chosen_RTK, weights_RTK)
-        )
-        return jax.lax.psum_scatter(by_token(x, chosen - first, weights, params), EXPERT, tiled=True)
-
-    arrays = (x_RTD, chosen_RTK, weights_RTK)
-    if mesh is None:
-        return by_token(*arrays, params)
-    n_parts, (n_rows, n_tokens, _) = math.prod(mesh.shape[axis] for axis in ROWS), x_RTD.shape
-    if n_rows % n_parts or n_tokens % mesh.shape[SEQUENCE] or n_experts % mesh.shape[EXPERT]:
-        return by_token(*arrays, params)
+    cuts = zip((ROWS, (SEQUENCE,), (EXPERT,)), (*x_RTD.shape[:2], len(params["up"])), strict=True)
+    if mesh is None or not all(divides(mesh, axes, n) for axes, n in cuts):
+        return _sum_of_experts(config, params, *arrays)
     tokens, experts = P(ROWS, SEQUENCE), jax.tree.map(lambda _: P(EXPERT), params)
-    mapped = jax.shard_map(of_device, mesh=mesh, in_specs=(tokens, tokens, tokens, experts), out_specs=tokens)
-    return mapped(*arrays, params)
+    specs = (experts, *[tokens] * len(arrays))
+    return jax.shard_map(of_device, mesh=mesh, in_specs=specs, out_specs=tokens)(params, *arrays)
 
 
 def _sum_of_experts(
-    config: TransformerConfig, params: Params, x_ND: jax.Array, chosen_NK: jax.Array, weights_NK: jax.Array
+    config: TransformerConfig, params: Params, x_RTD: jax.Array, chosen_RTK: jax.Array, weights_RTK: jax.Array
 ) -> jax.Array:
-    """Returns for each vector the sum of its experts' outputs by their weights, [N, D], without experts not here.
+    """Returns for each vector the sum of its experts' outputs by their weights, [R, T, D], without experts not here.
 
     Args:
-      chosen_NK: the experts of each token; those here are 0 … E - 1.
+      chosen_RTK: the experts of each token; those here are 0 … E - 1.
     """
+    x_ND, chosen_NK, weights_NK = (x.reshape(-1, x.shape[-1]) for x in (x_RTD, chosen_RTK, weights_RTK))
     n_experts, top_k = len(params["up"]), chosen_NK.shape[1]
     chosen_M, is_here_NK = chosen_NK.reshape(-1), (chosen_NK >= 0) & (chosen_NK < n_experts)
     place_M = jnp.where(is_here_NK.reshape(-1), chosen_M, n_experts)  # those that are not here come last
@@ -204,4 +193,4 @@ def _sum_of_experts(
     y_MD = feed_forward(config, params, rows_MD, product)
     y_NKD = y_MD.at[jnp.argsort(order_M)].get(unique_indices=True).reshape(*chosen_NK.shape, -1)
     y_NKD = jnp.where(is_here_NK[..., None], y_NKD, 0)
-    return jnp.einsum("NKD,NK->ND", y_NKD, weights_NK.astype(y_NKD.dtype))
+    return jnp.einsum("NKD,NK->ND", y_NKD, weights_NK.astype(y_NKD.dtype)).reshape(x_RTD.shape)

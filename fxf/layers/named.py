@@ -16,16 +16,17 @@ are one place.
 """
 
 import fnmatch
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 from fxf.base.errors import UserError, nearest
-from fxf.base.named_arrays import OF_TRAINING, Chosen, Edit, Place, by_name, evaluate, in_order, places_in
+from fxf.base.named_arrays import OF_TRAINING, Chosen, Edit, Key, evaluate, places_in
 
 # How the names of a term's two arrays end, and how that of one that `moved` makes begins.
 TOTAL, WEIGHT, MOVED = "/total", "/weight", "term/moved/"
@@ -87,25 +88,38 @@ def edited(
 
     Raises:
       UserError: a name or pattern fits no array, or one inside a `cond`, a `while_loop` or a function with derivatives
-        of its own; or arrays of one name have several shapes.
+        of its own; or arrays of one name that is read have several shapes.
     """
     patterns = (read,) if isinstance(read, str) else tuple(read)
 
     def run(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, jax.Array]]:
         closed, shape = jax.make_jaxpr(function, return_shape=True)(*args, **kwargs)
-        places = by_name(places_in(closed.jaxpr))
-        chosen_edits: dict[str, Edit] = {}
+        places = places_in(closed.jaxpr.eqns)
+        names = list(dict.fromkeys(place.name for place in places))
+        replaced: dict[str, Edit] = {}
         for pattern, edit in (edits or {}).items():
-            for name in _matching(pattern, places):
-                chosen_edits.setdefault(name, edit)
-        to_read = list(dict.fromkeys(name for pattern in patterns for name in _matching(pattern, places)))
-        for name in (*chosen_edits, *to_read):
-            _require_open(name, places[name])
-        chosen = Chosen(chosen_edits, frozenset(to_read))
-        out, found = evaluate(closed.jaxpr, closed.consts, jax.tree.leaves((args, kwargs)), chosen)
-        return jax.tree.unflatten(jax.tree.structure(shape), out), {name: in_order(name, found) for name in to_read}
+            replaced = dict.fromkeys(_matching(pattern, names), edit) | replaced
+        shapes = {name: set[str]() for pattern in patterns for name in _matching(pattern, names)}
+        for place in places:
+            if place.inside and (place.name in replaced or place.name in shapes):
+                what = f"the array '{place.name}' is named inside a {place.inside}"
+                raise UserError(f"{what}, where it can be neither read nor replaced")
+            if place.name in shapes:
+                shapes[place.name].add(str([*place.shape]))
+        for name, several in shapes.items():
+            if len(several) > 1:
+                raise UserError(f"arrays named '{name}' have several shapes: {', '.join(sorted(several))}")
+        out, found = evaluate(closed.jaxpr, closed.consts, jax.tree.leaves((args, kwargs)), Chosen(replaced, shapes))
+        arrays = {name: x for (name, _), x in found.items()}
+        return jax.tree.unflatten(jax.tree.structure(shape), out), {name: arrays[name] for name in shapes}
 
     return run
+
+
+def _matching(pattern: str, names: Collection[str]) -> list[str]:
+    if found := fnmatch.filter(names, pattern):
+        return found
+    raise UserError(f"no array is named '{pattern}' here{nearest(pattern, names)}")
 
 
 def names_in(function: Callable[..., Any], *args: Any) -> list[str]:
@@ -114,7 +128,7 @@ def names_in(function: Callable[..., Any], *args: Any) -> list[str]:
     Args:
       args: arrays, or their shapes.
     """
-    return list(by_name(places_in(jax.make_jaxpr(function)(*args).jaxpr)))
+    return list(dict.fromkeys(place.name for place in places_in(jax.make_jaxpr(function)(*args).eqns)))
 
 
 def intermediates(function: Callable[..., Any], *args: Any) -> dict[str, jax.Array]:
@@ -129,37 +143,24 @@ def intermediates(function: Callable[..., Any], *args: Any) -> dict[str, jax.Arr
 def reader(function: Callable[..., Any], *args: Any) -> Callable[..., dict[str, jax.Array]]:
     """Returns the function that `intermediates` calls, which compiles once for all arguments of these shapes."""
     closed = jax.make_jaxpr(function)(*args)
-    there = places_in(closed.jaxpr)
-    closed_names = {place.name for place in there if place.inside}
-    where: dict[str, list[tuple[str, int]]] = {}  # by place, full names and which arrays of that name
-    seen: Counter[str] = Counter()
-    for place in there:
-        if not place.name.startswith(OF_TRAINING) and place.name not in closed_names:
-            where.setdefault("/".join(place.path), []).append((place.name, seen[place.name]))
-            seen[place.name] += 1
+    places = places_in(closed.jaxpr.eqns)
+    left_out = {place.name for place in places if place.inside or place.name.startswith(OF_TRAINING)}
+    where: dict[str, list[tuple[Key, int]]] = defaultdict(list)  # by place, which arrays of which name and shape
+    seen: Counter[Key] = Counter()
+    for place in places:
+        if place.name not in left_out:
+            key = place.name, place.shape
+            where["/".join(place.path)].append((key, seen[key]))
+            seen[key] += 1
 
     @jax.jit
     def compute(leaves: list[Any]) -> list[jax.Array]:
-        _, found = evaluate(closed.jaxpr, closed.consts, leaves, Chosen({}, frozenset(seen)))
-        arrays = {
-            (name, i): value
-            for name, parts in found.items()
-            for part in parts
-            for i, value in zip(part.at, part.values, strict=True)
-        }
-        several = [[arrays[key] for key in keys] for keys in where.values()]
-        alike = [len(some) > 1 and len({x.shape for x in some}) == 1 for some in several]
-        return [jnp.stack(some) if stack else some[-1] for some, stack in zip(several, alike, strict=True)]
+        _, found = evaluate(closed.jaxpr, closed.consts, leaves, Chosen({}, {name for name, _ in seen}))
+        arrays = []
+        for several in where.values():
+            last, _ = several[-1]
+            alike = np.array([i for key, i in several if key == last])
+            arrays.append(found[last][alike if len(alike) > 1 else alike[0]])
+        return arrays
 
     return lambda *args: dict(zip(where, compute(jax.tree.leaves(args)), strict=True))
-
-
-def _matching(pattern: str, names: Iterable[str]) -> list[str]:
-    if found := fnmatch.filter(names, pattern):
-        return found
-    raise UserError(f"no array is named '{pattern}' here{nearest(pattern, names)}")
-
-
-def _require_open(name: str, places: Sequence[Place]) -> None:
-    if kinds := sorted({place.inside for place in places if place.inside}):
-        raise UserError(f"the array '{name}' is named inside a {kinds[0]}, where it can be neither read nor replaced")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from fxf.base.config import Choices, one_of
 from fxf.base.devices import TENSOR, target_mesh
-from fxf.base.on_gpu import apart, on_gpu
+from fxf.base.on_gpu import on_gpu
 from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
 from fxf.layers.linear import as_float32
@@ -66,8 +66,6 @@ def _standardized_jvp(epsilon: float, centered: bool, primals: Any, tangents: An
     (rows,), (change,) = primals, tangents
     mean, mean_change = (x.mean(-1, keepdims=True) if centered else 0.0 for x in (rows, change))
     inverse = jax.lax.rsqrt(jnp.square(rows - mean).mean(-1, keepdims=True) + epsilon)
-    if centered:  # without a mean XLA passes less data as it is
-        mean, inverse = apart((mean, inverse))
     y = (rows - mean) * inverse
     return y, (change - mean_change - y * (y * change).mean(-1, keepdims=True)) * inverse
 

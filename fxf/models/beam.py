@@ -22,7 +22,6 @@ class Beams:
     live_log_BW: jax.Array  # log-probabilities of the live hypotheses
     found_BWU: jax.Array  # tokens of the finished hypotheses, the best first
     score_BW: jax.Array  # scores of the finished hypotheses; -inf where there is none yet
-    is_won_B: jax.Array  # whether no live hypothesis matters any more
     is_finished_B: jax.Array
 
 
@@ -50,8 +49,8 @@ class BeamSearch:
         tokens_BWU = jnp.full((*shape, max_tokens), self.rules.ends[0])
         nothing_BW = jnp.full(shape, -jnp.inf)
         log_BW = nothing_BW.at[:, 0].set(0)  # one hypothesis is enough while all are the same
-        no_B = jnp.zeros(len(limit_B), bool)
-        return Beams(limit_B, jnp.zeros_like(limit_B), tokens_BWU, log_BW, tokens_BWU, nothing_BW, no_B, no_B)
+        is_finished_B = jnp.zeros(len(limit_B), bool)
+        return Beams(limit_B, jnp.zeros_like(limit_B), tokens_BWU, log_BW, tokens_BWU, nothing_BW, is_finished_B)
 
     def choose(self, beams: Beams, logits_BWV: jax.Array) -> tuple[Beams, jax.Array, jax.Array]:
         """Returns the search after a step, and which hypothesis each live one continues by which token, [B, W]."""
@@ -66,10 +65,9 @@ class BeamSearch:
         found_BWU, score_BW = _best(beams, tokens_BAU, score_BA)
         live_log_BW, chosen_BW = jax.lax.top_k(jnp.where(ends_BA, -jnp.inf, log_BA), self.width)
 
-        is_won_B = self._is_won(score_BW, live_log_BW, beams.limit_B)
-        is_finished_B = is_won_B | (n_tokens_B == beams.limit_B)
+        is_finished_B = self._is_won(score_BW, live_log_BW, beams.limit_B) | (n_tokens_B == beams.limit_B)
         live_BWU = _take(tokens_BAU, chosen_BW)
-        new = Beams(beams.limit_B, n_tokens_B, live_BWU, live_log_BW, found_BWU, score_BW, is_won_B, is_finished_B)
+        new = Beams(beams.limit_B, n_tokens_B, live_BWU, live_log_BW, found_BWU, score_BW, is_finished_B)
         if self.rules.exclude:
             as_it_was = dataclasses.replace(beams, is_finished_B=jnp.ones_like(is_finished_B))
             new = where_prompts(log_BA[:, 0] == -jnp.inf, as_it_was, new)
@@ -77,8 +75,9 @@ class BeamSearch:
 
     def output(self, beams: Beams) -> tuple[jax.Array, jax.Array]:
         """Returns the tokens, int32 [B, W, U], and the scores [B, W], the best first; -inf where there is none."""
+        is_won_B1 = self._is_won(beams.score_BW, beams.live_log_BW, beams.limit_B)[:, None]
         score_BW = self._score(beams.live_log_BW, beams.n_tokens_B)
-        return _best(beams, beams.live_BWU, jnp.where(beams.is_won_B[:, None], -jnp.inf, score_BW))
+        return _best(beams, beams.live_BWU, jnp.where(is_won_B1, -jnp.inf, score_BW))
 
     def _score(self, log_BA: jax.Array, n_tokens_B: jax.Array) -> jax.Array:
         return log_BA / (n_tokens_B.astype(jnp.float32) ** self.rules.config.length_penalty)[:, None]

@@ -6,23 +6,27 @@ from typing import Any
 import jax
 from jax.extend.core import Literal, jaxpr_as_fun
 
-from fxf.base.on_gpu import in_its_order
+from fxf.base.on_gpu import in_its_order, on_gpu
 
 # Primitives that a step does with weights alone: those that cast, move and scale them.
 EARLY = ("broadcast_in_dim", "convert_element_type", "mul", "reshape", "squeeze", "transpose")
 
 
-def cast_once(step: Callable[..., Any], params: Any, *others: Any, widen: bool) -> tuple[Callable, Callable]:
-    """Returns functions `cast` and `rest`: `rest(cast(params), *others)` is `step(params, *others)`, to the bit.
+def cast_once(step: Any, params: Any, cache: Any, tokens_R: Any, *, dtype: str) -> tuple[Callable, Callable]:
+    """Returns functions `cast` and `rest`: `rest(cast(params), cache, tokens_R)` is what `step` makes, to the bit.
 
     `cast` does what a step does with weights alone. A weight that the step reads in two types, such as a table that
     also makes logits, is there in both.
 
     Args:
-      params, others: arguments of the step, of which only shapes and types count.
-      widen: whether `cast` also makes arrays that take more bytes than their weights.
+      params, cache, tokens_R: arguments of the step, of which only shapes and types count.
+      dtype: the type of the step's products.
     """
-    closed, out = jax.make_jaxpr(step, return_shape=True)(params, *others)
+    if not on_gpu() and all(w.dtype == dtype for w in jax.tree.leaves(params)):
+        return lambda params: params, step
+    # A GPU's products of several rows read no other types than that of the computation; of one row they read any.
+    widen = not (on_gpu() and tokens_R.size == 1)
+    closed, out = jax.make_jaxpr(step, return_shape=True)(params, cache, tokens_R)
     jaxpr, n_weights = closed.jaxpr, len(jax.tree.leaves(params))
     of_params, of_others = jaxpr.invars[:n_weights], jaxpr.invars[n_weights:]
     of_weights, early, late = dict.fromkeys(of_params), list[Any](), list[Any]()

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from fxf.base.config import defaults, key, require_off
+from fxf.base.config import key, require_off
 from fxf.base.errors import UserError
 
 
@@ -37,33 +37,30 @@ class DecodeConfig:
     def __post_init__(self) -> None:
         if self.top_p > 1:
             raise UserError(f"decode.top_p: expected at most 1, got {self.top_p}")
-        if self.temperature == 0:
-            require_off(
-                "decode", self, {"top_k": 0, "top_p": 1}, "greedy decoding, decode.temperature 0, does not read it"
-            )
+        for name, (off, unread) in METHODS.items():
+            if getattr(self, name) == off:
+                require_off("decode", self, unread, f"with decode.{name} {off} nothing reads it")
         if self.beam_width > 1:
             require_off("decode", self, {"temperature": 0}, "beam search does not read it")
-        else:
-            beam = {"length_penalty": 1, "early_stop": True}
-            require_off("decode", self, beam, "only beam search reads it, with decode.beam_width above 1")
 
 
-SAMPLING, BEAM = ("temperature", "top_k", "top_p"), ("beam_width", "length_penalty", "early_stop")
+# What each of these keys is while its method is off, and the keys that nothing reads then.
+METHODS: dict[str, tuple[float, dict[str, Any]]] = {
+    "beam_width": (1, {"length_penalty": 1.0, "early_stop": True}),
+    "temperature": (0.0, {"top_k": 0, "top_p": 1.0}),
+}
 
 
 def changed_decode(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the `decode` section with some keys changed.
 
-    A changed key of sampling switches the beam search off, and a changed key of the beam search switches sampling off.
+    A changed key of the beam search switches sampling off, and a changed key of sampling switches the beam search off.
     The keys that the method does not read return to their defaults.
     """
-    changed, unread = {**values, **changes}, set()
-    if set(BEAM) & set(changes):
-        unread |= set(SAMPLING)
-    elif set(SAMPLING) & set(changes):
-        unread |= set(BEAM)
-    if changed.get("beam_width") == 1:
-        unread |= {"length_penalty", "early_stop"}
-    if changed.get("temperature") == 0:
-        unread |= {"top_k", "top_p"}
-    return changed | {name: value for name, value in defaults(DecodeConfig).items() if name in unread - set(changes)}
+    beam, sampling = ({name, *unread} & set(changes) for name, (_, unread) in METHODS.items())
+    off = {"temperature": 0.0} if beam else {"beam_width": 1} if sampling else {}
+    changed = {**values, **off, **changes}
+    for name, (value, unread) in METHODS.items():
+        if changed.get(name) == value:
+            changed |= unread | {key: changes[key] for key in unread if key in changes}
+    return changed

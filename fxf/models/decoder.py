@@ -62,8 +62,8 @@ class Decoder:
           layout: the `Layout` of the devices that share the work; None for one device.
           programs: keeps the compiled programs.
         """
-        self.model, self.end_token, self.config, self.layout = model, end_token, config, layout
-        self.key, self.words = random_key(seed), words
+        self.model, self.config, self.words, self.layout = model, config, words, layout
+        self.ends, self.key = np.ravel(np.asarray(end_token, np.int32)), random_key(seed)
         shardings = layout.replicated if layout else None  # each process reads all answers
         options: Any = {"compiler_options": DECODING if on_gpu() else None}
         static = ("max_tokens", "longest")
@@ -71,7 +71,6 @@ class Decoder:
         self.begun = jax.jit(self.begin, static_argnames=static)
         self.gone_on = jax.jit(self.go_on, static_argnames="step", donate_argnames="progress", **options)
         self.programs = {} if programs is None else programs
-        self._row_bytes: dict[Any, int] = {}
 
     def __call__(self, params: Params, prompts: Prompts, max_tokens: int) -> Decoded:
         """Returns (tokens, scores) of N prompts."""
@@ -96,9 +95,9 @@ class Decoder:
                 progress(len(found))
         return [in_order(order, [found.pop(0) for _ in range(0, len(order), size)]) for order, size in orders]
 
-    def _program(self, params: Params, prompts: Prompts, static: dict[str, int]) -> Any:
+    def _program(self, params: Params, prompts: Prompts, static: dict[str, Any]) -> Any:
         """Returns the program for prompts of these shapes, which the threads share."""
-        shape = (*static.values(), *((name, value.shape) for name, value in sorted(prompts.items())))
+        shape = (*static.values(), shapes_of(prompts))
         if shape not in self.programs:
             self.programs[shape] = self.jitted.lower(params, prompts, self.key, **static).compile()
         return self.programs[shape]
@@ -114,20 +113,21 @@ class Decoder:
         prompts, whole = jax.tree.map(jnp.asarray, PromptGroup((), prompts, max_tokens).whole()), params
         if self.layout:
             params, _ = self.layout.gather(self.model, params, pad=self.model.loss.of_logits)
-            prompts = self.layout.shard_rows(prompts)
+            prompts = self.layout.shard(prompts)
         state, cache, last_BW = self.begin(params, prompts, key, max_tokens=max_tokens, longest=longest)
+        step, newest = self.model.step, last_BW.reshape(-1)
         if self.layout:
-            state, cache = self.layout.shard_rows((state, cache))
+            step = _without_padding(step, whole, cache, newest) if self.layout.pads else step
+            state, cache = self.layout.shard((state, cache))
 
         def unfinished(progress: Progress) -> jax.Array:
             return ~progress[0].is_finished_B.all()
 
-        cast, step = self._cast_and_step(params, cache, last_BW.reshape(-1), whole=whole)
+        cast, step = cast_once(step, params, cache, newest, dtype=self.model.dtype)
         go_on = functools.partial(self.go_on, step, cast(params), prompts, key)
         state, *_ = jax.lax.while_loop(unfinished, go_on, (state, cache, last_BW))
         tokens, scores = self._method(prompts, key).output(state)
-        ends = self._ends()
-        return jnp.where(jnp.isin(tokens, ends), ends[0], tokens), scores
+        return jnp.where(jnp.isin(tokens, self.ends), self.ends[0], tokens), scores
 
     def begin(self, params: Params, prompts: Prompts, key: jax.Array, *, max_tokens: int, longest: int) -> Progress:
         """Returns the progress of a search that has read whole prompts; other arguments as those of `search`."""
@@ -135,23 +135,6 @@ class Decoder:
         state = method.start(prompts["numbers"], prompts["limits"], max_tokens)
         read = {name: value for name, value in prompts.items() if name not in ("numbers", "limits")}
         return (state, *prefill(self.model, params, read, method.width, max_tokens, longest))
-
-    def _cast_and_step(self, params: Params, *inputs: Any, whole: Params | None = None) -> tuple[Callable, Callable]:
-        """Returns what casts the weights once, and the step of the model with them.
-
-        Args:
-          inputs: the cache and the newest tokens.
-          whole: the params without padding, where the vocabulary of `params` may have one, which logits have not.
-        """
-        step = self.model.step
-        assert step is not None
-        if whole is not None and self.layout and self.layout.pads:
-            step = _without_padding(step, jax.eval_shape(step, whole, *inputs)[0].shape[1])
-        if not on_gpu() and all(w.dtype == self.model.dtype for w in jax.tree.leaves(params)):
-            return lambda params: params, step
-        # A GPU's products of several rows read no other types than that of the computation.
-        one_on_gpu = on_gpu() and inputs[1].size == 1
-        return cast_once(step, params, *inputs, widen=not one_on_gpu)
 
     def go_on(self, step: Callable, weights: Any, prompts: Prompts, key: jax.Array, progress: Progress) -> Progress:
         """Returns the progress after one more token of each hypothesis, by a step that reads these weights."""
@@ -164,28 +147,26 @@ class Decoder:
 
     def stream(self, params: Params, group: PromptGroup) -> Iterator[list[int]]:
         """Yields the tokens of the only prompt of a group so far, after each new one, without its end token."""
-        prompts, ends = group.whole(), self._ends().tolist()
+        prompts = group.whole()
         progress = self.begun(params, prompts, self.key, max_tokens=group.max_tokens, longest=longest_of(group))
         shape = ("step", *map(jnp.shape, jax.tree.leaves(progress)))
         if shape not in self.programs:
             _, cache, last_BW = progress
-            self.programs[shape] = self._cast_and_step(params, cache, last_BW.reshape(-1))
+            newest = last_BW.reshape(-1)
+            self.programs[shape] = cast_once(self.model.step, params, cache, newest, dtype=self.model.dtype)
         cast, step = self.programs[shape]
         weights = cast(params)
         while not progress[0].is_finished_B.all():
             progress = self.gone_on(step, weights, prompts, self.key, progress)
             tokens = progress[0].tokens_BU[0, : progress[0].n_tokens_B[0]].tolist()
-            yield tokens[:-1] if tokens[-1] in ends else tokens
-
-    def _ends(self) -> jax.Array:
-        return jnp.ravel(jnp.asarray(self.end_token, jnp.int32))
+            yield tokens[:-1] if tokens[-1] in self.ends else tokens
 
     def _method(self, prompts: Prompts, key: jax.Array) -> BeamSearch | Sampling:
         """Returns what chooses tokens, with W rows of the cache for each prompt.
 
         A prompt stays as it is once the state's `is_finished_B` says so.
         """
-        rules = Rules(self.config, self._ends(), self.words, prompts)
+        rules = Rules(self.config, self.ends, self.words, prompts)
         return BeamSearch(rules) if self.config.beam_width > 1 else Sampling(rules, key)
 
     def _n_threads(self, params: Params, n_prompts: int) -> int:
@@ -195,27 +176,30 @@ class Decoder:
             return 1
         return max(1, min(n_cores(), n_prompts * self.config.beam_width // WORTHWHILE))
 
-    def _at_once(self, params: Params, prompts: Prompts, static: dict[str, int], n_threads: int) -> int:
+    def _at_once(self, params: Params, prompts: Prompts, static: dict[str, Any], n_threads: int) -> int:
         """Returns how many prompts a chunk has: all, or as many as the bounds on hypotheses and cache allow."""
-        shape = (*static.values(), *((name, value.shape[1:]) for name, value in sorted(prompts.items())))
-        if shape not in self._row_bytes:
-            row = {name: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype) for name, x in prompts.items()}
-            width = self.config.beam_width
-            cache, _ = jax.eval_shape(
-                lambda params, row: prefill(self.model, params, row, width, **static), params, row
-            )
-            self._row_bytes[shape] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
-        bounds = HYPOTHESES // self.config.beam_width, LARGEST_CACHE // self._row_bytes[shape]
-        n_prompts, parts = len(prompts["tokens"]), self.layout.parts if self.layout else 1
-        size = min(-(-n_prompts // n_threads), max(1, min(bounds) // n_threads))
+        width, parts = self.config.beam_width, self.layout.parts if self.layout else 1
+        row = {name: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype) for name, x in prompts.items()}
+        shape = ("cache", *static.values(), shapes_of(row))
+        if shape not in self.programs:
+            read = functools.partial(prefill, self.model, width=width, **static)
+            cache, _ = jax.eval_shape(read, params, row)
+            self.programs[shape] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
+        most = min(HYPOTHESES // width, LARGEST_CACHE // self.programs[shape])
+        size = min(-(-len(prompts["tokens"]) // n_threads), max(1, most // n_threads))
         return -(-size // parts) * parts  # rows that the devices do not divide would be whole on each
 
 
-def _without_padding(step: Callable, n_logits: int) -> Callable:
-    """Returns the step of a model whose logits are the first ones of this one's."""
+def shapes_of(prompts: Prompts) -> tuple[Any, ...]:
+    return tuple((name, x.shape) for name, x in sorted(prompts.items()))
 
-    def with_few(params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
-        logits_RV, cache = step(params, cache, tokens_R)
+
+def _without_padding(step: Any, whole: Params, *inputs: Any) -> Callable:
+    """Returns a step whose logits are as many as with the whole params, whose vocabulary has no padding."""
+    n_logits = jax.eval_shape(step, whole, *inputs)[0].shape[1]
+
+    def with_few(*read: Any) -> tuple[jax.Array, Cache]:
+        logits_RV, cache = step(*read)
         return logits_RV[:, :n_logits], cache
 
     return with_few

@@ -1,7 +1,7 @@
 """Encoder–decoder transformer (seed 000, "Encoder and Decoder Stack"; seed 003, "Encoder", "Decoder")."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,11 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
 from fxf.layers.kinds import stack_of
-from fxf.layers.layer import Context, Places
+from fxf.layers.layer import Context
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import places_of
-from fxf.models.decoding import CachedDecoding, WholeSequences
-from fxf.models.init import initialized_as
-from fxf.models.model import Batch, Model, sizes_of
+from fxf.models.model import Batch, Model
+from fxf.models.transformer_lm import Source, TransformerLM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,13 +47,11 @@ class EncoderDecoderConfig(TransformerConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class EncoderDecoder(CachedDecoding):
+class EncoderDecoder(TransformerLM):
     """The functions of the model; a `Model` has them."""
 
-    config: EncoderDecoderConfig
-    vocab_size: int
+    config: EncoderDecoderConfig  # type: ignore[assignment]
     encoder: Stack
-    decoder: Stack
 
     @property
     def shared(self) -> bool:
@@ -63,18 +60,14 @@ class EncoderDecoder(CachedDecoding):
 
     def spec(self) -> Spec:
         """Returns the weights of the model."""
-        config = self.config
-        stacks: Spec = {"encoder": {"blocks": self.encoder.spec()}, "decoder": {"blocks": self.decoder.spec()}}
-        if config.final_norm:
-            stacks = {name: {**stack, "norm": normalization_spec(config)} for name, stack in stacks.items()}
+        config, of_tokens = self.config, (self.config, self.vocab_size)
+        norm = {"norm": normalization_spec(config)} if config.final_norm else {}
+        sides = {"encoder": self.encoder, "decoder": self.decoder}
+        stacks = {side: {"blocks": stack.spec(), **norm} for side, stack in sides.items()}
         if self.shared:
-            return {"embedding": embedding_spec(config, self.vocab_size, unit_rows=True), **stacks}
-        return {
-            "source_embedding": embedding_spec(config, self.vocab_size),
-            "target_embedding": embedding_spec(config, self.vocab_size),
-            **stacks,
-            "final": final_layer_spec(config, self.vocab_size),
-        }
+            return {"embedding": embedding_spec(*of_tokens, unit_rows=True), **stacks}
+        tables = {f"{side}_embedding": embedding_spec(*of_tokens) for side in ("source", "target")}
+        return {**tables, **stacks, "final": final_layer_spec(*of_tokens)}
 
     def features(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         """Returns the residual stream of the decoder after its last block, [B, T, D].
@@ -82,23 +75,19 @@ class EncoderDecoder(CachedDecoding):
         A batch has `source` [B, S] with `source_mask` [B, S], false on padding, and the decoder's `inputs` [B, T]. It
         may have `source_positions` [B, S] and `positions` [B, T].
         """
-        rng_encoder, rng_embedding, rng_blocks, rng_positions = split(rng, 4)
+        rng_encoder, *rngs = split(rng, 4)
         source = self.source(params, batch, rng_encoder)
         with jax.named_scope("decoder"):
-            places = places_of(self.config, batch, rng_positions, causal=True)
-            context = Context(places, batch["inputs"], source=source, rng=rng_blocks)
-            x_BTD = self.embed(params, batch["inputs"], places.positions, rng_embedding)
-            x, _ = self.decoder.apply(self.of_decoder(params), self.decoder.start(x_BTD), context)
-            return self.decoder.finish(x)
+            return self.decoded(params, batch, rngs, source)
 
-    def source(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> tuple[jax.Array, Places]:
+    def source(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> Source:
         """Returns the encoder's output [B, S, D], and the places that cross-attention sees."""
         rng_embedding, rng_blocks, rng_positions = split(rng, 3)
         names = {"inputs": "source", "input_mask": "source_mask", "positions": "source_positions"}
         side = {name: batch[there] for name, there in names.items() if there in batch}
         with jax.named_scope("encoder"):
             places = places_of(self.config, side, rng_positions, causal=False, name="source")
-            x_BSD = self.embed(params, side["inputs"], places.positions, rng_embedding, "source")
+            x_BSD = self.embed(params, side["inputs"], places.positions, side="source", rng=rng_embedding)
             context = Context(places, side["inputs"], rng=rng_blocks)
             x, _ = self.encoder.apply(params["encoder"]["blocks"], self.encoder.start(x_BSD), context)
             x_BSD = self._final_norm(params["encoder"], self.encoder.finish(x))
@@ -110,17 +99,11 @@ class EncoderDecoder(CachedDecoding):
     def of_decoder(self, params: Params) -> Params:
         return params["decoder"]["blocks"]
 
-    def embed(
-        self,
-        params: Params,
-        tokens: jax.Array,
-        positions: jax.Array,
-        rng: jax.Array | None = None,
-        side: str = "target",
-    ) -> jax.Array:
-        """Returns the vectors of tokens of a side, `source` or `target`, [R, T, D]."""
+    def embed(self, params: Params, tokens_RT: jax.Array, positions_RT: jax.Array, **rest: Any) -> jax.Array:
+        """Returns the vectors of tokens, [R, T, D], with `side="source"` of the encoder's; `rest` as in `embedding`."""
+        side, config = rest.pop("side", "target"), self.config
         table = params["embedding" if self.shared else f"{side}_embedding"]
-        return embedding(self.config, table, tokens, positions, scaled=self.shared, rng=rng)
+        return embedding(config, table, tokens_RT, positions_RT, scaled=self.shared, **rest)
 
     def readout(self, params: Params, x: jax.Array) -> jax.Array:
         """Returns the logits [..., V] of the residual stream [..., D]."""
@@ -133,8 +116,5 @@ class EncoderDecoder(CachedDecoding):
 
 def encoder_decoder(config: EncoderDecoderConfig, vocab_size: int) -> Model:
     """Builds the model; source and target tokens are 0 … vocab_size - 1."""
-    stacks = stack_of(config, vocab_size=vocab_size), stack_of(config, cross=True, vocab_size=vocab_size)
-    model = EncoderDecoder(config, vocab_size, *stacks)
-    decoding = model if model.decoder.cached else WholeSequences(model.features, model.readout)
-    spec, sizes = initialized_as(config, model.spec()), sizes_of(config, model.encoder, model.decoder)
-    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes)
+    encoder, decoder = (stack_of(config, cross=cross, vocab_size=vocab_size) for cross in (False, True))
+    return EncoderDecoder(config, vocab_size, decoder, encoder).model(encoder)

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import flax.linen as nn
 import jax
 
 from fxf.base.weights import Params
-from fxf.layers.flax_module import NNX, FlaxModule, Linen, of_training
+from fxf.layers.flax_module import FlaxModule, as_linen, of_training
 from fxf.layers.linear import as_float32
 from fxf.models.decoding import WholeSequences
 from fxf.models.model import Batch, Model
@@ -26,7 +25,7 @@ def of_module(module: Any, vocab_size: int, *, max_len: int | None = None, dtype
     Raises:
       UserError: the module makes something else, or has variables that are no params.
     """
-    functions: FlaxModule = Linen(module) if isinstance(module, nn.Module) else NNX(module)
+    functions = FlaxModule(as_linen(module))
     spec = functions.spec(vocab_size)
 
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:

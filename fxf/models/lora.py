@@ -2,31 +2,18 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import unflatten_dict
 
 from fxf.base.config import key, require_off
 from fxf.base.errors import UserError
-from fxf.base.weights import (
-    Params,
-    Spec,
-    Weight,
-    axes_of_matrix,
-    changed,
-    fan_in,
-    flatten,
-    leaves,
-    map_weights,
-    matching,
-)
-from fxf.models.model import Model
-from fxf.models.reparametrized import reparametrized
+from fxf.base.weights import Params, Weight, axes_of_matrix, changed, fan_in, flatten, leaves, matching
+from fxf.models.model import Model, reparametrized
 
 LORA = "lora"  # the subtree of the adapters, and the section
 RANK = "rank"  # the axis between the two factors
-FACTORS = ("a", "b")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,44 +48,32 @@ def lora(model: Model, config: LoraConfig) -> Model:
     """
     if not config.rank:
         return model
-    chosen = set(matching(config.weights, [path for path, _ in leaves(model.spec)], "lora.weights"))
+    weights = dict(leaves(model.spec))
+    chosen = {path: weights[path] for path in matching(config.weights, weights, "lora.weights")}
 
     def to_plain(params: Params) -> Params:
-        of_base, of_adapters = flatten(params), flatten(params[LORA])
+        plain, factors = flatten({name: params[name] for name in model.spec}), flatten(params[LORA])
+        for path in chosen:
+            product = jnp.tensordot(factors[f"{path}/a"], factors[f"{path}/b"], 1, precision="highest")
+            plain[path] = plain[path] + config.scale * product
+        return unflatten_dict(plain, sep="/")
 
-        def merged(path: str, _: Weight) -> jax.Array:
-            if path not in chosen:
-                return of_base[path]
-            a, b = (of_adapters[f"{path}/{name}"] for name in FACTORS)
-            return of_base[path] + config.scale * jnp.tensordot(a, b, 1, precision="highest")
-
-        return map_weights(merged, model.spec)
-
+    factors = {}
+    for path, weight in chosen.items():
+        factors[f"{path}/a"] = _first_factor(path, weight, config.rank)
+        factors[f"{path}/b"] = second_factor(weight, config.rank)
     still = changed(lambda _, weight: dataclasses.replace(weight, rate=0.0), model.spec)
-    return reparametrized(model, {**still, LORA: _adapters(model.spec, chosen, config.rank)}, to_plain)
+    return reparametrized(model, {**still, LORA: unflatten_dict(factors, sep="/")}, to_plain)
 
 
-def _adapters(spec: Spec, chosen: set[str], rank: int, prefix: str = "") -> Spec:
-    """Returns the spec of the adapters of the chosen weights, as deep as they are in `spec`."""
-    found: dict[str, Any] = {}
-    for name, value in spec.items():
-        if not isinstance(value, Weight):
-            if inner := _adapters(value, chosen, rank, f"{prefix}{name}/"):
-                found[name] = inner
-        elif prefix + name in chosen:
-            found[name] = _factors(prefix + name, value, rank)
-    return found
-
-
-def _factors(path: str, weight: Weight, rank: int) -> dict[str, Weight]:
+def _first_factor(path: str, weight: Weight, rank: int) -> Weight:
+    """Returns the factor [..., rank] of a matrix, whose first axes are the matrix's rows."""
     axes = axes_of_matrix(weight)
     if axes is None:
-        raise UserError(
-            f"lora.weights: {path} {list(weight.shape)} is no matrix between vectors; leave it out by !{path}"
-        )
+        what = f"{path} {list(weight.shape)} is no matrix between vectors"
+        raise UserError(f"lora.weights: {what}; leave it out by !{path}")
     n = len(axes[0])
-    a = Weight((*weight.shape[:n], rank), (*weight.axes[:n], RANK), fan_in(n))
-    return {"a": a, "b": second_factor(weight, rank)}
+    return Weight((*weight.shape[:n], rank), (*weight.axes[:n], RANK), fan_in(n))
 
 
 def second_factor(weight: Weight, rank: int) -> Weight:

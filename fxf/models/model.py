@@ -6,11 +6,8 @@ from typing import Any, NamedTuple
 import jax
 
 from fxf.base.weights import Params, Spec
-from fxf.layers.block import Stack, layers_of
 from fxf.layers.cache import Cache
-from fxf.layers.config import TransformerConfig
 from fxf.layers.loss import CROSS_ENTROPY, Loss
-from fxf.layers.positions import POSITIONS
 
 Batch = dict[str, jax.Array]
 
@@ -44,7 +41,7 @@ class Model(NamedTuple):
       dtype: the type of its products with weights.
       width: the size D of the residual stream, if no row of a batch depends on another, so that a CPU may compute the
         gradient of a large batch in parts; None where it must not.
-      to_plain: `to_plain(params)` returns the plain params of those of `spec`; see `fxf.models.reparametrized`. It is
+      to_plain: `to_plain(params)` returns the plain params of those of `spec`; see `reparametrized`. It is
         called once for a loss, for an evaluation, and where a run is loaded.
       plain_spec: the table of plain weights; None where it is `spec`.
     """
@@ -85,15 +82,16 @@ class Model(NamedTuple):
         return self.readout(plain, self.features(plain, batch, rng=rng))
 
 
-def sizes_of(config: TransformerConfig, *stacks: Stack) -> dict[str, Any]:
-    """Returns the attributes of a `Model` that follow from its config and its blocks."""
-    by_row = all(getattr(layer, "by_row", True) for stack in stacks for layer in layers_of(stack))
-    # Positions that add nothing to the embeddings count distances, of which those to the newest tokens are known.
-    positions = POSITIONS[config.positions]
-    by_distance = not (positions.embed or positions.table or config.position_range)
-    return {
-        "max_len": config.max_len,
-        "rolls": by_distance and all(stack.cached for stack in stacks),
-        "dtype": config.dtype,
-        "width": config.d_model if by_row else None,
-    }
+def reparametrized(model: Model, spec: Spec, to_plain: Callable[[Params], Params]) -> Model:
+    """Returns the model whose weights are those of `spec`; it computes what `model` does with `to_plain(params)`.
+
+    Training, saving and resuming see the weights of `spec`. All else sees the plain ones, which are made once.
+
+    Args:
+      to_plain: a pure function from params of `spec` to params of `model`, which JAX differentiates.
+    """
+
+    def all_the_way(params: Params) -> Params:
+        return model.to_plain(to_plain(params))
+
+    return model._replace(spec=spec, to_plain=all_the_way, plain_spec=model.plain.spec)

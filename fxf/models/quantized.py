@@ -1,12 +1,12 @@
 """Matrices in 8 bits, for decoding and evaluation: each of their outputs has a scale (weight-only quantization)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+from flax.traverse_util import unflatten_dict
 
-from fxf.base.weights import VOCABULARY, Params, Weight, axes_of_matrix, flatten, map_weights
+from fxf.base.weights import VOCABULARY, Params, Weight, axes_of_matrix, flatten
 from fxf.models.model import Model, as_they_are
 
 # The types that `decode.weights` names, and the largest number of each that a scaled weight takes.
@@ -26,42 +26,37 @@ def stored_as(name: str, model: Model) -> tuple[Model, Callable[[Params], Params
     """
     if name not in TYPES:
         return model, as_they_are
-    dtype, largest = TYPES[name]
+    (dtype, largest), spec = TYPES[name], flatten(model.spec)
+    matrices = {path: summed for path, weight in spec.items() if (summed := _summed(weight))}
+    for path, summed in matrices.items():
+        weight = spec.pop(path)
+        outputs = [i for i in range(len(weight.axes)) if i not in summed]
+        spec |= {f"{path}/narrow": _moved(weight, [*outputs, *summed]), f"{path}/scale": _moved(weight, outputs)}
 
     def narrow(params: Params) -> Params:
-        plain = flatten(params)
-
-        def stored(path: str, weight: Weight) -> Any:
-            if not (summed := _summed(weight)):
-                return plain[path]
-            rows = jnp.moveaxis(plain[path], summed, range(-len(summed), 0))
-            ends = jnp.abs(rows).max(range(-len(summed), 0), keepdims=True)
+        stored = flatten(params)
+        for path, summed in matrices.items():
+            last = range(-len(summed), 0)
+            rows = jnp.moveaxis(stored.pop(path), summed, last)
+            ends = jnp.abs(rows).max(last, keepdims=True)
             scale = jnp.where(ends == 0, 1, ends / largest)
-            scaled = rows / scale
-            whole = jnp.round(scaled) if jnp.issubdtype(dtype, jnp.integer) else scaled
-            return {"narrow": whole.astype(dtype), "scale": scale.reshape(rows.shape[: -len(summed)])}
-
-        return map_weights(stored, model.spec)
+            whole = jnp.round(rows / scale) if jnp.issubdtype(dtype, jnp.integer) else rows / scale
+            stored |= {f"{path}/narrow": whole.astype(dtype), f"{path}/scale": scale.squeeze(last)}
+        return unflatten_dict(stored, sep="/")
 
     def wide(params: Params) -> Params:
-        held = flatten(params)
-
-        def plain(path: str, weight: Weight) -> jax.Array:
-            if not (summed := _summed(weight)):
-                return held[path]
-            rows, scale = held[f"{path}/narrow"], held[f"{path}/scale"]
-            scaled = rows.astype(scale.dtype) * scale[(..., *(None for _ in summed))]
-            return jnp.moveaxis(scaled, range(-len(summed), 0), summed)
-
-        return map_weights(plain, model.spec)
+        plain = flatten(params)
+        for path, summed in matrices.items():
+            rows, scale, last = plain.pop(f"{path}/narrow"), plain.pop(f"{path}/scale"), range(-len(summed), 0)
+            scaled = rows.astype(scale.dtype) * jnp.expand_dims(scale, last)
+            plain[path] = jnp.moveaxis(scaled, last, summed)
+        return unflatten_dict(plain, sep="/")
 
     def reading(function: Any) -> Any:
         return function and (lambda params, *args, **options: function(wide(params), *args, **options))
 
     functions = {each: reading(getattr(model, each)) for each in ("features", "readout", "prefill", "step")}
-    return model._replace(
-        spec=map_weights(lambda _, weight: _of(weight), model.spec), penalty=None, **functions
-    ), narrow
+    return model._replace(spec=unflatten_dict(spec, sep="/"), penalty=None, **functions), narrow
 
 
 def _summed(weight: Weight) -> tuple[int, ...]:
@@ -72,12 +67,6 @@ def _summed(weight: Weight) -> tuple[int, ...]:
     return axes[0] if axes else ()
 
 
-def _of(weight: Weight) -> Any:
-    """Returns what is stored in the place of a weight."""
-    summed, axes = _summed(weight), range(len(weight.axes))
-    outputs = [i for i in axes if i not in summed]
-
-    def of(chosen: Any) -> Weight:
-        return Weight(tuple(weight.shape[i] for i in chosen), tuple(weight.axes[i] for i in chosen), weight.init)
-
-    return {"narrow": of([*outputs, *summed]), "scale": of(outputs)} if summed else weight
+def _moved(weight: Weight, axes: Sequence[int]) -> Weight:
+    """Returns the weight with these of its axes, in this order."""
+    return Weight(tuple(weight.shape[i] for i in axes), tuple(weight.axes[i] for i in axes), weight.init)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ class Rules:
     """
 
     config: DecodeConfig
-    ends: jax.Array
+    ends: Any
     words: Words = dataclasses.field(default_factory=Words)
     prompts: Prompts = dataclasses.field(default_factory=dict)
 

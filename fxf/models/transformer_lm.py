@@ -4,23 +4,28 @@ And an encoder of the same layers that predicts masked tokens (seed 001, "Tokeni
 """
 
 import dataclasses
-from typing import Any, Literal
+import functools
+from typing import Any, ClassVar, Literal
 
 import jax
+import jax.numpy as jnp
 
 from fxf.base.config import key
 from fxf.base.weights import Params, Spec, Weight
-from fxf.layers.block import Stack, require_documents
+from fxf.layers.block import Stack, layers_of, require_documents
+from fxf.layers.cache import Cache
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec, transform, transform_spec
 from fxf.layers.kinds import stack_of
-from fxf.layers.layer import Context
+from fxf.layers.layer import Context, Places
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import places_of, random_rows
-from fxf.models.decoding import CachedDecoding, WholeSequences
+from fxf.layers.positions import POSITIONS, places_of, random_rows, require_room, token_positions
+from fxf.models.decoding import WholeSequences
 from fxf.models.init import initialized_as
-from fxf.models.model import Batch, Model, sizes_of
+from fxf.models.model import Batch, Model
+
+Source = tuple[jax.Array, Places]  # the output of an encoder, and its places
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,17 +49,18 @@ class TransformerLMConfig(TransformerConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class TransformerLM(CachedDecoding):
+class TransformerLM:
     """The functions of the model; a `Model` has them.
 
     Attributes:
+      decoder: the blocks, which decoding runs token by token.
       causal: whether no token sees later ones.
     """
 
     config: TransformerLMConfig
     vocab_size: int
     decoder: Stack
-    causal: bool = True
+    causal: ClassVar[bool] = True
 
     def spec(self) -> Spec:
         """Returns the weights of the model."""
@@ -74,21 +80,36 @@ class TransformerLM(CachedDecoding):
         the tokens; `documents` [B, T], the index of each token's document, within which attention stays; `order`
         [B, T]: tokens see those whose order is not above their own; and, for a table of segments, `segments` [B, T].
         """
-        rng_embedding, rng_blocks, rng_positions = split(rng, 3)
-        places = places_of(self.config, batch, rng_positions, causal=self.causal)
+        return self.decoded(params, batch, split(rng, 3))
+
+    def decoded(
+        self, params: Params, batch: Batch, rngs: list[jax.Array | None], source: Source | None = None
+    ) -> jax.Array:
+        """Returns the features of a batch, whose cross-attention reads a source.
+
+        Args:
+          rngs: the keys of the embedding, the blocks and random positions.
+        """
+        rng_embedding, rng_blocks, rng_positions = rngs
         require_documents(self.decoder, batch)
-        rest = {"segments_BT": batch.get("segments"), "rng": rng_embedding}
-        x_BTD = self.embed(params, batch["inputs"], places.positions, **rest)
-        x, context = self.decoder.start(x_BTD), Context(places, batch["inputs"], rng=rng_blocks)
-        return self.decoder.finish(self.decoder.apply(self.of_decoder(params), x, context)[0])
+        places, segments_BT = places_of(self.config, batch, rng_positions, causal=self.causal), batch.get("segments")
+        x_BTD = self.embed(params, batch["inputs"], places.positions, segments_BT=segments_BT, rng=rng_embedding)
+        context = Context(places, batch["inputs"], source=source, rng=rng_blocks)
+        x, _ = self.decoder.apply(self.of_decoder(params), self.decoder.start(x_BTD), context)
+        return self.decoder.finish(x)
 
     def of_decoder(self, params: Params) -> Params:
+        """Returns the weights of the decoder's blocks."""
         return params["blocks"]
 
     def embed(self, params: Params, tokens_RT: jax.Array, positions_RT: jax.Array, **rest: Any) -> jax.Array:
-        """Returns the vectors of tokens, [R, T, D]; `rest` as in `embedding`."""
+        """Returns the vectors of the decoder's tokens, [R, T, D]; `rest` as in `embedding`."""
         scaled = self.config.scaled_embeddings
         return embedding(self.config, params["embedding"], tokens_RT, positions_RT, scaled=scaled, **rest)
+
+    def source(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> Source | None:
+        """Returns what cross-attention reads of a batch; None if it reads nothing."""
+        return None
 
     def readout(self, params: Params, x: jax.Array) -> jax.Array:
         """Returns the logits [..., V] of the residual stream [..., D]."""
@@ -97,14 +118,62 @@ class TransformerLM(CachedDecoding):
         x = transform(config, params["transform"], x) if config.head == "transform" else x
         return final_layer(config, params["embedding" if config.tied_embeddings else "final"], x)
 
+    def prefill(self, params: Params, batch: Batch, length: int) -> Cache:
+        """Returns the cache after the prompts, with room for `length` tokens in each row."""
+        tokens_BT, lengths_B, given = batch["inputs"], batch["lengths"], batch.get("positions")
+        if given is None:
+            require_room(self.config, tokens_BT.shape[1])
+        else:  # as many as the cache has room for; no query reads the padded positions
+            given = jnp.pad(given, ((0, 0), (0, max(length - given.shape[1], 0))), "edge")
+        if not tokens_BT.size:  # empty prompts are padding
+            tokens_BT = jnp.zeros((tokens_BT.shape[0], 1), tokens_BT.dtype)
+        indices_1T = jnp.arange(tokens_BT.shape[1])[None]
+        documents_BT = (indices_1T < lengths_B[:, None]).astype(jnp.int32)
+        places = Places(token_positions(self.config, indices_1T, given), indices_1T, documents_BT)
+        context = Context(places, tokens_BT, cache={}, source=self.source(params, batch))
+        x = self.decoder.start(self.embed(params, tokens_BT, places.positions))
+        _, context = self.decoder.apply(self.of_decoder(params), x, context)
+        return Cache(context.cache, lengths_B, given).with_slots(max(length, tokens_BT.shape[1]))
+
+    def step(self, params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
+        """Returns the logits after one more token of each row, [R, V], and the cache with it."""
+        tokens_R1, indices_R1 = tokens_R[:, None], cache.lengths[:, None]
+        positions_of = functools.partial(token_positions, self.config)
+        positions_R1 = positions_of(indices_R1, cache.given)
+        places = Places(positions_R1, indices_R1, jnp.ones_like(indices_R1))
+        table = cache.table(positions_of)
+        x = self.decoder.start(self.embed(params, tokens_R1, positions_R1))
+        context = Context(places, tokens_R1, cache.layers, table)
+        x, context = self.decoder.apply(self.of_decoder(params), x, context)
+        cache = cache.replace(layers=context.cache, lengths=cache.lengths + 1)
+        if table is not None:
+            order_BC = None if table.reads_BWC is None else table.places.order
+            cache = cache.replace(order_BC=order_BC, reads_BWC=table.reads_BWC)
+        return self.readout(params, self.decoder.finish(x)[:, 0]), cache
+
+    def model(self, *encoders: Stack) -> Model:
+        """Returns the model of these functions, whose sizes follow from its config and all its blocks."""
+        config, stacks, positions = self.config, (*encoders, self.decoder), POSITIONS[self.config.positions]
+        decoding = self if self.decoder.cached else WholeSequences(self.features, self.readout)
+        by_row = all(getattr(layer, "by_row", True) for stack in stacks for layer in layers_of(stack))
+        # Positions that add nothing to the embeddings count distances, of which those to the newest tokens are known.
+        by_distance = not (positions.embed or positions.table or config.position_range)
+        return Model(
+            initialized_as(config, self.spec()),
+            self.features,
+            self.readout,
+            decoding.prefill,
+            decoding.step,
+            max_len=config.max_len,
+            rolls=by_distance and all(stack.cached for stack in stacks),
+            dtype=config.dtype,
+            width=config.d_model if by_row else None,
+        )
+
 
 def transformer_lm(config: TransformerLMConfig, vocab_size: int, kind: type[TransformerLM] = TransformerLM) -> Model:
     """Builds the model; tokens are 0 … vocab_size - 1. A subclass may stand in its place."""
-    model = kind(config, vocab_size, stack_of(config, vocab_size=vocab_size))
-    decoding = model if model.decoder.cached else WholeSequences(model.features, model.readout)
-    spec = initialized_as(config, model.spec())
-    sizes = sizes_of(config, model.decoder)
-    return Model(spec, model.features, model.readout, decoding.prefill, decoding.step, **sizes)
+    return kind(config, vocab_size, stack_of(config, vocab_size=vocab_size)).model()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,14 +184,23 @@ class MaskedLMConfig(TransformerLMConfig):
     segments: int = key(0, "number of segments, each with a trained vector for its tokens; 0: none", minimum=0)
 
 
+class MaskedLM(TransformerLM):
+    """The functions of transformer_lm without the causal mask, and with a table of segments if the config has some."""
+
+    config: MaskedLMConfig
+    causal = False
+
+    def spec(self) -> Spec:
+        spec, config = super().spec(), self.config
+        if config.segments:
+            spec["embedding"]["segments"] = Weight((config.segments, config.d_model), ("segment", "embed"), random_rows)
+        return spec
+
+
 def masked_lm(config: MaskedLMConfig, vocab_size: int) -> Model:
-    """Builds the model, which is transformer_lm without the causal mask. It does not generate.
+    """Builds the model, which does not generate.
 
     A batch has `inputs` [B, T]. It may have `input_mask` [B, T], false on padding; `positions` [B, T]; and, with
     `config.segments`, `segments` [B, T], the segment of each token, 0 by default.
     """
-    model = TransformerLM(config, vocab_size, stack_of(config, vocab_size=vocab_size), causal=False)
-    spec = model.spec()
-    if config.segments:
-        spec["embedding"]["segments"] = Weight((config.segments, config.d_model), ("segment", "embed"), random_rows)
-    return Model(initialized_as(config, spec), model.features, model.readout, **sizes_of(config, model.decoder))
+    return transformer_lm(config, vocab_size, MaskedLM)._replace(prefill=None, step=None)

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from fxf.reports import report
-from fxf.reports.compare import Comparison, Entry, Group, tokenizer_of
+from fxf.reports.compare import Comparison, Group, tokenizer_of
 from fxf.reports.figures import HIGHER, LOWER
-from fxf.reports.run_files import FINISHED, RunFiles
+from fxf.reports.run_files import FINISHED
 
 LEVEL = 0.95
 PER_TOKEN = r".*loss|perplexity|.*accuracy"
@@ -71,24 +71,20 @@ def why_not_ranked(found: Comparison, name: str) -> str:
     if len({tokenizer_of(entry.run) for entry in compared}) > 1:
         if re.fullmatch(PER_TOKEN, name):
             return "it is per token, and the tokenizers differ"
-        if re.fullmatch(OF_THE_TEXT, name) and any(map(_loses_text, compared)):
+        of_words = [entry.run.config.get("data", {}).get("tokenizer") == "word" for entry in compared]
+        unknown = max(entry.figures.get("unknown_share") or 0 for entry in compared)
+        # Words lose the white space between them.
+        if re.fullmatch(OF_THE_TEXT, name) and (unknown > MOST_UNKNOWN or any(of_words)):
             return "the tokenizers differ, and one loses text"
     return ""
 
 
-def _loses_text(entry: Entry) -> bool:
-    unknown = entry.figures.get("unknown_share") or 0
-    # Words lose the white space between them.
-    return unknown > MOST_UNKNOWN or entry.run.config.get("data", {}).get("tokenizer") == "word"
-
-
-def ranked(found: Comparison, name: str, among: Sequence[Group] | None = None) -> tuple[list[Group], str]:
-    """Returns what `best` does of a figure, of all groups or of some; a group of which a run has no value is none."""
-    if name not in found.scores() or why_not_ranked(found, name):
+def ranked(found: Comparison, name: str) -> tuple[list[Group], str]:
+    """Returns what `best` does of a figure; a group of which a run has no value is left out."""
+    if name not in found.scores or why_not_ranked(found, name):
         return [], ""
-    groups = [group for group in (found.groups if among is None else among) if not group.n_diverged(name)]
-    values = {group: seeds for group in groups if (seeds := group.of_seeds(name))}
-    return best(values, found.better[name])
+    groups = [group for group in found.groups if not group.n_diverged(name)]
+    return best({group: seeds for group in groups if (seeds := group.of_seeds(name))}, found.better[name])
 
 
 def best_groups(found: Comparison, name: str) -> list[Group]:
@@ -97,48 +93,27 @@ def best_groups(found: Comparison, name: str) -> list[Group]:
     return [] if why else groups
 
 
-def best_run(found: Comparison) -> tuple[RunFiles, str, str] | None:
-    """Returns the best finished run, the figure that ranks it, and why it is not told apart, or "".
-
-    None if no score tells a group of runs from the others.
-
-    The first score decides, and each further one among the groups that are still equal.
-    """
-    name, why, groups = "", "", found.groups
-    for score in found.scores():
-        first, why_not = ranked(found, score, groups)
-        if first:
-            name, why, groups = name or score, why if name else why_not, first
-    if not name:
-        return None
-    entries = [entry for entry in groups[0].entries if entry.is_compared]
-    sign = 1 if found.better[name] == HIGHER else -1
-    return max(entries, key=lambda entry: sign * (entry.figures[name] or 0)).run, name, why
-
-
 def lines(found: Comparison) -> list[str]:
     """Returns what is not ranked and why, the run that is first and whether it is the best, and how to go on from it.
 
-    There is nothing to say of fewer than two finished runs.
+    The first score by which groups differ decides. There is nothing to say of fewer than two finished runs.
     """
-    if sum(run.state == FINISHED for run in found.runs) < 2:
+    if sum(entry.run.state == FINISHED for entry in found.entries) < 2:
         return []
-    said, chosen = not_ranked(found), best_run(found)
-    if chosen is None:
-        return said or ["not ranked: no score tells a run from the others"]
-    run, name, why = chosen
-    first = {LOWER: "lowest", HIGHER: "highest"}[found.better[name]]
-    which = f"{first} {name} ({why}: not told apart)" if why else f"best {name}"
-    return [*said, f"{which}: {run.folder}", f"to go on from it: {report.command(run.record, str(run.folder))}"]
-
-
-def not_ranked(found: Comparison) -> list[str]:
-    """Returns a line for each reason why runs or scores are not ranked."""
-    reasons: dict[str, list[str]] = {}
-    for entry in found.entries:
-        if entry.apart and entry.run.state == FINISHED:
-            reasons.setdefault(entry.apart, []).append(entry.name)
-    for name in found.scores():
-        if why := why_not_ranked(found, name):
-            reasons.setdefault(why, []).append(name)
-    return [f"not ranked: {', '.join(names)}: {why}" for why, names in reasons.items()]
+    reasons = {entry.name: entry.apart for entry in found.entries if entry.run.state == FINISHED}
+    reasons |= {name: why_not_ranked(found, name) for name in found.scores}
+    said = [
+        f"not ranked: {', '.join(name for name, each in reasons.items() if each == why)}: {why}"
+        for why in dict.fromkeys(filter(None, reasons.values()))
+    ]
+    for name in found.scores:
+        groups, why = ranked(found, name)
+        if groups:
+            sign = 1 if found.better[name] == HIGHER else -1
+            entries = [entry for entry in groups[0].entries if entry.is_compared]
+            run = max(entries, key=lambda entry: sign * (entry.figures[name] or 0)).run
+            first = {LOWER: "lowest", HIGHER: "highest"}[found.better[name]]
+            which = f"{first} {name} ({why}: not told apart)" if why else f"best {name}"
+            again = report.command(run.record, str(run.folder))
+            return [*said, f"{which}: {run.folder}", f"to go on from it: {again}"]
+    return said or ["not ranked: no score tells a run from the others"]

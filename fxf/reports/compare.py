@@ -4,8 +4,8 @@ import dataclasses
 import json
 import os
 import statistics
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ NOT_SHOWN = ("steps", SEED, "examples", *OF_TIME)
 # Keys that change neither training nor scores. Of `checkpoint` only those matter that choose the tested weights.
 WITHOUT_EFFECT = ("parallel.", "log.", "checkpoint.", "data.prepared")
 CHOOSING = ("checkpoint.best", "checkpoint.average")
-CONTENT = "content of "  # before the name of a digest
+OF_AVERAGE = ("checkpoint.every", "checkpoint.keep")  # matter for an average of several checkpoints
 TOKENIZER = "tokenizer.json"  # its name among the digests
 
 
@@ -55,38 +55,34 @@ class Entry:
         said = "" if self.run.state == FINISHED else self.run.said
         return shortened("; ".join(filter(None, (self.apart, said))), MOST_CHARACTERS)
 
-    def has_diverged(self, name: str = "") -> bool:
-        """Returns whether the run diverged, or finished without a value of the figure, if any."""
-        return self.run.state == DIVERGED or (self.is_compared and self.figures.get(name, 0) is None)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Group:
-    """Runs that differ only in the seed, and in keys without effect, by seed."""
+    """Runs that differ only in the seed, and in keys without effect."""
 
     label: str
-    seeds: dict[Any, list[Entry]]
-
-    @property
-    def entries(self) -> list[Entry]:
-        return [entry for entries in self.seeds.values() for entry in entries]
+    entries: list[Entry]
 
     def of_seeds(self, name: str) -> list[float]:
         """Returns a figure of each seed, where it is a number: the mean over the finished runs of the seed."""
-        found = []
-        for entries in self.seeds.values():
-            values = [entry.figures.get(name) for entry in entries if entry.is_compared]
-            if numbers := [value for value in values if value is not None]:
-                found.append(statistics.fmean(numbers))
-        return found
+        found = defaultdict[Any, list[float]](list)
+        for entry in self.entries:
+            value = entry.figures.get(name)
+            if entry.is_compared and value is not None:
+                found[entry.run.config.get(SEED)].append(value)
+        return list(map(statistics.fmean, found.values()))
 
     def n_seeds(self) -> int:
         """Returns for how many seeds a run has finished."""
-        return sum(any(entry.is_compared for entry in entries) for entries in self.seeds.values())
+        return len({entry.run.config.get(SEED) for entry in self.entries if entry.is_compared})
 
     def n_diverged(self, name: str = "") -> int:
         """Returns for how many seeds a run diverged, or finished without a value of the figure, if any."""
-        return sum(any(entry.has_diverged(name) for entry in entries) for entries in self.seeds.values())
+        lost = [
+            entry.run.state == DIVERGED or (entry.is_compared and entry.figures.get(name, 0) is None)
+            for entry in self.entries
+        ]
+        return len({entry.run.config.get(SEED) for entry, is_lost in zip(self.entries, lost, strict=True) if is_lost})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,17 +103,14 @@ class Comparison:
     better: dict[str, str]
 
     @property
-    def runs(self) -> list[RunFiles]:
-        return [entry.run for entry in self.entries]
-
-    @property
     def columns(self) -> list[str]:
         """The names of the figures to show."""
         shown = [name for name in self.better if self.better[name] and name not in (*NOT_SHOWN, *LAST)]
         return [*shown, *(name for name in LAST if name in self.better)]
 
+    @property
     def scores(self) -> list[str]:
-        """Returns the columns that say how good a model is, in order."""
+        """The columns that say how good a model is, in order."""
         return [name for name in self.columns if is_score(name) and self.better[name]]
 
 
@@ -143,36 +136,30 @@ def comparison(runs: list[RunFiles]) -> Comparison:
     """Returns what there is to say of the runs together; there must be one."""
     task = Counter(run.task for run in runs).most_common(1)[0][0]
     of_task = [run for run in runs if run.task == task]
-    keys = sorted(_differing(of_task), key=lambda key: key == SEED)
+    finished = [run for run in of_task if run.state == FINISHED] or of_task
+    usual = json.loads(Counter(json.dumps(_scored(run), sort_keys=True) for run in finished).most_common(1)[0][0])
+    configs = [dict(flatten(run.config)) for run in of_task]
+    keys = [key for key in dict.fromkeys(key for each in configs for key in each) if _differs(key, configs)]
+    keys.sort(key=lambda key: key == SEED)
     paths = [Path(os.path.abspath(run.folder)) for run in runs]
     shared = Path(os.path.commonpath([path.parent for path in paths]))  # the folder that holds all the runs
-    apart = _apart(of_task)
     entries = []
     for run, path in zip(runs, paths, strict=True):
-        config = dict(flatten(run.config))
-        values = {key: config[key] for key in keys if key in config}
-        why = apart[run.folder] if run.task == task else f"another task: {run.task}"
-        entries.append(Entry(run, path.relative_to(shared).as_posix(), values, run.figures(), why))
+        values = {key: value for key, value in flatten(run.config) if key in keys}
+        apart = ", ".join(f"another {name}" for name in differing_keys(usual, _scored(run)))
+        entries.append(Entry(run, path.relative_to(shared).as_posix(), values, run.figures(), apart))
     compared = [entry for entry in entries if entry.run.task == task]
-    return Comparison(entries, task, keys, _groups(compared), _better(compared))
+    return Comparison(entries, task, keys, _groups(compared, keys), _better(compared))
 
 
-def _differing(runs: list[RunFiles]) -> list[str]:
-    """Returns the keys in which runs differ; of unlike models those that all have, or that differ among one's runs."""
-    kinds: dict[str, list[Record]] = {}
-    for run in runs:
-        kinds.setdefault(run.model, []).append(dict(flatten(run.config)))
-    configs = [config for kind in kinds.values() for config in kind]
-    shared = set[str].intersection(*map(set, configs))
+def _scored(run: RunFiles) -> Record:
+    return {"task": run.task, **run.record.get("scored", {})}
 
-    def differs(key: str, among: list[Record]) -> bool:
-        return any(config.get(key) != among[0].get(key) for config in among)
 
-    return [
-        key
-        for key in dict.fromkeys(key for config in configs for key in config)
-        if (key in shared and differs(key, configs)) or any(differs(key, kind) for kind in kinds.values())
-    ]
+def _differs(key: str, configs: Sequence[Record]) -> bool:
+    """Returns whether the configs that have a key have several values of it; models differ in the keys they have."""
+    values = [config[key] for config in configs if key in config]
+    return any(value != values[0] for value in values)
 
 
 def _better(entries: list[Entry]) -> dict[str, str]:
@@ -184,47 +171,29 @@ def _better(entries: list[Entry]) -> dict[str, str]:
     return found
 
 
+def _groups(entries: list[Entry], keys: list[str]) -> list[Group]:
+    """Returns the groups of the runs. A label has the keys that differ, and the name of a run if it must."""
+    found = defaultdict[str, list[Entry]](list)
+    for entry in entries:
+        found[json.dumps(arm_of(entry.run.record), sort_keys=True)].append(entry)
+    shown = [key for key in keys if key in CHOOSING or not key.startswith((SEED, *WITHOUT_EFFECT))]
+    groups: list[Group] = []
+    for each in found.values():
+        values = each[0].values
+        label = ", ".join(f"{key.rpartition('.')[2]}={values[key]}" for key in shown if key in values) or "all"
+        taken = any(group.label == label for group in groups)  # what differs is not in the config, as a file's content
+        groups.append(Group(f"{label} ({each[0].name})" if taken else label, each))
+    return groups
+
+
 def arm_of(record: Record) -> dict[str, Any]:
     """Returns what a run was made from, without its seed and what has no effect; a path counts by its content."""
     config, digests = dict(flatten(record["config"])), record.get("digests", {})
-    by_content = tuple(name for name in ("data.path", "start.path") if name in digests)
-    averaged = ("checkpoint.every", "checkpoint.keep") if config.get("checkpoint.average", 1) > 1 else ()
-    kept = {
-        key: value
-        for key, value in config.items()
-        if key in (*CHOOSING, *averaged) or not (key == SEED or key.startswith((*WITHOUT_EFFECT, *by_content)))
-    }
-    return {**kept, **{f"{CONTENT}{name}": value for name, value in digests.items()}}
-
-
-def _groups(entries: list[Entry]) -> list[Group]:
-    """Returns the groups of the runs. A label has the keys that differ, and contents if it must."""
-    found: dict[str, dict[Any, list[Entry]]] = {}
-    for entry in entries:
-        arm = json.dumps(arm_of(entry.run.record), sort_keys=True)
-        found.setdefault(arm, {}).setdefault(entry.run.config.get(SEED), []).append(entry)
-    arms = [json.loads(arm) for arm in found]
-    labels = [_label(next(iter(seeds.values()))[0].values) for seeds in found.values()]
-    if len(set(labels)) < len(labels):  # a file or its content differs
-        of_files = [name for name in arms[0] if name.startswith(CONTENT) and len({arm.get(name) for arm in arms}) > 1]
-        contents = [[f"{name} {str(arm.get(name))[:8]}" for name in of_files] for arm in arms]
-        labels = [", ".join(filter(None, [label, *each])) for label, each in zip(labels, contents, strict=True)]
-    return [Group(label or "all", seeds) for label, seeds in zip(labels, found.values(), strict=True)]
-
-
-def _label(values: Mapping[str, Any]) -> str:
-    shown = (key for key in values if key in CHOOSING or not (key == SEED or key.startswith(WITHOUT_EFFECT)))
-    return ", ".join(f"{key.rpartition('.')[2]}={values[key]}" for key in shown)
-
-
-def _apart(runs: list[RunFiles]) -> dict[Path, str]:
-    """Returns for each run of a task what else it scores than most finished ones, or nothing."""
-    scored = {run.folder: run.record.get("scored", {}) for run in runs}
-    finished = [run for run in runs if run.state == FINISHED] or runs
-    texts = Counter(json.dumps(scored[run.folder], sort_keys=True) for run in finished)
-    most = json.loads(texts.most_common(1)[0][0])
+    left_out = (SEED, *WITHOUT_EFFECT, *(name for name in ("data.path", "start.path") if name in digests))
+    kept = (*CHOOSING, *(OF_AVERAGE if config.get("checkpoint.average", 1) > 1 else ()))
     return {
-        folder: ", ".join(f"another {name}" for name in differing_keys(most, each)) for folder, each in scored.items()
+        **{key: value for key, value in config.items() if key in kept or not key.startswith(left_out)},
+        **{f"content of {name}": digest for name, digest in digests.items()},
     }
 
 

@@ -15,6 +15,7 @@ from fxf.reports.run_files import NO_VALUE, Record, RunFiles, is_no_value, read
 REPORT, SCRIPTS = "report.html", ("inside.js", "report.js")
 MOST_STEPS = 40  # whose samples the page holds
 FIRST_CHARTS = ("loss", "exact_match", "bleu", "learning_rate", "gradient_norm", "tokens_per_second")
+PLAIN_TILES = ("parameters", "seed")
 NOT_TILES = ("tokens_per_second", "compile_seconds", "evaluate_seconds", "wall_seconds", "goodput")
 
 
@@ -32,16 +33,13 @@ def write(folder: Path) -> Path:
 def contents(run: RunFiles) -> dict[str, Any]:
     """Returns what the page shows, as JSON."""
     record, overrides = run.record, run.record.get("overrides", {})
-    expected_of = ""
-    if record.get("expected"):
-        expected_of = f"Expected is what {record['config_file']} reached"
-        expected_of += f" without overrides; this run overrides {', '.join(overrides)}." if overrides else "."
+    expected_of = f"Expected is what {record.get('config_file')} reached without overrides."
     return {
         "title": f"{run.folder.name} · {run.task}",
         "state": run.state,
         "said": run.said,
         "headline": _tiles(run),
-        "expectedOf": expected_of,
+        "expectedOf": expected_of if record.get("expected") else "",
         "charts": _charts(run),
         "axes": axes(run),
         "samples": _samples(run),
@@ -57,16 +55,10 @@ def contents(run: RunFiles) -> dict[str, Any]:
 def _tiles(run: RunFiles) -> list[dict[str, Any]]:
     """Returns the tiles on top, the expected ones first."""
     found, expected = run.figures(), run.record.get("expected", {})
-    names = [name for name in found if name in expected or (figure(name).better and name not in NOT_TILES)]
-    names.sort(key=lambda name: name not in expected)
-    return [
-        {
-            **figure(name)._asdict(),
-            "value": NO_VALUE if found[name] is None else found[name],
-            "expected": expected.get(name),
-        }
-        for name in (*names, *(name for name in ("parameters", "seed") if name in found))
-    ]
+    names = [name for name in found if name not in expected and figure(name).better and name not in NOT_TILES]
+    names = [*(name for name in found if name in expected), *names, *(name for name in PLAIN_TILES if name in found)]
+    values = {name: NO_VALUE if found[name] is None else found[name] for name in names}
+    return [{**figure(name)._asdict(), "value": values[name], "expected": expected.get(name)} for name in names]
 
 
 def main_figure(run: RunFiles) -> tuple[str, float | None]:
@@ -101,19 +93,11 @@ def axes(run: RunFiles) -> dict[str, list[list[float]]]:
 
 def _samples(run: RunFiles) -> list[dict[str, Any]]:
     """Returns the samples of some steps, the last one among them."""
-    last_first = run.samples[::-1]
-    kept = last_first[:: -(-len(last_first) // MOST_STEPS) or 1][::-1]
-    return [
-        {
-            "step": record["step"],
-            "test": bool(record.get("test")),
-            "rows": [
-                [shortened(cell, MOST_CHARACTERS) if isinstance(cell, str) else cell for cell in row]
-                for row in record["rows"]
-            ],
-        }
-        for record in kept
-    ]
+    found = []
+    for record in run.samples[:: -(len(run.samples) // MOST_STEPS + 1)][::-1]:
+        rows = [[shortened(c, MOST_CHARACTERS) if isinstance(c, str) else c for c in row] for row in record["rows"]]
+        found.append({"step": record["step"], "test": bool(record.get("test")), "rows": rows})
+    return found
 
 
 def command(record: Record, source: str | None = None) -> str:

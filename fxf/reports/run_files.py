@@ -101,7 +101,7 @@ def read(folder: Path) -> RunFiles:
         record = read_json(folder / CONFIG, "a run's config")
     except FileNotFoundError:
         raise no_run(folder) from None
-    metrics, samples, result = _lines(folder / RECORDS), _lines(folder / SAMPLES), _object(folder / RESULT)
+    metrics, samples, result = lines(folder / RECORDS), lines(folder / SAMPLES), _object(folder / RESULT)
     state, said = _state(folder, record["config"], metrics, result)
     return RunFiles(folder, record, metrics, samples, result, _object(folder / INSIDE), state, said)
 
@@ -137,8 +137,8 @@ def _runs_in(folder: Path) -> list[str]:
 
 
 def _figures(record: Record) -> dict[str, float | None]:
-    numbers = {name: value if is_number(value) else None for name, value in record.items()}
-    return {name: value for name, value in numbers.items() if value is not None or is_no_value(record[name])}
+    figures = {name: value for name, value in record.items() if is_number(value) or is_no_value(value)}
+    return {name: value if is_number(value) else None for name, value in figures.items()}
 
 
 def _state(folder: Path, config: Record, metrics: list[Record], result: Record) -> tuple[str, str]:
@@ -181,7 +181,7 @@ def _object(path: Path) -> Record:
         return {}
 
 
-def _lines(path: Path) -> list[Record]:
+def lines(path: Path) -> list[Record]:
     """Returns the objects with a step in a file of JSON lines. It leaves out other lines, such as an incomplete one."""
     found = []
     for line in _text(path).splitlines():

@@ -2,7 +2,7 @@
 
 import os
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +16,7 @@ from fxf.reports.run_files import NO_VALUE
 from fxf.reports.tables import Row, to_markdown
 
 MOST_OF_LABEL = 48  # characters beside a curve
-Curve = dict[int, float]  # values by step
+SAME = "runs that differ only in seed"
 
 
 def all_figures(found: Comparison) -> list[Row]:
@@ -32,25 +32,24 @@ def all_figures(found: Comparison) -> list[Row]:
 def as_markdown(found: Comparison) -> str:
     """Returns a table of each model's runs, and that of the means over seeds if some runs differ only in the seed."""
     titles = {name: name + {LOWER: " ↓", HIGHER: " ↑"}.get(found.better[name], "") for name in found.columns}
-    kinds: dict[str, list[Row]] = {}
+    kinds = defaultdict[str, list[Row]](list)
     for entry in found.entries:
         status = f"{entry.run.state}: {entry.said}" if entry.said else entry.run.state
         figures = {title: entry.figures[name] for name, title in titles.items() if name in entry.figures}
-        kinds.setdefault(entry.run.model, []).append({"run": entry.name, **entry.values, "status": status, **figures})
+        kinds[entry.run.model].append({"run": entry.name, **entry.values, "status": status, **figures})
     tables = {kind: to_markdown(rows, ["run", *found.keys, "status", *titles.values()]) for kind, rows in kinds.items()}
     text = "\n".join(f"{kind}:\n\n{table}" if len(tables) > 1 else table for kind, table in tables.items())
     several = [group for group in found.groups if group.n_seeds() + group.n_diverged() > 1]
     if not several:
         return text
-    means = [
-        {"runs that differ only in seed": group.label, "seeds": group.n_seeds()}
-        | {titles[name]: mean for name, mean in _means(found, group).items()}
-        for group in several
-    ]
+    means = []
+    for group in several:
+        of_group = {titles[name]: mean for name, mean in _means(found, group).items()}
+        means.append({SAME: group.label, "seeds": group.n_seeds(), **of_group})
     best = {name: best_groups(found, name) for name in titles}
     bold = {(i, titles[name]) for i, group in enumerate(several) for name in titles if group in best[name]}
-    columns = ["runs that differ only in seed", "seeds", *titles.values()]
-    return f"{text}\nMean ± standard deviation over seeds:\n\n{to_markdown(means, columns, bold)}"
+    table = to_markdown(means, [SAME, "seeds", *titles.values()], bold)
+    return f"{text}\nMean ± standard deviation over seeds:\n\n{table}"
 
 
 def _means(found: Comparison, group: Group) -> dict[str, str]:
@@ -68,51 +67,39 @@ def _means(found: Comparison, group: Group) -> dict[str, str]:
 
 def as_html(found: Comparison, beside: Path = Path()) -> str:
     """Returns the page of the comparison, for the folder `beside`."""
-    states = Counter(run.state for run in found.runs)
+    states = Counter(entry.run.state for entry in found.entries)
     others = sum(bool(entry.apart) for entry in found.entries)
-    summary = f"{len(found.runs)} runs: {', '.join(f'{n} {state}' for state, n in states.items())}"
+    summary = f"{len(found.entries)} runs: {', '.join(f'{n} {state}' for state, n in states.items())}"
     number = {entry.name: i for i, group in enumerate(found.groups) for entry in group.entries}
-    winners = {name: best_groups(found, name) for name in found.columns}
-    title = f"{found.task}: {len(found.runs)} runs compared"
+    runs = [
+        {
+            **{"name": entry.name, "task": entry.run.task, "state": entry.run.state, "said": entry.said},
+            **{"model": entry.run.model, "keys": entry.values, "group": number.get(entry.name)},
+            "link": _link(entry.run.folder / REPORT, beside),
+            "figures": {name: NO_VALUE if value is None else value for name, value in entry.figures.items()},
+        }
+        for entry in found.entries
+    ]
+    best = {name: best_groups(found, name) for name in found.columns}
+    groups = []
+    for i, group in enumerate(found.groups):
+        first = group.entries[0]
+        short = group.label if len(group.label) <= MOST_OF_LABEL else first.name
+        groups.append({"number": i, "label": group.label, "short": short, "axes": axes(first.run)})
+        groups[-1] |= {"n": group.n_seeds(), "diverged": group.n_diverged(), "means": _means(found, group)}
+        groups[-1] |= {"best": [name for name in best if group in best[name]]}
+    title = f"{found.task}: {len(runs)} runs compared"
     data = {
         "title": title,
         "summary": summary + (f"; {others} of another task or with other scored data" if others else ""),
         "said": lines(found),
         "keys": found.keys,
-        "figures": [
-            {"name": name, **figure(name)._replace(better=found.better[name])._asdict()} for name in found.columns
-        ],
-        "runs": [
-            {"name": entry.name, "task": entry.run.task, "state": entry.run.state, "said": entry.said}
-            | {"model": entry.run.model, "link": _link(entry.run.folder / REPORT, beside)}
-            | {"keys": entry.values, "group": number.get(entry.name)}
-            | {"figures": {name: NO_VALUE if value is None else value for name, value in entry.figures.items()}}
-            for entry in found.entries
-        ],
-        "groups": [
-            {
-                "number": i,
-                "label": group.label,
-                "short": _short(group),
-                "n": group.n_seeds(),
-                "diverged": group.n_diverged(),
-                "axes": axes(group.entries[0].run),
-                "means": _means(found, group),
-                "best": [name for name in winners if group in winners[name]],
-            }
-            for i, group in enumerate(found.groups)
-        ],
+        "figures": [{"name": name, "better": found.better[name]} for name in found.columns],
+        "runs": runs,
+        "groups": groups,
         "charts": _charts(found),
     }
     return page(title, data, ["compare.js"])
-
-
-def _short(group: Group) -> str:
-    """Returns the label of a group, or the names of its runs where that is too long for a chart."""
-    if len(group.label) <= MOST_OF_LABEL:
-        return group.label
-    first, *others = [entry.name for entry in group.entries]
-    return f"{first} and {len(others)} more" if others else first
 
 
 def _link(page: Path, beside: Path) -> str | None:
@@ -122,16 +109,17 @@ def _link(page: Path, beside: Path) -> str | None:
 
 def _charts(found: Comparison) -> list[dict[str, Any]]:
     """Returns a chart of each figure of the records, with a line for each group: its mean over seeds, and a band."""
-    lines: dict[str, dict[int, Any]] = {}
+    lines = defaultdict[str, dict[int, Any]](dict)
     for i, group in enumerate(found.groups):
-        of_runs = [entry.run.curves() for entry in group.entries]
-        for name in dict.fromkeys(name for curves in of_runs for name in curves):
-            lines.setdefault(name, {})[i] = _mean_line([dict(curves[name]) for curves in of_runs if name in curves])
+        curves = [(name, dict(points)) for entry in group.entries for name, points in entry.run.curves().items()]
+        for name in dict(curves):
+            lines[name][i] = _mean_line([points for each, points in curves if each == name])
     charts = []
     for name in sorted(lines, key=lambda name: (not _is_open(name), name not in FIRST_CHARTS)):
         of = figure(name)
-        chart = {"title": of.label, "unit": of.unit, "better": found.better.get(name, of.better), "lines": lines[name]}
-        charts.append({**chart, "open": _is_open(name)})
+        better = found.better.get(name, of.better)
+        chart = {"title": of.label, "unit": of.unit, "better": better, "open": _is_open(name)}
+        charts.append({**chart, "lines": lines[name]})
     return charts
 
 
@@ -139,8 +127,11 @@ def _is_open(name: str) -> bool:
     return name in ("loss", "train_loss") or (is_score(name) and bool(figure(name).better))
 
 
-def _mean_line(curves: list[Curve]) -> dict[str, Any]:
-    """Returns the mean of curves, and their lowest and highest, at the steps that all have, else the longest curve."""
+def _mean_line(curves: list[dict[int, float]]) -> dict[str, Any]:
+    """Returns the mean of curves (values by step), and their lowest and highest, at the steps that all have.
+
+    Where there are none, it returns the longest curve alone.
+    """
     shared = sorted(set.intersection(*map(set, curves)))
     if not shared or len(curves) == 1:
         return {"points": thinned(list(max(curves, key=len).items()))}

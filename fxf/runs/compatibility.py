@@ -1,7 +1,10 @@
-"""Checks that the sections of a config, its task and its model fit each other."""
+"""Checks that the sections of a config, its task, its model and a user's batches fit each other."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import jax
+import numpy as np
 
 from fxf.base.config import defaults, one_of, require_off
 from fxf.base.errors import UserError
@@ -12,6 +15,10 @@ from fxf.models.model import Model
 from fxf.tasks import RegisteredTask
 from fxf.tasks.task import Task
 from fxf.training.fine_tuning import require_frozen
+from fxf.training.state import run_keys
+
+# Names of arrays that hold tokens, and of the masks that say which of them are read.
+TOKENS = {"inputs": "input_mask", "source": "source_mask", "targets": "weights"}
 
 
 def require_fitting_sections(registered: RegisteredTask, sections: Mapping[str, Any]) -> None:
@@ -35,29 +42,53 @@ def require_fitting_sections(registered: RegisteredTask, sections: Mapping[str, 
         raise UserError(f"train.microbatches: {train.microbatches} does not divide train.batch_size {train.batch_size}")
 
 
-def require_fitting_task(task: Task, sections: Mapping[str, Any]) -> None:
-    """Raises a UserError if the sections do not fit the task."""
-    train, saved, model = sections["train"], sections["checkpoint"], sections["model"]
-    if model.max_len < task.longest:
-        raise UserError(f"model.max_len: {model.max_len} is too short; the task's sequences need {task.longest}")
+def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any]) -> None:
+    """Raises a UserError if the task, the model and the other sections do not fit each other."""
+    train, saved, config = sections["train"], sections["checkpoint"], sections["model"]
+    task_name, decode = sections["task"].name, sections["decode"]
+    if config.max_len < task.longest:
+        raise UserError(f"model.max_len: {config.max_len} is too short; the task's sequences need {task.longest}")
     if saved.best:
         one_of(saved.best, task.metrics, "checkpoint.best")
         if not train.evaluate_every:
             raise UserError("checkpoint.best: nothing is evaluated before the end; set train.evaluate_every")
     elif train.patience:
         raise UserError("train.patience: set checkpoint.best to the figure that has to improve")
-
-
-def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any]) -> None:
-    """Raises a UserError if the model cannot do what the task or another section asks for."""
-    task_name, config, decode = sections["task"].name, sections["model"], sections["decode"]
     if not task.generates:
         require_off("decode", decode, defaults(DecodeConfig), f"task '{task_name}' generates no tokens")
-    if task.generates and (model.prefill is None or model.step is None):
+    elif model.prefill is None or model.step is None:
         what = f"model '{config.name}' has no prefill and step for it"
         raise UserError(f"model.name: task '{task_name}' generates tokens; {what}")
     if not model.loss.of_logits:
         no_logits = f"the outputs of model '{config.name}' are not logits"
         require_off("decode", decode, {"temperature": 0.0, "beam_width": 1}, no_logits)
-        require_off("train", sections["train"], {"label_smoothing": 0.0}, no_logits)
+        require_off("train", train, {"label_smoothing": 0.0}, no_logits)
     require_frozen(model.spec, sections["optimizer"].frozen)
+
+
+def require_learnable(name: str, task: Task, model: Model, seed: int) -> None:
+    """Raises a UserError if a model cannot learn from the first batch of a user's task; those of fxf are known."""
+    if type(task).__module__.split(".")[0] != "fxf":
+        found = next(task.batches()) if task.has("batches") else first_batch(task.batch, seed)
+        require_first_batch(f"task '{name}': batch", found, task.vocab_size if model.loss.of_logits else None)
+
+
+def first_batch(batch: Callable[..., Any], seed: int) -> Any:
+    """Returns the batch of step 0 that a function of (key, step) makes, on the host."""
+    return jax.device_get(jax.jit(batch)(jax.random.fold_in(run_keys(seed).data, 0), np.int32(0)))
+
+
+def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | None) -> None:
+    """Raises a UserError if the values of a batch are not valid for a model. Inside a program they would be clamped.
+
+    Args:
+      vocab_size: the tokens are 0 … vocab_size - 1; None if the model reads no tokens.
+    """
+    if not (total := np.sum(batch["weights"])) > 0 or not np.isfinite(total):
+        raise UserError(f"{where}: weights: expected finite numbers with a sum above 0, got the sum {total:g}")
+    if vocab_size is None:
+        return
+    for name in sorted(TOKENS.keys() & batch.keys()):
+        tokens, read = np.broadcast_arrays(batch[name], np.asarray(batch.get(TOKENS[name], True)) != 0)
+        if wrong := [token for token in tokens[read] if not 0 <= token < vocab_size]:
+            raise UserError(f"{where}: {name}: expected tokens 0 … {vocab_size - 1}, got {wrong[0]}")

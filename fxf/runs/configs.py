@@ -90,11 +90,8 @@ def read_sweep(config: str) -> list[dict[str, Any]]:
     function, added = getattr(load(path), "sweep", None), list[dict[str, Any]]()
     if not callable(function):
         raise UserError(f"--config: {path}: no function sweep(add) beside get_config")
-
-    def add(**changes: Any) -> None:
-        added.append(changes)
-
-    _call(path, "sweep", add, *(argument if len(inspect.signature(function).parameters) > 1 else ()))
+    takes_argument = len(inspect.signature(function).parameters) > 1
+    _call(path, "sweep", lambda **changes: added.append(changes), *(argument if takes_argument else ()))
     return added
 
 
@@ -131,9 +128,9 @@ def with_changes(
             continue
         kind = _type_of(config, key, flag)
         try:
-            values[key] = parsed("true" if text is None and kind is bool else text or "", kind)
             if text is None and kind is not bool:
                 raise ValueError
+            values[key] = parsed("true" if text is None else text, kind)
         except ValueError:
             got = "nothing" if text is None else repr(text)
             raise UserError(f"{flag}{key}: expected {kind.__name__}, got {got}") from None

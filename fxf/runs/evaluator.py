@@ -1,15 +1,19 @@
-"""What scores a model's params: decoding, loss and logits, by programs that compile once for all params."""
+"""What scores a model's params, by programs that compile once for all params, and what a run says of its scores."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
+from fxf.base.config import flatten
+from fxf.base.errors import printable
 from fxf.base.weights import Params
 from fxf.models.decoder import Decoder
 from fxf.models.model import Batch
 from fxf.models.quantized import stored_as
+from fxf.reports.figures import HIGHER, LOWER
 from fxf.runs.experiment import Experiment
 from fxf.tasks.task import Evaluator
 from fxf.training.gradient import batch_loss
@@ -40,10 +44,15 @@ class Evaluators:
     def __call__(self, params: Params) -> Evaluator:
         """Returns the evaluator of params, as a task uses it. The weights that it reads are made here, once."""
         params = self._to_read(params) if self._to_read else params
+
+        def loss(batch: Mapping[str, Any]) -> tuple[float, float]:
+            loss_sum, weight_sum = self._loss(params, batch)
+            return float(loss_sum), float(weight_sum)
+
         return Evaluator(
             decode=functools.partial(self.decoder.groups, params),
-            loss=functools.partial(self.loss, params),
-            logits=functools.partial(self.logits, params),
+            loss=loss,
+            logits=lambda batch: np.asarray(self._logits(params, batch)),
             in_nats=self._model.loss.of_logits,
             stream=functools.partial(self.decoder.stream, params),
         )
@@ -55,20 +64,47 @@ class Evaluators:
         placed = self._layout.weights(self._model.spec)
         return jax.tree.map(lambda x, place: x.update(sharding=place), jax.eval_shape(self._to_read, params), placed)
 
-    def loss(self, params: Params, batch: Batch) -> tuple[float, float]:
-        """Returns the sums of loss and weight over a batch."""
-        loss_sum, weight_sum = self._loss(params, batch)
-        return float(loss_sum), float(weight_sum)
-
-    def logits(self, params: Params, batch: Batch) -> np.ndarray:
-        """Returns the logits of a batch, [B, T, V]."""
-        return np.asarray(self._logits(params, batch))
-
     def _loss_of(self, params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        return batch_loss(self._model.scored, self._gathered(params), self._layout.shard_tokens(batch))
+        return batch_loss(self._model.scored, self._gathered(params), self._layout.shard(batch))
 
     def _logits_of(self, params: Params, batch: Batch) -> jax.Array:
-        return self._model.apply(self._gathered(params), self._layout.shard_tokens(batch))
+        return self._model.apply(self._gathered(params), self._layout.shard(batch))
 
     def _gathered(self, params: Params) -> Params:
         return self._layout.gather(self._model, params)[0]  # by each process
+
+
+def plain(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns figures by name, NumPy's and JAX's numbers as those of Python."""
+    return {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in figures.items()}
+
+
+def sample_text(prompt: str, expected: str | None, answer: str, cut_off: bool = False) -> str:
+    """Returns the printed form of a sample: one line, or the lines of its text if it has no prompt."""
+    mark = "   (cut off)" if cut_off else ""
+    if not prompt:
+        return "\n".join(map(printable, answer.split("\n"))) + mark
+    wrong = expected is not None and answer != expected
+    return printable(f"{prompt}  →  {answer}{mark}" + (f"   (expected: {expected})" if wrong else ""))
+
+
+def scoring_of(experiment: Experiment) -> dict[str, Any]:
+    """Returns what config.json says of the scores, so that runs are ranked only where they score the same.
+
+    `better` has the direction of the task's figures, `unit` that of its losses, and `scored` what tells the data that
+    it scores from others.
+    """
+    task, best = experiment.task, experiment.checkpoint.best
+    names = [name for name in task.metrics if {name, f"-{name}"} - {*task.metrics}]  # both: the user chooses
+    better = {name.removeprefix("-"): LOWER if name.startswith("-") else HIGHER for name in [*names, best] if name}
+    unit = "nats" if experiment.model.loss.of_logits else experiment.model_config.name
+    return {"better": better, "unit": unit, "scored": scored_of(experiment)}
+
+
+def scored_of(experiment: Experiment) -> dict[str, Any]:
+    """Returns what the task says of the data that it scores, or else its keys and the digests of its data."""
+    if (scored := experiment.task.scored_data()) is not None:
+        return scored
+    keys = {key: value for key, value in flatten(experiment.config) if key.startswith(("task.", "data."))}
+    others = ("task.metrics", "data.path", "data.prepared")  # a path counts by its content
+    return {key: value for key, value in keys.items() if key not in others} | experiment.task.digests()

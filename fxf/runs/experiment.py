@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import json
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,10 +13,12 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-from fxf.base.config import defaults, one_of, registered_section, section
+from fxf.base.config import arguments, defaults, one_of, registered_section, section
 from fxf.base.devices import require_devices, target_devices
 from fxf.base.errors import UserError, nearest
+from fxf.base.files import digest
 from fxf.base.on_cpu import drawing_options
+from fxf.base.random_keys import random_key
 from fxf.base.status import stage
 from fxf.layers.flash_attention import kernel_of
 from fxf.models import MODELS, RegisteredModel
@@ -49,13 +52,17 @@ SECTIONS = {
 }
 
 
+# The programs of experiments that one process shares, by `Experiment.program_key`.
+Kept = dict[str, dict[Any, dict[Any, Any]]]
+
+
 class Experiment(NamedTuple):
     """The parts that a config names: its sections, each parsed once, and what is built from them.
 
     Attributes:
       config: the plain nested dict of all keys, as config.json holds it.
       optimizer: what the section `optimizer_config` names, for the weights of the model.
-      programs: the compiled programs, by what they do and the layout; `fxf.runs.programs` lets experiments share them.
+      programs: the compiled programs, by what they do and the layout; experiments may share them.
     """
 
     config: dict[str, Any]
@@ -147,13 +154,46 @@ class Experiment(NamedTuple):
             out_shardings=state.state_shardings(self.model, self.optimizer, layout),
             compiler_options=drawing_options(layout.mesh.devices.flat[0].platform),
         )
-        return self.programs["state", layout].setdefault("new", jitted)(np.uint32(self.seed), given)
+        return self.programs["state", layout].setdefault("new", jitted)(np.uint32(self.seed), dict(given or {}))
 
     def state_shapes(self, layout: Layout) -> TrainState:
         """Returns the state's shapes, dtypes and shardings; allocates nothing."""
-        shapes = state.state_shapes(self.model, self.optimizer)
-        shardings = state.state_shardings(self.model, self.optimizer, layout)
-        return jax.tree.map(lambda s, sharding: s.update(sharding=sharding), shapes, shardings)
+        return state.state_shapes(self.model, self.optimizer, layout)
+
+    def sharing(self, kept: Kept | None, use: str = "") -> "Experiment":
+        """Returns the experiment with the programs in `kept` that are the same as its own; else `kept` gets its own.
+
+        Args:
+          use: what the programs are for; those of another use are others.
+        """
+        if kept is None:
+            return self
+        return self._replace(programs=kept.setdefault(use + self.program_key(), self.programs))
+
+    def program_key(self) -> str:
+        """Returns a digest that two experiments have in common only if they compile the same programs.
+
+        Programs do not depend on `Hyperparameters`, which they read as arguments, and on the keys that say when a run
+        is scored and saved, and what it writes. What a task computes inside a program is compared by its trace, because
+        it may depend on the seed.
+        """
+        task, train, traced = self.task, self.config["train"], b""
+        if not task.has("batches"):
+            jaxpr = jax.make_jaxpr(task.batch)(random_key(0), np.int32(0))
+            traced = b"".join([str(jaxpr).encode(), *(np.asarray(constant).tobytes() for constant in jaxpr.consts)])
+        read = {
+            **self.config,
+            **dict.fromkeys(("seed", "checkpoint")),
+            "log": self.log.every,  # the most steps of a call
+            "train": {
+                **train,
+                **{name: train[name] > 0 for name in ("label_smoothing", "skip_nonfinite")},
+                **dict.fromkeys(("evaluate_every", "patience")),
+            },
+            "optimizer": {**self.config["optimizer"], **dict.fromkeys(arguments(self.optimizer_config))},
+        }
+        of_task = [task.vocab_size, task.end_token, sorted(task.digests().items())]
+        return digest(json.dumps([read, of_task], sort_keys=True).encode() + traced)
 
 
 def default_config(task: str, model: str = "", optimizer: str = "adam") -> ConfigDict:
@@ -200,7 +240,6 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     train, start = sections["train"], sections["start"]
     run_info = RunInfo(train, sections.get("data"), seed, folder_of_files(start, folder))
     task = registered.make(sections["task"], run_info)
-    compatibility.require_fitting_task(task, sections)
     model = lora(registered_model.make(sections["model"], task.vocab_size), sections[LORA])
     compatibility.require_fitting_model(task, model, sections)
     return Experiment(

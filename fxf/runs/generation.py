@@ -1,5 +1,6 @@
 """Answers of a task: generated ones as texts, the scores of given pairs, and files of answers."""
 
+import itertools
 import logging
 import sys
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,7 @@ from typing import Any
 
 from fxf.base.errors import UserError
 from fxf.base.weights import Params
-from fxf.data.sentence_files import good_lines, lines_of, read_text_file, tab_separated
+from fxf.data.text_files import good_lines, lines_of, read_text_file, tab_separated
 from fxf.models.steps import PromptGroup
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment
@@ -38,18 +39,17 @@ class Answering:
     def __init__(
         self, experiment: Experiment, params: Params, max_tokens: int = 0, seed: int = 0, stop: Sequence[str] = ()
     ) -> None:
-        task = experiment.task
-        if not task.has("to_text"):
+        if not experiment.task.has("to_text"):
             raise UserError(f"task '{experiment.config['task']['name']}' answers no prompts")
         if stop and experiment.decode.beam_width > 1:
             raise UserError("stop: beam search does not read it; leave decode.beam_width at 1")
-        self._task, self._max_tokens, self._stop = task, max_tokens, stop
-        self._experiment = experiment
-        self._max_len = experiment.model.max_len or (sys.maxsize if max_tokens else experiment.max_len)
-        if max_tokens and experiment.model.rolls and experiment.decode.beam_width == 1:
+        self._task, self._max_tokens, self._stop = experiment.task, max_tokens, stop
+        self._in_beams, self._room = experiment.decode.beam_width > 1, experiment.model.max_len
+        rolls = experiment.model.rolls and not self._in_beams
+        self._max_len = self._room or experiment.max_len
+        if max_tokens and (rolls or not self._room):
             self._max_len = sys.maxsize
-        layout = experiment.layout_of_one_copy()
-        self._evaluator = Evaluators(experiment, layout, seed)(params)
+        self._evaluator = Evaluators(experiment, experiment.layout_of_one_copy(), seed)(params)
 
     def __call__(self, texts: list[str]) -> list[list[Answer]]:
         """Returns the answers to each text, in order: its hypotheses as texts with their scores, the best first.
@@ -59,8 +59,13 @@ class Answering:
         groups = self._groups(texts)
         found = self._task.decode(self._evaluator, groups) if groups else []
         decoded = in_order_of_texts(groups, found, self._task.end_token, len(texts))
-        pairs = zip(texts, decoded, strict=True)
-        return [distinct([self._answer(text, each) for each in hypotheses]) for text, hypotheses in pairs]
+        answers = []
+        for text, hypotheses in zip(texts, decoded, strict=True):
+            of_text: dict[str, Answer] = {}
+            for answer in (self._answer(text, each) for each in hypotheses):
+                of_text.setdefault(answer.text, answer)
+            answers.append([*of_text.values()])
+        return answers
 
     def stream(self, text: str) -> Iterator[Answer]:
         """Yields the answer to a text as far as it is sure, after each token; the last one is what calling returns.
@@ -68,19 +73,17 @@ class Answering:
         Raises:
           UserError: tokens are not found one after the other; or as by calling.
         """
-        in_beams = self._experiment.decode.beam_width > 1
-        if in_beams or type(self._task).decode is not Task.decode:
-            why = "beam search knows its answer" if in_beams else "this task finds its tokens"
-            how = "; set beam_width to 1" if in_beams else ""
-            raise UserError(f"stream: {why} at the end, not token by token{how}")
+        if self._in_beams:
+            raise UserError("stream: beam search knows its answer at the end, not token by token; set beam_width to 1")
+        if type(self._task).decode is not Task.decode:
+            raise UserError("stream: this task finds its tokens at the end, not token by token")
         assert self._evaluator.stream is not None
         answer = Answer(self._task.to_text(text, []), None)
         for group in self._groups([text]):
             (limit,) = group.whole()["limits"]
             for tokens in self._evaluator.stream(group):
-                answer = self._answer(
-                    text, Hypothesis(tokens, None, self._task.end_token >= 0 and len(tokens) == limit)
-                )
+                cut_off = self._task.end_token >= 0 and len(tokens) == limit
+                answer = self._answer(text, Hypothesis(tokens, None, cut_off))
                 if self._place_of_stop(text, tokens) is not None:
                     break
                 # The next token may complete a character, or a text that stops the answer.
@@ -90,8 +93,7 @@ class Answering:
         yield answer
 
     def _groups(self, texts: list[str]) -> list[PromptGroup]:
-        room = self._experiment.model.max_len
-        groups = self._task.to_prompts(texts, self._max_tokens, self._max_len)
+        groups, room = self._task.to_prompts(texts, self._max_tokens, self._max_len), self._room
         decoded = [group for group in groups if "lengths" in group.prompts]
         if room and any((group.prompts["lengths"] + group.whole()["limits"]).max() > room for group in decoded):
             log.warning("warning: a text passes model.max_len; each token then sees the newest %d", room)
@@ -105,14 +107,6 @@ class Answering:
         """Returns the answer that the tokens of a hypothesis are."""
         answer, stop = self._task.to_text(text, found.tokens), self._place_of_stop(text, found.tokens)
         return Answer(answer, found.score, bool(found.cut_off)) if stop is None else Answer(answer[:stop], None)
-
-
-def distinct(answers: Sequence[Answer]) -> list[Answer]:
-    """Returns the first answer of each text."""
-    found: dict[str, Answer] = {}
-    for answer in answers:
-        found.setdefault(answer.text, answer)
-    return list(found.values())
 
 
 def warn_of_cut_off(answers: Sequence[Sequence[Answer]], n_best: int = 1) -> None:
@@ -132,9 +126,8 @@ def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dic
     task = experiment.task
     if not task.has("test_pairs"):
         raise UserError(f"--pairs: task '{experiment.config['task']['name']}' scores no given pairs")
-    lines, _ = good_lines(
-        tab_separated(lines_of(read_text_file(path, "--pairs")), 2, 0, 1), [str(path)] * 2, skip=False
-    )
+    pairs = tab_separated(lines_of(read_text_file(path, "--pairs")), 2, 0, 1)
+    lines, _ = good_lines(pairs, [str(path)] * 2, skip=False)
     return task.test_pairs(evaluator, [(line.source, line.target) for line in lines])
 
 
@@ -151,9 +144,8 @@ def write_answers(experiment: Experiment, folder: Path, answers: Answers | None)
         raise UserError(f"--output: task '{experiment.config['task']['name']}' has no answers to write")
     sources, references, hypotheses = zip(*answers, strict=True)
     texts = {"sources": sources, "hypotheses": hypotheses}
-    for n in range(max(map(len, references))):
-        name = f"references_{n + 1}" if n else "references"
-        texts[name] = tuple(right[n] if n < len(right) else "" for right in references)
+    for n, right in enumerate(itertools.zip_longest(*references, fillvalue=""), 1):
+        texts["references" if n == 1 else f"references_{n}"] = right
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, lines in texts.items():

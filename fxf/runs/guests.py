@@ -4,6 +4,7 @@ A config file is Python and runs as code. Its folder is searched for modules fro
 the file itself, or a module beside it, defines. A run records the files that its config names, with their digests.
 """
 
+import contextlib
 import importlib
 import logging
 import modulefinder
@@ -39,10 +40,10 @@ def load(path: str | Path) -> ModuleType:
     search(path.parent)
     if path not in _executed or _executed[path][0] != text:
         file_of_name = getattr(sys.modules.get(path.stem), "__file__", "")
-        is_free = path.stem not in sys.modules or file_of_name in {str(path), *map(str, _executed)}
+        is_free = path.stem not in sys.modules or file_of_name in map(str, [path, *_executed])
         module = ModuleType(path.stem if is_free else f"config file {path}")
         module.__file__, n_before = str(path), len(Choices.added)
-        sys.modules[module.__name__] = module
+        sys.modules[module.__name__] = module  # dataclasses look there for it
         try:
             with errors_of(path):
                 exec(compile(text, str(path), "exec", dont_inherit=True), vars(module))
@@ -78,12 +79,9 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
     words = {word.strip() for text in texts for word in re.split(r"[,;+*@()]", text)}
     files = {path.stem: path for path, (_, _, added) in _executed.items() if added & words}
     for name in sorted({word.partition(":")[0] for word in words if _PATH.fullmatch(word)}):
-        try:
-            module: Any = importlib.import_module(name)
-        except ModuleNotFoundError:  # the line of the key that names it says so
-            continue
-        if file := getattr(module, "__file__", None):
-            files[name] = Path(file)
+        with contextlib.suppress(ModuleNotFoundError):  # the line of the key that names it says so
+            if file := getattr(importlib.import_module(name), "__file__", None):
+                files[name] = Path(file)
     return {name: {"path": str(path), "sha256": _digests(path)} for name, path in files.items()}
 
 
@@ -100,10 +98,11 @@ def digests(config: Mapping[str, Any], workdir: Path) -> dict[str, str]:
     Raises:
       UserError: a file lies in the run folder, whose code is never executed.
     """
-    guests = record(config)
-    for guest in guests.values():
+    found: dict[str, str] = {}
+    for guest in record(config).values():
         _require_outside(workdir, Path(guest["path"]))
-    return {name: sha for guest in guests.values() for name, sha in guest["sha256"].items()}
+        found |= guest["sha256"]
+    return found
 
 
 def restore(workdir: Path, recorded: Mapping[str, Any]) -> None:

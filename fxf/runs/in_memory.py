@@ -23,7 +23,7 @@ from fxf.models.decoder import Decoder
 from fxf.models.model import Batch, Model
 from fxf.models.quantized import stored_as
 from fxf.models.rules import Words
-from fxf.runs import contract
+from fxf.runs.compatibility import first_batch, require_first_batch
 from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
@@ -141,10 +141,10 @@ def fit(
     begin = jax.jit(lambda key, given: init_state(model, moves, key, given), out_shardings=layout.replicated)
     state = begin(run_keys(seed).params, given)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
-    first, vocab_size = contract.first_batch(batch, seed), None
+    first, vocab_size = first_batch(batch, seed), None
     if model.loss.of_logits:
         vocab_size = jax.eval_shape(model.apply, state.params, first).shape[-1]
-    contract.require_first_batch("batch", first, vocab_size)
+    require_first_batch("batch", first, vocab_size)
     train_steps = in_order(make_train_steps(trainer, batch, steps))
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
 

@@ -18,8 +18,7 @@ from fxf.reports import report
 from fxf.reports.page import MOST_CHARACTERS, as_json
 from fxf.reports.run_files import INSIDE, Record, read
 from fxf.runs import probe, run
-from fxf.runs.experiment import Experiment
-from fxf.runs.programs import Kept, share
+from fxf.runs.experiment import Experiment, Kept
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ def write(folder: Path, step: int | None = None, kept: Kept | None = None) -> Pa
     files = read(folder)
     try:
         experiment, found, params = run.load(folder, step)
-        experiment = share(experiment, kept, "page")  # whose attention may be computed otherwise than in training
+        experiment = experiment.sharing(kept, "page")  # whose attention may be computed otherwise than in training
         shown = contents(experiment, found, params, _texts(files.samples))
         write_atomically(folder / INSIDE, as_json({**shown, "result": files.result}))
     except (UserError, OSError) as error:
@@ -90,11 +89,10 @@ def _example(experiment: Experiment, params: Params, prompt: str, answer: str, f
     given = answer if experiment.task.generates else None
     batch = probe.what_is_read(experiment, params, prompt, given, is_own=True)
     reading = probe.Reading(experiment, params, batch, probe.intermediates_of(experiment, params, batch))
-    attention = {name: value for name, value in reading.arrays.items() if reading.is_attention(name)}
-    vectors = {name: value for name in VECTORS if (value := reading.arrays.get(name)) is not None}
-    tokens = batch["inputs"].shape  # [1, T], of a vector for each token
-    names = [name for name, value in vectors.items() if first and value.ndim == 3 and value.shape[:2] == tokens]
-    names += [*attention][:: -(-len(attention) // MOST_LAYERS) or 1]
+    attention = [name for name in reading.arrays if reading.is_attention(name)]
+    vectors = [name for name in VECTORS if first and name in reading.arrays]
+    vectors = [name for name in vectors if reading.arrays[name].shape[:-1] == batch["inputs"].shape]  # one a token
+    names = [*vectors, *attention[:: -(-len(attention) // MOST_LAYERS) or 1]]
     maps = [_map(VECTORS.get(name) or name.removesuffix("/weights"), reading.matrices(name)) for name in names]
     title = f"{prompt} → {answer}" if answer else prompt
     return {"title": shortened(title, MOST_CHARACTERS), "maps": maps, "lens": [list(row) for row in reading.lens()]}

@@ -1,9 +1,7 @@
 """Config keys as a table: the default, the values and the meaning of each."""
 
 import importlib
-import itertools
 import re
-import textwrap
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -14,7 +12,8 @@ from fxf.runs.experiment import SECTIONS, classes_of
 from fxf.tasks import TASKS
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig
 
-WIDTH = 120
+# The defaults of the keys that name a class. A config file names the task, whose first model is the default.
+NAMES = {"task": "-", "model": "the task's", "optimizer": OptimizerConfig().name}
 
 
 class Key(NamedTuple):
@@ -25,7 +24,7 @@ class Key(NamedTuple):
       of: the tasks, models or optimizers that have the key in this form; empty if all have it.
     """
 
-    path: str
+    name: str
     default: str
     values: str
     meaning: str
@@ -46,33 +45,28 @@ def sections() -> dict[str, list[Key]]:
 
 def of_config(config: Mapping[str, Any]) -> dict[str, list[Key]]:
     """Returns the keys that a config has, with its values in place of defaults."""
-    classes = classes_of(*(config[path]["name"] for path in ("task", "model", "optimizer")))
-    found = {path: keys_of(cls, path, config[path]) for path, cls in classes.items()}
+    classes = classes_of(*(config[path]["name"] for path in NAMES))
+    found = {path: _keys_of(cls, config[path]) for path, cls in classes.items()}
     return {path: [key for key in keys if key.default != "{}"] for path, keys in found.items()}
 
 
 def _merged(path: str, classes: Mapping[str, type]) -> list[Key]:
-    """Returns the keys of a section's classes, each once: first those of all, then those of some.
-
-    The key `name` of a task, a model or an optimizer chooses the class. Its values are the names of all classes. A
-    config file names the task, whose first model is the default.
-    """
+    """Returns the keys of a section's classes, each once: first those of all, then those of some."""
     having: dict[Key, list[str]] = {}
-    for name, cls in classes.items():
-        for key in keys_of(cls, path):
-            if key.path in ("task.name", "model.name", "optimizer.name"):
-                default = {"task.name": "-", "model.name": "the task's"}.get(key.path, OptimizerConfig().name)
-                key = key._replace(default=default, values=", ".join(classes))
-            having.setdefault(key, []).append(name)
+    for owner, cls in classes.items():
+        for key in _keys_of(cls, {}):
+            if key.name == "name" and path in NAMES:
+                key = key._replace(default=NAMES[path], values=", ".join(classes))
+            having.setdefault(key, []).append(owner)
     found = [key._replace(of=() if len(of) == len(classes) else tuple(of)) for key, of in having.items()]
     return sorted(found, key=lambda key: (bool(key.of), [list(classes).index(name) for name in key.of]))
 
 
-def keys_of(cls: type, path: str, given: Mapping[str, Any] | None = None) -> list[Key]:
+def _keys_of(cls: type, given: Mapping[str, Any]) -> list[Key]:
     """Returns the keys of a section class, with the values given in place of defaults."""
-    values = {**defaults(cls), **(given or {})}
+    values = {**defaults(cls), **given}
     return [
-        Key(f"{path}.{name}", _text(values[name]), _values(kind, metadata), metadata["doc"])
+        Key(name, _text(values[name]), _values(kind, metadata), metadata["doc"])
         for name, (kind, metadata) in fields_of(cls).items()
     ]
 
@@ -94,19 +88,6 @@ def _values(kind: Any, metadata: Mapping[str, Any]) -> str:
     return " ".join([kind.__name__, ", ".join(found)]).strip()
 
 
-def as_text(tables: Mapping[str, Sequence[Key]]) -> str:
-    """Returns the keys as text: a line with name, default and values, and the meaning below."""
-    lines = []
-    for path, keys in tables.items():
-        for of, group in itertools.groupby(keys, lambda key: key.of):
-            lines += [f"{path}, only of {', '.join(of)}:" if of else f"{path}:"]
-            for key in group:
-                lines.append(f"  {key.path.split('.')[1]} = {key.default}  ({key.values})")
-                lines += textwrap.wrap(key.meaning, WIDTH - 6, initial_indent=" " * 6, subsequent_indent=" " * 6)
-            lines.append("")
-    return "\n".join(lines[:-1])
-
-
 def as_markdown(tables: Mapping[str, Sequence[Key]]) -> str:
     """Returns a Markdown table for each section."""
     lines = []
@@ -114,7 +95,7 @@ def as_markdown(tables: Mapping[str, Sequence[Key]]) -> str:
         lines += [f"## {path}", "", "| key | default | values | meaning |", "|---|---|---|---|"]
         for key in keys:
             only = f"; only of {', '.join(key.of)}" if key.of else ""
-            cells = (f"`{key.path.split('.')[1]}`", f"`{key.default}`", key.values, key.meaning + only)
+            cells = (f"`{key.name}`", f"`{key.default}`", key.values, key.meaning + only)
             lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
         lines.append("")
     return "\n".join(lines)

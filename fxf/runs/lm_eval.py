@@ -7,6 +7,7 @@ The arguments are those of `lm_eval`. Of --model_args, `workdir` is the run fold
 `add_bos_token` says whether a context begins with the token that begins a text in training, as it does by default.
 """
 
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,12 +40,12 @@ class FxfLM(TemplateLM):
         if not workdir:
             raise UserError("workdir: missing; for example --model_args workdir=runs/words")
         del options
-        self.workdir, self.step = Path(workdir), step
+        self.workdir = Path(workdir)
         self.scorer = TextScorer(workdir, step)
         self.task = self.scorer.task
         self.begins = add_bos_token and self.task.first is not None
         self.max_length = self.task.config.length
-        self._made: dict[Any, Answering] = {}
+        self._answering = functools.cache(functools.partial(_answering, self.workdir, step))
 
     @property
     def eot_token_id(self) -> int:
@@ -93,24 +94,24 @@ class FxfLM(TemplateLM):
         answers = []
         for request in requests:
             context, options = request.args
-            until = options.get("until") or []
+            until = options.get("until") or ()
             new = int(options.get("max_gen_toks", NEW_TOKENS))
             if new >= self.max_length:
                 raise UserError(f"max_gen_toks: {new} leave no room for a context among {self.max_length} tokens")
             temperature = float(options.get("temperature", 0.0)) if options.get("do_sample") else 0.0
-            answering = self._answering(temperature, new, tuple([until] if isinstance(until, str) else until))
+            answering = self._answering(temperature, new, (until,) if isinstance(until, str) else tuple(until))
             kept = self.task.tokenizer.encode(self.task.cased(context))[-(self.max_length - new) :]
             prompt = self.task.tokenizer.decode(kept)
             answers.append(answering([prompt])[0][0].text[len(prompt) :])
         return answers
 
-    def _answering(self, temperature: float, max_tokens: int, stop: tuple[str, ...]) -> Answering:
-        """Returns what answers with these options; it is kept, for its programs."""
-        key = temperature, max_tokens, stop
-        if key not in self._made:
-            experiment, _, params = load(self.workdir, self.step, {"temperature": temperature})
-            self._made[key] = Answering(experiment, params, max_tokens, 0, stop)
-        return self._made[key]
+
+def _answering(
+    workdir: Path, step: int | None, temperature: float, max_tokens: int, stop: tuple[str, ...]
+) -> Answering:
+    """Returns what continues texts with these options; who keeps it keeps its programs."""
+    experiment, _, params = load(workdir, step, {"temperature": temperature})
+    return Answering(experiment, params, max_tokens, 0, stop)
 
 
 def main() -> None:

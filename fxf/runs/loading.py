@@ -29,12 +29,7 @@ Changes = dict[str, Any] | None
 
 
 def load(
-    workdir: Place,
-    step: int | None = None,
-    decode: Changes = None,
-    *,
-    scores_data: bool = False,
-    as_trained: bool = False,
+    workdir: Place, step: int | None = None, decode: Changes = None, *, as_trained: bool = False
 ) -> tuple[Experiment, int, weights.Params]:
     """Returns the run's experiment, and the step and params of a checkpoint: of `step`, or the one the run reports.
 
@@ -43,26 +38,23 @@ def load(
 
     Args:
       decode: keys of the `decode` section to change, by `changed_decode`.
-      scores_data: whether the data will be scored, so other data are an error.
       as_trained: whether params and model are those that were trained, with their adapters.
 
     Raises:
-      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, a file of
-        the user is missing, or the data to score are others.
+      UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or a file of
+        the user is missing.
     """
     workdir = folder_at(workdir, "workdir")
-    built, identity = open_run(workdir, decode)
-    experiment = built.with_model(attention_implementation="xla")
+    experiment, identity = open_run(workdir, decode)
+    experiment = experiment.with_model(attention_implementation="xla")
     layout = experiment.layout_of_one_copy()
     steps, params = load_params(experiment, layout, workdir, identity, step)
     if step is None:
         result = run_folder.read_result(workdir, identity) or {}
         tested = result.get("best_step", result.get("steps", steps[0]))
         if tested != steps[0] and not (workdir / CHECKPOINTS / str(tested)).exists():
-            text = "warning: %s: the result is of step %s, whose checkpoint is gone; this is step %d"
-            log.warning(text, workdir, tested, steps[0])
-    if scores_data:
-        run_folder.require_same_data(workdir, experiment.task.digests())
+            gone = f"the result is of step {tested}, whose checkpoint is gone; this is step {steps[0]}"
+            log.warning("warning: %s: %s", workdir, gone)
     if as_trained:
         return experiment, steps[0], params
     return experiment.with_plain_weights(), steps[0], plain_params(experiment, layout, params)
@@ -80,11 +72,8 @@ def open_run(workdir: Path, decode: Changes = None) -> tuple[Experiment, run_fol
     """Returns the experiment and the identity of the run in `workdir`; arguments and errors as in `load`."""
     config, identity, recorded = run_folder.read_config(workdir)
     guests.restore(workdir, recorded)
-    try:
-        saved = dataclasses.asdict(section(DecodeConfig, config.get("decode", {}), "decode"))
-        return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
-    except UserError as error:
-        raise UserError(f"{error}{run_folder.written_by(workdir)}") from error
+    saved = dataclasses.asdict(section(DecodeConfig, config.get("decode", {}), "decode"))
+    return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
 
 
 @stage("reading the checkpoint")
@@ -99,9 +88,8 @@ def load_params(
       UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
     """
     shapes, config = experiment.state_shapes(layout), experiment.checkpoint
-    among = functools.partial(config.averaged, last=experiment.train.steps)
-    which: Any = {"step": step, "best": config.best, "part": evaluated_params, "among": among}
-    found = checkpoint.load_several(workdir / CHECKPOINTS, shapes, identity, config.average, **which)
+    which: Any = {"step": step, "used": functools.partial(config.used, last=experiment.train.steps)}
+    found = checkpoint.load(workdir / CHECKPOINTS, shapes, identity, config.average, **which, part=evaluated_params)
     if not found:
         raise UserError(f"{workdir}: no checkpoint yet; train the run first")
     steps, params, _ = zip(*found, strict=True)

@@ -67,7 +67,7 @@ class Reading(NamedTuple):
     def matrices(self, name: str, head: int | None = None) -> Matrices:
         """Returns the matrices of an array: one for each head of attention weights, else over its last two axes.
 
-        Of an array of fewer axes it is one row; of a number for each token [1, T], one column.
+        Of an array of fewer axes it is one row.
 
         Args:
           head: the only matrix to return.
@@ -85,24 +85,17 @@ class Reading(NamedTuple):
             titles, (rows, columns) = [f"head {i}" for i in range(value.shape[1])], map(self.tokens, sides(name))
             shown = Matrices(value[0], titles, rows, columns, "query", KEY)
         else:
-            shown = self._last_two_axes(name, value)
+            matrices = value.reshape(-1, *(1, 1, *value.shape)[-2:])
+            titles = [f"{name} {i}" for i in range(len(matrices))] if len(matrices) > 1 else [name]
+            rows = [] if name.startswith("params/") else self.tokens(sides(name)[0])
+            if value.ndim < 3 or (len(value), value.shape[-2]) != (1, len(rows)):
+                rows = []
+            shown = Matrices(matrices, titles, rows, [], "token" if rows else "row", "column")
         if head is None:
             return shown
         if not 0 <= head < len(shown.values):
             raise UserError(f"head: expected less than {len(shown.values)}, got {head}")
-        return shown._replace(values=shown.values[head:][:1], titles=shown.titles[head:][:1])
-
-    def _last_two_axes(self, name: str, value: np.ndarray) -> Matrices:
-        is_weight = name.startswith("params/")
-        rows = [] if is_weight else self.tokens(sides(name)[0])
-        if value.shape == (1, len(rows)):
-            value = value[..., None]
-        of_batch = value.ndim > 2 and len(value) == 1 and not is_weight
-        rows = rows if of_batch and len(rows) == value.shape[-2] else []
-        names = ("token" if rows else "position", "element of the vector") if of_batch else ("row", "column")
-        matrices = value.reshape(-1, *(1, 1, *value.shape)[-2:])
-        titles = [f"{name} {i}" for i in range(len(matrices))] if len(matrices) > 1 else [name]
-        return Matrices(matrices, titles, rows, [], *names)
+        return shown._replace(values=shown.values[[head]], titles=[shown.titles[head]])
 
     def lens(self) -> list[Sequence[str]]:
         """Returns a table: for each token read, the most probable next token after each block, with its probability.
@@ -110,18 +103,16 @@ class Reading(NamedTuple):
         The residual stream of every block goes through the last norm and the final layer (nostalgebraist 2020). An
         array of another shape that a layer names `residual` does not.
         """
-        model, programs = self.experiment.model, self.experiment.programs["logit_lens"]
+        model, task, programs = self.experiment.model, self.experiment.task, self.experiment.programs["logit_lens"]
         read = programs.setdefault("read", jax.jit(lambda params, x: jax.nn.softmax(model.readout(params, x))))
         shape = jax.eval_shape(model.features, self.params, self.batch).shape
-        columns: list[list[str]] = []
+        columns = [["reads", *self.tokens("inputs")]]
         for name, stream in self.arrays.items():
-            if not name.endswith("residual") or "encoder/" in name or stream.shape != shape:
-                continue
-            probabilities = np.asarray(read(self.params, stream))[0]
-            tokens = [(int(row.argmax()), 100 * row.max()) for row in probabilities]
-            predictions = [f"{self.experiment.task.token_name(token)} {percent:.0f}%" for token, percent in tokens]
-            columns.append(["/".join(name.split("/")[-2:-1]) or name, *predictions])
-        return list(zip(["reads", *self.tokens("inputs")], *columns, strict=True))
+            if name.endswith("residual") and "encoder/" not in name and stream.shape == shape:
+                probabilities_TV = np.asarray(read(self.params, stream))[0]
+                predictions = [f"{task.token_name(int(row.argmax()))} {row.max():.0%}" for row in probabilities_TV]
+                columns.append(["/".join(name.split("/")[-2:-1]) or name, *predictions])
+        return list(zip(*columns, strict=True))
 
 
 def read(experiment: Experiment, params: Params, prompt: str, answer: str | None = None) -> Reading:
@@ -190,8 +181,10 @@ def as_text(shown: Matrices, title: str) -> str:
     """Returns the matrices as tables: weights in percent, whose headings say so; other values to two digits."""
     lines = [title]
     for matrix, name in zip(shown.values, shown.titles, strict=True):
-        rows = shown.row_labels or [str(i) for i in range(matrix.shape[0])]
-        columns = shown.column_labels or [str(i) for i in range(matrix.shape[1])]
+        rows, columns = (
+            labels or list(map(str, range(n)))
+            for labels, n in zip((shown.row_labels, shown.column_labels), matrix.shape, strict=True)
+        )
         form = ".0f" if shown.is_attention else "" if np.issubdtype(matrix.dtype, np.integer) else ".2f"
         values = 100 * matrix if shown.is_attention else matrix
         cells = [[label, *(f"{value:{form}}" for value in row)] for label, row in zip(rows, values, strict=True)]

@@ -1,34 +1,40 @@
-"""Runs: training in a run folder, and evaluation and generation from it."""
+"""Runs: training in a run folder, and evaluation from it."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
-from fxf.base import status
+from fxf.base import memory, status
 from fxf.base.config import section
 from fxf.base.errors import UserError
 from fxf.base.files import folder_at
-from fxf.runs import contract, guests, run_folder
-from fxf.runs.evaluator import Evaluators
-from fxf.runs.experiment import Experiment, build
-from fxf.runs.generation import Answering, score_pairs, write_answers
+from fxf.base.on_gpu import options_in_order
+from fxf.base.weights import count
+from fxf.runs import compatibility, guests, run_folder
+from fxf.runs.evaluator import Evaluators, plain, sample_text, scoring_of
+from fxf.runs.experiment import Experiment, Kept, build
+from fxf.runs.flops import seconds_at_peak, wasted
+from fxf.runs.generation import score_pairs, write_answers
 from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
-from fxf.runs.lock import locked
-from fxf.runs.programs import Kept, share
-from fxf.runs.result import Scores, plain, result_of, scoring_of
-from fxf.runs.steps import Steps
 from fxf.runs.warm_start import Start, start_of
-from fxf.runs.waste import wasted
+from fxf.tasks.task import Evaluator
 from fxf.training import checkpoint_files, processes
 from fxf.training.checkpoint import Checkpoints
-from fxf.training.log import Clock, MetricsLog, last_wall_seconds
-from fxf.training.loop import Intervals, fit
+from fxf.training.fine_tuning import evaluated_params
+from fxf.training.log import Clock, MetricsLog, goodput, last_wall_seconds
+from fxf.training.loop import STEPS_AT_ONCE, Intervals, fit
+from fxf.training.optimizer import make_schedule
 from fxf.training.parallel import ParallelConfig
 from fxf.training.record import Record, record_of
 from fxf.training.sharding import Layout
+from fxf.training.state import TrainState
+from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
 from fxf.training.trackers import OnRecord, Trackers
 
 
@@ -60,14 +66,12 @@ def train(
     with ExitStack() as run:
         clock, workdir = Clock(started), _joined(config, workdir, run)
         trackers = run.enter_context(Trackers(on_record))
-        experiment = share(build(config, workdir), kept)
+        experiment = build(config, workdir).sharing(kept)
         layout, figures, start, made_from = _made_from(experiment, workdir)
         if (finished := run_folder.finished(made_from)) is not None:
-            if processes.is_first():
-                print(f"{workdir}: finished already, nothing to do")
             return finished
-        run.enter_context(locked(workdir))
-        origin = origin | {guests.GUESTS: guests.record(experiment.config)} | start.origin | scoring_of(experiment)
+        run.enter_context(run_folder.locked(workdir))
+        origin = {**origin, guests.GUESTS: guests.record(experiment.config), **start.origin, **scoring_of(experiment)}
         identity = run_folder.open_for_training(made_from, origin)
         checkpoints = run.enter_context(closing(Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)))
         newest = checkpoints.restore(experiment.state_shapes(layout))
@@ -77,20 +81,21 @@ def train(
         log = run.enter_context(MetricsLog(workdir, experiment.train.steps, record.step, experiment.log, trackers))
         trackers.config(experiment.config)
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
-        came_from = (f"{workdir}: resuming at step {record.step}",) if newest else start.lines
+        came_from = [f"{workdir}: resuming at step {record.step}"] if newest else start.lines
         log.print_lines(*of_data, *wasted(experiment, layout), *came_from)
-        scores = Scores(experiment, Evaluators(experiment, layout), log)
+        evaluators = Evaluators(experiment, layout)
         if not intervals.end(record):
             steps = Steps(experiment, layout, record, clock)
             log.begin("compiling", record.step)
             with clock.measure("compile"):
                 state = newest[1] if newest else jax.block_until_ready(experiment.new_state(layout, start.given))
-            record = fit(state, record, steps, scores.validation, checkpoints, intervals, log, clock)
+            validated = functools.partial(_validated, experiment, evaluators, log)
+            record = fit(state, record, steps, validated, checkpoints, intervals, log, clock)
         used, params = load_params(experiment, layout, workdir, identity)
         with clock.measure("evaluate"):
-            figures |= scores.test(params, record.step)
+            figures |= _tested(experiment, evaluators(params), log, record.step)
         log.publish()
-        result = result_of(experiment, record, used[0], figures, clock.seconds())
+        result = _result(experiment, record, used[0], figures, clock.seconds())
         return run_folder.write_result(workdir, result, identity)
 
 
@@ -115,10 +120,96 @@ def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str,
     processes.require_same_config({**experiment.config, **code})
     layout, figures = experiment.layout(), task.figures()
     start = start_of(experiment, layout, workdir)
-    experiment.hyperparameters()  # raises an error before a folder is made
-    contract.require_learnable(experiment)
-    data = task.digests() | code | start.digests
+    compatibility.require_learnable(experiment.config["task"]["name"], task, experiment.model, experiment.seed)
+    data = {**task.digests(), **code, **start.digests}
     return layout, figures, start, run_folder.MadeFrom(workdir, experiment.config, data, task.files)
+
+
+def _validated(experiment: Experiment, evaluators: Evaluators, log: MetricsLog, state: TrainState) -> dict[str, Any]:
+    """Returns the figures of a state's validation, and logs the samples among them."""
+    found, best = plain(experiment.task.validate(evaluators(evaluated_params(state)))), experiment.checkpoint.best
+    if best and best.removeprefix("-") not in found:
+        raise UserError(f"checkpoint.best: the validation has no {best.removeprefix('-')}; it has {', '.join(found)}")
+    return log.without_samples(int(state.step), found)
+
+
+def _tested(experiment: Experiment, evaluator: Evaluator, log: MetricsLog, step: int) -> dict[str, Any]:
+    """Returns the figures of the test, and prints its samples."""
+    log.begin("testing", step)
+    tested = plain(experiment.task.test(evaluator))
+    tested.pop("answers", None)
+    if processes.is_first() and (samples := tested.get("samples")):
+        print("\n".join(sample_text(*sample) for sample in samples), end="\n\n")  # the result stands apart
+    return log.without_samples(step, tested, test=True)
+
+
+def _result(
+    experiment: Experiment, record: Record, step: int, figures: Mapping[str, Any], seconds: dict[str, float]
+) -> dict[str, Any]:
+    """Returns the flat object of result.json; `step` is the step of the tested checkpoint."""
+    return {
+        "task": experiment.config["task"]["name"],
+        "steps": record.step,
+        "seed": experiment.seed,
+        "parameters": count(experiment.model.spec),
+        **({"best_step": step} if experiment.checkpoint.best else {}),
+        **figures,
+        "train_loss": record.train_loss,
+        **({"skipped_steps": record.skipped} if experiment.train.skip_nonfinite else {}),
+        "tokens_per_second": round(record.tokens / seconds["train"]),
+        **{f"{name}_seconds": round(seconds[name], 3) for name in ("train", "compile", "evaluate", "wall")},
+        "goodput": round(goodput(seconds), 4),
+        **memory.held_on_a_device(),
+    }
+
+
+class Steps:
+    """The steps of a run from that of a record on; `fxf.training.loop.fit` takes them.
+
+    If a program makes its batches, it is traced when this object is made, and compiles in a thread, beside what comes
+    until the first step.
+    """
+
+    def __init__(self, experiment: Experiment, layout: Layout, record: Record, clock: Clock) -> None:
+        task, trainer, programs = experiment.task, experiment.trainer(layout), experiment.programs["train", layout]
+        self._experiment, self._programs = experiment, programs
+        self._compiling = functools.partial(clock.measure, "compile")
+        self._numbers = jax.device_put(experiment.hyperparameters(), layout.replicated)
+        at_peak = seconds_at_peak(experiment, layout, self._compiling)
+        self._batches = task.batches() if task.has("batches") else None
+        if self._batches is not None:
+            if record.step:
+                self._batches.set_state(record.data)
+            self._from_iterator = make_train_steps_from_iterator(trainer, self._batches, at_peak, programs)
+            return
+        n_steps, batch = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE), task.largest_batch()
+        self._least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(batch))}
+        if not programs:
+            with self._compiling():
+                jitted = make_train_steps(trainer, task.batch, n_steps)
+                lowered = jitted.lower(experiment.state_shapes(layout), self._numbers, np.int32(0))
+            thread = ThreadPoolExecutor(1)
+            programs["steps"] = thread.submit(lowered.compile, options_in_order(lowered))
+            thread.shutdown(wait=False)
+
+    def train(self, state: TrainState, n: Any) -> tuple[TrainState, Metrics]:
+        """Takes n steps; returns the state and the metrics of each."""
+        if self._batches is not None:
+            return self._from_iterator(state, self._numbers, n)
+        if isinstance(begun := self._programs["steps"], Future):
+            with self._compiling():
+                self._programs["steps"] = begun.result()
+        state, metrics = self._programs["steps"](state, self._numbers, n)
+        return state, metrics | self._least
+
+    def learning_rate(self, step: int) -> float:
+        """Returns the learning rate of a step."""
+        config, numbers = self._experiment.optimizer_config, self._experiment.hyperparameters().optimizer
+        return float(make_schedule(config, self._experiment.train.steps, numbers)(np.int32(step)))
+
+    def position(self) -> Any:
+        """Returns the position in the data, as JSON."""
+        return None if self._batches is None else self._batches.get_state()
 
 
 def evaluate(
@@ -138,48 +229,15 @@ def evaluate(
       UserError: as `load`; the data differ from those of the training; or the task has no such answers.
     """
     to = None if output is None else folder_at(output, "--output")
-    experiment, found, params = load(workdir, step, decode, scores_data=pairs is None)
+    experiment, found, params = load(workdir, step, decode)
     evaluator = Evaluators(experiment, experiment.layout_of_one_copy())(params)
-    tested = experiment.task.test(evaluator) if pairs is None else score_pairs(experiment, evaluator, Path(pairs))
-    figures = plain(tested)
+    if pairs is None:
+        run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
+        figures = plain(experiment.task.test(evaluator))
+    else:
+        figures = plain(score_pairs(experiment, evaluator, Path(pairs)))
     figures.pop("samples", None)
     answers = figures.pop("answers", None)
     if to is not None:
         write_answers(experiment, to, answers)
     return {"step": found, **figures}
-
-
-def generator(
-    workdir: Place,
-    decode: dict[str, Any],
-    *,
-    n_best: int | None = None,
-    max_tokens: int = 0,
-    seed: int | None = None,
-    stop: Sequence[str] = (),
-    step: int | None = None,
-) -> Answering:
-    """Returns what answers texts, with the checkpoint that `load` reads from `workdir`.
-
-    Args:
-      decode: keys of the `decode` section to change.
-      n_best: number of hypotheses that the caller needs; the beam must be as wide.
-      max_tokens: maximum number of new tokens; 0 for as many as the model's positions, or a translation's
-        data.max_length, allow.
-      seed: the seed of sampling; None for 0, or for no sampling.
-      stop: texts; an answer ends in front of the first of them that it has.
-      step: as in `load`.
-
-    Raises:
-      UserError: an option is wrong. The answering raises one if the task cannot read a prompt, or the model cannot
-        hold it; the line gives its number.
-    """
-    experiment, _, params = load(workdir, step, decode)
-    width = experiment.decode.beam_width
-    if n_best and width == 1:
-        raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")
-    if n_best and n_best > width:
-        raise UserError(f"n_best: {n_best} is more than decode.beam_width {width}")
-    if seed is not None and not experiment.decode.temperature:
-        raise UserError("seed: no token is drawn; set decode.temperature above 0")
-    return Answering(experiment, params, max_tokens, seed or 0, stop)

@@ -4,19 +4,23 @@ config.json records what the run is made from: its config, the digests of its da
 code. The run's identity is the part of this record that can change the training. Checkpoints and result carry it.
 """
 
+import fcntl
 import json
 import logging
+import os
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fxf.base.config import differences, differing_keys, flatten
 from fxf.base.errors import UserError
-from fxf.base.files import digest, read_file, read_json, to_json, write_atomically
-from fxf.reports.run_files import CONFIG, RESULT, no_run
-from fxf.runs.code_version import code_digest, made_by, other_code
+from fxf.base.files import digest, is_remote, read_file, read_json, to_json, write_atomically
+from fxf.reports.run_files import CONFIG, LOCK, RESULT, no_run
+from fxf.runs.code_version import made_by, other_code
 from fxf.runs.guests import GUESTS
 from fxf.training import processes
 from fxf.training.checkpoint_files import require_no_pattern
@@ -93,18 +97,28 @@ def open_for_training(made: MadeFrom, origin: dict[str, Any]) -> Identity:
         if not (workdir / name).exists():
             write_atomically(workdir / name, text)
     if there is None:
-        of_run = {"identity": identity_digest(identity), "digests": made.digests, "files": list(files)}
-        _write(workdir / CONFIG, {"config": config, **origin, **of_run, **made_by()})
-    elif changes := _changes(workdir, there, config, origin):
+        made_of = {"identity": identity_digest(identity), "digests": made.digests, "files": list(files)}
+        _write(workdir / CONFIG, {"config": config, **origin, **made_of, **made_by()})
+        return identity
+    keys, code, guests = differences(there["config"], config), other_code(there), origin.get(GUESTS, {})
+    if keys:
+        schedule, n = config["optimizer"]["schedule"], config["train"]["steps"]
+        is_other = _steps(there) != n and schedule not in WHATEVER_STEPS
+        other = f"; optimizer.schedule '{schedule}' depends on train.steps, so this is not the run of {n} steps"
+        log.warning("warning: %s: goes on with other keys: %s%s", workdir, keys, other if is_other else "")
+    if code:
+        log.warning("warning: %s: goes on with other code: %s", workdir, differences(*code))
+    if keys or code or guests != there.get(GUESTS, {}):
         if _steps(there) < config["train"]["steps"]:
             (workdir / RESULT).unlink(missing_ok=True)  # of fewer steps
-        history = [*there.get("changes", []), {"time": time.strftime("%F %T"), **changes}]
-        _write(workdir / CONFIG, {**there, GUESTS: origin.get(GUESTS, {}), "config": config, "changes": history})
+        change = {"time": time.strftime("%F %T"), "keys": keys} | (code[1] if code else {})
+        history = [*there.get("changes", []), change]
+        _write(workdir / CONFIG, {**there, GUESTS: guests, "config": config, "changes": history})
     return identity
 
 
 def finished(made: MadeFrom) -> dict[str, Any] | None:
-    """Returns the figures of the run in the folder, or None if it has not finished.
+    """Returns the figures of the run in the folder, and says that it has finished; None if it has not.
 
     Raises:
       UserError: the folder holds another run, or a finished one with other keys of scoring.
@@ -112,10 +126,12 @@ def finished(made: MadeFrom) -> dict[str, Any] | None:
     there, config, workdir = require_same_run(made), made.config, made.workdir
     if there is None or _steps(there) < config["train"]["steps"]:
         return None
-    result = read_result(workdir, _identity_in(there))
+    result = read_result(workdir, made.identity)
     for key in differing_keys(there["config"], config) if result else ():
         if key.startswith(SCORING) or (key == "checkpoint.every" and config["checkpoint"]["average"] > 1):
             raise UserError(f"{workdir}: a finished run with another {key}; `fxf evaluate` scores it with other keys")
+    if result and processes.is_first():
+        print(f"{workdir}: finished already, nothing to do")
     return result
 
 
@@ -133,17 +149,18 @@ def require_same_run(made: MadeFrom) -> dict[str, Any] | None:
     Raises:
       UserError: `workdir` holds another run than the one made from these, or can hold no checkpoints.
     """
-    workdir, config, _, _ = made
+    workdir, n = made.workdir, made.config["train"]["steps"] if made.config else 0
     require_no_pattern(workdir)
     if not (workdir / CONFIG).exists():
         return None
     there = _read_record(workdir)
     if differing := differences(_identity_in(there), made.identity):
-        what = f"{workdir}: holds another run: {differing}"
         other = f"use another --workdir, with --from={workdir} to start from these weights"
-        raise UserError(f"{what}; {other}; or the config, data and files of that run")
-    if config["train"]["steps"] < _steps(there):
-        what = f"train.steps: the run goes to step {_steps(there)}, which cannot become {config['train']['steps']}"
+        raise UserError(
+            f"{workdir}: holds another run: {differing}; {other}; or the config, data and files of that run"
+        )
+    if n < _steps(there):
+        what = f"train.steps: the run goes to step {_steps(there)}, which cannot become {n}"
         raise UserError(f"{workdir}: {what}; use another --workdir, or at least as many steps")
     return there
 
@@ -167,22 +184,11 @@ def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any]
     """
     record = _read_record(workdir)
     for name in record["files"]:
-        path = workdir / name
-        if not path.exists() or digest(read_file(path)) != record["digests"][name]:
-            what = "differs from" if path.exists() else "is missing,"
-            raise UserError(f"{path}: {what} the file that the run was made with; put that one back")
+        if digest(read_file(workdir / name)) != record["digests"][name]:
+            raise UserError(f"{workdir / name}: differs from the file that the run was made with; put that one back")
     if code := other_code(record):
         log.warning("warning: %s: was trained by other code: %s", workdir, differences(*code))
     return record["config"], _identity_in(record), record.get(GUESTS, {})
-
-
-def written_by(workdir: Path) -> str:
-    """Returns which fxf wrote config.json, as a part of a line; nothing if it is this one."""
-    record = _read_record(workdir)
-    if record["code"] == code_digest():
-        return ""
-    commit = f" of commit {record['git_commit']}" if record.get("git_commit") else ""
-    return f"; {workdir} was written by fxf {record['versions'].get('fxf')}{commit}"
 
 
 def _read_record(workdir: Path) -> dict[str, Any]:
@@ -222,13 +228,12 @@ def read_result(workdir: Path, identity: Identity | None = None) -> dict[str, An
     path = workdir / RESULT
     try:
         result = read_json(path, "a run's result")
+        if "identity" not in result or (identity is not None and result["identity"] != identity_digest(identity)):
+            raise UserError(f"{path}: the result of another run")
     except FileNotFoundError:
         return None
     except UserError as error:
         log.warning("warning: %s; it counts as absent", error)
-        return None
-    if "identity" not in result or (identity is not None and result["identity"] != identity_digest(identity)):
-        log.warning("warning: %s: the result of another run; it counts as absent", path)
         return None
     return result
 
@@ -245,17 +250,40 @@ def _write(path: Path, record: Mapping[str, Any]) -> None:
     write_atomically(path, to_json(record, indent=2) + "\n")
 
 
-def _changes(
-    workdir: Path, there: Mapping[str, Any], config: Mapping[str, Any], origin: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Returns the changes since the run began or last went on, and logs a warning of them."""
-    keys, code, guests = differences(there["config"], config), other_code(there), origin.get(GUESTS, {})
-    if keys:
-        schedule, n = config["optimizer"]["schedule"], config["train"]["steps"]
-        other = f"; optimizer.schedule '{schedule}' depends on train.steps, so this is not the run of {n} steps"
-        differs = _steps(there) != n and schedule not in WHATEVER_STEPS
-        log.warning("warning: %s: goes on with other keys: %s%s", workdir, keys, other if differs else "")
-    if code:
-        log.warning("warning: %s: goes on with other code: %s", workdir, differences(*code))
-    moved = {GUESTS: guests} if guests != there.get(GUESTS, {}) else {}
-    return {**({"keys": keys} if keys else {}), **(code[1] if code else {}), **moved}
+@contextmanager
+def locked(workdir: Path) -> Iterator[None]:
+    """Makes the folder, and keeps other processes from training in it until this one ends, however it ends.
+
+    `flock` locks the file `lock`, which names the holder. On NFS Linux makes it a lock of the server, which holds for
+    all its clients. If the file system has no locks, as in a bucket, a warning says so. Of several processes that train
+    together the first one holds the lock.
+
+    Raises:
+      UserError: another process holds the lock, or the folder cannot be written; each process raises it.
+    """
+    with ExitStack() as held:
+        why = _lock(workdir, held) if processes.is_first() else ""
+        if processes.any_of(bool(why)):
+            raise UserError(f"{workdir}: {why or 'the first process cannot train here'}")
+        yield
+
+
+def _lock(workdir: Path, held: ExitStack) -> str:
+    """Locks the folder until `held` ends. Returns why that is not possible, or nothing."""
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        file: Any = None if is_remote(workdir) else held.enter_context((workdir / LOCK).open("a+", encoding="utf-8"))
+    except OSError as error:
+        return f"cannot write the run folder: {error.strerror or error}"
+    try:
+        if file is None:
+            raise OSError("a bucket has none")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.truncate(0)
+        print(f"pid {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}", file=file, flush=True)
+    except BlockingIOError:
+        file.seek(0)
+        return f"another process trains this run: {file.read(200).strip()}; wait for its end, or stop it"
+    except OSError as error:
+        log.warning("warning: %s: no lock here (%s); let only one process train this run", workdir, error)
+    return ""

@@ -54,13 +54,14 @@ def source_of(path: str) -> Source:
     if not place.exists():
         beside = [file.name for file in place.parent.iterdir()] if place.parent.is_dir() else []
         raise UserError(f"start.path: {path}: no run, file or folder is there{nearest(place.name, beside)}")
-    if place.is_dir() and not (place / "config.json").exists():
+    if not place.is_dir():
+        return Source("file", place)
+    if not (place / "config.json").exists():
         expected = "expected a run, a safetensors file or a folder of transformers"
         hint = "; start.adapters names adapters of PEFT" if (place / "adapter_config.json").exists() else ""
         raise UserError(f"start.path: {path}: {expected}; it has no config.json{hint}")
-    if place.is_dir() and "identity" in read_json(place / "config.json", "JSON"):
-        return Source("run", place, step)
-    return Source("folder" if place.is_dir() else "file", place)
+    is_run = "identity" in read_json(place / "config.json", "JSON")
+    return Source("run", place, step) if is_run else Source("folder", place)
 
 
 def folder_of_files(config: StartConfig, workdir: Path | None) -> Path | None:

@@ -92,9 +92,6 @@ class Lines(NamedTuple):
     bytes: np.ndarray
     tokens: np.ndarray
 
-    def bits_per_byte(self) -> float:
-        return float(self.nats.sum() / self.bytes.sum() / math.log(2))
-
 
 def text_scores(
     workdir: Path | str,
@@ -118,28 +115,31 @@ def text_scores(
         log.warning("warning: --text: %s looks like lines of JSON; it is scored as it stands", path)
     scorer = TextScorer(workdir, step, weights)
     lines = scorer.lines(text)
-    loss = float(lines.nats.sum() / lines.tokens.sum())
-    figures: dict[str, Any] = {"step": scorer.step, "loss": loss, "perplexity": math.exp(loss)}
-    figures["bits_per_character"] = float(lines.nats.sum() / lines.characters.sum() / math.log(2))
-    figures["bits_per_byte"] = lines.bits_per_byte()
-    figures |= interval("bits_per_byte", lines.nats / math.log(2), lines.bytes)
-    figures |= {"lines": len(lines.nats), "tokens": int(lines.tokens.sum()), "bytes": int(lines.bytes.sum())}
+    bits, loss = lines.nats / math.log(2), lines.nats.sum() / lines.tokens.sum()
+    figures = {
+        "step": scorer.step,
+        "loss": float(loss),
+        "perplexity": math.exp(loss),
+        "bits_per_character": float(bits.sum() / lines.characters.sum()),
+        **ratio("bits_per_byte", bits, lines.bytes),
+        "lines": len(bits),
+        "tokens": int(lines.tokens.sum()),
+        "bytes": int(lines.bytes.sum()),
+    }
     if against is None:
         return figures
-    other = TextScorer(against).lines(text)
-    figures["against_bits_per_byte"] = other.bits_per_byte()
-    figures["difference"] = lines.bits_per_byte() - other.bits_per_byte()
-    figures |= interval("difference", (lines.nats - other.nats) / math.log(2), lines.bytes)
-    low, high = figures["difference_low"], figures["difference_high"]
-    figures["verdict"] = "better" if high < 0 else "worse" if low > 0 else "no difference found"
-    return figures
+    other = TextScorer(against).lines(text).nats / math.log(2)
+    difference = ratio("difference", bits - other, lines.bytes)
+    _, low, high = difference.values()
+    verdict = "better" if high < 0 else "worse" if low > 0 else "no difference found"
+    return figures | {"against_bits_per_byte": float(other.sum() / lines.bytes.sum()), **difference, "verdict": verdict}
 
 
-def interval(name: str, sums_L: np.ndarray, sizes_L: np.ndarray) -> dict[str, float]:
-    """Returns the ends of the bootstrap's interval of a ratio of sums, whose lines are drawn again and again."""
+def ratio(name: str, sums_L: np.ndarray, sizes_L: np.ndarray) -> dict[str, float]:
+    """Returns a ratio of sums, and the ends of the bootstrap's interval, whose lines are drawn again and again."""
     rng, n_lines, ratios = np.random.default_rng(0), len(sums_L), []
     for _ in range(RESAMPLES):
         drawn_L = rng.integers(n_lines, size=n_lines)
         ratios.append(sums_L[drawn_L].sum() / sizes_L[drawn_L].sum())
     low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return {f"{name}_low": float(low), f"{name}_high": float(high)}
+    return {name: float(sums_L.sum() / sizes_L.sum()), f"{name}_low": float(low), f"{name}_high": float(high)}

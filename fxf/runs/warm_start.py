@@ -4,6 +4,7 @@ import dataclasses
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ from fxf.base.config import defaults
 from fxf.base.errors import UserError
 from fxf.base.files import digest, file_digest, folder_at
 from fxf.base.weights import VOCABULARY, Spec, flatten, leaves, matching
-from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, read_tokenizer
+from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE
 from fxf.interop import huggingface, peft, weights_file
 from fxf.models import MODELS
 from fxf.models.lora import LORA
@@ -36,9 +37,9 @@ class Start(NamedTuple):
       lines: texts that tell what was taken.
     """
 
-    given: dict[str, jax.Array] = {}  # noqa: RUF012  nothing changes it
-    digests: dict[str, str] = {}  # noqa: RUF012
-    origin: dict[str, Any] = {}  # noqa: RUF012
+    given: Mapping[str, jax.Array] = MappingProxyType({})
+    digests: Mapping[str, str] = MappingProxyType({})
+    origin: Mapping[str, Any] = MappingProxyType({})
     lines: tuple[str, ...] = ()
 
 
@@ -57,23 +58,20 @@ def start_of(experiment: Experiment, layout: Layout, workdir: Path) -> Start:
     source = source_of(config.path)
     adapters, digests = _adapters(experiment)
     found, of_source, step = _read(source, experiment, layout)
-    # New adapters, which change nothing yet, are drawn if the source has none.
-    adapted = any(path.startswith(f"{LORA}/") for path in found)
-    given, lines = chosen(config, {name: part for name, part in spec.items() if adapted or name != LORA}, found)
+    if not any(path.startswith(f"{LORA}/") for path in found):  # new adapters, which change nothing yet, are drawn
+        spec = {name: part for name, part in spec.items() if name != LORA}
+    given, lines = chosen(config, spec, found)
     given |= adapters
-    has_tokenizer = source.kind != "file" and (source.place / TOKENIZER_FILE).exists()
-    what = f"{len(given)} weights" + (" and the tokenizer" if has_tokenizer else "")
-    if TOKENIZER_FILE in experiment.task.files and not has_tokenizer:
-        lines = (*lines, f"{source.place} has no {TOKENIZER_FILE}: the tokens are those of data.tokenizer")
-    at_step = "" if step is None else f" at step {step}"
+    shardings = flatten(layout.weights(experiment.model.spec))
+    given = {path: jax.device_put(value, shardings[path]) for path, value in given.items()}
     place = str(source.place) if source.kind == "run" else os.path.abspath(source.place)
-    shardings = flatten(layout.weights(spec))
-    return Start(
-        {path: jax.device_put(value, shardings[path]) for path, value in given.items()},
-        {run_folder.SOURCE: of_source, **digests},
-        {"start": {"path": place, "step": step}},
-        (f"{workdir}: starts from {source.place}{at_step}: {what}", *lines),
-    )
+    said = f"{workdir}: starts from {source.place}{'' if step is None else f' at step {step}'}: {len(given)} weights"
+    if source.kind != "file" and (source.place / TOKENIZER_FILE).exists():
+        said += " and the tokenizer"
+    elif TOKENIZER_FILE in experiment.task.files:
+        lines = (*lines, f"{source.place} has no {TOKENIZER_FILE}: the tokens are those of data.tokenizer")
+    origin = {"start": {"path": place, "step": step}}
+    return Start(given, {run_folder.SOURCE: of_source, **digests}, origin, (said, *lines))
 
 
 def _adapters(experiment: Experiment) -> tuple[dict[str, Any], dict[str, str]]:
@@ -95,23 +93,24 @@ def chosen(config: StartConfig, spec: Spec, found: Mapping[str, Any]) -> tuple[d
         `on_mismatch` is "stop", or no weight is left.
     """
     expected = {path: weight.shape for path, weight in leaves(spec)}
-    wanted, differing = matching(config.weights, expected, "start.weights"), []
-    for path in wanted:
-        if path not in found:
-            differing.append(f"{path} is absent there")
-        elif found[path].shape != expected[path]:
-            differing.append(f"{path} has shape {list(found[path].shape)} there, {list(expected[path])} here")
-    extra = [path for path in matching(config.weights, found) if path not in expected]
-    differing += [f"{path} is not a weight of this model" for path in extra]
+    wanted = matching(config.weights, expected, "start.weights")
     given = {path: found[path] for path in wanted if path in found and found[path].shape == expected[path]}
+    extra = [path for path in matching(config.weights, found) if path not in expected]
+    differing = [
+        f"{path} has shape {list(found[path].shape)} there, {list(expected[path])} here"
+        if path in found
+        else f"{path} is absent there"
+        for path in wanted
+        if path not in given
+    ]
+    differing += [f"{path} is not a weight of this model" for path in extra]
     if differing and config.on_mismatch == "stop":
         hint = "start.on_mismatch=draw draws the whole of such weights at random, start.weights names those to take"
         raise UserError(f"start.path: {config.path}: {_some(differing)}; {hint}")
     if not given:
         raise UserError(f"start.path: {config.path}: none of its weights is taken: {_some(differing)}")
-    drawn = [path for path in expected if path not in given]
-    lines = [f"drawn at random: {_some(drawn)}"] if drawn else []
-    return given, (*lines, *([f"left out: {_some(extra)}"] if extra else []))
+    others = {"drawn at random": [path for path in expected if path not in given], "left out": extra}
+    return given, tuple(f"{what}: {_some(paths)}" for what, paths in others.items() if paths)
 
 
 def _some(texts: list[str]) -> str:
@@ -158,11 +157,11 @@ def config_from(
       UserError: there is no such source.
     """
     begun = run_folder.source_digest(workdir, path)
-    source = Source("run", workdir) if begun else source_of(path)
-    model, data = _sections_of(source)
-    known = config.get("data", {})
-    data = {key: value for key, value in data.items() if key in known and f"data.{key}" not in overridden}
-    changed = {**config, "start": {**config["start"], "path": path}, **({"data": {**known, **data}} if data else {})}
+    model, data = _sections_of(Source("run", workdir) if begun else source_of(path))
+    changed = {**config, "start": {**config["start"], "path": path}}
+    if known := config.get("data"):
+        taken = {key: value for key, value in data.items() if key in known and f"data.{key}" not in overridden}
+        changed["data"] = {**known, **taken}
     if model:
         given = {key: value for key, value in config["model"].items() if f"model.{key}" in overridden}
         changed["model"] = _model_section(config["model"], model, given)
@@ -172,10 +171,11 @@ def config_from(
 def _model_section(ours: Mapping[str, Any], theirs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the `model` section of a config and of a source together, where the keys `given` stay."""
     name = given.get("name", theirs["name"])
-    if name == theirs["name"] or name not in MODELS:  # `build` names keys that there are no more
-        return {**(defaults(MODELS[name].config) if name in MODELS else {}), **theirs, **given}
-    known = {**defaults(MODELS[name].config), **(ours if ours["name"] == name else {})}
-    return {**known, **{key: value for key, value in theirs.items() if key in known}, **given}
+    known = defaults(MODELS[name].config) if name in MODELS else {}
+    if name != theirs["name"]:
+        known |= ours if ours["name"] == name else {}
+        theirs = {key: value for key, value in theirs.items() if key in known}
+    return {**known, **theirs, **given}
 
 
 def _sections_of(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -186,10 +186,4 @@ def _sections_of(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
         config = run_folder.read_config(source.place)[0]
         return config["model"], {k: v for k, v in config.get("data", {}).items() if k in ("tokenizer", "vocab_size")}
     model, path = dataclasses.asdict(huggingface.section_of(source.place)), source.place / TOKENIZER_FILE
-    if not path.exists():
-        return model, {}
-    try:
-        found = read_tokenizer(path)
-    except UserError:  # of another library
-        return model, {"tokenizer": str(path), "vocab_size": VOCAB_SIZE}
-    return model, {"tokenizer": found.kind, "vocab_size": found.vocab_size}
+    return model, {"tokenizer": str(path), "vocab_size": VOCAB_SIZE} if path.exists() else {}

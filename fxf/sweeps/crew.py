@@ -1,25 +1,24 @@
 """The crew of a sweep or a trial: it trains runs one after another, here or in processes that share the cores."""
 
+import json
 import math
-import multiprocessing
 import os
-import signal
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, TextIO
 
 from fxf.base import signals, status
-from fxf.base.devices import start_jax
+from fxf.base.config import differences
 from fxf.base.errors import DivergedError, Interrupted, UserError, shortened, why_not_ours
+from fxf.reports.run_files import DIVERGED, is_run, read
 from fxf.runs import guests, run
-from fxf.runs.programs import Kept
+from fxf.runs.experiment import Kept
 
 LOG = "log.txt"
 POLL_SECONDS = 0.1
@@ -33,26 +32,52 @@ class Job(NamedTuple):
     folder: Path
     origin: dict[str, Any]
 
+    def ended(self) -> dict[str, float | None] | None:
+        """Returns the figures of a run that has ended, or None if it has not; of one that diverged none.
+
+        Raises:
+          UserError: the folder holds a run of another config.
+        """
+        if not is_run(self.folder):
+            return None
+        found = read(self.folder)
+        if differing := differences(found.config, self.config):
+            raise UserError(f"{self.folder}: holds another run: {differing}; move it away, or use another --workdir")
+        if found.state == DIVERGED:
+            return {}
+        return found.figures() if found.result else None
+
+    def figure(self, name: str) -> float | None:
+        """Returns a figure of an ended run; None if the run diverged or the figure is no number.
+
+        Raises:
+          UserError: the result has no such figure.
+        """
+        figures = self.ended()
+        if figures and name not in figures:
+            raise UserError(f"{self.folder}: no {name} in its result (there are {', '.join(figures)})")
+        return figures.get(name) if figures else None
+
 
 class Crew:
     """Trains runs in this process, or in several that share the cores. Each compiles its programs once.
 
     A run has the same bits as alone, because it calls the same programs with the same arguments. As a context it ends
-    its processes. A script that uses several must not train where it is imported.
+    its processes.
     """
 
     def __init__(self, workers: int, minutes: float = math.inf) -> None:
         """Makes a crew that begins no run after these minutes."""
         self._n, self._deadline = workers, time.monotonic() + 60 * minutes
         self._kept: Kept = {}
-        self._workers: dict[Connection, Any] = {}  # the process at the other end of each pipe
+        self._workers: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> "Crew":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._stop()
-        if kind is not Interrupted:
+        if error[0] is not Interrupted:
             signals.release()
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str]]:
@@ -70,83 +95,69 @@ class Crew:
             status.end()  # what is drawn would go to the log of the run
             yield job, train(job, {}, self._kept)
 
+    def train_all(self, jobs: Sequence[Job]) -> bool:
+        """Trains the runs that have not ended, and returns whether all have, in time.
+
+        Raises:
+          UserError: a run failed otherwise than by diverging.
+          Interrupted: as `train`.
+        """
+        left = [job for job in jobs if job.ended() is None]
+        with status.stage("training runs", len(left)) as progress:
+            for number, (job, error) in enumerate(self.train(left), 1):
+                if error:
+                    raise UserError(f"{job.folder}: {error}")
+                progress(number)
+        return all(job.ended() is not None for job in left)
+
     def _side_by_side(self, waiting: list[Job]) -> Iterator[tuple[Job, str]]:
-        busy: dict[Any, Job] = {}
+        busy: dict[Any, tuple[subprocess.Popen[str], Job]] = {}  # by the pipe that will have the answer
         signals.hold()
         while True:
-            self._start()
-            for pipe in self._workers:
-                if waiting and pipe not in busy and time.monotonic() < self._deadline:
-                    job = busy[pipe] = waiting.pop()
-                    pipe.send((job, guests.record(job.config)))
+            self._workers += [_worker(number, self._n) for number in range(len(self._workers), self._n)]
+            for worker in self._workers:
+                if waiting and worker.stdout not in busy and time.monotonic() < self._deadline:
+                    job = waiting.pop()
+                    busy[worker.stdout] = worker, job
+                    named = job.config, str(job.folder), job.origin, guests.record(job.config)
+                    print(json.dumps(named), file=worker.stdin, flush=True)
             if not busy:
                 break
-            ready: list[Any] = wait(list(busy), POLL_SECONDS)
+            ready = wait(list(busy), POLL_SECONDS)
             if signals.asked():
                 self._stop()
                 raise Interrupted("stopped; the runs have saved their step, and the same command goes on")
             for pipe in ready:
-                job = busy.pop(pipe)
-                yield job, self._reply(pipe, job)
+                worker, job = busy.pop(pipe)
+                yield job, self._answer(worker, job)
         signals.release()
 
-    def _start(self) -> None:
-        """Starts the processes that are missing."""
-        context, blocked = multiprocessing.get_context("spawn"), signal.pthread_sigmask(signal.SIG_BLOCK, [])
-        resource_tracker.ensure_running()
-        # It has unblocked some. The processes must have them blocked before their imports start threads.
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        for i in range(len(self._workers), self._n):
-            ours, theirs = context.Pipe()
-            worker = context.Process(target=_work, args=(theirs, i, self._n), daemon=True)
-            worker.start()
-            theirs.close()
-            self._workers[ours] = worker
-
-    def _reply(self, pipe: Connection, job: Job) -> str:
-        try:
-            return pipe.recv()
-        except EOFError:
-            worker = self._workers.pop(pipe)
-            worker.join()
-            why = f"its process ended with code {worker.exitcode}"
-            with open_log(job.folder) as log:
-                log.write(f"error: {why}\n")
-            return why
+    def _answer(self, worker: subprocess.Popen[str], job: Job) -> str:
+        """Returns why a run failed, or nothing. A process that is gone is replaced at the next chance."""
+        assert worker.stdout
+        if answer := worker.stdout.readline():
+            return json.loads(answer)
+        self._workers.remove(worker)
+        why = f"its process ended with code {worker.wait()}"
+        with open_log(job.folder) as log:
+            log.write(f"error: {why}\n")
+        return why
 
     def _stop(self) -> None:
         """Asks the processes to save and end, and waits for them."""
-        for worker in self._workers.values():
+        for worker in self._workers:
             worker.terminate()
-        for pipe, worker in self._workers.items():
-            worker.join()
-            pipe.close()
-        self._workers = {}
+        for worker in self._workers:
+            worker.communicate()
+        self._workers = []
 
 
-def _work(pipe: Connection, number: int, n: int) -> None:
-    """Trains the jobs that come, with an nth of the cores' threads, until the other end of the pipe has gone."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    import fxf.base.listen  # noqa: F401  Signals end it after a save.
-
-    start_jax()
-    import jax
-
-    if hasattr(os, "sched_setaffinity"):  # Linux: JAX starts as many threads as it finds cores
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, cores[number % len(cores) :: n])
-        jax.devices()
-        for thread in os.listdir("/proc/self/task"):  # which may run on any core
-            os.sched_setaffinity(int(thread), cores)
-    kept: Kept = {}
-    try:
-        while True:
-            job, brought = pipe.recv()
-            pipe.send(train(job, brought, kept))
-    except (EOFError, Interrupted):
-        return
+def _worker(number: int, n: int) -> "subprocess.Popen[str]":
+    """Starts the process of this number among n, which finds the modules that this one finds."""
+    command = [sys.executable, "-P", "-m", "fxf.sweeps.worker", str(number), str(n)]
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=found, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
 
 
 def train(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:
@@ -188,14 +199,14 @@ def train(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:
 def _logged(folder: Path) -> Iterator[None]:
     """Sends all that the process prints inside, also what C++ prints, to the folder's log."""
     with open_log(folder) as log:
-        before = os.dup(1), os.dup(2)
+        terminal = os.dup(1), os.dup(2)
         try:
             _print_to(log.fileno(), log.fileno())
             yield
         finally:
-            _print_to(*before)
-            for descriptor in before:
-                os.close(descriptor)
+            _print_to(*terminal)
+            os.close(terminal[0])
+            os.close(terminal[1])
 
 
 def _print_to(stdout: int, stderr: int) -> None:

@@ -18,8 +18,8 @@ from fxf.reports.figures import HIGHER, LOWER, figure
 from fxf.reports.run_files import is_run
 from fxf.runs import configs, guests
 from fxf.runs.code_version import made_by
+from fxf.runs.evaluator import scored_of
 from fxf.runs.experiment import Experiment, build
-from fxf.runs.result import scored_of
 from fxf.sweeps.evidence import LOOKS, TEST
 
 PLAN = "plan.json"
@@ -33,24 +33,6 @@ class Arm(NamedTuple):
 
     config: dict[str, Any]
     origin: dict[str, Any]
-
-
-class Rules(NamedTuple):
-    """What the user fixes before the runs, besides the configs.
-
-    Attributes:
-      metric: the figure that decides, by default the task's first. A - in front means that lower is better, a + that
-        higher is.
-      failed: a run whose figure is worse than this has failed; one whose loss is not finite has in any case.
-      rates: how many learning rates of each config are tried before the pairs; 1 takes those of the configs. By default
-        three, but one of a null trial and where the configs differ in the rate alone.
-      match: what is equal in both configs: `steps` as they are, or `flops` or `seconds` by other steps of the other.
-    """
-
-    metric: str = ""
-    failed: float | None = None
-    rates: int | None = None
-    match: str = "steps"
 
 
 class Budget(NamedTuple):
@@ -80,7 +62,7 @@ class Plan(NamedTuple):
       named: whether the user named the metric.
       null: whether both arms are the same config, and the two runs of a pair have different seeds.
       content: digests of the data and of the config files of both arms, by name.
-      failed, rates, match: as in `Rules`.
+      failed, rates, match: as in `make_plan`.
     """
 
     first: Arm
@@ -93,6 +75,11 @@ class Plan(NamedTuple):
     failed: float | None
     rates: int
     match: str
+
+    @property
+    def arms(self) -> dict[str, Arm]:
+        """Both arms by name."""
+        return {"first": self.first, "other": self.other}
 
     def seeds_of(self, index: int) -> tuple[int, int]:
         """Returns the seeds of the two runs of a pair, by the pair's index."""
@@ -139,11 +126,26 @@ def changed(arm: Arm, changes: Mapping[str, Any]) -> Arm:
     return Arm(with_values(arm.config, changes), {**arm.origin, "overrides": overrides})
 
 
-def make_plan(first: Arm, other: Arm | None, workdir: Path, rules: Rules = Rules()) -> Plan:
+def make_plan(
+    first: Arm,
+    other: Arm | None,
+    workdir: Path,
+    *,
+    metric: str = "",
+    failed: float | None = None,
+    rates: int | None = None,
+    match: str = "steps",
+) -> Plan:
     """Returns the plan of a trial, after building both arms, which prepares their data.
 
     Args:
       other: the other arm; None for the null trial of the first one against itself.
+      metric: the figure that decides, by default the task's first. A - in front means that lower is better, a + that
+        higher is.
+      failed: a run whose figure is worse than this has failed; one whose loss is not finite has in any case.
+      rates: how many learning rates of each config are tried before the pairs; 1 takes those of the configs. By default
+        three, but one of a null trial and where the configs differ in the rate alone.
+      match: what is equal in both configs: `steps` as they are, or `flops` or `seconds` by other steps of the other.
 
     Raises:
       UserError: an arm's config is wrong, the arms are the same or score other data, the metric is not a figure of both
@@ -151,7 +153,7 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, rules: Rules = Rules
     """
     if is_remote(workdir) or is_run(workdir):
         raise UserError(f"--workdir: {workdir}: a trial needs a local folder of its own, which is no run")
-    one_of(rules.match, MATCHES, "--match")
+    one_of(match, MATCHES, "--match")
     null, other = other is None, other or first
     other = other._replace(config={**other.config, "seed": first.config["seed"]})
     if not null and first.config == other.config:
@@ -162,7 +164,7 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, rules: Rules = Rules
             if arm.config["parallel"]["processes"] != 1:
                 raise UserError("parallel.processes: the runs of a trial share one process; leave it at 1")
             experiments.append(experiment := build(arm.config))
-            chosen.append(choose_metric(experiment, rules.metric))
+            chosen.append(choose_metric(experiment, metric))
             digests = {**experiment.task.digests(), **guests.digests(arm.config, workdir)}
         except UserError as error:
             raise UserError(f"the {name} config: {error}") from None
@@ -171,10 +173,10 @@ def make_plan(first: Arm, other: Arm | None, workdir: Path, rules: Rules = Rules
         raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")
     _require_same_scores(experiments[0], experiments[1], chosen[0][0])
     one_rate = null or differing_keys(first.config, other.config) == [RATE]
-    rates = rules.rates or (1 if one_rate else 3)
+    rates = rates or (1 if one_rate else 3)
     if rates % 2 == 0 or (null and rates > 1):
         raise UserError(f"--rates: expected an odd number, and 1 of a null trial, got {rates}")
-    return Plan(first, other, *chosen[0], bool(rules.metric), null, content, rules.failed, rates, rules.match)
+    return Plan(first, other, *chosen[0], bool(metric), null, content, failed, rates, match)
 
 
 def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> None:
@@ -195,23 +197,19 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
     Raises:
       UserError: it is not a figure of such a run, or it is not known whether lower or higher is better.
     """
-    of_task = experiment.task.metrics
-    in_result = {name.removeprefix("-"): name for name in reversed(of_task)}
-    first = of_task[0].removeprefix("-")
-    if experiment.config.get("data", {}).get("test") and in_result.pop("validation_loss", ""):
-        in_result = {"test_loss": "-test_loss", **in_result}
-        first = "test_loss" if first == "validation_loss" else first
-    metric = metric or first
-    name = metric.lstrip("+-")
-    known = [*in_result, *ALWAYS]
+    tested = experiment.config.get("data", {}).get("test")
+    metrics = [each.replace("validation_loss", "test_loss") if tested else each for each in experiment.task.metrics]
+    in_result = {each.removeprefix("-"): each for each in reversed(metrics)}
+    name, known = metric.lstrip("+-") or metrics[0].removeprefix("-"), [*in_result, *ALWAYS]
     if name not in known:
-        near = nearest(name, known)
-        raise UserError(f"--metric: no figure '{name}' in its result{near} (there are {', '.join(known)})")
-    if metric != name:
+        raise UserError(
+            f"--metric: no figure '{name}' in its result{nearest(name, known)} (there are {', '.join(known)})"
+        )
+    if metric not in ("", name):
         return name, LOWER if metric.startswith("-") else HIGHER
     if in_result.get(name, "").startswith("-"):
         return name, LOWER
-    if better := figure(name).better or (HIGHER if name in of_task and f"-{name}" not in of_task else ""):
+    if better := figure(name).better or (HIGHER if name in metrics and f"-{name}" not in metrics else ""):
         return name, better
     raise UserError(f"--metric: {name}: nothing says which way is better; write -{name} if lower is, +{name} if higher")
 

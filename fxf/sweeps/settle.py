@@ -1,15 +1,14 @@
 """What is settled before the pairs: equal compute, and a learning rate for each config, found with equal effort."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fxf.reports.figures import HIGHER
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
-from fxf.sweeps.crew import Job
-from fxf.sweeps.jobs import figure_of, job_of
+from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.plan import RATE, Arm, Plan, changed, read_plan, write_plan
 
 FACTOR = 2.0  # between a learning rate and the next
@@ -18,7 +17,6 @@ SEEDS_OF_A_RATE = 2
 SEEDS_FROM = 1_000_000  # what the seeds of rates have more than those of pairs
 MEASURED = "measured"  # the folder of short runs, for equal seconds
 MEASURED_STEPS, MEASURED_RUNS = 30, 3  # of each config
-Train = Callable[[Sequence[Job]], bool]
 
 
 class Settled(NamedTuple):
@@ -35,76 +33,68 @@ class Settled(NamedTuple):
     bracketed: bool
 
 
-def settle(plan: Plan, workdir: Path, train: Train) -> dict[str, Settled] | None:
-    """Returns what the arms `first` and `other` run with, and keeps it in plan.json; None if the time is spent.
+class OutOfTimeError(Exception):
+    """The minutes of a trial ended before its runs."""
 
-    Args:
-      train: trains the runs that have not ended, and returns whether all have, in time.
+
+def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled]:
+    """Returns what the arms `first` and `other` run with, and keeps it in plan.json.
 
     Raises:
-      UserError: as `train_all`.
+      OutOfTimeError: the crew begins no more runs.
+      UserError, Interrupted: as `Crew.train_all`.
     """
     there = read_plan(workdir)
     if "settled" in there:
         return {name: Settled(**found) for name, found in there["settled"].items()}
-    arms = {"first": plan.first, "other": plan.other}
-    if plan.match != "steps":
-        if (steps := _equal_steps(plan, workdir, train)) is None:
-            return None
-        arms["other"] = changed(plan.other, {"train.steps": steps})
-    settled = dict[str, Settled]()
-    for name, arm in arms.items():
-        if (found := _tuned(plan, name, arm, workdir, train)) is None:
-            return None
-        settled[name] = found
-    if plan.match != "steps":
-        settled["other"].changes["train.steps"] = arms["other"].config["train"]["steps"]
+    steps = {} if plan.match == "steps" else {"train.steps": _equal_steps(plan, workdir, crew)}
+    arms = {**plan.arms, "other": changed(plan.other, steps)}
+    settled = {name: _tuned(plan, name, arm, workdir, crew) for name, arm in arms.items()}
+    settled["other"].changes.update(steps)
     write_plan(workdir, {**there, "settled": {name: found._asdict() for name, found in settled.items()}})
     return settled
 
 
-def _runs(arm: Arm, seed: int, folder: Path, n: int) -> list[Job]:
-    return [job_of(arm, seed + i, folder.with_name(f"{folder.name}-{i}")) for i in range(n)]
+def _trained(crew: Crew, folder: Path, arms: Mapping[str, Arm], seed: int, n: int) -> list[list[Job]]:
+    """Returns n ended runs of each arm, in `folder`/<its name>-0, -1, …, trained in turns."""
+    jobs = [
+        [Job(arm.config | {"seed": seed + i}, folder / f"{name}-{i}", arm.origin) for i in range(n)]
+        for name, arm in arms.items()
+    ]
+    if not crew.train_all([job for turn in zip(*jobs, strict=True) for job in turn]):
+        raise OutOfTimeError
+    return jobs
 
 
-def _equal_steps(plan: Plan, workdir: Path, train: Train) -> int | None:
-    """Returns the steps in which the other arm computes, or takes, as much as the first; None if the time is spent."""
-    arms = {"first": plan.first, "other": plan.other}
+def _equal_steps(plan: Plan, workdir: Path, crew: Crew) -> int:
+    """Returns the steps in which the other arm computes, or takes, as much as the first."""
+    steps, seed = plan.first.config["train"]["steps"], plan.first.config["seed"]
     if plan.match == "flops":
-        built = [build(arm.config) for arm in arms.values()]
+        built = [build(arm.config) for arm in plan.arms.values()]
         costs = [flops_per_token(each).training * each.task.largest_batch()["weights"].size for each in built]
     else:
-        jobs = []
-        for name, arm in arms.items():
-            short = changed(arm, {"train.steps": min(MEASURED_STEPS, arm.config["train"]["steps"])})
-            jobs.append(_runs(short, arm.config["seed"], workdir / MEASURED / name, MEASURED_RUNS))
-        if not train([job for pair in zip(*jobs, strict=True) for job in pair]):
-            return None
-        seconds = [[(figure_of(job, "train_seconds") or math.inf, job) for job in of_arm] for of_arm in jobs]
-        costs = [
-            min(s / job.config["train"]["steps"] for s, job in each) for each in seconds
-        ]  # what disturbs only adds
-    return max(1, round(plan.first.config["train"]["steps"] * costs[0] / costs[1]))
+        n_steps = {name: min(MEASURED_STEPS, arm.config["train"]["steps"]) for name, arm in plan.arms.items()}
+        short = {name: changed(arm, {"train.steps": n_steps[name]}) for name, arm in plan.arms.items()}
+        runs = _trained(crew, workdir / MEASURED, short, seed, MEASURED_RUNS)
+        seconds = [min(job.figure("train_seconds") or math.inf for job in jobs) for jobs in runs]  # what disturbs adds
+        costs = [each / n for each, n in zip(seconds, n_steps.values(), strict=True)]
+    return max(1, round(steps * costs[0] / costs[1]))
 
 
-def _tuned(plan: Plan, name: str, arm: Arm, workdir: Path, train: Train) -> Settled | None:
-    """Returns an arm with its best rate; None if the time is spent."""
+def _tuned(plan: Plan, name: str, arm: Arm, workdir: Path, crew: Crew) -> Settled:
+    """Returns an arm with its best rate."""
     if plan.rates == 1:
         return Settled({}, [], True)
     own, half = arm.config["optimizer"]["learning_rate"], plan.rates // 2
     rates, seed = [own * FACTOR**i for i in range(-half, half + 1)], plan.first.config["seed"] + SEEDS_FROM
     for _ in range(FURTHER + 1):
-        jobs = {
-            rate: _runs(changed(arm, {RATE: rate}), seed, workdir / f"rates/{name}-{rate:.6g}", SEEDS_OF_A_RATE)
-            for rate in sorted(rates)
-        }
-        if not train([job for of_rate in jobs.values() for job in of_rate]):
-            return None
-        found = _best({rate: _mean(of_rate, plan.metric) for rate, of_rate in jobs.items()}, own, plan.better)
+        arms = {f"{name}-{rate:.6g}": changed(arm, {RATE: rate}) for rate in rates}
+        runs = _trained(crew, workdir / "rates", arms, seed, SEEDS_OF_A_RATE)
+        found = _best(dict(zip(rates, (_mean(each, plan.metric) for each in runs), strict=True)), own, plan.better)
         if found.bracketed:
             break
         best = found.changes[RATE]
-        rates.append(best * FACTOR if best == max(rates) else best / FACTOR)
+        rates = sorted({*rates, best * FACTOR if best == rates[-1] else best / FACTOR})
     return found
 
 
@@ -121,5 +111,5 @@ def _best(tried: Mapping[float, float | None], own: float, better: str) -> Settl
 
 
 def _mean(jobs: list[Job], metric: str) -> float | None:
-    figures = [figure_of(job, metric) for job in jobs]
+    figures = [job.figure(metric) for job in jobs]
     return None if None in figures else math.fsum(value for value in figures if value is not None) / len(figures)

@@ -1,6 +1,6 @@
 """Trials: rates and steps are settled, then pairs of runs train up to each look, until one ends the trial."""
 
-import functools
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,15 +8,20 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from fxf.base.errors import UserError
 from fxf.base.files import folder_at
 from fxf.runs.api import plain_config
 from fxf.sweeps.crew import Crew, Job
-from fxf.sweeps.jobs import SECONDS, ended, figure_of, job_of, train_all
-from fxf.sweeps.plan import Arm, Budget, Plan, Rules, changed, keep_plan, make_plan
-from fxf.sweeps.settle import Settled, Train, settle
-from fxf.sweeps.verdict import EARLY, LOG, Pair, Verdict, verdict_of, write
+from fxf.sweeps.evidence import Evidence
+from fxf.sweeps.plan import Arm, Budget, Plan, changed, keep_plan, make_plan
+from fxf.sweeps.settle import OutOfTimeError, Settled, settle
+from fxf.sweeps.verdict import EARLY, LOG, Pair, Verdict, write, write_page
 
 Told = Callable[[str], None]
+
+SECONDS = "wall_seconds"
+SIZES = {"half": 0.5, "as given": 1.0, "double": 2.0}
+SCALED = ("n_layers", "d_model", "d_ff")  # keys of the model; heads stay as many
 
 
 def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told = lambda _: None) -> Verdict:
@@ -36,14 +41,12 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
     keep_plan(plan, budget, workdir)
     with Crew(budget.workers, budget.minutes) as crew:
         told(f"at most {budget.seeds} pairs of seeds, in {budget.minutes:g} minutes at most")
-        train = functools.partial(train_all, crew)
-        settled = settle(plan, workdir, train)
-        if settled is None:
-            verdict = verdict_of(plan, {}, [], f"the {budget.minutes:g} minutes are spent")
-        elif not all(found.bracketed for found in settled.values()):
-            verdict = verdict_of(plan, settled, [], "no pair is run before the best rate stands between two others")
+        try:
+            settled = settle(plan, workdir, crew)
+        except OutOfTimeError:
+            verdict = Verdict(plan, {}, [], f"the {budget.minutes:g} minutes are spent")
         else:
-            verdict = _at_looks(plan, settled, workdir, budget, train, told)
+            verdict = _at_looks(plan, settled, workdir, budget, crew, told)
     write(verdict, workdir)
     with (workdir / LOG).open("a") as log:
         log.write("\n  ".join([f"{time.strftime('%F %T')}  {budget}", *verdict.lines()]) + "\n")
@@ -51,36 +54,39 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
 
 
 def _at_looks(
-    plan: Plan, settled: dict[str, Settled], workdir: Path, budget: Budget, train: Train, told: Told
+    plan: Plan, settled: Mapping[str, Settled], workdir: Path, budget: Budget, crew: Crew, told: Told
 ) -> Verdict:
-    arms = {name: changed(getattr(plan, name), settled[name].changes) for name in ("first", "other")}
+    """Returns the verdict of the look that ends the trial; of each one before it is written."""
+    if not all(found.bracketed for found in settled.values()):
+        return Verdict(plan, settled, [], "no pair is run before the best rate stands between two others")
+    arms = {name: changed(arm, settled[name].changes) for name, arm in plan.arms.items()}
 
     def jobs_of(number: int) -> list[Job]:
-        seeds = zip(arms, plan.seeds_of(number), strict=True)
-        return [job_of(arms[name], seed, workdir / f"{name}-{seed}") for name, seed in seeds]
+        of_arms = zip(arms.items(), plan.seeds_of(number), strict=True)
+        return [
+            Job(arm.config | {"seed": seed}, workdir / f"{name}-{seed}", arm.origin) for (name, arm), seed in of_arms
+        ]
 
     pairs: list[Pair] = []
     for look in budget.looks():
-        in_time = train([job for number in range(look) for job in jobs_of(number)])
+        in_time = crew.train_all([job for number in range(look) for job in jobs_of(number)])
         for number in range(len(pairs), look):
             jobs = jobs_of(number)
-            if any(ended(job) is None for job in jobs):
+            if any(job.ended() is None for job in jobs):
                 break
-            first, other = (figure_of(job, plan.metric) for job in jobs)
-            seconds = sum(figure_of(job, SECONDS) or 0 for job in jobs)
-            pairs.append(Pair(plan.seeds_of(number), first, other, seconds))
-        stopped = why_to_stop(verdict_of(plan, settled, pairs), budget, in_time)
-        verdict = verdict_of(plan, settled, pairs, stopped)
-        write(verdict, workdir)
+            first, other = (job.figure(plan.metric) for job in jobs)
+            pairs.append(Pair(plan.seeds_of(number), first, other, sum(job.figure(SECONDS) or 0 for job in jobs)))
+        verdict = Verdict(plan, settled, [*pairs])
+        verdict = dataclasses.replace(verdict, stopped=why_to_stop(verdict.evidence, budget, in_time))
         told(f"{len(pairs)} pairs: {verdict.headline}")
-        if stopped:
+        if verdict.stopped:
             break
+        write(verdict, workdir)
     return verdict
 
 
-def why_to_stop(verdict: Verdict, budget: Budget, in_time: bool) -> str:
+def why_to_stop(found: Evidence, budget: Budget, in_time: bool) -> str:
     """Returns why no further pair begins, or nothing if one does."""
-    found = verdict.evidence
     if found.mean:
         return "the mean is clear"
     if found.n >= budget.seeds:
@@ -92,6 +98,37 @@ def why_to_stop(verdict: Verdict, budget: Budget, in_time: bool) -> str:
     if found.failures or found.signs:
         return EARLY + ("failures differ" if found.failures else "most seeds agree")
     return EARLY + "little differs" if found.calm else ""
+
+
+def try_sizes(
+    first: Arm, other: Arm | None, workdir: Path, budget: Budget, told: Told, **rules: Any
+) -> dict[str, Verdict]:
+    """Returns the verdict of a trial at each size of the model, by the size's name, and writes a page of all.
+
+    Args:
+      rules: as in `make_plan`.
+
+    Raises:
+      UserError: as `make_plan` and `carry_out`; the plans of all sizes are made before the first run.
+    """
+    plans, found = {}, dict[str, Verdict]()
+    for name, factor in SIZES.items():
+        folder = workdir / name.replace(" ", "_")
+        try:
+            plans[name] = folder, make_plan(scaled(first, factor), other and scaled(other, factor), folder, **rules)
+        except UserError as error:
+            raise UserError(f"--scales: {name}: {error}") from None
+    for name, (folder, plan) in plans.items():
+        found[name] = carry_out(plan, folder, budget, lambda text, name=name: told(f"{name}: {text}"))  # type: ignore[misc]
+        write_page(f"{workdir.name} at {len(SIZES)} sizes", {n: (v, plans[n][0]) for n, v in found.items()}, workdir)
+    return found
+
+
+def scaled(arm: Arm, factor: float) -> Arm:
+    """Returns the arm with a model of another depth and width."""
+    model = arm.config["model"]
+    sizes = {f"model.{key}": max(1, int(model[key] * factor)) for key in SCALED if model.get(key)}
+    return changed(arm, sizes) if factor != 1 else arm
 
 
 def trial(
@@ -119,9 +156,8 @@ def trial(
       seeds: the most pairs of seeds; a claim about the mean is made after 32 and 64.
       minutes: the minutes after which no run begins.
       whole: whether no look before 32 pairs ends the trial.
-      workers: processes that train side by side on a CPU. With several, a script must not call this where it is
-        imported (`if __name__ == "__main__":`).
-      rules: `metric`, `failed`, `rates` and `match`, as in `fxf.sweeps.plan.Rules`.
+      workers: processes that train side by side on a CPU.
+      rules: `metric`, `failed`, `rates` and `match`, as in `fxf.sweeps.plan.make_plan`.
 
     Returns:
       The verdict: `verdict`, `headline`, `effect` (with the ends of its interval, or None), `evidence` and `pairs`;
@@ -133,4 +169,4 @@ def trial(
     """
     folder = folder_at(workdir, "workdir")
     arms = Arm(*plain_config(first)), None if other is None else Arm(*plain_config(other))
-    return carry_out(make_plan(*arms, folder, Rules(**rules)), folder, Budget(seeds, minutes, whole, workers))
+    return carry_out(make_plan(*arms, folder, **rules), folder, Budget(seeds, minutes, whole, workers))

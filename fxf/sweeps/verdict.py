@@ -1,5 +1,7 @@
 """The verdict of a trial: what its pairs say, as lines, as JSON, as a table and as a page."""
 
+import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -30,35 +32,39 @@ class Pair(NamedTuple):
     seconds: float
 
 
-def outcomes(plan: Plan, pairs: Sequence[Pair]) -> list[Figures]:
-    """Returns the figures of pairs, None of each run that failed by the plan."""
-
-    def known(figure: float | None) -> float | None:
-        if figure is None or plan.failed is None:
-            return figure
-        return None if (figure < plan.failed if plan.better == HIGHER else figure > plan.failed) else figure
-
-    return [(known(pair.first), known(pair.other)) for pair in pairs]
-
-
-class Verdict(NamedTuple):
+@dataclasses.dataclass(frozen=True, repr=False)
+class Verdict:
     """What a trial found.
 
     Attributes:
       settled: what the arms `first` and `other` ran with; empty if the time ended before.
-      evidence: of the figures of all pairs.
+      pairs: all pairs in their order.
       stopped: why the trial ended, or nothing while it goes on.
     """
 
     plan: Plan
     settled: Mapping[str, Settled]
     pairs: list[Pair]
-    evidence: Evidence
-    stopped: str
+    stopped: str = ""
 
     def __repr__(self) -> str:
         """Returns the lines for a reader, where a notebook would print both configs."""
         return "\n".join(self.lines())
+
+    @functools.cached_property
+    def outcomes(self) -> list[Figures]:
+        """The figures of pairs, None of each run that failed by the plan."""
+        worst, sign = self.plan.failed, 1 if self.plan.better == HIGHER else -1
+
+        def known(figure: float | None) -> float | None:
+            return None if figure is None or (worst is not None and sign * figure < sign * worst) else figure
+
+        return [(known(pair.first), known(pair.other)) for pair in self.pairs]
+
+    @functools.cached_property
+    def evidence(self) -> Evidence:
+        """What the outcomes say."""
+        return evidence(self.outcomes)
 
     @property
     def verdict(self) -> str:
@@ -107,18 +113,21 @@ class Verdict(NamedTuple):
 
     def figures(self) -> dict[str, Any]:
         """Returns the object of verdict.json, in which `to_json` writes what is infinite or nan as null."""
-        plan, found, known = self.plan, self.evidence, differences(outcomes(self.plan, self.pairs))
+        plan, found, known = self.plan, self.evidence, differences(self.outcomes)
+        effect, low, high = self.effect or (None, None, None)
         return {
             "verdict": self.verdict,
             "headline": self.headline,
             "metric": plan.metric,
             "better": plan.better,
             "metric_named_beforehand": plan.named,
-            **dict(zip(("effect", "low", "high"), self.effect or (None,) * 3, strict=True)),
+            "effect": effect,
+            "low": low,
+            "high": high,
             "pairs": found.n,
             "higher": sum(d > 0 for d in known),
             "lower": sum(d < 0 for d in known),
-            "failed": dict(zip(("first", "other"), found.failed, strict=True)),
+            "failed": {"first": found.failed[0], "other": found.failed[1]},
             "failures": found.failures,
             "settled": {name: settled._asdict() for name, settled in self.settled.items()},
             "seconds": round(self.seconds, 3),
@@ -128,21 +137,31 @@ class Verdict(NamedTuple):
 
     def lines(self) -> list[str]:
         """Returns a few lines for a reader."""
-        plan, found = self.plan, self.evidence
-        took = f"{self.seconds / 60:.1f} minutes" if self.seconds >= 60 else f"{self.seconds:.1f} seconds"
-        yes = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
-        lines = [f"{self.headline}; {self.stopped}"]
+        plan, found, lines = self.plan, self.evidence, [f"{self.headline}; {self.stopped}"]
         if found.n:
-            first, other = zip(*outcomes(plan, self.pairs), strict=True)
+            first, other = zip(*self.outcomes, strict=True)
+            figures = f"{plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other"
+            seconds = self.seconds
+            took = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.1f} seconds"
             lines = [
-                f"{self.headline}: {plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other "
-                f"({plan.better} is better)",
+                f"{self.headline}: {figures} ({plan.better} is better)",
                 self._effect_line(),
                 f"{found.n} pairs of seeds, {took} of runs" + (f"; {self.stopped}" if self.stopped else ""),
                 self._failures_line(),
             ]
-        null = ["null trial: both configs are the same, and the two runs of a pair have different seeds"]
-        return [*lines, *self._settled_lines(), f"the metric {yes}", *(null if plan.null else [])]
+        for name, settled in self.settled.items():
+            arm = "the first config" if name == "first" else "the other"
+            if settled.tried:
+                tried = ", ".join(f"{rate:.4g} {_mean([figure])}" for rate, figure in settled.tried)
+                edge = "" if settled.bracketed else ", at the edge: move the config's rate there"
+                lines.append(f"rate of {arm} {settled.changes[RATE]:.4g}{edge} (tried: {tried})")
+            if steps := settled.changes.get("train.steps"):
+                lines.append(f"steps of {arm} {steps:,}, for equal {plan.match}")
+        named = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
+        lines.append(f"the metric {named}")
+        if plan.null:
+            lines.append("null trial: both configs are the same, and the two runs of a pair have different seeds")
+        return lines
 
     def _effect_line(self) -> str:
         found = self.evidence
@@ -154,33 +173,16 @@ class Verdict(NamedTuple):
         return f"effect {found.effect:+.4g}, interval {found.low:+.4g} to {found.high:+.4g}{uneven}"
 
     def _failures_line(self) -> str:
-        found, plan = self.evidence, self.plan
-        what = "not finite" if plan.failed is None else f"not finite, or worse than {plan.failed:g}"
+        found, worst = self.evidence, self.plan.failed
+        what = "not finite" if worst is None else f"not finite, or worse than {worst:g}"
         if any(found.failed):
             return f"failed ({what}): {found.failed[0]} runs of the first config, {found.failed[1]} of the other"
         return f"no run failed ({what}), which does not exclude a rate of {100 * (1 - 0.05 ** (1 / found.n)):.0f} %"
-
-    def _settled_lines(self) -> list[str]:
-        lines = []
-        for name, settled in self.settled.items():
-            arm = "the first config" if name == "first" else "the other"
-            if settled.tried:
-                tried = ", ".join(f"{rate:.4g} {_mean([figure])}" for rate, figure in settled.tried)
-                edge = "" if settled.bracketed else ", at the edge: move the config's rate there"
-                lines.append(f"rate of {arm} {settled.changes[RATE]:.4g}{edge} (tried: {tried})")
-            if steps := settled.changes.get("train.steps"):
-                lines.append(f"steps of {arm} {steps:,}, for equal {self.plan.match}")
-        return lines
 
 
 def _mean(figures: Sequence[float | None]) -> str:
     finite = [figure for figure in figures if figure is not None]
     return f"{statistics.fmean(finite):.4g}" if finite else "none"
-
-
-def verdict_of(plan: Plan, settled: Mapping[str, Settled], pairs: Sequence[Pair], stopped: str = "") -> Verdict:
-    """Returns the verdict of pairs in their order."""
-    return Verdict(plan, settled, list(pairs), evidence(outcomes(plan, pairs)), stopped)
 
 
 def write(verdict: Verdict, workdir: Path) -> None:
@@ -202,12 +204,15 @@ def write_page(title: str, trials: Mapping[str, tuple[Verdict, Path]], workdir: 
 
 
 def _rows(verdict: Verdict) -> list[dict[str, Any]]:
-    rows = []
-    for pair, outcome in zip(verdict.pairs, outcomes(verdict.plan, verdict.pairs), strict=True):
-        figures = {"first": pair.first, "other": pair.other}
-        rows.append(
-            {"first_seed": pair.seeds[0], "other_seed": pair.seeds[1]}
-            | {name: "diverged" if figure is None else figure for name, figure in figures.items()}
-            | {"difference": next(iter(differences([outcome])), "failed"), "seconds": round(pair.seconds, 3)}
-        )
-    return rows
+    """Returns the rows of table.csv, which are the dots of the page too."""
+    return [
+        {
+            "first_seed": pair.seeds[0],
+            "other_seed": pair.seeds[1],
+            "first": "diverged" if pair.first is None else pair.first,
+            "other": "diverged" if pair.other is None else pair.other,
+            "difference": next(iter(differences([outcome])), "failed"),
+            "seconds": round(pair.seconds, 3),
+        }
+        for pair, outcome in zip(verdict.pairs, verdict.outcomes, strict=True)
+    ]

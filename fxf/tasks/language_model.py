@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -83,10 +84,10 @@ class LanguageModel(TokenizedTask):
                 right = float(((evaluator.logits(batch).argmax(-1) == batch["targets"]) * batch["weights"]).sum())
             sums_N3.append((*evaluator.loss(batch), right))
         loss_sum, weight_sum, n_right = np.sum(sums_N3, axis=0).tolist()
-        loss, bits = loss_sum / weight_sum, loss_sum / weight_sum / math.log(2) * size.tokens
+        loss, bits = loss_sum / weight_sum, loss_sum / weight_sum / math.log(2) * size["tokens"]
         if not evaluator.in_nats:
             return {loss_name: loss, "accuracy": n_right / weight_sum}
-        return {loss_name: loss, "bits_per_character": bits / size.characters, "bits_per_byte": bits / size.bytes}
+        return {loss_name: loss, "bits_per_character": bits / size["characters"], "bits_per_byte": bits / size["bytes"]}
 
     def inputs(self, tokens: list[int]) -> list[int]:
         """Returns the tokens that the model reads for a text: after the token that begins it, if there is one.
@@ -144,7 +145,7 @@ class RunningText(LanguageModel):
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
         """Returns the loss and the bits per character and per byte, or the accuracy, of a part of the text."""
         text = self.text.parts()[part]
-        size = Counts(1, len(text), len(text.encode()), len(self.text.tokens(part)))
+        size = Counter(characters=len(text), bytes=len(text.encode()), tokens=len(self.text.tokens(part)))
         return self.figures_of(evaluator, self.scored(part), size, loss_name)
 
     def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
@@ -217,26 +218,27 @@ class Documents(LanguageModel):
         shares = {name: each.share for name, each in self.parts.items()}
         whole = {key: sum(share * figures[f"{key}/{name}"] for name, share in shares.items()) for key in of_source}
         for unit in ("character", "byte") if evaluator.in_nats else ():
-            per_token = sum(share * getattr(sizes[x], f"{unit}s") / sizes[x].tokens for x, share in shares.items())
+            per_token = sum(share * sizes[x][f"{unit}s"] / sizes[x]["tokens"] for x, share in shares.items())
             whole[f"bits_per_{unit}"] = whole[loss_name] / math.log(2) / per_token
         return whole | figures
 
     def figures(self) -> dict[str, Any]:
-        train, validation = (
-            Counts(*np.sum([each.counts[part] for each in self.prepared.values()], axis=0).tolist())
-            for part in ("train", "validation")
-        )
+        counts = [each.counts for each in self.prepared.values()]
+        train, validation = (sum((of[part] for of in counts), Counter()) for part in ("train", "validation"))
+        both = train + validation
         rows = sum(self.rows(each.tokens("train")).n_rows for each in self.prepared.values())
-        of_sources = {f"training_tokens/{name}": x.counts["train"].tokens for name, x in self.prepared.items() if name}
+        of_sources = {
+            f"training_tokens/{name}": x.counts["train"]["tokens"] for name, x in self.prepared.items() if name
+        }
         return {
-            "training_documents": train.documents,
-            "validation_documents": validation.documents,
-            "training_tokens": train.tokens,
+            "training_documents": train["documents"],
+            "validation_documents": validation["documents"],
+            "training_tokens": train["tokens"],
             **of_sources,
-            "validation_tokens": validation.tokens,
+            "validation_tokens": validation["tokens"],
             "vocabulary": self.vocab_size,
-            "unknown_share": round((train.unknown + validation.unknown) / (train.tokens + validation.tokens), 6),
-            "padding_share": round(1 - train.tokens / (rows * self.config.length), 6),
+            "unknown_share": round(both["unknown"] / both["tokens"], 6),
+            "padding_share": round(1 - train["tokens"] / (rows * self.config.length), 6),
         }
 
     def digests(self) -> dict[str, str]:

@@ -14,9 +14,8 @@ from fxf.base.errors import UserError
 from fxf.base.random_keys import random_key
 from fxf.data.batches import padded
 from fxf.data.text import EncodedText, draw_windows
-from fxf.data.tokenizer import BOS, EOS, MASK, PAD, TOKENIZERS
+from fxf.data.tokenizer import BLANK, BOS, EOS, MASK, PAD, TOKENIZERS
 from fxf.data.tokenizer_file import is_file
-from fxf.data.tokenizer_kinds import BLANK
 from fxf.models.model import Batch
 from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt
 from fxf.tasks.task import Evaluator, RunInfo

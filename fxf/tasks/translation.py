@@ -13,8 +13,8 @@ from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.base.files import digest
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
-from fxf.data.corpus import SPLITS, Corpus, DataConfig, Tokenized, TokenPair, read_corpus, tokenize
-from fxf.data.sentence_files import Example
+from fxf.data.corpus import SPLITS, Corpus, DataConfig, TokenPair, read_corpus, tokenize
+from fxf.data.text_files import Example
 from fxf.data.tokenizer_file import any_tokenizer
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, in_order_of_texts
@@ -42,7 +42,7 @@ class Translation(TokenizedTask):
     pairs together. The corpus is read only when a function needs it, so a trained run can do without.
 
     Attributes:
-      tokenized: `tokenized(part)` returns the tokens of "train", "validation" or "test".
+      tokenized: `tokenized(part)` returns the examples of "train", "validation" or "test", with their tokens.
       batches_of: `batches_of(part)` returns its batches; of "train" those that this process reads its share of.
     """
 
@@ -67,13 +67,13 @@ class Translation(TokenizedTask):
         """Returns the sentences from which the tokenizer is learned."""
         return (text for example in self.corpus.train for text in (example.source, example.target))
 
-    def _tokenized(self, part: str) -> Tokenized:
+    def _tokenized(self, part: str) -> list[tuple[Example, TokenPair]]:
         return tokenize(self.data, self.tokenizer, getattr(self.corpus, part))
 
     def _batches_of(self, part: str) -> Batches:
-        pairs, train = self.tokenized(part).pairs, self.run.train
+        train = self.run.train
         return Batches(
-            pairs,
+            [pair for _, pair in self.tokenized(part)],
             batch_size=train.batch_size,
             batch_tokens=self.data.batch_tokens,
             shapes=self.data.shapes,
@@ -102,12 +102,17 @@ class Translation(TokenizedTask):
         examples = [Example(self.cased(a), self.cased(b), f"pair {number}") for number, (a, b) in enumerate(pairs, 1)]
         return self.score(evaluator, tokenize(self.data, self.tokenizer, examples))
 
-    def score(self, evaluator: Evaluator, tokenized: Tokenized, n_scored: int = 0) -> dict[str, Any]:
+    def score(
+        self, evaluator: Evaluator, tokenized: Sequence[tuple[Example, TokenPair]], n_scored: int = 0
+    ) -> dict[str, Any]:
         """Returns the figures, samples and answers of sentence pairs, or of so many of their sources."""
-        grouped = group_by_source(tokenized.examples, tokenized.pairs)
-        if 0 < n_scored < len(grouped):
-            grouped = [grouped[i] for i in np.linspace(0, len(grouped) - 1, n_scored).astype(int)]
-        sources, tokens, references = map(list, zip(*grouped, strict=True))
+        grouped: dict[str, tuple[list[int], list[str]]] = {}  # by source its tokens and all its translations
+        for example, pair in tokenized:
+            grouped.setdefault(example.source, (pair.source, []))[1].append(example.target)
+        sources = [*grouped]
+        if 0 < n_scored < len(sources):
+            sources = [sources[i] for i in np.linspace(0, len(sources) - 1, n_scored).astype(int)]
+        tokens, references = map(list, zip(*map(grouped.__getitem__, sources), strict=True))
         groups = self.groups(tokens)
         found = [each[0] for each in in_order_of_texts(groups, evaluator.decode(groups), self.end_token, len(tokens))]
         best = [self.tokenizer.decode(hypothesis.tokens) for hypothesis in found]
@@ -158,27 +163,21 @@ class Translation(TokenizedTask):
         return self.corpus.digests
 
     def scored_data(self) -> dict[str, Any]:
-        keys = {"task.tokenized": self.config.tokenized, "task.examples": self.config.examples}
-        parts = {name: self.tokenized(name).examples for name in ("validation", "test")}
-        pairs = {name: json.dumps([each[:2] for each in of_part]) for name, of_part in parts.items()}
-        return {**{f"set of {name} pairs": digest(of_part.encode()) for name, of_part in pairs.items()}, **keys}
+        keys: dict[str, Any] = {"task.tokenized": self.config.tokenized, "task.examples": self.config.examples}
+        for part in ("validation", "test"):
+            pairs = [example[:2] for example, _ in self.tokenized(part)]
+            keys[f"set of {part} pairs"] = digest(json.dumps(pairs).encode())
+        return keys
 
     def figures(self) -> dict[str, Any]:
+        n_long = sum(len(getattr(self.corpus, part)) - len(self.tokenized(part)) for part in SPLITS)
         return {
-            "training_pairs": len(self.tokenized("train").pairs),
+            "training_pairs": len(self.tokenized("train")),
             "vocabulary": self.vocab_size,
-            "skipped": self.corpus.skipped + sum(self.tokenized(part).skipped for part in SPLITS),
+            "skipped": self.corpus.skipped + n_long,
             "padding_share": round(self.batches_of("train").padding_share(), 4),
             "steps_per_epoch": self.batches_of("train").per_epoch,
         }
-
-
-def group_by_source(examples: Sequence[Example], pairs: Sequence[TokenPair]) -> list[tuple[str, list[int], list[str]]]:
-    """Returns each distinct source, its tokens, and all its translations."""
-    grouped: dict[str, tuple[str, list[int], list[str]]] = {}
-    for example, pair in zip(examples, pairs, strict=True):
-        grouped.setdefault(example.source, (example.source, pair.source, []))[2].append(example.target)
-    return list(grouped.values())
 
 
 def scores(hypotheses: list[str], references: list[list[str]], tokenized: bool) -> dict[str, Any]:

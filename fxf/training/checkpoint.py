@@ -9,6 +9,8 @@ Orbax puts a step in its place, and removes older ones, before there are digests
 
 import dataclasses
 import itertools
+import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -19,11 +21,13 @@ import jax
 from fxf.base.config import differences, key
 from fxf.base.devices import AXES
 from fxf.base.errors import UserError
-from fxf.base.files import is_remote, read_json, remove, to_json, write_atomically
+from fxf.base.files import is_remote, read_json, to_json, write_atomically
 from fxf.base.status import stage
 from fxf.training import checkpoint_files as files
 from fxf.training import processes
 from fxf.training.checkpoint_files import steps_in
+
+log = logging.getLogger(__name__)
 
 # The step, the state, and the record that was saved with them.
 Restored = tuple[int, Any, dict[str, Any]]
@@ -34,21 +38,10 @@ class CheckpointConfig:
     """The `checkpoint` section."""
 
     every: int = key(0, "steps between checkpoints, besides those of the other keys; 0: none by steps", minimum=0)
-    minutes: float = key(
-        15.0, "minutes after which a checkpoint is saved, if none was meanwhile; 0: none by the clock", minimum=0
-    )
+    minutes: float = key(15.0, "minutes without a checkpoint after which one is saved; 0: none by the clock", minimum=0)
     keep: int = key(2, "number of newest checkpoints to keep", minimum=1)
-    best: str = key(
-        "",
-        "metric of the evaluation whose best checkpoint is kept, besides the newest, and used: the highest, or the "
-        "lowest with a leading -; a worse one is not saved",
-    )
-    average: int = key(
-        1,
-        "number of checkpoints whose mean params the result, `fxf evaluate` and `fxf generate` use: the last step's "
-        "and the newest at multiples of checkpoint.every",
-        minimum=1,
-    )
+    best: str = key("", "metric of the evaluation whose best checkpoint is kept and used; -METRIC: the lowest is best")
+    average: int = key(1, "checkpoints whose mean params are used: the last, and newest by checkpoint.every", minimum=1)
 
     def __post_init__(self) -> None:
         if self.average > 1 and not self.every:
@@ -56,15 +49,24 @@ class CheckpointConfig:
         if self.average > 1 and self.best:
             raise UserError("checkpoint.average: a run uses the mean or the best checkpoint; leave one at its default")
 
-    def averaged(self, steps: Sequence[int], last: int) -> list[int]:
-        """Returns the steps that count for the mean, of which the newest are used; the clock has no say in them."""
+    def used(self, directory: Path, steps: Sequence[int], last: int) -> list[int]:
+        """Returns the steps whose checkpoints a run of `last` steps may use, the first choice at the end.
+
+        By `best` these are all. For the mean the clock has no say: it is of multiples of `every`, and of the last step.
+        """
+        if self.best:
+            return _by_rank(directory, steps, self.best)
         if self.average == 1:
             return list(steps)
         return [step for step in steps if step == last or step % self.every == 0] or list(steps[-1:])
 
+    def kept(self, directory: Path, steps: Sequence[int]) -> set[int]:
+        """Returns those of the steps that are among the newest, the best, or of the mean."""
+        return {*steps[-self.keep :], *self.used(directory, steps, last=-1)[-self.average :]}
+
 
 class Checkpoints:
-    """The checkpoints that one training run writes into `directory`. Any process may `load` them."""
+    """The checkpoints that one training run writes into `directory`."""
 
     def __init__(self, directory: Path, config: CheckpointConfig, identity: Mapping[str, Any]) -> None:
         """Opens the folder, and removes the remains of unfinished saves.
@@ -89,18 +91,16 @@ class Checkpoints:
           UserError: all are damaged; or the newest undamaged one is of another run, or does not fit `shapes`.
         """
         steps = steps_in(self._directory)
-        restored = next(_readable(self._directory, steps, shapes, self._identity), None)
+        restored = next(_undamaged(self._directory, steps, shapes, self._identity), None)
         if restored and processes.is_first():
             for step in steps[steps.index(restored[0]) + 1 :]:
-                aside = self._directory / f"{step}{files.DAMAGED}"
-                remove(aside)
-                (self._directory / str(step)).rename(aside)
+                files.set_aside(self._directory, step)
         processes.barrier()
         return restored
 
     @stage("saving")
     def save(self, step: int, state: Any, record: dict[str, Any]) -> None:
-        """Starts to save `state` as the checkpoint of `step`, which replaces an earlier one of that step.
+        """Starts to save `state` as the checkpoint of `step`.
 
         It copies the state to the host. A thread writes the files while training goes on; `wait` ends with them.
 
@@ -140,80 +140,77 @@ class Checkpoints:
         if not processes.is_first():
             return
         if folder != final:
-            replaced = final.with_name(f"{final.name}{files.REPLACED}")  # from which `clear` takes it if this ends here
-            if final.exists():
-                final.rename(replaced)
             folder.rename(final)
-            remove(replaced)
         steps = steps_in(self._directory)
-        for step in sorted({*steps} - self._kept(steps)):
+        for step in sorted({*steps} - self._config.kept(self._directory, steps)):
             files.remove_step(self._directory, step)
-
-    def _kept(self, steps: list[int]) -> set[int]:
-        """Returns those of the steps that are among the newest, the best, or of the mean."""
-        config = self._config
-        best = files.by_rank(self._directory, steps, config.best)[-1:] if config.best else []
-        return {*steps[-config.keep :], *best, *config.averaged(steps, -1)[-config.average :]}
 
 
 def load(
-    directory: Path, shapes: Any, identity: Mapping[str, Any] | None = None, *, step: int | None = None, best: str = ""
-) -> Restored | None:
-    """Returns the first of `load_several`, or None if there are no checkpoints."""
-    return next(iter(load_several(directory, shapes, identity, step=step, best=best)), None)
-
-
-def load_several(
     directory: Path,
     shapes: Any,
     identity: Mapping[str, Any] | None = None,
     n: int = 1,
     *,
     step: int | None = None,
-    best: str = "",
+    used: Callable[[Path, list[int]], list[int]] = lambda _, steps: steps,
     part: Callable[[Any], Any] = lambda state: state,
-    among: Callable[[list[int]], list[int]] = lambda steps: steps,
 ) -> list[Restored]:
-    """Loads at most n checkpoints: that of `step`; else those that rank highest by `best`; else the newest first.
+    """Loads the checkpoint of `step`, or at most n of those that a run may use; there may be none.
 
     Without a step, damaged ones are skipped with a warning. It reads anew when the run that trains there removes one.
 
     Args:
       shapes: the state's tree with `jax.ShapeDtypeStruct` leaves; one device holds an array whose leaf has no sharding.
       identity: of the run that the checkpoints must belong to; None for any run.
+      used: returns which of the steps a run may use, the first choice at the end; by default the newest.
       part: returns what to keep of a state.
-      among: returns which of the steps that have checkpoints count.
 
     Raises:
       UserError: `step` has no checkpoint; or the checkpoint is damaged (without `step`: all are), is of another run, or
         does not fit `shapes`.
     """
-    steps, directory = steps_in(directory), files.absolute(directory)
+    directory = files.absolute(directory)
+    steps = steps_in(directory)
     try:
-        if step is None:
-            ranked = files.by_rank(directory, steps, best) if best else among(steps)
-            found = itertools.islice(_readable(directory, ranked, shapes, identity), n)
-            return [(number, part(state), record) for number, state, record in found]
-        if step not in steps:
+        if step is not None and step not in steps:
             raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
-        if what := files.damage(directory / str(step)):
-            raise UserError(f"{directory}: the checkpoint of step {step} is damaged: {what}")
-        number, state, record = _read(directory / str(step), shapes, identity)
-        return [(number, part(state), record)]
+        tried = used(directory, steps) if step is None else [step]
+        found = itertools.islice(_undamaged(directory, tried, shapes, identity), n)
+        return [(number, part(state), record) for number, state, record in found]
     except Exception:
         if {*steps} <= {*steps_in(directory)}:
             raise
-    return load_several(directory, shapes, identity, n, step=step, best=best, part=part, among=among)
+    return load(directory, shapes, identity, n, step=step, used=used, part=part)
 
 
-def _readable(
+def _undamaged(
     directory: Path, steps: Sequence[int], shapes: Any, identity: Mapping[str, Any] | None
 ) -> Iterator[Restored]:
-    """Yields the undamaged checkpoints of the steps, the last first."""
+    """Yields the undamaged checkpoints of the steps, the last first, and warns of damaged ones that it passed over.
+
+    Raises:
+      FileNotFoundError: a checkpoint was removed meanwhile.
+      UserError: all are damaged.
+    """
     shardings = [leaf.sharding for leaf in jax.tree.leaves(shapes)]
     together = any(sharding and not sharding.is_fully_addressable for sharding in shardings)
-    for step in files.undamaged(directory, steps, together):
+    damaged: list[str] = []
+    for step in reversed(steps):
+        if what := files.damage(directory / str(step), together):
+            if step not in steps_in(directory):
+                raise FileNotFoundError(f"{directory / str(step)}: removed")
+            damaged.append(f"the damaged checkpoint of step {step}: {what}")
+            continue
+        for each in damaged:  # only now: where none is sound, one line says all
+            log.warning("warning: %s: skipping %s", directory, each)
+        damaged = []
         yield _read(directory / str(step), shapes, identity)
+    if damaged and len(steps) == 1:
+        raise UserError(f"{directory}: the checkpoint of step {steps[0]} is damaged: {what}")
+    if steps and len(damaged) == len(steps):
+        listed = ", ".join(map(str, sorted(steps)))
+        raise UserError(f"{directory}: every checkpoint is damaged (steps {listed}); move them away to train anew")
 
 
 def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Restored:
@@ -250,3 +247,28 @@ def _arrays(tree: Any) -> dict[str, str]:
     """Returns the type and shape of each array by its path."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
+
+
+def rank(metrics: Mapping[str, float], best: str) -> float:
+    """Returns the metric `best`, negated if `best` has a leading -; -inf if it is absent or not finite."""
+    value = metrics.get(best.removeprefix("-"))
+    if value is None or not math.isfinite(value):
+        return -math.inf
+    return -value if best.startswith("-") else value
+
+
+def _by_rank(directory: Path, steps: Sequence[int], best: str) -> list[int]:
+    """Returns the steps, the best last, older before newer if equal.
+
+    Steps whose figure has no value come before these, and before them those without an evaluation, whose steps may be
+    those of a clock; first come steps with an unreadable record.
+    """
+
+    def ranked(step: int) -> tuple[float, bool, int]:
+        try:
+            evaluated = read_json(directory / str(step) / files.CONTENT, "a checkpoint")["record"]["evaluated"]
+            return rank(evaluated, best), best.removeprefix("-") in evaluated, step
+        except (OSError, UserError, LookupError, TypeError):
+            return -math.inf, False, -1
+
+    return sorted(steps, key=ranked)

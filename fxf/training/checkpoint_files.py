@@ -1,10 +1,8 @@
 """The files of a checkpoint: which folders are checkpoints, and whether their files are those that were saved."""
 
-import logging
-import math
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,11 +22,8 @@ from fxf.base.files import (
 from fxf.training import processes
 
 ARRAYS, CONTENT, DIGESTS = "state", "checkpoint.json", "digests.json"
-UNFINISHED, REPLACED, DAMAGED = ".unfinished", ".replaced", ".damaged"
+UNFINISHED, DAMAGED = ".unfinished", ".damaged"
 WAIT_SECONDS = 600  # for the part of another process
-
-
-log = logging.getLogger(__name__)
 
 
 def require_no_pattern(workdir: Path) -> None:
@@ -38,6 +33,10 @@ def require_no_pattern(workdir: Path) -> None:
         raise UserError(f"{workdir}: {what}; choose another --workdir")
 
 
+def absolute(directory: Path) -> Path:
+    return directory if is_remote(directory) else directory.absolute()
+
+
 def steps_in(directory: Path) -> list[int]:
     """Returns the steps of the finished checkpoints in a folder, which need not exist."""
     names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
@@ -45,12 +44,17 @@ def steps_in(directory: Path) -> list[int]:
 
 
 def clear(directory: Path) -> None:
-    """Removes what saves and removals that were cut short have left; a checkpoint that was being replaced stays."""
+    """Removes what saves and removals that were cut short have left."""
     for path in list(directory.iterdir()) if directory.is_dir() else ():  # a bucket has no empty folders
-        if path.name.endswith(REPLACED) and not (place := path.with_suffix("")).exists():
-            path.rename(place)
-        elif UNFINISHED in path.name or path.name.endswith(REPLACED):  # Orbax adds to an unfinished name
+        if UNFINISHED in path.name:  # Orbax adds to the name
             remove(path)
+
+
+def set_aside(directory: Path, step: int) -> None:
+    """Renames a damaged checkpoint; its step can be saved again."""
+    aside = directory / f"{step}{DAMAGED}"
+    remove(aside)
+    (directory / str(step)).rename(aside)
 
 
 def remove_step(directory: Path, step: int) -> None:
@@ -76,52 +80,26 @@ def kept(directory: Path) -> Iterator[None]:
         raise UserError(f"{directory.parent}: {why}; {what}; once that is mended, the same command resumes") from error
 
 
-def undamaged(directory: Path, steps: Sequence[int], together: bool = False) -> Iterator[int]:
-    """Yields the steps with undamaged checkpoints, the last first, and warns of the others.
-
-    Args:
-      together: whether all processes call it; then each one looks at its part of the files.
-
-    Raises:
-      FileNotFoundError: a checkpoint was removed meanwhile.
-      UserError: all are damaged.
-    """
-    warnings: list[str] = []  # they wait for a sound checkpoint: where there is none, one line says all
-    sound = False
-    for step in reversed(steps):
-        what = damage(directory / str(step), together)
-        is_damaged = processes.any_of(bool(what)) if together else bool(what)
-        if is_damaged:
-            if step not in steps_in(directory):
-                raise FileNotFoundError(f"{directory / str(step)}: removed")
-            what = what or "another process found damage"
-            warnings.append(f"warning: {directory}: skipping the damaged checkpoint of step {step}: {what}")
-        sound = sound or not is_damaged
-        while sound and warnings:
-            log.warning(warnings.pop(0))
-        if not is_damaged:
-            yield step
-    if steps and not sound:
-        listed = ", ".join(map(str, sorted(steps)))
-        raise UserError(f"{directory}: every checkpoint is damaged (steps {listed}); move them away to train anew")
-
-
 def damage(folder: Path, together: bool = False) -> str:
     """Returns the damage to the files of a checkpoint in words, or nothing.
 
     Args:
-      together: whether all processes call it; then each one hashes what it would have written.
+      together: whether all processes call it; then each one hashes what it would have written, and all learn of damage.
     """
     process, count = (jax.process_index(), jax.process_count()) if together else (0, 1)
     try:
-        every, found = read_json(folder / DIGESTS, "digests of files"), digests(folder, process, count)
+        every = read_json(folder / DIGESTS, "digests of files")
         saved = {name: value for name, value in every.items() if _hashed_by(name, count) == process}
-        if differing := sorted(name for name in {*saved, *found} if saved.get(name) != found.get(name)):
-            return f"{differing[0]} differs from the saved file"
-        step = read_json(folder / CONTENT, "a checkpoint")["step"]
-        return "" if str(step) == folder.name else f"it was saved as step {step}"
+        if differing := saved.items() ^ digests(folder, process, count).items():
+            what = f"{min(differing)[0]} differs from the saved file"
+        else:
+            step = read_json(folder / CONTENT, "a checkpoint")["step"]
+            what = "" if str(step) == folder.name else f"it was saved as step {step}"
     except (OSError, UserError) as error:
-        return str(error)
+        what = str(error)
+    if together and processes.any_of(bool(what)):
+        return what or "another process found damage"
+    return what
 
 
 def write_digests(folder: Path) -> None:
@@ -157,32 +135,3 @@ def _hashed_by(name: str, count: int) -> int:
     """Returns which of `count` processes hashes a file: the one that wrote its folder, else the first."""
     written = re.search(r"(?:^|/)ocdbt\.process_(\d+)/", name)  # Orbax's name of such a folder
     return int(written[1]) % count if written else 0
-
-
-def rank(metrics: Mapping[str, float], best: str) -> float:
-    """Returns the metric `best`, negated if `best` has a leading -; -inf if it is absent or not finite."""
-    value = metrics.get(best.removeprefix("-"))
-    if value is None or not math.isfinite(value):
-        return -math.inf
-    return -value if best.startswith("-") else value
-
-
-def by_rank(directory: Path, steps: Sequence[int], best: str) -> list[int]:
-    """Returns the steps, the best last, older before newer if equal.
-
-    Steps whose figure has no value come before these, and before them those without an evaluation, whose steps may be
-    those of a clock; first come steps with an unreadable record.
-    """
-
-    def ranked(step: int) -> tuple[float, bool, int]:
-        try:
-            evaluated = read_json(directory / str(step) / CONTENT, "a checkpoint")["record"]["evaluated"]
-            return rank(evaluated, best), best.removeprefix("-") in evaluated, step
-        except (OSError, UserError, LookupError, TypeError):
-            return -math.inf, False, -1
-
-    return sorted(steps, key=ranked)
-
-
-def absolute(directory: Path) -> Path:
-    return directory if is_remote(directory) else directory.absolute()

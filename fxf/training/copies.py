@@ -6,9 +6,8 @@ The update of a weight then writes the copy too. Without, each step reads the we
 from typing import Any
 
 import jax
-from jax.extend.core import Jaxpr, JaxprEqn
+from jax.extend.core import Jaxpr, JaxprEqn, jaxprs_in_params
 
-from fxf.base.operations import inner_jaxprs
 from fxf.base.weights import Params
 from fxf.layers.linear import copied
 from fxf.models.model import Batch, Model
@@ -51,7 +50,7 @@ def _is_only_cast(program: Jaxpr, variable: Any, dtype: str) -> bool:
 
 def _casts(program: Jaxpr, equation: JaxprEqn, i: int, dtype: str) -> bool:
     """Returns whether an equation, or all that follows it, casts its i-th operand."""
-    name, inner = equation.primitive.name, list(inner_jaxprs(equation.params))
+    name, inner = equation.primitive.name, list(jaxprs_in_params(equation.params))
     if name == "convert_element_type":
         return equation.params["new_dtype"] == dtype
     if name in ("reshape", "transpose", "squeeze", "sharding_constraint"):

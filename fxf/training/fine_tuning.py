@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fxf.base.errors import UserError
-from fxf.base.weights import Params, Spec, leaves, map_weights, matching, without_repeats
+from fxf.base.weights import Params, Spec, Weight, leaves, map_weights, matching, without_repeats
 from fxf.models.model import Model
 from fxf.training.state import TrainState
 
@@ -57,37 +57,40 @@ def without_frozen_gradient(model: Model, patterns: str) -> Model:
     return model._replace(to_plain=stopped)
 
 
+def without_by_sign(spec: Spec, gradient: Any) -> Any:
+    """Returns the gradient with zeros for weights that move by its sign, whose size means nothing."""
+    weights = map_weights(lambda _, weight: weight, spec)
+    return jax.tree.map(lambda weight, g: jnp.zeros_like(g) if weight.by_sign else g, weights, gradient)
+
+
+def has_own_rate(weight: Weight) -> bool:
+    """Returns whether the updates of a weight are multiplied by its own rate."""
+    return weight.rate not in (0, 1) and not weight.by_sign
+
+
 def at_own_rates(optimizer: optax.GradientTransformation, spec: Spec) -> optax.GradientTransformation:
     """Returns the optimizer whose update of each weight is multiplied by the weight's own `rate`.
 
-    Weight decay does not depend on that rate (Wang and Aitchison 2024). The optimizer must read params for nothing but
-    weight decay, and freezes weights of rate 0.
+    The update of a weight that moves by sign is -rate · sign(gradient). Weight decay does not depend on that rate (Wang
+    and Aitchison 2024). The optimizer must read params for nothing but weight decay, and freezes weights of rate 0.
     """
-    rates = map_weights(lambda _, weight: weight.rate or 1.0, spec)
+    weights = map_weights(lambda _, weight: weight, spec)
+    if not any(has_own_rate(weight) or weight.by_sign for weight in jax.tree.leaves(weights)):
+        return optimizer
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def decaying(weight: Weight, p: jax.Array) -> jax.Array:
         # The decay of a weight, which the rate multiplies too, is a share of this larger one.
-        larger = None if params is None else jax.tree.map(lambda rate, p: p / rate, rates, params)
-        updates, state = optimizer.update(updates, state, larger)
-        return jax.tree.map(lambda rate, u: rate * u, rates, updates), state
+        return p / weight.rate if has_own_rate(weight) else p
 
-    return optax.GradientTransformation(optimizer.init, update)
-
-
-def without_by_sign(spec: Spec, gradient: Any) -> Any:
-    """Returns the gradient with zeros for weights that move by its sign, whose size means nothing."""
-    kinds = map_weights(lambda _, weight: weight.by_sign, spec)
-    return jax.tree.map(lambda by_sign, g: jnp.zeros_like(g) if by_sign else g, kinds, gradient)
-
-
-def moving_by_sign(optimizer: optax.GradientTransformation, spec: Spec) -> optax.GradientTransformation:
-    """Returns the optimizer of the other weights; its update of one that moves by sign is -rate · sign(gradient)."""
-    kinds = map_weights(lambda _, weight: weight, spec)
+    def move(weight: Weight, g: jax.Array, moved: jax.Array) -> jax.Array:
+        if weight.by_sign:
+            return -weight.rate * jnp.sign(g)
+        return weight.rate * moved if has_own_rate(weight) else moved
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        others, state = optimizer.update(without_by_sign(spec, updates), state, params)
-        choose = lambda weight, g, other: -weight.rate * jnp.sign(g) if weight.by_sign else other  # noqa: E731
-        return jax.tree.map(choose, kinds, updates, others), state
+        larger = None if params is None else jax.tree.map(decaying, weights, params)
+        moved, state = optimizer.update(without_by_sign(spec, updates), state, larger)
+        return jax.tree.map(move, weights, updates, moved), state
 
     return optax.GradientTransformation(optimizer.init, update)
 

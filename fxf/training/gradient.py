@@ -38,7 +38,7 @@ def batch_loss(
     of_features = of_readout = params
     if layout:
         of_features, of_readout = layout.gather(model, params, pad=model.loss.of_logits)
-        model, batch = layout.with_mesh(model), layout.shard_tokens(batch)
+        model, batch = layout.with_mesh(model), layout.shard(batch)
     features = model.features(of_features, batch, rng=rng)
     options = _loss_options(model, params, features, layout) if layout else {}
     narrow = model.dtype != model.weights_dtype
@@ -62,7 +62,7 @@ def batch_loss(
         return sums_of_readout(of_readout, *arrays)
     # The loss computes the logits of one group of tokens after another. Each device has groups of its own tokens and a
     # copy of the weights. So no group waits for other devices; one sum over the devices follows.
-    parts = [layout.shards_of_tokens(x) for x in layout.shard_tokens(arrays)]
+    parts = [layout.shards_of_tokens(x) for x in layout.shard(arrays)]
     copies = jax.tree.map(lambda p: jnp.broadcast_to(p[None], (len(parts[0]), *p.shape)), of_readout)
     sums = jax.vmap(sums_of_readout, spmd_axis_name=(*ROWS, SEQUENCE))(copies, *parts)
     return jax.tree.map(jnp.sum, sums)
@@ -115,12 +115,34 @@ def objective_and_gradient(
     n_parts = microbatches * parts_in_cache(model, batch["weights"].shape, microbatches, layout)
     asked = terms_and_figures(model, params, batch, rng) if asked is None else asked
     loss = functools.partial(batch_loss, model, label_smoothing=label_smoothing, layout=layout)
-    if asked:
-        return _with_terms(edited(loss, read=asked), params, batch, rng, n_parts, axis)
-    of_part = functools.partial(jax.value_and_grad(loss, has_aux=True), params)
-    whole = n_parts == 1 and axis is None
-    sums, gradient = of_part(batch, rng) if whole else _sum_over_parts(of_part, batch, rng, n_parts, axis)
-    return *sums, gradient, {}
+    read = edited(loss, read=asked) if asked else lambda *args: (loss(*args), {})
+
+    def weights(part: Batch, rng: jax.Array | None) -> Any:
+        (_, weight_sum), found = read(params, part, rng)
+        return weight_sum, {name: x for name, x in _summed(found).items() if name.endswith(WEIGHT)}
+
+    # The gradient of a part needs the weights of the whole batch's terms. So where there are several parts, these come
+    # first; they take little, unless the weight of a term depends on vectors.
+    several = asked and (n_parts > 1 or axis)
+    whole = _sum_over_parts(weights, batch, rng, n_parts, axis) if several else None
+
+    def objective(params: Params, part: Batch, rng: jax.Array | None) -> tuple[jax.Array, Any]:
+        (loss_sum, weight_sum), found = read(params, part, rng)
+        total, sums = loss_sum, _summed(found)
+        if sums:
+            of_batch, of_terms = whole or (weight_sum, sums)
+            terms = sum(_terms(sums, of_terms).values(), jnp.zeros(()))
+            total += jax.lax.stop_gradient(of_batch) * terms
+        return total, (loss_sum, weight_sum, sums)
+
+    def of_part(part: Batch, rng: jax.Array | None) -> Any:
+        gradient, (loss_sum, weight_sum, sums) = jax.grad(objective, has_aux=True)(params, part, rng)
+        return loss_sum, weight_sum, gradient, sums
+
+    loss_sum, weight_sum, gradient, sums = _sum_over_parts(of_part, batch, rng, n_parts, axis)
+    n_sums = n_parts * (jax.lax.psum(1, axis) if axis else 1)
+    shown = _terms(sums, sums) | {name: x / n_sums for name, x in sums.items() if x.ndim == 0}
+    return loss_sum, weight_sum, gradient, {name: shown[name] for name in metric_names(tuple(sums))}
 
 
 def _sum_over_parts(
@@ -153,38 +175,6 @@ def metric_names(asked: Sequence[str]) -> list[str]:
     """Returns the names of the metrics that show these terms and figures."""
     names = [name.removesuffix(TOTAL) for name in asked if not name.endswith(WEIGHT)]
     return [name for name in names if not name.startswith(MOVED)]
-
-
-def _with_terms(
-    read: Callable[..., Any], params: Params, batch: Batch, rng: jax.Array | None, n_parts: int, axis: str | None
-) -> tuple[jax.Array, jax.Array, Params, dict[str, jax.Array]]:
-    """Returns what `objective_and_gradient` does, for a loss whose terms and figures `read` returns with it.
-
-    The gradient of a part needs the weights of the whole batch's terms. So where there are several parts, these come
-    first; they take little, unless the weight of a term depends on vectors.
-    """
-
-    def weights(part: Batch, rng: jax.Array | None) -> Any:
-        (_, weight_sum), found = read(params, part, rng)
-        return weight_sum, {name: x for name, x in _summed(found).items() if name.endswith(WEIGHT)}
-
-    whole = _sum_over_parts(weights, batch, rng, n_parts, axis) if n_parts > 1 or axis else None
-
-    def objective(params: Params, part: Batch, rng: jax.Array | None) -> tuple[jax.Array, Any]:
-        (loss_sum, weight_sum), found = read(params, part, rng)
-        sums = _summed(found)
-        of_batch, of_terms = whole if whole is not None else (weight_sum, sums)
-        terms = sum(_terms(sums, of_terms).values(), jnp.zeros(()))
-        return loss_sum + jax.lax.stop_gradient(of_batch) * terms, (loss_sum, weight_sum, sums)
-
-    def of_part(part: Batch, rng: jax.Array | None) -> Any:
-        gradient, (loss_sum, weight_sum, sums) = jax.grad(objective, has_aux=True)(params, part, rng)
-        return loss_sum, weight_sum, gradient, sums
-
-    loss_sum, weight_sum, gradient, sums = _sum_over_parts(of_part, batch, rng, n_parts, axis)
-    n_sums = n_parts * (jax.lax.psum(1, axis) if axis else 1)
-    shown = _terms(sums, sums) | {name: x / n_sums for name, x in sums.items() if x.ndim == 0}
-    return loss_sum, weight_sum, gradient, {name: shown[name] for name in metric_names(tuple(sums))}
 
 
 def _summed(found: dict[str, jax.Array]) -> dict[str, jax.Array]:

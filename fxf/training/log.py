@@ -1,7 +1,6 @@
 """The log of a training run: metrics.jsonl, trackers, the page, and lines."""
 
 import dataclasses
-import json
 import logging
 import tempfile
 import time
@@ -15,13 +14,13 @@ import jax
 
 from fxf.base import status
 from fxf.base.compiled import seconds_of_compiling
-from fxf.base.config import key, require_off
+from fxf.base.config import key
 from fxf.base.errors import Interrupted, UserError, one_line
-from fxf.base.files import files_below, is_remote, read_file, to_json, write_atomically
+from fxf.base.files import files_below, is_remote, to_json, write_atomically
 from fxf.reports import report
-from fxf.reports.run_files import ENDED, ERROR, RECORDS, SAMPLES, is_number
+from fxf.reports.run_files import ENDED, ERROR, RECORDS, SAMPLES, lines
 from fxf.training import processes
-from fxf.training.trackers import TRACKERS, Trackers, require_trackers
+from fxf.training.trackers import Trackers, require_trackers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,18 +32,11 @@ class LogConfig:
     trackers: str = key("", "comma-separated; each one of fxf.training.trackers.TRACKERS")
     report: bool = key(True, "whether to write report.html, the page of the run")
     hang: float = key(
-        30.0,
-        "a line says where training stands if steps take so many times the usual, and a minute; 0: none",
-        minimum=0,
-    )
-    hang_ends: bool = key(
-        False, "whether the process then ends with exit code 75, after which a job may start it again"
+        30.0, "times the usual, and a minute, after which a line says where steps stand; 0: no", minimum=0
     )
 
     def __post_init__(self) -> None:
         require_trackers(self.trackers)
-        if not self.hang:
-            require_off("log", self, {"hang_ends": False}, "without log.hang nothing reads it")
 
 
 log = logging.getLogger(__name__)
@@ -102,10 +94,7 @@ def goodput(seconds: dict[str, float]) -> float:
 
 def last_wall_seconds(folder: Path) -> float:
     """Returns the newest `wall_seconds` of the records in a run folder, also of steps that were lost; 0 if none has."""
-    path = folder / RECORDS
-    lines = read_file(path).decode("utf-8", errors="replace").splitlines() if path.exists() else []
-    found: Any = (_record_of(line).get("wall_seconds") for line in reversed(lines))
-    return next((float(seconds) for seconds in found if is_number(seconds)), 0.0)
+    return max((record.get("wall_seconds", 0.0) for record in lines(folder / RECORDS)), default=0.0)
 
 
 class MetricsLog:
@@ -122,19 +111,24 @@ class MetricsLog:
         elsewhere = is_remote(directory) or not self._is_first
         self._temporary = tempfile.TemporaryDirectory() if elsewhere else None
         self._folder = Path(self._temporary.name) if self._temporary else directory
-        for name in (RECORDS, SAMPLES) if self._is_first else ():
-            if self._temporary and (directory / name).exists():
-                (self._folder / name).write_bytes((directory / name).read_bytes())
-            dropped = _keep_until(self._folder / name, resumed_at)
-            if name == RECORDS and dropped and not resumed_at:
-                text = "warning: %s: has records up to step %d but no checkpoint; it begins again at step 0"
-                log.warning(text, directory, dropped)
         self._has_page = config.report and self._is_first
         if self._is_first:
-            (directory / ENDED).unlink(missing_ok=True)
+            self._go_on(resumed_at)
             names = [*require_trackers(config.trackers), *(["tensorboard"] if config.tensorboard else [])]
-            trackers.open({name: TRACKERS[name] for name in names}, self._folder, resumed_at)
+            trackers.open(names, self._folder, resumed_at)
         self._file = (self._folder / RECORDS).open("a", encoding="utf-8")
+
+    def _go_on(self, step: int) -> None:
+        """Drops the records after a step, which come again, and lines that a kill or a fault has cut short."""
+        (self._place / ENDED).unlink(missing_ok=True)
+        for name in (RECORDS, SAMPLES):
+            found = lines(self._place / name)
+            if found and name == RECORDS and not step:
+                text = "warning: %s: has records up to step %d but no checkpoint; it begins again at step 0"
+                log.warning(text, self._place, found[-1]["step"])
+            if (self._place / name).exists():
+                stays = [to_json(record) + "\n" for record in found if record["step"] <= step]
+                write_atomically(self._folder / name, "".join(stays))
 
     def record(self, step: int, values: dict[str, float], group: str = "train") -> None:
         """Writes one object; the record of step 12 covers the steps up to and including the twelfth.
@@ -213,35 +207,3 @@ class MetricsLog:
         self.publish()
         if self._temporary:
             self._temporary.cleanup()
-
-
-def _keep_until(path: Path, step: int) -> int:
-    """Drops the records after `step`, which a resumed run writes again, and lines that a kill or a fault has cut short.
-
-    Returns the last step whose record it drops, else 0.
-
-    Raises:
-      UserError: the file cannot be read.
-    """
-    lines = read_file(path).decode("utf-8", errors="replace").splitlines() if path.exists() else []
-    steps = [_step_of(line) for line in lines]
-    if lines:
-        write_atomically(path, "".join(f"{line}\n" for line, at in zip(lines, steps, strict=True) if 0 <= at <= step))
-    return max([0, *(at for at in steps if at > step)])
-
-
-def _step_of(line: str) -> int:
-    """Returns the step of a record, or -1 if the line is not a record."""
-    try:
-        return int(_record_of(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return -1
-
-
-def _record_of(line: str) -> dict[str, Any]:
-    """Returns a record; an empty one if the line is none."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

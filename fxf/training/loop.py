@@ -14,8 +14,7 @@ from fxf.base.errors import Interrupted
 from fxf.base.named_arrays import OF_TRAINING
 from fxf.base.status import stage
 from fxf.training import processes
-from fxf.training.checkpoint import CheckpointConfig, Checkpoints
-from fxf.training.checkpoint_files import rank
+from fxf.training.checkpoint import CheckpointConfig, Checkpoints, rank
 from fxf.training.hang import watched
 from fxf.training.log import Clock, LogConfig, MetricsLog, goodput
 from fxf.training.record import Record, after
@@ -62,7 +61,7 @@ def fit(
 
     Args:
       record: the record saved with `state`, or a new one.
-      steps: a run's `Steps` (fxf/runs/steps.py): `train(state, n)`, `learning_rate(step)`, `position()`.
+      steps: a run's `Steps` (fxf/runs/run.py): `train(state, n)`, `learning_rate(step)`, `position()`.
       evaluate: returns the figures of a state's validation.
 
     Raises:
@@ -77,7 +76,7 @@ def fit(
             traced = intervals.profile and n_logged == 1  # all has been compiled then
             n, before = min(at_once, left, PROFILED_STEPS if traced else left), clock.seconds()["train"]
             tracing = log.traced() if traced else nullcontext()
-            with tracing, clock.measure("train"), watched(record.step, n * slowest, intervals.log):
+            with tracing, clock.measure("train"), watched(record.step, n * slowest, intervals.log.hang):
                 state, arrays = steps.train(state, np.int32(n))
                 history = {name: np.asarray(values)[:n] for name, values in jax.device_get(arrays).items()}
             signals.hold()  # the steps since the newest checkpoint
@@ -130,14 +129,17 @@ def _evaluated(
 
 
 def _is_to_be_saved(record: Record, saved_at: float, intervals: Intervals) -> bool:
-    """Returns whether a save is due: by steps, at the end, after a validation, or by the first process's clock."""
-    every, minutes, best = intervals.checkpoint.every, intervals.checkpoint.minutes, intervals.checkpoint.best
-    validated = bool(record.evaluated)
-    if validated and best and record.best:
-        validated = rank(record.evaluated, best) == record.best[0]  # no earlier one surpasses it
-    if validated or (every and record.step % every == 0) or intervals.end(record):
+    """Returns whether a save is due: by steps, at the end, after a validation, or by the first process's clock.
+
+    With `checkpoint.best` it is due after a validation that no earlier one surpasses.
+    """
+    config = intervals.checkpoint
+    surpassed = config.best and record.best and rank(record.evaluated, config.best) < record.best[0]
+    validated = record.evaluated and not surpassed
+    if validated or intervals.end(record) or (config.every and record.step % config.every == 0):
         return True
-    return minutes > 0 and bool(processes.of_first(int(time.monotonic() - saved_at >= 60 * minutes)))
+    too_old = time.monotonic() - saved_at >= 60 * config.minutes
+    return config.minutes > 0 and bool(processes.of_first(int(too_old)))
 
 
 def _logged(record: Record, learning_rate: float, log: MetricsLog, seconds: dict[str, float]) -> Record:

@@ -11,7 +11,7 @@ import optax
 from fxf.base.config import Choices, arguments, defaults, key, one_of, registered_section
 from fxf.base.errors import UserError
 from fxf.base.weights import Spec, Weight, axes_of_matrix, decay_mask, map_weights, without_repeats
-from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, moving_by_sign
+from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, has_own_rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,15 +27,11 @@ class OptimizerConfig:
     b2: float = key(0.999, "decay of the mean of squared gradients", minimum=0, below=1)
     eps: float = key(1e-8, "added to the denominator", above=0)
     momentum: float = key(0.0, "decay of the trace of gradients", minimum=0, below=1)
-    weight_decay: float = key(
-        0.0, "decoupled decay of matrices; biases, norms and embeddings do not decay", minimum=0, argument=True
-    )
+    weight_decay: float = key(0.0, "decoupled decay of matrices that are no embeddings", minimum=0, argument=True)
     clip_norm: float = key(0.0, "maximum of the gradient's global norm; 0 does not clip", minimum=0)
     decay_steps: int = key(0, "wsd: steps at the end in which the rate falls to final_learning_rate", minimum=0)
     frozen: str = key("", "patterns of the weights that training leaves as they are, such as embedding/*,blocks/0/*")
-    ema_decay: float = key(
-        0.0, "decay of an average of the params, which evaluation and decoding use; 0: none", minimum=0, below=1
-    )
+    ema_decay: float = key(0.0, "decay of an average of the params, which is evaluated; 0: none", minimum=0, below=1)
 
 
 Schedule = Callable[[Any], Any]
@@ -157,8 +153,8 @@ def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any
     if config.warmup_steps >= steps:
         what = f"{config.warmup_steps} is not less than train.steps {steps}; set it to {steps // 10}"
         raise UserError(f"optimizer.warmup_steps: {what}, or train.steps above {config.warmup_steps}")
-    unread = {name for name, schedules in _UNREAD.items() if config.schedule in schedules}
-    _refuse(config, unread, f"schedule '{config.schedule}'")
+    for name in (name for name, schedules in _UNREAD.items() if config.schedule in schedules):
+        _refuse(config, name, f"schedule '{config.schedule}' does not read it")
     values = {**arguments(config), **(numbers or {})}
     peak, final, warmup = values["learning_rate"], values["final_learning_rate"], config.warmup_steps
     after = SCHEDULES[config.schedule](peak, final, steps - warmup, config)
@@ -186,16 +182,12 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     saved, and count updates alone.)
     """
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
-    per_optimizer = {name for each in OPTIMIZERS.values() for name in each.reads}
-    for name in sorted(per_optimizer - set(registered.reads)):
+    for name in sorted({name for each in OPTIMIZERS.values() for name in each.reads} - {*registered.reads}):
         readers = ", ".join(other for other, each in OPTIMIZERS.items() if name in each.reads)
-        _refuse(config, {name}, f"optimizer '{config.name}'", f" (read by {readers})" if readers else "")
+        _refuse(config, name, f"optimizer '{config.name}' does not read it (read by {readers})")
     own_keys = [name for name in defaults(registered.config) if name not in defaults(OptimizerConfig)]
-    weights = [weight for _, weight, _ in without_repeats(spec)]
-    own_rates = any(weight.rate not in (0, 1) and not weight.by_sign for weight in weights)
-    by_sign = any(weight.by_sign for weight in weights)
     some_frozen = has_frozen(spec, config.frozen)
-    if own_rates and not registered.unit_steps:
+    if not registered.unit_steps and any(has_own_rate(weight) for _, weight, _ in without_repeats(spec)):
         able = ", ".join(name for name, each in OPTIMIZERS.items() if each.unit_steps)
         raise UserError(f"optimizer.name: with model.base_width expected one of {able}, got '{config.name}'")
 
@@ -209,10 +201,7 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
             optimizer = optax.chain(clip_by_global_norm(config.clip_norm, of_updated), optimizer)
         if some_frozen:
             optimizer = freeze(optimizer, spec, config.frozen)
-        if own_rates:
-            optimizer = at_own_rates(optimizer, spec)
-        if by_sign:
-            optimizer = moving_by_sign(optimizer, spec)
+        optimizer = at_own_rates(optimizer, spec)
         return averaging(optimizer, config.ema_decay) if config.ema_decay else optimizer
 
     def update(updates: Any, state: Any, params: Any = None, *, numbers: Any = None, **known: Any) -> tuple[Any, Any]:
@@ -238,8 +227,7 @@ def clip_by_global_norm(max_norm: float, norm: jax.Array | None = None) -> optax
     return optax.GradientTransformation(optax.init_empty_state, update)
 
 
-def _refuse(config: OptimizerConfig, keys: set[str], reader: str, readers: str = "") -> None:
-    """Raises a UserError if one of `keys`, which `reader` does not read, differs from its default."""
-    for field in dataclasses.fields(config):
-        if field.name in keys and getattr(config, field.name) != field.default:
-            raise UserError(f"optimizer.{field.name}: {reader} does not read it{readers}; leave it at {field.default}")
+def _refuse(config: OptimizerConfig, name: str, why: str) -> None:
+    """Raises a UserError, which says why nothing reads a key, if it differs from its default."""
+    if getattr(config, name) != (default := getattr(OptimizerConfig, name)):
+        raise UserError(f"optimizer.{name}: {why}; leave it at {default}")

@@ -12,23 +12,16 @@ from fxf.base.errors import UserError
 class ParallelConfig:
     """The `parallel` section: how training uses the devices. Only dropout's draws depend on it."""
 
-    kind: Literal["jit", "pmap"] = key(
-        "jit", "jit: one program over a mesh of devices; pmap: the step mapped over devices that each hold all weights"
-    )
+    kind: Literal["jit", "pmap"] = key("jit", "jit: one program over a mesh; pmap: a step on devices with all weights")
     data: int = key(0, "parts of a batch's rows, each with all weights; 0: as many as the devices allow", minimum=0)
     fsdp: int = key(1, "parts of a batch's rows, and of weights and optimizer state", minimum=1)
     expert: int = key(1, "parts of a batch's rows, and of the experts of a mixture with their weights", minimum=1)
-    sequence: int = key(
-        1, "parts of each sequence in training; attention gets the keys and values that its part sees", minimum=1
-    )
+    sequence: int = key(1, "parts of each sequence in training; attention gets what its part sees", minimum=1)
     tensor: int = key(1, "parts of heads, hidden units and vocabulary, and of their weights", minimum=1)
     gradient_sums: Literal["float32", "model"] = key(
-        "float32",
-        "type in which devices sum the gradients of blocks; model: model.dtype, in bfloat16 half of the bytes",
+        "float32", "type in which devices sum the gradients of blocks; model: model.dtype"
     )
-    processes: int = key(
-        1, "number of processes that train together; 0: those that SLURM, Open MPI or a TPU pod started", minimum=0
-    )
+    processes: int = key(1, "processes that train together; 0: those that a launcher or TPU pod started", minimum=0)
     coordinator: str = key("", "host:port of the first process, if processes is above 1")
     process: int = key(0, "index of this process, if processes is above 1", minimum=0)
 

@@ -65,19 +65,16 @@ class Layout(NamedTuple):
         """The sharding of an array [B, T, ...] along its rows and its sequences."""
         return NamedSharding(self.mesh, P(ROWS, SEQUENCE)) if self.mesh.shape[SEQUENCE] > 1 else self.rows
 
-    def shard_rows(self, arrays: Any) -> Any:
-        """Constrains, inside a compiled function, arrays to be sharded along their rows if the devices divide these."""
-        shard = lambda x: x if len(x) % self.parts else jax.lax.with_sharding_constraint(x, self.rows)  # noqa: E731
-        return jax.tree.map(shard, arrays)
-
-    def shard_tokens(self, batch: Any) -> Any:
+    def shard(self, arrays: Any) -> Any:
         """Constrains, inside a compiled function, arrays [B] or [B, T, ...] to be sharded along what devices divide."""
 
-        def shard(x: jax.Array) -> jax.Array:
-            whole_rows = len(x) % self.parts or x.ndim == 1 or x.shape[1] % self.mesh.shape[SEQUENCE]
-            return self.shard_rows(x) if whole_rows else jax.lax.with_sharding_constraint(x, self.tokens)
+        def constrained(x: jax.Array) -> jax.Array:
+            if len(x) % self.parts:
+                return x
+            in_parts = x.ndim > 1 and x.shape[1] % self.mesh.shape[SEQUENCE] == 0
+            return jax.lax.with_sharding_constraint(x, self.tokens if in_parts else self.rows)
 
-        return jax.tree.map(shard, batch)
+        return jax.tree.map(constrained, arrays)
 
     def shards_of_tokens(self, x: jax.Array) -> jax.Array:
         """Returns [B, T, ...] as [parts, B / rows, T / sequences, ...]; each part is on devices of its own."""
@@ -89,14 +86,16 @@ class Layout(NamedTuple):
 
     def with_mesh(self, model: Model) -> Model:
         """Returns the model with functions that know this mesh: attention and norms map their kernels over it."""
-        if self.mesh.size == len(target_devices()) == 1:
+        prefill = model.prefill
+        if self.mesh.size > 1:
+            here = over_mesh(self.mesh)
+            features = over_mesh(self.mesh, self.in_float32)(model.features)
+            return model._replace(features=features, prefill=prefill and here(prefill))
+        if len(target_devices()) == 1:
             return model
-        one = self.mesh.size == 1  # of several devices
-        here = compiling_for([*self.mesh.devices.flat]) if one else over_mesh(self.mesh)
-        in_training = here if one else over_mesh(self.mesh, self.in_float32)
-        readout = here(model.readout) if one else model.readout
-        prefill = model.prefill and here(model.prefill)
-        return model._replace(features=in_training(model.features), readout=readout, prefill=prefill)
+        alone = compiling_for([*self.mesh.devices.flat])
+        readout = alone(model.readout)
+        return model._replace(features=alone(model.features), readout=readout, prefill=prefill and alone(prefill))
 
     @property
     def pads(self) -> bool:
@@ -146,19 +145,20 @@ class Layout(NamedTuple):
         """Returns the tree of the weights' shardings."""
         return map_weights(lambda _, weight: NamedSharding(self.mesh, partition(weight, self.mesh)), spec)
 
-    def optimizer_state(self, shapes: Any, spec: Spec) -> Any:
-        """Returns the tree of the optimizer state's shardings for the tree of its shapes.
+    def placed(self, state: Any, spec: Spec) -> Any:
+        """Returns the tree of a state's shapes with their shardings.
 
         An array is sharded like a weight if its path ends in the weight's path and it has the weight's shape.
         """
         of_weights = {path: (w.shape, NamedSharding(self.mesh, partition(w, self.mesh))) for path, w in leaves(spec)}
 
-        def follow(path: tuple, leaf: Any) -> NamedSharding:
+        def follow(path: tuple, leaf: Any) -> Any:
             name = "/".join(["", *(key.key for key in path if isinstance(key, DictKey))])
             weight = max((w for w in of_weights if name.endswith(f"/{w}")), key=len, default=None)
-            return of_weights[weight][1] if weight and of_weights[weight][0] == leaf.shape else self.replicated
+            shape, sharding = of_weights.get(weight, (None, None))
+            return leaf.update(sharding=sharding if shape == leaf.shape else self.replicated)
 
-        return jax.tree_util.tree_map_with_path(follow, shapes)
+        return jax.tree_util.tree_map_with_path(follow, state)
 
     def put(self, batch: dict[str, np.ndarray], parts: int) -> dict[str, jax.Array]:
         """Returns a batch, or this process's rows, as arrays on the devices.
@@ -245,8 +245,7 @@ def _sizes(shape: Mapping[str, int], *axes: str) -> str:
 def require_divisible(layout: Layout, batch_size: int, microbatches: int) -> None:
     """Raises a UserError if the devices do not divide the rows of a microbatch."""
     if (batch_size // microbatches) % layout.parts:
-        sizes = _sizes(layout.mesh.shape, *ROWS)
-        rows = f"{batch_size} / train.microbatches {microbatches}" if microbatches > 1 else f"{batch_size}"
+        rows, sizes = f"{batch_size} / train.microbatches {microbatches}", _sizes(layout.mesh.shape, *ROWS)
         raise UserError(f"train.batch_size: {rows} does not divide into {layout.parts} equal parts ({sizes})")
 
 

@@ -78,14 +78,13 @@ def init_state(
     return TrainState(jnp.int32(0), params, optimizer.init(params))
 
 
-def state_shapes(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
-    """Returns the shapes and dtypes of `init_state`'s result; draws nothing."""
+def state_shapes(model: Model, optimizer: optax.GradientTransformation, layout: Layout) -> TrainState:
+    """Returns the shapes, dtypes and shardings of `init_state`'s result; draws nothing."""
     params = shapes(model.spec, model.weights_dtype)
     step: Any = jax.ShapeDtypeStruct((), jnp.int32)
-    return TrainState(step, params, jax.eval_shape(optimizer.init, params))
+    return layout.placed(TrainState(step, params, jax.eval_shape(optimizer.init, params)), model.spec)
 
 
 def state_shardings(model: Model, optimizer: optax.GradientTransformation, layout: Layout) -> TrainState:
     """Returns the state's tree with the shardings of the arrays as leaves."""
-    opt_state = layout.optimizer_state(state_shapes(model, optimizer).opt_state, model.spec)
-    return TrainState(layout.replicated, layout.weights(model.spec), opt_state)  # type: ignore[arg-type]
+    return jax.tree.map(lambda leaf: leaf.sharding, state_shapes(model, optimizer, layout))

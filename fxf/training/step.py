@@ -1,6 +1,7 @@
 """The training step, and functions that run several, on batches made on the device or by the host."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
@@ -29,28 +30,15 @@ class TrainConfig:
 
     steps: int = key(1000, "number of optimizer steps", minimum=1)
     batch_size: int = key(64, "sequences per step; a maximum if data.batch_tokens sets the batches", minimum=1)
-    microbatches: int = key(
-        1,
-        "equal parts of a batch, whose gradients are computed one by one and summed; a CPU cuts large ones again",
-        minimum=1,
-    )
+    microbatches: int = key(1, "equal parts of a batch, computed one by one; a CPU cuts large ones again", minimum=1)
     label_smoothing: float = key(0.0, "share of a target's probability spread over all tokens", minimum=0, below=1)
     dropout_bits: Literal["threefry", "device"] = key(
         "threefry",
-        "threefry: dropout draws the same bits on every kind of device; device: those that the device draws fastest",
+        "how dropout draws bits; threefry: the same on every kind of device; device: as the device is fastest",
     )
-    skip_nonfinite: int = key(
-        0,
-        "steps with a loss or gradient that is not finite that a run may skip; the schedule counts them, Adam's bias "
-        "correction does not; 0 stops at the first",
-        minimum=0,
-    )
-    evaluate_every: int = key(
-        0, "steps between validations; 0: none (the test follows the last step anyway)", minimum=0
-    )
-    patience: int = key(
-        0, "training stops after this many evaluations without a better checkpoint.best; 0: never", minimum=0
-    )
+    skip_nonfinite: int = key(0, "steps whose loss or gradient is not finite that a run may skip", minimum=0)
+    evaluate_every: int = key(0, "steps between validations; 0: none, but for the test at the end", minimum=0)
+    patience: int = key(0, "evaluations without a better checkpoint.best that end training; 0: never", minimum=0)
 
 
 Metrics = dict[str, Any]
@@ -58,51 +46,48 @@ STEP_METRICS = ("loss_sum", "weight_sum", "gradient_norm")
 
 
 class Trainer(NamedTuple):
-    """The parts of a training step; `layout` holds its devices."""
+    """The parts of a training step; `layout` holds its devices.
+
+    Attributes:
+      asked: the model's `terms_and_figures`; None finds them, by tracing the loss once more.
+    """
 
     model: Model
     optimizer: optax.GradientTransformation
     config: TrainConfig
     layout: Layout
+    asked: Sequence[str] | None = None
 
 
 def train_step(
-    trainer: Trainer,
-    state: TrainState,
-    batch: Batch,
-    hyperparameters: Hyperparameters,
-    rng: jax.Array | None,
-    *,
-    asked: Sequence[str] | None = None,
+    trainer: Trainer, state: TrainState, batch: Batch, hyperparameters: Hyperparameters
 ) -> tuple[TrainState, Metrics]:
     """Returns the state after one batch, and the metrics: loss_sum, weight_sum, the gradient's norm before clipping.
 
     The metrics also have the model's terms and figures. The gradient is that of the mean loss, the terms and the
-    model's penalty, which the metrics do not have. If
-    `config.skip_nonfinite` is not 0, a batch whose loss or gradient is not finite changes nothing but the number of the
-    step, by which the schedule goes.
+    model's penalty, which the metrics do not have. If `config.skip_nonfinite` is not 0, a batch whose loss or gradient
+    is not finite changes nothing but the number of the step, by which the schedule goes.
 
     Args:
       batch: under `jax.pmap` one device's part.
-      asked: the model's `terms_and_figures`; None finds them.
     """
+    model = trainer.model
     loss_sum, weight_sum, gradient, shown = objective_and_gradient(
-        trainer.model,
+        model,
         state.params,
         batch,
-        rng,
+        _dropout_key(trainer, hyperparameters.seed, state.step),
         label_smoothing=hyperparameters.label_smoothing,
         microbatches=trainer.config.microbatches,
         layout=trainer.layout,
-        asked=asked,
+        asked=trainer.asked,
     )
-    if trainer.model.penalty is not None:
-        penalty, to_plain = trainer.model.penalty, trainer.model.to_plain
-        of_penalty = jax.grad(lambda params: penalty(to_plain(params), state.step))(state.params)
+    if penalty := model.penalty:
+        of_penalty = jax.grad(lambda params: penalty(model.to_plain(params), state.step))(state.params)
         gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
     factor = mean(jnp.asarray(1, loss_sum.dtype), weight_sum)
     # Of arrays that are there; the scaled ones would have to be written.
-    norm = factor * norm_of(without_by_sign(trainer.model.spec, gradient))
+    norm = factor * norm_of(without_by_sign(model.spec, gradient))
     gradient = optax.tree.scale(after(norm, factor), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
     known = {"numbers": hyperparameters.optimizer, "norm": norm, "step": state.step}
@@ -116,28 +101,21 @@ def train_step(
     return TrainState(state.step + 1, params, opt_state), metrics
 
 
-Step = Callable[[TrainState, Batch, Hyperparameters], tuple[TrainState, Metrics]]
+def _dropout_key(trainer: Trainer, seed: Any, step: jax.Array) -> jax.Array:
+    """Returns the key of a step's dropout; under `jax.pmap` each device has its own."""
+    key = run_keys(seed).dropout
+    if trainer.config.dropout_bits == "device":
+        key = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(key)[:2], 2), impl="rbg")
+    key = jax.random.fold_in(key, step)
+    return jax.random.fold_in(key, jax.lax.axis_index(DATA)) if trainer.layout.pmap else key
 
 
-def make_step(trainer: Trainer, asked: Sequence[str] | None = None) -> Step:
-    """Returns `step(state, batch, hyperparameters)`, to be called under `jax.jit`.
-
-    Its dropout derives from (seed, step), and under pmap also from the device. `asked` is that of `train_step`.
-    """
-    layout = trainer.layout
-
-    def step(state: TrainState, batch: Batch, hyperparameters: Hyperparameters) -> Any:
-        rng = run_keys(hyperparameters.seed).dropout
-        if trainer.config.dropout_bits == "device":
-            rng = jax.random.wrap_key_data(jnp.tile(jax.random.key_data(rng)[:2], 2), impl="rbg")
-        rng = jax.random.fold_in(rng, state.step)
-        if layout.pmap:
-            rng = jax.random.fold_in(rng, jax.lax.axis_index(DATA))
-        return train_step(trainer, state, batch, hyperparameters, rng, asked=asked)
-
-    if not layout.pmap:
+def make_step(trainer: Trainer) -> Callable[[TrainState, Batch, Hyperparameters], tuple[TrainState, Metrics]]:
+    """Returns `train_step` of a trainer, which under pmap maps it over the devices; to be called under `jax.jit`."""
+    step = functools.partial(train_step, trainer)
+    if not trainer.layout.pmap:
         return step
-    devices = list(layout.mesh.devices.flat)
+    devices = list(trainer.layout.mesh.devices.flat)
     on_each = jax.pmap(step, axis_name=DATA, in_axes=(None, 0, None), out_axes=None, devices=devices)
 
     def mapped(state: TrainState, batch: Batch, hyperparameters: Hyperparameters) -> Any:
@@ -154,38 +132,32 @@ def jit_step(program: Callable, trainer: Trainer) -> Any:
     return jax.jit(program, donate_argnums=0, out_shardings=shardings)
 
 
-def make_train_steps(
-    trainer: Trainer,
-    make_batch: Callable[[jax.Array, jax.Array], Batch],
-    max_steps: int,
-    asked: Sequence[str] | None = None,
-) -> Any:
+def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Array], Batch], max_steps: int) -> Any:
     """Returns a jitted `train_steps(state, hyperparameters, n) -> (state, metrics)`, which takes n steps.
 
     It donates `state`. `make_batch(key, step)` runs inside. All randomness derives from (seed, step). Metrics are
     arrays [max_steps]; the first n elements are filled.
 
     One compiled program serves every n up to `max_steps`. So a run that resumes between two calls takes the same steps
-    through the same program, and ends with the same bits. `asked` is that of `train_step`.
+    through the same program, and ends with the same bits.
     """
-
     model, layout = trainer.model, trainer.layout
 
     def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: jax.Array) -> tuple[TrainState, Metrics]:
-        data_key = run_keys(hyperparameters.seed).data
-        shapes = jax.eval_shape(lambda: (make_batch(data_key, state.step), run_keys(hyperparameters.seed).dropout))
-        names = terms_and_figures(model, state.params, *shapes) if asked is None else asked
-        only_cast = are_only_cast(model, state.params, shapes[0], layout)
+        keys = run_keys(hyperparameters.seed)
+        shape = jax.eval_shape(make_batch, keys.data, state.step)
+        asked = terms_and_figures(model, state.params, shape, keys.dropout)
+        only_cast = are_only_cast(model, state.params, shape, layout)
 
         def body(i: jax.Array, carry: tuple[TrainState, Metrics, Copies]) -> tuple[TrainState, Metrics, Copies]:
             state, history, copies = carry
-            step = make_step(trainer._replace(model=reading(model, copies)), names)
-            batch = make_batch(jax.random.fold_in(data_key, state.step), state.step)
-            state, metrics = step(state, layout.shard_tokens(batch), hyperparameters)
+            step = make_step(trainer._replace(model=reading(model, copies), asked=asked))
+            batch = make_batch(jax.random.fold_in(keys.data, state.step), state.step)
+            state, metrics = step(state, layout.shard(batch), hyperparameters)
             history = {name: history[name].at[i].set(value) for name, value in metrics.items()}
             return state, history, copies_of(model, state.params, only_cast, layout)
 
-        history = {name: jnp.zeros(max_steps) for name in (*STEP_METRICS, *metric_names(names))}
+        history = {name: jnp.zeros(max_steps) for name in (*STEP_METRICS, *metric_names(asked))}
         copies = copies_of(model, state.params, only_cast, layout)
         return jax.lax.fori_loop(0, n, body, (state, history, copies))[:2]
 

@@ -5,7 +5,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -84,13 +84,14 @@ class Trackers:
         self._open: dict[str, Any] = {}
         self._on_record = on_record
 
-    def open(self, makers: Mapping[str, Callable[[Path, int], Any]], folder: Path, resumed_at: int) -> None:
-        """Makes the trackers. Raises a UserError if one lacks its package."""
-        for name, make in makers.items():
+    def open(self, names: Iterable[str], folder: Path, resumed_at: int) -> None:
+        """Makes the trackers of these names. Raises a UserError if one lacks its package."""
+        for name in names:
             with self._giving_up(name):
-                self._open[name] = make(folder, resumed_at)
+                self._open[name] = TRACKERS[name](folder, resumed_at)
 
     def config(self, config: dict[str, Any]) -> None:
+        """Tells every key of every section, nested."""
         self._tell("config", config)
 
     def scalars(self, step: int, group: str, values: Mapping[str, Any]) -> None:
@@ -107,12 +108,11 @@ class Trackers:
 
     def __exit__(self, *_: object) -> None:
         self._tell("close")
-        self._open.clear()
 
     def _tell(self, method: str, *arguments: Any) -> None:
-        for name, tracker in [*self._open.items()]:
+        for name in [*self._open]:
             with self._giving_up(name):
-                getattr(tracker, method)(*arguments)
+                getattr(self._open[name], method)(*arguments)
 
     @contextmanager
     def _giving_up(self, name: str) -> Iterator[None]:

@@ -29,13 +29,14 @@ def flags(parser: Parser) -> None:
 
 def main(args: Namespace) -> None:
     from fxf.reports import best, compare, side_by_side
+    from fxf.reports.run_files import is_run
     from fxf.reports.tables import to_csv
 
     folders = [Path(folder) for folder in args.arguments]
     if not folders:
         raise UserError("no run: give run folders or the folder of a sweep; for example fxf compare runs/sweep")
     found = compare.comparison(compare.runs_of(folders))
-    beside = folders[0] if len(folders) == 1 and folders[0] != found.runs[0].folder else Path()
+    beside = folders[0] if len(folders) == 1 and not is_run(folders[0]) else Path()
     output = Path(args.output) if args.output else beside / "compare.html"
     if output.suffix != ".html":
         raise UserError(f"--output: expected a name that ends in .html, got {output}")

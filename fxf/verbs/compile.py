@@ -41,7 +41,7 @@ def main(args: Namespace) -> None:
     jax.config.update("jax_platforms", "cpu")  # the packages that compile for a GPU or TPU would look for one
     from fxf.compile import roofline, search, topologies
     from fxf.runs.experiment import Experiment, build
-    from fxf.runs.waste import wasted
+    from fxf.runs.flops import wasted
 
     config, origin = config_and_origin(args)
     topology = topologies.topology(args.topology)

@@ -15,35 +15,31 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from fxf.base.config import one_of
 from fxf.base.errors import UserError
 from fxf.base.files import is_remote
 from fxf.base.status import stage
-from fxf.verbs.flags import Parser, add_run, one_among, require_workdir
+from fxf.verbs.flags import Parser, add_run, require_workdir
 
 OUTPUTS = {"safetensors": "params.safetensors", "huggingface": "huggingface", "peft": "peft"}
-FOLDERS = ("huggingface", "peft")
-PARTS = ("metrics.jsonl", "checkpoints", "result.json", "lock")  # of a run folder
 
 
 def flags(parser: Parser) -> None:
     add_run(parser)
-    parser.flag("format", one_among(*OUTPUTS), doc=f"one of {', '.join(OUTPUTS)}")
+    parser.flag("format", doc=f"one of {', '.join(OUTPUTS)}")
     parser.flag("output", doc="file or folder to write; by default one in the run folder")
 
 
 def main(args: Namespace) -> None:
     from fxf.runs import run
 
-    workdir, name = require_workdir(args), args.format
-    if name is None:
-        raise UserError(f"--format: missing; one of {', '.join(OUTPUTS)}")
+    workdir, name = require_workdir(args), one_of(args.format or "", OUTPUTS, "--format")
     if is_remote(workdir) and not args.output:
         raise UserError(f"--output: missing; {workdir} is exported to a local file or folder")
     output = Path(args.output) if args.output else workdir / OUTPUTS[name]
-    # The export must not overwrite a part of a run.
-    if output.suffix != Path(OUTPUTS[name]).suffix and name not in FOLDERS:
-        raise UserError(f"--output: expected a name that ends in {Path(OUTPUTS[name]).suffix}, got {output}")
-    if name in FOLDERS and any((output / part).exists() for part in PARTS):
+    if name == "safetensors" and output.suffix != ".safetensors":
+        raise UserError(f"--output: expected a name that ends in .safetensors, got {output}")
+    if (output / "checkpoints").exists():  # the export would overwrite its config.json
         raise UserError(f"--output: {output} is a run folder; expected a folder of its own")
     experiment, _, params = run.load(workdir, args.step, as_trained=name == "peft")
     if name == "peft" and not experiment.lora.rank:

@@ -5,13 +5,13 @@ import dataclasses
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from fxf.base import status
 from fxf.base.config import parsed
-from fxf.base.errors import UserError, nearest, one_line, printable
+from fxf.base.errors import UserError, nearest, one_line
 from fxf.base.files import folder_at, read_file, to_json
 
 CONFIG_HELP = "config file, or the name of a config of fxf, and after a colon its argument; the file runs as code"
@@ -192,8 +192,7 @@ def require_workdir(args: argparse.Namespace) -> Path:
 
 def read_lines(path: str | None) -> list[str]:
     """Returns the prompts in the lines of a file, or of standard input. Raises a UserError if one is not valid."""
-    from fxf.data.sentence_files import lines_of
-    from fxf.data.unpacking import unpacked_content
+    from fxf.data.text_files import lines_of, unpacked_content
 
     if path in (None, "/dev/stdin"):
         status.end()  # the user types
@@ -210,21 +209,6 @@ def prompt_of(content: bytes, where: str) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError:
         raise UserError(f"{where}: not UTF-8") from None
-
-
-def answer_lines(answers: Sequence[Sequence[Any]], n_best: int | None, as_json: bool) -> Iterator[str]:
-    """Yields one line for each answer's best text, or for each of `n_best` hypotheses, with prompt number and score.
-
-    Args:
-      answers: the hypotheses of each prompt, the best first: text, score, and whether it was cut off.
-    """
-    for number, hypotheses in enumerate(answers, 1):
-        for text, score, cut_off in hypotheses[: n_best or 1]:
-            if as_json:
-                scored = {"score": score} if n_best else {}
-                yield to_json({"prompt": number, **scored, "text": text, "cut_off": cut_off})
-            else:
-                yield f"{number}\t{score:.4f}\t{printable(text)}" if n_best else printable(text)
 
 
 def print_figures(figures: dict[str, Any], as_json: bool = False) -> None:

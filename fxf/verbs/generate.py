@@ -21,11 +21,12 @@ standard input is answered at once, until it ends (Ctrl-D).
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fxf.base import status
 from fxf.base.errors import UserError, one_line, printable
+from fxf.base.files import to_json
 from fxf.verbs import flags as cli
 from fxf.verbs.flags import Parser, one_among, whole
 
@@ -52,6 +53,7 @@ def flags(parser: Parser) -> None:
 
 def main(args: Namespace) -> None:
     from fxf.runs import run
+    from fxf.runs.generation import Answering
 
     workdir, prompts = cli.require_workdir(args), args.arguments
     if args.interactive and (prompts or args.input):
@@ -60,36 +62,51 @@ def main(args: Namespace) -> None:
         raise UserError(f"--input: prompts are given as arguments too: '{prompts[0]}'")
     if args.stream and (args.n_best or args.format == "json"):
         raise UserError("--stream: shows the text of one answer; leave out --n_best and --format=json")
-    options = {name: getattr(args, name) for name in ("n_best", "max_tokens", "seed", "stop", "step")}
-    answering = run.generator(workdir, cli.decode_of(args), **options)
+    experiment, _, params = run.load(workdir, args.step, cli.decode_of(args))
+    width = experiment.decode.beam_width
+    if args.n_best and width == 1:
+        raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")
+    if args.n_best and args.n_best > width:
+        raise UserError(f"n_best: {args.n_best} is more than decode.beam_width {width}")
+    if args.seed is not None and not experiment.decode.temperature:
+        raise UserError("seed: no token is drawn; set decode.temperature above 0")
+    answering = Answering(experiment, params, args.max_tokens, args.seed or 0, args.stop)
     if args.interactive:
-        converse(lambda line: stream(answering, [line]) if args.stream else show(answering([line]), args))
-        return
+        return converse(lambda line: answer(answering, [line], args))
     prompts = prompts or cli.read_lines(args.input)
     if not prompts:
         raise UserError("no prompt: give prompts as arguments, or one on each line of standard input")
-    if args.stream:
-        stream(answering, prompts)
-    else:
-        show(answering(prompts), args)
+    answer(answering, prompts, args)
 
 
-def stream(answering: Any, prompts: list[str]) -> None:
-    """Prints the answer to one prompt as it comes, and warns if it was cut off."""
+def answer(answering: Any, prompts: list[str], args: Namespace) -> None:
+    """Prints the answers to prompts, or that to one as it comes, and warns of those that were cut off."""
     from fxf.runs.generation import warn_of_cut_off
 
-    if len(prompts) > 1:
+    if not args.stream:
+        answers = answering(prompts)
+        warn_of_cut_off(answers, args.n_best or 1)
+        for line in answer_lines(answers, args.n_best, args.format == "json"):
+            print(line, flush=True)
+    elif len(prompts) > 1:
         raise UserError(f"--stream: expected one prompt, got {len(prompts)}")
-    warn_of_cut_off([[print_as_it_comes(answering.stream(prompts[0]))]])
+    else:
+        warn_of_cut_off([[print_as_it_comes(answering.stream(prompts[0]))]])
 
 
-def show(answers: Any, args: Namespace) -> None:
-    """Prints the answers to prompts, and warns of those that were cut off."""
-    from fxf.runs.generation import warn_of_cut_off
+def answer_lines(answers: Sequence[Sequence[Any]], n_best: int | None, as_json: bool) -> Iterator[str]:
+    """Yields one line for each answer's best text, or for each of `n_best` hypotheses, with prompt number and score.
 
-    warn_of_cut_off(answers, args.n_best or 1)
-    for line in cli.answer_lines(answers, args.n_best, args.format == "json"):
-        print(line, flush=True)
+    Args:
+      answers: the hypotheses of each prompt, the best first: text, score, and whether it was cut off.
+    """
+    for number, hypotheses in enumerate(answers, 1):
+        for text, score, cut_off in hypotheses[: n_best or 1]:
+            if as_json:
+                scored = {"score": score} if n_best else {}
+                yield to_json({"prompt": number, **scored, "text": text, "cut_off": cut_off})
+            else:
+                yield f"{number}\t{score:.4f}\t{printable(text)}" if n_best else printable(text)
 
 
 def print_as_it_comes(answers: Iterator[Any]) -> Any:

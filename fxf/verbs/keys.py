@@ -1,4 +1,4 @@
-"""Lists the config keys of all or of some sections: default, values, meaning.
+"""Lists the config keys of all or of some sections, as Markdown tables: default, values, meaning.
 
 fxf keys
 fxf keys model optimizer
@@ -17,7 +17,6 @@ ARGUMENTS = "sections; by default all"
 
 def flags(parser: Parser) -> None:
     add_config(parser)
-    parser.switch("markdown", "print Markdown tables")
 
 
 def main(args: Namespace) -> None:
@@ -28,4 +27,4 @@ def main(args: Namespace) -> None:
         if name not in tables:
             raise UserError(f"{name}: no section{nearest(name, tables)} (here are {', '.join(tables)})")
     chosen = {name: tables[name] for name in args.arguments or tables}
-    print((keys.as_markdown if args.markdown else keys.as_text)(chosen))
+    print(keys.as_markdown(chosen))

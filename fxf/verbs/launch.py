@@ -1,19 +1,18 @@
 """Prints a job that trains a config on a cluster: a script for SLURM, or a manifest for Kubernetes.
 
-fxf launch slurm --config=translation --workdir=runs/translation --nodes=2 --gpus=8 --time=24:00:00
-fxf launch slurm --config=translation --workdir=runs/translation --nodes=2 --gpus=8 --submit
-fxf launch k8s --config=translation --workdir=/runs/translation --nodes=2 --gpus=8 --image=fxf:latest --claim=runs
+fxf launch slurm --config=translation --workdir=runs/translation --nodes=2 --gpus=8 --time=24:00:00 | sbatch
+fxf launch k8s --config=translation --workdir=/runs/translation --nodes=2 --gpus=8 --image=fxf:latest --claim=runs > job
+kubectl apply --filename=job
 
---submit hands it to sbatch or kubectl; without it, `fxf launch … > job` keeps it to be changed. The job saves its step
-before its time is up, starts again after exit code 75 alone, up to 100 times, and resumes. Its processes share one
-folder of compiled programs. SLURM runs it in this folder with this Python, a process for each GPU. Kubernetes has a pod
-for each node; the volume of --claim is mounted on the folder that holds --workdir, and commands run there.
+The job saves its step before its time is up, starts again after exit code 75 alone, up to 100 times, and resumes. Its
+processes share one folder of compiled programs. SLURM runs it in this folder with this Python, a process for each GPU.
+Kubernetes has a pod for each node; the volume of --claim is mounted on the folder that holds --workdir, and commands
+run there.
 """
 
 import json
 import re
 import shlex
-import subprocess
 from argparse import Namespace
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from fxf.base.errors import UserError
 from fxf.verbs.flags import THIS_FXF, Parser, add_config, config_and_origin, require_workdir, whole
 
 ARGUMENTS = "slurm or k8s"
-CLUSTERS = {"slurm": ("slurm.sh", ["sbatch"]), "k8s": ("k8s.yaml", ["kubectl", "apply", "--filename=-"])}
+TEMPLATES = {"slurm": "slurm.sh", "k8s": "k8s.yaml"}
 OF_ONE = {"time": "slurm", "image": "k8s", "claim": "k8s"}  # flags that only one cluster reads
 DAY = "24:00:00"
 RESTARTS = 100  # of a pod; slurm.sh has those of a job
@@ -38,29 +37,13 @@ def flags(parser: Parser) -> None:
     parser.flag("time", doc=f"limit of SLURM, after which the job goes back to the queue; by default {DAY}")
     parser.flag("image", doc="image of Kubernetes that has fxf")
     parser.flag("claim", doc="volume claim of Kubernetes that holds the run folder")
-    parser.switch("submit", "submit the job")
 
 
 def main(args: Namespace) -> None:
-    cluster = one_of(" ".join(args.arguments), CLUSTERS, "fxf launch")
+    cluster = one_of(" ".join(args.arguments), TEMPLATES, "fxf launch")
     for name, reader in OF_ONE.items():
         if reader != cluster and getattr(args, name):
             raise UserError(f"--{name}: only read with {reader}")
-    template, command = CLUSTERS[cluster]
-    values = values_of(cluster, args)
-    text = Path(__file__).with_name(template).read_text(encoding="utf-8")
-    job = re.sub(r"@(\w+)@", lambda found: values[found[1]], text)
-    if not args.submit:
-        print(job, end="")
-        return
-    done = subprocess.run(command, input=job, text=True, capture_output=True)
-    if done.returncode:
-        raise UserError(f"{command[0]}: {done.stderr.strip()}")
-    print(done.stdout, end="")
-
-
-def values_of(cluster: str, args: Namespace) -> dict[str, str]:
-    """Returns what stands in the template in the place of @NAME@, by the name."""
     _, origin = config_and_origin(args)
     workdir = require_workdir(args)
     train = ["train", f"--config={origin['config_file']}", f"--workdir={args.workdir}"]
@@ -68,11 +51,16 @@ def values_of(cluster: str, args: Namespace) -> dict[str, str]:
     train += [f"--from={args.source}"] if args.source else []
     name = f"fxf-{re.sub('[^a-z0-9]+', '-', workdir.name.lower())}"[:50].rstrip("-")
     values = {"name": name, "nodes": str(args.nodes), "cpus": str(args.cpus)}
-    if cluster == "k8s":
-        return values | _pods(name, train, args)
+    values |= _script(train, args) if cluster == "slurm" else _pods(name, train, args)
+    text = Path(__file__).with_name(TEMPLATES[cluster]).read_text(encoding="utf-8")
+    print(re.sub(r"@(\w+)@", lambda found: values[found[1]], text), end="")
+
+
+def _script(train: list[str], args: Namespace) -> dict[str, str]:
+    """Returns what stands in a script in the place of @NAME@, by the name."""
     if not re.fullmatch(r"\d+(:\d\d){2}|\d+-\d+(:\d\d){0,2}", args.time or DAY):
         raise UserError(f"--time: expected HOURS:MINUTES:SECONDS or DAYS-HOURS, got {args.time!r}")
-    return values | {
+    return {
         "tasks": str(max(args.gpus, 1)),
         "time": args.time or DAY,
         "gpus": f"SBATCH --gres=gpu:{args.gpus}" if args.gpus else " no GPU",

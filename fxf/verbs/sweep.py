@@ -43,8 +43,7 @@ def main(args: Namespace) -> None:
     from fxf.runs.configs import origin_of, read_sweep
     from fxf.runs.run_folder import read_result
     from fxf.sweeps.crew import Crew, Job, last_line
-    from fxf.sweeps.points import check, make_points
-    from fxf.sweeps.table import write_table
+    from fxf.sweeps.points import check, make_points, write_table
 
     if args.workers != 1 or args.dry_run:
         jax.config.update("jax_platforms", "cpu")  # this process only checks configs; accelerators are for the points

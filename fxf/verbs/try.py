@@ -55,9 +55,8 @@ def main(args: Namespace) -> None:
     import jax
 
     from fxf.sweeps.evidence import LEVELS
-    from fxf.sweeps.plan import Arm, Budget, Rules, make_plan, other_config, with_changes
-    from fxf.sweeps.scales import try_scales
-    from fxf.sweeps.trial import carry_out
+    from fxf.sweeps.plan import Arm, Budget, make_plan, other_config, with_changes
+    from fxf.sweeps.trial import carry_out, try_sizes
     from fxf.sweeps.verdict import PAGE
 
     workers = args.workers or (n_cores() if jax.default_backend() == "cpu" else 1)
@@ -65,16 +64,14 @@ def main(args: Namespace) -> None:
         raise UserError(f"--workers: {workers} processes would share an accelerator; leave it at 1")
     config, origin = config_and_origin(args)
     workdir, first, other = require_workdir(args), Arm(config, origin), None
-    if args.null:
-        for flag in ("other", "change"):
-            if getattr(args, flag):
-                raise UserError(f"--{flag}: --null tries the config of --config against itself")
-    elif not (args.other or args.change):
+    if args.null and (args.other or args.change):
+        raise UserError("--null: tries the config of --config against itself; leave out --other and --change")
+    if not (args.null or args.other or args.change):
         raise UserError("nothing to try: give --other or --change, or --null")
-    else:
+    if not args.null:
         other = other_config(args.other, origin["overrides"]) if args.other else first
         other = with_changes(other, args.change)
-    rules = Rules(args.metric or "", args.failed, args.rates, args.match)
+    rules = {"metric": args.metric or "", "failed": args.failed, "rates": args.rates, "match": args.match}
     budget = Budget(args.seeds, args.minutes, args.whole, workers)
     notes = []  # are told once the plan is kept: an error before that is one line
     if other is not None and not args.other:
@@ -90,9 +87,9 @@ def main(args: Namespace) -> None:
         notes.clear()
 
     if args.scales:
-        found = try_scales(first, other, workdir, rules, budget, told)
+        found = try_sizes(first, other, workdir, budget, told, **rules)
     else:
-        found = {"": carry_out(make_plan(first, other, workdir, rules), workdir, budget, told)}
+        found = {"": carry_out(make_plan(first, other, workdir, **rules), workdir, budget, told)}
     for name, verdict in found.items():
         print("\n".join([*([f"{name}:"] if name else []), *verdict.lines()]))
     print(workdir / PAGE, file=sys.stderr)

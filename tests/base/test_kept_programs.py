@@ -35,11 +35,3 @@ def test_the_environment_may_name_another_folder_or_none(given):
     keep_programs(given)
     assert vars(given) == before
     assert not folder_of_programs().exists()
-
-
-def test_a_folder_that_others_can_write_is_not_used():
-    folder_of_programs().mkdir(parents=True)
-    folder_of_programs().chmod(0o777)
-    config = Config()
-    keep_programs(config)
-    assert config.jax_compilation_cache_dir is None

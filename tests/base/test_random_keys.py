@@ -22,43 +22,55 @@ DRAWS = {
 }
 
 
-@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
-@pytest.mark.parametrize("seed", [3, 2**32 - 1])
-def test_a_key_draws_the_bits_of_jaxs_key(draw, seed):
-    expected = draw(jax.random.key(np.uint32(seed)))
-    np.testing.assert_array_equal(draw(random_key(np.uint32(seed))), expected)
+def drawn(key):
+    return {name: draw(key) for name, draw in DRAWS.items()}
 
 
-@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
-def test_a_program_that_draws_has_no_type_of_64_bits(draw):
-    text = jax.jit(lambda seed: draw(random_key(seed))).lower(np.uint32(3)).as_text()
+def assert_same(found, expected):
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+def test_a_key_draws_the_bits_of_jaxs_key_in_programs_without_a_type_of_64_bits():
+    ours = jax.jit(lambda seed: drawn(random_key(seed)))
+    text = ours.lower(np.uint32(3)).as_text()
     assert "ui32" in text and "i64>" not in text
+    theirs = jax.jit(lambda seed: drawn(jax.random.key(seed)))
+    for seed in (np.uint32(3), np.uint32(2**32 - 1)):
+        assert_same(ours(seed), theirs(seed))
 
 
-@pytest.mark.parametrize("n", [0, 1, 7])
-@pytest.mark.parametrize("key", [random_key(3), jax.random.key(3), jax.random.key(3, impl="rbg")], ids=str)
-def test_random_words_are_the_bits_of_jax_for_every_kind_of_key(key, n):
-    keys = jax.random.split(key, 3)
-    expected = jax.vmap(lambda each: jax.random.bits(each, (n,), jnp.uint32))(keys)
-    np.testing.assert_array_equal(jax.vmap(lambda each: random_words(each, n))(keys), expected)
-    np.testing.assert_array_equal(random_words(key, n), jax.random.bits(key, (n,), jnp.uint32))
+@pytest.mark.parametrize("make", [random_key, jax.random.key, lambda seed: jax.random.key(seed, impl="rbg")])
+def test_random_words_are_the_bits_of_jax_for_every_kind_of_key(make):
+    @jax.jit
+    def words():
+        key, found, expected = make(3), {}, {}
+        for n in (0, 1, 7):
+            keys = jax.random.split(key, 3)
+            found[f"{n}"], expected[f"{n}"] = random_words(key, n), jax.random.bits(key, (n,), jnp.uint32)
+            found[f"{n} of several"] = jax.vmap(lambda each, n=n: random_words(each, n))(keys)
+            expected[f"{n} of several"] = jax.vmap(lambda each, n=n: jax.random.bits(each, (n,), jnp.uint32))(keys)
+        return found, expected
+
+    assert_same(*words())
 
 
-@pytest.mark.parametrize(
-    "derive", [lambda key: key, lambda key: jax.random.split(key, 3)[1]], ids=["a key", "of a split"]
-)
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda key, rows: jax.random.bits(key, (rows, 3, 2)),
-        lambda key, rows: random_words(key, rows * 3).reshape(rows, 3),
-        lambda key, rows: jax.random.uniform(jax.random.fold_in(key, 5), (rows, 7)),
-    ],
-    ids=["bits", "words", "of a number"],
-)
-def test_the_keys_of_parts_draw_the_parts_of_the_whole_array(draw, derive):
-    parts = [draw(derive(key_of_part(random_key(3), number)), 4) for number in range(5)]
-    np.testing.assert_array_equal(np.concatenate(parts), draw(derive(random_key(3)), 20))
+def test_the_keys_of_parts_draw_the_parts_of_the_whole_array():
+    derive = {"a key": lambda key: key, "of a split": lambda key: jax.random.split(key, 3)[1]}
+    draw = {
+        "bits": lambda key, rows: jax.random.bits(key, (rows, 3, 2)),
+        "words": lambda key, rows: random_words(key, rows * 3).reshape(rows, 3),
+        "of a number": lambda key, rows: jax.random.uniform(jax.random.fold_in(key, 5), (rows, 7)),
+    }
+
+    def all_draws(key, n_rows):
+        return {f"{a}: {b}": draw[b](derive[a](key), n_rows) for a in derive for b in draw}
+
+    part = jax.jit(lambda number: all_draws(key_of_part(random_key(3), number), 4))
+    parts = [part(number) for number in range(5)]
+    assert_same(
+        {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}, all_draws(random_key(3), 20)
+    )
 
 
 def test_words_of_64_bits_are_those_of_jax_and_differ_between_parts():

@@ -1,20 +1,27 @@
 """What programs cost, against counts by hand: programs of this CPU, and instructions that only accelerators have."""
 
+import ast
+
 import jax
 import jax.numpy as jnp
 import pytest
 
 from fxf.compile import costs, hlo
 from fxf.compile.costs import Collective
+from fxf.compile.hlo import Array
 from helpers import programs
 
 N, M, K = 3, 5, 7
 PROGRAMS = programs()
+ARGUMENTS = """  %a = f32[100,4]{1,0} parameter(0)
+  %b = f32[1,4]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+"""
 
 
-def numbered(kind):
-    """Returns (number, text) of the programs of a kind, whose names end in a number."""
-    return [(name.split()[1], text) for name, text in PROGRAMS.items() if name.startswith(kind)]
+def cases(kind):
+    """Returns (what is expected, text) of the programs of a kind."""
+    return [(name.partition(": ")[2], text) for name, text in PROGRAMS.items() if name.startswith(kind)]
 
 
 def kernels_of(function, *shapes):
@@ -22,11 +29,10 @@ def kernels_of(function, *shapes):
     return costs.kernels(hlo.read(jax.jit(function).lower(*shapes).compile().as_text()), n_devices=1)
 
 
-def written(body, others="", header="HloModule jit_f", n_devices=4, **options):
+def written(body, others="", n_devices=4, **options):
     """Returns the kernels of a program whose entry has these instructions."""
-    return costs.kernels(
-        hlo.read(f"{header}\n\n{others}\nENTRY %main () -> f32[] {{\n{body}\n}}\n"), n_devices, **options
-    )
+    text = f"HloModule jit_f\n\n{others}\nENTRY %main () -> f32[] {{\n{body}\n}}\n"
+    return costs.kernels(hlo.read(text), n_devices, **options)
 
 
 def flops(kernels):
@@ -47,34 +53,28 @@ def test_a_product_has_twice_its_multiplications_and_moves_its_matrices():
     assert n_bytes(found) == 4 * (N * M + M * K + N * K)
 
 
-def test_loops_count_each_turn_also_those_inside_of_others():
+def test_loops_count_each_turn_also_those_inside_of_others_and_one_turn_where_their_number_is_not_known():
     def inner(x, y):
         return jax.lax.fori_loop(0, 4, lambda _, x: jnp.tanh(x @ y), x)
 
     def f(x, y):
         return jax.lax.scan(lambda x, _: (inner(x, y), None), x, length=11)[0]
 
-    found = kernels_of(f, (N, N), (N, N))
-    assert flops(found) == 11 * 4 * 2 * N**3
-    (product,) = [kernel for kernel in found if kernel.work.flops]
-    assert product.times == 44 and [loop.iterations for loop in product.within] == [11, 4]
-
-
-def test_a_loop_whose_turns_are_not_known_counts_once():
-    def f(x, n):
+    def unknown(x, n):
         return jax.lax.fori_loop(0, n.astype(int), lambda _, x: x @ x, x)
 
-    found = kernels_of(f, (N, N), ())
-    (product,) = [kernel for kernel in found if kernel.work.flops]
-    assert product.within[0].iterations is None and flops(found) == 2 * N**3
+    (product,) = [kernel for kernel in kernels_of(f, (N, N), (N, N)) if kernel.work.flops]
+    assert (product.times, product.repeats, product.work.flops) == (44, False, 2 * N**3)
+    (product,) = [kernel for kernel in kernels_of(unknown, (N, N), ()) if kernel.work.flops]
+    assert (product.times, product.repeats, product.work.flops) == (1, True, 2 * N**3)
 
 
 def test_the_condition_tells_the_turns_that_xla_does_not_say():
     parts, body = PROGRAMS["a loop's parts"], PROGRAMS["a loop"]
-    (found,) = [kernel for kernel in written(body, parts) if kernel.within]
-    assert found.within[0].iterations == 8
-    (found,) = [kernel for kernel in written(body, parts.replace("constant(17)", "parameter(1)")) if kernel.within]
-    assert found.within[0].iterations is None and found.times == 1
+    (found,) = written(body, parts)[-1:]
+    assert (found.times, found.repeats) == (8, False)
+    (found,) = written(body, parts.replace("constant(17)", "parameter(1)"))[-1:]
+    assert (found.times, found.repeats) == (1, True)
 
 
 def test_a_fusion_reads_only_the_slices_that_it_takes_and_writes_only_what_it_changes():
@@ -84,22 +84,17 @@ def test_a_fusion_reads_only_the_slices_that_it_takes_and_writes_only_what_it_ch
 
         return jax.lax.fori_loop(0, 100, body, table)
 
-    found = [kernel for kernel in kernels_of(f, (100, 64), (64,)) if kernel.within]
+    found = [kernel for kernel in kernels_of(f, (100, 64), (64,)) if kernel.times > 1]
     assert {kernel.times for kernel in found} == {100} and 2 * 256 <= n_bytes(found) / 100 < 8 * 256
 
 
-@pytest.mark.parametrize(("expected", "body"), numbered("moved: "))
-def test_instructions_move_their_operands_and_results(expected, body):
-    arguments = """  %a = f32[100,4]{1,0} parameter(0)
-  %b = f32[1,4]{1,0} parameter(1)
-  %i = s32[] parameter(2)
-"""
-    assert n_bytes(written(arguments + body, PROGRAMS["a fusion"], on_chip=(1,))) == int(expected)
-
-
-@pytest.mark.parametrize(("expected", "body"), numbered("product: "))
-def test_products_of_accelerators_are_counted(expected, body):
-    assert flops(written(body)) == int(expected)
+@pytest.mark.parametrize(("expected", "body"), cases("kernel"))
+def test_a_kernel_has_its_kind_type_operations_and_traffic(expected, body):
+    """A causal kernel of attention does half of its pairs, one of a window those within it."""
+    kind, dtype, *numbers = expected.replace(" again", "").split()
+    (found,) = written(ARGUMENTS + body, PROGRAMS["a fusion"], on_chip=(1,))
+    assert (found.kind, found.work.dtype) == (kind, dtype.replace("_", " "))
+    assert [found.work.flops, found.work.done, found.n_bytes] == list(map(float, numbers))
 
 
 @pytest.mark.parametrize(
@@ -122,15 +117,9 @@ def test_fused_collectives_of_a_tpu_count_once_each_from_where_they_start_to_whe
   %b = f32[12]{0} fusion(%x), kind=kCustom, calls=%done
   ROOT %c = f32[3]{0} fusion(%b, %i), kind=kCustom, calls=%scatter"""
     everyone, found = [[0, 1, 2, 3]], written(body, PROGRAMS["fused collectives"])
-    assert [(kernel.name, kernel.starts, kernel.awaits) for kernel in found] == [
-        ("channel 1", True, ""),
-        ("b", False, "channel 1"),
-        ("c", False, ""),
-    ]
-    assert collectives(found) == (
-        Collective("all-gather", 48, everyone),
-        Collective("reduce-scatter", 48, everyone),
-    )
+    told = [(kernel.name, kernel.starts, kernel.awaits) for kernel in found]
+    assert told == [("channel 1", True, ""), ("b", False, "channel 1"), ("c", False, "")]
+    assert collectives(found) == (Collective("all-gather", 48, everyone), Collective("reduce-scatter", 48, everyone))
 
 
 def test_a_collective_of_a_tpus_sparse_cores_counts_once_with_its_traffic_and_the_rings_that_it_names():
@@ -139,6 +128,28 @@ def test_a_collective_of_a_tpus_sparse_cores_counts_once_with_its_traffic_and_th
   %q = token[] custom-call(%p), custom_call_target="PrepareAsyncCallDone"
   %s = ((f32[12]{0}, token[]), f32[3]{0}) call-start(%x, %q), async_execution_thread="sparsecore", to_apply=%called
   ROOT %d = f32[3]{0} call-done(%s)"""
-    found = written(body, PROGRAMS["a collective of sparse cores"])
-    assert collectives(found) == (Collective("reduce-scatter", 48, [[0, 1, 2, 3]], rings=2),)
-    assert n_bytes(found) == 48 + 12 and not any(kernel.uncounted for kernel in found)
+    started, awaited = written(body, PROGRAMS["a collective of sparse cores"])
+    assert started.collectives == (Collective("reduce-scatter", 48, [[0, 1, 2, 3]], rings=2),)
+    assert (started.name, started.starts, started.n_bytes, awaited.awaits) == ("s", True, 48 + 12, "s")
+    assert not started.uncounted and not awaited.uncounted
+
+
+def test_a_program_is_read_with_its_spaces_of_memory_and_the_comments_in_its_shapes():
+    module = hlo.read(PROGRAMS["program"])
+    assert module.entry.root.arrays == [Array("f32", (3, 5)), Array("s4", (7,))]
+    assert module.entry[0].arrays == [Array("bf16", (3, 5), space=1)]
+    assert module.computations["fused"].root.op_name == "jit(f)/convert"
+    assert [kernel.n_bytes for kernel in costs.kernels(module, 8, on_chip=(1,))] == [60]
+
+
+@pytest.mark.parametrize(
+    ("shape", "n_bytes"),
+    [("bf16[3,5]", 30), ("pred[7]", 7), ("s4[7]", 4), ("f64[]", 8), ("c64[3]", 24), ("f8e4m3fn[3]", 3), ("token[]", 0)],
+)
+def test_an_array_has_the_bytes_of_its_type(shape, n_bytes):
+    assert [array.n_bytes for array in hlo.arrays(shape)] == [n_bytes]
+
+
+@pytest.mark.parametrize(("expected", "text"), cases("groups"))
+def test_groups_of_devices_are_read_in_each_form(expected, text):
+    assert hlo.groups(f", channel_id=1, {text.strip()}", 4) == ast.literal_eval(expected.split()[0])

@@ -68,7 +68,7 @@ def procedure(copies):
             experiment.task.batch(jax.random.key(0), 0),
             TrainState(0, params, trainer.optimizer.init(params)),
         )
-        step = lambda _, state: train_step(trainer, state, batch, numbers, None)[0]  # noqa: E731
+        step = lambda _, state: train_step(trainer, state, batch, numbers)[0]  # noqa: E731
         return jax.lax.fori_loop(0, n, step, state).params
 
     return experiment, moved

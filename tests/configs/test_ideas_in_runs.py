@@ -85,7 +85,7 @@ def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
     with new_process():
         figures = run.evaluate(whole)
         assert figures["step"] == 4 and figures[score] == result[score]
-        ((answer, *_),) = run.generator(whole, {})([prompt])
+        ((answer, *_),) = fxf.load(whole).answers([prompt])
         assert isinstance(answer[0], str)
         experiment, _, params = run.load(whole)
         arrays = probe.arrays_inside(experiment, params, probe.what_is_read(experiment, params, prompt, text))

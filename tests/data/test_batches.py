@@ -23,62 +23,45 @@ def epoch_of(batches, epoch=0):
 
 def sentences(batch):
     """The numbers of the pairs in a batch, in order."""
-    rows = batch["weights"].sum(1) > 0
-    return (batch["source"][rows, 0] - 100).tolist()
+    return (batch["source"][batch["weights"].sum(1) > 0, 0] - 100).tolist()
 
 
-@pytest.mark.parametrize("epoch", [0, 1, 3])
-def test_an_epoch_has_every_pair_once(epoch):
-    seen = [i for batch in epoch_of(make(), epoch) for i in sentences(batch)]
-    assert sorted(seen) == list(range(101))
-    assert sorted(i for batch in make().epoch() for i in sentences(batch)) == list(range(101))
+def filled(tokens, length, value=PAD):
+    return [*tokens, *[value] * (length - len(tokens))]
 
 
-def test_a_batch_holds_its_pairs_with_the_targets_shifted_behind_bos():
-    everything = pairs()
-    for batch in epoch_of(make()):
-        for row, i in enumerate(sentences(batch)):
-            source, target = everything[i]
-            length = batch["source"].shape[1]
-            assert batch["source"][row].tolist() == source + [PAD] * (length - len(source))
-            assert batch["source_mask"][row].tolist() == [True] * len(source) + [False] * (length - len(source))
-            beyond = batch["targets"].shape[1] - len(target)
-            assert batch["targets"][row].tolist() == target + [PAD] * beyond
-            assert batch["weights"][row].tolist() == [1.0] * len(target) + [0.0] * beyond
-            assert batch["inputs"][row].tolist() == ([BOS, *target, *[PAD] * beyond])[:-1]
+@pytest.mark.parametrize(
+    ("n", "keys"),
+    [(101, {}), (101, {"shapes": 1}), (101, {"multiple": 3}), (7, {"multiple": 7, "batch_tokens": 1}),
+     (3, {"batch_size": 9}), (3, {"multiple": 3}), (101, {"batch_size": 9, "shapes": 2})],
+)  # fmt: skip
+def test_each_epoch_has_each_pair_once_behind_bos_within_the_budgets(n, keys):
+    batches, everything, multiple = make(n, **keys), pairs(n), keys.get("multiple", 1)
+    for epoch in ([*batches.epoch()], epoch_of(batches), epoch_of(batches, 3)):
+        assert sorted(i for batch in epoch for i in sentences(batch)) == list(range(n))
+        assert len({(x["source"].shape, x["targets"].shape) for x in epoch}) <= keys.get("shapes", 4)
+        for batch in epoch:
+            rows, s, t = *batch["source"].shape, batch["targets"].shape[1]
+            assert rows % multiple == 0 and rows <= max(keys.get("batch_size", 16), multiple)
+            assert rows == multiple or rows * max(s, t) <= keys.get("batch_tokens", 60)
+            for row, i in enumerate(sentences(batch)):
+                source, target = everything[i]
+                assert batch["source"][row].tolist() == filled(source, s)
+                assert batch["source_mask"][row].tolist() == filled([True] * len(source), s, False)
+                assert batch["targets"][row].tolist() == filled(target, t)
+                assert batch["inputs"][row].tolist() == filled([BOS, *target], t)[:t]
+                assert batch["weights"][row].tolist() == filled([1] * len(target), t, 0)
+    *full, last = batches.epoch()  # the longest batch alone has rows without a pair
+    assert all(len(sentences(batch)) == len(batch["weights"]) for batch in full)
+    assert last["source"].shape[1] == max(len(pair.source) for pair in everything)
+    largest = {name: value.shape for name, value in batches.largest().items()}
+    assert largest in [{name: value.shape for name, value in batch.items()} for batch in [*full, last]]
+    assert sum(map(np.prod, largest.values())) == max(sum(x.size for x in batch.values()) for batch in [*full, last])
 
 
 def test_rows_beyond_the_pairs_count_nothing_and_can_be_attended_to():
     batch = seq2seq_batch(pairs(2), (5, 20, 20), Special())
-    assert batch["weights"][2:].sum() == 0
-    assert batch["source_mask"][2:].all()
-
-
-def test_batches_keep_to_the_budgets():
-    long_sources = [pair._replace(target=pair.target[-1:]) for pair in pairs()]
-    one_sided = Batches(long_sources, batch_size=9, batch_tokens=60, shapes=4, seed=0)
-    for batch in epoch_of(make(batch_size=9, batch_tokens=60)) + epoch_of(one_sided):
-        rows, source_length = batch["source"].shape
-        assert rows <= 9
-        assert rows * max(source_length, batch["targets"].shape[1]) <= 60
-
-
-def test_there_are_no_more_shapes_than_asked_for():
-    for shapes in (1, 2, 5):
-        seen = {tuple(sorted((k, v.shape) for k, v in batch.items())) for batch in epoch_of(make(shapes=shapes))}
-        assert 1 <= len(seen) <= shapes
-
-
-@pytest.mark.parametrize("n", [3, 101])
-@pytest.mark.parametrize("multiple", [1, 3])
-def test_only_the_longest_batch_has_rows_without_a_pair(n, multiple):
-    batches = make(n, multiple=multiple)
-    *full, last = batches.epoch()
-    assert all(len(sentences(batch)) == len(batch["weights"]) for batch in full)
-    assert last["source"].shape[1] == max(len(pair.source) for pair in pairs(n))
-    assert last["targets"].shape[1] == max(len(pair.target) for pair in pairs(n))
-    if n == 3 and multiple == 1:  # each bucket has as many rows as there are pairs left
-        assert len(sentences(last)) == len(last["weights"])
+    assert batch["weights"][2:].sum() == 0 and batch["source_mask"][2:].all()
 
 
 def test_more_shapes_leave_less_padding_and_the_share_is_what_the_batches_have():
@@ -87,9 +70,8 @@ def test_more_shapes_leave_less_padding_and_the_share_is_what_the_batches_have()
         batches = make(shapes=shapes, batch_size=1)
         arrays = epoch_of(batches)
         tokens = sum(batch["source_mask"].sum() + batch["weights"].sum() for batch in arrays)
-        positions = sum(batch["source"].size + batch["targets"].size for batch in arrays)
-        assert batches.padding_share() == pytest.approx(1 - tokens / positions)
-        shares.append(batches.padding_share())
+        shares.append(1 - tokens / sum(batch["source"].size + batch["targets"].size for batch in arrays))
+        assert batches.padding_share() == pytest.approx(shares[-1])
     assert shares[0] > shares[1] > shares[2]
 
 
@@ -102,28 +84,10 @@ def test_bounds_of_the_buckets_leave_the_least_padding():
 
     largest = int(longer.max())
     best = min(positions((a, b, largest)) for a in range(1, largest) for b in range(a, largest))
-    buckets = make(shapes=3).buckets
-    found = tuple(int(longer[bucket.examples].max()) for bucket in buckets)
-    assert positions(found) == best
+    assert positions([int(longer[bucket.examples].max()) for bucket in make(shapes=3).buckets]) == best
 
 
 def test_epochs_differ_in_the_company_of_a_sentence_and_do_not_go_from_short_to_long():
     first, second = ({frozenset(sentences(batch)) for batch in epoch_of(make(), epoch)} for epoch in (0, 1))
-    assert first != second
     lengths = [batch["source"].shape[1] for batch in epoch_of(make())]
-    assert lengths != sorted(lengths)
-
-
-def test_rows_divide_by_the_multiple():
-    for batch in epoch_of(make(multiple=3)):
-        assert batch["source"].shape[0] % 3 == 0
-    assert make(multiple=7, batch_tokens=1)[0]["source"].shape[0] == 7
-
-
-def test_the_largest_shape_is_that_of_a_batch():
-    batches = make()
-    largest = {name: value.shape for name, value in batches.largest().items()}
-    shapes = [{name: value.shape for name, value in batch.items()} for batch in epoch_of(batches)]
-    assert largest in shapes
-    size = largest["source"][0] * (largest["source"][1] + largest["targets"][1])
-    assert size == max(s["source"][0] * (s["source"][1] + s["targets"][1]) for s in shapes)
+    assert first != second and lengths != sorted(lengths)

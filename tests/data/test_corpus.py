@@ -29,30 +29,20 @@ def parallel(tmp_path, sources, targets, **more):
 
 
 def sources(examples):
-    return {e.source for e in examples}
+    return {" ".join(e.source.lower().split()) for e in examples}
 
 
-def together(corpus):
-    """The pairs of all parts, sorted."""
-    return sorted((e.source, e.target) for part in corpus[:3] for e in part)
-
-
-def test_every_line_of_a_file_is_in_one_split_with_its_place(tmp_path):
-    corpus = read_corpus(pairs(tmp_path, LINES))
-    expected = [Example(*line.split("\t")[:2], f"fra.txt:{i}") for i, line in enumerate(LINES, 1)]
-    assert sorted(e for split in corpus[:3] for e in split) == sorted(expected)
-    assert corpus.train == [e for e in expected if e in corpus.train], "not in the order of the file"
-    assert corpus.skipped == 0
-
-
-def test_all_translations_of_a_source_are_in_one_split_that_depends_on_neither_order_nor_targets(tmp_path):
+def test_every_line_is_in_one_split_that_depends_on_neither_order_nor_targets_with_all_translations(tmp_path):
     varied = [line.replace("Sentence", " SENTENCE ") if i % 4 == 1 else line for i, line in enumerate(LINES)]
     corpus = read_corpus(pairs(tmp_path, varied, held_out=0.1))
-    train, validation, test = ({" ".join(s.lower().split()) for s in sources(split)} for split in corpus[:3])
+    expected = [Example(*line.split("\t")[:2], f"fra.txt:{i}") for i, line in enumerate(varied, 1)]
+    assert sorted(e for split in corpus[:3] for e in split) == sorted(expected) and corpus.skipped == 0
+    assert corpus.train == [e for e in expected if e in corpus.train], "not in the order of the file"
+    train, validation, test = map(sources, corpus[:3])
     assert not train & validation and not train & test and not validation & test
     assert (len(train), len(validation), len(test)) == (80, 10, 10)
     turned = read_corpus(pairs(tmp_path, [line.replace("Phrase", "Mot") for line in varied[::-1]], held_out=0.1))
-    assert [sources(part) for part in turned[:3]] == [sources(part) for part in corpus[:3]]
+    assert [*map(sources, turned[:3])] == [train, validation, test]
 
 
 def test_a_limit_keeps_the_first_pairs_and_pairs_to_learn_by_heart_are_in_every_part(tmp_path):
@@ -69,24 +59,18 @@ def test_a_limit_keeps_the_first_pairs_and_pairs_to_learn_by_heart_are_in_every_
     ("columns", "source", "target"),
     [("en,fr", "en", "fr"), ("en,fr", "fr", "en"), ("de, en", "en", "de"), ("en,de,fr", "fr", "en")],
 )
-def test_the_columns_are_in_the_languages_that_the_config_says(columns, source, target, tmp_path):
+def test_the_columns_are_in_the_languages_that_the_config_or_the_first_line_says(
+    columns, source, target, tmp_path, capsys
+):
     names = [name.strip() for name in columns.split(",")]
-    lines = ["\t".join([*(f"{name} {i}" for name in names), "CC-BY"]) for i in range(9)]
-    for cut in (None, -1):  # with a last column that has no name, and without
-        some = ["\t".join(line.split("\t")[:cut]) for line in lines]
-        found = read_corpus(pairs(tmp_path, some, columns=columns, source=source, target=target))
-        assert together(found) == [(f"{source} {i}", f"{target} {i}") for i in range(9)]
-
-
-def test_the_first_line_may_name_the_columns_which_is_said(tmp_path, capsys):
-    lines = ["id\tfr\ten", *(f"{i}\tPhrase {i}\tSentence {i}" for i in range(9))]
-    expected = sorted((f"Sentence {i}", f"Phrase {i}", f"fra.txt:{i + 2}") for i in range(9))
-    for columns in ("", "id, fr, en"):
-        corpus = read_corpus(pairs(tmp_path, lines, columns=columns))
-        assert sorted(example for part in corpus[:3] for example in part) == expected
-        assert capsys.readouterr().err == "fra.txt: the first line names the columns: id, fr, en\n"
-    with pytest.raises(UserError, match=r"fra.txt:4: expected 3 tab-separated columns, got 1 column"):
-        read_corpus(pairs(tmp_path, [*lines[:3], "x", *lines[3:]], columns=""))
+    lines, header = ["\t".join(f"{name} {i}" for name in names) for i in range(9)], "\t".join(names)
+    unnamed = [f"{line}\tCC-BY" for line in lines]  # a last column that has no name
+    for given, said, first in (unnamed, columns, 1), ([header, *lines], columns, 2), ([header, *lines], "", 2):
+        found = read_corpus(pairs(tmp_path, given, columns=said, source=source, target=target))
+        expected = [Example(f"{source} {i}", f"{target} {i}", f"fra.txt:{first + i}") for i in range(9)]
+        assert sorted(example for part in found[:3] for example in part) == expected
+        told = f"fra.txt: the first line names the columns: {', '.join(names)}\n" if first == 2 else ""
+        assert capsys.readouterr().err == told
 
 
 @pytest.mark.parametrize(("bad", "message"), table("bad lines of a corpus"))
@@ -99,63 +83,49 @@ def test_a_bad_line_is_an_error_or_skipped_and_counted(tmp_path, bad, message):
     assert (sum(map(len, corpus[:3])), corpus.skipped) == (5, 1)
 
 
-def test_parallel_files_are_paired_line_by_line(tmp_path):
+def test_parallel_files_are_paired_line_by_line_and_test_sentences_in_training_are_counted(tmp_path, caplog):
     corpus = read_corpus(parallel(tmp_path, ["a", "b\u2028b", "c\t "], ["A", "B", "C\r"]))
     train = [("a", "A", "train.en:1"), ("b\u2028b", "B", "train.en:2"), ("c\t ", "C", "train.en:3")]
     assert corpus[:4] == (train, [("v", "w", "val.en:1")], [("t", "u", "test.en:1")], 0)
-    assert sorted(corpus.digests) == sorted(
-        f"{part}.{side}" for part in ("train", "val", "test") for side in ("en", "fr")
-    )
-
-
-@pytest.mark.parametrize("make", [pairs, parallel])
-def test_pairs_are_read_of_a_bucket_as_of_a_disk(make, tmp_path, monkeypatch):
-    config = make(tmp_path, LINES) if make is pairs else make(tmp_path, ["a", "b"], ["A", "B"])
-    there = read_corpus(config)
-    monkeypatch.setattr("fxf.data.corpus.folder_at", lambda path, flag: epath.Path(path))
-    assert read_corpus(config) == there
-
-
-def test_test_sentences_that_are_trained_on_too_are_counted(tmp_path, caplog):
-    read_corpus(parallel(tmp_path, ["a"], ["A"]))
+    assert {*corpus.digests} == {f"{part}.{side}" for part in ("train", "val", "test") for side in ("en", "fr")}
     assert not caplog.records
     read_corpus(parallel(tmp_path, ["a", "t"], ["A", "T"]))
     assert caplog.messages == ["warning: 1 of the 1 test sentences are in the training part too"]
 
 
+def test_pairs_are_read_of_a_bucket_as_of_a_disk(tmp_path, monkeypatch):
+    configs = pairs(tmp_path, LINES), parallel(tmp_path, ["a", "b"], ["A", "B"])
+    there = [read_corpus(config) for config in configs]
+    monkeypatch.setattr("fxf.data.corpus.folder_at", lambda path, flag: epath.Path(path))
+    assert [read_corpus(config) for config in configs] == there
+
+
 def test_a_share_of_the_training_pairs_loses_its_punctuation_on_both_sides(tmp_path):
-    lines = [f"Is it {i}?!" for i in range(999)], [f"Est-ce {i} ?" for i in range(999)]
+    lines = [*(f"Is it {i}?!" for i in range(999)), "?!"], [*(f"Est-ce {i} ?" for i in range(999)), "!"]
     corpus = read_corpus(parallel(tmp_path, *lines, unpunctuated=0.25))
     bare = [e for e in corpus.train if not e.source.endswith("?!")]
     assert 200 < len(bare) < 300
     assert all(e.source[-1].isdigit() and e.target[-1].isdigit() for e in bare)
-    assert all(e.target.endswith(" ?") for e in corpus.train if e.source.endswith("?!"))
+    assert all(e.target[-2:] in (" ?", "!") for e in corpus.train if e.source.endswith("?!"))
+    assert corpus.train[-1][:2] == ("?!", "!")  # what is punctuation alone keeps it
     assert corpus.test == read_corpus(parallel(tmp_path, *lines)).test
-    alone = read_corpus(parallel(tmp_path, ["?!"], ["!"], unpunctuated=0.999))
-    assert alone.train == [Example("?!", "!", "train.en:1")]  # what is punctuation alone keeps it
 
 
 def test_the_phrasebook_has_three_splits_and_six_is_all_at_once(monkeypatch):
     monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     corpus = read_corpus(DataConfig(target="es"))
-    assert all(corpus[:3])
+    assert all(corpus[:3]) and any("ñ" in e.target for e in corpus.train)
     assert not sources(corpus.train) & sources(corpus.test + corpus.validation)
-    assert any("ñ" in e.target for e in corpus.train)
     corpus = read_corpus(DataConfig(name="six"))
-    assert len(corpus.train) == 6
-    assert corpus.train == corpus.validation == corpus.test
+    assert len(corpus.train) == 6 and corpus.train == corpus.validation == corpus.test
 
 
 @pytest.mark.parametrize(("wrong", "message"), refused("corpus"))
 def test_a_key_that_names_nothing_is_refused(wrong, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    contents = {
-        "empty": b"",
-        "blank": b"\n\n",
-        "packed": gzip.compress("\n".join(LINES).encode()),
-        "utf16": "\n".join(LINES).encode("utf-16"),
-    }
-    for name, content in contents.items():
+    text = "\n".join(LINES)
+    contents = {"packed": gzip.compress(text.encode()), "utf16": text.encode("utf-16")}
+    for name, content in {"empty": b"", "blank": b"\n\n", **contents}.items():
         Path(name).write_bytes(content)
     pairs(tmp_path, LINES)
     with pytest.raises(UserError, match=message):
@@ -165,14 +135,15 @@ def test_a_key_that_names_nothing_is_refused(wrong, message, tmp_path, monkeypat
 def test_tokens_end_with_eos_and_are_never_cut():
     tokenizer = train_tokenizer("word", 100, ["a b c d A B"])
     examples = [Example("a b", "A", "x:1"), Example("a b c d", "A B", "x:2"), Example("c", "A B A B", "x:3")]
-    stop = tokenize(DataConfig(max_length=5), tokenizer, examples)
-    decoded = [[tokenizer.decode(side) for side in pair] for pair in stop.pairs]
-    assert decoded == [[e.source, e.target] for e in examples]
-    assert all(side[-1] == EOS and EOS not in side[:-1] for pair in stop.pairs for side in pair)
-    assert (stop.examples, stop.skipped) == (examples, 0)
-    with pytest.raises(UserError, match=r"x:2: source of 5 and target of 3 tokens, .*data.max_length is 4"):
-        tokenize(DataConfig(max_length=4), tokenizer, examples)
-    skip = tokenize(DataConfig(max_length=4, on_error="skip"), tokenizer, examples)
-    assert (skip.examples, skip.pairs, skip.skipped) == (examples[:1], stop.pairs[:1], 2)
-    with pytest.raises(UserError, match=r"data.max_length: no sentence pair has at most 2 tokens"):
-        tokenize(DataConfig(max_length=2, on_error="skip"), tokenizer, examples)
+    kept = tokenize(DataConfig(max_length=5), tokenizer, examples)
+    assert [example for example, _ in kept] == examples
+    for example, pair in kept:
+        assert [tokenizer.decode(side) for side in pair] == [example.source, example.target]
+        assert all(side[-1] == EOS and EOS not in side[:-1] for side in pair)
+    assert tokenize(DataConfig(max_length=4, on_error="skip"), tokenizer, examples) == kept[:1]
+    for keys, message in (
+        ({"max_length": 4}, r"x:2: source of 5 and target of 3 tokens, .*data.max_length is 4"),
+        ({"max_length": 2, "on_error": "skip"}, r"data.max_length: no sentence pair has at most 2 tokens"),
+    ):
+        with pytest.raises(UserError, match=message):
+            tokenize(DataConfig(**keys), tokenizer, examples)

@@ -1,10 +1,9 @@
-"""Documents of several sources by weight: what names them, the order of their rows, their figures, and a whole run."""
+"""Documents of several sources by weight: what names them, their figures, and a whole run."""
 
 import json
 import math
-from collections import Counter
+from pathlib import Path
 
-import grain
 import numpy as np
 import pyarrow
 import pytest
@@ -13,8 +12,6 @@ from fxf.base import signals
 from fxf.base.errors import Interrupted, UserError
 from fxf.data.documents import DocumentsConfig
 from fxf.data.mixture import parts_of
-from fxf.data.rows import Rows, ShuffledRows
-from fxf.data.tokenizer import Special
 from fxf.runs.experiment import default_config
 from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.task import Evaluator, RunInfo
@@ -22,101 +19,36 @@ from fxf.training.step import TrainConfig
 from helpers import refused
 from small_runs import KEPT, records, trained
 
-SHARES = 0.2, 0.7, 0.1
-LENGTH = 3
-
-
-def sources_of(sizes):
-    """Returns the rows of sources of so many rows; token t of row i of source s is 10^6 s + 3 i + t + 5."""
-    tokens = [np.arange(n * LENGTH, dtype=np.uint32) + 10**6 * s + 5 for s, n in enumerate(sizes)]
-    return [Rows(tokens_N, Special(), 0, LENGTH, False) for tokens_N in tokens]
-
-
-SIZES = 97, 331, 50
-SMALL, LARGE = sources_of(SIZES), sources_of((30_011, 50_021, 70_001))
-
-
-def mixed(seed, batch_size=7, process=(0, 1), shares=SHARES, sources=LARGE):
-    return ShuffledRows(sources[: len(shares)], batch_size, seed, process, shares)
-
-
-def rows_of(batches, steps):
-    """Returns the (source, row) of each row of these steps."""
-    first = np.concatenate([batches[i]["targets"][:, 0] for i in steps]) - 5
-    return [(int(x) // 10**6, int(x) % 10**6 // LENGTH) for x in first]
-
-
-@pytest.mark.parametrize("shares", [SHARES, (0.02, 0.98), (1 / 3, 1 / 3, 1 / 3)])
-@pytest.mark.parametrize("seed", [0, 7])
-def test_shares_hold_to_three_standard_errors(seed, shares):
-    batches, n = mixed(seed, 64, shares=shares), 64 * 150  # rows of several blocks
-    counted = Counter(source for source, _ in rows_of(batches, range(150)))
-    for source, share in enumerate(shares):
-        assert abs(counted[source] - n * share) <= 3 * math.sqrt(n * share * (1 - share))
-
-
-def test_each_source_has_each_of_its_rows_once_in_each_of_its_epochs_in_another_order():
-    found = rows_of(mixed(3, sources=SMALL), range(220))
-    for source, size in enumerate(SIZES):
-        rows = [row for of, row in found if of == source]
-        epochs = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
-        assert len(epochs) >= 2
-        assert all(sorted(epoch) == list(range(size)) for epoch in epochs)
-        assert len({tuple(epoch) for epoch in epochs}) == len(epochs)
-
-
-def test_a_batch_is_the_same_wherever_the_run_goes_on_and_on_however_many_processes():
-    whole = mixed(5)
-    expected = [whole[i] for i in range(1200)]
-    for at in (0, 1, 600, 1199):  # before and behind the first blocks of rows
-        again = mixed(5)[at]
-        for name, x in expected[at].items():
-            np.testing.assert_array_equal(again[name], x)
-            for count in (2, 4):
-                parts = [mixed(5, process=(index, count))[at][name] for index in range(count)]
-                np.testing.assert_array_equal(np.concatenate(parts), x)
-
-
-def test_another_seed_is_another_order_and_a_source_alone_is_read_as_before():
-    assert rows_of(mixed(0), range(40)) != rows_of(mixed(1), range(40))
-    alone, order = ShuffledRows(SMALL[:1], 5, 4), []
-    for epoch in range(2):
-        seed = int(np.random.default_rng((4, epoch)).integers(2**32))
-        order += [(0, int(row)) for row in grain.MapDataset.range(SIZES[0]).shuffle(seed=seed)]
-    assert rows_of(alone, range(24)) == order[:120]
+PATH = "wiki.jsonl.zst:3, code/*.zst:1"
+CODE = {"path": "code/*.zst", "field": "content"}
+SOURCES = {"wiki": {"path": "wiki.jsonl.zst", "weight": 3}, "code": CODE}
 
 
 @pytest.fixture(autouse=True)
-def files(tmp_path):
+def files(tmp_path, monkeypatch):
     """The files of the sources; that of "code" has its text in a field of its own."""
-    texts = {"wiki": [f"Text {i} of words ß" for i in range(90)], "code/part": [f"x{i} = {i * i};" for i in range(40)]}
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "code").mkdir()
-    for (name, rows), field in zip(texts.items(), ("text", "content"), strict=True):
-        lines = "".join(json.dumps({field: row, "text": row}) + "\n" for row in rows)
+    texts = {"wiki": [f"Text {i} of words ß" for i in range(90)], "code/part": [f"x{i} = {i * i};" for i in range(40)]}
+    for name, rows in texts.items():
+        lines = "".join(json.dumps({"content": row, "text": row}) + "\n" for row in rows)
         (tmp_path / f"{name}.jsonl.zst").write_bytes(pyarrow.compress(lines.encode(), "zstd", asbytes=True))
 
 
-def in_path(tmp_path):
-    return f"{tmp_path}/wiki.jsonl.zst:3, {tmp_path}/code/*.zst:1"
+def test_a_path_with_weights_and_sections_of_sources_say_the_same():
+    def parts(**keys):
+        return parts_of(DocumentsConfig(format="json_lines", **keys))
 
-
-def named(tmp_path):
-    code = {"path": f"{tmp_path}/code/*.zst", "field": "content"}
-    return {"wiki": {"path": f"{tmp_path}/wiki.jsonl.zst", "weight": 3}, "code": code}
-
-
-def test_a_path_with_weights_and_sections_of_sources_say_the_same(tmp_path):
-    short = parts_of(DocumentsConfig(format="json_lines", path=in_path(tmp_path)))
-    sections = named(tmp_path)
-    del sections["code"]["field"]
-    assert [*short.items()] == [*parts_of(DocumentsConfig(format="json_lines", sources=sections)).items()]
-    assert {name: part.share for name, part in short.items()} == {"wiki": 0.75, "code": 0.25}
-    heavier = parts_of(DocumentsConfig(format="json_lines", path=f"{in_path(tmp_path)}2"))  # of code: 12
-    assert {name: part.share for name, part in heavier.items()} == {"wiki": 0.2, "code": 0.8}
-    small = parts_of(DocumentsConfig(format="json_lines", path="a.jsonl:1e-6, b.jsonl:2.5E+1"))
-    assert [part.share for part in small.values()] == [1e-6 / (25 + 1e-6), 25 / (25 + 1e-6)]
-    (part,) = parts_of(DocumentsConfig(path="odd:1", format="json_lines")).items()
-    assert part == ("", (DocumentsConfig(path="odd:1", format="json_lines"), 1.0))
+    sections = {**SOURCES, "code": {"path": "code/*.zst"}}
+    assert [*parts(path=PATH).items()] == [*parts(sources=sections).items()]
+    for path, shares in {
+        PATH: {"code": 0.25, "wiki": 0.75},
+        f"{PATH}2": {"code": 0.8, "wiki": 0.2},  # of code: 12
+        "a.jsonl:1e-6, b.jsonl:2.5E+1": {"a": 1e-6 / (25 + 1e-6), "b": 25 / (25 + 1e-6)},
+        "odd:1": {"": 1.0},
+    }.items():
+        assert {name: part.share for name, part in parts(path=path).items()} == shares
+    assert parts(path="odd:1")[""].config.path == "odd:1"
 
 
 @pytest.mark.parametrize(("keys", "message"), refused("sources of a mixture"))
@@ -130,40 +62,36 @@ def task_of(**keys):
     return language_model(LanguageModelConfig(length=7), run)
 
 
-def test_a_source_that_is_prepared_serves_other_mixtures_with_the_same_tokens(tmp_path, monkeypatch):
-    sources = named(tmp_path)
-    alone = task_of(path=sources["wiki"]["path"], tokenizer="byte")
+def test_a_source_that_is_prepared_serves_other_mixtures_with_the_same_tokens(monkeypatch):
+    alone = task_of(path="wiki.jsonl.zst", tokenizer="byte")
     both, other = (
-        task_of(tokenizer="byte", sources={**sources, "code": {**sources["code"], "weight": weight}})
-        for weight in (1, 5)
+        task_of(tokenizer="byte", sources={**SOURCES, "code": {**CODE, "weight": weight}}) for weight in (1, 5)
     )
     folders = {name: each.folder for name, each in both.prepared.items()}
     monkeypatch.setattr("fxf.data.prepared.prepare", None)
     assert {name: each.folder for name, each in other.prepared.items()} == folders
     assert alone.prepared[""].folder == folders["wiki"]
     differing = {name for name, value in both.digests().items() if value != other.digests()[name]}
-    assert (
-        differing == {"data.sources.wiki.share", "data.sources.code.share"}
-        and both.scored_data() != other.scored_data()
-    )
+    assert differing == {"data.sources.wiki.share", "data.sources.code.share"}
+    assert both.scored_data() != other.scored_data()
 
 
-def test_one_tokenizer_is_learned_by_the_shares_and_kept(tmp_path, monkeypatch):
-    task = task_of(sources=named(tmp_path), tokenizer="bpe", vocab_size=300)
+def test_one_tokenizer_is_learned_by_the_shares_and_kept(monkeypatch):
+    task = task_of(sources=SOURCES, tokenizer="bpe", vocab_size=300)
     monkeypatch.setattr("fxf.data.prepared.sample", None)
-    again = task_of(sources=named(tmp_path), tokenizer="bpe", vocab_size=300)
+    again = task_of(sources=SOURCES, tokenizer="bpe", vocab_size=300)
     assert again.tokenizer.to_json() == task.tokenizer.to_json()
     asked = []
     monkeypatch.setattr("fxf.data.prepared.sample", lambda config, share: asked.append((config.path, share)) or ["a"])
-    task_of(path=in_path(tmp_path), vocab_size=301)
-    assert asked == [(f"{tmp_path}/code/*.zst", 0.25), (f"{tmp_path}/wiki.jsonl.zst", 0.75)]
-    task_of(path=f"{in_path(tmp_path)}2", vocab_size=301)  # of code: 12
-    assert [share for _, share in asked] == [0.25, 0.75, 0.8, 0.2]
+    for path in (PATH, f"{PATH}2"):
+        task_of(path=path, vocab_size=301)
+    assert asked[:2] == [("code/*.zst", 0.25), ("wiki.jsonl.zst", 0.75)]
+    assert [share for _, share in asked[2:]] == [0.8, 0.2]
 
 
 @pytest.mark.parametrize("in_nats", [True, False])
-def test_the_whole_figures_are_those_of_tokens_drawn_by_the_shares(in_nats, tmp_path):
-    task = task_of(sources=named(tmp_path), tokenizer="byte")
+def test_the_whole_figures_are_those_of_tokens_drawn_by_the_shares(in_nats):
+    task = task_of(sources=SOURCES, tokenizer="byte")
     semicolon = task.tokenizer.encode(";")[0]
 
     def loss(batch):  # 2 nats a token of code, whose documents alone have semicolons, and 1 of others
@@ -177,39 +105,35 @@ def test_the_whole_figures_are_those_of_tokens_drawn_by_the_shares(in_nats, tmp_
     if not in_nats:
         assert (figures["accuracy"], figures["accuracy/wiki"]) == (1, 1)
         return
-    sizes = {name: each.counts["validation"] for name, each in task.prepared.items()}
-    per_token = sum(share * sizes[name].bytes / sizes[name].tokens for name, share in (("wiki", 0.75), ("code", 0.25)))
-    assert figures["bits_per_byte"] == pytest.approx(1.25 / math.log(2) / per_token)
-    code = sizes["code"]
-    assert figures["bits_per_byte/code"] == pytest.approx(2 / math.log(2) * code.tokens / code.bytes)
+    wiki, code = (
+        each.counts["validation"]["bytes"] / each.counts["validation"]["tokens"]
+        for each in (task.prepared["wiki"], task.prepared["code"])
+    )
+    assert figures["bits_per_byte"] == pytest.approx(1.25 / math.log(2) / (0.75 * wiki + 0.25 * code))
+    assert figures["bits_per_byte/code"] == pytest.approx(2 / math.log(2) / code)
     assert {name.removeprefix("-") for name in task.metrics} < {*figures}
 
 
-def config_of_run(path):
+def test_a_run_on_two_packed_files_that_was_stopped_goes_on_with_the_bits_of_an_unbroken_one(monkeypatch):
     config = default_config("language_model")
     changes = {
-        **{"data.format": "json_lines", "data.validation": 0.2, "data.tokenizer": "byte", "data.path": path},
+        **{"data.format": "json_lines", "data.validation": 0.2, "data.tokenizer": "byte", "data.path": PATH},
         **{"task.length": 8, "model.n_layers": 1, "model.d_model": 6, "model.d_ff": 7, "model.n_heads": 2},
-        **{"model.max_len": 9, "train.steps": 9, "train.batch_size": 4},
+        **{"model.max_len": 9, "train.steps": 7, "train.batch_size": 4},
         **{"log.every": 1, "log.tensorboard": False, "log.report": False},
     }
     config.update_from_flattened_dict(changes)
-    return config.to_dict()
-
-
-def test_a_run_on_two_packed_files_that_was_stopped_goes_on_with_the_bits_of_an_unbroken_one(tmp_path, monkeypatch):
-    config, unbroken, broken = config_of_run(in_path(tmp_path)), tmp_path / "unbroken", tmp_path / "broken"
-    result = trained(config, unbroken, kept=KEPT)
+    result, broken = trained(config.to_dict(), Path("unbroken"), kept=KEPT), Path("broken")
     for _ in range(2):
         asked = iter([False, False, True])
         with monkeypatch.context() as patch, pytest.raises(Interrupted, match="stopped at step"):
             patch.setattr(signals, "asked", lambda asked=asked: next(asked))
-            trained(config, broken, kept=KEPT)
-    again = trained(config, broken, kept=KEPT)
+            trained(config.to_dict(), broken, kept=KEPT)
+    again = trained(config.to_dict(), broken, kept=KEPT)
     for name in ("validation_loss", "validation_loss/wiki", "validation_loss/code", "bits_per_byte", "train_loss"):
         assert again[name] == result[name], name
-    losses = [[(r["step"], r["loss"]) for r in records(folder) if "loss" in r] for folder in (unbroken, broken)]
-    assert losses[0] == losses[1] and len(losses[0]) == 9
-    config["data"]["path"] = in_path(tmp_path).replace(":3", ":2")
+    losses = [[(r["step"], r["loss"]) for r in records(Path(x)) if "loss" in r] for x in ("unbroken", "broken")]
+    assert losses[0] == losses[1] and len(losses[0]) == 7
+    config.data.path = PATH.replace(":3", ":2")
     with pytest.raises(UserError, match=r"data.sources.wiki"):
-        trained(config, broken, kept=KEPT)
+        trained(config.to_dict(), broken, kept=KEPT)

@@ -2,18 +2,17 @@ import dataclasses
 import gzip
 import json
 import os
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from fxf.base.errors import UserError
 from fxf.data import prepared as module
-from fxf.data.documents import PARTS, DocumentsConfig, Source, part_of, read
+from fxf.data.documents import PARTS, DocumentsConfig, part_of, read
 from fxf.data.mixture import parts_of
-from fxf.data.prepared import MANIFEST, prepared
-from fxf.data.prepared import tokenizer_of_documents as tokenizer_of_parts
+from fxf.data.prepared import MANIFEST, prepared, tokenizer_of_documents
 
 TEXTS = [f"Text {i}\nof {'many ' * (i % 7)}words ß." for i in range(60)]
 
@@ -25,80 +24,50 @@ def config(tmp_path, texts=TEXTS, **keys):
     return DocumentsConfig(**{"path": str(path), "format": "json_lines", "validation": 0.2, "test": 0.2, **keys})
 
 
-def tokenizer_of_documents(config, folder):
-    return tokenizer_of_parts(parts_of(config), folder)
-
-
 def prepare(config):
-    return prepared(config, tokenizer_of_documents(config, None))
+    return prepared(config, tokenizer_of_documents(parts_of(config), None))
 
 
 @pytest.mark.parametrize("kind", ["character", "word", "bpe"])
-def test_the_tokens_of_a_part_are_those_of_its_documents_in_order(kind, tmp_path):
+def test_the_tokens_of_a_part_are_those_of_its_documents_in_order_and_are_not_read_again(kind, tmp_path, monkeypatch):
     keys = config(tmp_path, tokenizer=kind, vocab_size=300)
-    tokenizer, found = tokenizer_of_documents(keys, None), prepare(keys)
+    tokenizer, found = tokenizer_of_documents(parts_of(keys), None), prepare(keys)
     for part in PARTS:
-        expected = [text for text in TEXTS if part_of(keys, text) == part]
-        tokens, ends = found.tokens(part), []
-        for place in np.flatnonzero(tokens == tokenizer.special.eos):
-            ends.append(int(place))
-        cut = np.split(np.asarray(tokens), np.array(ends) + 1)[:-1]
+        expected, tokens = [text for text in TEXTS if part_of(keys, text) == part], found.tokens(part)
+        cut = np.split(np.asarray(tokens), np.flatnonzero(tokens == tokenizer.special.eos) + 1)[:-1]
         assert [piece[:-1].tolist() for piece in cut] == [tokenizer.encode(text) for text in expected]
         size = found.counts[part]
-        assert (size.documents, size.tokens) == (len(expected), len(tokens))
-        assert size.characters == sum(map(len, expected)) < size.bytes == sum(len(text.encode()) for text in expected)
-
-
-def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
-    keys = config(tmp_path)
-    first = prepare(keys)
-    assert first.folder.parent == tmp_path / "texts.jsonl.prepared"
-    monkeypatch.setattr(module, "read", None)
-    monkeypatch.setattr(Source, "digest", None)
-    monkeypatch.setattr(module, "sample", None)
-    assert prepare(keys) == first
+        assert (size["documents"], size["tokens"]) == (len(expected), len(tokens))
+        assert size["characters"] == len("".join(expected)) < size["bytes"] == len("".join(expected).encode())
+    assert found.folder.parent == tmp_path / "texts.jsonl.prepared"
+    for read_again in ("read", "sample", "Source.digest"):
+        monkeypatch.setattr(f"fxf.data.prepared.{read_again}", None)
+    assert prepare(keys) == found
 
 
 def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_again(tmp_path):
-    folder = tmp_path / "texts"
+    folder, text = tmp_path / "texts", TEXTS[3]
     folder.mkdir()
-    for i, text in enumerate(TEXTS):
-        (folder / f"{i}.txt").write_text(text)
-    keys = DocumentsConfig(path=str(folder), format="files", validation=0.2)
-    first, path = prepare(keys), folder / "3.txt"
-    before = path.stat().st_mtime_ns
-    path.write_text(TEXTS[3].replace("Text", "text"))
-    changed = prepare(keys)
-    path.unlink()
-    gone = prepare(keys)
-    path.write_text(TEXTS[3])
-    os.utime(path, ns=(before, before))
-    (folder / "new.txt").write_text("new")
-    added = prepare(keys)
+    for i, each in enumerate(TEXTS):
+        (folder / f"{i:02}.txt").write_text(each)
+    keys, path = DocumentsConfig(path=str(folder), format="files", validation=0.2), folder / "03.txt"
+    first, before = prepare(keys), path.stat().st_mtime_ns
+    found = [first]
+    for change in (
+        lambda: path.write_text(text.replace("Text", "text")),
+        path.unlink,
+        lambda: (path.write_text(text), os.utime(path, ns=(before, before)), (folder / "new.txt").write_text("new")),
+    ):
+        change()
+        found.append(prepare(keys))
+    assert len({each.digest for each in found}) == len({each.folder for each in found}) == 4
     (folder / "new.txt").unlink()
-    assert len({each.digest for each in (first, changed, gone, added)}) == 4
-    assert len({each.folder for each in (first, changed, gone, added)}) == 4
     assert prepare(keys) == first
     os.utime(path, ns=(1, 1))
-    touched = prepare(keys)
-    assert touched.digest == first.digest
+    assert prepare(keys).digest == first.digest
 
 
-def cut_short(patch, at):
-    """Lets the reading of documents stop after so many."""
-    left = iter(range(at))
-
-    def some(*arguments):
-        for document in read(*arguments):
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-            yield document
-
-    patch.setattr(module, "read", some)
-
-
-@pytest.mark.parametrize("at", [9, 37, 58])
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("at", "packed"), [(9, True), (58, False)])
 def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "texts"
     folder.mkdir()
@@ -107,18 +76,24 @@ def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_
         (folder / f"{n}.jsonl").write_bytes(gzip.compress(lines) if packed else lines)
     keys = config(tmp_path, path=str(folder))
     whole = prepare(dataclasses.replace(keys, prepared=str(tmp_path / "whole")))
-    monkeypatch.setattr(module, "GROUP", 50)
-    monkeypatch.setattr(module, "JOURNAL", 1)
-    monkeypatch.setattr(module, "by_threads", map)
-    with monkeypatch.context() as patch:
-        cut_short(patch, at)
-        with pytest.raises(KeyboardInterrupt):
-            prepare(keys)
+    for name, value in {"GROUP": 50, "JOURNAL": 1, "by_threads": map}.items():
+        monkeypatch.setattr(module, name, value)
+    left = iter(range(at))
+
+    def killed(*arguments):  # after so many documents
+        for document in read(*arguments):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            yield document
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, "read", killed)
+        prepare(keys)
     (unfinished,) = folder.with_suffix(".prepared").glob("*.unfinished")
     with (unfinished / "train.tokens").open("ab") as file:
         file.write(b"of a group that was not whole")
     encoded, counted = [], module._encoded
-    monkeypatch.setattr(module, "_encoded", lambda *a: encoded.extend(a[-1][1]) or counted(*a))
+    monkeypatch.setattr(module, "_encoded", lambda *a: encoded.extend(a[-1]) or counted(*a))
     found = prepare(keys)
     assert "goes on after" in capsys.readouterr().err
     in_order = [text for n in range(3) for text in TEXTS[n::3]]
@@ -130,45 +105,27 @@ def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_
 
 
 def test_of_several_that_prepare_at_once_one_does_and_the_others_wait(tmp_path, monkeypatch):
-    keys, began, found = config(tmp_path), [], []
-    tokenizer, made = tokenizer_of_documents(keys, None), module.prepare
-
-    def slow(*arguments):
-        began.append(1)
-        time.sleep(0.1)
-        made(*arguments)
-
-    monkeypatch.setattr(module, "prepare", slow)
-    threads = [threading.Thread(target=lambda: found.append(prepared(keys, tokenizer))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert began == [1] and len(found) == 3 and found[0] == found[1] == found[2]
-
-
-def test_a_damaged_manifest_is_named(tmp_path):
-    keys = config(tmp_path)
-    found = prepare(keys)
-    (found.folder / MANIFEST).write_text("{")
-    with pytest.raises(UserError, match=r"manifest.json: not a manifest of documents: "):
-        prepare(keys)
+    keys, began, made = config(tmp_path), [], module.prepare
+    tokenizer = tokenizer_of_documents(parts_of(keys), None)
+    monkeypatch.setattr(module, "prepare", lambda *a: (began.append(1), time.sleep(0.1), made(*a)))
+    with ThreadPoolExecutor(3) as pool:
+        found = [*pool.map(lambda _: prepared(keys, tokenizer), range(3))]
+    assert began == [1] and found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize(("separator", "n"), [("\\n\\n", 0), ("<|end|>", 0), ("\r\n\r\n", 20), ("\n\n", 20)])
 def test_a_separator_that_stands_in_no_file_is_refused(separator, n, tmp_path):
     (tmp_path / "a.txt").write_bytes("\r\n\r\n".join(f"text {i}" for i in range(20)).encode())
-    config = DocumentsConfig(path=str(tmp_path / "a.txt"), format="files", separator=separator, validation=0.3)
+    keys = DocumentsConfig(path=str(tmp_path / "a.txt"), format="files", separator=separator, validation=0.3)
     if n:
-        counts = prepared(config, tokenizer_of_documents(config, None)).counts
-        assert sum(part.documents for part in counts.values()) == n
+        assert sum(size["documents"] for size in prepare(keys).counts.values()) == n
     else:
         with pytest.raises(UserError, match=r"data.separator: .* stands between no documents of "):
-            prepared(config, tokenizer_of_documents(config, None))
+            prepare(keys)
         assert not list(tmp_path.rglob(MANIFEST))
 
 
-def test_files_of_one_name_size_and_time_share_no_tokens_in_a_folder_that_is_given(tmp_path):
+def test_files_of_one_name_size_and_time_share_no_tokens_and_these_are_not_put_among_the_texts(tmp_path):
     found = []
     for name in "ab":
         path = tmp_path / name / "texts.jsonl"
@@ -178,10 +135,5 @@ def test_files_of_one_name_size_and_time_share_no_tokens_in_a_folder_that_is_giv
         keys = DocumentsConfig(format="json_lines", path=str(path), tokenizer="byte", prepared=str(tmp_path / "tokens"))
         found.append(prepare(dataclasses.replace(keys, validation=0.3)))
     assert found[0].folder != found[1].folder and found[0].digest != found[1].digest
-
-
-def test_tokens_are_not_put_among_the_texts(tmp_path):
-    (tmp_path / "a.txt").write_text("a")
-    keys = DocumentsConfig(path=str(tmp_path), format="files", prepared=str(tmp_path / "tokens"), tokenizer="byte")
     with pytest.raises(UserError, match=r"data.prepared: .*tokens: expected a folder outside of data.path, "):
-        prepare(keys)
+        prepare(dataclasses.replace(keys, path=str(tmp_path)))

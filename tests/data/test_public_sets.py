@@ -22,45 +22,42 @@ def tiny(tmp_path, monkeypatch):
             return {split: self._generate_examples(split) for split in ("train", "validation", "test")}
 
         def _generate_examples(self, split):
-            yield 0, {"pt": f"olá {split}", "en": f"hello {split}"}
-            yield 1, {"pt": "olá", "en": ""}
+            yield from enumerate([{"pt": f"olá {split}", "en": f"hello {split}"}, {"pt": "olá", "en": ""}])
 
     yield tmp_path / "tfds"
     tfds.core.registered._DATASET_REGISTRY.pop("tiny_translate")
 
 
 def pairs(**more):
-    more = {"source": "pt", "target": "en", "validation": "validation", **more}
-    return DataConfig(name="tfds", path="tiny_translate", **more)
+    keys = {"name": "tfds", "path": "tiny_translate", "source": "pt", "target": "en", "validation": "validation"}
+    return read_corpus(DataConfig(**keys | more))
 
 
 def documents(**more):
-    return DocumentsConfig(path="tiny_translate", format="tfds", **more)
+    config = DocumentsConfig(path="tiny_translate", format="tfds", **more)
+    (source,) = sources(config)
+    return source, [text for text, _ in read(config, source)]
 
 
 def test_the_pairs_and_the_texts_of_a_data_set_are_read_by_its_name(tiny, capfd):
-    corpus = read_corpus(pairs(on_error="skip"))
+    corpus = pairs(on_error="skip")
     assert corpus.train == [Example("olá train", "hello train", "tiny_translate:train:1")]
     assert corpus.test == [Example("olá test", "hello test", "tiny_translate:test:1")]
     assert corpus.skipped == 3 and list(corpus.digests) == ["data.path"]
-    (source,) = sources(documents(field="pt", split="test"))
-    assert [text for text, *_ in read(documents(field="pt", split="test"), source)] == ["olá test", "olá"]
+    source, texts = documents(field="pt", split="test")
+    assert texts == ["olá test", "olá"]
     assert source.name == "tiny_translate/1.0.0:test" and source.digest() != corpus.digests["data.path"]
     assert capfd.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("read_it", "config", "message"),
-    [
-        (read_corpus, pairs(source="de"), r"data.source: expected one of en, pt; got 'de'"),
-        (sources, documents(), r"data.field: expected one of en, pt; got 'text'"),
-        (read_corpus, pairs(), "tiny_translate:train:2: the target is empty"),
-        (read_corpus, pairs(validation="val"), r"data.path: TFDS cannot give 'tiny_translate': .*val"),
-        (sources, documents(field="en", split="val"), r"data.path: TFDS cannot give 'tiny_translate': .*val"),
-    ],
-)
-def test_what_a_data_set_lacks_is_named(read_it, config, message, tiny):
-    with pytest.raises(UserError, match=message):
-        read_it(config)
-    if "expected one of" in message:
-        assert not list(tiny.rglob("tiny_translate")), "prepared before the features were looked at"
+def test_what_a_data_set_lacks_is_named(tiny):
+    for read_it, keys, message in (
+        (pairs, {"source": "de"}, r"data.source: expected one of en, pt; got 'de'"),
+        (documents, {}, r"data.field: expected one of en, pt; got 'text'"),
+        (pairs, {}, "tiny_translate:train:2: the target is empty"),
+        (documents, {"field": "en", "split": "val"}, r"data.path: TFDS cannot give 'tiny_translate': .*val"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_it(**keys)
+        if "expected one of" in message:
+            assert not list(tiny.rglob("tiny_translate")), "prepared before the features were looked at"

@@ -6,7 +6,7 @@ from fxf.base.errors import UserError
 from fxf.data import phrasebook
 from fxf.data.documents import DocumentsConfig
 from fxf.data.text import EncodedText, TextConfig, draw_windows, read_text, scoring_windows
-from fxf.data.tokenizer import BOS, MASK, MAX_LINE, TOKENIZERS, UNK
+from fxf.data.tokenizer import BOS, MASK, TOKENIZERS, UNK
 from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.masking import Masking, MaskingConfig
 from fxf.tasks.task import RunInfo
@@ -22,13 +22,10 @@ def config(tmp_path, content=LINES, **changes):
     return TextConfig(path=str(path), **changes)
 
 
-def test_the_parts_follow_each_other_and_are_the_text(tmp_path):
+def test_the_parts_follow_each_other_and_without_a_share_the_test_is_the_validation_as_in_nanogpt(tmp_path):
     text = read_text(config(tmp_path, validation=0.2, test=0.1))
     assert "".join(text.values()) == LINES
     assert [len(part) / len(LINES) for part in text.values()] == pytest.approx([0.7, 0.2, 0.1], abs=2 / len(LINES))
-
-
-def test_without_a_share_the_test_is_the_validation_after_nine_tenths_as_in_nanogpt(tmp_path):
     text = read_text(config(tmp_path))
     assert text["train"] == LINES[: int(len(LINES) * 0.9)]
     assert text["test"] == text["validation"] == LINES[len(text["train"]) :]
@@ -42,42 +39,28 @@ def test_ends_of_lines_a_byte_order_mark_and_case_are_as_asked_for(tmp_path):
 def test_the_text_without_a_path_is_the_english_of_the_phrase_book(monkeypatch):
     monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     text = read_text(TextConfig())
-    lines = text["train"].split("\n")
     assert text["train"] + text["validation"] == "".join(f"{phrase.source}\n" for phrase in first_phrases("fr"))
-    assert lines[0] == "Our nephews have two rabbits."
-    assert not set(lines[:-1]) & set(text["validation"].split("\n")[1:-1])
-
-
-def test_a_part_too_short_for_a_window_is_named(tmp_path):
-    EncodedText(config(tmp_path), None, 95).figures()
-    with pytest.raises(UserError, match=r"validation has 95 tokens; task.length needs 96; take a longer text"):
-        EncodedText(config(tmp_path), None, 96).figures()
-
-
-@pytest.mark.parametrize("tokenizer", ["character", "bpe"])
-def test_the_tokens_of_a_part_are_all_of_its_text(tokenizer, tmp_path):
-    text = EncodedText(config(tmp_path, tokenizer=tokenizer, vocab_size=280), None, 2)
-    for part in ("train", "validation", "test"):
-        assert text.tokenizer.decode(text.tokens(part).tolist()) == text.parts()[part]
-    assert text.tokens("train").dtype == np.uint16
-    figures = text.figures()
-    assert figures["training_tokens"] == len(text.tokens("train"))
-    assert (figures["vocabulary"], figures["unknown_share"]) == (text.tokenizer.vocab_size, 0)
 
 
 @pytest.mark.parametrize("tokenizer", ["character", "bpe", "word"])
-def test_a_text_of_one_line_has_the_tokens_of_its_words(tokenizer, tmp_path):
-    content = "some words  and more " * 9000
-    text = EncodedText(config(tmp_path, content, tokenizer=tokenizer, vocab_size=300), None, 2)
-    train = text.parts()["train"]
-    assert len(train) > 2 * MAX_LINE
-    assert text.tokens("train").tolist() == text.tokenizer.encode(train)
+@pytest.mark.parametrize("content", [LINES, "some words  and more " * 2000])  # the second has one long line
+def test_the_tokens_of_a_part_are_all_of_its_text(tokenizer, content, tmp_path):
+    text = EncodedText(config(tmp_path, content, tokenizer=tokenizer, vocab_size=280), None, 2)
+    for part, of_part in text.parts().items():
+        tokens = text.tokens(part)
+        assert tokens.tolist() == text.tokenizer.encode(of_part) and tokens.dtype == np.uint16
+        assert tokenizer == "word" or text.tokenizer.decode(tokens.tolist()) == of_part
+    figures = text.figures()
+    assert figures["training_tokens"] == len(text.tokens("train"))
+    assert figures["vocabulary"] == text.tokenizer.vocab_size
 
 
-def test_what_the_vocabulary_lacks_is_counted(tmp_path):
+def test_a_part_too_short_for_a_window_is_named_and_what_the_vocabulary_lacks_is_counted(tmp_path):
+    EncodedText(config(tmp_path), None, 95).figures()
+    with pytest.raises(UserError, match=r"validation has 95 tokens; task.length needs 96; take a longer text"):
+        EncodedText(config(tmp_path), None, 96).figures()
     text = EncodedText(config(tmp_path, "abcd" * 25, vocab_size=8), None, 2)
-    assert text.figures()["unknown_share"] == pytest.approx(0.25, abs=0.01)
-    assert UNK in text.tokens("validation")
+    assert text.figures()["unknown_share"] == pytest.approx(0.25, abs=0.01) and UNK in text.tokens("validation")
 
 
 def test_windows_start_anywhere_and_are_pieces_of_the_text():
@@ -92,8 +75,7 @@ def test_windows_start_anywhere_and_are_pieces_of_the_text():
 def test_scoring_windows_count_every_token_once_behind_the_one_before_it(n, length):
     tokens = np.arange(5, 5 + n, dtype=np.uint16)
     targets, weights = scoring_windows(tokens, length)
-    assert targets.shape == weights.shape
-    assert targets.shape[1] == length
+    assert targets.shape == weights.shape == (len(targets), length)
     np.testing.assert_array_equal(targets[weights > 0], tokens)
     for row, counts in zip(targets[1:], weights[1:], strict=True):
         assert counts[0] == 0

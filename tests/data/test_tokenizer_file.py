@@ -1,10 +1,13 @@
+import json
+
 import pytest
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, processors
+from tokenizers import decoders, models, pre_tokenizers
 
 from fxf.base.errors import UserError
-from fxf.data.tokenizer import TOKENIZER_FILE, train_tokenizer
+from fxf.data.tokenizer import TOKENIZER_FILE, TOKENIZERS, train_tokenizer
 from fxf.data.tokenizer_file import any_tokenizer, read_tokenizer_file
+from helpers import refused
 
 TEXT = "a cab <s> bad\nface"
 
@@ -18,13 +21,25 @@ def byte_level(*special):
     return backend
 
 
+def words(vocabulary, special=("</s>",), cut=pre_tokenizers.WhitespaceSplit):
+    """Returns a tokenizer of words with numbers of their own."""
+    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = cut()
+    backend.add_special_tokens(list(special))
+    return backend
+
+
 def metaspace():
-    """Returns a tokenizer like Llama 2's: words that begin with ▁, an unknown token, <s> in front of a text."""
-    words = ["<unk>", "<s>", "</s>", "▁a", "▁cab", "▁bad", "▁"]
-    backend = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    backend.add_special_tokens(["<unk>", "<s>", "</s>"])
-    backend.post_processor = processors.TemplateProcessing("<s> $A", None, [("<s>", 1)])
+    """Returns a tokenizer like Llama 2's: words that begin with ▁, and an unknown token."""
+    pieces = ["<unk>", "<s>", "</s>", "▁a", "▁cab", "▁bad", "▁"]
+    backend = words({piece: i for i, piece in enumerate(pieces)}, pieces[:3], pre_tokenizers.Metaspace)
+    backend.decoder = decoders.Metaspace()
+    return backend
+
+
+def letters(dropout=None):
+    backend = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=dropout))
+    backend.add_special_tokens(["</s>"])
     return backend
 
 
@@ -41,6 +56,8 @@ def test_tokens_keep_their_numbers_and_the_usual_names_begin_and_end_a_document(
     tokenizer = saved(byte_level("<|endoftext|>"))
     assert tokenizer.special[:3] == (257, 257, 257) and tokenizer.vocab_size == 258
     assert tokenizer.encode("cab") == byte_level().encode("cab").ids
+    assert tokenizer.decode([257, *tokenizer.encode(TEXT), 257]) == TEXT
+    assert tokenizer.name(257) == "<|endoftext|>" and tokenizer.name(tokenizer.encode(" ")[0]) == "␣"
     assert saved(byte_level("<|end_of_text|>", "<|begin_of_text|>")).special[:3] == (258, 257, 257)
     assert saved(metaspace()).special == (1, 2, 2, 0, 0)
     of_deepseek = byte_level("<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>", "<｜▁pad▁｜>")
@@ -56,12 +73,6 @@ def test_text_never_becomes_a_special_token_and_none_is_added(backend, saved):
     assert tokenizer.array(TEXT).tolist() == tokenizer.encode(TEXT)
 
 
-def test_bytes_are_decoded_to_the_text_without_special_tokens(saved):
-    tokenizer = saved(byte_level("<|endoftext|>"))
-    assert tokenizer.decode([257, *tokenizer.encode(TEXT), 257]) == TEXT
-    assert tokenizer.name(257) == "<|endoftext|>" and tokenizer.name(tokenizer.encode(" ")[0]) == "␣"
-
-
 def test_a_continuation_keeps_the_space_before_its_first_word(saved):
     tokenizer = saved(metaspace())
     assert tokenizer.decode([5]) == "bad"
@@ -69,29 +80,18 @@ def test_a_continuation_keeps_the_space_before_its_first_word(saved):
 
 
 def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
-    tokenizer = saved(byte_level("<|endoftext|>"))
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / TOKENIZER_FILE).write_text(tokenizer.to_json())
-    again = any_tokenizer(tmp_path / "run", "absent.json", 8000, list)
-    assert again.to_json() == tokenizer.to_json() and again.encode(TEXT) == tokenizer.encode(TEXT)
-    with pytest.raises(UserError, match=r"data.tokenizer: absent.json: No such file"):
-        any_tokenizer(None, "absent.json", 8000, list)
-    with pytest.raises(UserError, match=r"data.vocab_size: a tokenizer file has its own; leave it at 8000"):
-        any_tokenizer(None, "absent.json", 9, list)
-
-
-def words(vocabulary, unk_token="<unk>", special=("</s>",)):
-    """Returns a tokenizer of words with numbers of their own."""
-    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=unk_token))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    backend.add_special_tokens(list(special))
-    return backend
-
-
-def letters(dropout=None):
-    backend = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=dropout))
-    backend.add_special_tokens(["</s>"])
-    return backend
+    of_file = saved(byte_level("<|endoftext|>"))
+    for kept, name in ((of_file, "absent.json"), (train_tokenizer("word", 99, [TEXT]), "word")):
+        (tmp_path / TOKENIZER_FILE).write_text(kept.to_json())
+        again = any_tokenizer(tmp_path, name, 8000, list)
+        assert again.to_json() == kept.to_json() and again.encode(TEXT) == kept.encode(TEXT)
+    for folder, name, size, message in (
+        (tmp_path, "bpe", 8000, "tokenizer.json: expected data.tokenizer 'bpe', got 'word'"),
+        (None, "absent.json", 8000, "data.tokenizer: absent.json: No such file"),
+        (None, "absent.json", 9, "data.vocab_size: a tokenizer file has its own; leave it at 8000"),
+    ):
+        with pytest.raises(UserError, match=message):
+            any_tokenizer(folder, name, size, list)
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,8 @@ def letters(dropout=None):
 )
 def test_text_without_a_token_is_refused_where_no_token_stands_for_unknown_text(backend, text, saved):
     backend.add_special_tokens(["</s>"])
-    tokenizer = saved(backend)
-    for encode in (tokenizer.encode, tokenizer.array):
-        with pytest.raises(UserError, match=f"data.tokenizer: the file has no token for some of '{text}'"):
-            encode(text)
+    with pytest.raises(UserError, match=f"data.tokenizer: the file has no token for some of '{text}'"):
+        saved(backend).array(text)
 
 
 def test_the_same_text_always_has_the_same_tokens_and_the_file_stays_as_it_was(saved):
@@ -123,18 +121,30 @@ def test_numbers_that_a_file_leaves_out_are_tokens_too(saved):
     assert tokenizer.vocab_size == 70_001 and tokenizer.array("a b").tolist() == [0, 70_000]
 
 
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_the_tokenizer_of_another_run_reads_as_it_did_there(tmp_path, kind):
+    text = "one two <eos> où 👩 three " * 40
+    learned = train_tokenizer(kind, 300, [text])
+    (tmp_path / "tokenizer.json").write_text(learned.to_json(), encoding="utf-8")
+    read = read_tokenizer_file(tmp_path / "tokenizer.json")
+    assert (read.kind, read.special, read.vocab_size) == (kind, learned.special, learned.vocab_size)
+    assert read.encode(text) == learned.encode(text) and read.to_json() == learned.to_json()
+    assert read.decode(read.encode(text)) == learned.decode(learned.encode(text))
+
+
+@pytest.mark.parametrize(("changes", "message"), refused("tokenizer files"))
+def test_a_file_that_is_damaged_or_of_another_library_is_one_line(changes, message, tmp_path):
+    record, path = json.loads(train_tokenizer("bpe", 300, [TEXT]).to_json()), tmp_path / "tokenizer.json"
+    record["model"] |= changes.get("model", {})
+    record["pre_tokenizer"] = changes.get("pre_tokenizer", record["pre_tokenizer"])
+    path.write_bytes(changes.get("content", json.dumps(record).encode())[: changes.get("cut")])
+    with pytest.raises(UserError, match=f"tokenizer.json: {message}") as caught:
+        read_tokenizer_file(path)
+    assert "\n" not in str(caught.value)
+
+
 def test_only_a_special_token_ends_a_document_because_text_may_be_spelled_like_another(saved):
     backend = words({"<unk>": 2, "a": 0, "b": 1}, special=())
     backend.add_tokens(["</s>"])
     with pytest.raises(UserError, match="no special token ends a document"):
         saved(backend)
-
-
-@pytest.mark.parametrize("kind", ["character", "word", "bpe", "byte"])
-def test_the_tokenizer_of_another_run_reads_as_it_did_there(tmp_path, kind):
-    text = "one two one three " * 40
-    learned = train_tokenizer(kind, 270, [text])
-    (tmp_path / "tokenizer.json").write_text(learned.to_json())
-    read = read_tokenizer_file(tmp_path / "tokenizer.json")
-    assert (read.kind, read.special, read.vocab_size) == (kind, learned.special, learned.vocab_size)
-    assert read.encode(text) == learned.encode(text)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import fxf
 from fxf.base import signals
 from fxf.base.errors import Interrupted, UserError
 from fxf.compile.describe import describe
@@ -131,7 +132,7 @@ def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewher
         figures = run.evaluate(workdir)
         assert figures == {"step": 3, **{name: result[name] for name in figures if name != "step"}}
     with new_process():
-        ((answer, *_),) = run.generator(workdir, {})([prompt])
+        ((answer, *_),) = fxf.load(workdir).answers([prompt])
         assert isinstance(answer[0], str)
     with new_process():
         experiment, _, params = run.load(workdir)

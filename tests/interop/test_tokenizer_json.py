@@ -27,14 +27,12 @@ def read(text, of):
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-@pytest.mark.parametrize(
-    ("around", "before", "after"), [((BOS, None), [BOS], []), ((None, EOS), [], [EOS]), ((None, None), [], [])]
-)
-def test_a_text_has_the_tokens_of_the_run_and_those_around_it(kind, around, before, after):
+@pytest.mark.parametrize("lower_case", [False, True])
+def test_a_text_has_the_tokens_of_the_run_and_those_around_it(kind, lower_case):
     tokenizer = train_tokenizer(kind, 300, TEXTS)
-    for lower_case in (False, True):
+    expected = lines(tokenizer, TEXT.lower() if lower_case else TEXT)
+    for around, before, after in ((BOS, None), [BOS], []), ((None, EOS), [], [EOS]), ((None, None), [], []):
         of = tokenizer_json(tokenizer, around, lower_case=lower_case)
-        expected = lines(tokenizer, TEXT.lower() if lower_case else TEXT)
         assert read(TEXT, of) == [*before, *expected, *after]
 
 
@@ -50,11 +48,11 @@ def test_a_blank_is_one_token_where_the_model_fills_in_blanks(kind, text):
     assert read(text, of) == [BOS, *expected[1:], EOS]
 
 
-def unigram(*special, scores=(("▁", -2.0), ("t", -3.0), ("<", -3.0), ("/s>", -5.0), (">", -4.0), ("<0x0A>", -1.0))):
-    byte_pieces = [(f"<0x{byte:02X}>", -9.0) for byte in range(256) if byte != 10]
-    backend = tokenizers.Tokenizer(
-        models.Unigram([*((name, 0.0) for name in special), *scores, *byte_pieces], 0, byte_fallback=True)
-    )
+def unigram(*special):
+    scores = {"▁": -2.0, "t": -3.0, "<": -3.0, "/s>": -5.0, ">": -4.0, "<0x0A>": -1.0}
+    of_bytes = {f"<0x{byte:02X}>": -9.0 for byte in range(256) if byte != 10}
+    pieces = dict.fromkeys(special, 0.0) | scores | of_bytes
+    backend = tokenizers.Tokenizer(models.Unigram([*pieces.items()], 0, byte_fallback=True))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     return backend
 
@@ -82,12 +80,8 @@ def test_text_spelled_like_a_special_token_of_a_file_is_text_in_the_run_and_in_t
     of = tokenizer_json(tokenizer, (1, None))
     assert read(text, of) == [1, *tokens]
     ids = {"bos_token_id": 1, "eos_token_id": None, "pad_token_id": 3}
-    assert named_tokens(of, ids, masks=False) == {
-        "bos_token": "<s>",
-        "eos_token": None,
-        "pad_token": "<pad>",
-        "unk_token": "<unk>",
-    }
+    names = {"bos_token": "<s>", "eos_token": None, "pad_token": "<pad>", "unk_token": "<unk>"}
+    assert named_tokens(of, ids, masks=False) == names
 
 
 @pytest.mark.parametrize(

@@ -215,11 +215,11 @@ NOT_TOGETHER = """
     positions='sinusoidal_concatenated', d_model=9: model.positions: … needs an even model.d_model, got 9
     positions='learned', position_stretch=2.0: model.position_stretch: stretched positions have no row
     positions='rotary', d_model=9: model.positions: 'rotary' needs heads of even width, got 3
-    blocks='atention+feed_forward': model.blocks: no layer 'atention'; did you mean 'attention'
+    blocks='atention+feed_forward': model.blocks: expected one of … got 'atention'; did you mean 'attention'
     blocks='3*(attention': model.blocks: '3*(attention' has an open parenthesis
     blocks='attention+attention': model.blocks: 'attention+attention' names a layer twice
-    blocks='attention,': model.blocks: 'attention,' names no block
-    blocks='3(attention)': model.blocks: expected n*(…), n@(…) or kind(…), got '3(attention)'
+    blocks='attention,': model.blocks: 'attention,' … names no block
+    blocks='3(attention)': model.blocks: expected one of … got '3(attention)'
     blocks='2*(attention); attention', n_layers=1: model.n_layers: model.blocks begins with 2 blocks; got 1
     blocks='attention', window=3, global_every=2: model.global_every: only with model.blocks 'attention+feed_forward'
     """
@@ -236,7 +236,7 @@ def test_choices_that_do_not_go_together_are_named(changes, message):
     [
         ({"attention": {"windw": 3}}, r"model\.layers\.attention\.windw: unknown key; did you mean 'window'"),
         ({"attention": {"window": -3}}, r"model\.layers\.attention\.window: expected at least 0, got -3"),
-        ({"feed_forward": {"kind": "dens"}}, r"model\.blocks: no layer 'dens'"),
+        ({"feed_forward": {"kind": "dens"}}, r"model\.blocks: expected one of .*; got 'dens'"),
     ],
 )
 def test_a_wrong_key_of_a_single_layer_is_named(layers, message):

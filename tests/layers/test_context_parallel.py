@@ -6,25 +6,29 @@ tests/training/sequences_on_devices.py compares the numbers with those of one de
 import numpy as np
 import pytest
 
-from fxf.layers.context_parallel import earlier_blocks, pieces_of_queries
+from fxf.layers.context_parallel import pieces_of_queries, turns_of_window
 
 
-@pytest.mark.parametrize("length", [1, 4])
-@pytest.mark.parametrize("n", [2, 5])
+@pytest.mark.parametrize(("n", "length"), [(2, 1), (2, 4), (5, 1), (5, 4)])
 def test_a_window_has_each_pair_of_tokens_once(n, length):
     for window in range(2, n * length):
-        blocks = earlier_blocks(window, length, n)
-        indices = np.arange(n * length).reshape(n, length)
-        distances = indices.reshape(-1, 1) - indices.reshape(-1)
+        indices = np.arange(n * length)
+        distances = indices[:, None] - indices
         count = np.where((distances >= 0) & (distances < window), 0, 9)
-        for device, own in enumerate(indices):
-            count[np.ix_(own, own)] += np.tri(length, dtype=int) - np.tri(length, k=-window, dtype=int)
-            for block in blocks:
-                if block.hops <= device:
-                    pairs = own[block.queries], indices[device - block.hops][block.keys]
-                    shape = tuple(map(len, pairs))
-                    turned = np.tri(*shape, dtype=int)[::-1, ::-1]  # as the kernel sees it, from the end
-                    count[np.ix_(*pairs)] += turned if block.band else 1
+        n_before = min(window - 1, (n - 1) * length)
+        for device in range(n):
+            own = device * length
+            for turns in turns_of_window(n, length, window):
+                if turns.hops <= device:
+                    queries, keys = (
+                        start[0] + np.arange(size)
+                        for start, size in zip((turns.queries, turns.keys), turns.sizes, strict=True)
+                    )
+                    seen = np.tri(*turns.sizes, dtype=int) if turns.causal else np.ones(turns.sizes, int)
+                    seen -= np.tri(*turns.sizes, k=-turns.window, dtype=int) if turns.window else 0
+                    # The keys before a device's own are in front of them; a band is turned around.
+                    pairs = np.ix_(own + queries, own - n_before + keys)
+                    count[pairs] += seen[::-1, ::-1] if turns.band else seen
         assert np.isin(count, [1, 9]).all()
 
 

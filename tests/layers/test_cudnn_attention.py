@@ -29,7 +29,6 @@ def asked(monkeypatch):
     monkeypatch.setattr(jax.nn, "dot_product_attention", recorded)
     monkeypatch.setattr(cudnn_attention, "IMPLEMENTATION", "xla")
     take_float32(monkeypatch)
-    monkeypatch.setattr(cudnn_attention, "require", lambda *_: None)
     monkeypatch.setitem(flash_attention.KERNELS, "cpu", cudnn_attention)
     return calls
 

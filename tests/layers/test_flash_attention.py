@@ -19,7 +19,7 @@ class Device:
     """A device, as JAX describes it."""
 
     def __init__(self, platform, kind="", capability=""):
-        self.platform, self.device_kind, self.compute_capability = platform, kind, capability
+        self.platform, self.device_kind, self.compute_capability = platform, kind or platform, capability
 
 
 CPU, TPU, H100 = Device("cpu"), Device("tpu", "TPU v5 lite"), Device("gpu", "NVIDIA H100", "9.0")
@@ -46,7 +46,7 @@ IMPLEMENTATION = "model.attention_implementation: flash needs"
     ("device", "changes", "message"),
     [
         (CPU, {}, f"{IMPLEMENTATION} an NVIDIA GPU or a TPU; the device here is cpu; elsewhere set it to 'xla'$"),
-        (Device("gpu", "AMD", "gfx90a"), {}, f"{IMPLEMENTATION} an NVIDIA GPU or a TPU; the device here is AMD$"),
+        (Device("gpu", "AMD", "gfx90a"), {}, f"{IMPLEMENTATION} an NVIDIA GPU or a TPU; the device here is AMD; "),
         (Device("gpu", "Tesla", "7.0"), {}, f"{IMPLEMENTATION} an NVIDIA GPU of compute capability 8.0 or more; Tesla"),
         (H100, {"n_heads": 2}, f"{IMPLEMENTATION} heads whose width .* a multiple of 8 and at most 128 on .*, got 12$"),
         (H100, {"d_model": 136, "n_heads": 1}, f"{IMPLEMENTATION} heads whose width .*, got 136$"),

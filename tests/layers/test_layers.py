@@ -11,12 +11,12 @@ import oracle
 from closeness import assert_close
 from fxf.base.weights import initialize
 from fxf.layers.attention import Attention, CrossAttention
-from fxf.layers.block import BLOCKS, PreNorm
+from fxf.layers.block import PreNorm
 from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.layers.kinds import layer_of, stack_of
-from fxf.layers.layer import Context, Places, Slots, Table, remember
+from fxf.layers.layer import Places
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.models.encoder_decoder import EncoderDecoderConfig
@@ -73,37 +73,15 @@ def test_positions_learned_from_random_start_as_large_as_those_that_start_as_sin
     assert np.square(random).mean() == pytest.approx(np.square(sinusoids).mean(), rel=0.05)
 
 
-@pytest.mark.parametrize("kind", POSITIONS)
-def test_positional_encoding_adds_the_vector_of_each_position(kind):
-    config = small(positions=kind)
-    params = random_params(positional_encoding_spec(config))
-    weights, x = oracle.float64(params), vectors()
-    encode = jax.jit(lambda x, at: positional_encoding(config, params, x, at))
-    for at in (np.arange(T)[None], np.array([[0, 1, 2, 3, 4], [9, 3, 3, 0, 11], [12, 5, 7, 1, 2]])):
-        added = np.array([[oracle.position_vector(config, weights, t) for t in row] for row in at])
-        assert_close(encode(x, at), x + added)
-
-
-# At the smaller scales epsilon weighs as much as what it is added to.
-@pytest.mark.parametrize(
-    ("inside", "epsilon", "scale"),
-    [
-        ("deviation", 1e-6, 1.0),
-        ("deviation", 1e-6, 1e-6),
-        ("deviation", 0.3, 1.0),
-        ("variance", 1e-5, 1.0),
-        ("variance", 1e-6, 1e-3),
-        ("variance", 0.3, 1.0),
-    ],
-)
-def test_normalization_divides_by_deviation_plus_epsilon_or_by_the_root_of_variance_plus_epsilon(
-    inside, epsilon, scale
-):
-    config = small(norm_epsilon_in=inside, norm_epsilon=epsilon)
-    params = random_params(normalization_spec(config))
-    x = vectors() * np.float32(scale)
-    expected = row_by_row(oracle.normalize, params, x, config)
-    assert_close(jax.jit(lambda x: normalize(config, params, x))(x), expected)
+def test_positional_encoding_adds_the_vector_of_each_position():
+    x, at = vectors(), np.array([[0, 1, 2, 3, 4], [9, 3, 3, 0, 11], [12, 5, 7, 1, 2]])
+    configs = [small(positions=kind) for kind in POSITIONS]
+    params = [random_params(positional_encoding_spec(config)) for config in configs]
+    both = list(zip(configs, params, strict=True))
+    found = jax.jit(lambda x, at: [positional_encoding(*each, x, at) for each in both])(x, at)
+    for (config, weights), y in zip(both, found, strict=True):
+        weights = oracle.float64(weights)
+        assert_close(y, x + np.array([[oracle.position_vector(config, weights, t) for t in row] for row in at]))
 
 
 @pytest.mark.parametrize("inside", ["deviation", "variance"])
@@ -121,58 +99,15 @@ def test_attention_has_the_biases_that_its_seed_gives_it():
     assert biases == {"output": {"output_bias"}, "all": every, "qkv": every - {"output_bias"}, "none": set()}
 
 
-def test_a_row_of_memory_serves_the_rows_that_share_it():
-    layer = layer_of(small(EncoderDecoderConfig), "cross_attention")
-    params, context = (
-        random_params(layer.spec()),
-        Context(Places(positions()), cache={}, source=source_of(vectors(2, S))),
-    )
-    _, after = layer.apply(params, vectors(), context)
-    x = np.concatenate([vectors(), vectors(3)])  # six rows for the three of the source
-    shared, _ = layer.apply(params, x, after.replace(source=None))
-    repeated = jax.tree.map(lambda x: jnp.repeat(x, 2, 0) if len(x) == B else x, after.cache)
-    assert_close(shared, layer.apply(params, x, after.replace(cache=repeated, source=None))[0])
-
-
-def test_new_entries_go_to_the_slots_of_each_row_and_nowhere_else():
-    rng, at = np.random.default_rng(0), np.array([[0, 1], [3, 4], [4, 2]])
-    old, new = ([rng.normal(size=(B, *rest, n, 2)).astype(np.float32) for rest in ((3,), (), (2, 1))] for n in (T, 2))
-    context = Context(
-        Places(jnp.zeros((B, 2))), cache=Slots(old), table=Table(Places(jnp.zeros((B, T))), jnp.asarray(at))
-    )
-    seen, where, kept = jax.jit(remember)(context, new)
-    assert where.positions.shape == (B, T)
-    for before, added, after, same in zip(old, new, seen, kept.entries, strict=True):
-        np.testing.assert_array_equal(after, same)
-        for b in range(B):
-            for c in range(T):
-                expected = added[b, ..., at[b].tolist().index(c), :] if c in at[b] else before[b, ..., c, :]
-                np.testing.assert_array_equal(after[b, ..., c, :], expected)
-
-
-@pytest.mark.parametrize(
-    ("activation", "gated"),
-    [
-        *((activation, False) for activation in ACTIVATIONS),
-        ("silu", True),
-        ("silu_clamped", True),
-    ],
-)
-def test_feed_forward_is_two_linear_maps_with_a_nonlinearity_or_a_gate_between(activation, gated):
-    config = small(activation=activation, gated=gated)
-    params = random_params(layer_of(config, "feed_forward").spec())
-    x = vectors() * (9 if activation == "silu_clamped" else 1)  # so that it clamps
-    expected = row_by_row(oracle.feed_forward, params, x, config)
-    assert_close(jax.jit(lambda x: applied(layer_of(config, "feed_forward"), params, x))(x), expected)
-
-
-@pytest.mark.parametrize("form", BLOCKS)
-def test_block_is_the_seeds_definition_or_its_idea_or_normalizes_after_each_sublayer(form):
-    config = small(block=form)
-    block = stack_of(config).blocks[0]
-    params, x = random_params(block.spec()), vectors()
-    actual = jax.jit(lambda x: applied(block, params, x))(x)
-    assert_close(actual, row_by_row(oracle.block, params, x, config))
+def test_feed_forward_is_two_linear_maps_with_a_nonlinearity_or_a_gate_between():
+    configs = [small(activation=kind) for kind in ACTIVATIONS]
+    configs += [small(activation=kind, gated=True) for kind in ("silu", "silu_clamped")]
+    layers = [layer_of(config, "feed_forward") for config in configs]
+    params = [random_params(layer.spec()) for layer in layers]
+    inputs = [vectors() * (5 if config.activation == "silu_clamped" else 1) for config in configs]  # so that it clamps
+    found = jax.jit(lambda inputs: [applied(*each) for each in zip(layers, params, inputs, strict=True)])(inputs)
+    for config, weights, x, y in zip(configs, params, inputs, found, strict=True):
+        assert_close(y, row_by_row(oracle.feed_forward, weights, x, config))
 
 
 @pytest.mark.parametrize(
@@ -211,11 +146,16 @@ def test_a_norm_of_a_block_of_ones_own_is_the_norm_of_its_layers():
             return x / 2
 
     block = stack_of(small()).blocks[0]
-    halved, params, x = Halved(block.config, block.layers), random_params(block.spec()), vectors()
-    expected = x
-    for name, layer in block.layers.items():
-        expected = expected + applied(layer, params[name], expected / 2)
-    assert_close(applied(halved, params, x), expected)
+    halved, params = Halved(block.config, block.layers), random_params(block.spec())
+
+    @jax.jit
+    def both(x):
+        expected = x
+        for name, layer in block.layers.items():
+            expected = expected + applied(layer, params[name], expected / 2)
+        return applied(halved, params, x), expected
+
+    assert_close(*both(vectors()))
 
 
 def test_what_attention_adds_by_distance_is_not_added_between_sequences():
@@ -225,10 +165,8 @@ def test_what_attention_adds_by_distance_is_not_added_between_sequences():
 
     config = small(positions="none")
     params = random_params(Attention(config).spec())
-    found, plain = (
-        applied(CrossAttention(kind(config)), params, vectors(), source=source_of(vectors(2, S)))
-        for kind in (Nearest, Attention)
-    )
+    kinds, source = [CrossAttention(kind(config)) for kind in (Nearest, Attention)], source_of(vectors(2, S))
+    found, plain = jax.jit(lambda x: [applied(kind, params, x, source=source) for kind in kinds])(vectors())
     np.testing.assert_array_equal(found, plain)
 
 
@@ -255,38 +193,25 @@ def test_embedding_dropout_drops_tokens_and_positions_together():
 
 
 def test_attention_dropout_drops_the_weights_of_values():
-    """Where the values and the last map are the identity, attention returns its weights."""
-    config = small(n_heads=1, attention_bias="none", attention_dropout=0.25, positions="none")
-    layer = attention_of(config)
-    params = random_params(layer.spec()) | {"output": np.eye(D, dtype=np.float32)[None]}
-    x, z, every = vectors(), vectors(2, D), places(D, causal=False)
-
-    @jax.jit
-    def attend(x, z):
-        keys, _ = layer.memorize(params, z, every)
-        memory = keys, jnp.broadcast_to(jnp.eye(D), (B, 1, D, D))
-        q, queries = layer.project(params, "query", x), places(T, causal=False)
-        drawn = (Context(queries, rng=rng) for rng in (None, jax.random.key(0)))
-        plain, dropped = (layer.attend(params, q, memory, queries, every, context)[:, 0] for context in drawn)
-        return keys, plain, dropped
-
-    keys, plain, dropped = attend(x, z)
-    query = np.asarray(params["query"], np.float64)[:, 0]
-    scores = (x.astype(np.float64) @ query) @ np.asarray(keys, np.float64)[:, 0].transpose(0, 2, 1) / math.sqrt(D)
-    expected = np.apply_along_axis(oracle.softmax, -1, scores)
+    """Where values and the last map are the identity, attention returns its weights."""
+    layer = attention_of(small(n_heads=1, attention_bias="none", attention_dropout=0.25))
+    identity, context = np.eye(D, dtype=np.float32), {"places": places(T, causal=False)}
+    params = random_params(layer.spec()) | {"value": identity[:, None], "output": identity[None]}
+    draw = jax.jit(lambda x: [applied(layer, params, x, rng=rng, **context) for rng in (None, jax.random.key(0))])
+    plain, dropped = (y[..., :T] for y in draw(np.tile(identity[None, :T], (B, 1, 1))))
+    query, key = (np.float64(params[name])[:T, 0] for name in ("query", "key"))
+    expected = np.tile(np.apply_along_axis(oracle.softmax, -1, query @ key.T / math.sqrt(D))[None], (B, 1, 1))
     assert_close(plain, expected)
     assert_dropped(dropped, expected, 0.25)
 
 
-@pytest.mark.parametrize("name", ["attention", "cross_attention", "feed_forward"])
-def test_dropout_drops_what_a_sublayer_adds_and_not_what_it_adds_to(name):
-    config = small(EncoderDecoderConfig, dropout=0.25)
-    block = stack_of(config, cross=True).blocks[0]
-    params = jax.tree.map(np.zeros_like, jax.device_get(random_params(block.spec())))
-    params[name]["down_bias" if name == "feed_forward" else "output_bias"] = np.arange(1, D + 1, dtype=np.float32)
-    x = vectors()
-
-    given = {"source": source_of(vectors(2, S)), "rng": jax.random.key(0)}
-    actual = np.asarray(jax.jit(lambda params, x: applied(block, params, x, **given))(params, x))
-    added = np.where(np.abs(actual - x) < 1e-5, 0, actual - x)
-    assert_dropped(added, np.broadcast_to(np.arange(1.0, D + 1), x.shape), 0.25)
+def test_dropout_drops_what_a_sublayer_adds_and_not_what_it_adds_to():
+    block = stack_of(small(EncoderDecoderConfig, dropout=0.25), cross=True).blocks[0]
+    x, given = vectors(), {"source": source_of(vectors(2, S)), "rng": jax.random.key(0)}
+    apply = jax.jit(lambda params, x: applied(block, params, x, **given))
+    for name in ("attention", "cross_attention", "feed_forward"):
+        params = jax.tree.map(np.zeros_like, jax.device_get(random_params(block.spec())))
+        params[name]["down_bias" if name == "feed_forward" else "output_bias"] = np.arange(1, D + 1, dtype=np.float32)
+        added = apply(params, x) - x
+        added = np.where(np.abs(added) < 1e-5, 0, added)
+        assert_dropped(added, np.broadcast_to(np.arange(1.0, D + 1), x.shape), 0.25)

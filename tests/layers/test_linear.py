@@ -33,16 +33,6 @@ def test_gradients_and_tangents_are_those_of_the_product_for_every_order_of_size
         assert_close(np.reshape(a, b.shape), b)
 
 
-@pytest.mark.parametrize(("platform", "changed"), [("cpu", True), ("gpu", False), ("tpu", False)])
-def test_only_on_a_cpu_rows_get_other_axes(platform, changed):
-    with compiling_for([SimpleNamespace(platform=platform)]):
-        program = jax.make_jaxpr(lambda x, w: linear(x, w))(  # a new function, which JAX has not traced
-            np.ones((3, 4, 5), np.float32), np.ones((5, 7), np.float32)
-        )
-    shapes = {equation.outvars[0].aval.shape for equation in program.eqns}
-    assert ((12, 5) in shapes) == changed
-
-
 def test_the_gradient_of_a_narrowing_map_of_many_rows_is_taken_transposed():
     gradient = jax.grad(lambda w, x: linear(x, w).sum())
     narrowing, widening = (

@@ -23,7 +23,8 @@ def by_steps(changes):
     """Returns model, params, and the arguments and results of the first steps of greedy decoding, which cast anew."""
     model, _ = small_model(dtype="bfloat16", n_layers=1, **dict(changes))
     params, step = random_params(model.spec), jax.jit(model.step)
-    cache, last = prefill(model, params, PromptGroup((), PROMPTS, NEW).whole(), 1, NEW)
+    prompts = PromptGroup((), PROMPTS, NEW).whole()
+    cache, last = jax.jit(lambda params: prefill(model, params, prompts, 1, NEW))(params)
     steps = []
     for _ in range(NEW):
         arguments = cache, last.reshape(-1)
@@ -36,7 +37,7 @@ def by_steps(changes):
 @pytest.mark.parametrize("changes", MODELS, ids=str)
 def test_a_step_with_weights_cast_before_has_the_bits_of_one_that_casts_them(changes):
     model, params, steps = by_steps((*changes.items(),))
-    cast, rest = cast_once(model.step, params, *steps[0][0], widen=False)
+    cast, rest = cast_once(model.step, params, *steps[0][0], dtype=model.dtype)
     weights, rest = jax.jit(cast)(params), jax.jit(rest)
     for arguments, results, _ in steps:
         jax.tree.map(np.testing.assert_array_equal, rest(weights, *arguments), results)

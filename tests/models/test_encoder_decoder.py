@@ -7,14 +7,14 @@ import pytest
 
 import oracle
 from closeness import assert_close
-from fxf.base.weights import count, map_weights
+from fxf.base.weights import count
 from fxf.layers.kinds import ATTENTIONS
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.runs.configs import folder
 from fxf.runs.guests import load
 from fxf.testing import assert_cached_equals_full
 from fxf.training.gradient import loss_and_gradient
-from helpers import some
+from helpers import random_params, some
 from oracle import float64
 
 PRESETS = load(folder() / "translation.py").PRESETS
@@ -31,24 +31,20 @@ TINY_SIZES = {"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4}
 FORMS = {**PRESETS, "tiny": TINY}
 
 
+def config_of(form, **changes):
+    return EncoderDecoderConfig(**{**FORMS[form], **SIZES, **changes})
+
+
 @functools.cache
 def model_and_params(form, vocab_size=VOCAB_SIZE, **changes):
     """The form at a small size, and params."""
-    config = EncoderDecoderConfig(**{**FORMS[form], **SIZES, **changes})
-    model = encoder_decoder(config, vocab_size)
-    return model, random_params(model.spec, config.d_model)
-
-
-def random_params(spec, d_model):
-    """Every weight drawn at random, so that no zero bias or unit scale hides a mistake."""
-    rng = np.random.default_rng(0)
-    return map_weights(lambda _, w: rng.uniform(-1, 1, w.shape).astype(np.float32) * (3 / d_model) ** 0.5, spec)
+    model = encoder_decoder(config_of(form, **changes), vocab_size)
+    return model, random_params(model.spec)
 
 
 @functools.cache
 def jitted(form, **changes):
-    apply = jax.jit(model_and_params(form, **changes)[0].apply)
-    return lambda *read, **key: np.asarray(apply(*read, **key))
+    return jax.jit(model_and_params(form, **changes)[0].apply)
 
 
 def random_batch(source_lengths, n_source, n_inputs, seed=0):
@@ -77,10 +73,9 @@ LARGER = {"n_layers": 2, "n_heads": 4, "d_model": 36, "d_ff": 50, "scan_blocks":
 def test_logits_equal_the_oracle(form, sizes):
     _, params = model_and_params(form, **sizes)
     batch = random_batch([7, 1, 4], 7, 9)
-    logits = jitted(form, **sizes)(params, batch)
+    logits = np.asarray(jitted(form, **sizes)(params, batch))
     for source, mask, inputs, actual in zip(*batch.values(), logits, strict=True):
-        config = EncoderDecoderConfig(**{**FORMS[form], **SIZES, **sizes})
-        expected = oracle.encoder_decoder(config, float64(params), source[mask], inputs)
+        expected = oracle.encoder_decoder(config_of(form, **sizes), float64(params), source[mask], inputs)
         assert_close(actual, expected)
 
 
@@ -96,11 +91,11 @@ def test_padding_tokens_change_nothing(form):
         "source_mask": batch["source_mask"],
         "inputs": np.where(weights > 0, batch["inputs"], (batch["inputs"] + 1) % VOCAB_SIZE),
     }
-    logits, other_logits = (jitted(form)(params, b) for b in (batch, changed))
+    logits, other_logits = (np.asarray(jitted(form)(params, b)) for b in (batch, changed))
     np.testing.assert_array_equal(logits[weights > 0], other_logits[weights > 0])
     assert not np.array_equal(logits, other_logits)
     without_source = batch["source_mask"] & np.array([[True], [False], [True]])
-    found = jitted(form)(params, {**batch, "source_mask": without_source})
+    found = np.asarray(jitted(form)(params, {**batch, "source_mask": without_source}))
     assert np.isfinite(found).all() and np.array_equal(found[::2], logits[::2])
 
     learn = jax.jit(lambda batch: loss_and_gradient(model, params, {**batch, "weights": weights}))
@@ -136,7 +131,7 @@ def test_a_position_reads_all_of_the_source_and_no_later_token(form):
     [
         ("tiny", {"positions": "alibi", "window": 3, "n_kv_heads": 1}),
         *(pytest.param(form, {}, marks=pytest.mark.thorough) for form in FORMS),
-        # Every time tests/models/test_beam.py decodes with linear attention, and hypotheses below with "annotated".
+        # Every time tests/models/test_searches.py decodes with linear attention.
         *(
             pytest.param("tiny", {"attention": kind, "positions": "none"}, marks=pytest.mark.thorough)
             for kind in ATTENTIONS

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from flax.core import Scope
 
 from closeness import assert_close
 from fxf.base.errors import UserError
@@ -45,8 +46,13 @@ def linen(params, rng):
     )
 
 
+def stream(rng):
+    """Returns the key that a module of the outermost scope of Flax draws from."""
+    return Scope({}, {"dropout": rng}).make_rng("dropout")
+
+
 def of_nnx(params, rng):
-    module = Attending(rngs=nnx.Rngs(0) if rng is None else nnx.Rngs(0, dropout=rng))
+    module = Attending(rngs=nnx.Rngs(0) if rng is None else nnx.Rngs(0, dropout=stream(rng)))
     module.set_attributes(deterministic=rng is None)
     module.table.embedding[...] = params["table"]["embedding"]
     for name, weights in params["attention"].items():

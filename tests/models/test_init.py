@@ -81,35 +81,20 @@ def test_steps_change_activations_of_all_widths_alike_with_a_base():
 
 
 @pytest.mark.thorough
-def test_steps_change_activations_of_wider_models_more_without_a_base():
-    assert growth(changes(128, 0), changes(32)).min() > 0.7  # a model as wide as the base is the same without it
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "keys",
     [
-        {"tied_embeddings": True},
-        {"scaled_embeddings": True},
         {"tied_embeddings": True, "scaled_embeddings": True, "logits_bias": True},
-        {"block": "post_norm"},
         {"block": "sandwich", "norm": "rms", "gated": True, "activation": "silu"},
-        {"block": "idea", "embedding_norm": True},
-        {"n_kv_heads": 1, "qk_norm": True, "positions": "rotary"},
-        {"attention": "linear", "positions": "none"},
-        {"attention": "expressive", "attention_bias": "all", "head": "transform"},
-        {"init": "gpt2"},
-        {"final_norm": False},
-        {"make": encoder_decoder},
+        {"n_kv_heads": 1, "qk_norm": True, "positions": "rotary", "final_norm": False},
+        {"attention": "expressive", "attention_bias": "all", "head": "transform", "init": "gpt2"},
         {"make": encoder_decoder, "embeddings": "shared"},
     ],
-    ids=lambda keys: str({name: getattr(value, "__name__", value) for name, value in keys.items()}),
+    ids=range(5),
 )
-def test_the_changes_are_alike_for_every_kind_of_model(keys):
-    found = growth(changes(128, **keys), changes(32, **keys))
-    without = growth(changes(128, 0, **keys), changes(32, 0, **keys))
-    assert np.abs(found).max() < 0.3
-    assert without[1] > 0.5
+def test_the_changes_are_alike_for_every_kind_of_model_and_grow_without_a_base(keys):
+    assert np.abs(growth(changes(128, **keys), changes(32, **keys))).max() < 0.3
+    assert growth(changes(128, 0, **keys), changes(32, 0, **keys))[1] > 0.5
 
 
 def test_only_matrices_between_widths_have_smaller_rates():

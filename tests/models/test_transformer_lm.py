@@ -5,9 +5,9 @@ import pytest
 
 import oracle
 from closeness import assert_close
-from fxf.base.weights import leaves
+from fxf.models.transformer_lm import MaskedLMConfig, masked_lm
 from fxf.testing import assert_cached_equals_full
-from helpers import VOCAB_SIZE, random_tokens, small, small_model
+from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
 
 
 def inputs(tokens):
@@ -102,7 +102,8 @@ def test_dropout_changes_logits_by_key_and_not_without_one(rate, scan_blocks):
     assert without_key == of_plain
 
 
-# Each kind of positions is in tests/layers/test_positions.py, and linear attention; hypotheses below have a window.
+# Each kind of positions is in tests/layers/test_positions.py, and linear attention; tests/models/test_searches.py has a
+# window.
 @pytest.mark.parametrize(
     "changes",
     [
@@ -130,45 +131,23 @@ def test_a_prompt_of_no_tokens_at_all_is_read():
     np.testing.assert_array_equal(cache.lengths, [1] * 4)
 
 
-def test_hypotheses_that_branch_give_the_logits_of_the_full_forward():
-    model, params = small_model(n_layers=2, scan_blocks=True, window=3, positions="alibi", n_kv_heads=1)
-    prompts, lengths, rng = random_tokens((4, 5)), np.array([0, 3, 5, 2]), np.random.default_rng(1)
-    cache = jax.jit(model.prefill, static_argnums=2)(params, {"inputs": prompts, "lengths": lengths}, 11)
-    forward = jax.jit(model.apply)
-    step = jax.jit(lambda cache, parents, tokens: model.step(params, cache.select(parents), tokens))
-    texts = [[prompts[b, :n].tolist()] for b, n in enumerate(lengths)]
-    for before, width in ((1, 5), (5, 5), (5, 5), (5, 5)):
-        parents, tokens = rng.integers(0, before, (4, width)), rng.integers(0, VOCAB_SIZE, (4, width))
-        texts = [[[*texts[b][parents[b, w]], int(tokens[b, w])] for w in range(width)] for b in range(4)]
-        logits, cache = step(cache, parents, tokens.reshape(-1))
-        read = [text for prompt in texts for text in prompt]
-        padded = np.zeros((20, 11), np.int32)
-        for row, text in zip(padded, read, strict=True):
-            row[: len(text)] = text
-        full = np.asarray(forward(params, inputs(padded)))
-        expected = full[np.arange(len(read)), [len(text) - 1 for text in read]]
-        assert_close(logits, expected)
+def test_logits_of_a_masked_lm_equal_the_oracle_and_segments_are_0_where_none_are_given():
+    config = small(MaskedLMConfig, segments=3, embedding_norm=True, head="transform")
+    model = masked_lm(config, VOCAB_SIZE)
+    params, tokens, segments = random_params(model.spec), random_tokens((2, 5)), random_tokens((2, 5), 3, seed=1)
+    segments[1] = 0
+    logits = jax.jit(model.apply)(params, {"inputs": tokens, "segments": segments})
+    for row, kinds, actual in zip(tokens, segments, np.asarray(logits), strict=True):
+        expected = oracle.transformer_lm(config, oracle.float64(params), row, lambda t, s: True, segments=kinds)
+        assert_close(actual, expected)
+    assert_close(apply(model, params, tokens)[1], logits[1])
 
 
-def test_features_read_out_are_the_logits():
-    model, params = small_model()
-    batch = inputs(random_tokens((3, 11)))
-
-    @jax.jit
-    def read(params):
-        features = model.features(params, batch)
-        assert features.shape == (3, 11, 6)
-        axes = ((3, 11), (33,), (11, 1, 3))  # each vector on its own, whatever the axes in front
-        return model.apply(params, batch), [model.readout(params, features.reshape(*leading, 6)) for leading in axes]
-
-    logits, found = jax.device_get(read(params))
-    for read_out in found:
-        assert_close(read_out.reshape(logits.shape), logits)
-
-
-def test_uniform_init_draws_every_weight_between_minus_half_and_half():
-    model, _ = small_model(init="uniform")
-    found = [(weight.init, weight.rate) for _, weight in leaves(model.spec)]
-    assert len(found) > 10 and set(found) == {(found[0][0], 1.0)}  # so that one of them shows how all are drawn
-    drawn = np.asarray(jax.jit(lambda: found[0][0](jax.random.key(0), (997,), np.float32))())
-    assert np.abs(drawn).max() <= 0.5 and np.ptp(drawn) > 0.95
+def test_in_a_window_padding_changes_no_logit():
+    """Also where a window holds padding alone."""
+    model = masked_lm(small(MaskedLMConfig, window=2), VOCAB_SIZE)
+    params, tokens = random_params(model.spec), random_tokens((1, 7))
+    mask = np.arange(7)[None] < 3
+    expected = jax.jit(model.apply)(params, {"inputs": tokens[:, :3]})
+    actual = np.asarray(jax.jit(model.apply)(params, {"inputs": tokens, "input_mask": mask}))
+    assert_close(actual[:, :3], expected)

@@ -1,40 +1,61 @@
-"""Which runs are seeds of one config, and which score the same, from run folders that are written here."""
+"""Which runs are seeds of one config, which score the same, and which is the best, from run folders written here."""
 
+import ast
+import math
+
+import numpy as np
 import pytest
+import scipy.stats
 from test_pages import make_run
 
-from fxf.reports import compare
+from fxf.reports import best, compare
 from helpers import table
 
 TEXTS = {"better": {}, "unit": "nats", "scored": {"test text": "12ab"}}
 
 
 def compared(folder, *runs):
+    """Returns the comparison of runs, by the keywords of make_run."""
     for i, run in enumerate(runs):
         make_run(folder / str(i), **run)
     return compare.comparison(compare.runs_of([folder]))
 
 
-def seeds_of(found):
-    """Returns the numbers of the runs by seed, for each group."""
-    return [
-        {seed: [int(entry.name) for entry in entries] for seed, entries in group.seeds.items()}
-        for group in found.groups
-    ]
+def of(seed, rate, **result):
+    return {"seed": seed, "optimizer": {"learning_rate": rate}, "result": result}
+
+
+def of_rates(*runs):
+    """Returns the runs, each of another learning rate."""
+    return [{"optimizer": {"learning_rate": (i + 1) / 8}, **run} for i, run in enumerate(runs)]
+
+
+def lines(found, folder):
+    return [line.replace(str(folder), "") for line in best.lines(found)]
 
 
 @pytest.mark.parametrize(("change", "groups"), table("one group"))
 def test_runs_of_one_seed_are_of_one_group_unless_they_differ_in_what_changes_figures(change, groups, tmp_path):
     (((section, key), value),) = ((name.split("."), value) for name, value in change.items())
     found = compared(tmp_path, {"seed": 5}, {"seed": 5, section: {key: value}}, {"seed": 6})
-    assert seeds_of(found) == ([{5: [0, 1], 6: [2]}] if groups == "one" else [{5: [0], 6: [2]}, {5: [1]}])
+    names = [[entry.name for entry in group.entries] for group in found.groups]
+    assert names == ([["0", "1", "2"]] if groups == "one" else [["0", "2"], ["1"]])
     assert len({group.label for group in found.groups}) == len(found.groups)
+
+
+def test_a_file_counts_by_its_content_and_not_by_its_path(tmp_path):
+    runs = [
+        {"start": {"path": path}, "record": {"digests": {"start.path": digest}}} for path, digest in ("ax", "bx", "ay")
+    ]
+    found = compared(tmp_path, *runs)
+    assert [[entry.name for entry in group.entries] for group in found.groups] == [["0", "1"], ["2"]]
+    assert [group.label for group in found.groups] == ["path=a", "path=a (2)"]
 
 
 def test_a_seed_that_ran_twice_counts_once_with_its_mean(tmp_path):
     scores = [(0, 0.25), (0, 0.75), (1, 0.0)]
     found = compared(tmp_path, *({"seed": seed, "result": {"exact_match": score}} for seed, score in scores))
-    assert found.groups[0].of_seeds("exact_match") == [0.5, 0.0]
+    assert found.groups[0].of_seeds("exact_match") == [0.5, 0.0] and found.groups[0].n_seeds() == 2
 
 
 @pytest.mark.parametrize(("other", "why"), table("runs apart"))
@@ -54,4 +75,81 @@ def test_which_way_a_figure_is_better_is_what_the_task_says_and_else_what_its_na
         **{"seed": "", "exact_match": "higher", "train_loss": "lower", "my_accuracy": "lower", "mine": "higher"},
         **{"unclear": "", "bleu": "higher", "nothing": "", "edit_error": "lower"},
     }
-    assert found.scores() == ["exact_match", "my_accuracy", "mine", "bleu", "edit_error"]
+    assert found.scores == ["exact_match", "my_accuracy", "mine", "bleu", "edit_error"]
+
+
+@pytest.mark.parametrize(("groups", "expected"), table("best group"))
+def test_the_best_group_is_told_apart_only_if_its_seeds_tell_it_from_all_others(groups, expected):
+    assert best.best(groups["values"], groups["better"]) == ast.literal_eval(expected)
+
+
+def test_two_groups_are_told_apart_where_welchs_interval_leaves_out_0():
+    rng, found = np.random.default_rng(3), []
+    for n_one, n_other, gap in [(2, 3, 2), (5, 4, 1), (3, 3, 0), (7, 2, 3), (4, 9, 1.4), (2, 2, 9)]:
+        one, other = rng.normal(0, 1, n_one), rng.normal(gap, 0.5, n_other)
+        interval = scipy.stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
+        found.append(best.told_apart(one.tolist(), other.tolist()))
+        assert found[-1] == (not interval.low <= 0 <= interval.high)
+    assert set(found) == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("digests", "unknown", "expected"),
+    [
+        ("aa", 0, "lowest test_loss (one seed each: not told apart): /0"),
+        ("ab", 0, "lowest bits_per_byte (one seed each: not told apart): /1"),
+        ("ab", 0.25, "not ranked: bits_per_byte: the tokenizers differ, and one loses text"),
+        ("ab", 1e-5, "lowest bits_per_byte (one seed each: not told apart): /1"),
+    ],
+)
+def test_runs_with_other_tokenizers_are_ranked_by_bits_of_the_text(digests, unknown, expected, tmp_path):
+    losses = (
+        {"test_loss": 1.0, "bits_per_byte": 2.5, "unknown_share": unknown},
+        {"test_loss": 2, "bits_per_byte": 0.9},
+    )
+    runs = [
+        {"record": {**TEXTS, "digests": {"tokenizer.json": digest}}, "result": {"exact_match": 0, **loss}}
+        for digest, loss in zip(digests, losses, strict=True)
+    ]
+    said = lines(compared(tmp_path, *of_rates(*runs)), tmp_path)
+    assert expected in said
+    told = "not ranked: test_loss, train_loss: it is per token, and the tokenizers differ"
+    assert (told.replace(", train_loss", "") in said) == (digests == "ab")
+
+
+def test_runs_on_other_texts_are_never_ranked(tmp_path):
+    texts = [
+        {"record": {**TEXTS, "scored": {"test pairs": text}}, "result": {"bleu": i}} for i, text in enumerate("ab")
+    ]
+    found = compared(tmp_path / "two", *of_rates(*texts))
+    assert lines(found, tmp_path) == ["not ranked: 1: another test pairs"]
+    found = compared(tmp_path / "three", *of_rates(*texts, {**texts[0], "result": {"bleu": 0.5}}))
+    assert lines(found, tmp_path)[1] == "highest bleu (one seed each: not told apart): /three/2"
+    assert best.lines(compare.comparison([entry.run for entry in found.entries[:1]])) == []
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf, None])
+@pytest.mark.parametrize(("name", "first", "place"), [("bits_per_byte", "lowest", 1), ("bleu", "highest", 0)])
+def test_a_value_that_is_no_number_is_never_the_best(name, first, place, value, tmp_path):
+    found = compared(tmp_path, *of_rates(*({"result": {name: each}} for each in (3.0, 1.0, value))))
+    assert f"{first} {name} (one seed each: not told apart): /{place}" in lines(found, tmp_path)
+
+
+def test_a_group_of_which_a_seed_diverged_is_not_the_best_whether_it_left_a_result_or_not(tmp_path):
+    runs = [of(seed, rate, bleu=10 * rate + seed / 50) for rate in (0.1, 0.2) for seed in range(3)]
+    found = compared(tmp_path / "a", *runs)
+    assert best.best_groups(found, "bleu") == [found.groups[1]]
+    lost = {**of(3, 0.2), "finished": False}
+    compared(tmp_path / "b", *runs, lost, of(0, 0.05, bleu=0.0), of(1, 0.05, bleu=0.1))
+    (tmp_path / "b/6/ended.txt").write_text("error: step 5: the loss is nan and the gradient's norm nan\n")
+    found = compare.comparison(compare.runs_of([tmp_path / "b"]))
+    assert [group.n_diverged("bleu") for group in found.groups] == [0, 1, 0]
+    assert best.best_groups(found, "bleu") == [found.groups[0]]
+
+
+def test_seeds_of_one_config_are_not_ranked_and_equal_groups_are_not_told_apart(tmp_path):
+    found = compared(tmp_path / "seeds", *(of(seed, 0.1, bleu=float(seed)) for seed in range(3)))
+    assert lines(found, tmp_path) == ["not ranked: no score tells a run from the others"]
+    found = compared(tmp_path / "equal", *of_rates(*({"result": {"exact_match": each}} for each in (0.5, 1.0, 1.0))))
+    assert lines(found, tmp_path)[0] == "highest exact_match (others are equal: not told apart): /equal/1"
+    assert best.best_groups(found, "exact_match") == []

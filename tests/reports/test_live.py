@@ -60,24 +60,24 @@ def test_a_run_is_served_by_its_name_with_the_data_of_its_page(asked, tmp_path):
         status, headers, text = asked(path)
         assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
         assert data_of(text) == expected and "connect-src 'self'" in text
-        assert "connect-src" not in page("t", {}, ["report.js"])
+    assert "connect-src" not in page("t", {}, ["report.js"])
     assert json.loads(asked("/a%20b/data.json")[2]) == expected
 
 
 def test_all_runs_are_listed_with_what_they_have_reached(asked, tmp_path):
     (tmp_path / "runs/broken").mkdir()
     (tmp_path / "runs/broken/config.json").write_text("{")
-    first, second = sorted(json.loads(asked("/data.json")[2])["runs"], key=lambda row: row["name"])
-    assert (first["name"], first["link"], first["state"], first["step"]) == ("a b", "/a%20b/", "finished", 6)
-    assert (first["figure"], first["value"], first["model"], first["task"]) == (
-        *("exact_match", 0.5, "transformer_lm", "reversal"),
-    )
-    assert (second["name"], second["state"], second["figure"], second["value"]) == (
-        *("sweep/1", "stopped", "exact_match", 0.25),
-    )
-    assert data_of(asked("/")[2])["runs"][0].keys() == first.keys()
+
+    def rows():
+        found = sorted(json.loads(asked("/data.json")[2])["runs"], key=lambda row: row["name"])
+        shown = ("name", "link", "state", "step", "figure", "value", "model", "task")
+        return [[row[name] for name in shown] for row in found]
+
+    kind = ["transformer_lm", "reversal"]
+    stopped = ["sweep/1", "/sweep/1/", "stopped", 6, "exact_match", 0.25, *kind]
+    assert rows() == [["a b", "/a%20b/", "finished", 6, "exact_match", 0.5, *kind], stopped]
     (tmp_path / "runs/a b/result.json").write_text('{"exact_match": 1.0}')
-    assert [row["value"] for row in json.loads(asked("/data.json")[2])["runs"] if row["name"] == "a b"] == [1.0]
+    assert rows() == [["a b", "/a%20b/", "finished", 6, "exact_match", 1.0, *kind], stopped]
 
 
 @pytest.mark.parametrize(
@@ -94,24 +94,18 @@ def test_a_page_whose_name_leads_here_may_not_read_the_runs(asked):
 
 
 def test_the_command_serves_one_run_without_jax_until_it_is_stopped(tmp_path):
-    make_run(tmp_path / "run")
+    folder = make_run(tmp_path / "run")
     program = "import sys; from fxf.__main__ import main; sys.modules['jax'] = None; main()"
-    words = [sys.executable, "-c", program, "report", "--live", "--port=0", str(tmp_path / "run")]
-    with (
-        subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started,
-        ExitStack() as stack,
-    ):
+    words = [sys.executable, "-c", program, "report", "--live", str(folder)]
+    pipes = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*words, "--port=0"], **pipes) as started, ExitStack() as stack:
         stack.callback(started.kill)  # also where the test fails
         (port,) = re.findall(r"^http://127.0.0.1:(\d+)/", started.stdout.readline())
         connection = HTTPConnection(live.HOST, int(port))
         connection.request("GET", "/")
         assert data_of(connection.getresponse().read().decode())["up"] is None
-        taken = subprocess.run(
-            [*words[:5], f"--port={port}", words[-1]], cwd=ROOT, capture_output=True, text=True, timeout=60
-        )
-        assert (taken.returncode, taken.stderr) == (
-            2,
-            f"error: --port: {port}: Address already in use; --port=0 takes one that is free\n",
-        )
+        taken = subprocess.run([*words, f"--port={port}"], timeout=60, **pipes)
+        said = f"error: --port: {port}: Address already in use; --port=0 takes one that is free\n"
+        assert (taken.returncode, taken.stderr) == (2, said)
         started.send_signal(signal.SIGINT)
         assert started.wait(timeout=60) == 130 and started.stderr.read() == "stopped by SIGINT\n"

@@ -58,19 +58,13 @@ def test_the_page_holds_the_figures_of_the_records_and_numbers_that_are_none_lea
 
 
 def test_a_step_has_the_tokens_and_the_seconds_of_training_until_then(tmp_path):
-    speeds = [(10, 2.0, 8.0), (16, 3.0, 30.0), (18, 0.5, 1.5)]
-    trained = [
-        {"step": step, "loss": 1.0, "steps_per_second": steps, "tokens_per_second": tokens}
-        for step, steps, tokens in speeds
-    ]
-    run = make_run(
-        tmp_path / "run", records=[*trained[:2], {"step": 17, "exact_match": 0.5}, trained[2]], finished=False
-    )
-    seconds, tokens = [5.0, 5.0 + 2.0, 7.0 + 4.0], [40.0, 40.0 + 60.0, 100.0 + 6.0]
-    expected = [[0, 0.0], *([step, value] for (step, *_), value in zip(speeds, seconds, strict=True))]
-    shown = data_of(report.write(run).read_text())["axes"]
-    assert shown["seconds"] == expected
-    assert [value for _, value in shown["tokens"]][1:] == tokens
+    def record(step, steps, tokens):
+        return {"step": step, "loss": 1.0, "steps_per_second": steps, "tokens_per_second": tokens}
+
+    records = [record(10, 2.0, 8.0), record(16, 3.0, 30.0), {"step": 17, "exact_match": 0.5}, record(18, 0.5, 1.5)]
+    shown = data_of(report.write(make_run(tmp_path / "run", records=records, finished=False)).read_text())["axes"]
+    assert shown["seconds"] == [[0, 0.0], [10, 5.0], [16, 5.0 + 2.0], [18, 7.0 + 4.0]]
+    assert shown["tokens"] == [[0, 0.0], [10, 40.0], [16, 40.0 + 60.0], [18, 100.0 + 6.0]]
     assert data_of(report.write(make_run(tmp_path / "other")).read_text())["axes"] == {}
 
 
@@ -101,11 +95,8 @@ def test_texts_are_data_and_no_markup(tmp_path):
 
 def test_lines_and_files_that_are_damaged_are_left_out_of_the_page(tmp_path):
     plain = data_of(report.write(make_run(tmp_path / "run")).read_text())
-    for name, text in (
-        ("samples.jsonl", '{"step": 6, "ro'),
-        ("metrics.jsonl", '[1]\n{"step": "6"}'),
-        ("inside.json", "[1"),
-    ):
+    damaged = {"samples.jsonl": '{"step": 6, "ro', "metrics.jsonl": '[1]\n{"step": "6"}', "inside.json": "[1"}
+    for name, text in damaged.items():
         with (tmp_path / "run" / name).open("a") as file:
             file.write(f"\n{text}")
     assert data_of(report.write(tmp_path / "run").read_text()) == plain
@@ -118,28 +109,24 @@ def test_a_page_asks_for_nothing_from_a_network(tmp_path):
     assert "http" not in code.replace("http-equiv", "") and "src=" not in code and "@import" not in code
 
 
-def test_a_run_is_running_while_its_lock_is_held_and_stopped_or_failed_after(tmp_path):
-    folder = make_run(tmp_path / "run", finished=False)
-    assert run_files.read(folder)[-2:] == ("stopped", "step 6 of 6")
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert run_files.read(folder).state == "running"
-    (folder / "ended.txt").write_text("error: the disk is full\n")
-    assert run_files.read(folder)[-2:] == ("failed", "step 6 of 6; the disk is full")
-
-
 @pytest.mark.parametrize(
     ("why", "state"),
     [
-        ("step 4,001: the loss is nan and the gradient's norm nan; training stopped", "diverged"),
-        ("step 5: the loss is 2.5 and the gradient's norm inf; training stopped", "diverged"),
-        ("train.steps: the loss is not known", "failed"),
+        ("error: the disk is full", "failed"),
+        ("stopped by SIGTERM", "stopped"),
+        ("error: step 4,001: the loss is nan and the gradient's norm nan; training stopped", "diverged"),
+        ("error: step 5: the loss is 2.5 and the gradient's norm inf; training stopped", "diverged"),
+        ("error: train.steps: the loss is not known", "failed"),
     ],
 )
-def test_a_run_whose_loss_or_gradient_was_not_finite_has_diverged(why, state, tmp_path):
+def test_a_run_is_running_while_its_lock_is_held_and_what_ended_it_says_how_it_stands(why, state, tmp_path):
     folder = make_run(tmp_path / "run", finished=False)
-    (folder / "ended.txt").write_text(f"error: {why}\n")
-    assert run_files.read(folder).state == state
+    assert run_files.read(folder)[-2:] == ("stopped", "step 6 of 6")
+    (folder / "ended.txt").write_text(f"{why}\n")
+    assert run_files.read(folder)[-2:] == (state, f"step 6 of 6; {why.removeprefix('error: ')}")
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert run_files.read(folder).state == "running"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), None])

@@ -8,7 +8,7 @@ from fxf.base.config import one_of
 from fxf.base.errors import UserError
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.runs import guests, run_folder
-from fxf.runs.configs import read_config
+from fxf.runs.configs import folder, located, names, read_config
 from fxf.runs.guests import digests, load, record, restore
 from small_runs import new_process, tiny_config, trained
 
@@ -62,28 +62,17 @@ def test_each_folder_has_its_own_modules(tmp_path):
 
 def test_the_record_has_the_files_that_a_config_names_and_what_they_import_beside_them(tmp_path):
     write(tmp_path / "factor.py", "FACTOR = 2\n")
-    path = write(
-        tmp_path / "mine.py",
-        f"from factor import FACTOR\nimport json\n\n\ndef scaled(x):\n    return FACTOR * x\n\n{CONFIG}",
-    )
+    text = f"from factor import FACTOR\nimport json\n\n\ndef scaled(x):\n    return FACTOR * x\n\n{CONFIG}"
+    path = write(tmp_path / "mine.py", text)
     load(path)
     (found,) = record(NAMED).values()
     assert found["path"] == str(path)
     assert list(found["sha256"]) == ["factor.py", "mine.py"]
     assert digests(NAMED, tmp_path / "run") == found["sha256"]
     assert record({"model": {"activation": "relu"}, "data": {"path": "gs://x/y:z"}}) == {}
-
-
-def test_a_file_that_adds_a_name_is_recorded_where_a_config_has_that_name(tmp_path):
     adds = "from fxf.layers.feed_forward import ACTIVATIONS\n\nACTIVATIONS['scaled'] = lambda x: 2 * x\n"
-    load(write(tmp_path / "mine.py", adds + CONFIG))
-    assert list(record({"model": {"activation": "scaled"}})) == ["mine"]
-    assert record({"model": {"activation": "relu"}}) == {}
-
-
-def train(path, workdir):
-    load(path)
-    return trained(tiny_config(**NAMED), workdir, {"config_file": str(path), "overrides": {}})
+    load(write(tmp_path / "added.py", adds + CONFIG))  # a name that a file adds
+    assert list(record({"model": {"activation": "scaled"}})) == ["added"]
 
 
 def opened(workdir, path):
@@ -91,9 +80,8 @@ def opened(workdir, path):
     load(path)
     workdir.mkdir(exist_ok=True)
     origin = {"config_file": str(path), "overrides": {}, guests.GUESTS: record(NAMED)}
-    return run_folder.open_for_training(
-        run_folder.MadeFrom(workdir, tiny_config(**NAMED), digests(NAMED, workdir)), origin
-    )
+    made_from = run_folder.MadeFrom(workdir, tiny_config(**NAMED), digests(NAMED, workdir))
+    return run_folder.open_for_training(made_from, origin)
 
 
 def recorded(workdir):
@@ -115,15 +103,14 @@ def test_a_changed_file_is_named_and_refused_by_a_resume_alone(tmp_path, caplog)
 
 
 def test_code_in_a_run_folder_is_never_executed(tmp_path):
-    path, workdir = scaling(tmp_path), tmp_path / "run"
-    opened(workdir, path)
-    inside = write(workdir / "mine.py", "1 / 0\n")
+    inside = write(tmp_path / "run" / "mine.py", "1 / 0\n")
     (tmp_path / "link.py").symlink_to(inside)
-    for place in (inside, workdir / ".." / "run" / "mine.py", tmp_path / "link.py"):
+    for place in (inside, inside.parent / ".." / "run" / "mine.py", tmp_path / "link.py"):
         with pytest.raises(UserError, match="lies in the run folder, whose code is never executed"):
-            restore(workdir, {"mine": {"path": str(place), "sha256": {}}})
+            restore(inside.parent, {"mine": {"path": str(place), "sha256": {}}})
+    load(scaling(tmp_path / "new"))
     with pytest.raises(UserError, match="lies in the run folder, whose code is never executed"):
-        train(scaling(tmp_path / "new"), tmp_path / "new")
+        trained(tiny_config(**NAMED), tmp_path / "new")
     assert not (tmp_path / "new" / "config.json").exists()
 
 
@@ -133,3 +120,12 @@ def test_a_config_of_fxf_names_what_a_file_in_the_working_directory_defines(tmp_
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     read_config("reversal")
     assert ACTIVATIONS["only_here:scaled"](3) == 6
+
+
+def test_a_config_of_fxf_has_the_name_of_its_file_and_a_file_is_meant_before_a_name(tmp_path, monkeypatch):
+    assert {"reversal", "translation", "studies/positions"} <= set(names())
+    assert located("reversal:example0") == (f"{folder()}/reversal.py", ["example0"])
+    assert located("studies/positions") == (f"{folder()}/studies/positions.py", [])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reversal").write_text("")
+    assert located("reversal:x") == ("reversal", ["x"])

@@ -1,4 +1,4 @@
-"""Sections that do not fit each other are refused before anything is trained."""
+"""What a config names is built, and what does not fit is refused before anything is trained."""
 
 import jax
 import numpy as np
@@ -10,6 +10,7 @@ from configs.primer.bilayer import squared_error
 from fxf.base.errors import UserError
 from fxf.layers.loss import CROSS_ENTROPY, Loss
 from fxf.models import MODELS
+from fxf.runs.compatibility import require_first_batch
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build, default_config
 from fxf.tasks import TASKS, reversal
@@ -23,9 +24,7 @@ def test_a_model_that_cannot_generate_is_refused_by_a_task_that_does(absent, mon
     shipped = MODELS["transformer_lm"]
     without = shipped._replace(make=lambda *arguments: shipped.make(*arguments)._replace(**{absent: None}))
     monkeypatch.setitem(MODELS, "transformer_lm", without)
-    with pytest.raises(
-        UserError, match=r"model.name: task 'reversal' generates .* 'transformer_lm' has no prefill and step"
-    ):
+    with pytest.raises(UserError, match=r"model.name: task 'reversal' generates .* has no prefill and step"):
         build(tiny_config())
 
 
@@ -59,26 +58,40 @@ def tripled(*arguments, **options):
     return 3 * loss_sum, weight_sum
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
-@pytest.mark.parametrize("sums", [CROSS_ENTROPY.sums, tripled])
-def test_whatever_loss_trains_logits_the_scored_one_is_their_cross_entropy(sums, smoothing):
+def of_logits(logits_BTV, batch):
+    """Returns the cross-entropy, in float64."""
+    log_of_all_BTV = logits_BTV - np.log(np.exp(logits_BTV.astype(np.float64)).sum(-1, keepdims=True))
+    return -(batch["weights"] * np.take_along_axis(log_of_all_BTV, batch["targets"][..., None], -1)[..., 0]).sum()
+
+
+def of_errors(outputs_BTV, batch):
+    return (batch["weights"][..., None] * (outputs_BTV - np.eye(4)[batch["targets"]]) ** 2).sum()
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (CROSS_ENTROPY, of_logits),
+        (Loss(tripled, of_logits=True), of_logits),
+        (Loss(squared_error, of_logits=False), of_errors),
+    ],
+)
+def test_whatever_trains_logits_they_are_scored_by_cross_entropy_and_other_outputs_by_their_loss(loss, expected):
+    smoothing = 0.3 * loss.of_logits
     experiment = build(tiny_config(train={"label_smoothing": smoothing, "microbatches": 5}))
-    experiment = experiment._replace(model=experiment.model._replace(loss=Loss(sums, of_logits=True)))
+    experiment = experiment._replace(model=experiment.model._replace(loss=loss))
     batch = jax.device_get(jax.jit(experiment.task.batch)(jax.random.key(0), 0))
     evaluator = Evaluators(experiment, one_device())(random_params(experiment.model.spec))
-    logits_BTV = evaluator.logits(batch).astype(np.float64)
-    log_of_all_BTV = logits_BTV - np.log(np.exp(logits_BTV).sum(-1, keepdims=True))
-    expected = -(batch["weights"] * np.take_along_axis(log_of_all_BTV, batch["targets"][..., None], -1)[..., 0]).sum()
-    assert evaluator.in_nats
-    assert_close(evaluator.loss(batch)[0], expected)
-    assert evaluator.loss(batch)[1] == batch["weights"].sum()
+    loss_sum, weight_sum = evaluator.loss(batch)
+    assert_close(loss_sum, expected(evaluator.logits(batch), batch))
+    assert weight_sum == batch["weights"].sum()
+    assert evaluator.in_nats == loss.of_logits
 
 
-def test_a_model_whose_outputs_are_no_logits_is_scored_by_its_own_loss():
-    experiment = build(tiny_config())
-    experiment = experiment._replace(model=experiment.model._replace(loss=Loss(squared_error, of_logits=False)))
-    batch = jax.device_get(jax.jit(experiment.task.batch)(jax.random.key(0), 0))
-    evaluator = Evaluators(experiment, one_device())(random_params(experiment.model.spec))
-    errors_BTV = evaluator.logits(batch) - np.eye(4, dtype=np.float32)[batch["targets"]]
-    assert not evaluator.in_nats
-    assert_close(evaluator.loss(batch)[0], (batch["weights"][..., None] * errors_BTV**2).sum())
+def test_a_target_without_weight_may_be_any_number():
+    weights = np.tile(np.arange(12) != 3, (5, 1))
+    tokens = np.tile(np.arange(12) % 11, (5, 1))
+    batch = {"inputs": tokens, "targets": np.where(weights, tokens, -100), "weights": weights}
+    require_first_batch("batch", batch, 11)
+    with pytest.raises(UserError, match=r"^batch: targets: expected tokens 0 … 10, got -100"):
+        require_first_batch("batch", {**batch, "weights": np.ones((5, 12))}, 11)

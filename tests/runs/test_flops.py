@@ -1,4 +1,4 @@
-"""The operations of a model, counted by hand, and the time that they take a device at its peak."""
+"""The operations of a model, counted by hand, the time that they take at the peak, and what a layout multiplies."""
 
 import contextlib
 import math
@@ -9,44 +9,29 @@ import numpy as np
 import pytest
 
 from fxf.base.hardware import hardware_of
+from fxf.base.weights import Weight
 from fxf.compile.describe import describe
 from fxf.models import MODELS
 from fxf.models.transformer_lm import transformer_lm
+from fxf.runs import flops
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token, model_flops, seconds_at_peak
+from fxf.training.sharding import Layout
 from small_runs import tiny_config
+
+D, F, VOCABULARY = 6, 7, 4  # of the tiny config
+
+
+def per_token(n_layers, t):
+    attention = 2 * t * D + 2 * t * D  # every query with every key, and every weight with every value
+    return n_layers * (2 * 4 * D * D + attention + 2 * 2 * D * F) + 2 * D * VOCABULARY
 
 
 def test_flops_a_token_are_those_of_the_formula():
-    d, f, n_layers, vocabulary, t = 6, 7, 3, 4, 2 * 2 + 2
-    forward, training, uncounted = flops_per_token(
-        build(tiny_config(model={"n_layers": n_layers, "scan_blocks": True}))
-    )
-    attention = 2 * t * d + 2 * t * d  # every query with every key, and every weight with every value
-    assert forward == n_layers * (2 * 4 * d * d + attention + 2 * 2 * d * f) + 2 * d * vocabulary
-    assert training == pytest.approx(3 * forward)
-    assert not uncounted
-
-
-def unlike(config, vocab_size):
-    """A model whose third block and those after it have one more product, of vectors with a matrix of ones."""
-    model = transformer_lm(config, vocab_size)
-
-    def features(params, batch, *, rng=None):
-        x_BTD = model.features(params, batch, rng=rng)
-        for _ in range(config.n_layers - 2):
-            x_BTD = x_BTD @ jnp.ones((config.d_model, config.d_model))
-        return x_BTD
-
-    return model._replace(features=features)
-
-
-def test_blocks_of_a_users_model_may_be_unlike(monkeypatch):
-    config = tiny_config(model={"n_layers": 5})
-    alike = flops_per_token(build(config)).forward
-    monkeypatch.setitem(MODELS, "transformer_lm", MODELS["transformer_lm"]._replace(make=unlike))
-    experiment = build(config)
-    assert flops_per_token(experiment).forward == alike + 3 * 2 * 6 * 6
+    found = flops_per_token(build(tiny_config(model={"n_layers": 3, "scan_blocks": True})))
+    assert found.forward == per_token(3, t=2 * 2 + 2)
+    assert found.training == pytest.approx(3 * found.forward)
+    assert not found.uncounted
 
 
 def test_frozen_weights_need_no_gradient():
@@ -58,27 +43,33 @@ def test_frozen_weights_need_no_gradient():
     whole = build(config)
     batch = whole.task.largest_batch()
     tuned = build({**config, "optimizer": {**config["optimizer"], "frozen": "*,!final/*"}})
-    d, vocabulary, tokens = 6, 4, math.prod(batch["weights"].shape)
-    forward, of_logits = flops_per_token(whole).forward * tokens, 2 * d * vocabulary * tokens
+    tokens = math.prod(batch["weights"].shape)
+    forward, of_logits = per_token(3, t=6) * tokens, 2 * D * VOCABULARY * tokens
     assert model_flops(whole, batch).flops == 3 * forward
     assert model_flops(tuned, batch).flops == forward + 2 * of_logits
 
 
-def kernel(config, vocab_size):
+def with_a_product_and_a_kernel(config, vocab_size):
     model = transformer_lm(config, vocab_size)
 
     def features(params, batch, *, rng=None):
-        x_BTD = model.features(params, batch, rng=rng)
+        x_BTD = model.features(params, batch, rng=rng) @ jnp.ones((config.d_model, config.d_model))
         return x_BTD * jnp.linalg.svd(jnp.ones((3, 3)))[1].sum()
 
     return model._replace(features=features)
 
 
-def test_what_is_not_counted_is_said_of_every_figure(monkeypatch, caplog):
-    monkeypatch.setitem(MODELS, "transformer_lm", MODELS["transformer_lm"]._replace(make=kernel))
+def device(kind, n=1):
+    """Returns a layout of n devices of a kind."""
+    return SimpleNamespace(mesh=SimpleNamespace(devices=np.array([SimpleNamespace(device_kind=kind)] * n), size=n))
+
+
+def test_what_a_users_model_adds_is_counted_and_what_is_not_counted_is_said_of_every_figure(monkeypatch, caplog):
+    monkeypatch.setitem(MODELS, "transformer_lm", MODELS["transformer_lm"]._replace(make=with_a_product_and_a_kernel))
     experiment = build(tiny_config())
-    assert flops_per_token(experiment).uncounted == {"svd"}
-    seconds = seconds_at_peak(experiment, layout_of("TPU v5e", 3), contextlib.nullcontext)
+    found = flops_per_token(experiment)
+    assert (found.forward, found.uncounted) == (per_token(1, t=6) + 2 * D * D, {"svd"})
+    seconds = seconds_at_peak(experiment, device("TPU v5e", 3), contextlib.nullcontext)
     for rows in (5, 7):
         seconds({name: np.ones((rows, 6), np.int32) for name in ("inputs", "targets", "weights")})
     assert caplog.messages == ["warning: mfu is too low: it does not count svd"]
@@ -95,12 +86,8 @@ def test_the_peak_of_a_device_follows_from_its_kind_and_another_one_has_none():
     assert [hardware_of(SimpleNamespace(device_kind=kind)) for kind in others] == [None] * 4
 
 
-def layout_of(kind, n):
-    return SimpleNamespace(mesh=SimpleNamespace(devices=np.array([SimpleNamespace(device_kind=kind)] * n), size=n))
-
-
 def test_a_step_at_the_peak_takes_its_operations_by_those_that_all_devices_do_in_a_second():
-    """By the formula above. Each shape of batch is counted once, and its time is that of compiling."""
+    """Each shape of batch is counted once, and its time is that of compiling."""
     entered = []
 
     @contextlib.contextmanager
@@ -108,13 +95,57 @@ def test_a_step_at_the_peak_takes_its_operations_by_those_that_all_devices_do_in
         entered.append("traced")
         yield
 
-    d, f, vocabulary = 6, 7, 4
-    # What remat repeats counts once.
-    experiment = build(tiny_config(model={"remat": "full"}))
-    seconds = seconds_at_peak(experiment, layout_of("TPU v5e", 3), compiling)
+    experiment = build(tiny_config(model={"remat": "full"}))  # what it repeats counts once
+    seconds = seconds_at_peak(experiment, device("TPU v5e", 3), compiling)
     for rows, t in ((5, 6), (5, 4), (5, 6)):
-        batch = {name: np.ones((rows, t), np.int32) for name in ("inputs", "targets")}
-        per_token = 2 * 4 * d * d + 4 * t * d + 2 * 2 * d * f + 2 * d * vocabulary
-        found = seconds(batch | {"weights": np.ones((rows, t), np.float32)})
-        assert math.isclose(found, 3 * per_token * rows * t / (3 * 197e12))
+        batch = {name: np.ones((rows, t), np.int32) for name in ("inputs", "targets", "weights")}
+        assert math.isclose(seconds(batch), 3 * per_token(1, t) * rows * t / (3 * 197e12))
     assert entered == ["traced"] * 2
+
+
+def layout(**sizes):
+    """Returns a layout where only the mesh's sizes are read."""
+    shape = {"data": 1, "fsdp": 1, "expert": 1, "sequence": 1, "tensor": 1} | sizes
+    return Layout(SimpleNamespace(shape=shape, devices=np.array([SimpleNamespace(platform="cpu")])))
+
+
+def test_a_weight_that_an_axis_of_the_mesh_cannot_cut_is_named_with_what_it_multiplies():
+    spec = {
+        "table": Weight((7, 2**20), ("vocabulary", "embed"), None),
+        "up": Weight((8, 12), ("embed", "mlp"), None),
+        "scale": Weight((8,), ("embed",), None),
+        "bias": Weight((7,), ("vocabulary",), None),
+    }
+    assert list(flops.whole_weights(spec, layout(fsdp=4, tensor=2))) == [
+        "parallel.tensor 2 divides no axis of table 7 x 1048576, bias 7: each of its devices holds all of that, "
+        "2 times 14.0 MiB and computes 2 times the work",
+        "parallel.fsdp 4 divides no axis of bias 7: each of its devices holds all of that, 4 times 0.0 MiB",
+    ]
+    assert list(flops.whole_weights(spec, layout(data=8))) == []
+    (line,) = flops.wasted(build(tiny_config(model={"d_ff": 12, "n_heads": 2})), layout(tensor=4))
+    assert "query 6 x 2 x 3" in line and "feed_forward" not in line
+    assert line.endswith("and computes 4 times the work")
+
+
+@pytest.mark.parametrize(("n_rows", "parts", "said"), [(10, 5, []), (6, 4, ["1.3 times the work"])])
+def test_rows_that_fill_up_a_batch_are_said(n_rows, parts, said):
+    task = SimpleNamespace(has=lambda name: True, largest_batch=lambda: {"weights": np.ones((n_rows, 3))})
+    experiment = SimpleNamespace(task=task, model=SimpleNamespace(spec={}), train=SimpleNamespace(microbatches=1))
+    lines = flops.wasted(experiment, layout(data=parts))
+    assert lines == [f"batches of {n_rows} rows are filled up for {parts} parts: {each}" for each in said]
+
+
+@pytest.mark.parametrize(("attention", "holds"), [("xla", True), ("chunked", False)])
+def test_an_array_of_all_pairs_of_long_rows_is_said(attention, holds, monkeypatch):
+    sizes = {"max_len": 1024, "attention_implementation": attention}
+    experiment = build(tiny_config(task={"n_tokens": 3, "min_length": 500, "max_length": 511}, model=sizes))
+    length = experiment.task.largest_batch()["weights"].shape[1]
+    assert flops.wasted(experiment, layout(data=5)) == []
+    monkeypatch.setattr(flops, "LONG", 1000)
+    held = f"attention holds 5 x 2 x {length} x {length} pairs of tokens, "
+    assert [line.startswith(held) for line in flops.wasted(experiment, layout(data=5))] == [True] * holds
+
+
+def test_a_task_that_only_iterates_over_its_batches_need_not_say_their_shapes():
+    task = SimpleNamespace(has=lambda name: name == "batches")
+    assert flops.wasted(SimpleNamespace(task=task, model=SimpleNamespace(spec={})), layout(data=8)) == []

@@ -1,4 +1,4 @@
-"""What the page of a run shows of its model."""
+"""Looking inside a model while it reads a text, and what the page of a run shows of that."""
 
 import json
 from collections import defaultdict
@@ -9,48 +9,122 @@ import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
+import fxf.runs.api
+from closeness import assert_close
 from fxf.base.weights import count
+from fxf.layers import chunked_attention
 from fxf.runs import inside, probe
 from fxf.runs.experiment import build
-from fxf.runs.inside import visible
-from helpers import random_params
+from helpers import random_params, with_attributes
 from small_runs import tiny_config
 
-SMALL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2}
+TOKENS = ["0", "3", "1", "0", "1", "3"]  # read for the prompt 3 1 and the answer 1 3
 
 
 @pytest.fixture(scope="module")
-def found():
-    experiment = build(tiny_config())
+def reading():
+    experiment = build(tiny_config(model={"n_layers": 2}))
     params = random_params(experiment.model.spec)
-    return experiment, params, inside.contents(experiment, 4, params, [("3 1", "1 3")])
+    return fxf.runs.api.Run(experiment, 0, params).probe("3 1", "1 3")
 
 
-def test_attention_is_shown_in_percent_by_the_tokens_that_are_read(found):
-    experiment, params, shown = found
+def test_attention_weights_are_shown_by_head_with_the_tokens_that_are_read(reading):
+    shown = reading.matrices("block_1/attention/weights")
+    assert (shown.values.shape, shown.titles) == ((2, 6, 6), ["head 0", "head 1"])
+    assert shown.row_labels == shown.column_labels == TOKENS
+    text = probe.as_text(shown, "weights").splitlines()
+    assert text[:3] == ["weights", "head 0, in percent", "    0  3  1  0  1  3"]
+    assert text[3] == "0 100  0  0  0  0  0"
+    assert len(text) == 1 + 2 * 8
+    assert reading.matrices("block_1/attention/weights", 1).titles == ["head 1"]
+    np.testing.assert_array_equal(reading.matrices("block_1/attention/weights", 1).values, shown.values[1:])
+    assert repr(reading).startswith("embedding/positions  1 x ") and "array(" not in repr(reading)
+
+
+NUMBERS = np.arange(24, dtype=np.float32)
+FLOATS = [f"{i}.00" for i in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shape", "rows", "second_line"),
+    [
+        ("matrix", NUMBERS.reshape(6, 4), (1, 6, 4), [], ["0", *FLOATS[:4]]),
+        ("scalar", np.float32(7), (1, 1, 1), [], ["0", "7.00"]),
+        ("ids", np.arange(6, dtype=np.int32)[None], (1, 1, 6), [], ["0", *map(str, range(6))]),
+        ("chosen", np.array([[True, False]]), (1, 1, 2), [], ["0", "1", "0"]),
+        ("half", jnp.ones((2, 3), jnp.bfloat16), (1, 2, 3), [], ["0", *3 * ["1.00"]]),
+        ("waves", np.array([[1 + 2j]]), (1, 1, 1), [], ["0", "1.00+2.00j"]),
+        ("gates", NUMBERS.reshape(1, 6, 4), (1, 6, 4), TOKENS, ["0", *FLOATS[:4]]),
+        ("experts", NUMBERS.reshape(1, 2, 6, 2), (2, 6, 2), TOKENS, ["0", *FLOATS[:2]]),
+        ("stack", NUMBERS.reshape(2, 1, 2, 6), (2, 2, 6), [], ["0", *FLOATS[:6]]),
+        ("router/weights", NUMBERS.reshape(1, 6, 4), (1, 6, 4), TOKENS, ["0", *FLOATS[:4]]),
+        ("params/table", NUMBERS.reshape(1, 6, 4), (1, 6, 4), [], ["0", *FLOATS[:4]]),
+    ],
+)
+def test_an_array_of_any_shape_and_type_is_a_table(name, value, shape, rows, second_line, reading):
+    shown = reading._replace(arrays={name: np.asarray(value)}).matrices(name)
+    assert (shown.values.shape, shown.row_labels, shown.column_labels) == (shape, rows, [])
+    assert shown.titles == ([name] if len(shown.values) == 1 else [f"{name} {i}" for i in range(shape[0])])
+    assert probe.as_text(shown, "table").splitlines()[3].split() == second_line
+
+
+@pytest.mark.parametrize("changes", [{"remat": "full"}, {"attention_implementation": "chunked"}])
+def test_a_loop_over_blocks_that_are_computed_again_or_in_chunks_shows_the_same(changes, reading, monkeypatch):
+    monkeypatch.setattr(chunked_attention, "WORTHWHILE", 2)  # so that few tokens are several chunks
+    experiment, params, batch, arrays = reading
+    changed = {**experiment.config["model"], "scan_blocks": True, **changes}
+    found = probe.arrays_inside(build({**experiment.config, "model": changed}), params, batch)
+    assert list(found) == list(arrays)
+    assert_close(found, arrays)
+
+
+def test_the_logit_lens_ends_in_what_the_model_says_and_shows_a_stream_that_lies_in_no_block(reading):
+    experiment, params, batch, arrays = reading
+    header, *rows = reading.lens()
+    assert header == ("reads", "embedding", "block_0", "block_1")
+    assert [row[0] for row in rows] == TOKENS
+    said = np.asarray(jax.jit(experiment.model.apply)(params, batch))[0].argmax(-1)
+    assert [row[-1].split()[0] for row in rows] == [str(token) for token in said]
+    header, *_ = reading._replace(arrays={"residual": arrays["block_1/residual"]}).lens()
+    assert header == ("reads", "residual")
+
+
+def test_an_answer_of_its_own_is_read_but_for_a_last_token_that_fits_no_position(reading):
+    experiment, params = reading.experiment, reading.params
+    batch = probe.what_is_read(experiment, params, "3 1")
+    assert 4 <= batch["inputs"].shape[1] <= experiment.max_len
+    # So the answer is as long as can be.
+    endless = experiment._replace(task=with_attributes(experiment.task, end_token=99))
+    assert probe.what_is_read(endless, params, "3 1")["inputs"].shape == (1, experiment.max_len)
+    answer = " ".join("1" * (experiment.max_len - 4))
+    assert probe.what_is_read(experiment, params, "3 1", answer)["inputs"].shape == (1, experiment.max_len)
+
+
+def contents(reading, answer="1 3"):
+    return inside.contents(reading.experiment, 4, reading.params, [("3 1", answer)])
+
+
+def test_a_page_shows_attention_in_percent_positions_the_lens_and_every_weight(reading):
+    shown = contents(reading)
     (example,) = shown["examples"]
-    (*_, attention) = example["maps"]
-    assert (attention["name"], attention["rowName"], attention["columnName"]) == ("block_0/attention", "query", "key")
-    assert attention["rows"] == attention["columns"] == ["0", "3", "1", "0", "1", "3"]
-    batch = experiment.task.to_batch("3 1", "1 3")
-    weights_HTT = probe.intermediates_of(experiment, params, batch)["block_0/attention/weights"][0]
-    values = np.array([head["values"] for head in attention["heads"]]).reshape(2, 6, 6)
-    np.testing.assert_allclose(values, 100 * weights_HTT, atol=0.051)  # one decimal
-
-
-def test_positions_the_lens_and_every_weight_are_there(found):
-    experiment, _, shown = found
-    (example,) = shown["examples"]
-    assert [part["name"] for part in example["maps"][:2]] == ["positions", "embedding of tokens and positions"]
-    assert len(example["maps"][0]["heads"][0]["values"]) == 6 * 6 and example["maps"][0]["columns"] == 6
-    assert example["lens"][0] == ["reads", "embedding", "block_0"] and len(example["lens"]) == 7
-    assert sum(row[-1] for row in shown["weights"]) == shown["parameters"] == count(experiment.model.spec)
     assert (example["title"], shown["step"]) == ("3 1 → 1 3", 4)
+    names = ["positions", "embedding of tokens and positions", "block_0/attention", "block_1/attention"]
+    assert [part["name"] for part in example["maps"]] == names
+    positions, _, attention, _ = example["maps"]
+    assert len(positions["heads"][0]["values"]) == 6 * 6 and positions["columns"] == 6
+    assert (attention["rowName"], attention["columnName"]) == ("query", "key")
+    assert attention["rows"] == attention["columns"] == TOKENS
+    values = np.array([head["values"] for head in attention["heads"]]).reshape(2, 6, 6)
+    np.testing.assert_allclose(values, 100 * reading.arrays["block_0/attention/weights"][0], atol=0.051)  # one decimal
+    assert example["lens"] == [list(row) for row in reading.lens()]
+    assert sum(row[-1] for row in shown["weights"]) == shown["parameters"] == count(reading.experiment.model.spec)
+    (full,) = contents(reading, "3 1 2 3 1 2 1 2")["examples"]  # an answer whose last token was never read
+    assert len(full["lens"]) == 1 + reading.experiment.max_len
 
 
-def test_arrays_of_a_layers_own_are_left_out_also_under_the_names_of_others(found, monkeypatch):
+def test_arrays_of_a_layers_own_are_left_out_also_under_the_names_of_others(reading, monkeypatch):
     """Names that a page looks for may hold arrays of other shapes, which it does not show."""
-    experiment, params, shown = found
+    experiment = reading.experiment
 
     def features(params, batch, *, rng=None):
         x_BTD = experiment.model.features(params, batch, rng=rng)
@@ -64,16 +138,9 @@ def test_arrays_of_a_layers_own_are_left_out_also_under_the_names_of_others(foun
 
     other = experiment._replace(model=experiment.model._replace(features=features), programs=defaultdict(dict))
     monkeypatch.setattr(type(other), "with_model", lambda self, **changes: self)
-    (example,) = inside.contents(other, 4, params, [("3 1", "1 3")])["examples"]
-    (expected,) = shown["examples"]
+    (example,), (expected,) = contents(reading._replace(experiment=other))["examples"], contents(reading)["examples"]
     assert example["lens"] == expected["lens"]
     assert example["maps"] == expected["maps"][1:]  # its positions [T, D] are not vectors of a batch
-
-
-def test_an_answer_that_fills_all_positions_is_shown_without_its_last_token_which_was_never_read(found):
-    experiment, params, _ = found
-    (example,) = inside.contents(experiment, 4, params, [("3 1", "3 1 2 3 1 2 1 2")])["examples"]
-    assert len(example["lens"]) == 1 + experiment.max_len
 
 
 def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):
@@ -84,4 +151,4 @@ def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):
 
 
 def test_tokens_that_cannot_be_seen_are_signs():
-    assert [visible(text) for text in (" a", "\n", "\t", "")] == ["␣a", "⏎", "⇥", "∅"]
+    assert [inside.visible(text) for text in (" a", "\n", "\t", "")] == ["␣a", "⏎", "⇥", "∅"]

@@ -1,18 +1,19 @@
-"""A signal or a full disk, then the same command again: the run ends with the bits of one that never stopped."""
+"""Faults at any moment, then the same command again: the run ends with the bits of one that never stopped."""
 
-import json
 import os
+import random
 import re
 import signal
 import time
 
 import jax
 import numpy as np
+import pytest
 
 from fxf.runs import run
 from fxf.training import checkpoint
 from helpers import one_device
-from small_runs import command, ended, no_file_larger_than, overrides, started
+from small_runs import command, ended, no_file_larger_than, overrides, records, started
 
 STEPS = 22
 # The clock saves after each call of the loop, so also between two records.
@@ -20,59 +21,97 @@ FLAGS, UNSAVED = (
     overrides(train={"steps": STEPS}, checkpoint={"every": 0, "minutes": minutes}, log={"every": 2})
     for minutes in (1e-9, 0.0)
 )
-SAVING = 0.05  # seconds after a line of metrics.jsonl, while a save, which takes about 0.07 s, goes on
+SAVING = 0.05  # seconds after a checkpoint is in its place, while the next save, which takes about 0.07 s, goes on
 
 
-def lines(workdir):
-    path = workdir / "metrics.jsonl"
-    return path.read_text().splitlines() if path.exists() else []
+def saved(folder):
+    """Returns the steps of the checkpoints of a run folder, in order."""
+    return sorted(int(path.name) for path in (folder / "checkpoints").glob("*") if path.name.isdigit())
 
 
-def train_and_stop(workdir, n_lines, seconds, number=signal.SIGKILL):
-    """Returns the exit code and standard error of a run that gets the signal."""
-    with started("train", *FLAGS, f"--workdir={workdir}") as running:
-        while len(lines(workdir)) < n_lines and running.poll() is None:
-            time.sleep(0.005)
+def stopped(folder, step, number, seconds=0.0):
+    """Returns exit code and standard error of a run that gets a signal some seconds after a step is saved."""
+    with started("train", *FLAGS, f"--workdir={folder}") as running:
+        while max(saved(folder), default=0) < step and running.poll() is None:
+            time.sleep(0.002)
         time.sleep(seconds)
         os.kill(running.pid, number)
         code, errors = ended(running)
-    assert not (workdir / "result.json").exists()
+    assert not (folder / "result.json").exists()
     return code, errors
 
 
-def final_state(workdir, shapes):
-    step, state, _ = checkpoint.load(workdir / "checkpoints", shapes)
+def state(folder):
+    ((step, found, _),) = checkpoint.load(folder / "checkpoints", run.load(folder)[0].state_shapes(one_device()))
     assert step == STEPS
-    return jax.tree.map(np.asarray, state)
+    return jax.tree.map(np.asarray, found)
 
 
-def test_a_run_killed_asked_to_stop_and_left_without_room_ends_with_the_bits_of_one_that_never_stopped(tmp_path):
-    unbroken, workdir = tmp_path / "unbroken", tmp_path / "run"
-    assert command("train", *UNSAVED, f"--workdir={unbroken}").returncode == 0
-    again = ("train", *FLAGS, f"--workdir={workdir}")
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """A run that meets no fault."""
+    folder = tmp_path_factory.mktemp("unbroken") / "run"
+    assert command("train", *UNSAVED, f"--workdir={folder}").returncode == 0
+    return folder
 
-    train_and_stop(workdir, 3, SAVING)
-    code, errors = train_and_stop(workdir, 4, 0.0, signal.SIGTERM)
+
+def test_a_run_killed_asked_to_stop_and_left_without_room_ends_with_the_bits_of_one_that_never_stopped(
+    unbroken, tmp_path
+):
+    again = ("train", *FLAGS, f"--workdir={tmp_path}")
+    stopped(tmp_path, 3, signal.SIGKILL, SAVING)
+    code, errors = stopped(tmp_path, 6, signal.SIGTERM)
     assert code == 75
     stopped_at = int(re.search(r"stopped at step (\d+), which is saved", errors)[1])
-    saved = sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())
-    assert saved[-1] == stopped_at < STEPS
+    steps = saved(tmp_path)
+    assert steps[-1] == stopped_at < STEPS
 
     # The largest file of a checkpoint is of 20 kB, and metrics.jsonl of 6.
     with no_file_larger_than(16_000):
-        stopped = command(*again)
-    assert stopped.returncode == 2, stopped.stderr
-    assert [line for line in stopped.stderr.splitlines() if not line.startswith("step ")] == [
-        f"{workdir}: resuming at step {stopped_at}",
-        f"error: {workdir}: File too large; "
-        f"checkpoints of steps {', '.join(map(str, saved))} are kept; once that is mended, the same command resumes",
+        full = command(*again)
+    assert full.returncode == 2, full.stderr
+    assert [line for line in full.stderr.splitlines() if not line.startswith("step ")] == [
+        f"{tmp_path}: resuming at step {stopped_at}",
+        f"error: {tmp_path}: File too large; "
+        f"checkpoints of steps {', '.join(map(str, steps))} are kept; once that is mended, the same command resumes",
     ]
 
     finished = command(*again)
     assert finished.returncode == 0, finished.stderr
     assert f"resuming at step {stopped_at}" in finished.stderr
-    shapes = run.load(workdir)[0].state_shapes(one_device())
-    jax.tree.map(np.testing.assert_array_equal, *(final_state(folder, shapes) for folder in (workdir, unbroken)))
-    steps, losses = ([json.loads(line).get(key) for line in lines(workdir)] for key in ("step", "loss"))
-    assert steps == [json.loads(line)["step"] for line in lines(unbroken)]
-    assert losses == [json.loads(line).get("loss") for line in lines(unbroken)]
+    jax.tree.map(np.testing.assert_array_equal, state(tmp_path), state(unbroken))
+    logged = [[(row["step"], row.get("loss")) for row in records(folder)] for folder in (tmp_path, unbroken)]
+    assert logged[0] == logged[1]
+
+
+def flipped(path, rng):
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
+    path.write_bytes(data)
+
+
+DAMAGES = {
+    "SIGKILL": None,
+    "a byte changed": flipped,
+    "a file cut": lambda path, rng: path.write_bytes(path.read_bytes()[: rng.randrange(path.stat().st_size)]),
+    "a file lost": lambda path, rng: path.unlink(),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("fault", DAMAGES)
+def test_a_run_that_is_killed_and_whose_newest_checkpoints_are_damaged_ends_with_the_same_bits(
+    fault, unbroken, tmp_path
+):
+    rng, expected = random.Random(fault), 0
+    for step in (4, 8, 12):
+        code, errors = stopped(tmp_path, max(step, expected + 1), signal.SIGKILL, rng.uniform(0, 0.1))
+        assert code == -signal.SIGKILL and (f"resuming at step {expected}" in errors) == (expected > 0)
+        *_, before, expected = saved(tmp_path)
+        if damage := DAMAGES[fault]:
+            files = (tmp_path / "checkpoints" / str(expected)).rglob("*")
+            damage(rng.choice(sorted(path for path in files if path.is_file() and path.stat().st_size)), rng)
+            expected = before
+    finished = command("train", *FLAGS, f"--workdir={tmp_path}")
+    assert finished.returncode == 0 and f"resuming at step {expected}" in finished.stderr, finished.stderr
+    jax.tree.map(np.testing.assert_array_equal, state(tmp_path), state(unbroken))

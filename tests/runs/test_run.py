@@ -3,7 +3,6 @@
 import functools
 import importlib
 import json
-import logging
 import shutil
 
 import jax
@@ -20,9 +19,9 @@ from fxf.base.hardware import HARDWARE
 from fxf.reports import run_files
 from fxf.runs import evaluator as evaluator_module
 from fxf.runs import flops, run
+from fxf.runs.evaluator import sample_text
 from fxf.runs.experiment import build
 from fxf.runs.generation import Answering
-from fxf.runs.result import sample_text
 from fxf.training import checkpoint, record
 from fxf.training.step import make_train_steps
 from helpers import one_device, random_params, with_attributes
@@ -45,7 +44,7 @@ def shapes():
 
 def state_of(workdir, step=None):
     """Returns the step and the whole state of a checkpoint, the newest if no step is named."""
-    found, state, _ = checkpoint.load(workdir / "checkpoints", shapes(), step=step)
+    ((found, state, _),) = checkpoint.load(workdir / "checkpoints", shapes(), step=step)
     return found, jax.tree.map(np.asarray, state)
 
 
@@ -58,13 +57,16 @@ def sharing(monkeypatch):
     sharing_programs(monkeypatch)
 
 
+SECTIONS = {"train": {"evaluate_every": 4}, "log": {"tensorboard": True}}
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "finished"
-    return workdir, train(workdir, train={"evaluate_every": 4}, log={"tensorboard": True})
+    return workdir, train(workdir, **SECTIONS)
 
 
-def test_a_run_leaves_the_folder_that_it_promises(finished):
+def test_a_run_leaves_the_folder_and_the_result_that_it_promises_and_repeats_them(finished, capsys):
     workdir, result = finished
     assert {path.name for path in workdir.iterdir()} == {
         "config.json", "metrics.jsonl", "samples.jsonl", "tensorboard", "checkpoints", "result.json", "lock"
@@ -74,58 +76,43 @@ def test_a_run_leaves_the_folder_that_it_promises(finished):
     made_from, by = {"identity", "digests", "files"}, {"code", "versions", "git_commit", "device", "machine"}
     assert set(config) == {"config", "config_file", "overrides", "guests", "better", "unit", "scored", *made_from, *by}
     assert config["identity"] == result["identity"]
-    assert config["config"] == tiny_config(train={"evaluate_every": 4}, log={"tensorboard": True})
+    assert config["config"] == tiny_config(**SECTIONS)
     assert list((workdir / "tensorboard").iterdir())
 
-
-ADAMW = {"name": "adamw", "schedule": "cosine", "warmup_steps": 1}
-CHANGED = (
-    {
-        "train": {"label_smoothing": 0.1},
-        "optimizer": {**ADAMW, "learning_rate": 0.03, "final_learning_rate": 0.01},
-    },
-    {
-        "seed": 3,
-        "train": {"label_smoothing": 0.2},
-        "optimizer": {**ADAMW, "learning_rate": 0.02, "final_learning_rate": 0.003, "weight_decay": 0.3},
-    },
-)
-
-
-def test_another_seed_rate_and_smoothing_have_a_step_of_the_same_text():
-    """By its text JAX finds a compiled program again, also one of an earlier process."""
-    texts = set()
-    for changes in CHANGED:
-        experiment, layout = build(tiny_config(**changes)), one_device()
-        steps = make_train_steps(experiment.trainer(layout), experiment.task.batch, 3)
-        texts.add(steps.lower(experiment.state_shapes(layout), experiment.hyperparameters(), 1).as_text())
-    assert len(texts) == 1
-
-
-def test_a_result_has_the_figures_that_every_result_has(finished):
-    _, result = finished
     assert (result["task"], result["steps"], result["seed"]) == ("reversal", 6, 0)
     assert result["parameters"] == 4 * 6 + 11 * 6 + (2 * 6 + 4 * 36 + 6 + 2 * 6 + 2 * 42 + 7 + 6) + 2 * 6 + 6 * 4 + 4
-    assert 0 <= result["exact_match"] <= 1
-    assert result["examples"] == 3 + 9
+    assert 0 <= result["exact_match"] <= 1 and result["examples"] == 3 + 9
     parts = result["train_seconds"] + result["compile_seconds"] + result["evaluate_seconds"]
     assert 0 < result["train_seconds"] < parts <= result["wall_seconds"] + 0.01
     assert result["tokens_per_second"] > 0
     assert result["goodput"] == pytest.approx(result["train_seconds"] / result["wall_seconds"], abs=1e-3)
     assert result["train_loss"] == pytest.approx(np.log(4), abs=1.5)
 
-
-def test_records_and_checkpoints_come_at_their_steps_and_an_evaluation_repeats_the_figures(finished):
-    workdir, result = finished
     rows = records(workdir)
-    trained = [row for row in rows if "loss" in row]
-    evaluated = [row for row in rows if "exact_match" in row]
-    assert [row["step"] for row in trained] == [2, 3, 4, 6]
-    assert [row["step"] for row in evaluated] == [4]
+    trained, evaluated = ([row for row in rows if name in row] for name in ("loss", "exact_match"))
+    assert [row["step"] for row in trained] == [2, 3, 4, 6] and [row["step"] for row in evaluated] == [4]
     assert trained[-1]["loss"] == result["train_loss"]
-    assert sorted(int(path.name) for path in (workdir / "checkpoints").iterdir()) == [2, 4, 6]
-    assert evaluated[-1]["exact_match"] == run.evaluate(workdir, step=4)["exact_match"]
-    assert result["exact_match"] == run.evaluate(workdir, step=6)["exact_match"]
+    assert checkpoint.steps_in(workdir / "checkpoints") == [2, 4, 6]
+    for step, figures in {4: evaluated[0], 6: result}.items():
+        assert figures["exact_match"] == run.evaluate(workdir, step=step)["exact_match"]
+
+    before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
+    assert train(workdir, **SECTIONS) == result
+    assert "finished already" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in workdir.rglob("*")} == before
+
+
+def test_another_seed_rate_and_smoothing_have_a_step_of_the_same_text():
+    """By its text JAX finds a compiled program again, also one of an earlier process."""
+    texts = set()
+    for seed, number, decay in ((0, 0.1, 0.0), (3, 0.2, 0.3)):
+        rates = {"learning_rate": number / 3, "final_learning_rate": number / 7, "weight_decay": decay}
+        adamw = {"name": "adamw", "schedule": "cosine", "warmup_steps": 1, **rates}
+        experiment = build(tiny_config(seed=seed, train={"label_smoothing": number}, optimizer=adamw))
+        layout = one_device()
+        steps = make_train_steps(experiment.trainer(layout), experiment.task.batch, 3)
+        texts.add(steps.lower(experiment.state_shapes(layout), experiment.hyperparameters(), 1).as_text())
+    assert len(texts) == 1
 
 
 def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_names_of_the_model(
@@ -151,50 +138,30 @@ class StoppedError(Exception):
     pass
 
 
-def train_and_stop_after(step, workdir, monkeypatch, **sections):
-    """Stops the run as a crash would, after the call that reaches `step` and before anything is saved of it."""
+def test_a_run_that_is_resumed_and_goes_on_to_more_steps_is_the_run_that_never_stopped(finished, tmp_path, monkeypatch):
+    fewer = {**SECTIONS, "train": {"evaluate_every": 4, "steps": 4}}
+    for last, sections in ((1, fewer), (6, SECTIONS)):  # before the first save, and after the newest one
 
-    def stop(history, before, _):
-        if before + len(history["loss_sum"]) >= step:
-            raise StoppedError
-        return 0
+        def stop(history, before, _, last=last):
+            """Stops as a crash would, after the call that reaches the step and before anything is saved of it."""
+            if before + len(history["loss_sum"]) >= last:
+                raise StoppedError
+            return 0
 
-    with monkeypatch.context() as patch:
-        patch.setattr(record, "_zero_nonfinite", stop)
-        with pytest.raises(StoppedError):
-            train(workdir, **sections)
-
-
-def test_a_resumed_run_is_the_run_that_never_stopped(finished, tmp_path, monkeypatch):
-    workdir, sections = tmp_path / "stopped", {"train": {"evaluate_every": 4}, "log": {"tensorboard": True}}
-    for stop in (1, 6):  # before the first save, and after the newest one
-        train_and_stop_after(stop, workdir, monkeypatch, **sections)
-    with (workdir / "metrics.jsonl").open("a") as file:
+        with monkeypatch.context() as patch, pytest.raises(StoppedError):
+            patch.setattr(record, "_zero_nonfinite", stop)
+            train(tmp_path, **sections)
+        if sections is fewer:
+            assert train(tmp_path, **fewer)["steps"] == 4
+    with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 5, "wall_seconds": 1000.0}\n')  # of a step that the newest checkpoint does not have
-    result = train(workdir, **sections)
+    result = train(tmp_path, **SECTIONS)
     assert 1000 < result["wall_seconds"] < 1100 and result["goodput"] < 0.1
-    assert_same_bits(state_of(workdir), state_of(finished[0]))
-    assert without_times(records(workdir)) == without_times(records(finished[0]))
-    assert result["exact_match"] == finished[1]["exact_match"]
-
-
-def test_a_finished_run_that_goes_on_is_the_run_of_more_steps(finished, tmp_path):
-    sections = {"train": {"evaluate_every": 4, "steps": 4}, "log": {"tensorboard": True}}
-    assert train(tmp_path, **sections)["steps"] == 4
-    sections["train"]["steps"] = 6
-    result = train(tmp_path, **sections)
     assert_same_bits(state_of(tmp_path), state_of(finished[0]))
     assert without_times(records(tmp_path)) == without_times(records(finished[0]))
-    assert (result["steps"], result["identity"]) == (6, finished[1]["identity"])
+    for name in ("steps", "identity", "exact_match"):
+        assert result[name] == finished[1][name]
     assert "train.steps (4 there, 6 here)" in json.loads((tmp_path / "config.json").read_text())["changes"][0]["keys"]
-
-
-def test_a_finished_run_says_so_and_repeats_its_result(finished, capsys):
-    workdir, result = finished
-    before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
-    assert train(workdir, train={"evaluate_every": 4}, log={"tensorboard": True}) == result
-    assert "finished already" in capsys.readouterr().out
-    assert {path: path.stat().st_mtime_ns for path in workdir.rglob("*")} == before
 
 
 def test_a_loss_that_is_zero_nonfinite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
@@ -235,87 +202,50 @@ def score(monkeypatch, *scores):
     return left
 
 
-def test_the_best_checkpoint_is_the_one_in_use(tmp_path, monkeypatch):
-    score(monkeypatch, 0.25, 0.75, 0.5, 0.625)
-    best = {"every": 0, "keep": 1, "best": "exact_match"}
-    result = train(tmp_path, train={"evaluate_every": 2}, checkpoint=best)
-    assert (result["best_step"], result["steps"], result["exact_match"]) == (4, 6, 0.625)
-    assert run.load(tmp_path)[1] == 4
-    assert run.load(tmp_path, step=6)[1] == 6
-    for step, used in ((None, 4), (6, 6)):
-        assert_same_bits(run.load(tmp_path, step)[2], state_of(tmp_path, used)[1].params)
-
-
-PATIENT = {
-    "train": {"evaluate_every": 1, "patience": 2},
-    "checkpoint": {"every": 0, "keep": 1, "best": "exact_match"},
-}
-
-
-def test_training_stops_when_nothing_got_better_for_as_many_evaluations_as_patience(tmp_path, monkeypatch):
+def test_training_ends_by_patience_and_the_best_checkpoint_is_the_one_in_use(tmp_path, monkeypatch):
+    sections = {
+        "train": {"evaluate_every": 1, "patience": 2},
+        "checkpoint": {"every": 0, "keep": 1, "best": "exact_match"},
+    }
     left = score(monkeypatch, 0.25, 0.75, 0.5, 0.625, 0.125)
-    result = train(tmp_path, **PATIENT)
-    assert (result["steps"], result["best_step"], result["exact_match"]) == (4, 2, 0.125)
-    assert not list(left)
-    assert run.load(tmp_path)[1] == 2
-    assert [row["step"] for row in records(tmp_path) if "loss" in row] == [1, 2, 3, 4]
-
-
-def test_a_run_that_had_stopped_only_writes_its_result(tmp_path, monkeypatch):
-    score(monkeypatch, 0.75, 0.5, 0.625, 0.125)
-    result, before = train(tmp_path, **PATIENT), records(tmp_path)
+    result = train(tmp_path, **sections)
+    figures = ("steps", "best_step", "exact_match")
+    assert [result[key] for key in figures] == [4, 2, 0.125] and not list(left)
+    before = records(tmp_path)
+    assert [row["step"] for row in before if "loss" in row] == [1, 2, 3, 4]
+    for step, used in ((None, 2), (4, 4)):
+        assert run.load(tmp_path, step)[1] == used
+        assert_same_bits(run.load(tmp_path, step)[2], state_of(tmp_path, used)[1].params)
+    # A run that had stopped only writes its result.
     (tmp_path / "result.json").unlink()
     score(monkeypatch, 0.125)
-    again = train(tmp_path, **PATIENT)
-    assert [again[key] for key in ("steps", "best_step", "exact_match")] == [3, 1, 0.125]
-    assert result["steps"] == 3
+    again = train(tmp_path, **sections)
+    assert [again[key] for key in figures] == [4, 2, 0.125]
     assert records(tmp_path) == before
 
 
-def mean_params(workdir, *steps):
-    return jax.tree.map(
-        lambda *arrays: np.mean(arrays, axis=0, dtype=np.float64),
-        *(state_of(workdir, step)[1].params for step in steps),
-    )
-
-
-def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path, caplog):
-    averaged = {"checkpoint": {"every": 2, "keep": 3, "average": 3}}
-    result = train(tmp_path, **averaged)
+def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path):
+    result = train(tmp_path, checkpoint={"every": 2, "keep": 3, "average": 3})
     _, step, params = run.load(tmp_path)
     assert step == 6
-    assert_close(params, mean_params(tmp_path, 2, 4, 6), operations=8)
-    assert not np.allclose(params["final"]["kernel"], state_of(tmp_path)[1].params["final"]["kernel"], atol=1e-6)
+    of_steps = [state_of(tmp_path, step)[1].params for step in (2, 4, 6)]
+    mean = jax.tree.map(lambda *arrays: np.mean(arrays, axis=0, dtype=np.float64), *of_steps)
+    assert_close(params, mean, operations=8)
+    assert not np.allclose(params["final"]["kernel"], of_steps[-1]["final"]["kernel"], atol=1e-6)
     # It trains as without, a single checkpoint can be asked for, and the result is that of the mean.
     assert_same_bits(state_of(tmp_path), state_of(finished[0]))
-    assert_same_bits(run.load(tmp_path, step=6)[2], state_of(tmp_path, 6)[1].params)
+    assert_same_bits(run.load(tmp_path, step=6)[2], of_steps[-1])
     assert run.evaluate(tmp_path)["exact_match"] == result["exact_match"]
-    # A damaged checkpoint does not count, and is told of once.
-    for path in (tmp_path / "checkpoints" / "6").rglob("*"):
-        if path.is_file() and path.parent.name == "d":
-            path.write_bytes(b"")
-    with caplog.at_level(logging.WARNING):
-        _, step, params = run.load(tmp_path)
-    assert step == 4
-    assert caplog.text.count("skipping the damaged checkpoint of step 6") == 1
-    # The checkpoints that are left are fewer than the mean is of.
-    assert_close(params, mean_params(tmp_path, 2, 4), operations=8)
 
 
-def test_a_run_whose_weights_were_cut_is_read_on_a_machine_with_fewer_devices(finished, tmp_path):
-    shutil.copytree(finished[0], tmp_path / "run")
-    path = tmp_path / "run" / "config.json"
-    made_from = json.loads(path.read_text())
-    made_from["config"]["parallel"]["fsdp"] = 16
-    path.write_text(json.dumps(made_from))
-    assert_same_bits(run.load(tmp_path / "run")[2], run.load(finished[0])[2])
-
-
-def test_a_run_whose_last_checkpoint_is_gone_says_which_one_it_uses(finished, tmp_path, caplog):
+def test_a_run_is_read_on_fewer_devices_and_says_if_its_last_checkpoint_is_gone(finished, tmp_path, caplog):
     copied = shutil.copytree(finished[0], tmp_path / "run")
-    *_, before, last = checkpoint.steps_in(copied / "checkpoints")
-    run.load(copied)
+    made_from = json.loads((copied / "config.json").read_text())
+    made_from["config"]["parallel"]["fsdp"] = 16
+    (copied / "config.json").write_text(json.dumps(made_from))
+    assert_same_bits(run.load(copied)[2], run.load(finished[0])[2])
     assert "result" not in caplog.text
+    *_, before, last = checkpoint.steps_in(copied / "checkpoints")
     shutil.rmtree(copied / "checkpoints" / str(last))
     assert run.load(copied)[1] == before
     assert f"the result is of step {last}, whose checkpoint is gone; this is step {before}" in caplog.text
@@ -338,8 +268,14 @@ def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypat
         Answering(experiment, params)(["1 2 3 1 2 3 1"])
 
 
-def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
-    assert sample_text("a", "b", "b") == "a  →  b"
-    assert sample_text("a", "b", "c\nd") == r"a  →  c\nd   (expected: b)"
-    assert sample_text("", None, "c\nd\x1b") == "c\n" + r"d\x1b"
-    assert sample_text("a", "b", "c", True) == "a  →  c   (cut off)   (expected: b)"
+@pytest.mark.parametrize(
+    ("sample", "text"),
+    [
+        (("a", "b", "b"), "a  →  b"),
+        (("a", "b", "c\nd"), r"a  →  c\nd   (expected: b)"),
+        (("", None, "c\nd\x1b"), "c\n" + r"d\x1b"),
+        (("a", "b", "c", True), "a  →  c   (cut off)   (expected: b)"),
+    ],
+)
+def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt(sample, text):
+    assert sample_text(*sample) == text

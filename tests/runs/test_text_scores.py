@@ -6,64 +6,71 @@ import jax
 import numpy as np
 import pytest
 
-import fxf
 from fxf.base.errors import UserError
-from fxf.runs.text_scores import Lines, TextScorer, interval, text_scores
-from small_runs import KEPT, text_config, tiny_config, trained, with_sections
+from fxf.runs import text_scores as scores
+from fxf.runs.experiment import build
+from fxf.runs.text_scores import Lines, TextScorer, ratio, text_scores
+from helpers import random_params
+from small_runs import text_config, tiny_config, with_sections
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
 TEXT = "7 and 49\n\n3 and 9, not 27\n88 & 7744\n"
+LENGTH = 5  # of a window
+RUNS = {"bos": {}, "word": {"task": {"bos": False}, "data": {"tokenizer": "word"}}}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a text and two runs: of characters with <bos>, and of words without."""
-    folder = tmp_path_factory.mktemp("scores")
+    """A folder with a text, and in place of runs there two models: of characters with <bos>, and of words without."""
+    folder, programs = tmp_path_factory.mktemp("scores"), {}
     (folder / "train.txt").write_text(LINES)
     (folder / "text.txt").write_text(TEXT)
-    for name, changes in {"bos": {}, "word": {"task": {"bos": False}, "data": {"tokenizer": "word"}}}.items():
-        config = text_config(folder / "train.txt", task={"length": 5}, train={"steps": 3}, log={"every": 3})
-        trained(with_sections(config, {"data": {"vocab_size": 300}}, changes), folder / name, kept=KEPT)
-    return folder
+
+    def load(workdir, step, decode):
+        changes = {"task": {"length": LENGTH}, "data": {"vocab_size": 300}}, RUNS.get(workdir.name, {})
+        config = with_sections(text_config(folder / "train.txt"), *changes, {"decode": decode or {}})
+        experiment = build(tiny_config() if workdir.name == "reversal" else config)
+        return experiment.sharing(programs), 3, random_params(experiment.model.spec)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scores, "load", load)
+        yield folder
 
 
-@pytest.mark.parametrize("name", ["bos", "word"])
+@pytest.mark.parametrize("name", RUNS)
 def test_each_token_counts_once_after_all_tokens_of_its_window(folder, name):
-    run, scorer = fxf.load(folder / name), TextScorer(folder / name)
+    scorer, (experiment, _, params) = TextScorer(folder / name), scores.load(folder / name, None, None)
     tokens = scorer.task.tokenizer.encode(TEXT)
     first = [] if scorer.task.first is None else [scorer.task.first]
-    step = 5 - bool(first)  # a window begins with the last token of the one before
+    step = LENGTH - bool(first)  # a window begins with the last token of the one before
     expected = [] if first else [0.0]
-    apply = jax.jit(run.model.apply)
+    apply = jax.jit(experiment.model.apply)
     while len(expected) < len(tokens):
         start = (len(expected) - 1) // step * step if expected else 0
         read = [*first, *tokens[start : len(expected)]]
-        padded = np.array([read + [0] * (5 - len(read))])
-        logits = np.asarray(apply(run.params, {"inputs": padded}), np.float64)[0, len(read) - 1]
+        padded = np.array([read + [0] * (LENGTH - len(read))])
+        logits = np.asarray(apply(params, {"inputs": padded}), np.float64)[0, len(read) - 1]
         expected.append(np.log(np.exp(logits).sum()) - logits[tokens[len(expected)]])
     np.testing.assert_allclose(scorer.nats(np.array(tokens)), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_figures_are_sums_over_the_lines(folder):
-    figures = text_scores(folder / "bos", folder / "text.txt")
-    scorer = TextScorer(folder / "bos")
+def test_figures_are_sums_over_the_lines_which_two_runs_share_whatever_their_tokens(folder):
+    figures, scorer = text_scores(folder / "bos", folder / "text.txt"), TextScorer(folder / "bos")
     total = scorer.nats(np.array(scorer.task.tokenizer.encode(TEXT))).sum()
     assert figures["loss"] == pytest.approx(total / len(TEXT))
     assert figures["perplexity"] == pytest.approx(math.exp(total / len(TEXT)))
     assert figures["bits_per_byte"] == pytest.approx(total / len(TEXT.encode()) / math.log(2))
     assert figures["bits_per_byte_low"] < figures["bits_per_byte"] < figures["bits_per_byte_high"]
-    assert (figures["lines"], figures["tokens"]) == (4, len(TEXT))
+    assert (figures["step"], figures["lines"], figures["tokens"]) == (3, 4, len(TEXT))
 
-
-def test_two_runs_are_compared_by_the_same_lines_whatever_their_tokens(folder):
-    alone = {name: text_scores(folder / name, folder / "text.txt")["bits_per_byte"] for name in ("bos", "word")}
+    other = text_scores(folder / "word", folder / "text.txt")["bits_per_byte"]
     both = text_scores(folder / "bos", folder / "text.txt", folder / "word")
-    assert both["against_bits_per_byte"] == alone["word"]
-    assert both["difference"] == alone["bos"] - alone["word"]
+    assert both["against_bits_per_byte"] == other
+    assert both["difference"] == pytest.approx(figures["bits_per_byte"] - other)
     same = text_scores(folder / "bos", folder / "text.txt", folder / "bos")
     assert same["difference_low"] == same["difference_high"] == 0 and same["verdict"] == "no difference found"
     rounded = text_scores(folder / "bos", folder / "text.txt", folder / "bos", weights="int8")
-    assert rounded["against_bits_per_byte"] == alone["bos"]
+    assert rounded["against_bits_per_byte"] == figures["bits_per_byte"]
     assert 0 < abs(rounded["difference"]) < 0.05
 
 
@@ -75,7 +82,7 @@ def test_a_run_is_better_or_worse_only_where_the_whole_interval_is(tmp_path, mon
         def lines(self, text):
             return Lines(self.nats, *np.ones((3, 4)))
 
-    monkeypatch.setattr("fxf.runs.text_scores.TextScorer", Given)
+    monkeypatch.setattr(scores, "TextScorer", Given)
     (tmp_path / "text.txt").write_text(TEXT)
     for nats, verdict in {(1, 1, 2, 2): "better", (1, 1, 9, 9): "no difference found", (5, 5, 9, 9): "worse"}.items():
         assert text_scores(nats, tmp_path / "text.txt", (4, 4, 4, 4))["verdict"] == verdict
@@ -84,36 +91,21 @@ def test_a_run_is_better_or_worse_only_where_the_whole_interval_is(tmp_path, mon
 def test_a_fortieth_of_the_resamples_lie_beyond_each_end_of_the_interval():
     nats = np.random.default_rng(1).normal(2, 1, 80)
     error = nats.std() / math.sqrt(80)
-    expected = [nats.mean() - 1.96 * error, nats.mean() + 1.96 * error]
+    expected = [nats.mean(), nats.mean() - 1.96 * error, nats.mean() + 1.96 * error]
     # The 0.025-quantile of 2000 normal numbers has a standard error of 0.06.
-    assert [*interval("x", nats, np.ones(80)).values()] == pytest.approx(expected, abs=0.2 * error)
+    assert [*ratio("x", nats, np.ones(80)).values()] == pytest.approx(expected, abs=0.2 * error)
 
 
-@pytest.mark.thorough
-def test_the_interval_holds_the_true_ratio_in_95_of_100_samples():
-    rng, held = np.random.default_rng(1), 0
-    for _ in range(200):
-        sizes = rng.uniform(10, 60, 80)
-        ends = interval("x", sizes * rng.normal(2, 1, 80), sizes)
-        held += ends["x_low"] <= 2 <= ends["x_high"]
-    assert 180 <= held <= 199  # 190 ± 3.2 standard deviations of 3.1
-
-
-@pytest.mark.thorough
-def test_a_run_without_probabilities_of_texts_is_refused(folder, tmp_path):
-    trained(tiny_config(), tmp_path / "reversal", kept=KEPT)
-    with pytest.raises(UserError, match="only a language model that scores all tokens"):
-        text_scores(tmp_path / "reversal", folder / "text.txt")
-
-
-def test_lines_of_json_are_scored_as_they_stand_and_a_line_says_so(folder, caplog):
+def test_texts_and_runs_that_have_no_score_and_lines_of_json_are_said(folder, caplog):
+    refused = {
+        ("bos", "7"): "at least two tokens",
+        ("bos", ""): "the file is empty",
+        ("reversal", TEXT): "only a language model that scores all tokens",
+    }
+    for (run, text), line in refused.items():
+        (folder / "refused.txt").write_text(text)
+        with pytest.raises(UserError, match=line):
+            text_scores(folder / run, folder / "refused.txt")
     (folder / "text.jsonl").write_text('{"text": "7 and 49"}\n')
     assert text_scores(folder / "bos", folder / "text.jsonl")["bytes"] == 21
     assert "looks like lines of JSON; it is scored as it stands" in caplog.text
-
-
-@pytest.mark.parametrize(("text", "line"), [("7", "at least two tokens"), ("", "the file is empty")])
-def test_a_text_without_two_tokens_is_refused(folder, tmp_path, text, line):
-    (tmp_path / "short.txt").write_text(text)
-    with pytest.raises(UserError, match=line):
-        text_scores(folder / "bos", tmp_path / "short.txt")

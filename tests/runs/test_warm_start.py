@@ -1,4 +1,4 @@
-"""Runs that start from weights that exist: of a run, a file or a folder of transformers."""
+"""Runs that start from weights that exist, of a run, a file or a folder of transformers; and runs of adapters."""
 
 import dataclasses
 import json
@@ -14,49 +14,31 @@ import fxf
 from closeness import assert_close
 from fxf.base.config import key
 from fxf.base.errors import UserError
-from fxf.base.weights import flatten, leaves
-from fxf.interop import huggingface, weights_file
+from fxf.base.weights import flatten, leaves, shapes
+from fxf.interop import huggingface, peft, weights_file
 from fxf.models import MODELS, RegisteredModel
+from fxf.models.lora import LORA
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs import run
+from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build, default_config
 from fxf.runs.source import StartConfig
 from fxf.runs.warm_start import Start, chosen, config_from, start_of
 from fxf.training.gradient import batch_loss
 from fxf.training.state import run_keys
 from helpers import one_device, random_params
-from small_runs import KEPT, tiny_config, trained
+from small_runs import KEPT, command, records, text_config, tiny_config, trained, with_sections
 
-ONE_STEP = {"train": {"steps": 1, "batch_size": 4}, "log": {"every": 1, "tensorboard": False}}
-TINY_MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 17}
-ROTARY = TransformerLMConfig(
-    **TINY_MODEL | {"n_heads": 1, "max_len": 9},
-    positions="rotary",
-    norm="rms",
-    norm_epsilon_in="variance",
-    gated=True,
-    activation="silu",
-    attention_bias="none",
-    feed_forward_bias=False,
-    final_bias=False,
-)
+# As a model of `transformers` is: a Llama.
+LLAMA = {"positions": "rotary", "norm": "rms", "norm_epsilon_in": "variance", "gated": True, "activation": "silu",
+         "attention_bias": "none", "feed_forward_bias": False, "final_bias": False, "n_heads": 1,
+         "head_dim": 6}  # fmt: skip
+ADAPTERS = {"rank": 2, "alpha": 3.0}
+ADAMW = {"name": "adamw", "weight_decay": 0.5, "clip_norm": 1.0, "ema_decay": 0.5, "learning_rate": 0.3}
 
 
-def train(workdir, config):
-    return trained(config, workdir, kept=KEPT)
-
-
-def changed(config, **sections):
-    return {name: {**value, **sections.get(name, {})} if name != "seed" else value for name, value in config.items()}
-
-
-def first_loss(workdir):
-    return json.loads((workdir / "metrics.jsonl").read_text().splitlines()[0])["loss"]
-
-
-def loss_of(model, params, batch):
-    loss_sum, weight_sum = jax.jit(lambda p: batch_loss(model, p, batch))(params)
-    return loss_sum / weight_sum
+def bits(params):
+    return {path: np.asarray(value).tobytes() for path, value in flatten(params).items()}
 
 
 def started(config, workdir):
@@ -69,26 +51,35 @@ def started(config, workdir):
 def source(tmp_path_factory):
     """A run with checkpoints of steps 2, 4 and 6."""
     workdir = tmp_path_factory.mktemp("start") / "source"
-    trained(tiny_config(), workdir, kept=KEPT)
+    trained(tiny_config(model=LLAMA), workdir, kept=KEPT)
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def tuned(source):
+    """A run of adapters on `source`, with such checkpoints."""
+    workdir = source.parent / "tuned"
+    config = config_from(tiny_config(seed=3, lora=ADAPTERS, optimizer=ADAMW), str(source), workdir)
+    trained(config, workdir, kept=KEPT)
     return workdir
 
 
 def test_the_first_loss_is_that_of_the_source_which_a_begun_run_no_longer_needs(source, tmp_path):
-    copy, workdir = tmp_path / "copy", tmp_path / "run"
-    shutil.copytree(source, copy)
+    copy, workdir = shutil.copytree(source, tmp_path / "copy"), tmp_path / "run"
     plain = tiny_config(seed=3, optimizer={"learning_rate": 1e-30})  # the first record has the mean of two steps
     config = config_from(plain, f"{copy}:4", workdir)
-    result = train(workdir, config)
+    result = trained(config, workdir, kept=KEPT)
     experiment, _, params = run.load(copy, step=4)
     data, batch = run_keys(3).data, jax.jit(build(config).task.batch)
     batches = [batch(jax.random.fold_in(data, step), step) for step in range(2)]
     both = jax.tree.map(lambda *rows: np.concatenate(rows), *batches)
-    assert_close(first_loss(workdir), loss_of(experiment.model, params, both))
+    loss_sum, weight_sum = jax.jit(lambda p: batch_loss(experiment.model, p, both))(params)
+    assert_close(records(workdir)[0]["loss"], loss_sum / weight_sum)
     record = json.loads((workdir / "config.json").read_text())
     assert record["start"] == {"path": str(copy), "step": 4} and len(record["digests"]["start.path"]) == 32
     shutil.rmtree(copy)
     assert config_from(plain, f"{copy}:4", workdir) == config
-    assert train(workdir, config) == result
+    assert trained(config, workdir, kept=KEPT) == result
     (workdir / "result.json").unlink()
     assert started(config, workdir)[1] == Start(digests={"start.path": record["digests"]["start.path"]})
 
@@ -99,99 +90,132 @@ class WithRank(TransformerLMConfig):
     rank: int = key(4, "a key of its own", minimum=1)
 
 
-@pytest.fixture
-def ranked(monkeypatch):
-    registered = RegisteredModel(WithRank, MODELS["transformer_lm"].make, in_place_of="transformer_lm")
-    monkeypatch.setitem(MODELS, "ranked", registered)
-
-
-NAMED = {"model.name"}
-
-
 @pytest.mark.parametrize(
     ("model", "changes", "overridden", "rank"),
     [
-        ("ranked", {"rank": 7}, NAMED | {"model.rank"}, 7),
-        ("transformer_lm", {"name": "ranked"}, NAMED, 4),  # the config has the keys of another model
+        ("ranked", {"rank": 7}, {"model.name", "model.rank"}, 7),
+        ("transformer_lm", {"name": "ranked"}, {"model.name"}, 4),  # the config has the keys of another model
     ],
 )
-@pytest.mark.usefixtures("ranked")
 def test_a_model_that_adds_a_key_starts_from_a_run_with_the_given_value_or_the_default(
-    model, changes, overridden, rank, source, tmp_path
+    model, changes, overridden, rank, source, tmp_path, monkeypatch
 ):
-    begun = changed(default_config("reversal", model=model).to_dict(), model=changes)
+    registered = RegisteredModel(WithRank, MODELS["transformer_lm"].make, in_place_of="transformer_lm")
+    monkeypatch.setitem(MODELS, "ranked", registered)
+    begun = with_sections(default_config("reversal", model=model).to_dict(), {"model": changes})
     config = config_from(begun, str(source), tmp_path, overridden)
-    assert config["model"] == {**tiny_config()["model"], "name": "ranked", "rank": rank}
+    assert config["model"] == {**tiny_config(model=LLAMA)["model"], "name": "ranked", "rank": rank}
 
 
-def test_a_safetensors_file_gives_its_weights(source, tmp_path):
-    _, _, params = run.load(source)
-    weights_file.save_weights(tmp_path / "params.safetensors", params)
-    config = tiny_config(start={"path": str(tmp_path / "params.safetensors")})
-    experiment, start = started(config, tmp_path / "run")
-    jax.tree.map(np.testing.assert_array_equal, experiment.new_state(one_device(), start.given).params, params)
-
-
-def test_patterns_choose_the_weights_and_the_others_are_drawn(source, tmp_path):
-    start = {"path": str(source), "weights": "blocks/*,!*/bias"}
-    experiment, begun = started(tiny_config(start=start, seed=5), tmp_path)
-    fresh = flatten(build(tiny_config(seed=5)).new_state(one_device()).params)
-    params, theirs = flatten(experiment.new_state(one_device(), begun.given).params), flatten(run.load(source)[2])
-    taken = [path for path in params if path.startswith("blocks/") and not path.endswith("/bias")]
-    assert begun.given.keys() == set(taken) and 0 < len(taken) < len(params)
-    for path, value in params.items():
-        np.testing.assert_array_equal(value, (theirs if path in taken else fresh)[path])
-    assert "drawn at random: embedding/table" in begun.lines[1]
-
-
-SPEC = {path: weight.shape for path, weight in leaves(fxf.model(vocab_size=5, **TINY_MODEL).spec)}
+def test_patterns_choose_the_weights_of_a_run_or_a_file_and_the_others_are_drawn(source, tmp_path):
+    weights_file.save_weights(tmp_path / "params.safetensors", params := run.load(source)[2])
+    for place in (source, tmp_path / "params.safetensors"):
+        start = {"path": str(place), "weights": "blocks/*,!*/scale"}
+        experiment, begun = started(tiny_config(model=LLAMA, start=start, seed=5), tmp_path)
+        new, theirs = flatten(experiment.new_state(one_device(), begun.given).params), flatten(params)
+        taken = [path for path in new if path.startswith("blocks/") and not path.endswith("/scale")]
+        assert begun.given.keys() == set(taken) and 0 < len(taken) < len(new)
+        assert "drawn at random: embedding/table" in begun.lines[1]
+        fresh = flatten(experiment.new_state(one_device()).params)
+        for path, value in new.items():
+            np.testing.assert_array_equal(value, (theirs if path in taken else fresh)[path])
 
 
 @pytest.mark.parametrize(
-    ("keys", "change", "message"),
+    ("change", "drawn", "said"),
     [
-        ({}, {"final/bias": None}, r"^start.path: there: final/bias is absent there; start.on_mismatch=draw"),
-        ({}, {"final/bias": (6,)}, r"final/bias has shape \[6\] there, \[5\] here"),
-        ({}, {"final/bias": (6,)}, r"start.on_mismatch=draw draws the whole of such weights at random"),
-        ({}, {"final/scale": (6,)}, r"final/scale is not a weight of this model"),
-        ({"weights": "block/*"}, {}, r"^start.weights: 'block/\*' matches no weight.*embedding/table"),
-        ({"weights": ""}, {}, r"^start.weights: '' chooses no weight"),
-        ({"weights": "final/bias", "on_mismatch": "draw"}, {"final/bias": None}, "none of its weights is taken"),
+        ({"final/bias": None}, {"final/bias"}, "drawn at random: final/bias"),
+        ({"final/bias": (6,)}, {"final/bias"}, "drawn at random: final/bias"),
+        ({"other/scale": (6,)}, set(), "left out: other/scale"),
     ],
 )
-def test_what_does_not_fit_is_one_line(keys, change, message):
-    shapes = {path: shape for path, shape in {**SPEC, **change}.items() if shape}
-    found = {path: SimpleNamespace(shape=shape) for path, shape in shapes.items()}
-    spec = fxf.model(vocab_size=5, **TINY_MODEL).spec
-    with pytest.raises(UserError, match=message):
-        chosen(StartConfig("there", **keys), spec, found)
-    if "weights" not in keys:
-        given, lines = chosen(StartConfig("there", on_mismatch="draw"), spec, found)
-        assert given.keys() == SPEC.keys() - ({"final/bias"} & change.keys())
-        assert any(next(iter(change)) in line for line in lines)
-
-
-def save_llama(folder):
-    """Writes a Llama whose table has more rows than its tokenizer has tokens."""
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate("abcde ")}, []))
-    backend.add_special_tokens(["<|endoftext|>"])
-    tokens = {"first": 6, "end": 6, "padding": 6, "tokenizer": backend.to_str()}
-    huggingface.save(folder, ROTARY, random_params(fxf.model(vocab_size=11, **vars(ROTARY)).spec), **tokens)
-
-
-def llama_config(folder):
-    (folder / "text.txt").write_text("abc dea b cade" * 29)
-    config = changed(default_config("language_model").to_dict(), **ONE_STEP, task={"length": 8})
-    return changed(config, data={"path": str(folder / "text.txt")})
+def test_what_does_not_fit_is_drawn_or_left_out_on_request(change, drawn, said):
+    spec = fxf.model(vocab_size=5, n_layers=1, d_model=6, n_heads=3).spec
+    ours = {path: weight.shape for path, weight in leaves(spec)}
+    theirs = {path: SimpleNamespace(shape=shape) for path, shape in {**ours, **change}.items() if shape}
+    given, lines = chosen(StartConfig("there", on_mismatch="draw"), spec, theirs)
+    assert given.keys() == ours.keys() - drawn and lines == (said,)
 
 
 def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
-    save_llama(tmp_path / "llama")
-    config = config_from(llama_config(tmp_path), str(tmp_path / "llama"), tmp_path / "run", ["model.dropout"])
+    """Its table has more rows than its tokenizer has tokens."""
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate("abcde ")}, []))
+    backend.add_special_tokens(["<|endoftext|>"])
+    tokens = {"first": 6, "end": 6, "padding": 6, "tokenizer": backend.to_str()}
+    llama = TransformerLMConfig(**LLAMA, n_layers=1, d_model=6, d_ff=7, max_len=9)
+    params = random_params(fxf.model(vocab_size=11, **vars(llama)).spec)
+    huggingface.save(tmp_path / "llama", llama, params, **tokens)
+    (tmp_path / "text.txt").write_text("abc dea b cade" * 29)
+    of_text = text_config(tmp_path / "text.txt", task={"length": 8}, model={"max_len": 17})
+    config = config_from(of_text, str(tmp_path / "llama"), tmp_path / "run", ["model.dropout"])
     assert (config["model"]["positions"], config["data"]["vocab_size"]) == ("rotary", 8000)
     experiment, start = started(config, tmp_path / "run")
     assert experiment.task.vocab_size == 7 and experiment.task.tokenizer.encode("bad") == [1, 0, 3]
-    theirs = flatten(huggingface.load(tmp_path / "llama").params)
+    theirs = flatten(params)
     theirs |= {"embedding/table": theirs["embedding/table"][:7], "final/kernel": theirs["final/kernel"][:, :7]}
     jax.tree.map(np.testing.assert_array_equal, start.given, theirs)
-    assert "7 weights and the tokenizer" in start.lines[0].replace(str(len(theirs)), "7") and len(start.lines) == 1
+    assert start.lines[0].endswith(f"{len(theirs)} weights and the tokenizer") and len(start.lines) == 1
+
+
+def test_training_adapters_keeps_the_bits_of_the_base_which_has_no_moments_and_resumes_with_them(
+    source, tuned, tmp_path
+):
+    experiment, _, params = run.load(tuned, as_trained=True)
+    base, after = bits(run.load(source)[2]), bits(params)
+    assert {path: value for path, value in after.items() if not path.startswith(LORA)} == base
+    assert all(np.any(value) for value in jax.tree.leaves(params[LORA]))  # every adapter was moved
+    state = experiment.state_shapes(one_device()).opt_state.inner
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state)]
+    assert any("['mu']" in path or ".mu" in path for path in paths)
+    assert not any("'blocks'" in path and "'lora'" not in path for path in paths)
+    copy = shutil.copytree(tuned, tmp_path / "copy")
+    (copy / "result.json").unlink()
+    shutil.rmtree(copy / "checkpoints" / "6")
+    trained(json.loads((tuned / "config.json").read_text())["config"], copy, kept=KEPT)
+    assert bits(run.load(copy, as_trained=True)[2]) == after
+
+
+def test_what_loads_a_run_of_adapters_sees_plain_weights_and_the_programs_of_a_plain_model(source, tuned):
+    (plain, *_), (loaded, _, params) = run.load(source), run.load(tuned)
+    assert flatten(params).keys() == flatten(shapes(plain.model.spec)).keys() == flatten(fxf.load(tuned).params).keys()
+    trains, _, adapted = run.load(tuned, as_trained=True)
+    evaluators = [Evaluators(each, one_device()) for each in (plain, loaded, trains)]
+    prompts = {"tokens": np.zeros((5, 3), np.int32)} | dict.fromkeys(("lengths", "first"), np.ones(5, np.int32))
+    texts = {
+        each.decoder.jitted.lower(shapes(plain.model.spec), prompts, each.decoder.key, max_tokens=4).as_text()
+        for each in evaluators
+    }
+    assert len(texts) == 1
+    batch = jax.jit(loaded.task.batch)(jax.random.key(0), 0)
+    assert evaluators[1](params).loss(batch) == evaluators[2](adapted).loss(batch)
+    assert run.evaluate(tuned)["exact_match"] == json.loads((tuned / "result.json").read_text())["exact_match"]
+
+
+def test_exports_hold_merged_weights_and_peft_the_adapters(source, tuned, tmp_path):
+    def export(workdir, kind, name=None):
+        return command("export", f"--workdir={workdir}", f"--format={kind}", f"--output={tmp_path / (name or kind)}")
+
+    experiment, _, adapted = run.load(tuned, as_trained=True)
+    names = {"safetensors": "params.safetensors", "huggingface": None, "peft": None}
+    assert [export(tuned, kind, name).returncode for kind, name in names.items()] == [0] * 3
+    merged = jax.device_get(flatten(run.load(tuned)[2]))
+    np.testing.assert_equal(weights_file.read_weights(tmp_path / "params.safetensors"), merged)
+    np.testing.assert_equal(jax.device_get(flatten(huggingface.load(tmp_path / "huggingface").params)), merged)
+    found = peft.load(tmp_path / "peft", experiment.model_config, experiment.lora, experiment.model.spec)
+    np.testing.assert_equal(found, jax.device_get(flatten({LORA: adapted[LORA]})))
+
+    # A run starts from a folder of transformers, and from adapters there.
+    assert export(source, "huggingface", "base").returncode == 0
+    start = {"lora": ADAPTERS, "start": {"adapters": str(tmp_path / "peft")}}
+    config = config_from(tiny_config(**start), str(tmp_path / "base"), tmp_path / "run")
+    _, begun = started(config, tmp_path / "run")
+    assert bits(begun.given) == bits(adapted) and set(begun.digests) == {"start.path", "start.adapters"}
+    with pytest.raises(UserError, match=r"no config\.json; start\.adapters names adapters of PEFT$"):
+        config_from(config, str(tmp_path / "peft"), tmp_path / "other")
+
+
+def test_a_run_starts_from_the_adapters_of_another_or_from_its_merged_weights(tuned, tmp_path):
+    adapted, merged = bits(run.load(tuned, as_trained=True)[2]), bits(run.load(tuned)[2])
+    for sections, expected in (({"lora": ADAPTERS}, adapted), ({}, merged), ({"lora": {"rank": 1}}, merged)):
+        _, start = started(config_from(tiny_config(**sections), str(tuned), tmp_path), tmp_path)
+        assert bits(start.given) == expected

@@ -17,7 +17,6 @@ from fxf.reports import run_files
 from fxf.runs import inside, run
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
-from fxf.runs.programs import program_key
 from fxf.sweeps.crew import Crew, Job, last_line
 from fxf.sweeps.points import make_points
 from helpers import refused
@@ -99,13 +98,13 @@ def without_times(path):
 @pytest.mark.parametrize(("change", "program"), refused("program of a run"))
 def test_only_numbers_that_a_program_reads_leave_it_the_same(change, program):
     before, after = make_points(CONFIG, [{}, change])
-    assert (program_key(build(before.config)) == program_key(build(after.config))) == (program == "same")
+    assert (build(before.config).program_key() == build(after.config).program_key()) == (program == "same")
 
 
 def test_a_task_that_draws_its_data_by_the_seed_has_a_program_for_each_seed():
     config = read_config("boolean_map").to_dict()
-    assert program_key(build(config)) == program_key(build(config))
-    assert program_key(build(config)) != program_key(build({**config, "seed": 1}))
+    assert build(config).program_key() == build(config).program_key()
+    assert build(config).program_key() != build({**config, "seed": 1}).program_key()
 
 
 def test_a_signal_stops_the_process_and_not_only_the_point(tmp_path, monkeypatch):

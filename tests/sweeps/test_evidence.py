@@ -109,6 +109,7 @@ def test_failures_are_told_apart_from_the_mean():
     found = evidence([fine] * 3 * 8 + [both] * 8)
     assert (found.mean, found.failures, found.low) == (1, 0, 0.5)
     assert math.isnan(evidence([both]).effect)
+    assert evidence([])[:2] == Evidence(0, (0, 0), math.nan)[:2]
 
 
 def test_little_at_16_pairs_is_calm_and_more_is_not():
@@ -138,10 +139,3 @@ def chance(probability, needed, fires):
 def test_signs_and_failures_err_as_seldom_as_promised_by_enumeration(probability):
     assert chance(probability, SIGNS, lambda a, b, look: max(a, b) >= SIGNS[look]) <= 0.03
     assert chance(probability, LOOKS, lambda a, b, _: exact_sign(a, b) <= FAILURES) <= 0.024
-
-
-def test_what_is_no_number_is_refused_and_nothing_is_no_evidence():
-    for bad in (math.nan, math.inf):
-        with pytest.raises(ValueError, match="expected finite numbers"):
-            of([0.1, bad])
-    assert evidence([])[:2] == Evidence(0, (0, 0), math.nan)[:2]

@@ -9,7 +9,7 @@ import pytest
 from fxf.base.errors import UserError
 from fxf.runs.configs import read_config
 from fxf.sweeps.evidence import TEST
-from fxf.sweeps.plan import Arm, Budget, Rules, choose_metric, keep_plan, make_plan, other_config, with_changes
+from fxf.sweeps.plan import Arm, Budget, choose_metric, keep_plan, make_plan, other_config, with_changes
 from helpers import table
 from small_runs import text_config, tiny_config
 
@@ -40,20 +40,12 @@ def test_configs_whose_figures_mean_other_things_are_refused(changes, metric, me
     tokens, path = {"tokenizer": "bpe", "vocab_size": 270}, tmp_path / "text.txt"
     arms = [Arm(text_config(path, data={**tokens, **more}), ORIGIN) for more in ({}, changes)]
     with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
-        make_plan(*arms, tmp_path, Rules(metric))
-
-
-def test_both_runs_of_a_pair_have_the_seed_of_the_pair_and_of_a_null_trial_two_seeds(tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path)
-    assert [plan.seeds_of(number) for number in range(3)] == [(4, 4), (5, 5), (6, 6)]
-    null = make_plan(FIRST, None, tmp_path)
-    assert [null.seeds_of(number) for number in range(3)] == [(4, 5), (6, 7), (8, 9)]
-    assert null.other.config == FIRST.config
+        make_plan(*arms, tmp_path, metric=metric)
 
 
 def test_the_plan_says_all_that_decides(tmp_path):
-    rules = Rules("train_loss", failed=2.5, rates=5, match="flops")
-    keep_plan(make_plan(FIRST, OTHER, tmp_path, rules), Budget(7, 2.5), tmp_path)
+    rules = {"metric": "train_loss", "failed": 2.5, "rates": 5, "match": "flops"}
+    keep_plan(make_plan(FIRST, OTHER, tmp_path, **rules), Budget(7, 2.5), tmp_path)
     there = json.loads((tmp_path / "plan.json").read_text())
     assert (there["first"], there["other"]) == (FIRST.config, {**OTHER.config, "seed": 4})
     assert (there["metric"], there["better"], there["named"]) == ("train_loss", "lower", True)
@@ -73,21 +65,21 @@ def test_the_plan_says_all_that_decides(tmp_path):
     ],
 )
 def test_three_rates_are_tried_unless_the_configs_differ_in_the_rate_alone(other, given, rates, tmp_path):
-    assert make_plan(FIRST, other, tmp_path, Rules(rates=given)).rates == rates
+    assert make_plan(FIRST, other, tmp_path, rates=given).rates == rates
 
 
 @pytest.mark.parametrize(
     ("other", "rules", "message"),
     [
-        (OTHER, Rules(rates=2), "--rates: expected an odd number"),
-        (None, Rules(rates=3), "--rates: expected .* 1 of a null trial, got 3"),
-        (OTHER, Rules(match="flop"), "--match: .*'flop'.*flops"),
-        (FIRST, Rules(), "the two configs of the trial are the same; --null"),
+        (OTHER, {"rates": 2}, "--rates: expected an odd number"),
+        (None, {"rates": 3}, "--rates: expected .* 1 of a null trial, got 3"),
+        (OTHER, {"match": "flop"}, "--match: .*'flop'.*flops"),
+        (FIRST, {}, "the two configs of the trial are the same; --null"),
     ],
 )
 def test_a_wrong_rule_is_one_line(other, rules, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        make_plan(FIRST, other, tmp_path, rules)
+        make_plan(FIRST, other, tmp_path, **rules)
 
 
 def test_another_budget_is_added_and_another_plan_is_refused(tmp_path):

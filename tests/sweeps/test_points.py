@@ -39,24 +39,21 @@ def test_names_are_file_names_and_differ_where_the_points_do():
         assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.=,+-")
 
 
-def test_every_point_is_built_before_anything_runs(tmp_path):
+def test_every_point_is_built_and_its_folder_looked_at_before_anything_runs(tmp_path):
     points = make_points(tiny_config(), grid({"model.n_heads": [1, 2, 4]}))
     with pytest.raises(UserError, match=r"point 3 \(model.n_heads=4\): model.n_heads: 4 does not divide"):
         check(points, tmp_path)
     check(points[:2], tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_holds_another_run_is_refused_before_anything_runs(tmp_path):
-    (point,) = make_points(tiny_config(), [{"seed": 3}])
-    (tmp_path / point.name).mkdir()
-    run_folder.open_for_training(run_folder.MadeFrom(tmp_path / point.name, point.config), {})
-    check([point], tmp_path)
-    (changed,) = make_points(tiny_config(train={"batch_size": 7}), [{"seed": 3}])
+    folder = tmp_path / points[1].name
+    folder.mkdir()
+    run_folder.open_for_training(run_folder.MadeFrom(folder, points[1].config), {})
+    check(points[:2], tmp_path)
+    changed = make_points(tiny_config(train={"batch_size": 7}), [{"model.n_heads": 2}])
     with pytest.raises(
-        UserError, match=r"point 1 \(seed=3\): .*holds another run: train.batch_size \(5 there, 7 here\)"
+        UserError, match=r"point 1 \(model.n_heads=2\): .* another run: train.batch_size \(5 there, 7 here\)"
     ):
-        check([changed], tmp_path)
+        check(changed, tmp_path)
 
 
 def write(path, sweep):

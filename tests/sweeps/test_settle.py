@@ -9,12 +9,12 @@ from test_trial import FIRST, ORIGIN, QUICK, WIDER, trained  # noqa: F401
 
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
-from fxf.sweeps.plan import Arm, Budget, Rules, make_plan
+from fxf.sweeps.plan import Arm, Budget, make_plan
 from fxf.sweeps.trial import carry_out
 from small_runs import tiny_config
 
 RATE = FIRST.config["optimizer"]["learning_rate"]
-RULES = Rules("train_loss", rates=3)
+RULES = {"metric": "train_loss", "rates": 3}
 
 
 def rate_of(config):
@@ -38,7 +38,7 @@ def bowl(best):
 )
 def test_the_search_goes_on_beyond_the_best_rate_by_two_steps_at_most(best, tried, bracketed, tmp_path, trained):  # noqa: F811
     trained.figure = bowl(best)
-    found = carry_out(make_plan(FIRST, WIDER, tmp_path, RULES), tmp_path, Budget(2))
+    found = carry_out(make_plan(FIRST, WIDER, tmp_path, **RULES), tmp_path, Budget(2))
     for name in ("first", "other"):
         settled = found.settled[name]
         assert [rate for rate, _ in settled.tried] == pytest.approx([RATE * times for times in tried])
@@ -53,17 +53,17 @@ def test_the_search_goes_on_beyond_the_best_rate_by_two_steps_at_most(best, trie
 
 def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst(tmp_path, trained):  # noqa: F811
     trained.figure = lambda config: 1.0 if rate_of(config) < 2 * RATE else math.nan
-    found = carry_out(make_plan(FIRST, WIDER, tmp_path, RULES), tmp_path, Budget(2))
+    found = carry_out(make_plan(FIRST, WIDER, tmp_path, **RULES), tmp_path, Budget(2))
     assert found.settled["first"].changes["optimizer.learning_rate"] == RATE
     assert found.settled["first"].tried[-1] == [2 * RATE, None]
     trained.figure = lambda config: math.nan
-    nothing = carry_out(make_plan(FIRST, WIDER, tmp_path / "none", RULES), tmp_path / "none", Budget(2))
+    nothing = carry_out(make_plan(FIRST, WIDER, tmp_path / "none", **RULES), tmp_path / "none", Budget(2))
     assert nothing.verdict == "undecided: not bracketed"
 
 
 def test_pairs_run_with_the_rates_that_were_found_and_a_stopped_trial_keeps_them(tmp_path, trained):  # noqa: F811
     trained.figure = bowl(2)
-    plan = make_plan(FIRST, WIDER, tmp_path, RULES)
+    plan = make_plan(FIRST, WIDER, tmp_path, **RULES)
     before = carry_out(plan, tmp_path, Budget(2))
     assert carry_out(plan, tmp_path, Budget(2)) == before
     record = json.loads((tmp_path / "other-5/config.json").read_text())
@@ -78,7 +78,7 @@ def test_pairs_run_with_the_rates_that_were_found_and_a_stopped_trial_keeps_them
 def test_equal_compute_changes_the_steps_of_the_other_config(match, tmp_path, trained):  # noqa: F811
     long = {"train": {"steps": 6000, "batch_size": 5}, **QUICK}
     first, other = Arm(tiny_config(seed=4, **long), ORIGIN), Arm(tiny_config(model={"d_ff": 29}, **long), ORIGIN)
-    found = carry_out(make_plan(first, other, tmp_path, RULES._replace(match=match)), tmp_path, Budget(2))
+    found = carry_out(make_plan(first, other, tmp_path, **RULES, match=match), tmp_path, Budget(2))
     steps = found.settled["other"].changes["train.steps"]
     if match == "seconds":  # the fake run takes 0.1 s times d_ff
         assert steps == round(6000 * 7 / 29)
@@ -95,10 +95,10 @@ def test_equal_compute_changes_the_steps_of_the_other_config(match, tmp_path, tr
 def test_runs_of_the_first_config_that_are_copied_from_another_trial_are_not_trained_again(tmp_path, trained):  # noqa: F811
     trained.figure = bowl(2)
     base, second = tmp_path / "base", tmp_path / "second"
-    carry_out(make_plan(FIRST, WIDER, base, RULES), base, Budget(2))
+    carry_out(make_plan(FIRST, WIDER, base, **RULES), base, Budget(2))
     for run in (*base.glob("first-*"), *base.glob("rates/first-*")):
         shutil.copytree(run, second / run.relative_to(base))
     n, other = len(trained.names), Arm(tiny_config(model={"d_ff": 5}, **QUICK), ORIGIN)
-    found = carry_out(make_plan(FIRST, other, second, RULES), second, Budget(3))
+    found = carry_out(make_plan(FIRST, other, second, **RULES), second, Budget(3))
     assert [name for name in trained.names[n:] if name.startswith("first")] == ["first-6"]
     assert len(found.pairs) == 3

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from fxf.reports.tables import to_csv, to_markdown
-from fxf.sweeps.points import make_points
-from fxf.sweeps.table import read_rows, write_table
+from fxf.sweeps.points import make_points, read_rows, write_table
 from small_runs import tiny_config
 
 RESULT = {"identity": "12ab", "task": "reversal", "seed": 1, "exact_match": 0.123456, "note": "a|b", "train_loss": 2.0}

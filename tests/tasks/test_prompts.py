@@ -15,9 +15,9 @@ def hypotheses(tokens, scores, end_token, limits=None):
 
 
 def test_hypotheses_end_before_their_end_token_or_are_cut_off_and_leave_out_what_a_beam_did_not_find():
-    tokens = [[[3, 1, 0, 0], [1, 2, 3, 4]], [[0, 0, 0, 0], [5, 5, 5, 5]]]
+    tokens = [[[3, 1, 2, 0], [1, 2, 3, 4]], [[0, 0, 0, 0], [5, 5, 5, 5]]]
     assert hypotheses(tokens, np.array([[-0.5, -1.5], [-0.25, -np.inf]]), 0) == [
-        [([3, 1], -0.5, False), ([1, 2, 3, 4], -1.5, True)],
+        [([3, 1, 2], -0.5, False), ([1, 2, 3, 4], -1.5, True)],
         [([], -0.25, False)],
     ]
     assert hypotheses(tokens, None, 0, [2, 3]) == [

@@ -9,8 +9,9 @@ import tokenizers
 
 from fxf.base.errors import UserError
 from fxf.data.corpus import DataConfig, read_corpus
-from fxf.data.tokenizer import EOS, TOKENIZER_FILE, read_tokenizer
-from fxf.runs.generation import score_pairs, write_answers
+from fxf.data.tokenizer import EOS
+from fxf.runs.generation import Answering, score_pairs, write_answers
+from fxf.runs.probe import what_is_read
 from fxf.tasks.task import Evaluator, RunInfo, Task
 from fxf.tasks.translation import Translation, TranslationConfig, scores
 from fxf.training.step import TrainConfig
@@ -19,72 +20,64 @@ from helpers import generated, in_groups
 WORDS = {"a": "un", "b": "deux", "c": "trois", "d": "quatre", "e": "cinq"}
 
 
-def sentences(n=120, seed=0, longest=40):
-    """English TAB French lines, word for word; sentence 0 has two translations."""
-    rng = random.Random(seed)
-    sources = sorted({" ".join(rng.choices(list(WORDS), k=rng.randint(1, longest))) for _ in range(n)})
+def sentences():
+    """English TAB French lines, word for word."""
+    rng = random.Random(0)
+    sources = sorted({" ".join(rng.choices(list(WORDS), k=rng.randint(1, 40))) for _ in range(120)})
     rng.shuffle(sources)
-    return [f"{s}\t{' '.join(WORDS[w] for w in s.split())}" for s in sources]
+    return "".join(f"{source}\t{translated(source)}\n" for source in sources)
+
+
+def translated(source):
+    return " ".join(WORDS[word] for word in source.split())
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+def data(tmp_path):
     path = tmp_path / "pairs.txt"
-    path.write_text("".join(line + "\n" for line in sentences()))
+    path.write_text(sentences())
     sides = {"columns": "en,fr", "held_out": 0.2}
     return DataConfig(name="pairs", path=str(path), tokenizer="word", vocab_size=99, max_length=41, **sides)
 
 
-def make(data, folder=None, **more):
-    return Translation(TranslationConfig(**more), RunInfo(TrainConfig(batch_size=8), data, 0, folder))
+def make(data, **more):
+    return Translation(TranslationConfig(**more), RunInfo(TrainConfig(batch_size=8), data))
 
 
-def perfect_decode(task_data, tokenizer, spoil=0):
+def evaluator_of(task, spoil=0):
     """Translates word for word with the tokenizer's own numbers; spoils the first word of the first `spoil` rows."""
+    encode, decode, special = task.tokenizer.encode, task.tokenizer.decode, task.tokenizer.special
 
-    def decode(prompts, max_tokens):
+    def decode_prompts(prompts, max_tokens):
         rows = []
         for i, (source, mask) in enumerate(zip(prompts["source"], prompts["source_mask"], strict=True)):
-            words = tokenizer.decode(source[mask][:-1].tolist()).split()
-            tokens = tokenizer.encode(" ".join(WORDS[w] for w in words))
+            tokens = encode(translated(decode(source[mask][:-1].tolist())))
             if i < spoil:
-                tokens[0] = tokenizer.encode("cinq" if tokens[0] != tokenizer.encode("cinq")[0] else "un")[0]
-            rows.append(([*tokens] + [tokenizer.special.eos] * max_tokens)[:max_tokens])
-        return np.array(rows)[:, None], None
+                tokens[0] = encode("cinq" if tokens[0] != encode("cinq")[0] else "un")[0]
+            rows.append(([*tokens] + [special.eos] * max_tokens)[:max_tokens])
+        best = np.array(rows)
+        return np.stack([best, best[:, ::-1]], axis=1), None  # the second hypothesis is nonsense
 
-    return in_groups(decode)
-
-
-def no_logits(batch):
-    raise AssertionError("translation reads no logits")
+    return Evaluator(in_groups(decode_prompts), lambda batch: (3.0, 2.0), None)  # translation reads no logits
 
 
-def evaluator_of(task, data, tmp_path, spoil=0):
-    (tmp_path / "t.json").write_text(task.files[TOKENIZER_FILE])
-    return Evaluator(
-        perfect_decode(data, read_tokenizer(tmp_path / "t.json"), spoil), lambda batch: (3.0, 2.0), no_logits
-    )
-
-
-def test_a_perfect_translator_scores_100_on_every_sentence_once(data, tmp_path):
+def test_a_perfect_translator_scores_100_on_every_sentence_once_and_a_wrong_word_costs_its_sentence(data):
     task = make(data)
-    figures = task.test(evaluator_of(task, data, tmp_path))
-    assert (figures["bleu"], figures["exact_match"]) == (pytest.approx(100), 1.0)
-    assert figures["chrf"] == pytest.approx(100)
-    assert figures["examples"] == len({e.source for e in read_corpus(data).test})
+    figures = task.test(evaluator_of(task))
+    assert (figures["bleu"], figures["chrf"]) == (pytest.approx(100), pytest.approx(100))
+    assert (figures["exact_match"], figures["examples"]) == (1, len({e.source for e in read_corpus(data).test}))
     assert "tok:13a" in figures["bleu_signature"]
-    assert all(expected == answer for _, expected, answer in figures["samples"])
-    assert len(figures["samples"]) == 10
+    assert all(expected == answer for _, expected, answer in figures["samples"]) and len(figures["samples"]) == 10
+    assert task.validate(evaluator_of(task))["validation_loss"] == 1.5  # the quotient of sums
+    figures = task.test(evaluator_of(task, spoil=1))  # one in each group of similar length
+    assert 0.8 < figures["exact_match"] < 1 and figures["bleu"] < 100
 
 
 def test_the_special_tokens_of_a_tokenizer_file_begin_end_and_fill_sentences(data, tmp_path):
     names = {"<pad>": 3, "</s>": 4, "<s>": 9, "<unk>": 12}
-    words = [word for word in (*WORDS, *WORDS.values())]
-    numbers = (number for number in range(99) if number not in names.values())
-    backend = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({**names, **dict(zip(words, numbers, strict=False))}, unk_token="<unk>")
-    )
+    numbers = [number for number in range(99) if number not in names.values()]
+    vocabulary = {**names, **dict(zip((*WORDS, *WORDS.values()), numbers, strict=False))}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     backend.add_special_tokens(list(names))
     backend.save(str(tmp_path / "words.json"))
@@ -99,27 +92,14 @@ def test_the_special_tokens_of_a_tokenizer_file_begin_end_and_fill_sentences(dat
     assert group.prompts["first"].tolist() == [9]
     assert group.prompts["source"][0, :4].tolist() == [*task.tokenizer.encode("a b"), 4, 3]
     np.testing.assert_array_equal(task.to_batch("a b", "un deux")["inputs"][0], [9, *task.tokenizer.encode("un deux")])
-    evaluator = Evaluator(perfect_decode(data, task.tokenizer), lambda batch: (3.0, 2.0), no_logits)
-    assert task.test(evaluator)["exact_match"] == 1.0
-
-
-def test_validation_loss_is_the_quotient_of_sums(data, tmp_path):
-    task = make(data)
-    assert task.validate(evaluator_of(task, data, tmp_path))["validation_loss"] == 1.5
-
-
-def test_a_wrong_word_costs_its_sentence(data, tmp_path):
-    task = make(data)
-    figures = task.test(evaluator_of(task, data, tmp_path, spoil=1))  # one in each group of similar length
-    assert 0.8 < figures["exact_match"] < 1
-    assert figures["bleu"] < 100
+    assert task.test(evaluator_of(task))["exact_match"] == 1.0
 
 
 def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_files(data, tmp_path):
     task = make(data)
     experiment = SimpleNamespace(task=task, config={"task": {"name": "translation"}})
     (tmp_path / "given.txt").write_text("a b\tun deux\nc\tfalse\nc\ttrois\nd d d\tquatre\n")
-    figures = score_pairs(experiment, evaluator_of(task, data, tmp_path), tmp_path / "given.txt")
+    figures = score_pairs(experiment, evaluator_of(task), tmp_path / "given.txt")
     assert (figures["examples"], figures["exact_match"]) == (3, pytest.approx(2 / 3))
     write_answers(experiment, tmp_path / "answers", figures["answers"])
     found = {path.name: path.read_text().split("\n") for path in (tmp_path / "answers").iterdir()}
@@ -132,9 +112,17 @@ def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_fil
     (tmp_path / "given.txt").write_text("a b\tun\nc\n")
     with pytest.raises(UserError, match=r"given.txt:2: expected 2 tab-separated columns, got 1 column"):
         score_pairs(experiment, None, tmp_path / "given.txt")
-    for of_task, message in ((score_pairs, "scores no given pairs"), (write_answers, "has no answers to write")):
+
+
+def test_a_task_that_only_trains_and_scores_says_so_where_more_is_asked(tmp_path):
+    for asked, message in (
+        (score_pairs, "scores no given pairs"),
+        (write_answers, "has no answers to write"),
+        (Answering, "answers no prompts$"),
+        (what_is_read, "answers no prompts: it has no to_batch"),
+    ):
         with pytest.raises(UserError, match=f"task 'a' {message}"):
-            of_task(SimpleNamespace(task=Task(), config={"task": {"name": "a"}}), tmp_path, None)
+            asked(SimpleNamespace(task=Task(), config={"task": {"name": "a"}}), tmp_path, None)
 
 
 def test_an_answer_may_be_as_long_as_the_longest_target_whatever_its_source_and_counts_where_it_is_cut_off(data):
@@ -142,41 +130,31 @@ def test_an_answer_may_be_as_long_as_the_longest_target_whatever_its_source_and_
     groups = task.groups([[5] * n for n in (1, 30)])
     assert [group.max_tokens for group in groups] == [data.max_length] * 2
     endless = in_groups(lambda prompts, n: (np.full((len(prompts["tokens"]), 1, n), 7), None))
-    figures = task.test(Evaluator(endless, None, no_logits))
+    figures = task.test(Evaluator(endless, None, None))
     assert figures["cut_off"] == figures["examples"] > 0
     assert all(sample[3:] == (True,) for sample in figures["samples"])
     ended = in_groups(lambda prompts, n: (np.array([[[7] * (n - 1) + [EOS]]] * len(prompts["tokens"])), None))
-    figures = task.test(Evaluator(ended, None, no_logits))
+    figures = task.test(Evaluator(ended, None, None))
     assert figures["cut_off"] == 0 and all(len(sample) == 3 for sample in figures["samples"])
 
 
-def test_answers_come_in_the_order_of_their_prompts_whatever_their_length(data, tmp_path):
-    task = make(data)
-    evaluator = evaluator_of(task, data, tmp_path)
-    prompts = ["a b", "", "c " * 39, "d", " "]
-    answers = [answer[0][0] for answer in generated(task, evaluator, prompts, 0, 41)]
+def test_answers_come_in_the_order_of_their_prompts_whatever_their_length(data):
+    task, prompts = make(data), ["a b", "", "c " * 39, "d", " "]
+    answers = [answer[0][0] for answer in generated(task, evaluator_of(task), prompts, 0, 41)]
     assert answers == ["un deux", "", " ".join(["trois"] * 39), "quatre", ""]
 
 
-def test_sentences_with_several_references_are_scored_once_against_all():
-    references = [["le chat noir dort bien"], ["il pleut beaucoup ce soir", "il pleut fort ce soir"]]
-    figures = scores(["le chat noir dort bien", "il pleut fort ce soir"], references, tokenized=False)
-    assert figures["bleu"] == pytest.approx(100)
-    assert (figures["exact_match"], figures["examples"]) == (1.0, 2)
-    figures = scores(["le chat noir dort bien", "il pleut fort ce matin"], references, tokenized=False)
-    assert 0 < figures["bleu"] < 100
-    assert figures["exact_match"] == 0.5
-
-
-def test_bleu_is_sacrebleus_of_the_text_and_of_lower_cased_words():
+def test_scores_are_sacrebleus_of_the_text_and_of_lower_cased_words_against_all_references():
     hypotheses = ["The cat, black and small, sleeps .", "It rains a lot tonight."]
     references = [["The cat, black and small, sleeps."], ["it rains a lot tonight ."]]
-    figures = scores(hypotheses, references, tokenized=False)
-    columns = [[r[0] for r in references]]
-    assert figures["bleu"] == sacrebleu.corpus_bleu(hypotheses, columns).score
+    figures, columns = scores(hypotheses, references, tokenized=False), [[r[0] for r in references]]
+    assert figures["bleu"] == sacrebleu.corpus_bleu(hypotheses, columns).score < figures["bleu_lower_case"]
     assert figures["bleu_lower_case"] == sacrebleu.corpus_bleu(hypotheses, columns, lowercase=True).score
     assert figures["chrf"] == sacrebleu.corpus_chrf(hypotheses, columns).score
-    assert figures["bleu"] < figures["bleu_lower_case"]
     tokenized = scores(hypotheses, references, tokenized=True)
-    assert "tok:none" in tokenized["bleu_signature"]
-    assert tokenized["bleu"] < figures["bleu"]
+    assert "tok:none" in tokenized["bleu_signature"] and tokenized["bleu"] < figures["bleu"]
+    references = [["le chat noir dort bien"], ["il pleut beaucoup ce soir", "il pleut fort ce soir"]]
+    for answer, right in ("il pleut fort ce soir", 1.0), ("il pleut fort ce matin", 0.5):
+        figures = scores(["le chat noir dort bien", answer], references, tokenized=False)
+        assert (figures["exact_match"], figures["examples"]) == (right, 2)
+        assert (figures["bleu"] == pytest.approx(100)) == (right == 1)

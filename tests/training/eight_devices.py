@@ -5,7 +5,6 @@ leaves in its folder what two_processes.py compares its numbers with. With `more
 and stages that `make test-all` adds.
 """
 
-import contextlib
 import functools
 import json
 import shutil
@@ -26,7 +25,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from closeness import bound, largest_of, without_key_biases
 from fxf.base.devices import AXES, compiling_for, over_mesh
 from fxf.base.on_gpu import rows_of
-from fxf.compile.describe import describe
 from fxf.layers import loss
 from fxf.layers.linear import linear
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
@@ -36,8 +34,9 @@ from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
-from fxf.training.state import hyperparameters, init_state, state_shardings
-from fxf.training.step import TrainConfig, Trainer, jit_step, make_step, make_train_steps_from_iterator
+from fxf.training.state import TrainState, hyperparameters, state_shardings
+from fxf.training.step import TrainConfig, Trainer, make_train_steps_from_iterator
+from helpers import random_params
 from small_runs import tiny_config
 
 LAYOUTS = {
@@ -80,24 +79,21 @@ def batches(index=0, count=1):
         yield {name: x[index::count] for name, x in batch.items()}
 
 
-@functools.cache
-def start():
-    """Returns the state of step 0, in the host's memory."""
-    return jax.device_get(jax.jit(lambda: init_state(MODEL, OPTIMIZER, jax.random.key(0)))())
-
-
-def train(parallel, microbatches=1):
-    """Returns loss and gradient of the first step, and the params after all, but for the biases of keys."""
+def train(parallel, microbatches=1, model=MODEL, optimizer=OPTIMIZER):
+    """Returns loss, gradient and terms of the first step, and the params after all, but for the biases of keys."""
     layout = make_layout(ParallelConfig(**parallel), jax.devices())
     config = TrainConfig(batch_size=ROWS, microbatches=microbatches)
-    state = placed(start(), state_shardings(MODEL, OPTIMIZER, layout))
+    params = random_params(model.spec)
+    start = jax.device_get(TrainState(np.int32(0), params, optimizer.init(params)))
+    state = placed(start, state_shardings(model, optimizer, layout))
     fed = batches(jax.process_index(), jax.process_count())
-    steps = make_train_steps_from_iterator(Trainer(MODEL, OPTIMIZER, config, layout), fed, contextlib.nullcontext)
+    steps = make_train_steps_from_iterator(Trainer(model, optimizer, config, layout), fed)
     numbers = hyperparameters(0, config)
     state, first = steps(state, numbers, 1)
     gradient = whole(state.opt_state[0])
     state, _ = steps(state, numbers, STEPS - 1)
-    mean = first["loss_sum"][0] / first["weight_sum"][0]
+    terms = {name: values[0] for name, values in first.items() if name.startswith(("term/", "figure/"))}
+    mean = {"loss": first["loss_sum"][0] / first["weight_sum"][0], **terms}
     return {"loss": mean, "gradient": gradient, "params": without_key_biases(whole(state.params))}
 
 
@@ -146,11 +142,12 @@ def start_jax(n_devices):
     jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
-def compare(folder, layouts=LAYOUTS):
-    """Returns the distances of each layout, whose numbers of microbatches stand beside it."""
-    one = train({"data": 1})
-    write(folder / "one.npz", one)
-    return {name: distances(one, train(parallel, n)) for name, (parallel, n) in layouts.items()}
+def compare(layouts, folder=None, **parts):
+    """Returns the distances of each layout, whose numbers of microbatches stand beside it, from one device."""
+    one = train({"data": 1}, **parts)
+    if folder:
+        write(folder / "one.npz", one)
+    return {name: distances(one, train(parallel, n, **parts)) for name, (parallel, n) in layouts.items()}
 
 
 def go_on(workdir, parallel):
@@ -158,7 +155,7 @@ def go_on(workdir, parallel):
     config = tiny_config(parallel=parallel, train={"batch_size": 8}, model={"d_model": 8, "d_ff": 16}, optimizer=ADAM)
     run.train(config, workdir, {"config_file": "", "overrides": {}})
     experiment = build(config)
-    _, state, _ = checkpoint.load(workdir / "checkpoints", experiment.state_shapes(experiment.layout()))
+    ((_, state, _),) = checkpoint.load(workdir / "checkpoints", experiment.state_shapes(experiment.layout()))
     return state
 
 
@@ -183,28 +180,6 @@ def save(folder):
 def resumed(copy, parallel):
     """Lets a copy go on, and returns how far its params are from those of eight devices."""
     return distance(whole(go_on(copy, parallel).params), read(copy.parent / "unbroken.npz"))
-
-
-def described():
-    sections = {"train": {"batch_size": 8}, "model": {"d_model": 16, "d_ff": 24}}
-    return describe(build(tiny_config(parallel={"fsdp": 2, "tensor": 2}, **sections))).splitlines()
-
-
-def memory_of_a_long_sequence(parts):
-    """Returns the bytes that a device needs for a step on one row of 4,096 tokens, cut into so many parts."""
-    length = 4096
-    model = transformer_lm(TransformerLMConfig(**{**SIZES, "n_layers": 1, "max_len": length}), VOCAB_SIZE)
-    layout = make_layout(ParallelConfig(data=1, sequence=parts), jax.devices())
-    trainer = Trainer(model, OPTIMIZER, TrainConfig(batch_size=1), layout)
-    state = jax.tree.map(
-        lambda shape, sharding: shape.update(sharding=sharding),
-        jax.eval_shape(lambda: init_state(model, OPTIMIZER, jax.random.key(0))),
-        state_shardings(model, OPTIMIZER, layout),
-    )
-    types = {"inputs": np.int32, "targets": np.int32, "weights": np.float32}
-    batch = {name: jax.ShapeDtypeStruct((1, length), t, sharding=layout.tokens) for name, t in types.items()}
-    step = jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters(0, trainer.config)).compile()
-    return step.memory_analysis().temp_size_in_bytes
 
 
 def rows_of_a_table():
@@ -264,7 +239,7 @@ def figures(folder):
     from sequences_on_devices import parts  # which reads this file
 
     return {
-        "distances": compare(folder),
+        "distances": compare(LAYOUTS, folder),
         "parts": parts(),
         "rows_of_a_table": rows_of_a_table(),
         "loss_kernel": [loss_kernel()],
@@ -275,9 +250,7 @@ def figures(folder):
 def more_figures(folder):
     return {
         "share": save(folder),
-        "memory": [memory_of_a_long_sequence(parts) for parts in (1, 8)],
-        "distances": compare(folder, MORE_LAYOUTS),
-        "described": described(),
+        "distances": compare(MORE_LAYOUTS, folder),
         "resumed": resumed(folder / "one", {"data": 1}),
     }
 

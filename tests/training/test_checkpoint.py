@@ -12,11 +12,8 @@ import numpy as np
 import pytest
 
 from fxf.base.errors import UserError
-from fxf.runs.experiment import build
 from fxf.training import checkpoint, checkpoint_files, processes
-from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load, load_several
-from helpers import one_device
-from small_runs import tiny_config
+from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load
 
 
 def state_of(step):
@@ -24,30 +21,31 @@ def state_of(step):
 
 
 SHAPES = jax.eval_shape(lambda: state_of(1))
-
-
 RUN = {"seed": 0, "content of text.txt": "0a1b"}
 
 
-def record_of(step, **metrics):
-    return {"seconds": {"train": 0.5 * step}, "evaluated": metrics}
+def record_of(step):
+    return {"seconds": {"train": 0.5 * step}, "evaluated": {}}
 
 
-def save(folder, *steps, figures=None, **config):
-    """Saves checkpoints, whose evaluations have the `figures` by step; of other steps there is none."""
+def save(folder, *steps, **config):
     with closing(Checkpoints(folder, CheckpointConfig(**config), RUN)) as checkpoints:
         for step in steps:
-            metrics = {"exact_match": figures[step]} if step in (figures or {}) else {}
-            checkpoints.save(step, state_of(step), record_of(step, **metrics))
+            checkpoints.save(step, state_of(step), record_of(step))
         checkpoints.wait()
+
+
+def loaded(folder, n=1, **options):
+    """Returns the steps of what is loaded, whose state and record are those that were saved, to the bit."""
+    found = load(folder, SHAPES, n=n, **options)
+    for step, state, record in found:
+        assert record == record_of(step)
+        jax.tree.map(np.testing.assert_array_equal, state, state_of(step))
+    return [step for step, _, _ in found]
 
 
 def steps_in(folder):
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
-
-
-def files_of(folder):
-    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
 
 
 def warnings_of(caplog):
@@ -55,28 +53,16 @@ def warnings_of(caplog):
     return [record.getMessage() for record in ours if record.levelno >= logging.WARNING]
 
 
-def test_what_is_saved_is_restored_to_the_bit(tmp_path):
-    save(tmp_path, 3)
-    step, state, record = load(tmp_path, SHAPES)
-    assert step == 3
-    assert record == record_of(3)
-    jax.tree.map(np.testing.assert_array_equal, state, state_of(3))
-
-
-def test_a_loop_over_blocks_and_blocks_without_one_read_each_others_checkpoints():
-    looped, plain = (
-        build(tiny_config(model={"n_layers": 2, "scan_blocks": scan})).state_shapes(one_device())
-        for scan in (True, False)
-    )
-    assert jax.tree.map(lambda x: (x.shape, x.dtype, x.sharding), looped) == jax.tree.map(
-        lambda x: (x.shape, x.dtype, x.sharding), plain
-    )
-
-
-def test_no_folder_and_an_empty_one_restore_nothing(tmp_path):
-    assert load(tmp_path / "absent", SHAPES) is None
+def test_what_is_saved_is_loaded_newest_first_as_many_as_there_are_and_asked_for(tmp_path):
+    assert loaded(tmp_path / "absent") == []
     save(tmp_path)
-    assert load(tmp_path, SHAPES) is None
+    assert loaded(tmp_path) == []
+    save(tmp_path, 1, 2, 3, keep=9)
+    assert [loaded(tmp_path, n) for n in (1, 2, 7)] == [[3], [3, 2], [3, 2, 1]]
+    assert [part for _, part, _ in load(tmp_path, SHAPES, n=2, part=type)] == [dict] * 2
+    assert loaded(tmp_path, step=2) == [2]
+    with pytest.raises(UserError, match=r"no checkpoint of step 7; there are \[1, 2, 3\]"):
+        loaded(tmp_path, step=7)
 
 
 def test_processes_wait_for_each_other_when_a_checkpoint_is_in_its_place(tmp_path, monkeypatch):
@@ -87,8 +73,7 @@ def test_processes_wait_for_each_other_when_a_checkpoint_is_in_its_place(tmp_pat
 
 
 def test_training_goes_on_while_a_checkpoint_is_written_and_changes_none_of_its_bits(tmp_path, monkeypatch):
-    may_finish = threading.Event()
-    finish = Checkpoints._finish
+    may_finish, finish = threading.Event(), Checkpoints._finish
     monkeypatch.setattr(Checkpoints, "_finish", lambda *args: may_finish.wait() and finish(*args))
     train_step = jax.jit(lambda state: jax.tree.map(lambda x: x + 1, state), donate_argnums=0)
     with closing(Checkpoints(tmp_path, CheckpointConfig(), RUN)) as checkpoints:
@@ -98,7 +83,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_changes_none_of_its_
         assert steps_in(tmp_path) == []
         may_finish.set()
         checkpoints.wait()
-    jax.tree.map(np.testing.assert_array_equal, load(tmp_path, SHAPES)[1], state_of(3))
+    assert loaded(tmp_path) == [3]
     jax.tree.map(lambda new, old: np.testing.assert_array_equal(new, old + 2), state, state_of(3))
 
 
@@ -112,7 +97,7 @@ def test_what_kept_a_checkpoint_from_its_place_is_raised_by_what_waits_for_it(no
         checkpoints.save(1, state_of(1), record_of(1))
         with pytest.raises(OSError, match="No space left"):
             notice(checkpoints)
-    assert load(tmp_path, SHAPES) is None
+    assert loaded(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -130,12 +115,15 @@ def test_what_kept_a_checkpoint_from_its_place_is_raised_by_what_waits_for_it(no
         ("exact_match", 9, {1: math.nan, 2: math.nan}, [1, 2, 3, 4, 5], 2),  # evaluated at least
     ],
 )
-def test_the_newest_and_the_best_are_kept_and_the_best_is_loaded(best, keep, figures, kept, used, tmp_path):
-    save(tmp_path, 1, 2, 3, 4, 5, figures=figures, keep=keep, best=best)
-    assert steps_in(tmp_path) == kept
-    assert load(tmp_path, SHAPES)[0] == 5
-    assert load(tmp_path, SHAPES, best=best)[0] == used
-    json.loads((tmp_path / "5" / "checkpoint.json").read_text(), parse_constant=pytest.fail)
+def test_the_newest_and_the_best_are_kept_and_the_best_is_used(best, keep, figures, kept, used, tmp_path):
+    config, there = CheckpointConfig(keep=keep, best=best), []
+    for step in range(1, 6):
+        evaluated = {"exact_match": figures[step]} if step in figures else {}
+        (tmp_path / str(step)).mkdir()
+        (tmp_path / str(step) / "checkpoint.json").write_text(json.dumps({"record": {"evaluated": evaluated}}))
+        there = sorted(config.kept(tmp_path, [*there, step]))
+    assert there == kept
+    assert config.used(tmp_path, there, last=5)[-1] == used
 
 
 @pytest.mark.parametrize(
@@ -150,46 +138,18 @@ def test_the_newest_and_the_best_are_kept_and_the_best_is_loaded(best, keep, fig
     ],
 )
 def test_what_is_averaged_follows_from_steps_alone_and_is_kept(saved, last, used, tmp_path):
-    config = CheckpointConfig(every=3, keep=1, average=3)
-    checkpoints, there = Checkpoints(tmp_path, config, RUN), []
+    config, there = CheckpointConfig(every=3, keep=1, average=3), []
     for step in saved:
-        there = sorted(checkpoints._kept([*there, step]))
-    assert config.averaged(there, last)[-3:] == used
+        there = sorted(config.kept(tmp_path, [*there, step]))
+    assert config.used(tmp_path, there, last)[-3:] == used
 
 
 def test_as_many_as_are_averaged_are_loaded_and_others_are_removed(tmp_path):
     keys = {"every": 3, "keep": 1, "average": 2}
     save(tmp_path, 3, 4, 6, 7, **keys)
     assert steps_in(tmp_path) == [3, 6, 7]
-    for last, used in ((7, [7, 6]), (9, [6, 3])):
-        among = functools.partial(CheckpointConfig(**keys).averaged, last=last)
-        assert [step for step, _, _ in load_several(tmp_path, SHAPES, n=2, among=among)] == used
-
-
-def test_the_newest_are_loaded_newest_first_as_many_as_there_are(tmp_path):
-    save(tmp_path, 1, 2, 3, keep=9)
-    for n, steps in ((1, [3]), (2, [3, 2]), (7, [3, 2, 1])):
-        loaded = load_several(tmp_path, SHAPES, n=n)
-        assert [step for step, _, _ in loaded] == steps
-        for step, state, record in loaded:
-            assert record == record_of(step)
-            jax.tree.map(np.testing.assert_array_equal, state, state_of(step))
-    assert [part for _, part, _ in load_several(tmp_path, SHAPES, n=2, part=type)] == [type(state_of(1))] * 2
-    assert load_several(tmp_path / "absent", SHAPES, n=2) == []
-
-
-def test_of_the_newest_a_damaged_one_is_passed_over_with_one_warning(tmp_path, caplog):
-    save(tmp_path, 1, 2, 3, keep=9)
-    flip_a_bit(tmp_path / "2" / "state" / "manifest.ocdbt")
-    assert [step for step, _, _ in load_several(tmp_path, SHAPES, n=2)] == [3, 1]
-    (message,) = warnings_of(caplog)
-    assert "skipping the damaged checkpoint of step 2: " in message
-
-
-def test_a_step_that_is_not_there_is_named(tmp_path):
-    save(tmp_path, 1, 2)
-    with pytest.raises(UserError, match=r"no checkpoint of step 7; there are \[1, 2\]"):
-        load(tmp_path, SHAPES, step=7)
+    for last, steps in ((7, [7, 6]), (9, [6, 3])):
+        assert loaded(tmp_path, 2, used=functools.partial(CheckpointConfig(**keys).used, last=last)) == steps
 
 
 def flip_a_bit(path):
@@ -207,22 +167,19 @@ def remove(path):
 
 
 @pytest.mark.parametrize("damage", [flip_a_bit, truncate, remove])
-def test_damage_to_any_file_of_the_newest_falls_back_to_the_one_before_with_one_warning(damage, tmp_path, caplog):
-    save(tmp_path, 1, 2)
-    for name in files_of(tmp_path / "2"):
-        content = (tmp_path / "2" / name).read_bytes()
+def test_damage_to_any_file_is_passed_over_with_one_warning(damage, tmp_path, caplog):
+    save(tmp_path, 1, 2, 3, keep=9)
+    for path in [path for path in (tmp_path / "2").rglob("*") if path.is_file()]:
+        content = path.read_bytes()
         if not content and damage is not remove:
             continue
-        damage(tmp_path / "2" / name)
+        damage(path)
         caplog.clear()
-        step, state, _ = load(tmp_path, SHAPES)
-        assert step == 1
-        jax.tree.map(np.testing.assert_array_equal, state, state_of(1))
+        assert loaded(tmp_path, 2) == [3, 1]
         (message,) = warnings_of(caplog)
-        assert "skipping the damaged checkpoint of step 2: " in message
-        assert "\n" not in message
-        (tmp_path / "2" / name).write_bytes(content)
-    assert load(tmp_path, SHAPES)[0] == 2
+        assert "skipping the damaged checkpoint of step 2: " in message and "\n" not in message
+        path.write_bytes(content)
+    assert loaded(tmp_path, 2) == [3, 2]
 
 
 @pytest.mark.parametrize(
@@ -236,17 +193,19 @@ def test_damage_to_any_file_of_the_newest_falls_back_to_the_one_before_with_one_
 def test_what_bears_a_number_and_is_no_checkpoint_of_that_step_is_a_damaged_one(spoil, what, tmp_path, caplog):
     save(tmp_path, 1)
     spoil(tmp_path)
-    assert load(tmp_path, SHAPES)[0] == 1
+    assert loaded(tmp_path) == [1]
     (message,) = warnings_of(caplog)
     assert "the damaged checkpoint of step 7: " in message and what in message
 
 
-@pytest.mark.parametrize("name", ["0000007", "+7", "٧", "7.damaged", "7.unfinished", "-7"])
-def test_a_folder_whose_name_is_no_step_is_no_checkpoint(name, tmp_path):
+def test_what_a_save_or_a_removal_cut_short_has_left_is_not_read_and_cleared_by_the_next_run(tmp_path):
     save(tmp_path, 1)
-    (tmp_path / name).mkdir()
-    assert load(tmp_path, SHAPES)[0] == 1
-    assert load(tmp_path, SHAPES, step=1)[0] == 1
+    no_steps = ["0000007", "+7", "٧", "7.damaged", "-7"]
+    for name in (*no_steps, "2.unfinished", "3.unfinished.orbax-checkpoint-tmp"):
+        (tmp_path / name / "state").mkdir(parents=True)
+    assert loaded(tmp_path, 9) == loaded(tmp_path, step=1) == [1]
+    save(tmp_path, 2)
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "2", *no_steps}
 
 
 def test_a_run_that_goes_on_sets_damaged_checkpoints_aside_and_saves_their_steps_again(tmp_path):
@@ -258,21 +217,19 @@ def test_a_run_that_goes_on_sets_damaged_checkpoints_aside_and_saves_their_steps
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2.damaged", "3.damaged"]
     checkpoints.save(2, state_of(2), record_of(2))
     checkpoints.wait()
-    assert load(tmp_path, SHAPES)[0] == 2
+    assert loaded(tmp_path) == [2]
 
 
-def test_when_every_checkpoint_is_damaged_it_says_so_and_keeps_them(tmp_path):
+def test_when_every_checkpoint_is_damaged_or_the_one_asked_for_it_says_so_and_keeps_them(tmp_path):
     save(tmp_path, 1, 2)
     for step in (1, 2):
         flip_a_bit(tmp_path / str(step) / "state" / "manifest.ocdbt")
-    checkpoints = Checkpoints(tmp_path, CheckpointConfig(), RUN)
-    for attempt in (
-        lambda: load(tmp_path, SHAPES),
-        lambda: checkpoints.restore(SHAPES),
-    ):
+    for attempt in (loaded, lambda folder: Checkpoints(folder, CheckpointConfig(), RUN).restore(SHAPES)):
         with pytest.raises(UserError, match=r"every checkpoint is damaged \(steps 1, 2\)"):
-            attempt()
+            attempt(tmp_path)
     assert steps_in(tmp_path) == [1, 2]
+    with pytest.raises(UserError, match=r"the checkpoint of step 2 is damaged: state/manifest.ocdbt differs"):
+        loaded(tmp_path, step=2)
 
 
 def test_what_is_removed_while_it_is_read_because_the_run_goes_on_is_read_anew(tmp_path, monkeypatch, caplog):
@@ -285,45 +242,16 @@ def test_what_is_removed_while_it_is_read_because_the_run_goes_on_is_read_anew(t
         return read(folder, *arguments)
 
     monkeypatch.setattr(checkpoint, "_read", too_late)
-    assert load(tmp_path, SHAPES)[0] == 4
+    assert loaded(tmp_path) == [4]
     assert warnings_of(caplog) == []
     with pytest.raises(UserError, match=r"no checkpoint of step 2; there are \[3, 4\]"):
-        load(tmp_path, SHAPES, step=2)
-
-
-def test_a_damaged_step_asked_for_is_an_error(tmp_path):
-    save(tmp_path, 1, 2)
-    flip_a_bit(tmp_path / "2" / "state" / "manifest.ocdbt")
-    with pytest.raises(UserError, match=r"the checkpoint of step 2 is damaged: state/manifest.ocdbt differs"):
-        load(tmp_path, SHAPES, step=2)
-
-
-def test_what_a_save_or_a_removal_cut_short_has_left_is_not_read_and_cleared_by_the_next_run(tmp_path):
-    save(tmp_path, 1)
-    for name in ("2.unfinished", "3.unfinished.orbax-checkpoint-tmp"):
-        (tmp_path / name / "state").mkdir(parents=True)
-    assert load(tmp_path, SHAPES)[0] == 1
-    save(tmp_path, 2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
-
-
-def test_a_checkpoint_whose_replacement_was_cut_short_is_still_there(tmp_path):
-    save(tmp_path, 1)
-    (tmp_path / "1").rename(tmp_path / "1.replaced")
-    save(tmp_path)
-    assert load(tmp_path, SHAPES)[0] == 1
-    shutil.copytree(tmp_path / "1", tmp_path / "1.replaced")
-    save(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+        loaded(tmp_path, step=2)
 
 
 PARTS = {
-    "state/manifest.ocdbt": 0,
-    "checkpoint.json": 0,
-    "state/ocdbt.process_0/d/a": 0,
-    "state/ocdbt.process_1/d/b": 1,
+    **{"state/manifest.ocdbt": 0, "checkpoint.json": 0, "state/ocdbt.process_0/d/a": 0},
+    **{"state/ocdbt.process_1/d/b": 1, "state/ocdbt.process_2/d/c": 2, "state/ocdbt.process_2/manifest.ocdbt": 2},
 }
-PARTS |= {"state/ocdbt.process_2/d/c": 2, "state/ocdbt.process_2/manifest.ocdbt": 2}
 
 
 def test_of_several_processes_each_hashes_what_it_wrote_and_the_first_joins_their_digests(tmp_path, monkeypatch):
@@ -333,16 +261,13 @@ def test_of_several_processes_each_hashes_what_it_wrote_and_the_first_joins_thei
     index = threading.local()
     monkeypatch.setattr(jax, "process_count", lambda: 3)
     monkeypatch.setattr(jax, "process_index", lambda: index.value)
+    monkeypatch.setattr(processes, "any_of", lambda found: found)
 
-    def write(process):
+    def by(process, function, *arguments):
         index.value = process
-        checkpoint_files.write_digests(tmp_path)
+        return function(tmp_path, *arguments)
 
-    def damage_seen_by(process):
-        index.value = process
-        return checkpoint_files.damage(tmp_path, together=True)
-
-    threads = [threading.Thread(target=write, args=(process,)) for process in range(3)]
+    threads = [threading.Thread(target=by, args=(process, checkpoint_files.write_digests)) for process in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -351,22 +276,14 @@ def test_of_several_processes_each_hashes_what_it_wrote_and_the_first_joins_thei
     assert json.loads((tmp_path / "digests.json").read_text()) == expected
     assert expected.keys() == PARTS.keys() and [path.name for path in tmp_path.glob("digests*")] == ["digests.json"]
     for name, process in [part for part in PARTS.items() if part[0] != "checkpoint.json"]:
-        before = (tmp_path / name).read_text()
         (tmp_path / name).write_text("other")
-        found = [damage_seen_by(each) for each in range(3)]
+        found = [by(each, checkpoint_files.damage, True) for each in range(3)]
         assert [name in what for what in found] == [each == process for each in range(3)]
-        (tmp_path / name).write_text(before)
-
-
-def test_a_damaged_checkpoint_is_passed_over_also_where_it_would_be_the_best(tmp_path):
-    save(tmp_path, 1, 2, 3, figures={1: -1, 2: -2, 3: -3}, keep=3)
-    (tmp_path / "1" / "digests.json").unlink()
-    assert load(tmp_path, SHAPES, best="exact_match")[0] == 2
+        (tmp_path / name).write_text(name)
 
 
 @pytest.mark.parametrize("read", [
     lambda folder, run: load(folder, SHAPES, run),
-    lambda folder, run: load(folder, SHAPES, run, step=2),
     lambda folder, run: Checkpoints(folder, CheckpointConfig(), run).restore(SHAPES),
 ])  # fmt: skip
 def test_a_checkpoint_of_another_run_is_refused_by_a_line_that_names_both(read, tmp_path):

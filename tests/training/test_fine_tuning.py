@@ -14,7 +14,7 @@ from fxf.base.errors import UserError
 from fxf.base.weights import Weight, flatten, leaves, map_weights, matching
 from fxf.training.fine_tuning import at_own_rates, averaging, require_frozen, without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
-from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
+from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from helpers import random_params, random_tokens
 
 ZEROS = jax.nn.initializers.zeros
@@ -26,7 +26,6 @@ SPEC = {
 }
 PATTERNS = "embedding/*,blocks/*,!blocks/1/up"
 FROZEN = {"embedding/table", "blocks/0/up", "blocks/0/bias", "blocks/1/bias"}
-DECAYS = {name for name, each in OPTIMIZERS.items() if "weight_decay" in each.reads}
 
 
 def moved(optimizer, params, n=2):
@@ -54,16 +53,15 @@ def with_rates(rate):
 @pytest.mark.parametrize(
     ("name", "patterns", "spec"),
     [
-        *((name, PATTERNS, SPEC) for name in ("adamw", "muon", "adafactor", "lamb")),
-        ("muon", "", with_rates(1.0)),
+        ("adamw", PATTERNS, SPEC),
+        ("muon", PATTERNS, SPEC),
         ("adamw", "", with_rates(0.5)),
         ("adamw", "blocks/1/bias", with_rates(1.0)),
     ],
 )
 def test_frozen_weights_keep_their_bits_and_have_no_state(name, patterns, spec):
-    decay = {"weight_decay": 0.1} if name in DECAYS else {}
     params = jax.tree.map(lambda x: x.at[..., 0].set(-0.0), random_params(SPEC))  # -0.0 + 0.0 would be 0.0
-    config = OptimizerConfig(name=name, frozen=patterns, clip_norm=1.0, ema_decay=0.3, **decay)
+    config = OptimizerConfig(name=name, frozen=patterns, clip_norm=1.0, ema_decay=0.3, weight_decay=0.1)
     after, state = jax.jit(lambda p: moved(make_optimizer(config, 9, spec), p))(params)
     before, after, average = flatten(params), flatten(after), flatten(state.average)
     for path, value in before.items():
@@ -72,13 +70,6 @@ def test_frozen_weights_keep_their_bits_and_have_no_state(name, patterns, spec):
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state.inner)]
     assert any("['blocks']['1']['up']" in path for path in paths)
     assert not any("'embedding'" in path or "['blocks']['0']" in path for path in paths)
-
-
-def test_clipping_counts_only_the_weights_that_train():
-    config = OptimizerConfig(name="sgd", learning_rate=1.0, clip_norm=1.0, frozen=PATTERNS)
-    zeros = jax.tree.map(jnp.zeros_like, random_params(SPEC))
-    after = jax.jit(lambda p: moved(make_optimizer(config, 9, SPEC), p, n=1)[0])(zeros)
-    assert_close(optax.tree.norm(after), 1.0, operations=20)
 
 
 def test_frozen_weights_get_no_gradient_and_the_others_get_theirs():

@@ -15,48 +15,14 @@ from fxf.tasks.task import language_model_batch
 from fxf.training.gradient import loss_and_gradient, parts_in_cache
 from helpers import random_params, random_tokens, small_model
 
-DROPOUT = {"dropout": 0.5, "attention_dropout": 0.3, "embedding_dropout": 0.2}
+MODEL, PARAMS = small_model(dropout=0.5, attention_dropout=0.3, embedding_dropout=0.2)
+WEIGHTS = np.random.default_rng(0).uniform(0, 1, (6, 8)).astype(np.float32)
+WEIGHTS *= np.array([[1], [0.05], [0], [0], [3], [0.5]], np.float32)  # of 3 parts, one counts nothing
+BATCH = language_model_batch(random_tokens((6, 8)), WEIGHTS)  # a part has an even number of elements
 
 
-def batch_of(shape, seed=0):
-    weights = np.random.default_rng(seed).uniform(0, 1, shape).astype(np.float32)
-    return language_model_batch(random_tokens(shape), weights)
-
-
-@pytest.mark.parametrize(("microbatches", "smoothing"), [(3, 0.1), pytest.param(9, 0.0, marks=pytest.mark.thorough)])
-def test_microbatches_give_the_loss_and_gradient_of_the_whole_batch(microbatches, smoothing):
-    (model, params), batch = small_model(), batch_of((9, 7))
-    shares = np.array([[1], [0.05], [0], [0], [0], [0], [3], [0], [0.5]], np.float32)
-    batch["weights"] *= shares  # of 3 parts, one counts nothing
-    gradient = functools.partial(loss_and_gradient, model, label_smoothing=smoothing)
-    whole = jax.jit(gradient)(params, batch)
-    parts = jax.jit(functools.partial(gradient, microbatches=microbatches))(params, batch)
-    assert_close(whole, parts, largest=largest_of(whole))
-    assert_close(parts[1], batch["weights"].sum())
-
-
-def test_rows_drop_out_as_in_the_whole_batch_whatever_the_parts():
-    (model, params), batch = small_model(**DROPOUT), batch_of((6, 8))  # a part has an even number of elements
-    whole, in_parts = (jax.jit(functools.partial(loss_and_gradient, model, microbatches=n)) for n in (1, 3))
-    one = whole(params, batch, random_key(3))
-    assert_close(one, in_parts(params, batch, random_key(3)), largest=largest_of(one))
-    other = whole(params, batch, random_key(4))
-    assert float(other[0]) != pytest.approx(float(one[0]), rel=1e-3)
-
-
-def losses(model, **options):
-    """Returns the compiled function of a batch's loss alone."""
-    return jax.jit(lambda *arguments: loss_and_gradient(model, *arguments, **options)[0])
-
-
-@pytest.mark.thorough
-def test_equal_rows_drop_out_differently_in_different_parts():
-    (model, params), row = small_model(dropout=0.5), batch_of((1, 7))
-    twice = jax.tree.map(lambda x: np.repeat(x, 2, axis=0), row)
-    for key in (random_key(0), jax.random.key(0)):
-        loss = losses(model)(params, row, key)
-        both = losses(model, microbatches=2)(params, twice, key)
-        assert float(both) != pytest.approx(2 * float(loss), rel=1e-3)
+def compiled(model=MODEL, **options):
+    return jax.jit(functools.partial(loss_and_gradient, model, label_smoothing=0.1, **options))
 
 
 def scans(model, params, batch):
@@ -66,17 +32,28 @@ def scans(model, params, batch):
     return [n for n in turns if n > 1]
 
 
-def test_a_cpu_computes_a_large_batch_in_parts_with_the_same_loss_and_gradient(monkeypatch):
-    (model, params), batch = small_model(dropout=0.5), batch_of((6, 7))
-    compute = functools.partial(loss_and_gradient, model)
-    whole = jax.jit(compute)(params, batch, random_key(3))
-    assert scans(model, params, batch) == []
-    monkeypatch.setattr(on_cpu, "IN_CACHE", 2 * 7 * model.width)
+def test_microbatches_give_loss_gradient_and_dropout_of_the_whole_batch_also_those_that_a_cpu_cuts(monkeypatch):
+    whole = compiled()
+    one = whole(PARAMS, BATCH, random_key(3))
+    assert_close(one[1], BATCH["weights"].sum())
+    assert float(whole(PARAMS, BATCH, random_key(4))[0]) != pytest.approx(float(one[0]), rel=1e-3)
+    assert_close(one, compiled(microbatches=3)(PARAMS, BATCH, random_key(3)), largest=largest_of(one))
+    assert scans(MODEL, PARAMS, BATCH) == []
+    monkeypatch.setattr(on_cpu, "IN_CACHE", 2 * 8 * MODEL.width)
     monkeypatch.setattr(on_cpu, "SMALL", 1)
-    assert scans(model, params, batch) == [3]
-    parts = jax.jit(lambda *arguments: compute(*arguments))(params, batch, random_key(3))
-    assert_close(whole, parts, largest=largest_of(whole))
-    assert scans(model._replace(width=None), params, batch) == []  # rows that may depend on each other
+    assert scans(MODEL, PARAMS, BATCH) == [3]
+    assert_close(one, compiled()(PARAMS, BATCH, random_key(3)), largest=largest_of(one))
+    assert scans(MODEL._replace(width=None), PARAMS, BATCH) == []  # rows that may depend on each other
+
+
+@pytest.mark.thorough
+def test_equal_rows_drop_out_differently_in_different_parts():
+    row = jax.tree.map(lambda x: x[:1], BATCH)
+    twice = jax.tree.map(lambda x: np.repeat(x, 2, axis=0), row)
+    for key in (random_key(0), jax.random.key(0)):
+        loss, *_ = compiled()(PARAMS, row, key)
+        both, *_ = compiled(microbatches=2)(PARAMS, twice, key)
+        assert float(both) != pytest.approx(2 * float(loss), rel=1e-3)
 
 
 @pytest.mark.thorough
@@ -88,19 +65,18 @@ def test_a_cpu_cuts_a_batch_with_sources(monkeypatch):
     mask = np.arange(5)[None] < np.array([[5], [2], [4], [1]])
     weights = rng.uniform(size=(4, 5)).astype(np.float32)
     batch = {"source": source, "source_mask": mask, "inputs": inputs, "targets": targets, "weights": weights}
-    whole = losses(model)(params, batch, random_key(3))
+    whole, *_ = compiled(model)(params, batch, random_key(3))
     monkeypatch.setattr(on_cpu, "IN_CACHE", 5 * 8)
     monkeypatch.setattr(on_cpu, "SMALL", 1)
     assert scans(model, params, batch) == [4]
-    assert_close(losses(model)(params, batch, random_key(3)), whole)
+    assert_close(compiled(model)(params, batch, random_key(3))[0], whole)
 
 
 def test_only_a_cpu_cuts_a_batch():
-    model = small_model()[0]._replace(width=2**10)
+    model = MODEL._replace(width=2**10)
     assert parts_in_cache(model, (8, 2**9), 1, None) == 4
     assert parts_in_cache(model, (8, 2**9), 2, None) == 1  # of each microbatch
-    accelerator = type("Device", (), {"platform": "gpu"})()
-    with compiling_for([accelerator]):
+    with compiling_for([type("Device", (), {"platform": "gpu"})()]):
         assert parts_in_cache(model, (8, 2**9), 1, None) == 1
 
 
@@ -116,4 +92,3 @@ def test_only_a_cpu_cuts_a_batch():
 )
 def test_parts_have_equal_sizes_that_fit_the_caches(n_rows, row_size, parts):
     assert on_cpu.n_parts(n_rows, row_size) == parts
-    assert n_rows % parts == 0

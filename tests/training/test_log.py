@@ -1,68 +1,48 @@
-import json
 from types import SimpleNamespace
 
 import pytest
 
 import fxf.training.log
-from fxf.base.errors import UserError
-from fxf.training.log import Clock, LogConfig, MetricsLog, goodput
+from fxf.training.log import Clock, LogConfig, MetricsLog, goodput, last_wall_seconds
 from fxf.training.trackers import Trackers
 from small_runs import no_file_larger_than
-
-
-def lines(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def log_of(folder, resumed_at=0):
     return MetricsLog(folder, 10, resumed_at, LogConfig(tensorboard=False, report=False), Trackers())
 
 
-def test_records_are_objects_a_line(tmp_path):
+def test_records_are_objects_a_line_in_which_what_json_does_not_have_is_null(tmp_path):
     log = log_of(tmp_path)
-    log.record(2, {"loss": 1.5})
-    log.record(4, {"loss": 0.5, "exact_match": 1.0})
-    assert lines(tmp_path) == [{"step": 2, "loss": 1.5}, {"step": 4, "loss": 0.5, "exact_match": 1.0}]
+    log.record(2, {"loss": 1.5, "wall_seconds": 3.0})
+    log.record(4, {"loss": float("nan"), "exact_match": 1.0}, "validation")
+    assert (tmp_path / "metrics.jsonl").read_text() == (
+        '{"step": 2, "loss": 1.5, "wall_seconds": 3.0}\n{"step": 4, "loss": null, "exact_match": 1.0}\n'
+    )
     log.close()
+    assert last_wall_seconds(tmp_path) == 3.0 and last_wall_seconds(tmp_path / "absent") == 0
+
+
+@pytest.mark.parametrize(
+    "damage", [b"[]\n", b"3\n", b'{"loss": 1}\n', b"\xff\x00\n", b'{"step": []}\n', b'{"step": 6, "l']
+)
+def test_a_log_that_goes_on_drops_what_comes_again_and_lines_that_are_no_records(damage, tmp_path):
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        (tmp_path / name).write_bytes(b'{"step": 2, "rows": [1.5]}\n{"step": 4}\n{"step": 6}\n' + damage)
+    log = log_of(tmp_path, resumed_at=4)
+    log.record(6, {"loss": 2.0})
+    log.close()
+    kept = '{"step": 2, "rows": [1.5]}\n{"step": 4}\n'
+    assert (tmp_path / "samples.jsonl").read_text() == kept
+    assert (tmp_path / "metrics.jsonl").read_text() == kept + '{"step": 6, "loss": 2.0}\n'
 
 
 def test_records_without_a_checkpoint_are_told_of_before_they_are_dropped(tmp_path, caplog):
     (tmp_path / "metrics.jsonl").write_text('{"step": 2, "loss": 1}\n{"step": 4, "loss": 2}\n')
-    log_of(tmp_path).close()
-    line = f"warning: {tmp_path}: has records up to step 4 but no checkpoint; it begins again at step 0"
-    assert caplog.messages == [line] and not lines(tmp_path)
-    log_of(tmp_path).close()  # an empty log has nothing to lose
-    assert caplog.messages == [line]
-
-
-def test_a_value_that_json_does_not_have_is_null(tmp_path):
-    log = log_of(tmp_path)
-    log.record(2, {"loss": float("nan"), "exact_match": 1.0}, "validation")
-    log.close()
-    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 2, "loss": null, "exact_match": 1.0}\n'
-
-
-def test_a_resumed_log_drops_what_comes_again_and_a_line_cut_short(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 2, "loss": 1}\n{"step": 4, "loss": 2}\n{"step": 6, "lo')
-    log = log_of(tmp_path, resumed_at=2)
-    log.record(4, {"loss": 2.0})
-    log.close()
-    assert lines(tmp_path) == [{"step": 2, "loss": 1}, {"step": 4, "loss": 2.0}]
-
-
-@pytest.mark.parametrize(
-    "damage", [b"[]\n", b"3\n", b'{"loss": 1}\n', b"\xff\x00\n", b"[" * 9999 + b"\n", b'{"step": []}\n']
-)
-def test_lines_that_are_no_records_are_left_out(damage, tmp_path):
-    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 2, "loss": 1}\n' + damage + b'{"step": 4, "loss": 2}\n')
-    log_of(tmp_path, resumed_at=4).close()
-    assert [line["step"] for line in lines(tmp_path)] == [2, 4]
-
-
-def test_records_that_cannot_be_read_are_one_line(tmp_path):
-    (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(UserError, match=r"metrics\.jsonl: expected a file, got a folder"):
-        log_of(tmp_path)
+    for _ in range(2):  # an empty log has nothing to lose
+        log_of(tmp_path).close()
+        line = f"warning: {tmp_path}: has records up to step 4 but no checkpoint; it begins again at step 0"
+        assert caplog.messages == [line] and not (tmp_path / "metrics.jsonl").read_text()
 
 
 def test_a_record_without_room_raises_at_once_and_so_does_closing(tmp_path):
@@ -74,20 +54,15 @@ def test_a_record_without_room_raises_at_once_and_so_does_closing(tmp_path):
 
 
 def test_without_a_terminal_progress_is_plain_lines(tmp_path, capsys):
-    log = log_of(tmp_path)
-    log.show(5, {"loss": 1.23456, "steps_per_second": 7.25, "tokens_per_second": 12345.6})
+    log, speeds = log_of(tmp_path), {"steps_per_second": 7.25, "tokens_per_second": 12345.6}
+    log.show(5, {"loss": 1.23456, **speeds})
+    log.show(5, {"loss": 1.0, **speeds, "mfu": 0.4132})
     log.print_lines("hello")
     log.close()
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("step 5/10  loss 1.2346  7.2 steps/s  12,346 tokens/s  left 0:00:0")
-    assert second == "hello"
-
-
-def test_a_line_shows_the_utilization_where_it_is_known(tmp_path, capsys):
-    log = log_of(tmp_path)
-    log.show(5, {"loss": 1.0, "steps_per_second": 7.25, "tokens_per_second": 12345.6, "mfu": 0.4132})
-    log.close()
-    assert "12,346 tokens/s  MFU 41.3%  left 0:00:0" in capsys.readouterr().err
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert first == "step 5/10  loss 1.2346  7.2 steps/s  12,346 tokens/s  left 0:00:01"
+    assert "12,346 tokens/s  MFU 41.3%  left 0:00:01" in second
+    assert third == "hello"
 
 
 def test_a_clock_counts_each_second_for_one_purpose_and_adds_what_came_before(monkeypatch):

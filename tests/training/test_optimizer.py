@@ -56,21 +56,15 @@ def differ(a, b):
     return any(not np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
-def test_sgd_subtracts_the_learning_rate_times_the_gradient():
+def test_sgd_and_adam_are_their_formulas():
     expected = jax.tree.map(lambda p, g0, g1: p - 0.001 * (g0 + g1), PARAMS, *GRADIENTS[:2])
-    actual = move(2, name="sgd", learning_rate=0.001)
-    assert_close(actual, expected, operations=8)
-
-
-def test_adam_is_kingma_and_bas():
-    m = v = np.zeros(5)
-    p = np.full(5, 2.0)
-    for t in (1, 2, 3):
+    assert_close(move(2, name="sgd", learning_rate=0.001), expected, operations=8)
+    m, v, p = np.zeros(5), np.zeros(5), np.full(5, 2.0)
+    for t in (1, 2, 3):  # Kingma and Ba 2015
         g = np.asarray(GRADIENTS[t - 1]["bias"], np.float64)
         m, v = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g * g
         p = p - 0.01 * (m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-3)
-    actual = move(3, name="adam", learning_rate=0.01, b1=0.8, b2=0.95, eps=1e-3)
-    assert_close(actual["bias"], p, operations=8)
+    assert_close(move(3, name="adam", learning_rate=0.01, b1=0.8, b2=0.95, eps=1e-3)["bias"], p, operations=8)
 
 
 def test_the_first_step_of_muon_is_nearly_orthogonal_and_of_the_size_of_adams():
@@ -92,21 +86,11 @@ def test_every_key_that_an_optimizer_reads_changes_its_steps(name, key):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"name": "adma"}, "optimizer.name: expected one of .*got 'adma'; did you mean 'adam'?"),
-        (
-            {"name": "sgd", "b1": 0.5},
-            r"optimizer.b1: optimizer 'sgd' does not read it \(read by adam",
-        ),
-        ({"name": "adam", "weight_decay": 0.1}, "optimizer.weight_decay: optimizer 'adam' does not read it"),
-        ({"schedule": "cosin"}, "optimizer.schedule: expected one of .*did you mean 'cosine'?"),
+        ({"name": "sgd", "b1": 0.5}, r"optimizer.b1: optimizer 'sgd' does not read it \(read by adam"),
         ({"decay_steps": 3}, "optimizer.decay_steps: schedule 'constant' does not read it; leave it at 0"),
+        ({"final_learning_rate": 0.1}, "optimizer.final_learning_rate: schedule 'constant' does not read it"),
         ({"schedule": "wsd"}, "optimizer.decay_steps: schedule 'wsd': expected 1 to 10, .* such as 1; got 0"),
         ({"schedule": "wsd", "decay_steps": 11}, "expected 1 to 10, .*; got 11"),
-        ({"final_learning_rate": 0.1}, "optimizer.final_learning_rate: schedule 'constant' does not read it"),
-        (
-            {"warmup_steps": 10},
-            "optimizer.warmup_steps: 10 is not less than train.steps 10; set it to 1, ",
-        ),
     ],
 )
 def test_a_key_that_nothing_reads_is_an_error(settings, message):
@@ -142,15 +126,11 @@ def rates(steps=10, **settings):
     return np.array([float(schedule(i)) for i in range(steps)])
 
 
-def test_warm_up_rises_linearly_and_never_is_zero():
-    assert_close(rates(warmup_steps=3), np.array([0.1, 0.2, 0.3] + [0.4] * 7), operations=10)
-
-
 def test_schedules_follow_their_formulas():
     t = np.arange(8) / 7
     warmup = [0.4 / 3, 0.8 / 3]
     expected = {
-        "constant": np.full(8, 0.4),
+        "constant": np.full(8, 0.4),  # after a rise that never is zero
         "linear": 0.4 + (0.1 - 0.4) * t,
         "cosine": 0.1 + (0.4 - 0.1) * (1 + np.cos(np.pi * t)) / 2,
         "inverse_sqrt": 0.4 / np.sqrt(1 + np.arange(8) / 2),
@@ -201,13 +181,6 @@ def test_a_schedule_of_ones_own_reads_every_key(monkeypatch):
     assert_close(rates(schedule="own", final_learning_rate=0.1, decay_steps=3), np.full(10, 0.3))
 
 
-def test_every_key_of_the_section_is_read_by_some_optimizer_or_schedule():
-    read = {key for each in OPTIMIZERS.values() for key in each.reads}
-    own = {"name", "learning_rate", "schedule", "warmup_steps", "final_learning_rate", "clip_norm"}
-    own |= {"decay_steps", "frozen", "ema_decay"}
-    assert {field.name for field in dataclasses.fields(OptimizerConfig)} == read | own
-
-
 @dataclasses.dataclass(frozen=True)
 class FlooredConfig(OptimizerConfig):
     floor: float = key(0.5, "smallest step")
@@ -219,24 +192,17 @@ def floored(learning_rate, floor):
     )
 
 
-@pytest.fixture
-def guest(monkeypatch):
+def test_an_optimizer_has_the_common_keys_and_reads_its_own(monkeypatch):
     monkeypatch.setitem(OPTIMIZERS, "floored", RegisteredOptimizer(plain(floored), (), FlooredConfig))
-
-
-def test_an_optimizer_with_a_key_of_its_own_reads_it(guest):
-    config = optimizer_section({**defaults(FlooredConfig), "name": "floored", "floor": 0.25})
+    common = defaults(OptimizerConfig)
+    config = optimizer_section({**common, "name": "floored", "floor": 0.25})
+    assert config == FlooredConfig(name="floored", floor=0.25)
     optimizer = make_optimizer(config, 10, SPEC)
     updates, _ = optimizer.update(GRADIENTS[0], optimizer.init(PARAMS), PARAMS)
     assert_close(updates, jax.tree.map(lambda g: -0.25 * g, GRADIENTS[0]), operations=2)
-
-
-def test_an_optimizer_has_the_common_keys_and_its_own(guest):
-    common = defaults(OptimizerConfig)
-    assert optimizer_section({**common, "name": "floored"}) == FlooredConfig(name="floored")
-    for values, wanted in (
+    for values, message in (
         ({**common, "floor": 0.25}, "optimizer.floor: unknown key"),
         ({**common, "name": "floored", "flor": 0.25}, "optimizer.flor: unknown key; did you mean 'floor'"),
     ):
-        with pytest.raises(UserError, match=wanted):
+        with pytest.raises(UserError, match=message):
             optimizer_section(values)

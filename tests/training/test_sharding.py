@@ -18,9 +18,6 @@ from fxf.training.state import init_state, state_shardings
 from helpers import one_device, small_model
 from small_runs import script
 
-LAYOUTS = ["fsdp 2, sequence 2, tensor 2", "pmap 8"]
-MORE_LAYOUTS = ["data 2, fsdp 2, tensor 2", "data 4, sequence 2"]
-
 
 def answers(program, *arguments):
     """Runs a program of this folder; returns the objects that it prints as JSON, and the last line of what it says."""
@@ -38,57 +35,24 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def figures(folder):
-    (found,), _ = answers("eight_devices", folder)
+    ((found,), _) = answers("eight_devices", folder)
     return found
 
 
 @pytest.fixture(scope="module")
 def more_figures(folder):
-    (found,), _ = answers("eight_devices", folder, "more")
+    ((found,), _) = answers("eight_devices", folder, "more")
     return found
 
 
-@pytest.fixture(scope="module")
-def figures_of_two_processes(folder, more_figures):
-    with socket.create_server(("localhost", 0)) as free:
-        coordinator = f"localhost:{free.getsockname()[1]}"
-    (found, ended), said = answers("two_processes", folder, coordinator)
-    assert ended["codes"] == [75, -signal.SIGKILL]  # of the second one as the program has it
-    return found | {"said": said}
+def assert_near(distances, *layouts):
+    assert set(distances) == {*layouts}
+    for layout in layouts:
+        assert set(distances[layout]) == {"loss", "gradient", "params"} and max(distances[layout].values()) <= 1
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_loss_gradient_and_later_params_are_those_of_one_device(figures, layout):
-    assert set(figures["distances"][layout]) == {"loss", "gradient", "params"}
-    assert max(figures["distances"][layout].values()) <= 1
-
-
-@pytest.mark.thorough
-def test_fewer_axes_than_the_mesh_has_and_a_resumed_run_give_the_numbers_of_one_device(more_figures):
-    for layout in MORE_LAYOUTS:
-        assert max(more_figures["distances"][layout].values()) <= 1
-    assert more_figures["resumed"] <= 1
-
-
-@pytest.mark.thorough
-def test_adapters_have_the_numbers_of_one_device(tmp_path):
-    (found,), _ = answers("adapters_on_devices", tmp_path)
-    assert set(found) == set(LAYOUTS)
-    assert max(figure for of_layout in found.values() for figure in of_layout.values()) <= 1
-
-
-@pytest.mark.thorough
-def test_modules_of_flax_have_the_numbers_of_one_device(tmp_path):
-    (found,), _ = answers("flax_on_devices", tmp_path)
-    assert set(found) == {"layers", "model"}
-    for of_layout in (figures for of_model in found.values() for figures in of_model.values()):
-        assert max(of_layout.values()) <= 1 and of_layout["loss"] <= 0.1  # relatively 1.2e-6
-
-
-@pytest.mark.thorough
-def test_models_whose_sequences_are_in_parts_have_the_numbers_of_one_device():
-    (found,), _ = answers("sequences_on_devices")
-    assert len(found) == 12 and max(found.values()) <= 1
+def test_loss_gradient_and_later_params_are_those_of_one_device(figures):
+    assert_near(figures["distances"], "fsdp 2, sequence 2, tensor 2", "pmap 8")
 
 
 @pytest.mark.parametrize("what", ["parts", "rows_of_a_table", "loss_kernel"])
@@ -102,43 +66,35 @@ def test_devices_sum_the_gradients_of_bfloat16_in_float32_or_as_asked_in_bfloat1
 
 
 @pytest.mark.thorough
-def test_two_processes_train_and_resume_with_the_numbers_of_one_device(figures_of_two_processes):
-    assert max(figures_of_two_processes["distances"].values()) <= 1
-    assert figures_of_two_processes["resumed"] <= 1
+def test_of_eight_devices_each_holds_an_eighth_and_a_run_goes_on_with_one(more_figures):
+    assert_near(more_figures["distances"], "data 2, fsdp 2, tensor 2", "data 4, sequence 2")
+    assert more_figures["resumed"] <= 1
+    assert 1 / 8 <= more_figures["share"] <= 1 / 7  # of the optimizer's state
 
 
 @pytest.mark.thorough
-def test_one_of_several_copies_of_a_checkpoint_is_read_and_the_others_get_it_from_that(figures_of_two_processes):
-    assert figures_of_two_processes["bytes"] < 10e6  # its half of 16 MB, which it checks
+def test_two_processes_have_the_numbers_of_one_device_and_one_notices_that_the_other_is_gone(folder, more_figures):
+    with socket.create_server(("localhost", 0)) as free:
+        coordinator = f"localhost:{free.getsockname()[1]}"
+    (found, ended), (said,) = answers("two_processes", folder, coordinator)
+    assert max(found["distances"].values()) <= 1 and found["resumed"] <= 1
+    assert found["bytes"] < 10e6  # that the second reads of 16 MB, of which it checks its half, and gets the rest
+    assert ended["codes"] == [75, -signal.SIGKILL]  # of the second one as the program has it
+    assert said.startswith("error: process 0 of 2: lost another one; the same command resumes")
 
 
 @pytest.mark.thorough
-def test_a_process_notices_that_the_other_is_gone(figures_of_two_processes):
-    (line,) = figures_of_two_processes["said"]
-    assert line.startswith("error: process 0 of 2: lost another one; the same command resumes")
+def test_models_with_adapters_terms_and_modules_of_flax_have_the_numbers_of_one_device():
+    ((found,), _) = answers("models_on_devices")
+    assert found.keys() == {"layers", "model", "adapters", "terms"}
+    for of_model in found.values():
+        assert_near(of_model, *of_model)
 
 
 @pytest.mark.thorough
-def test_a_device_of_eight_holds_an_eighth_of_the_optimizer_state(more_figures):
-    assert 1 / 8 <= more_figures["share"] <= 1 / 7
-
-
-@pytest.mark.thorough
-def test_a_device_of_eight_that_share_a_sequence_needs_little_more_than_an_eighth_of_its_memory(more_figures):
-    whole, eighth = more_figures["memory"]
-    assert eighth <= whole / 6
-
-
-@pytest.mark.thorough
-def test_the_description_shows_how_each_weight_is_cut_and_what_of_it_a_device_holds(more_figures):
-    described = more_figures["described"]
-    rows = {line.split()[0]: line.split() for line in described if line}
-    axes = ["embed", "heads", "head_dim"]
-    assert rows["blocks/attention/query"][-8:] == [*axes, "256", "fsdp", "tensor", "-", "256"]
-    assert rows["blocks/feed_forward/up_bias"][-2:] == ["tensor", "48"]
-    assert rows["embedding/table"][-3:] == ["tensor", "fsdp", str(4 * 4 * 16 // 4)]
-    for held in ("weights", "activations and temporaries"):
-        assert any(line.startswith(f"{held}, on each of 8 devices") for line in described)
+def test_models_whose_sequences_are_in_parts_have_the_numbers_of_one_device():
+    ((found,), _) = answers("sequences_on_devices")
+    assert len(found) == 12 and max(found.values()) <= 1
 
 
 class Devices:
@@ -240,17 +196,13 @@ def test_a_layout_may_be_of_one_device():
         assert make_layout(config, devices).mesh.devices.flatten().tolist() == jax.devices()[:1]
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "microbatches", "rows"), [(9, 1, "9"), (16, 4, "16 / train.microbatches 4"), (16, 2, None)]
-)
-def test_a_batch_that_the_devices_do_not_divide_is_an_error_that_names_the_sizes(batch_size, microbatches, rows):
+def test_a_batch_that_the_devices_do_not_divide_is_an_error_that_names_the_sizes():
     layout = Layout(Devices(data=4, fsdp=2))
-    if rows is None:
-        return require_divisible(layout, batch_size, microbatches)
+    require_divisible(layout, 16, 2)
     with pytest.raises(UserError) as error:
-        require_divisible(layout, batch_size, microbatches)
-    sizes = "8 equal parts (parallel.data 4 × parallel.fsdp 2)"
-    assert str(error.value) == f"train.batch_size: {rows} does not divide into {sizes}"
+        require_divisible(layout, 16, 4)
+    what = "does not divide into 8 equal parts (parallel.data 4 × parallel.fsdp 2)"
+    assert str(error.value) == f"train.batch_size: 16 / train.microbatches 4 {what}"
 
 
 def test_sequences_that_the_devices_do_not_divide_are_an_error_that_names_the_length():

@@ -54,18 +54,16 @@ def start():
 
 
 @functools.cache
-def compiled_steps(dropout, dtype):
-    trainer = make_trainer(dropout=dropout, dtype=dtype)
-    return trainer, make_train_steps(trainer, TASK.batch, max_steps=7)
+def compiled_steps(**changes):
+    return make_train_steps(make_trainer(**changes), TASK.batch, max_steps=7)
 
 
 @functools.cache
-def train(n_calls, dropout=0.0, seed=0, dtype="float32"):
+def train(n_calls, seed=0, **changes):
     """Returns the state and the loss of each step, after the given numbers of steps a call."""
-    _, steps = compiled_steps(dropout, dtype)
     state, losses = jax.device_put(start(), one_device().replicated), []
     for n in n_calls:
-        state, metrics = steps(state, hyperparameters(seed, TRAIN, SGD), n)
+        state, metrics = compiled_steps(**changes)(state, hyperparameters(seed, TRAIN, SGD), n)
         losses += [np.asarray(metrics["loss_sum"])[:n]]
     return jax.tree.map(np.asarray, state), np.concatenate(losses)
 
@@ -74,19 +72,17 @@ def assert_same_bits(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
-def assert_same_but_for_rounding(state, expected):
-    assert_close(state, expected, largest=largest_of(expected.params))
-
-
-def test_calls_of_any_size_take_the_same_steps_to_the_bit():
-    whole, parts, single = train((7,)), train((3, 4)), train((1,) * 7)
-    assert_same_bits(whole, parts)
-    assert_same_bits(whole, single)
+@pytest.mark.parametrize("changes", [{"dropout": 0.5}, {"dtype": "bfloat16"}])
+def test_calls_of_any_size_take_the_same_steps_to_the_bit(changes):
+    """Where weights have copies, each call casts them anew."""
+    whole = train((7,), **changes)
     assert whole[0].step == 7
+    for calls in ((3, 4), (1,) * 7):
+        assert_same_bits(whole, train(calls, **changes))
 
 
-def test_a_call_that_casts_the_weights_anew_goes_on_to_the_bit():
-    assert_same_bits(train((4,), dtype="bfloat16"), train((1, 3), dtype="bfloat16"))
+def test_the_seed_chooses_the_data():
+    assert not np.array_equal(train((7,), dtype="bfloat16")[1], train((7,), seed=1, dtype="bfloat16")[1])
 
 
 def test_weights_have_a_copy_but_for_those_that_are_read_in_float32():
@@ -99,62 +95,26 @@ def test_weights_have_a_copy_but_for_those_that_are_read_in_float32():
     assert not any(are_only_cast(small_model()[0], params, batch, layout))
 
 
-def test_dropout_differs_from_step_to_step_and_repeats_from_run_to_run():
-    batch = jax.device_get(make_batch(KEY, 0))
-    _, losses = fed((3,), 0.5, batch_of=lambda _: batch, rate=1e-30)  # the same batch, and the same params
-    assert len(set(losses)) == 3
-    with_dropout = train((7,), dropout=0.5)
-    assert_same_bits(with_dropout, train((3, 4), dropout=0.5))
-    assert not np.array_equal(with_dropout[1], train((7,))[1])
+def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_and_adds_the_models_penalty():
+    def penalty(params, step):
+        return (step + 2) * params["final"]["bias"].sum()
 
-
-def test_dropout_may_draw_the_bits_of_the_device():
-    first, again = (fed(calls, 0.5, dropout_bits="device")[1] for calls in ((3,), (1, 2)))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, fed((3, 4), 0.5)[1][:3])
-
-
-def test_the_seed_chooses_the_data():
-    assert not np.array_equal(train((7,))[1], train((7,), seed=1)[1])
-
-
-@functools.cache
-def one_step(penalty=None, **config):
-    """Returns params, and what a step of plain gradient descent makes of them: its params and metrics."""
-    train_config = TrainConfig(**config)
-    trainer = make_trainer()._replace(optimizer=optax.sgd(1.0), config=train_config)
-    trainer = trainer._replace(model=trainer.model._replace(penalty=penalty))
-    numbers, state = (
-        hyperparameters(0, train_config),
-        dataclasses.replace(start(), opt_state=trainer.optimizer.init({})),
-    )
-    moved, metrics = jax.jit(lambda s, b: train_step(trainer, s, b, numbers, None))(state, make_batch(KEY, 0))
-    return state.params, moved.params, metrics
-
-
-@functools.cache
-def whole_batches():
-    """Returns loss, weight and gradient of the whole batch as a function of the smoothing."""
-    loss = jax.jit(lambda p, b, smoothing: loss_and_gradient(make_trainer().model, p, b, label_smoothing=smoothing))
-    return lambda smoothing: jax.device_get(loss(start().params, make_batch(KEY, 0), smoothing))
-
-
-SMOOTHED_AND_SPLIT = {"label_smoothing": 0.3, "microbatches": 3}
-
-
-@pytest.mark.parametrize("config", [SMOOTHED_AND_SPLIT, pytest.param({}, marks=pytest.mark.thorough)])
-def test_a_step_divides_by_the_weight_of_the_whole_batch_and_smooths_and_splits_as_its_config_says(config):
-    """Splitting leaves the step as it was, smoothing does not."""
-    params, moved, metrics = one_step(**config)
-    smoothing = config.get("label_smoothing", 0.0)
-    loss_sum, weight_sum, gradient = whole_batches()(smoothing)
+    config = TrainConfig(label_smoothing=0.3, microbatches=3)
+    trainer = make_trainer()._replace(optimizer=optax.sgd(1.0), config=config)
+    model, batch, numbers = trainer.model, make_batch(KEY, 0), hyperparameters(0, config)
+    state = dataclasses.replace(start(), opt_state=trainer.optimizer.init({}))
+    moved, metrics = jax.jit(lambda s, b: train_step(
+        trainer._replace(model=model._replace(penalty=penalty)), s, b, numbers
+    ))(state, batch)  # fmt: skip
+    whole = jax.jit(lambda smoothing, *given: loss_and_gradient(model, *given, label_smoothing=smoothing))
+    loss_sum, weight_sum, gradient = jax.device_get(whole(0.3, state.params, batch))
+    gradient = jax.tree.map(lambda g: g / weight_sum, gradient)
+    gradient["final"]["bias"] += 2
     assert_close(metrics["loss_sum"], loss_sum)
-    expected = jax.tree.map(lambda p, g: p - g / weight_sum, params, gradient)
-    assert_close(moved, expected, largest=largest_of(expected))
-    assert_close(
-        metrics["gradient_norm"], np.sqrt(sum(np.square(g).sum() for g in jax.tree.leaves(gradient))) / weight_sum
-    )
-    assert (abs(float(metrics["loss_sum"] - whole_batches()(0.0)[0])) > 1e-3) == (smoothing > 0)
+    assert abs(float(loss_sum - whole(0.0, state.params, batch)[0])) > 1e-3
+    expected = jax.tree.map(lambda p, g: p - g, state.params, gradient)
+    assert_close(moved.params, expected, largest=largest_of(expected))
+    assert_close(metrics["gradient_norm"], np.sqrt(sum(np.square(g).sum() for g in jax.tree.leaves(gradient))))
 
 
 KEPT = collections.defaultdict(dict)  # the programs of `fed`
@@ -181,10 +141,19 @@ def fed(n_calls, dropout=0.0, batch_of=None, rate=SGD.learning_rate, **train_key
 
 
 def test_steps_on_batches_from_the_host_are_the_steps_on_the_device():
-    fed_steps, device_steps = fed((3, 4), 0.5), train((7,), dropout=0.5)
-    assert_same_but_for_rounding(fed_steps[0], device_steps[0])
-    assert_close(fed_steps[1], device_steps[1])
+    fed_steps, (state, losses) = fed((3, 4), 0.5), train((7,), dropout=0.5)
+    assert_close(fed_steps[0], state, largest=largest_of(state.params))
+    assert_close(fed_steps[1], losses)
     assert_same_bits(fed_steps, fed((1, 5, 1), 0.5))
+
+
+def test_dropout_differs_from_step_to_step_and_may_draw_the_bits_of_the_device():
+    batch = jax.device_get(make_batch(KEY, 0))
+    _, losses = fed((3,), 0.5, batch_of=lambda _: batch, rate=1e-30)  # the same batch, and the same params
+    assert len(set(losses)) == 3
+    first, again = (fed(calls, 0.5, dropout_bits="device")[1] for calls in ((3,), (1, 2)))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, fed((3, 4), 0.5)[1][:3])
 
 
 def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(monkeypatch):
@@ -211,30 +180,6 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
     assert metrics["data_seconds"] == [1.0] and "seconds_at_peak" not in metrics
 
 
-@pytest.mark.thorough
-def test_other_numbers_compile_nothing_and_count():
-    """Seed, rates, decay and smoothing are arguments of the program; tests/sweeps/test_together.py has whole runs."""
-    numbers = []
-    for seed, smoothing, rate in ((0, 0.1, 0.01), (3, 0.3, 0.02)):
-        train_config = TrainConfig(batch_size=6, label_smoothing=smoothing)
-        optimizer_config = OptimizerConfig(
-            name="adamw",
-            learning_rate=rate,
-            final_learning_rate=rate / 7,
-            weight_decay=10 * rate,
-            schedule="cosine",
-            warmup_steps=1,
-        )
-        numbers.append(hyperparameters(seed, train_config, optimizer_config))
-    model = make_trainer(dropout=0.5).model
-    trainer = Trainer(model, make_optimizer(optimizer_config, 5, model.spec), train_config, one_device())
-    begun = jax.device_get(initial_state(model, trainer.optimizer))
-    steps = make_train_steps(trainer, TASK.batch, max_steps=5)
-    one, other = (steps(jax.device_put(begun, one_device().replicated), each, 5)[0].params for each in numbers)
-    assert steps._cache_size() == 1
-    assert not np.array_equal(one["final"]["kernel"], other["final"]["kernel"])
-
-
 def test_after_skipped_steps_a_step_has_the_rate_of_its_number_and_adam_counts_updates():
     """Steps 2 to 4 are skipped, step 3 for its gradient alone. Adam without memory moves each param by the rate."""
 
@@ -258,16 +203,6 @@ def test_after_skipped_steps_a_step_has_the_rate_of_its_number_and_adam_counts_u
         assert bool(np.isfinite(metrics["loss_sum"])) == (number not in (2, 4))
         assert moved == pytest.approx(0 if skipped else float(schedule(number)), rel=1e-5)
     assert (int(state.step), int(state.opt_state[0].count)) == (9, 6)
-
-
-@pytest.mark.parametrize("config", [SMOOTHED_AND_SPLIT, pytest.param({}, marks=pytest.mark.thorough)])
-def test_a_penalty_of_the_model_is_added_to_the_mean_loss(config):
-    def penalty(params, step):
-        return (step + 2) * params["final"]["bias"].sum()
-
-    (_, plain, _), (_, penalized, _) = one_step(**config), one_step(penalty, **config)
-    assert_close(penalized["final"]["bias"], plain["final"]["bias"] - 2, largest=2)
-    assert_same_bits(penalized["embedding"], plain["embedding"])
 
 
 def test_the_step_of_a_cpu_updates_matrices_where_they_are_without_a_copy():

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from terms_on_devices import FORMS, LAYOUTS, SPEC, batch, by_hand, model_of
+from terms_model import FORMS, SPEC, batch, by_hand, model_of
 
 from closeness import assert_close, largest_of
 from fxf.base import on_cpu
@@ -16,25 +16,26 @@ from fxf.layers.feed_forward import Dense
 from fxf.layers.kinds import FEED_FORWARDS
 from fxf.layers.named import figure, term
 from fxf.runs import run
-from fxf.training import gradient as gradient_module
-from fxf.training.gradient import objective_and_gradient
+from fxf.training.gradient import batch_loss, objective_and_gradient
 from fxf.training.loop import _logged
 from fxf.training.record import Record, after
 from helpers import random_params, small_model
-from small_runs import script, tiny_config
+from small_runs import tiny_config
+
+
+@functools.cache
+def expected():
+    return jax.device_get(jax.jit(by_hand)(random_params(SPEC), batch()))
 
 
 def assert_as_by_hand(form, microbatches=1):
-    params = random_params(SPEC)
     compute = jax.jit(functools.partial(objective_and_gradient, model_of(form), microbatches=microbatches))
-    _, weight_sum, gradient, metrics = compute(params, batch())
+    _, weight_sum, gradient, metrics = compute(random_params(SPEC), batch())
     found = jax.tree.map(lambda g: g / weight_sum, gradient), metrics
-    expected = jax.jit(by_hand)(params, batch())
-    assert_close(found, expected, largest=largest_of(expected))
+    assert_close(found, expected(), largest=largest_of(expected()))
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("microbatches", [1, 2])
+@pytest.mark.parametrize(("form", "microbatches"), [*((form, 2) for form in FORMS), ("in a row", 1)])
 def test_the_gradient_is_that_of_the_sum_written_out_whatever_the_form_and_the_parts(form, microbatches):
     assert_as_by_hand(form, microbatches)
 
@@ -45,29 +46,21 @@ def test_a_cpu_that_cuts_a_batch_gets_the_same(monkeypatch):
     assert_as_by_hand("in a loop", 2)
 
 
-@pytest.mark.thorough
-def test_several_devices_get_the_same():
-    finished = script("tests/training/terms_on_devices.py")
-    assert finished.returncode == 0, finished.stderr
-    (found,) = [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
-    assert found.keys() == {f"{name}, microbatches {n}" for name in LAYOUTS for n in (1, 2)}
-    assert {name: row for name, row in found.items() if row["apart"] > row["bound"]} == {}
-
-
-@pytest.mark.parametrize("microbatches", [1, 2])
-@pytest.mark.parametrize("keys", [{}, {"scan_blocks": True, "remat": "full", "dropout": 0.1}], ids=str)
-def test_a_model_that_asks_for_nothing_has_the_program_that_it_has_without_asking(keys, microbatches, monkeypatch):
-    model, params = small_model(n_layers=2, **keys)
+def test_a_model_that_asks_for_nothing_has_the_program_of_its_loss_alone():
+    model, params = small_model(n_layers=2, scan_blocks=True, remat="full", dropout=0.1)
     tokens = np.ones((4, 6), np.int32)
     given = {"inputs": tokens, "targets": tokens, "weights": tokens.astype(np.float32)}
 
-    def text():
-        compute = lambda *args: objective_and_gradient(model, *args, microbatches=microbatches)  # noqa: E731
-        return jax.jit(compute).lower(params, given, jax.random.key(0)).as_text()
+    def alone(*args):
+        return jax.value_and_grad(functools.partial(batch_loss, model), has_aux=True)(*args)
 
-    asked = text()
-    monkeypatch.setattr(gradient_module, "terms_and_figures", lambda *_: ())
-    assert text() == asked
+    def asking(*args):
+        loss_sum, weight_sum, gradient, metrics = objective_and_gradient(model, *args)
+        assert metrics == {}
+        return (loss_sum, weight_sum), gradient
+
+    texts = [jax.jit(each).lower(params, given, jax.random.key(0)).as_text() for each in (alone, asking)]
+    assert texts[0].replace("jit_alone", "jit_asking") == texts[1]
 
 
 def test_evaluation_and_decoding_compute_no_term():
@@ -81,7 +74,7 @@ def test_evaluation_and_decoding_compute_no_term():
 
     other = model._replace(features=features)
     train = jax.jit(functools.partial(objective_and_gradient, other)).lower(params, batch()).compile().as_text()
-    loss = jax.jit(functools.partial(gradient_module.batch_loss, other)).lower(params, batch()).compile().as_text()
+    loss = jax.jit(functools.partial(batch_loss, other)).lower(params, batch()).compile().as_text()
     assert "1013" in train
     assert "1013" not in loss
 

@@ -3,7 +3,7 @@
 import json
 
 from fxf.verbs import flags as cli
-from fxf.verbs.flags import answer_lines
+from fxf.verbs.generate import answer_lines
 from small_runs import command
 
 REVERSAL = "--config=configs/reversal.py"

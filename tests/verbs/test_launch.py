@@ -68,17 +68,3 @@ def test_a_manifest_has_a_pod_for_each_node_which_meet_at_the_first(nodes):
     of_pod = dict(re.findall(r"--config\.parallel\.(\w+)=(\S+)", " ".join(words)))
     found = {"processes": "3", "coordinator": f"{name}-0.{name}:1234", "process": "$(JOB_COMPLETION_INDEX)"}
     assert of_pod == (found if nodes > 1 else {}) and of_pod.keys() <= KEYS
-
-
-def test_what_is_submitted_is_what_is_printed(script, tmp_path, monkeypatch):
-    executable(tmp_path, "sbatch", f"cat > {tmp_path}/given; echo job 7")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    flags = ("--workdir=runs/my run", "--nodes=2", "--gpus=8", "--config.model.gated", "--from=a b")
-    assert printed("slurm", *flags, "--submit") == "job 7\n"
-    assert (tmp_path / "given").read_text() == script
-    executable(tmp_path, "sbatch", "echo no such partition >&2; exit 1")
-    done = command("launch", "slurm", "--config=reversal", "--workdir=run", "--submit")
-    assert (done.returncode, done.stderr) == (2, "error: sbatch: no such partition\n")
-    monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    done = command("launch", "slurm", "--config=reversal", "--workdir=run", "--submit")
-    assert (done.returncode, done.stderr) == (2, "error: sbatch: No such file or directory\n")

@@ -1,22 +1,23 @@
-"""Trains models with modules of Flax on one and on four devices, and prints how far apart they are, as JSON.
+"""Trains models with modules of Flax, with adapters, and with terms on one and on eight devices.
 
-tests/training/test_sharding.py runs this in a process of its own.
+It prints how far apart the numbers are, as JSON; tests/training/test_sharding.py runs this in a process of its own.
 """
 
 import json
-import sys
-from pathlib import Path
 
 import eight_devices
 import flax.linen as nn
 import jax
+import optax
+from eight_devices import ADAM, KEEP, LAYOUTS, MODEL, SIZES, VOCAB_SIZE, compare
 from flax import nnx
+from terms_model import model_of
 
 from fxf.layers.kinds import LAYERS
 from fxf.models.flax_model import of_module
+from fxf.models.lora import LoraConfig, lora
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-
-LAYOUTS = {"fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2)}
+from fxf.training.fine_tuning import freeze, without_frozen_gradient
 
 
 def named(*axes):
@@ -51,22 +52,23 @@ class Whole(nn.Module):
         mask = nn.make_causal_mask(tokens)
         if documents is not None:
             mask = mask * nn.make_attention_mask(documents, documents, jax.numpy.equal)
-        x = nn.Embed(eight_devices.VOCAB_SIZE, 8, embedding_init=named("vocabulary", "embed"))(tokens)
+        x = nn.Embed(VOCAB_SIZE, 8, embedding_init=named("vocabulary", "embed"))(tokens)
         x = x + Mlp(8, 12)(nn.MultiHeadDotProductAttention(2)(x, mask=mask))
-        return nn.Dense(eight_devices.VOCAB_SIZE, kernel_init=named("embed", "vocabulary"))(x)
+        return nn.Dense(VOCAB_SIZE, kernel_init=named("embed", "vocabulary"))(x)
 
 
 if __name__ == "__main__":
-    eight_devices.start_jax(4)
+    eight_devices.start_jax(8)
     jax.config.update("jax_numpy_rank_promotion", "allow")  # as Flax does
     LAYERS["Mlp"], LAYERS["Gate"] = Mlp, Gate
-    config = TransformerLMConfig(**eight_devices.SIZES, blocks="attention+Gate+Mlp")
-    models = {
-        "layers": transformer_lm(config, eight_devices.VOCAB_SIZE),
-        "model": of_module(Whole(), eight_devices.VOCAB_SIZE),
+    layers = transformer_lm(TransformerLMConfig(**SIZES, blocks="attention+Gate+Mlp"), VOCAB_SIZE)
+    adapters = without_frozen_gradient(lora(MODEL, LoraConfig(rank=3, weights="*/query,*/output,*/up")), "")
+    adam = optax.chain(KEEP, freeze(optax.adam(1e-2, **ADAM), adapters.spec, ""))
+    rows = {"data 2, fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2)}
+    found = {
+        "layers": compare(rows, model=layers),
+        "model": compare(rows, model=of_module(Whole(), VOCAB_SIZE)),
+        "adapters": compare(LAYOUTS, model=adapters, optimizer=adam),
+        "terms": compare({**rows, "pmap 8": ({"kind": "pmap"}, 1)}, model=model_of()),
     }
-    found = {}
-    for name, eight_devices.MODEL in models.items():
-        eight_devices.start.cache_clear()
-        found[name] = eight_devices.compare(Path(sys.argv[1]), LAYOUTS)
     print(json.dumps(found))

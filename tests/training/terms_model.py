@@ -1,32 +1,17 @@
-"""A model whose blocks have terms, figures and moved weights; its objective by hand, on one and on four devices.
-
-JAX takes its number of devices when it starts: tests/training/test_terms.py runs this in a process of its own. It
-prints, for each layout of the devices, the distances between the numbers of a step and those by hand, as JSON.
-"""
+"""A model whose blocks have terms, figures and moved weights, and its objective by hand."""
 
 import functools
-import json
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[1]))
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from closeness import bound, largest_of
 from fxf.base.weights import Weight
 from fxf.layers.named import figure, moved, term
 from fxf.models.model import Model
-from fxf.training.parallel import ParallelConfig
-from fxf.training.sharding import make_layout
-from fxf.training.state import hyperparameters, init_state
-from fxf.training.step import TrainConfig, Trainer, jit_step, make_step
 
-ROWS, LENGTH, VOCAB_SIZE, WIDTH, BLOCKS = 8, 3, 5, 4, 3
-LAYOUTS = {"data 4": {}, "fsdp 2, tensor 2": {"fsdp": 2, "tensor": 2}, "pmap 4": {"kind": "pmap"}}
+ROWS, LENGTH, VOCAB_SIZE, WIDTH, BLOCKS = 8, 3, 11, 4, 3
 SPEC = {
     "table": Weight((VOCAB_SIZE, WIDTH), ("vocabulary", "embed"), jax.nn.initializers.normal(1.0)),
     "scales": Weight((BLOCKS, WIDTH), ("layers", "embed"), jax.nn.initializers.normal(1.0)),
@@ -101,38 +86,3 @@ def by_hand(params, batch):
 
     gradient, (metrics, moves) = jax.grad(objective, has_aux=True)(params)
     return {**gradient, "scales": gradient["scales"] + moves}, metrics
-
-
-def after_a_step(parallel, microbatches):
-    """Returns the gradient of a step's params, and its terms and figures."""
-    optimizer, config = optax.sgd(1.0), TrainConfig(batch_size=ROWS, microbatches=microbatches)
-    trainer = Trainer(model_of(), optimizer, config, make_layout(ParallelConfig(**parallel), jax.devices()))
-    state = init_state(trainer.model, optimizer, jax.random.key(0))
-    params = jax.device_get(state.params)
-    placed = trainer.layout.put(batch(), microbatches * trainer.layout.parts)
-    after, metrics = jit_step(make_step(trainer), trainer)(state, placed, hyperparameters(0, config))
-    gradient = jax.tree.map(lambda before, after: before - after, params, jax.device_get(after.params))
-    return params, gradient, {name: metrics[name] for name in metrics if name.startswith(("term/", "figure/"))}
-
-
-def main():
-    jax.config.update("jax_num_cpu_devices", 4)
-    jax.config.update("jax_enable_compilation_cache", False)
-    jax.config.update("jax_default_matmul_precision", "highest")
-    found = {}
-    for name, parallel in LAYOUTS.items():
-        for microbatches in (1, 2):
-            params, *both = after_a_step(parallel, microbatches)
-            expected = list(jax.jit(by_hand)(params, batch()))
-            assert jax.tree.structure(both) == jax.tree.structure(expected)
-            apart = jax.tree.map(lambda a, b: np.abs(np.asarray(a) - np.asarray(b)).max(), both, expected)
-            # The gradient is a difference of params.
-            found[f"{name}, microbatches {microbatches}"] = {
-                "apart": largest_of(apart),
-                "bound": bound(largest_of([expected, params])),
-            }
-    print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()

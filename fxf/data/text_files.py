@@ -1,27 +1,64 @@
-"""Files of sentence pairs, read line by line; a message can name the line."""
+"""Files of text as they lie, plain or compressed, and the sentence pairs in their lines; messages name the line."""
 
+import contextlib
 import hashlib
+import io
+import lzma
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fxf.base.errors import UserError
+from fxf.base.errors import UserError, text_of
 from fxf.base.files import read_file
-from fxf.data.unpacking import codec_of, unpacked_content
 
 SIDES = ("source", "target")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BUFFER = 2**16
+_BEGINS = re.compile(
+    rb"(?P<gzip>\x1f\x8b)|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))"  # of bzip2 also one without content
+    rb"|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"  # of zstd also frames to skip, which pzstd writes first
+    rb"|(?P<xz>\xfd7zXZ\x00)"
+)
 
 
-class Example(NamedTuple):
-    """A sentence, its translation, and their file and line for messages."""
-
-    source: str
-    target: str
-    where: str
+def codec_of(begins: bytes) -> str:
+    """Returns what a file that begins with these bytes is compressed by; '' if it is not."""
+    found = _BEGINS.match(begins)
+    return (found and found.lastgroup) or ""
 
 
-Sides = tuple[bytes, bytes] | str  # source and target of a line, or what is wrong with it
+@contextlib.contextmanager
+def unpacked(raw: Any, where: str) -> Iterator[Any]:
+    """Gives the content of a file without its byte order mark, decompressed if it is gzip, bzip2, zstd or xz.
+
+    Args:
+      raw: the file, opened to read bytes.
+      where: what a message begins with.
+
+    Raises:
+      UserError: what is read of the file is damaged or cut off.
+    """
+    file: Any = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
+    try:
+        codec = codec_of(file.peek(10))
+        if codec == "xz":
+            file = lzma.LZMAFile(file)  # noqa: SIM115  The caller closes `raw`.
+        elif codec:
+            import pyarrow  # imported here because it takes a fifth of a second
+
+            file = io.BufferedReader(pyarrow.CompressedInputStream(file, codec), BUFFER)
+        if file.peek(len(BYTE_ORDER_MARK)).startswith(BYTE_ORDER_MARK):
+            file.read(len(BYTE_ORDER_MARK))
+        yield file
+    except (EOFError, lzma.LZMAError, OSError) as error:
+        raise UserError(f"{where}: {getattr(error, 'strerror', None) or text_of(error)}") from None
+
+
+def unpacked_content(content: bytes, where: str) -> bytes:
+    """Returns what `unpacked` gives of a file with this content."""
+    with unpacked(io.BytesIO(content), where) as file:
+        return file.read()
 
 
 def read_text_file(path: Path, key: str, packed: bool = True) -> bytes:
@@ -56,10 +93,20 @@ def decoded(content: bytes, place: Path | str, line: int = 1) -> str:
 
 
 def lines_of(content: bytes) -> list[bytes]:
-    r"""Returns the lines without their ends and a byte order mark; \n or \r\n ends one, or \r where there is no \n."""
-    content = content.removeprefix(BYTE_ORDER_MARK)
+    r"""Returns the lines without their ends; \n or \r\n ends one, or \r where there is no \n."""
     content = (content if b"\n" in content else content.replace(b"\r", b"\n")).removesuffix(b"\n")
     return [line.removesuffix(b"\r") for line in content.split(b"\n")]
+
+
+class Example(NamedTuple):
+    """A sentence, its translation, and their file and line for messages."""
+
+    source: str
+    target: str
+    where: str
+
+
+Sides = tuple[bytes, bytes] | str  # source and target of a line, or what is wrong with it
 
 
 def tab_separated(lines: Iterable[bytes], n_columns: int, source: int, target: int) -> Iterator[Sides]:
@@ -74,18 +121,6 @@ def tab_separated(lines: Iterable[bytes], n_columns: int, source: int, target: i
         else:
             found = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
             yield f"expected {n_columns} tab-separated columns, got {found}"
-
-
-def aligned(contents: Sequence[bytes], names: Sequence[str]) -> Iterator[Sides]:
-    """Returns each line of the source file with the same line of the target file.
-
-    Raises:
-      UserError: one has more lines, so that they do not belong together.
-    """
-    source, target = map(lines_of, contents)
-    if len(source) != len(target):
-        raise UserError(f"{names[0]} has {len(source)} lines, {names[1]} {len(target)}")
-    return zip(source, target, strict=True)
 
 
 def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool, first: int = 1) -> tuple[list[Example], int]:

@@ -1,0 +1,40 @@
+"""A process of a crew: it trains the runs that stdin names, and writes to stdout why each failed, or nothing.
+
+A run is a line of JSON: its config, its folder, its origin, and the files that the config names.
+"""
+
+import fxf.base.listen  # noqa: F401  A signal ends the process after a save; other imports start threads.
+
+# isort: split
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from fxf.base.devices import start_jax
+from fxf.base.errors import Interrupted
+
+
+def main(number: int, n: int) -> None:
+    """Trains with an nth of the cores, until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what is printed between runs is lost, as stderr is
+    if hasattr(os, "sched_setaffinity"):  # Linux: JAX starts as many threads as it finds cores
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[number % len(cores) :: n])
+    start_jax()
+    from fxf.sweeps.crew import Job, train
+
+    kept: dict[str, Any] = {}
+    for line in sys.stdin:
+        config, folder, origin, brought = json.loads(line)
+        try:
+            answer = train(Job(config, Path(folder), origin), brought, kept)
+        except Interrupted:
+            return
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,253 @@
+"""Whole runs on texts and on pairs of sentences: trained, cut short, scored, and answering."""
+
+import functools
+import json
+import os
+import random
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+import fxf
+from fxf.base.config import flatten
+from fxf.base.errors import UserError
+from fxf.runs import run
+from fxf.runs.configs import read_config
+from fxf.runs.experiment import build
+from fxf.runs.generation import Answering
+from fxf.training import record
+from small_runs import KEPT, command, records, sharing_programs, text_config, trained
+
+LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
+
+
+def params(workdir):
+    return jax.tree.map(np.asarray, run.load(workdir)[2])
+
+
+def without_data(workdir, folder):
+    """Returns a copy of a run whose data are gone."""
+    copy = shutil.copytree(workdir, folder / "run")
+    config = json.loads((copy / "config.json").read_text())
+    config["config"]["data"]["path"] = "absent"
+    (copy / "config.json").write_text(json.dumps(config))
+    return copy
+
+
+@pytest.fixture(scope="module")
+def of_characters(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("characters")
+    (folder / "text.txt").write_text(LINES)
+    config = text_config(
+        folder / "text.txt",
+        data={"test": 0.1},
+        optimizer={"name": "sgd", "learning_rate": 3.0},
+        train={"steps": 12, "evaluate_every": 2},
+        checkpoint={"best": "-validation_loss", "keep": 1},
+        log={"every": 2},
+    )
+    return folder / "run", trained(config, folder / "run", kept=KEPT)
+
+
+def test_the_checkpoint_with_the_lowest_validation_loss_is_the_one_in_use(of_characters, monkeypatch):
+    sharing_programs(monkeypatch)
+    workdir, result = of_characters
+    losses = {row["step"]: row["validation_loss"] for row in records(workdir) if "validation_loss" in row}
+    best = min(losses, key=losses.get)
+    assert losses[best] < max(losses.values())
+    assert result["best_step"] == best == run.load(workdir)[1]
+    assert run.evaluate(workdir)["test_loss"] == result["test_loss"]
+    assert result["bits_per_character"] > 1 and result["training_tokens"] == int(len(LINES) * 0.8)
+
+
+def test_prompts_are_continued_without_the_text_and_past_max_len_where_positions_count_distances(
+    of_characters, tmp_path, caplog
+):
+    workdir = without_data(of_characters[0], tmp_path)
+    ((alone, *_),), ((empty, *_),) = fxf.load(workdir).answers(["7 an", ""])
+    assert alone.startswith("7 an") and 4 <= len(alone) <= 17 and len(empty) <= 17
+    config = json.loads((of_characters[0] / "config.json").read_text())["config"]
+    with pytest.raises(UserError, match=r"prompt 1: 4 tokens and 40 to generate; model\.max_len is 17"):
+        Answering(build(config, tmp_path), params(workdir), max_tokens=40)(["7 an"])
+    config["model"]["positions"] = "alibi"
+    (((answer, *_),),) = Answering(build(config, tmp_path), params(workdir), max_tokens=40)(["7 an"])
+    assert len(answer) == 44
+    assert caplog.messages == ["warning: a text passes model.max_len; each token then sees the newest 17"]
+
+
+@pytest.mark.thorough
+def test_answers_keep_the_rules_that_are_given_as_text(of_characters):
+    def answer(stop=(), **keys):
+        return fxf.load(of_characters[0], **{"temperature": 2.0, **keys}).answers(["7"], stop=stop)[0][0]
+
+    free = answer()
+    assert len(free.text) > 6
+    assert answer(prefix=" and 4").text.startswith("7 and 4")
+    for character in sorted(set(free.text[1:]) - {" ", "\n"})[:1]:
+        assert character not in answer(banned=character).text[1:]
+        stopped = answer(stop=["absent", character])
+        assert stopped.text == free.text[: 1 + free.text[1:].index(character)] and not stopped.cut_off
+        assert answer(ends=character).text[1:] == free.text[1:].split(character)[0]
+    assert len(answer(ends="a n d 0 1 2 3 4 5 6 7 8 9", min_tokens=5).text) >= 6
+    refused = {
+        r"decode\.banned: the vocabulary lacks 'z'": {"banned": "z"},
+        r"decode\.ends: 'and' is not one token": {"ends": "and"},
+        "stop: beam search does not read it": {"stop": ["a"], "beam_width": 2, "temperature": 0.0},
+    }
+    for line, keys in refused.items():
+        with pytest.raises(UserError, match=line):
+            answer(**keys)
+
+
+@pytest.mark.thorough
+def test_a_streamed_answer_grows_into_the_whole_one(of_characters):
+    experiment, _, params = run.load(of_characters[0], decode={"temperature": 2.0})
+    answering = functools.partial(Answering, experiment, params)
+    ((whole,),) = answering()(["7"])
+    assert len(whole.text) > 6
+    for stop in ([], ["absent", whole.text[4:6]]):
+        ((expected,),) = answering(stop=stop)(["7"])
+        *parts, last = answering(stop=stop).stream("7")
+        assert last == expected and all(part.text == last.text[: len(part.text)] for part in parts)
+    words = ["--workdir", of_characters[0], "--temperature=2.0", "--stop", whole.text[4:6], "7"]
+    plain, streamed = command("generate", *words), command("generate", "--stream", *words)
+    assert (streamed.returncode, streamed.stdout, streamed.stderr) == (0, plain.stdout, plain.stderr)
+
+
+def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop(tmp_path):
+    (tmp_path / "text.txt").write_text("häh héh\n" * 50)
+    experiment = build(text_config(tmp_path / "text.txt", data={"tokenizer": "bpe", "vocab_size": 261}), tmp_path)
+    tokens = experiment.task.tokenizer.encode("äé!")
+    assert len(tokens) == 5
+    parts = [tokens[:n] for n in range(1, 6)]
+    expected = {(): ["h", "hä", "hä", "häé", "häé!", "häé!"], ("é!", "x"): ["h", "hä", "hä", "hä", "hä"]}
+    for stop, texts in expected.items():
+        answering = Answering(experiment, {}, stop=stop)
+        answering._evaluator = answering._evaluator._replace(stream=lambda group: iter(parts))
+        assert [part.text for part in answering.stream("h")] == texts
+
+
+class Shared(dict):
+    """Keeps the programs of runs that differ in the folder of their prepared tokens alone."""
+
+    def setdefault(self, key, programs):
+        return super().setdefault("", programs)
+
+
+def test_a_run_on_documents_that_is_cut_short_ends_with_the_same_bits(tmp_path):
+    path, kept = tmp_path / "texts.jsonl", Shared()
+    path.write_text("".join(json.dumps({"text": f"{i} and {i * i}"}) + "\n" for i in range(45)))
+    config = text_config(
+        path,
+        model={"max_len": 11, "dropout": 0.1},
+        data={"format": "json_lines"},
+        train={"steps": 20},
+        checkpoint={"every": 5, "keep": 4},
+        log={"every": 5},
+    )
+    whole = trained(config, tmp_path / "whole", kept=kept)
+    assert whole["training_tokens"] < 20 * 5 * 11  # the order of another epoch
+    again = shutil.copytree(tmp_path / "whole", tmp_path / "again")
+    (again / "result.json").unlink()
+    for step in (10, 15, 20):
+        shutil.rmtree(again / "checkpoints" / str(step))
+    config["data"]["prepared"] = str(tmp_path / "elsewhere")
+    assert trained(config, again, kept=kept)["bits_per_byte"] == whole["bits_per_byte"]
+    jax.tree.map(np.testing.assert_array_equal, params(again), params(tmp_path / "whole"))
+    path.write_text(path.read_text().replace("and", "und"))
+    with pytest.raises(
+        UserError, match=r"whole: was trained on other data: data.path \(.*\); put the data back at .*texts.jsonl$"
+    ):
+        run.evaluate(tmp_path / "whole")
+
+
+def pairs():
+    rng = random.Random(0)
+    words = {"a": "un", "b": "deux", "c": "trois", "d": "quatre"}
+    sources = sorted({" ".join(rng.choices(list(words), k=rng.randint(2, 9))) for _ in range(90)})
+    return "".join(f"{source}\t{' '.join(words[w] for w in source.split())}\n" for source in sources)
+
+
+TRANSLATION = {
+    "model": {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1},
+    "data": {"name": "pairs", "columns": "en,fr", "held_out": 0.1, "max_length": 20, "shapes": 1, "vocab_size": 30},
+    "train": {"steps": 16, "batch_size": 8},
+    "optimizer": {"warmup_steps": 5},
+    "checkpoint": {"every": 4, "keep": 3},
+    "log": {"every": 2, "tensorboard": False, "report": False},
+}
+
+
+@pytest.fixture(scope="module")
+def translate(tmp_path_factory):
+    """Returns what trains the shipped translation, made small, on a file of pairs: `translate(name)`."""
+    folder, kept = tmp_path_factory.mktemp("translation"), {}
+    (folder / "pairs.txt").write_text(pairs())
+    config = read_config("configs/translation.py")
+    changes = {"data.path": str(folder / "pairs.txt"), "data.tokenizer": "word"}
+    config.update_from_flattened_dict({**dict(flatten(TRANSLATION)), **changes})
+
+    def train(name):
+        return folder / name, trained(config.to_dict(), folder / name, kept=kept)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(os.environ, "TFDS_DATA_DIR", str(folder / "tfds"))
+        yield train
+
+
+@pytest.fixture(scope="module")
+def translation(translate):
+    return translate("run")
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_a_translation_stopped_within_an_epoch_resumes_to_the_same_bits(translate, translation, monkeypatch, capsys):
+    """As by a crash, before the newest steps are saved; tests/runs/test_kill.py kills processes."""
+    workdir, result = translation
+    assert result["steps_per_epoch"] > 5
+
+    def stop(history, before, _):
+        if before + len(history["loss_sum"]) >= result["steps_per_epoch"] + 3:
+            raise StoppedError
+        return 0
+
+    with monkeypatch.context() as patch, pytest.raises(StoppedError):
+        patch.setattr(record, "_zero_nonfinite", stop)
+        translate("stopped")
+    assert not (workdir.parent / "stopped" / "result.json").exists()
+    stopped, _ = translate("stopped")
+    assert "resuming at step" in capsys.readouterr().err
+    jax.tree.map(np.testing.assert_array_equal, params(stopped), params(workdir))
+    logged = [[(row["step"], row.get("loss")) for row in records(folder)] for folder in (stopped, workdir)]
+    assert logged[0] == logged[1]
+
+
+def test_a_translation_has_its_figures_its_tokenizer_and_the_time_of_its_batches(translation):
+    workdir, result = translation
+    scores = {"bleu", "chrf", "bleu_lower_case", "bleu_signature", "exact_match", "examples", "padding_share"}
+    assert result.keys() >= scores and (workdir / "tokenizer.json").exists()
+    rows = [row for row in records(workdir) if "loss" in row]
+    assert rows and all(0 < row["data_seconds_per_step"] < 1 / row["steps_per_second"] for row in rows)
+    # There is no utilization, and no memory of a device, on a CPU.
+    assert not {"mfu", "device_peak_bytes", "device_bytes"} & {*result, *(name for row in rows for name in row)}
+
+
+def test_a_run_translates_without_the_text_it_learned_from_with_n_best_lines_of_number_score_and_text(
+    translation, tmp_path
+):
+    workdir = without_data(translation[0], tmp_path)
+    (tmp_path / "input.txt").write_text("a b c\n\nd\n")
+    words = ("generate", f"--workdir={workdir}", f"--input={tmp_path / 'input.txt'}")
+    greedy, beam = command(*words), command(*words, "--beam_width=4", "--n_best=3")
+    assert (greedy.returncode, beam.returncode) == (0, 0), greedy.stderr + beam.stderr
+    first, blank, last = greedy.stdout.split("\n")[:-1]
+    assert blank == "" and first and last and first != last
+    rows = [line.split("\t") for line in beam.stdout.splitlines()]
+    assert [row[0] for row in rows if row[2]] == ["1"] * 3 + ["3"] * 3
+    scores = [float(row[1]) for row in rows if row[2]]
+    assert scores[:3] == sorted(scores[:3], reverse=True) and scores[3:] == sorted(scores[3:], reverse=True)
