@@ -19,6 +19,7 @@ import pytest
 from fxf.base.config import Choices, flatten
 from fxf.runs import guests, run
 from fxf.runs.experiment import default_config
+from fxf.training import record
 
 ROOT = Path(__file__).parent.parent
 # Starts a process that hears signals which the tests themselves ignore, as under nohup or in the background of a shell.
@@ -61,6 +62,23 @@ def with_sections(config, *changes):
 def trained(config, workdir, origin=None, **options):
     """Trains the run of a config in a folder, as the command does, and returns its result."""
     return run.train(config, workdir, origin or ORIGIN, **options)
+
+
+@contextmanager
+def crash_after(step):
+    """Lets a training inside crash after the call that reaches a step, before anything is saved of it."""
+
+    class CrashError(Exception):
+        pass
+
+    def crash(history, before, _):
+        if before + len(history["loss_sum"]) >= step:
+            raise CrashError
+        return 0
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(CrashError):
+        patch.setattr(record, "_zero_nonfinite", crash)
+        yield
 
 
 def records(workdir):

@@ -11,7 +11,6 @@ import jax
 import pytest
 
 import fxf
-from fxf import verbs
 from fxf.base.config import section
 from fxf.data.documents import DocumentsConfig
 from fxf.data.mixture import parts_of
@@ -19,6 +18,7 @@ from fxf.runs import configs
 from fxf.runs.experiment import build, default_config
 from fxf.runs.guests import load
 from fxf.testing import assert_consistent
+from fxf.verbs.flags import Parser
 from helpers import random_params, random_tokens, small_model
 from page_code import PAGES, code_of, ran, write_files
 from small_runs import ROOT, TINY, new_process, with_sections
@@ -53,7 +53,7 @@ def test_a_command_names_a_verb_its_flags_and_a_config_with_its_keys(own_files, 
         words = shlex.split(command.replace("\\\n", " "))
         _, verb, *arguments = words[words.index("fxf") :]
         try:
-            args = verbs.parser(verb, importlib.import_module(f"fxf.verbs.{verb}")).parse(arguments)
+            args = Parser(verb, importlib.import_module(f"fxf.verbs.{verb}")).parse(arguments)
             if args.overrides or getattr(args, "config", None):
                 configs.with_changes(configs.read_config(args.config), args.overrides, "--config.")
         except fxf.UserError as error:

@@ -16,7 +16,8 @@ from experiments.benchmarks.rows_training import TINY, TINY_VOCAB_SIZE, drawn, r
 from fxf.base.devices import require_devices
 from fxf.base.errors import UserError
 from fxf.base.weights import Params
-from fxf.data.tokenizer import EOS
+from fxf.data.tokenizer import EOS, TOKENIZER_FILE
+from fxf.data.tokenizer_file import read_tokenizer_file
 from fxf.interop import huggingface
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.decoder import Decoder
@@ -158,7 +159,7 @@ class Sentences:
         self.experiment, _, self.params = run.load(Path(settings.run), decode={"beam_width": BEAM_WIDTH})
         self.config = EncoderDecoderConfig(**self.experiment.config["model"])
         require_peers(self.config, settings.run)
-        self.tokenizer = self.experiment.task.tokenizer
+        self.tokenizer = read_tokenizer_file(Path(settings.run) / TOKENIZER_FILE)
 
     def ours(self) -> Callable[[], list[str]]:
         require_devices()

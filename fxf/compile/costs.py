@@ -123,12 +123,11 @@ def _iterations(loop: Instruction) -> int | None:
     if place is None or state.opcode != "tuple" or body.root.opcode != "tuple":
         return None
     moved = body.root.operands[place]
-    steps = [_constant(operand) for operand in moved.operands if _constant(operand)]
-    ints = [_constant(state.operands[place]), _constant(last), *steps]
-    if moved.opcode != "add" or len(ints) != 3 or None in ints:
+    first, end = _constant(state.operands[place]), _constant(last)
+    steps = [step for step in map(_constant, moved.operands) if step]
+    if moved.opcode != "add" or first is None or end is None or len(steps) != 1:
         return None
-    first, end, step = (int(n or 0) for n in ints)
-    return -(-(end - first) // step)
+    return -(-(end - first) // steps[0])
 
 
 def _constant(value: Instruction) -> int | None:
@@ -217,17 +216,13 @@ def _read(value: Instruction) -> int:
     for user in value.users:
         if user.opcode in READS_SLICES and user.operands[0] is value:
             n_bytes += _bytes(user.arrays)
-        elif user.opcode == "bitcast" or _is_bitcast(user):
+        elif user.opcode == "bitcast":
             n_bytes += _read(user)
         elif user.opcode == "tuple" or user.target in MOVES:  # the array passes through
             continue
         elif user.opcode not in WRITES_SLICES or user.operands[0] is not value:
             return whole
     return min(whole, n_bytes)
-
-
-def _is_bitcast(value: Instruction) -> bool:
-    return value.opcode == "fusion" and all(each.opcode in ("parameter", "bitcast") for each in value.called[0])
 
 
 def _written(value: Instruction) -> int:

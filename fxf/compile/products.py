@@ -8,15 +8,9 @@ from fxf.base.operations import met
 from fxf.compile.hlo import Instruction
 
 # How many products of queries, keys, values and their gradients a kernel of attention computes. Backward passes repeat
-# some. All pairs of queries and keys count, as in XLA's own attention, though kernels skip blocks that a mask hides. To
-# cuDNN a mask is a bias of the scores.
-CUDNN_PRODUCTS = {
-    "__cudnn$fmhaSoftmaxBackward": 5,
-    "__cudnn$fmhaSoftmax": 2,
-    "__cudnn$fmhaScaleBiasSoftmaxBackward": 5,
-    "__cudnn$fmhaScaleBiasSoftmax": 2,
-}
+# some. All pairs of queries and keys count, as in XLA's own attention, though kernels skip blocks that a mask hides.
 SPLASH_PRODUCTS = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 4}
+CUDNN, CUDNN_FORWARD, CUDNN_BACKWARD = "__cudnn$fmha", 2, 5
 
 
 class Work(NamedTuple):
@@ -80,9 +74,9 @@ def _flops(instruction: Instruction) -> int | None:
         if target == "tpu_custom_call" and instruction.name.startswith(name):
             q, k = [each.arrays[0].dims for each in operands if each.arrays[0].dtype[0] in "bf"][:2]
             return 2 * n_products * math.prod(q) * k[-2]
-    for name, n_products in CUDNN_PRODUCTS.items():
-        if target.startswith(name):
-            return 2 * n_products * math.prod(_scores(instruction)) * operands[0].arrays[0].dims[-1]
+    if target.startswith(CUDNN):
+        n_products = CUDNN_BACKWARD if "Backward" in target else CUDNN_FORWARD
+        return 2 * n_products * math.prod(_scores(instruction)) * operands[0].arrays[0].dims[-1]
     return instruction.number("flops")  # a kernel of Pallas may say it
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax import ShapeDtypeStruct as Shape
 
 from fxf.base.errors import UserError
 from fxf.base.memory import gib
@@ -77,14 +78,16 @@ def training(experiment: Experiment) -> Program:
     state, trainer, task = experiment.state_shapes(layout), experiment.trainer(layout), experiment.task
     shapes = experiment.task.largest_batch()
     of_model = model_flops(experiment, shapes)
-    hyperparameters = jax.tree.map(lambda x: _shape(x.shape, x.dtype, layout.replicated), experiment.hyperparameters())
+    hyperparameters = jax.tree.map(
+        lambda x: Shape(x.shape, x.dtype, sharding=layout.replicated), experiment.hyperparameters()
+    )
     if not task.has("batches"):
         steps = make_train_steps(trainer, task.batch, min(experiment.log.every, experiment.train.steps))
-        lowered = steps.lower(state, hyperparameters, _shape((), np.int32, layout.replicated))
+        lowered = steps.lower(state, hyperparameters, Shape((), np.int32, sharding=layout.replicated))
     else:
         whole = trainer.config.microbatches * layout.parts
         n_rows = -(-len(shapes["weights"]) // whole) * whole
-        batch = {name: _shape((n_rows, *x.shape[1:]), x.dtype, layout.tokens) for name, x in shapes.items()}
+        batch = {name: Shape((n_rows, *x.shape[1:]), x.dtype, sharding=layout.tokens) for name, x in shapes.items()}
         lowered = jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters)
     return Program(
         lowered,
@@ -108,8 +111,8 @@ def decoding(experiment: Experiment, rows: int) -> Program:
     length = min(batch["inputs"].shape[1], experiment.max_len)
     read = {name: x for name, x in batch.items() if name not in ("inputs", "targets", "weights")}
     n_prompt = 0 if "source" in read else length // 2
-    prompts = {name: _shape((rows, *x.shape[1:]), x.dtype) for name, x in read.items()}
-    prompts["tokens"], prompts["lengths"] = _shape((rows, n_prompt), np.int32), _shape((rows,), np.int32)
+    prompts = {name: Shape((rows, *x.shape[1:]), x.dtype) for name, x in read.items()}
+    prompts["tokens"], prompts["lengths"] = Shape((rows, n_prompt), np.int32), Shape((rows,), np.int32)
     evaluators = Evaluators(experiment, layout)
     decoder, params = evaluators.decoder, evaluators.shapes(params)
     key = jax.eval_shape(lambda: decoder.key)
@@ -122,10 +125,6 @@ def decoding(experiment: Experiment, rows: int) -> Program:
         temporary="cache and temporaries",
         parts=(f"prefill, {named}", f"decoding step, {rows} prompts"),
     )
-
-
-def _shape(shape: tuple[int, ...], dtype: Any, sharding: Any = None) -> Any:
-    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
 
 def figures(program: Program, topology: Topology) -> Iterator[Figures]:

@@ -15,17 +15,15 @@ REMATS = ("none", "dots", "full")  # the fastest first
 
 
 class Trial(NamedTuple):
-    """Changes of a config by their keys, and the figures of its training step, or why there are none."""
+    """Changes of a config by their keys, and the figures of its training step; of one that is refused, why."""
 
     changes: dict[str, Any]
-    figures: Figures | None
-    why: str = ""
+    figures: Figures
 
     @property
     def rate(self) -> float:
         """Sequences a second, 0 if the step does not fit."""
-        fits = self.figures is not None and self.figures["fits"]
-        return self.changes["train.batch_size"] / spent(self.figures) if self.figures and fits else 0.0
+        return self.changes["train.batch_size"] / spent(self.figures) if self.figures["fits"] else 0.0
 
 
 def search(config: Mapping[str, Any], n_devices: int, measure: Callable[[dict[str, Any]], Figures]) -> Iterator[Trial]:
@@ -51,9 +49,9 @@ def search(config: Mapping[str, Any], n_devices: int, measure: Callable[[dict[st
                 try:
                     trial = Trial(changes, measure(with_values(config, changes)))
                 except UserError as error:
-                    trial = Trial(changes, None, str(error))
+                    trial = Trial(changes, {"fits": False, "refused": str(error)})
                 yield trial
-                if trial.rate or trial.why:
+                if trial.rate or "refused" in trial.figures:
                     break
             if not trial.rate:
                 break
@@ -64,8 +62,8 @@ def line(trial: Trial) -> str:
     """Returns a trial as a line."""
     changes = " ".join(f"{key.split('.')[1]}={value}" for key, value in trial.changes.items())
     found = trial.figures
-    if found is None or not found["fits"]:
-        return f"{changes}: {trial.why or 'does not fit'}"
+    if not found["fits"]:
+        return f"{changes}: {found.get('refused', 'does not fit')}"
     held, share = gib(found["bytes"]["total"]), f"{100 * found['share_of_peak']:.1f} % of peak"
     return f"{changes}: {trial.rate:,.1f} sequences a second, {share}, {held}"
 

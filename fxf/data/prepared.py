@@ -22,17 +22,8 @@ from fxf.base.errors import UserError
 from fxf.base.files import digest, is_remote, read_json, remove, why_not_written, write_atomically
 from fxf.base.status import say, stage
 from fxf.base.work import by_threads
-from fxf.data.documents import (
-    PARTS,
-    PREPARED,
-    DocumentsConfig,
-    Source,
-    folder_and_pattern,
-    part_of,
-    read,
-    sample,
-    sources,
-)
+from fxf.data import documents
+from fxf.data.documents import PARTS, PREPARED, DocumentsConfig, Source, part_of
 from fxf.data.mixture import Part
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer, lines_of
 from fxf.data.tokenizer_file import any_tokenizer, is_file
@@ -74,12 +65,12 @@ def tokenizer_of_documents(parts: Mapping[str, Part], folder: Path | None) -> To
       UserError: as `any_tokenizer` and `read`.
     """
     config = next(iter(parts.values())).config
-    texts = (text for part in parts.values() for text in sample(part.config, part.share))
+    texts = (text for part in parts.values() for text in documents.sample(part.config, part.share))
     lines = (line for text in texts for line in lines_of(text))
     in_run = folder is not None and (folder / TOKENIZER_FILE).exists()
     is_learned = not (in_run or is_file(config.tokenizer) or config.tokenizer == "byte")
     if is_learned:
-        learned_of = [(_name(part.config, sources(part.config)), part.share) for part in parts.values()]
+        learned_of = [(_name(part.config, documents.sources(part.config)), part.share) for part in parts.values()]
         folder = _place(config) / digest(json.dumps(learned_of).encode())[:16]
     found = any_tokenizer(folder, config.tokenizer, config.vocab_size, lambda: lines)
     if is_learned and folder and not (folder / TOKENIZER_FILE).exists():
@@ -98,7 +89,7 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
     Raises:
       UserError: a document cannot be read; a part would be empty; or the folder cannot be written.
     """
-    found, of_tokenizer = sources(config), digest(tokenizer.to_json().encode())
+    found, of_tokenizer = documents.sources(config), digest(tokenizer.to_json().encode())
     folder = _place(config) / _name(config, found, of_tokenizer)
     if not (folder / MANIFEST).exists():
         with _writing(folder):
@@ -125,7 +116,7 @@ def _writing(folder: Path) -> Iterator[None]:
 
 def _place(config: DocumentsConfig) -> Path:
     """Returns the folder below which the tokens of a config have theirs."""
-    path = folder_and_pattern(config.path)[0] if config.path and config.format != "tfds" else None
+    path = documents.folder_and_pattern(config.path)[0] if config.path and config.format != "tfds" else None
     if config.prepared:
         place = Path(config.prepared).expanduser().absolute()
         if path and not is_remote(path) and place.is_relative_to(path.absolute()):
@@ -211,7 +202,7 @@ def _groups(
     """Yields groups of texts behind the first `n_done` documents; `progress` is told the bytes that are read."""
     texts, n_characters, before = list[str](), 0, 0
     for source in found:
-        for text, place in read(config, source):
+        for text, place in documents.read(config, source):
             n_done -= 1
             if n_done >= 0:
                 continue

@@ -114,11 +114,8 @@ def load(folder: Path, config: TransformerConfig, lora: LoraConfig, spec: Spec) 
         assert axes is not None  # of a module
         shape_in = tuple(first.shape[i] for i in axes[0])
         n_out = sum(math.prod(factor.weight.shape[1:]) for factor in factors)
-        check_shapes(
-            str(folder),
-            {theirs + A: rows.shape, theirs + B: columns.shape},
-            {theirs + A: (lora.rank, math.prod(shape_in)), theirs + B: (n_out, lora.rank)},
-        )
+        shapes = {theirs + A: (lora.rank, math.prod(shape_in)), theirs + B: (n_out, lora.rank)}
+        check_shapes(str(folder), {theirs + A: rows.shape, theirs + B: columns.shape}, shapes)
         columns = columns * np.float32(_scale(record, theirs, lora.rank) / lora.scale)
         for part, b in read_tensor(architecture, theirs, factors, _upright(architecture, columns)):
             found[f"{LORA}/{part.path}/a"] = rows.T.reshape(*shape_in, lora.rank)

@@ -62,7 +62,7 @@ class Mamba2(Architecture):
         limits = theirs.get("time_step_limit") or NO_LIMITS[0]
         if limits not in NO_LIMITS:
             raise UserError(f"{where}: time_step_limit: fxf has none, got {limits!r}")
-        return {"final_bias": bool(theirs["tie_word_embeddings"])}
+        return {}
 
     def write(self, section: Any) -> dict[str, Any]:
         layer: Any = layer_of(section, "mamba2")

@@ -34,7 +34,6 @@ class RotaryDecoder(Architecture):
             width = theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
             section["query_scale"] = yarn_scale(width, section["rope_factor"], rope.get("attention_factor"))
         section |= read_windows(theirs, where, self.global_every) if self.global_every else {}
-        section["final_bias"] = bool(theirs["tie_word_embeddings"])
         return {**section, "attention_bias": "all"} if theirs["attention_bias"] else section
 
     def write(self, section: Any) -> dict[str, Any]:
@@ -185,16 +184,15 @@ def yarn_scale(head_dim: int, rope_factor: float, attention_factor: float | None
 
 def write_rotary(section: Any) -> dict[str, Any]:
     """Returns the keys of rotary positions for a `model` section."""
-    scaling = {"rope_type": "linear", "factor": section.rope_factor}
+    scaling: dict[str, Any] = {"rope_type": "linear", "factor": section.rope_factor}
     if section.rope_trained_len:
-        trained = {TRAINED: section.rope_trained_len}
-        if section.rope_ramp != "llama3":
+        scaling |= {"rope_type": "llama3", TRAINED: section.rope_trained_len}
+        if section.rope_ramp == "llama3":
+            scaling |= {key: float(value) for key, value in LLAMA3_FACTORS.items()}
+        else:
             usual = section.query_scale == yarn_scale(section.head_width, section.rope_factor)
             factor = None if usual else (section.query_scale * section.head_width**0.5) ** 0.5
-            of_yarn = {"attention_factor": factor, "truncate": section.rope_ramp == "yarn"}
-            scaling = {**scaling, "rope_type": "yarn", **trained, **of_yarn}
-        else:
-            scaling = {**scaling, "rope_type": "llama3", **trained, **{k: float(v) for k, v in LLAMA3_FACTORS.items()}}
+            scaling |= {"rope_type": "yarn", "attention_factor": factor, "truncate": section.rope_ramp == "yarn"}
     return {"rope_theta": section.rope_theta, "rope_scaling": scaling if section.rope_factor > 1 else None}
 
 

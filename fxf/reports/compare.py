@@ -35,7 +35,7 @@ class Entry:
       name: a short name.
       values: the values of the config keys in which the runs differ.
       figures: the newest figures; None for one that is no number.
-      apart: what else it scores than most finished runs, or nothing.
+      apart: what else it scores than most runs, or nothing.
     """
 
     run: RunFiles
@@ -136,8 +136,7 @@ def comparison(runs: list[RunFiles]) -> Comparison:
     """Returns what there is to say of the runs together; there must be one."""
     task = Counter(run.task for run in runs).most_common(1)[0][0]
     of_task = [run for run in runs if run.task == task]
-    finished = [run for run in of_task if run.state == FINISHED] or of_task
-    usual = json.loads(Counter(json.dumps(_scored(run), sort_keys=True) for run in finished).most_common(1)[0][0])
+    usual = json.loads(Counter(json.dumps(_scored(run), sort_keys=True) for run in of_task).most_common(1)[0][0])
     configs = [dict(flatten(run.config)) for run in of_task]
     keys = [key for key in dict.fromkeys(key for each in configs for key in each) if _differs(key, configs)]
     keys.sort(key=lambda key: key == SEED)

@@ -19,7 +19,6 @@ _KNOWN = [
     (r"(train_)?loss", Figure("training loss", "", LOWER)),
     (r".*loss", Figure("", "", LOWER)),
     (r"gradient_norm", Figure("norm of the gradient")),
-    (r"learning_rate", Figure("learning rate")),
     (r"perplexity|.*error|bits_per_\w+", Figure("", "", LOWER)),
     (r"exact_match\w*|.*accuracy", Figure("", "share", HIGHER)),
     (r"solved", Figure("", "share", HIGHER)),

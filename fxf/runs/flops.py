@@ -8,13 +8,10 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
-from jax.extend.core import jaxprs_in_params
-from jax.interpreters.partial_eval import dce_jaxpr
 
 from fxf.base import weights
 from fxf.base.devices import TENSOR
 from fxf.base.hardware import hardware_of
-from fxf.base.memory import gib
 from fxf.base.operations import Operations, operations
 from fxf.base.random_keys import random_key
 from fxf.models.model import Batch, Model
@@ -24,8 +21,6 @@ from fxf.training.gradient import loss_and_gradient, objective_and_gradient
 from fxf.training.sharding import RULES, Layout, partition
 
 log = logging.getLogger(__name__)
-
-LONG = 4096  # tokens of a row from which an array of all their pairs is worth a line
 
 
 class PerToken(NamedTuple):
@@ -105,12 +100,8 @@ def _operations(experiment: Experiment, batch: Batch, function: Callable[..., An
     """Returns the operations of `function(model, params, batch)`."""
     model = experiment.with_model(attention_implementation="xla").model  # others hide the operations of attention
     model = without_frozen_gradient(model, experiment.optimizer_config.frozen)
-    return operations(_traced(model, batch, function))
-
-
-def _traced(model: Model, batch: Batch, function: Callable[..., Any] = Model.apply) -> Any:
     params = weights.shapes(model.spec, model.weights_dtype)
-    return jax.make_jaxpr(functools.partial(function, model))(params, batch).jaxpr
+    return operations(jax.make_jaxpr(functools.partial(function, model))(params, batch).jaxpr)
 
 
 def wasted(experiment: Experiment, layout: Layout) -> list[str]:
@@ -118,19 +109,9 @@ def wasted(experiment: Experiment, layout: Layout) -> list[str]:
     lines, task = list(whole_weights(experiment.model.spec, layout)), experiment.task
     if not (task.has("batch") or task.has("largest_batch")):  # a user's own iterator need not say its shapes
         return lines
-    batch = task.largest_batch()
-    n_rows, length = batch["weights"].shape
-    parts = experiment.train.microbatches * layout.parts
+    n_rows, parts = len(task.largest_batch()["weights"]), experiment.train.microbatches * layout.parts
     if task.has("batches") and (factor := -(-n_rows // parts) * parts / n_rows) > 1.1:
         lines.append(f"batches of {n_rows} rows are filled up for {parts} parts: {factor:.2g} times the work")
-    if length >= LONG:
-        program = _traced(experiment.model, batch)
-        used, _ = dce_jaxpr(program, [True] * len(program.outvars))
-        pairs = max(_pairs(used, length), key=lambda aval: aval.size * aval.dtype.itemsize, default=None)
-        if pairs is not None:
-            shape, held = " x ".join(map(str, pairs.shape)), gib(pairs.size * pairs.dtype.itemsize)
-            held = f"{held} over all devices: {length} times a row's tokens"
-            lines.append(f"attention holds {shape} pairs of tokens, {held}")
     return lines
 
 
@@ -149,14 +130,3 @@ def whole_weights(spec: weights.Spec, layout: Layout) -> Iterator[str]:
             work = f" and computes {size} times the work" if mesh_axis == TENSOR else ""
             whole = f"each of its devices holds all of that, {size} times {n_bytes / size / 2**20:,.1f} MiB{work}"
             yield f"parallel.{mesh_axis} {size} divides no axis of {', '.join(names)}: {whole}"
-
-
-def _pairs(jaxpr: Any, length: int) -> Iterator[Any]:
-    """Yields the abstract arrays [B, H, length, length] of a program."""
-    for equation in jaxpr.eqns:
-        for variable in equation.outvars:
-            shape = getattr(variable.aval, "shape", ())
-            if len(shape) >= 4 and shape[-2:] == (length, length):
-                yield variable.aval
-        for inner in jaxprs_in_params(equation.params):
-            yield from _pairs(inner, length)

@@ -108,8 +108,8 @@ def _map(name: str, shown: probe.Matrices) -> dict[str, Any]:
         heads.append({"title": title if attention else f"{n_rows} x {n_columns}", "values": values})
     return {
         "name": name + (f", the first {len(heads)} of {n_heads} heads" if len(heads) < n_heads else ""),
-        "rowName": shown.row_name,
-        "columnName": shown.column_name,
+        "rowName": "query" if attention else "row",
+        "columnName": "key" if attention else "column",
         "unit": " %" if attention else "",
         "rows": [visible(token) for token in shown.row_labels[:MOST_TOKENS]],
         "columns": [visible(token) for token in shown.column_labels[:MOST_TOKENS]] or n_columns,

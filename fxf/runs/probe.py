@@ -14,26 +14,19 @@ from fxf.models.model import Batch
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import Answering
 
-KEY = "key"  # the columns of attention weights
-
 
 class Matrices(NamedTuple):
     """One or more matrices [N, rows, columns], and what stands beside them; without labels there are numbers.
 
     Attributes:
-      row_name, column_name: what the rows and the columns are.
+      is_attention: whether they are weights of attention, whose rows are queries and whose columns are keys.
     """
 
     values: np.ndarray
     titles: list[str]
     row_labels: list[str]
     column_labels: list[str]
-    row_name: str
-    column_name: str
-
-    @property
-    def is_attention(self) -> bool:
-        return self.column_name == KEY
+    is_attention: bool = False
 
 
 class Reading(NamedTuple):
@@ -83,14 +76,14 @@ class Reading(NamedTuple):
         value = value.astype({"b": np.int8, "V": np.float32}.get(value.dtype.kind, value.dtype))
         if self.is_attention(name):
             titles, (rows, columns) = [f"head {i}" for i in range(value.shape[1])], map(self.tokens, sides(name))
-            shown = Matrices(value[0], titles, rows, columns, "query", KEY)
+            shown = Matrices(value[0], titles, rows, columns, is_attention=True)
         else:
             matrices = value.reshape(-1, *(1, 1, *value.shape)[-2:])
             titles = [f"{name} {i}" for i in range(len(matrices))] if len(matrices) > 1 else [name]
             rows = [] if name.startswith("params/") else self.tokens(sides(name)[0])
             if value.ndim < 3 or (len(value), value.shape[-2]) != (1, len(rows)):
                 rows = []
-            shown = Matrices(matrices, titles, rows, [], "token" if rows else "row", "column")
+            shown = Matrices(matrices, titles, rows, [])
         if head is None:
             return shown
         if not 0 <= head < len(shown.values):
@@ -181,10 +174,8 @@ def as_text(shown: Matrices, title: str) -> str:
     """Returns the matrices as tables: weights in percent, whose headings say so; other values to two digits."""
     lines = [title]
     for matrix, name in zip(shown.values, shown.titles, strict=True):
-        rows, columns = (
-            labels or list(map(str, range(n)))
-            for labels, n in zip((shown.row_labels, shown.column_labels), matrix.shape, strict=True)
-        )
+        rows = shown.row_labels or [str(i) for i in range(matrix.shape[0])]
+        columns = shown.column_labels or [str(i) for i in range(matrix.shape[1])]
         form = ".0f" if shown.is_attention else "" if np.issubdtype(matrix.dtype, np.integer) else ".2f"
         values = 100 * matrix if shown.is_attention else matrix
         cells = [[label, *(f"{value:{form}}" for value in row)] for label, row in zip(rows, values, strict=True)]

@@ -20,7 +20,7 @@ from fxf.base.config import differences, differing_keys, flatten
 from fxf.base.errors import UserError
 from fxf.base.files import digest, is_remote, read_file, read_json, to_json, write_atomically
 from fxf.reports.run_files import CONFIG, LOCK, RESULT, no_run
-from fxf.runs.code_version import made_by, other_code
+from fxf.runs.code_version import code_digest, made_by, other_code
 from fxf.runs.guests import GUESTS
 from fxf.training import processes
 from fxf.training.checkpoint_files import require_no_pattern
@@ -189,6 +189,15 @@ def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any]
     if code := other_code(record):
         log.warning("warning: %s: was trained by other code: %s", workdir, differences(*code))
     return record["config"], _identity_in(record), record.get(GUESTS, {})
+
+
+def written_by(workdir: Path) -> str:
+    """Returns which fxf wrote config.json, as a part of a line; nothing if it is this one."""
+    record = _read_record(workdir)
+    if record["code"] == code_digest():
+        return ""
+    commit = f" of commit {record['git_commit']}" if record.get("git_commit") else ""
+    return f"; {workdir} was written by fxf {record['versions'].get('fxf')}{commit}"
 
 
 def _read_record(workdir: Path) -> dict[str, Any]:

@@ -30,8 +30,8 @@ class StartConfig:
 
     def __post_init__(self) -> None:
         if not self.path:
-            unread = {"weights": "*", "on_mismatch": "stop", "adapters": ""}
-            require_off("start", self, unread, "without start.path nothing reads it")
+            off = {"weights": "*", "on_mismatch": "stop", "adapters": ""}
+            require_off("start", self, off, "without start.path nothing reads it")
 
 
 class Source(NamedTuple):

@@ -94,15 +94,12 @@ def chosen(config: StartConfig, spec: Spec, found: Mapping[str, Any]) -> tuple[d
     """
     expected = {path: weight.shape for path, weight in leaves(spec)}
     wanted = matching(config.weights, expected, "start.weights")
-    given = {path: found[path] for path in wanted if path in found and found[path].shape == expected[path]}
+    there = {path: found[path].shape for path in wanted if path in found}
+    given = {path: found[path] for path, shape in there.items() if shape == expected[path]}
     extra = [path for path in matching(config.weights, found) if path not in expected]
-    differing = [
-        f"{path} has shape {list(found[path].shape)} there, {list(expected[path])} here"
-        if path in found
-        else f"{path} is absent there"
-        for path in wanted
-        if path not in given
-    ]
+    differing = [f"{path} is absent there" for path in wanted if path not in there]
+    for path in (path for path in there if path not in given):
+        differing.append(f"{path} has shape {list(there[path])} there, {list(expected[path])} here")
     differing += [f"{path} is not a weight of this model" for path in extra]
     if differing and config.on_mismatch == "stop":
         hint = "start.on_mismatch=draw draws the whole of such weights at random, start.weights names those to take"

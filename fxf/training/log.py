@@ -181,22 +181,20 @@ class MetricsLog:
 
     def publish(self) -> None:
         """Copies the files into the run folder if it is in a bucket."""
-        if self._temporary and self._is_first:
-            for path in files_below(self._folder):
-                copy = self._place / path.relative_to(self._folder)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                copy.write_bytes(path.read_bytes())
+        for path in files_below(self._folder) if is_remote(self._place) and self._is_first else ():
+            copy = self._place / path.relative_to(self._folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
 
     def __enter__(self) -> "MetricsLog":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None and self._is_first:
-            why = one_line(str(error) or type(error).__name__)
-            with suppress(OSError):
-                write_atomically(self._place / ENDED, f"{'' if isinstance(error, Interrupted) else ERROR}{why}\n")
         # What happened first is what a user must know, so later errors of writing are not raised then.
         with nullcontext() if error is None else suppress(OSError, UserError):
+            if error is not None and self._is_first:
+                why = one_line(str(error) or type(error).__name__)
+                write_atomically(self._place / ENDED, f"{'' if isinstance(error, Interrupted) else ERROR}{why}\n")
             self.close()
             if self._has_page:
                 report.write(self._place)

@@ -1,6 +1,7 @@
 """Optimizers, which are optax's, and learning-rate schedules by config."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -197,8 +198,9 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         keys = {name: numbers.get(name, getattr(config, name)) for name in (*registered.reads, *own_keys)}
         optimizer = registered.build(rate, spec, **keys)
         if config.clip_norm:
-            of_updated = None if some_frozen else norm  # the gradient of frozen weights does not count
-            optimizer = optax.chain(clip_by_global_norm(config.clip_norm, of_updated), optimizer)
+            # The gradient of frozen weights does not count.
+            clip = functools.partial(clipped, max_norm=config.clip_norm, norm=None if some_frozen else norm)
+            optimizer = optax.chain(optax.stateless(lambda updates, _: clip(updates)), optimizer)
         if some_frozen:
             optimizer = freeze(optimizer, spec, config.frozen)
         optimizer = at_own_rates(optimizer, spec)
@@ -210,21 +212,14 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     return optax.GradientTransformationExtraArgs(built({}).init, update)
 
 
-def clip_by_global_norm(max_norm: float, norm: jax.Array | None = None) -> optax.GradientTransformation:
-    """Returns the transformation that scales updates down to a global norm, as optax's of the same name does.
-
-    One factor scales all arrays; optax divides by the norm, which takes a pass over each array.
+def clipped(updates: optax.Updates, max_norm: float, norm: jax.Array | None = None) -> optax.Updates:
+    """Returns the updates scaled down to a global norm, by one factor; optax divides, by a pass over each array.
 
     Args:
       norm: the global norm of the updates, if it is known.
     """
-
-    def update(updates: optax.Updates, state: optax.OptState, params: Any = None) -> tuple[optax.Updates, Any]:
-        del params
-        known = optax.tree.norm(updates) if norm is None else norm
-        return optax.tree.scale(max_norm / jnp.maximum(known, max_norm), updates), state
-
-    return optax.GradientTransformation(optax.init_empty_state, update)
+    known = optax.tree.norm(updates) if norm is None else norm
+    return optax.tree.scale(max_norm / jnp.maximum(known, max_norm), updates)
 
 
 def _refuse(config: OptimizerConfig, name: str, why: str) -> None:

@@ -150,13 +150,14 @@ class Layout(NamedTuple):
 
         An array is sharded like a weight if its path ends in the weight's path and it has the weight's shape.
         """
-        of_weights = {path: (w.shape, NamedSharding(self.mesh, partition(w, self.mesh))) for path, w in leaves(spec)}
+        weights = dict(leaves(spec))
 
         def follow(path: tuple, leaf: Any) -> Any:
             name = "/".join(["", *(key.key for key in path if isinstance(key, DictKey))])
-            weight = max((w for w in of_weights if name.endswith(f"/{w}")), key=len, default=None)
-            shape, sharding = of_weights.get(weight, (None, None))
-            return leaf.update(sharding=sharding if shape == leaf.shape else self.replicated)
+            found = max((w for w in weights if name.endswith(f"/{w}")), key=len, default="")
+            alike = found in weights and weights[found].shape == leaf.shape
+            axes = partition(weights[found], self.mesh) if alike else P()
+            return leaf.update(sharding=NamedSharding(self.mesh, axes))
 
         return jax.tree_util.tree_map_with_path(follow, state)
 

@@ -46,8 +46,10 @@ def act(name: str, place: str, arguments: list[str]) -> None:
         # Imports and tracing make many objects that stay. Python looks for garbage among them time and again, for a
         # tenth of the time to the first step: here it leaves out what is imported, and looks more seldom.
         gc.disable()
+        from fxf.verbs.flags import Parser
+
         module = importlib.import_module(place)
-        args = verbs.parser(name, module).parse(arguments)
+        args = Parser(name, module).parse(arguments)
         if getattr(module, "NEEDS_JAX", True):
             from fxf.base.devices import start_jax
 

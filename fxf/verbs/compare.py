@@ -14,16 +14,17 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+from fxf.base.config import one_of
 from fxf.base.errors import UserError
 from fxf.base.files import write_atomically
-from fxf.verbs.flags import Parser, one_among
+from fxf.verbs.flags import Parser
 
 NEEDS_JAX = False  # its import takes longer than the comparison
 ARGUMENTS = "run folders, or the folder of a sweep"
 
 
 def flags(parser: Parser) -> None:
-    parser.flag("format", one_among("markdown", "csv"), "markdown", "markdown or csv: how the table is printed")
+    parser.flag("format", default="markdown", doc="markdown or csv: how the table is printed")
     parser.flag("output", doc="file for the page; by default compare.html")
 
 
@@ -32,6 +33,7 @@ def main(args: Namespace) -> None:
     from fxf.reports.run_files import is_run
     from fxf.reports.tables import to_csv
 
+    is_csv = one_of(args.format, ("markdown", "csv"), "--format") == "csv"
     folders = [Path(folder) for folder in args.arguments]
     if not folders:
         raise UserError("no run: give run folders or the folder of a sweep; for example fxf compare runs/sweep")
@@ -41,7 +43,6 @@ def main(args: Namespace) -> None:
     if output.suffix != ".html":
         raise UserError(f"--output: expected a name that ends in .html, got {output}")
     write_atomically(output, side_by_side.as_html(found, output.parent))
-    is_csv = args.format == "csv"
     print(to_csv(side_by_side.all_figures(found)) if is_csv else side_by_side.as_markdown(found), end="")
     for line in [*best.lines(found), str(output)]:
         print(line, file=sys.stderr)

@@ -15,8 +15,9 @@ import json
 from argparse import Namespace
 from typing import Any
 
+from fxf.base.config import one_of
 from fxf.base.errors import UserError
-from fxf.verbs.flags import Parser, add_config, config_and_origin, one_among, whole
+from fxf.verbs.flags import Parser, add_config, config_and_origin, whole
 
 PROGRAMS = ("training", "decoding")
 
@@ -24,7 +25,7 @@ PROGRAMS = ("training", "decoding")
 def flags(parser: Parser) -> None:
     add_config(parser)
     parser.flag("topology", doc="hardware and its number: h100:8, h200:64, v5e:2x4, v5p:4x4x4")
-    parser.flag("program", one_among(*PROGRAMS), doc=f"one of {', '.join(PROGRAMS)}; by default both")
+    parser.flag("program", doc=f"one of {', '.join(PROGRAMS)}; by default both")
     parser.flag("vocab_size", whole(1), doc="tokens of the model, instead of those of the data")
     parser.flag("rows", whole(1), doc="prompts decoded at a time; by default the sequences of a device's step")
     parser.switch("json", "print a line of JSON for each program")
@@ -34,6 +35,7 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     if not args.topology:
         raise UserError("--topology: missing; for example --topology=h100:8 or --topology=v5e:2x4")
+    names = [one_of(args.program, PROGRAMS, "--program")] if args.program else PROGRAMS
     if args.rows and args.program == "training":
         raise UserError("--rows: only the program decoding reads it")
     import jax
@@ -59,7 +61,6 @@ def main(args: Namespace) -> None:
             lines = wasted(experiment, experiment.layout())
             if lines and not args.json:
                 print(*lines, sep="\n", flush=True)
-            names = [args.program] if args.program else PROGRAMS
             for figures in roofline.reports(experiment, topology, names, args.rows or 0):
                 print(json.dumps(figures | {"wasted": lines}) if args.json else roofline.text(figures), flush=True)
             return

@@ -16,6 +16,7 @@ from fxf.base.files import folder_at, read_file, to_json
 
 CONFIG_HELP = "config file, or the name of a config of fxf, and after a colon its argument; the file runs as code"
 
+CHANGE = "--config.="  # of it argparse makes a flag of the word --config.KEY=VALUE
 # The start of a command that runs this fxf; with -P Python does not look for one in the working directory.
 THIS_FXF = (sys.executable, "-P", "-m", "fxf")
 EXITS = """exit codes:
@@ -31,17 +32,13 @@ EXITS = """exit codes:
 class Parser(argparse.ArgumentParser):
     """A parser of one verb's flags, whose errors are lines in the words of config keys."""
 
-    def __init__(self, name: str, help_text: str, arguments: str = "") -> None:
-        """Makes a parser without flags.
-
-        Args:
-          arguments: what the arguments besides flags are; empty if the verb takes none.
-        """
+    def __init__(self, name: str, module: Any) -> None:
+        """Makes the parser of a module: its docstring is the help, `ARGUMENTS` says what the arguments are, if any."""
         form = argparse.RawDescriptionHelpFormatter
-        super().__init__(prog=name, description=help_text, epilog=EXITS, formatter_class=form, allow_abbrev=False)
-        self.overrides = False  # whether --config.KEY=VALUE is a flag
-        if arguments:
-            self.add_argument("arguments", nargs="*", help=arguments)
+        super().__init__(prog=name, description=module.__doc__, epilog=EXITS, formatter_class=form, allow_abbrev=False)
+        if hasattr(module, "ARGUMENTS"):
+            self.add_argument("arguments", nargs="*", help=module.ARGUMENTS)
+        module.flags(self)
 
     def flag(
         self, name: str, kind: Callable[[str], Any] = str, default: Any = None, doc: str = "", **options: Any
@@ -59,22 +56,25 @@ class Parser(argparse.ArgumentParser):
         Raises:
           UserError: a flag is unknown or without a value, or a value is wrong.
         """
-        argv, overrides = _split(argv) if self.overrides else (list(argv), [])
-        before = argv[: argv.index("--")] if "--" in argv else argv
-        if empty := next((word for word in before if re.fullmatch(r"--\w+=", word)), ""):
-            raise UserError(f"{empty[:-1]}: expected a value, got ''")
-        named = [
-            word for word in before if re.match(r"--[a-zA-Z_]", word)
-        ]  # those with spaces argparse takes for others
-        found, unknown = self.parse_known_intermixed_args(argv)
-        for word in [*(w for w in named if w.partition("=")[0] not in self._option_string_actions), *unknown]:
-            raise UserError(self._unknown(word))
-        found.overrides, found.arguments = overrides, getattr(found, "arguments", [])
+        end = argv.index("--") if "--" in argv else len(argv)
+        words = [re.sub(r"^--config\.(?=.)", CHANGE, word) for word in argv[:end]]
+        for word in words:  # argparse takes those with spaces for arguments
+            name, equals, value = word.partition("=")
+            if name not in self._option_string_actions and re.match(r"--[a-zA-Z_]", name):
+                raise UserError(self._unknown(word.replace(CHANGE, "--config.")))
+            if name in self._option_string_actions and equals and not value:
+                raise UserError(f"{name}: expected a value, got ''")
+        found, unknown = self.parse_known_intermixed_args([*words, *argv[end:]])
+        if unknown:
+            raise UserError(self._unknown(unknown[0]))
+        changes = [text.partition("=") for text in getattr(found, "overrides", [])]
+        found.overrides = [(key, value if equals else None) for key, equals, value in changes]
+        found.arguments = getattr(found, "arguments", [])
         return found
 
     def error(self, message: str) -> NoReturn:
         """Raises argparse's error in the words of the other errors."""
-        message = re.sub(r"^argument (--\w+): ", r"\1: ", message)
+        message = re.sub(r"^argument (--[\w.]+): ", r"\1: ", message)
         message = re.sub(r"invalid (\w+) value: (.*)", r"expected \1, got \2", message)
         raise UserError(message.replace("expected one argument", "expected a value"))
 
@@ -89,7 +89,7 @@ class Parser(argparse.ArgumentParser):
         near = nearest(section, known)
         if keys:  # a key in the place of a flag, or a section without --config in front of it
             typed = ".".join(["config", *keys])
-            near = f"; did you mean '--{typed}'?" if self.overrides and near else nearest(keys[-1], known)
+            near = f"; did you mean '--{typed}'?" if "config" in known and near else nearest(keys[-1], known)
         return f"--{name}: unknown flag{near} (here are --{', --'.join(known)})"
 
 
@@ -112,38 +112,11 @@ def several(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def one_among(*names: str) -> Callable[[str], str]:
-    """Returns the kind of a flag whose value is one of some names."""
-
-    def kind(text: str) -> str:
-        if text not in names:
-            raise argparse.ArgumentTypeError(f"expected one of {', '.join(names)}; got {text!r}{nearest(text, names)}")
-        return text
-
-    return kind
-
-
-def _split(argv: Sequence[str]) -> tuple[list[str], list[tuple[str, str | None]]]:
-    """Returns the arguments without --config.KEY=VALUE, and those keys with the text of their values."""
-    rest, overrides, words = list[str](), list[tuple[str, str | None]](), list(argv)
-    while words:
-        word = words.pop(0)
-        if word == "--":
-            return [*rest, word, *words], overrides
-        if not (found := re.fullmatch(r"--config\.([^=]*)(=.*)?", word, re.DOTALL)):
-            rest.append(word)
-            continue
-        value = found[2] and found[2][1:]
-        if value is None and words and not words[0].startswith("--"):
-            value = words.pop(0)
-        overrides.append((found[1], value))
-    return rest, overrides
-
-
 def add_config(parser: Parser) -> None:
     """Adds --config=NAME and --config.KEY=VALUE."""
-    parser.flag("config", doc=f"{CONFIG_HELP}; --config.SECTION.KEY=VALUE changes a key")
-    parser.overrides = True
+    parser.flag("config", doc=CONFIG_HELP)
+    doc = "a key of the config, such as --config.train.steps=300"
+    parser.add_argument("--config.", action="append", default=[], dest="overrides", metavar="KEY=VALUE", help=doc)
 
 
 def add_run(parser: Parser) -> None:

@@ -25,10 +25,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fxf.base import status
+from fxf.base.config import one_of
 from fxf.base.errors import UserError, one_line, printable
 from fxf.base.files import to_json
 from fxf.verbs import flags as cli
-from fxf.verbs.flags import Parser, one_among, whole
+from fxf.verbs.flags import Parser, whole
 
 ARGUMENTS = "prompts"
 
@@ -38,7 +39,7 @@ def flags(parser: Parser) -> None:
     cli.add_decode(parser)
     parser.flag("input", doc="file with one prompt per line; without it and without arguments, standard input")
     parser.flag("n_best", whole(1), doc="hypotheses of the beam to show, with their scores")
-    parser.flag("format", one_among("text", "json"), "text", "text or json: how the answers are written")
+    parser.flag("format", default="text", doc="text or json: how the answers are written")
     parser.flag(
         "max_tokens",
         whole(0),
@@ -55,6 +56,7 @@ def main(args: Namespace) -> None:
     from fxf.runs import run
     from fxf.runs.generation import Answering
 
+    one_of(args.format, ("text", "json"), "--format")
     workdir, prompts = cli.require_workdir(args), args.arguments
     if args.interactive and (prompts or args.input):
         raise UserError("--interactive: reads prompts from standard input alone; give none as arguments or by --input")

@@ -20,13 +20,12 @@ from fxf.verbs.flags import Parser, whole
 
 NEEDS_JAX = False  # not with --live
 ARGUMENTS = "run folders"
-PORT = 7007
 
 
 def flags(parser: Parser) -> None:
     parser.flag("step", int, doc="checkpoint to look into; by default the one that the run's result used")
     parser.switch("live", "serve the pages of a run, or of all runs in a folder")
-    parser.flag("port", whole(0, 65535), doc=f"port of --live, by default {PORT}; 0 for any that is free")
+    parser.flag("port", whole(0, 65535), 7007, "port of --live, by default 7007; 0 for any that is free")
 
 
 def main(args: Namespace) -> None:
@@ -40,9 +39,7 @@ def main(args: Namespace) -> None:
         if len(folders) > 1 or is_remote(folders[0]) or args.step is not None:
             raise UserError("--live: expected one folder on a disk, of a run or of runs, and no --step")
         status.end()
-        return live.serve(folders[0], PORT if args.port is None else args.port)
-    if args.port is not None:
-        raise UserError("--port: only read with --live")
+        return live.serve(folders[0], args.port)
     from fxf.base.devices import start_jax
 
     start_jax()

@@ -69,6 +69,15 @@ def test_loops_count_each_turn_also_those_inside_of_others_and_one_turn_where_th
     assert (product.times, product.repeats, product.work.flops) == (1, True, 2 * N**3)
 
 
+@pytest.mark.parametrize("product_first", [True, False])
+def test_of_the_branches_of_a_condition_the_largest_counts(product_first):
+    def f(x):
+        branches = (lambda x: x @ x), jnp.tanh
+        return jax.lax.cond(x[0, 0] > 0, *(branches if product_first else branches[::-1]), x)
+
+    assert flops(kernels_of(f, (N, N))) == 2 * N**3
+
+
 def test_the_condition_tells_the_turns_that_xla_does_not_say():
     parts, body = PROGRAMS["a loop's parts"], PROGRAMS["a loop"]
     (found,) = written(body, parts)[-1:]

@@ -56,4 +56,3 @@ def test_fed_batches_are_described_by_the_largest():
     decoder = 2 * 4 * d * d * t + 2 * 2 * t * t * d + cross + 2 * 2 * d * f * t
     forward = encoder + decoder + 2 * d * experiment.task.vocab_size * t
     assert flops_per_token(experiment).forward == pytest.approx(forward / t)
-    assert "decoder/blocks/cross_attention/query" in described(experiment)

@@ -1,6 +1,5 @@
 """What compiled programs cost, on this CPU as if it were lent hardware, and with the packages on that hardware."""
 
-import functools
 import json
 import math
 import os
@@ -106,28 +105,28 @@ def test_no_program_computes_numbers_of_64_bits():
     assert [re.findall(r"\b(?:[fsu]64|c128)\[", text) for text in texts] == [[], [], []]
 
 
-# That of a user. A TPU's kernel refuses the "highest" of these tests, because its products are of bfloat16.
-PRECISION = functools.partial(jax.default_matmul_precision, "default")
+def compiled_for(name, experiment, programs=("training",), rows=0):
+    """Returns the figures of an experiment's programs on hardware that is not here, in a user's precision.
+
+    A TPU's kernel refuses the "highest" of these tests, because its products are of bfloat16.
+    """
+    topology = topologies.topology(name)
+    with topologies.target(topology), jax.default_matmul_precision("default"):
+        return list(roofline.reports(experiment, topology, programs, rows))
 
 
 @pytest.mark.thorough  # needs the packages of EXTRAS=compile
 @pytest.mark.parametrize(
-    ("name", "link", "parallel", "implementation"),
-    [
-        ("h100:8", "NVLink", {"fsdp": 2, "tensor": 2}, "flash"),
-        ("v5e:2x4", "ICI", {"fsdp": 2, "tensor": 2}, "flash"),
-        ("v5e:2x4", "ICI", {"fsdp": 2, "tensor": 2}, "xla"),
-    ],
+    ("name", "link", "implementation"),
+    [("h100:8", "NVLink", "flash"), ("v5e:2x4", "ICI", "flash"), ("v5e:2x4", "ICI", "xla")],
 )
-def test_an_accelerators_step_has_the_models_operations_and_its_links(name, link, parallel, implementation):
+def test_an_accelerators_step_has_the_models_operations_and_its_links(name, link, implementation):
     model = {"n_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 2, "dtype": "bfloat16", "max_len": 128}
     model |= {"attention_implementation": implementation, "norm_epsilon_in": "variance"}
     # The rows have 128 tokens, a block of flash attention on a TPU.
-    sections = {"task": {"max_length": 63}, "parallel": parallel, "train": {"steps": 6, "batch_size": 16}}
-    experiment = build(tiny_config(model=model, **sections))
-    topology = topologies.topology(name)
-    with topologies.target(topology), PRECISION():
-        training, *decoding = roofline.reports(experiment, topology, ("training", "decoding"))
+    sections = {"task": {"max_length": 63}, "train": {"steps": 6, "batch_size": 16}}
+    experiment = build(tiny_config(model=model, parallel={"fsdp": 2, "tensor": 2}, **sections))
+    training, *decoding = compiled_for(name, experiment, ("training", "decoding"))
     assert training["uncounted"] == []
     assert training["model_flops"] <= training["flops"] <= 2 * training["model_flops"]
     assert {found["link"] for found in training["collectives"]} == {link}
@@ -145,9 +144,7 @@ def test_a_decoding_step_of_a_gpu_reads_its_weights_in_their_type_and_its_cache_
     model |= {"tied_embeddings": True, "scaled_embeddings": True}
     sections = {"task": {"max_length": 127}, "decode": {"weights": weights}, "parallel": {"tensor": tensor}}
     experiment = build(tiny_config(model=model, **sections)).with_vocabulary(10007)
-    topology = topologies.topology(f"h100:{tensor}")
-    with topologies.target(topology), PRECISION():
-        _, step = roofline.reports(experiment, topology, ("decoding",), rows)
+    _, step = compiled_for(f"h100:{tensor}", experiment, ("decoding",), rows)
     n_slots = experiment.task.largest_batch()["inputs"].shape[1]
     cache = 2 * rows * n_slots * 2 * 512 * experiment.model_config.n_layers
     size, others, workspace = (2, 0, 2**22) if weights == "plain" else (1, 512 * 10112, 0)
@@ -212,9 +209,7 @@ def test_eight_devices_that_share_a_long_row_compute_little_more_than_the_causal
     model = {"n_layers": 1, "d_model": 64, "d_ff": 64, "n_heads": 1, "dtype": "bfloat16", "max_len": length}
     model |= {"attention_implementation": "flash", "positions": "none"}
     sections = {"task": {"max_length": length // 2 - 1}, "parallel": {"sequence": 8}, "train": {"batch_size": 1}}
-    topology = topologies.topology("h100:8")
-    with topologies.target(topology), PRECISION():
-        (training,) = roofline.reports(build(tiny_config(model=model, **sections)), topology, ["training"])
+    (training,) = compiled_for("h100:8", build(tiny_config(model=model, **sections)))
     in_products = 2 * 64 * (2 + 5)  # of a pair, forward and backward, in a row's least half
     assert 1 <= training["flops"] / (in_products * length**2 / 2 / 8) <= 1.1
     assert training["bytes"]["activations and temporaries"] < length * 64 * 2 * 40  # no array of all pairs

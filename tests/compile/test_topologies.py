@@ -51,11 +51,16 @@ def test_hosts_exchange_over_the_network_and_their_devices_share_it():
     assert pairs == {"network": (800, 800 / 50e9)}
 
 
-@pytest.mark.parametrize(("group", "ways"), [([0, 16], 1), (list(range(16)), 2), (list(range(32)), 3)])
-def test_a_tpu_sends_both_ways_along_a_ring_and_one_way_along_a_line(group, ways):
+@pytest.mark.parametrize(
+    ("group", "rings", "ways"),
+    [([0, 16], None, 1), (list(range(16)), None, 2), (list(range(32)), None, 3), (list(range(32)), 2, 2)],
+)
+def test_a_tpu_sends_both_ways_along_a_ring_and_one_way_along_a_line_if_so_many_rings_share_it(group, rings, ways):
     topology = Topology("v5e:2x16", TPUS, HARDWARE["v5e"])
     sent = (len(group) - 1) / len(group) * 1000
-    assert topology.traffic(Collective("all-gather", 1000, [group]), TPUS) == {"ICI": (sent, sent / (ways * 45e9))}
+    assert topology.traffic(Collective("all-gather", 1000, [group], rings), TPUS) == {
+        "ICI": (sent, sent / (ways * 45e9))
+    }
 
 
 @pytest.mark.thorough  # needs the packages of EXTRAS=compile

@@ -33,7 +33,7 @@ def filled(tokens, length, value=PAD):
 @pytest.mark.parametrize(
     ("n", "keys"),
     [(101, {}), (101, {"shapes": 1}), (101, {"multiple": 3}), (7, {"multiple": 7, "batch_tokens": 1}),
-     (3, {"batch_size": 9}), (3, {"multiple": 3}), (101, {"batch_size": 9, "shapes": 2})],
+     (3, {"batch_size": 9}), (3, {"multiple": 3}), (101, {"batch_size": 9, "shapes": 2}), (18, {})],
 )  # fmt: skip
 def test_each_epoch_has_each_pair_once_behind_bos_within_the_budgets(n, keys):
     batches, everything, multiple = make(n, **keys), pairs(n), keys.get("multiple", 1)
@@ -54,6 +54,8 @@ def test_each_epoch_has_each_pair_once_behind_bos_within_the_budgets(n, keys):
     *full, last = batches.epoch()  # the longest batch alone has rows without a pair
     assert all(len(sentences(batch)) == len(batch["weights"]) for batch in full)
     assert last["source"].shape[1] == max(len(pair.source) for pair in everything)
+    if sum(batch["source"].shape == last["source"].shape for batch in [*full, last]) == 1:
+        assert len(last["weights"]) - len(sentences(last)) < multiple, "more rows than pairs that are left"
     largest = {name: value.shape for name, value in batches.largest().items()}
     assert largest in [{name: value.shape for name, value in batch.items()} for batch in [*full, last]]
     assert sum(map(np.prod, largest.values())) == max(sum(x.size for x in batch.values()) for batch in [*full, last])

@@ -13,7 +13,7 @@ from fxf.data.documents import DocumentsConfig, part_of, read, sample, sources
 from helpers import first_phrases, refused
 
 TEXTS = ["First one.", "Second\nof two lines", "Drei ß €", "the fourth"]
-NESTED = [{"meta": {"text": text, "n": i}, "id": i} for i, text in enumerate(TEXTS)]
+NESTED = [{"meta": {"text": text.replace("\n", "\r\n"), "n": i}, "id": i} for i, text in enumerate(TEXTS)]
 
 
 def texts(**keys):

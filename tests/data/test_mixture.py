@@ -1,23 +1,19 @@
-"""Documents of several sources by weight: what names them, their figures, and a whole run."""
+"""Documents of several sources by weight: what names them, their figures, and their batches."""
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pyarrow
 import pytest
 
-from fxf.base import signals
-from fxf.base.errors import Interrupted, UserError
+from fxf.base.errors import UserError
 from fxf.data.documents import DocumentsConfig
 from fxf.data.mixture import parts_of
-from fxf.runs.experiment import default_config
 from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
 from helpers import refused
-from small_runs import KEPT, records, trained
 
 PATH = "wiki.jsonl.zst:3, code/*.zst:1"
 CODE = {"path": "code/*.zst", "field": "content"}
@@ -78,11 +74,11 @@ def test_a_source_that_is_prepared_serves_other_mixtures_with_the_same_tokens(mo
 
 def test_one_tokenizer_is_learned_by_the_shares_and_kept(monkeypatch):
     task = task_of(sources=SOURCES, tokenizer="bpe", vocab_size=300)
-    monkeypatch.setattr("fxf.data.prepared.sample", None)
+    monkeypatch.setattr("fxf.data.documents.sample", None)
     again = task_of(sources=SOURCES, tokenizer="bpe", vocab_size=300)
     assert again.tokenizer.to_json() == task.tokenizer.to_json()
     asked = []
-    monkeypatch.setattr("fxf.data.prepared.sample", lambda config, share: asked.append((config.path, share)) or ["a"])
+    monkeypatch.setattr("fxf.data.documents.sample", lambda config, share: asked.append((config.path, share)) or ["a"])
     for path in (PATH, f"{PATH}2"):
         task_of(path=path, vocab_size=301)
     assert asked[:2] == [("code/*.zst", 0.25), ("wiki.jsonl.zst", 0.75)]
@@ -114,26 +110,13 @@ def test_the_whole_figures_are_those_of_tokens_drawn_by_the_shares(in_nats):
     assert {name.removeprefix("-") for name in task.metrics} < {*figures}
 
 
-def test_a_run_on_two_packed_files_that_was_stopped_goes_on_with_the_bits_of_an_unbroken_one(monkeypatch):
-    config = default_config("language_model")
-    changes = {
-        **{"data.format": "json_lines", "data.validation": 0.2, "data.tokenizer": "byte", "data.path": PATH},
-        **{"task.length": 8, "model.n_layers": 1, "model.d_model": 6, "model.d_ff": 7, "model.n_heads": 2},
-        **{"model.max_len": 9, "train.steps": 7, "train.batch_size": 4},
-        **{"log.every": 1, "log.tensorboard": False, "log.report": False},
-    }
-    config.update_from_flattened_dict(changes)
-    result, broken = trained(config.to_dict(), Path("unbroken"), kept=KEPT), Path("broken")
-    for _ in range(2):
-        asked = iter([False, False, True])
-        with monkeypatch.context() as patch, pytest.raises(Interrupted, match="stopped at step"):
-            patch.setattr(signals, "asked", lambda asked=asked: next(asked))
-            trained(config.to_dict(), broken, kept=KEPT)
-    again = trained(config.to_dict(), broken, kept=KEPT)
-    for name in ("validation_loss", "validation_loss/wiki", "validation_loss/code", "bits_per_byte", "train_loss"):
-        assert again[name] == result[name], name
-    losses = [[(r["step"], r["loss"]) for r in records(Path(x)) if "loss" in r] for x in ("unbroken", "broken")]
-    assert losses[0] == losses[1] and len(losses[0]) == 7
-    config.data.path = PATH.replace(":3", ":2")
-    with pytest.raises(UserError, match=r"data.sources.wiki"):
-        trained(config.to_dict(), broken, kept=KEPT)
+def test_batches_of_packed_files_go_on_where_a_run_was_stopped():
+    task = task_of(path=PATH, tokenizer="byte")
+    batches, again = task.batches(), task.batches()
+    before = [next(batches) for _ in range(3)]
+    again.set_state(batches.get_state())
+    for _ in range(30):  # about an epoch
+        expected, found = next(batches), next(again)
+        for name, x in expected.items():
+            np.testing.assert_array_equal(found[name], x)
+    assert not np.array_equal(before[0]["targets"], expected["targets"])

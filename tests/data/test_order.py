@@ -5,14 +5,12 @@ import numpy as np
 import pytest
 
 from configs.primer.boolean_map import BooleanMap, BooleanMapConfig
-from configs.primer.time_series import TimeSeries, TimeSeriesConfig
 from fxf.data.batches import Batches
 from fxf.data.corpus import TokenPair
 from fxf.data.order import share
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import draw_windows
 from fxf.data.tokenizer import EOS, Special
-from fxf.tasks.masking import masked_batch
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
 from fxf.training.state import run_keys
@@ -42,16 +40,10 @@ def of_mixture(seed, **more):
 SOURCES = {"pairs": (of_pairs, "source"), "documents": (of_documents, "targets")}
 
 
-def read(batches, name, steps):
-    """Returns the first token of each row with weight of these steps."""
-    found = [batches[i] for i in steps]
-    return [int(x) for batch in found for x in batch[name][batch["weights"].sum(1) > 0, 0]]
-
-
 def epochs(batches, name, n):
-    """Returns the orders of the first n epochs."""
-    steps = getattr(batches, "per_epoch", -(-N // 7)) * n
-    order = read(batches, name, range(steps))
+    """Returns the orders of the first n epochs, each as the first tokens of its rows with weight."""
+    found = [batches[i] for i in range(getattr(batches, "per_epoch", -(-N // 7)) * n)]
+    order = [int(x) for batch in found for x in batch[name][batch["weights"].sum(1) > 0, 0]]
     return [tuple(order[epoch * N : (epoch + 1) * N]) for epoch in range(n)]
 
 
@@ -65,11 +57,8 @@ def test_each_epoch_of_each_seed_has_all_examples_in_an_order_of_its_own(kind):
 
 RUN = RunInfo(TrainConfig(batch_size=7))
 TOKENS = np.random.default_rng(1).integers(5, 23, 997).astype(np.uint8)
-FULL = np.full((7, 1), 11, np.int32)
 DRAWN = {
     "windows": lambda key: draw_windows(key, TOKENS, (7, 11)),
-    "masked": lambda key: masked_batch(key, TOKENS[:77].reshape(7, 11).astype(np.int32), FULL, 0.3, 23)["inputs"],
-    "time_series": lambda key: TimeSeries(TimeSeriesConfig(), RUN).batch(key, 0)["inputs"],
     "reversal": lambda key: Reversal(ReversalConfig(), RUN).batch(key, 0)["inputs"],
 }
 

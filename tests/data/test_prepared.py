@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fxf.base.errors import UserError
+from fxf.data import documents
 from fxf.data import prepared as module
 from fxf.data.documents import PARTS, DocumentsConfig, part_of, read
 from fxf.data.mixture import parts_of
@@ -41,7 +42,7 @@ def test_the_tokens_of_a_part_are_those_of_its_documents_in_order_and_are_not_re
         assert size["characters"] == len("".join(expected)) < size["bytes"] == len("".join(expected).encode())
     assert found.folder.parent == tmp_path / "texts.jsonl.prepared"
     for read_again in ("read", "sample", "Source.digest"):
-        monkeypatch.setattr(f"fxf.data.prepared.{read_again}", None)
+        monkeypatch.setattr(f"fxf.data.documents.{read_again}", None)
     assert prepare(keys) == found
 
 
@@ -86,8 +87,9 @@ def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_
                 raise KeyboardInterrupt
             yield document
 
+    tokenizer_of_documents(parts_of(keys), None)  # is kept
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(module, "read", killed)
+        patch.setattr(documents, "read", killed)
         prepare(keys)
     (unfinished,) = folder.with_suffix(".prepared").glob("*.unfinished")
     with (unfinished / "train.tokens").open("ab") as file:

@@ -43,6 +43,11 @@ def test_runs_of_one_seed_are_of_one_group_unless_they_differ_in_what_changes_fi
     assert len({group.label for group in found.groups}) == len(found.groups)
 
 
+def test_how_often_checkpoints_are_kept_counts_where_several_are_averaged(tmp_path):
+    found = compared(tmp_path, *({"checkpoint": {"average": 2, "every": every}} for every in (2, 3, 2)))
+    assert [len(group.entries) for group in found.groups] == [2, 1]
+
+
 def test_a_file_counts_by_its_content_and_not_by_its_path(tmp_path):
     runs = [
         {"start": {"path": path}, "record": {"digests": {"start.path": digest}}} for path, digest in ("ax", "bx", "ay")

@@ -93,6 +93,16 @@ def test_texts_are_data_and_no_markup(tmp_path):
     assert "<title>&lt;script&gt;name&lt;: finished</title>" in text
 
 
+def test_of_many_samples_some_are_shown_in_order_the_last_among_them(tmp_path):
+    folder, n = make_run(tmp_path / "run"), 3 * report.MOST_STEPS
+    lines = [json.dumps({"step": step, "rows": [["p", "e", "a" * 5000]]}) for step in range(1, n)]
+    (folder / "samples.jsonl").write_text("\n".join(lines))
+    shown = data_of(report.write(folder).read_text())["samples"]
+    steps = [sample["step"] for sample in shown]
+    assert steps == sorted(steps) and steps[-1] == n - 1 and report.MOST_STEPS / 2 < len(steps) <= report.MOST_STEPS
+    assert len(shown[0]["rows"][0][2]) < 2100
+
+
 def test_lines_and_files_that_are_damaged_are_left_out_of_the_page(tmp_path):
     plain = data_of(report.write(make_run(tmp_path / "run")).read_text())
     damaged = {"samples.jsonl": '{"step": 6, "ro', "metrics.jsonl": '[1]\n{"step": "6"}', "inside.json": "[1"}

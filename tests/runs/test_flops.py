@@ -135,17 +135,6 @@ def test_rows_that_fill_up_a_batch_are_said(n_rows, parts, said):
     assert lines == [f"batches of {n_rows} rows are filled up for {parts} parts: {each}" for each in said]
 
 
-@pytest.mark.parametrize(("attention", "holds"), [("xla", True), ("chunked", False)])
-def test_an_array_of_all_pairs_of_long_rows_is_said(attention, holds, monkeypatch):
-    sizes = {"max_len": 1024, "attention_implementation": attention}
-    experiment = build(tiny_config(task={"n_tokens": 3, "min_length": 500, "max_length": 511}, model=sizes))
-    length = experiment.task.largest_batch()["weights"].shape[1]
-    assert flops.wasted(experiment, layout(data=5)) == []
-    monkeypatch.setattr(flops, "LONG", 1000)
-    held = f"attention holds 5 x 2 x {length} x {length} pairs of tokens, "
-    assert [line.startswith(held) for line in flops.wasted(experiment, layout(data=5))] == [True] * holds
-
-
 def test_a_task_that_only_iterates_over_its_batches_need_not_say_their_shapes():
     task = SimpleNamespace(has=lambda name: name == "batches")
     assert flops.wasted(SimpleNamespace(task=task, model=SimpleNamespace(spec={})), layout(data=8)) == []

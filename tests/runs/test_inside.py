@@ -78,6 +78,12 @@ def test_a_loop_over_blocks_that_are_computed_again_or_in_chunks_shows_the_same(
     assert_close(found, arrays)
 
 
+def test_queries_and_keys_are_the_tokens_that_attention_reads():
+    names = ("block_0/attention", "encoder/block_0/attention", "decoder/block_0/cross_attention")
+    expected = [("inputs", "inputs"), ("source", "source"), ("inputs", "source")]
+    assert [probe.sides(f"{name}/weights") for name in names] == expected
+
+
 def test_the_logit_lens_ends_in_what_the_model_says_and_shows_a_stream_that_lies_in_no_block(reading):
     experiment, params, batch, arrays = reading
     header, *rows = reading.lens()
@@ -150,5 +156,8 @@ def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):
     assert "the page shows nothing inside the model" in caplog.text
 
 
-def test_tokens_that_cannot_be_seen_are_signs():
+def test_the_examples_are_the_newest_samples_wrong_answers_first_and_tokens_that_cannot_be_seen_are_signs():
+    rows = [("1", "1", "1"), ("2", "2", "3"), ("", None, "text"), ("4", "4", "5", True)]
+    assert inside._texts([{"rows": []}, {"rows": rows}]) == [("2", "3"), ("4", "5")]
+    assert inside._texts([{"rows": rows[2:3]}]) == [("text", "")]
     assert [inside.visible(text) for text in (" a", "\n", "\t", "")] == ["␣a", "⏎", "⇥", "∅"]

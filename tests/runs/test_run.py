@@ -22,10 +22,10 @@ from fxf.runs import flops, run
 from fxf.runs.evaluator import sample_text
 from fxf.runs.experiment import build
 from fxf.runs.generation import Answering
-from fxf.training import checkpoint, record
+from fxf.training import checkpoint
 from fxf.training.step import make_train_steps
 from helpers import one_device, random_params, with_attributes
-from small_runs import KEPT, ROOT, records, sharing_programs, tiny_config, trained
+from small_runs import KEPT, ROOT, crash_after, records, sharing_programs, tiny_config, trained
 
 
 def train(workdir, kept=KEPT, **sections):
@@ -134,25 +134,13 @@ def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_name
     assert f"tensorboard --logdir={tmp_path / 'profile'}" in capsys.readouterr().err
 
 
-class StoppedError(Exception):
-    pass
-
-
-def test_a_run_that_is_resumed_and_goes_on_to_more_steps_is_the_run_that_never_stopped(finished, tmp_path, monkeypatch):
+def test_a_run_that_is_resumed_and_goes_on_to_more_steps_is_the_run_that_never_stopped(finished, tmp_path):
     fewer = {**SECTIONS, "train": {"evaluate_every": 4, "steps": 4}}
-    for last, sections in ((1, fewer), (6, SECTIONS)):  # before the first save, and after the newest one
-
-        def stop(history, before, _, last=last):
-            """Stops as a crash would, after the call that reaches the step and before anything is saved of it."""
-            if before + len(history["loss_sum"]) >= last:
-                raise StoppedError
-            return 0
-
-        with monkeypatch.context() as patch, pytest.raises(StoppedError):
-            patch.setattr(record, "_zero_nonfinite", stop)
-            train(tmp_path, **sections)
-        if sections is fewer:
-            assert train(tmp_path, **fewer)["steps"] == 4
+    with crash_after(1):  # before the first save
+        train(tmp_path, **fewer)
+    assert train(tmp_path, **fewer)["steps"] == 4
+    with crash_after(6):
+        train(tmp_path, **SECTIONS)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 5, "wall_seconds": 1000.0}\n')  # of a step that the newest checkpoint does not have
     result = train(tmp_path, **SECTIONS)
@@ -268,14 +256,8 @@ def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypat
         Answering(experiment, params)(["1 2 3 1 2 3 1"])
 
 
-@pytest.mark.parametrize(
-    ("sample", "text"),
-    [
-        (("a", "b", "b"), "a  →  b"),
-        (("a", "b", "c\nd"), r"a  →  c\nd   (expected: b)"),
-        (("", None, "c\nd\x1b"), "c\n" + r"d\x1b"),
-        (("a", "b", "c", True), "a  →  c   (cut off)   (expected: b)"),
-    ],
-)
-def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt(sample, text):
-    assert sample_text(*sample) == text
+def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
+    assert sample_text("a", "b", "b") == "a  →  b"
+    assert sample_text("a", "b", "c\nd") == r"a  →  c\nd   (expected: b)"
+    assert sample_text("", None, "c\nd\x1b") == "c\n" + r"d\x1b"
+    assert sample_text("a", "b", "c", True) == "a  →  c   (cut off)   (expected: b)"

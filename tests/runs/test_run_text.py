@@ -17,8 +17,7 @@ from fxf.runs import run
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.runs.generation import Answering
-from fxf.training import record
-from small_runs import KEPT, command, records, sharing_programs, text_config, trained
+from small_runs import KEPT, command, crash_after, records, sharing_programs, text_config, trained
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
 
@@ -116,7 +115,7 @@ def test_a_streamed_answer_grows_into_the_whole_one(of_characters):
     assert (streamed.returncode, streamed.stdout, streamed.stderr) == (0, plain.stdout, plain.stderr)
 
 
-def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop(tmp_path):
+def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop_and_a_text_comes_once(tmp_path):
     (tmp_path / "text.txt").write_text("häh héh\n" * 50)
     experiment = build(text_config(tmp_path / "text.txt", data={"tokenizer": "bpe", "vocab_size": 261}), tmp_path)
     tokens = experiment.task.tokenizer.encode("äé!")
@@ -127,6 +126,10 @@ def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop(tmp
         answering = Answering(experiment, {}, stop=stop)
         answering._evaluator = answering._evaluator._replace(stream=lambda group: iter(parts))
         assert [part.text for part in answering.stream("h")] == texts
+    found = np.array([[experiment.task.tokenizer.encode(text) for text in "aab"]]), np.array([[-1.0, -2.0, -3.0]])
+    answering = Answering(experiment, {})
+    answering._evaluator = answering._evaluator._replace(decode=lambda groups: [found])
+    assert [(each.text, each.score) for each in answering(["h"])[0]] == [("ha", -1.0), ("hb", -3.0)]
 
 
 class Shared(dict):
@@ -202,22 +205,12 @@ def translation(translate):
     return translate("run")
 
 
-class StoppedError(Exception):
-    pass
-
-
-def test_a_translation_stopped_within_an_epoch_resumes_to_the_same_bits(translate, translation, monkeypatch, capsys):
+def test_a_translation_stopped_within_an_epoch_resumes_to_the_same_bits(translate, translation, capsys):
     """As by a crash, before the newest steps are saved; tests/runs/test_kill.py kills processes."""
     workdir, result = translation
     assert result["steps_per_epoch"] > 5
 
-    def stop(history, before, _):
-        if before + len(history["loss_sum"]) >= result["steps_per_epoch"] + 3:
-            raise StoppedError
-        return 0
-
-    with monkeypatch.context() as patch, pytest.raises(StoppedError):
-        patch.setattr(record, "_zero_nonfinite", stop)
+    with crash_after(result["steps_per_epoch"] + 3):
         translate("stopped")
     assert not (workdir.parent / "stopped" / "result.json").exists()
     stopped, _ = translate("stopped")

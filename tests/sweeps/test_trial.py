@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 import fxf
-from fxf import verbs
 from fxf.base.errors import Interrupted, UserError
 from fxf.base.files import to_json
 from fxf.runs.configs import read_config
@@ -17,6 +16,7 @@ from fxf.sweeps import crew
 from fxf.sweeps.evidence import evidence
 from fxf.sweeps.plan import Arm, Budget, make_plan
 from fxf.sweeps.trial import carry_out
+from fxf.verbs.flags import Parser
 from helpers import table
 from small_runs import ROOT, command, overrides, tiny_config
 
@@ -213,7 +213,7 @@ def test_the_command_tries_sizes_and_shows_them_on_one_page(tmp_path, trained, m
     monkeypatch.chdir(ROOT)
     module = importlib.import_module("fxf.verbs.try")
     given = [*overrides(model={"d_model": 8}), "--change=model.d_ff=9", "--metric=train_loss", "--rates=1", "--seeds=2"]
-    module.main(verbs.parser("fxf try", module).parse([*given, "--scales", "--workers=1", f"--workdir={tmp_path}"]))
+    module.main(Parser("fxf try", module).parse([*given, "--scales", "--workers=1", f"--workdir={tmp_path}"]))
     out = capsys.readouterr().out.splitlines()
     assert [line for line in out if line.endswith(":")] == ["half:", "as given:", "double:"]
     assert [trial["name"] for trial in data_of(tmp_path / "trial.html")] == ["half", "as given", "double"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fxf.data.documents import DocumentsConfig, part_of
+from fxf.models.decode_config import DecodeConfig
 from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
@@ -99,6 +100,15 @@ def test_answers_are_the_prompts_continued_to_the_last_position(tmp_path):
     answers, seven = generated(task, evaluator(continuation=[7]), ["1 an", ""], 0, 9), task.tokenizer.decode([7])
     assert [answer[0] for answer in answers] == [(f"1 an{5 * seven}", None, False), (9 * seven, None, False)]
     assert generated(task, evaluator(continuation=[7]), ["1"], 2, 9)[0][0][0] == f"1{2 * seven}"
+
+
+def test_words_of_decoding_are_tokens_at_the_start_of_a_text_and_inside_of_one(tmp_path):
+    task = make(tmp_path, tokenizer="bpe", vocab_size=300)
+    encode = task.tokenizer.encode
+    rules = task.rules(DecodeConfig(banned="and 7", prefix="1 and", ends="9"))
+    expected = {tuple(encode(text)) for text in ("and", " and", "7", " 7")}
+    assert {*map(tuple, rules["words"].banned)} == expected and rules["words"].prefix == encode("1 and")
+    assert rules["end_token"] == (task.end_token, *encode("9"))
 
 
 def test_where_the_last_token_alone_is_scored_the_others_weigh_nothing(tmp_path):

@@ -142,6 +142,8 @@ def test_answers_come_in_the_order_of_their_prompts_whatever_their_length(data):
     task, prompts = make(data), ["a b", "", "c " * 39, "d", " "]
     answers = [answer[0][0] for answer in generated(task, evaluator_of(task), prompts, 0, 41)]
     assert answers == ["un deux", "", " ".join(["trois"] * 39), "quatre", ""]
+    with pytest.raises(UserError, match=r"prompt 1: 42 tokens; data.max_length is 41"):  # with the end token
+        task.to_prompts(["c " * 41], 0, 41)
 
 
 def test_scores_are_sacrebleus_of_the_text_and_of_lower_cased_words_against_all_references():

@@ -39,11 +39,9 @@ from fxf.training.step import TrainConfig, Trainer, make_train_steps_from_iterat
 from helpers import random_params
 from small_runs import tiny_config
 
-LAYOUTS = {
-    "fsdp 2, sequence 2, tensor 2": ({"fsdp": 2, "sequence": 2, "tensor": 2}, 2),
-    "pmap 8": ({"kind": "pmap"}, 1),
-}
+LAYOUTS = {"fsdp 2, sequence 2, tensor 2": ({"fsdp": 2, "sequence": 2, "tensor": 2}, 2)}
 MORE_LAYOUTS = {
+    "pmap 8": ({"kind": "pmap"}, 1),
     "data 2, fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2),
     "data 4, sequence 2": ({"sequence": 2}, 1),
 }

@@ -15,7 +15,7 @@ from fxf.tasks.task import language_model_batch
 from fxf.training.gradient import loss_and_gradient, parts_in_cache
 from helpers import random_params, random_tokens, small_model
 
-MODEL, PARAMS = small_model(dropout=0.5, attention_dropout=0.3, embedding_dropout=0.2)
+MODEL, PARAMS = small_model(dropout=0.5, attention_dropout=0.3)
 WEIGHTS = np.random.default_rng(0).uniform(0, 1, (6, 8)).astype(np.float32)
 WEIGHTS *= np.array([[1], [0.05], [0], [0], [3], [0.5]], np.float32)  # of 3 parts, one counts nothing
 BATCH = language_model_batch(random_tokens((6, 8)), WEIGHTS)  # a part has an even number of elements

@@ -41,15 +41,11 @@ def move(n=3, **settings):
 def moved_by(n, settings):
     optimizer = make_optimizer(OptimizerConfig(**dict(settings)), 10, SPEC)
 
-    @jax.jit
-    def moved():
-        params, state = PARAMS, optimizer.init(PARAMS)
-        for gradient in GRADIENTS[:n]:
-            updates, state = optimizer.update(gradient, state, params)
-            params = optax.apply_updates(params, updates)
-        return params
-
-    return jax.tree.map(np.asarray, moved())
+    params, state = PARAMS, optimizer.init(PARAMS)
+    for gradient in GRADIENTS[:n]:
+        updates, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    return jax.tree.map(np.asarray, params)
 
 
 def differ(a, b):
