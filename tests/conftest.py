@@ -54,8 +54,8 @@ providers._get_local_constants = lambda: no_constants
 
 # Files of few and long tests, which would otherwise come last, when the other workers have nothing left to do.
 FIRST = (
-    *("test_sharding.py", "test_run_text.py", "test_kill.py", "test_run.py", "test_points.py"),
-    *("test_readme.py", "test_every_key.py", "test_mistakes.py"),
+    *("test_sharding.py", "test_run_text.py", "test_kill.py", "test_run.py", "test_decoder.py"),
+    *("test_every_key.py", "test_mistakes.py", "test_on_gpu.py", "test_in_memory.py"),
 )
 
 

@@ -17,7 +17,7 @@ from fxf.models.transformer_lm import transformer_lm
 from fxf.tasks.text_metrics import METRICS
 from fxf.training.gradient import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
-from small_runs import tiny_config, trained
+from small_runs import KEPT, tiny_config, trained
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
@@ -63,7 +63,7 @@ def test_a_figure_without_a_value_is_never_the_best_and_stands_as_json(tmp_path,
         train={"steps": 3, "batch_size": 5, "evaluate_every": 1},
         checkpoint={"best": "figure", "keep": 1},
     )
-    assert trained(config, tmp_path)["best_step"] == 2
+    assert trained(config, tmp_path, kept=KEPT)["best_step"] == 2
     for line in [(tmp_path / "result.json").read_text(), *(tmp_path / "metrics.jsonl").read_text().splitlines()]:
         json.loads(line, parse_constant=pytest.fail)
 

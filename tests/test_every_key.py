@@ -1,5 +1,6 @@
 """Every key of every section changes something that the user sees; a name is refused if there is no such thing."""
 
+import ast
 import dataclasses
 import functools
 import itertools
@@ -8,6 +9,7 @@ import re
 import tempfile
 from inspect import get_annotations
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import jax
@@ -33,9 +35,36 @@ from fxf.training import hang
 from fxf.training.gradient import batch_loss
 from fxf.training.state import TrainState, run_keys
 from fxf.training.step import make_step
-from helpers import in_groups, one_device, random_params, scaled
-from key_cases import BOOLEAN_MAP, CASES, COMMON, TINY
+from helpers import in_groups, one_device, random_params, scaled, values
 from small_runs import KEPT, ROOT, records, trained
+
+
+def cases():
+    """Returns {owner: {key: (another value, keys under which it is read, how it is refused or "")}} of keys.txt."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in Path(__file__).with_name("keys.txt").read_text().splitlines():
+        if line.startswith("# "):
+            of_owner = found.setdefault(line[2:], {})
+        elif line and line[0] != ";":
+            line, _, refusal = line.partition("  ! ")
+            line, _, under = line.partition("  under ")
+            key, _, value = line.partition(" = ")
+            of_owner[key] = ast.literal_eval(value), tuple(values(under).items()), refusal
+    return found
+
+
+CASES = cases()
+BOOLEAN_MAP = "primer.boolean_map:BOOLEAN_MAP"  # the smallest experiment, of which most sections are seen
+
+TINY_MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 17}
+TINY: dict[str, dict[str, Any]] = {
+    "reversal": {"task": {"n_tokens": 5, "max_length": 3}, "model": TINY_MODEL},
+    "boolean_map": {"model": {"n_layers": 1}, "optimizer": {"learning_rate": 0.1}},
+    "language_model": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},
+    "masking": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},
+    "translation": {"data": {"name": "six", "tokenizer": "word", "max_length": 17}, "model": TINY_MODEL},
+}
+COMMON = {"train": {"steps": 3, "batch_size": 4}, "log": {"every": 3, "tensorboard": False, "report": False}}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -223,7 +252,7 @@ def finished_run(experiment):
 # Where a key, or the other keys of a section, are to be seen; the cheapest first.
 STAGES = {
     "seed": (initial,),
-    "model": (spec, loss),
+    "model": (spec, logits, loss),
     "model.init": (initial,),
     "model.remat": (steps,),
     "model.position_gap": (logits,),

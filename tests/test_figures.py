@@ -74,18 +74,13 @@ def words(text):
     return " ".join(text.split())
 
 
-def filled(page, file, text):
-    """Returns a text of a page with the figures of a kept result."""
+@pytest.mark.parametrize(("page", "file", "text"), EXACT, ids=lambda value: value.replace("/", "-")[:40])
+def test_a_figure_of_a_page_is_that_of_a_kept_result(page, file, text):
     places = FIGURES["exact"][page][file][text]
     if not places:
         assert all(text in content for content in texts_of(file))
     values = [value_at(read(file), place) for place in ([places] if isinstance(places, str) else places)]
-    return words(text.format(*values) if values else text)
-
-
-@pytest.mark.parametrize(("page", "file", "text"), EXACT, ids=lambda value: value.replace("/", "-")[:40])
-def test_a_figure_of_a_page_is_that_of_a_kept_result(page, file, text):
-    assert filled(page, file, text) in words((ROOT / page).read_text())
+    assert words(text.format(*values) if values else text) in words((ROOT / page).read_text())
 
 
 def numbers_of(text):
@@ -122,22 +117,6 @@ def test_every_number_of_a_table_is_in_its_kept_results(page, start):
     assert all(number in numbers_of(block) for number in said.get("but", {}))
     results = [n for n in numbers_of(block) if n not in said.get("but", {})]
     assert are_found(results, said["in"], said.get("units", [1])) == []
-
-
-def test_every_figure_of_the_results_in_readme_has_its_place():
-    rows = re.findall(
-        r"^\| .* \| \[.*\]\(.*\) \|$", (ROOT / "README.md").read_text().split("## Choices")[0], re.MULTILINE
-    )
-    known = set(FIGURES["quoted"])
-    for page, file, text in EXACT:
-        typed = re.findall(NUMBER, re.sub(r"{.*?}", "", text)) if "{" in text else []
-        known |= (
-            {n for n in re.findall(NUMBER, filled(page, file, text)) if n not in typed}
-            if page == "README.md"
-            else set()
-        )
-    assert 1 < len(rows) <= 8
-    assert [n for row in rows for n in numbers_of(" ".join(row.split("|")[2:4])) if n not in known] == []
 
 
 def test_a_number_that_no_kept_result_has_is_named():

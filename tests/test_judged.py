@@ -1,11 +1,9 @@
 """The table of judged ideas, and the config by which they were judged."""
 
-from pathlib import Path
-
 import pytest
 
 import fxf
-from experiments.ideas.__main__ import PAGE, PAIRS, SAYS, cell, kept, table, tables
+from experiments.ideas.__main__ import PAGE, PAIRS, SAYS, kept, table, tables
 from experiments.runner import ROOT, filled
 from fxf.base.config import differing_keys
 from fxf.layers.kinds import stack_of
@@ -61,10 +59,3 @@ def test_a_kept_verdict_follows_from_its_pairs(name):
         assert found["verdict"] == ("better" if (again.mean > 0) == higher else "worse")
     if pairs and found["low"] is not None:
         assert (found["effect"], found["low"], found["high"]) == pytest.approx((again.effect, again.low, again.high))
-
-
-def test_a_cell_says_what_was_found():
-    found = {"headline": "better", "effect": 0.5, "low": 0.25, "high": 0.75, "failed": {"first": 1, "other": 0}}
-    assert cell(found) == "better; +0.500 (+0.250 to +0.750); 1 and 0 of 32 failed"
-    assert cell({**found, "low": None, "failed": {"first": 0, "other": 0}}) == "better"
-    assert cell(None) == "not judged" and Path(PAGE).exists()

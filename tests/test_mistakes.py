@@ -21,7 +21,7 @@ import pytest
 import fxf
 from fxf.verbs.flags import EXITS, read_lines
 from helpers import random_params
-from small_runs import ROOT, command, overrides
+from small_runs import ROOT, command, overrides, script
 
 TINY = (
     "--config.model.n_layers=1 --config.model.d_model=6 --config.model.d_ff=7 --config.model.n_heads=2"
@@ -190,3 +190,12 @@ def test_help_lists_the_flags_of_a_verb_and_the_exit_codes():
 def test_lines_of_a_file_of_prompts_are_read_as_they_are(tmp_path):
     (tmp_path / "prompts").write_bytes("\ufeff1 2\n\n é \r\n2\r\r\n1\r2\u2028\x0b3\x0c\n\n".encode())
     assert read_lines(str(tmp_path / "prompts")) == ["1 2", "", " é ", "2\r", "1\r2\u2028\x0b3\x0c", ""]
+
+
+@pytest.mark.thorough  # a process of its own, because JAX must not have started
+def test_processes_that_nothing_has_started_are_one_line(tmp_path):
+    arguments = arguments_of("train @reversal --workdir=new --config.parallel.processes=0")
+    finished = script(*arguments, cwd=tmp_path)
+    line = "parallel.processes: 0 asks SLURM, Open MPI or a TPU pod, and none has started this process"
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert finished.stderr.startswith(f"error: {line}") and finished.stderr.count("\n") == 1

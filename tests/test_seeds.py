@@ -3,7 +3,6 @@
 import pytest
 
 from experiments.seeds import contradictions, seed_000, seed_001, seed_002, seed_003, seed_004
-from experiments.seeds.rules import Claim, Seed, at_most, equal
 from experiments.seeds.systems import SEEDS
 from small_runs import ROOT
 
@@ -42,9 +41,3 @@ def test_claims_have_one_name_each_and_their_rules_flag_an_altered_value(number)
 def test_what_needs_no_training_holds(number, laws):
     rules = {claim.name: claim.rule for claim in SEEDS[number].claims}
     assert {name: figure for name, figure in laws().items() if not rules[name].accepts(figure)} == {}
-
-
-def test_a_row_says_whether_the_figure_holds():
-    claims = (Claim("right", "Start", "a count", "two", equal(2)), Claim("wrong", "Start", "a loss", "low", at_most(7)))
-    rows = Seed(claims, lambda folder: {}).rows({"right": 2, "wrong": 7.5})
-    assert [(row["verdict"], row["fxf gives"]) for row in rows] == [("holds", "2"), ("does not hold", "7.5")]

@@ -77,28 +77,3 @@ def test_where_an_optimum_is_not_bracketed_a_claim_that_fails_is_undecided_and_o
     rows = [{"kind": kind, RATE: rate, "share": share} for kind, shares in {"a": (1, 3, 2), "b": (1, 2, 3)}.items()
             for rate, share in zip((0.1, 0.2, 0.4), shares, strict=True)]  # fmt: skip
     assert bracketed(rows, ("kind",), lambda cell: cell.mean("share")) == {("a",): True, ("b",): False}
-
-
-def test_points_that_have_not_begun_in_a_sweep_keep_what_is_there_of_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(study, "FOLDER", tmp_path)
-    (tmp_path / "study").mkdir()
-
-    def sweep(name, **losses):
-        folder = tmp_path / name
-        for point, loss in losses.items():
-            (folder / point).mkdir(parents=True)
-            record = {"config": {}, "overrides": {}, "identity": point}
-            (folder / point / "config.json").write_text(json.dumps(record))
-            (folder / point / "metrics.jsonl").write_text("")
-            (folder / point / "result.json").write_text(json.dumps({"test_loss": loss}))
-        rows = "".join(f"{point},{losses.get(point, '')}\n" for point in ("first", "second", "third"))
-        (folder / "table.csv").write_text(f"point,test_loss\n{rows}")
-        study.keep("study", folder)
-        lines = [json.loads(line) for line in (tmp_path / "study/runs.jsonl").read_text().splitlines()]
-        assert all(line["identity"] == line["point"] for line in lines)
-        rows = rows_of("study")
-        return [row.get("test_loss") for row in rows], [line["result"]["test_loss"] for line in lines]
-
-    assert sweep("one", first=3, second=2) == ([3, 2, None], [3, 2])
-    assert sweep("other", third=1) == ([3, 2, 1], [3, 2, 1])
-    assert sweep("again", second=5) == ([3, 5, 1], [3, 5, 1])

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from fxf.base.config import key
+from fxf.base.config import key, one_of
 from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.block import Stack, layers_of, require_documents
 from fxf.layers.cache import Cache
@@ -153,7 +153,8 @@ class TransformerLM:
 
     def model(self, *encoders: Stack) -> Model:
         """Returns the model of these functions, whose sizes follow from its config and all its blocks."""
-        config, stacks, positions = self.config, (*encoders, self.decoder), POSITIONS[self.config.positions]
+        config, stacks = self.config, (*encoders, self.decoder)
+        positions = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
         decoding = self if self.decoder.cached else WholeSequences(self.features, self.readout)
         by_row = all(getattr(layer, "by_row", True) for stack in stacks for layer in layers_of(stack))
         # Positions that add nothing to the embeddings count distances, of which those to the newest tokens are known.

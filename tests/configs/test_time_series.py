@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from configs.primer.time_series import TimeSeries, TimeSeriesConfig, draw_sample, series, whole_domain
+from configs.primer.time_series import TimeSeries, TimeSeriesConfig, series, whole_domain
 from fxf.base.errors import UserError
 from fxf.tasks.held_out import held_out
 from fxf.tasks.task import Evaluator, RunInfo
@@ -73,15 +73,6 @@ def test_what_is_scored_of_a_large_domain_never_starts_a_series_that_counts():
     np.testing.assert_array_equal(silent, held_out(batch["targets"][:, :3] - 1))
     assert 0 < silent.sum() < 60
     assert task.validate(evaluator(7)) == {"exact_match": 1, "token_accuracy": 1, "examples": 5}
-
-
-@pytest.mark.parametrize("sizes", [{"base": 5, "examples": 124}, {"base": 7, "examples": 5}, {"base": 11, "delay": 5}])
-def test_a_sample_is_of_distinct_contexts_that_are_held_out(sizes):
-    drawn = config(**sizes)
-    held = whole_domain(drawn)[held_out(whole_domain(drawn))] if drawn.delay < 5 else np.zeros(10**6)
-    sample = draw_sample(drawn)
-    assert len({tuple(start) for start in sample.tolist()}) == len(sample) == min(drawn.examples, len(held))
-    assert held_out(sample).all()
 
 
 def test_a_series_counts_only_if_all_that_follows_its_context_is_right():

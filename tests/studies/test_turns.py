@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.base.errors import UserError
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.guests import load
 from fxf.testing import assert_cached_equals_full, assert_causal, assert_padding_unread
@@ -96,15 +95,6 @@ def test_cached_decoding_and_beams_walk_as_the_full_forward_does():
     assert_padding_unread(model, params, twice({**batch, "input_mask": is_token_BT}))
 
 
-@pytest.mark.thorough
-def test_chunks_of_attention_read_the_positions_of_their_own_tokens():
-    model, params = turning_model(window=5)
-    chunked, _ = turning_model(window=5, attention_implementation="chunked")
-    batch = {"inputs": random_tokens((B, 137), V)}
-    expected = jax.jit(model.apply)(params, batch)
-    assert_close(jax.jit(chunked.apply)(params, batch), np.asarray(expected, np.float64))
-
-
 def test_training_has_the_learned_turns_and_scoring_the_rounded_ones():
     model, params = turning_model()
     learned = params_of(np.random.default_rng(2).uniform(-1, 1, (V, H)))
@@ -129,26 +119,3 @@ def test_walks_stand_by_themselves_in_the_blocks_of_any_model():
     wrapped, params = turning_model()
     batch = {"inputs": random_tokens((B, T), V)}
     np.testing.assert_array_equal(jax.jit(model.apply)(params, batch), jax.jit(wrapped.apply)(params, batch))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"n_heads": 4, "n_kv_heads": 2}, r"model\.n_kv_heads: tokens make positions for each head"),
-        ({"attention_implementation": "flash", "dtype": "bfloat16"}, r"'flash' does not go with it"),
-        ({"positions": "rotary", "turns_settle_at": 3}, r"model\.turns_settle_at: positions 'rotary' do not read it"),
-    ],
-)
-def test_keys_that_do_not_go_with_turns_are_refused(changes, message):
-    with pytest.raises(UserError, match=message):
-        turning_model(**changes)
-
-
-def test_rows_of_several_documents_and_attention_without_a_walk_are_refused():
-    model, params = turning_model()
-    batch = {"inputs": random_tokens((B, T), V)}
-    with pytest.raises(UserError, match=r"leave attention within a document \(task\.document_mask\) off"):
-        jax.eval_shape(model.features, params, {**batch, "documents": np.zeros((B, T), np.int32)})
-    alone = transformer_lm(TransformerLMConfig(**SIZES, attention="turns:OfTokens"), V)
-    with pytest.raises(UserError, match=r"model\.attention: .* begin model\.blocks with 'turns:Turns\(\);'"):
-        jax.eval_shape(alone.features, random_params(alone.spec), batch)

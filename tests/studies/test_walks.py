@@ -105,19 +105,6 @@ def test_the_stream_gets_the_features_of_all_walks_and_heads_the_positions_of_so
     np.testing.assert_array_equal(context.carry["token_positions"], states[:, :4, :, 0].transpose(0, 2, 1))
 
 
-@pytest.mark.parametrize(
-    ("n_heads", "n_walks", "expected"),
-    [
-        (4, 32, [0, 1, 2, 3]),
-        (9, 25, [0, 1, 2, 3, 4, 5, 6, 15, 7]),
-        (13, 14, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 1]),
-        (3, 2, [0, 1, 0]),
-    ],
-)
-def test_heads_read_the_walks_of_token_0_and_then_one_kind_after_the_other(n_heads, n_walks, expected):
-    assert walks.walks_of_heads(n_heads, n_walks).tolist() == expected
-
-
 @pytest.mark.thorough
 def test_cached_decoding_and_beams_walk_as_the_full_forward_does():
     # What the tokens of a prompt see reaches a logit through the second block.
@@ -127,15 +114,6 @@ def test_cached_decoding_and_beams_walk_as_the_full_forward_does():
     assert_causal(model, params, twice(batch))
     is_token_BT = np.arange(T)[None] < np.array([[T], [6], [1]])
     assert_padding_unread(model, params, twice({**batch, "input_mask": is_token_BT}))
-
-
-@pytest.mark.thorough
-def test_a_chunk_of_queries_sees_the_last_writings_before_each():
-    model, params = walking_model(window=5)
-    chunked, _ = walking_model(window=5, attention_implementation="chunked")
-    batch = {"inputs": random_tokens((B, 137), V)}
-    expected = jax.jit(model.apply)(params, batch)
-    assert_close(jax.jit(chunked.apply)(params, batch), np.asarray(expected, np.float64))
 
 
 def test_a_query_sees_of_the_tokens_at_one_position_only_the_last_within_the_window():
