@@ -68,7 +68,8 @@ def test_causal_attention_is_asked_for_as_such_without_an_array_of_all_pairs(ask
     """In each block, whatever the windows of the others."""
     model = transformer_lm(small(attention_implementation="flash", **changes), VOCAB_SIZE)
     jax.eval_shape(model.apply, random_params(model.spec), a_batch(TransformerLMConfig))
-    assert [call["local_window_size"] for call in asked] == ([(2, 0), None] if "window" in changes else [None])
+    windows = [*dict.fromkeys(call["local_window_size"] for call in asked)]  # a loop over blocks is traced twice
+    assert windows == ([(2, 0), None] if "window" in changes else [None])
     assert all(call["is_causal"] and not {"bias", "mask"} & set(call) for call in asked)
 
 
