@@ -22,8 +22,10 @@ CONFIGS = {
                "decoder_start_token_id": PADDING, "forced_eos_token_id": None},
     "llama": {"hidden_size": 12, "intermediate_size": 17, "num_hidden_layers": 2, "num_attention_heads": 3,
               "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": LENGTH},
+    "mixtral": {"hidden_size": 12, "intermediate_size": 7, "num_hidden_layers": 2, "num_attention_heads": 3,
+                "num_key_value_heads": 1, "num_local_experts": 4, "max_position_embeddings": LENGTH},
 }  # fmt: skip
-CLASSES = {"gpt2": "GPT2", "bert": "Bert", "marian": "Marian", "llama": "Llama"}
+CLASSES = {"gpt2": "GPT2", "bert": "Bert", "marian": "Marian", "llama": "Llama", "mixtral": "Mixtral"}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -50,7 +50,7 @@ def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Para
       base: the folder of the model that the adapters were trained for, if it is one of `transformers`.
 
     Raises:
-      UserError: `transformers` has no model like `config`.
+      UserError: `transformers` has no model like `config`, or no module of an adapted weight.
     """
     architecture, modules = _modules(config, len(params["embedding"]["table"]))
     values, tensors, adapters = flatten(params[LORA]), dict[str, np.ndarray](), dict[str, int]()
@@ -63,6 +63,10 @@ def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Para
             each = ({part.path: values[f"{part.path}/b"]} for part in adapted)
             columns = [_upright(architecture, write_tensor(architecture, name, factors, b)) for b in each]
             tensors |= {PREFIX + name + A: np.concatenate(rows), PREFIX + name + B: np.concatenate(columns, axis=1)}
+    written = {f"{part.path}/a" for name in adapters for part in modules[name]}
+    for path in (name for name in values if name.endswith("/a") and name not in written):
+        what = f"PEFT adapts no module of transformers that has {path.removesuffix('/a')}"
+        raise UserError(f"--format=peft: {what}; --format=huggingface writes merged weights")
     several = {name: n for name, n in adapters.items() if n > 1}
     record = {
         "peft_type": "LORA",
@@ -134,7 +138,7 @@ def _modules(config: TransformerConfig, vocab_size: int) -> tuple[Architecture, 
     return written.architecture, {
         name.removesuffix(WEIGHT): parts
         for name, parts in tensors_of(written.architecture, spec).items()
-        if name.endswith(WEIGHT) and all(axes_of_matrix(part.weight) for part in parts)
+        if name.endswith(WEIGHT) and all(axes_of_matrix(part.weight) and part.expert is None for part in parts)
     }
 
 

@@ -1,6 +1,7 @@
 """Low-rank adapters: only they train, and the weights that they are added to keep their bits (Hu et al. 2021, LoRA)."""
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -9,7 +10,19 @@ from flax.traverse_util import unflatten_dict
 
 from fxf.base.config import key, require_off
 from fxf.base.errors import UserError
-from fxf.base.weights import Params, Weight, axes_of_matrix, changed, fan_in, flatten, leaves, matching
+from fxf.base.weights import (
+    EXPERT,
+    Params,
+    Spec,
+    Weight,
+    axes_of_matrix,
+    changed,
+    fan_in,
+    flatten,
+    leaves,
+    matching,
+    stack,
+)
 from fxf.models.model import Model, reparametrized
 
 LORA = "lora"  # the subtree of the adapters, and the section
@@ -41,7 +54,8 @@ def lora(model: Model, config: LoraConfig) -> Model:
 
     The weight W [in, out] at `path` becomes W + scale · a · b. W keeps its path and the rate 0. The factors are
     `lora/<path>/a` [in, rank], drawn with variance 1 / in, and `lora/<path>/b` [rank, out], which begins at zero, so
-    that the first step is that of the model. A factor has the axes of its side of W, such as [heads, head_dim].
+    that the first step is that of the model. A factor has the axes of its side of W, such as [heads, head_dim]. Each
+    expert of a mixture has factors of its own.
 
     Raises:
       UserError: a pattern of `lora.weights` matches no weight, or one that is no matrix of a linear map.
@@ -53,27 +67,29 @@ def lora(model: Model, config: LoraConfig) -> Model:
 
     def to_plain(params: Params) -> Params:
         plain, factors = flatten({name: params[name] for name in model.spec}), flatten(params[LORA])
-        for path in chosen:
-            product = jnp.tensordot(factors[f"{path}/a"], factors[f"{path}/b"], 1, precision="highest")
-            plain[path] = plain[path] + config.scale * product
+        for path, weight in chosen.items():
+            product = functools.partial(jnp.tensordot, axes=1, precision="highest")
+            product = jax.vmap(product) if weight.axes[0] == EXPERT else product
+            plain[path] = plain[path] + config.scale * product(factors[f"{path}/a"], factors[f"{path}/b"])
         return unflatten_dict(plain, sep="/")
 
-    factors = {}
-    for path, weight in chosen.items():
-        factors[f"{path}/a"] = _first_factor(path, weight, config.rank)
-        factors[f"{path}/b"] = second_factor(weight, config.rank)
+    factors = {path: _factors(path, weight, config.rank) for path, weight in chosen.items()}
     still = changed(lambda _, weight: dataclasses.replace(weight, rate=0.0), model.spec)
     return reparametrized(model, {**still, LORA: unflatten_dict(factors, sep="/")}, to_plain)
 
 
-def _first_factor(path: str, weight: Weight, rank: int) -> Weight:
-    """Returns the factor [..., rank] of a matrix, whose first axes are the matrix's rows."""
+def _factors(path: str, weight: Weight, rank: int) -> Spec:
+    """Returns the factors of a matrix, or those of the matrix of each expert."""
     axes = axes_of_matrix(weight)
     if axes is None:
         what = f"{path} {list(weight.shape)} is no matrix between vectors"
         raise UserError(f"lora.weights: {what}; leave it out by !{path}")
+    if weight.axes[0] == EXPERT:
+        of_expert = dataclasses.replace(weight, shape=weight.shape[1:], axes=weight.axes[1:])
+        return stack(_factors(path, of_expert, rank), weight.shape[0], EXPERT)
     n = len(axes[0])
-    return Weight((*weight.shape[:n], rank), (*weight.axes[:n], RANK), fan_in(n))
+    first = Weight((*weight.shape[:n], rank), (*weight.axes[:n], RANK), fan_in(n))
+    return {"a": first, "b": second_factor(weight, rank)}
 
 
 def second_factor(weight: Weight, rank: int) -> Weight:

@@ -124,6 +124,13 @@ def test_the_adapter_of_a_matrix_of_several_weights_becomes_one_of_each_at_its_o
     assert_equal_logits("gpt2", model, params, with_adapters(theirs("gpt2"), tmp_path))
 
 
+def test_adapters_that_peft_has_no_module_for_are_not_left_out_of_its_folder(tmp_path):
+    config, section, _, params = adapted("mixtral", weights="*/query,*/experts/down")
+    with pytest.raises(UserError, match=r"adapts no module of transformers that has blocks/0/.*/experts/down; "):
+        peft.save(tmp_path, config, section, params)
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.thorough  # with a library that is not among the requirements
 @pytest.mark.filterwarnings("ignore")
 @EVERY

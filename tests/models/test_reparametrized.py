@@ -61,6 +61,19 @@ def test_an_adapted_weight_is_the_base_and_the_scaled_product_of_its_factors(nam
     assert {path.rsplit("/", 1)[-1] for path in changed} == {"query", "value", "output", "up"}
 
 
+def test_each_expert_of_a_mixture_has_factors_of_its_own():
+    model = lora(plain_model(feed_forward="moe"), LoraConfig(rank=2, alpha=3.0, weights="*/experts/*,!*bias"))
+    params = random_params(model.spec)
+    before, after, factors = flatten(params), flatten(jax.jit(model.to_plain)(params)), flatten(params[LORA])
+    paths = {path.rsplit("/", 1)[0] for path in factors}
+    assert {path.rsplit("/", 1)[-1] for path in paths} == {"up", "down"}
+    for path in paths:
+        a, b = (np.asarray(factors[f"{path}/{name}"], np.float64) for name in "ab")
+        n_experts, n_in, n_out = before[path].shape
+        assert a.shape == (n_experts, n_in, 2) and b.shape == (n_experts, 2, n_out)
+        assert_close(after[path], np.float64(before[path]) + 1.5 * np.einsum("EIR,ERO->EIO", a, b), operations=6)
+
+
 def test_new_adapters_change_no_bit():
     model = lora(plain_model(), LoraConfig(rank=2))
     params = fxf.initialize(model, seed=3)
