@@ -1,11 +1,13 @@
 """Flash attention on TPUs, by the splash attention of Pallas in JAX, which skips blocks of scores that a mask hides."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fxf.base.weights import Params
 from fxf.layers import context_parallel
@@ -80,9 +82,11 @@ def _kernel(shape: tuple[int, int], causal: bool, window: int, softcap: float, n
 
     seen_TC: Any
     if window:
-        seen_TC = masks.LocalMask(shape, (window - 1, 0 if causal else window - 1), 0)
+        seen_TC = _quick(masks.LocalMask)(shape, (window - 1, 0 if causal else window - 1), 0)
+        seen_TC.distances = (0 if causal else 1 - window, window - 1)
     elif causal:
-        seen_TC = masks.CausalMask(shape)
+        seen_TC = _quick(masks.CausalMask)(shape)
+        seen_TC.distances = (0, shape[0])
     else:  # all devices have the same kernel, without arrays
         shape, n_parts = (shape[0] // n_parts, shape[1]), 1
         seen_TC = masks.FullMask(shape)
@@ -90,7 +94,9 @@ def _kernel(shape: tuple[int, int], causal: bool, window: int, softcap: float, n
         order = context_parallel.pieces_of_queries(n_parts).reshape(-1)
         seen_TC.q_sequence = seen_TC.q_sequence.reshape(len(order), -1)[order].reshape(-1)
     whole = shape[0] // (n_parts * (1 + swaps)), shape[1]
-    q, k = (next(size for size in BLOCKS if length % size == 0) for length in whole)
+    # The blocks at both edges of a window are computed whole: small ones add at most a sixteenth to it.
+    most = max(window // 16, min(BLOCKS)) if window else max(BLOCKS)
+    q, k = (next(size for size in BLOCKS if size <= most and length % size == 0) for length in whole)
     return splash.make_splash_mha(
         masks.MultiHeadMask([seen_TC]),
         block_sizes=splash.BlockSizes(
@@ -100,6 +106,25 @@ def _kernel(shape: tuple[int, int], causal: bool, window: int, softcap: float, n
         head_shards=1,
         q_seq_shards=n_parts,
     )
+
+
+@functools.cache
+def _quick(mask: Any) -> Any:
+    """Returns a class of masks that look at the distances of a block before its pairs: a long row has many blocks."""
+
+    class Quick(mask):
+        distances: tuple[int, int]  # the least and the largest from a query to a key that it sees
+
+        def __getitem__(self, index: Any) -> np.ndarray:
+            queries, keys = self.q_sequence[index[0]], range(self.shape[1])[index[1]]
+            least, most = queries[0] - keys[-1], queries[-1] - keys[0]
+            if most < self.distances[0] or least > self.distances[1]:
+                return np.zeros(1, bool)
+            if self.distances[0] <= least and most <= self.distances[1]:
+                return np.ones(1, bool)
+            return super().__getitem__(index)
+
+    return Quick
 
 
 def _with_small_residuals(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:

@@ -86,3 +86,13 @@ def test_what_the_backward_pass_needs_is_made_in_the_forward_pass():
 )
 def test_losses_and_gradients_of_models_are_those_of_the_default(config_class, length, changes):
     assert_as_default(config_class, length, changes)
+
+
+@pytest.mark.parametrize(("window", "n_parts", "swaps"), [(4096, 8, False), (2048, 1, False), (0, 8, True)])
+def test_blocks_of_a_long_row_have_at_most_a_tenth_more_pairs_than_are_seen(window, n_parts, swaps, monkeypatch):
+    monkeypatch.undo()
+    length = 32768
+    kernel = splash_attention._kernel((length, length), True, window, 0.0, n_parts, swaps)
+    sizes, blocks = kernel.kwargs["block_sizes"], np.count_nonzero(kernel.fwd_mask_info.block_mask)
+    seen = np.minimum(np.arange(length) + 1, window or length).sum()
+    assert seen <= blocks * sizes.block_q * sizes.block_kv <= 1.1 * seen
