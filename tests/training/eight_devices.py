@@ -39,9 +39,11 @@ from fxf.training.step import TrainConfig, Trainer, make_train_steps_from_iterat
 from helpers import random_params
 from small_runs import tiny_config
 
-LAYOUTS = {"fsdp 2, sequence 2, tensor 2": ({"fsdp": 2, "sequence": 2, "tensor": 2}, 2)}
-MORE_LAYOUTS = {
+LAYOUTS = {
+    "fsdp 2, sequence 2, tensor 2": ({"fsdp": 2, "sequence": 2, "tensor": 2}, 2),
     "pmap 8": ({"kind": "pmap"}, 1),
+}
+MORE_LAYOUTS = {
     "data 2, fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2),
     "data 4, sequence 2": ({"sequence": 2}, 1),
 }

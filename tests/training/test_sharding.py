@@ -52,7 +52,7 @@ def assert_near(distances, *layouts):
 
 
 def test_loss_gradient_and_later_params_are_those_of_one_device(figures):
-    assert_near(figures["distances"], "fsdp 2, sequence 2, tensor 2")
+    assert_near(figures["distances"], "fsdp 2, sequence 2, tensor 2", "pmap 8")
 
 
 @pytest.mark.parametrize("what", ["parts", "rows_of_a_table", "loss_kernel"])
@@ -67,7 +67,7 @@ def test_devices_sum_the_gradients_of_bfloat16_in_float32_or_as_asked_in_bfloat1
 
 @pytest.mark.thorough
 def test_of_eight_devices_each_holds_an_eighth_and_a_run_goes_on_with_one(more_figures):
-    assert_near(more_figures["distances"], "pmap 8", "data 2, fsdp 2, tensor 2", "data 4, sequence 2")
+    assert_near(more_figures["distances"], "data 2, fsdp 2, tensor 2", "data 4, sequence 2")
     assert more_figures["resumed"] <= 1
     assert 1 / 8 <= more_figures["share"] <= 1 / 7  # of the optimizer's state
 
