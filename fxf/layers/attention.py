@@ -125,10 +125,15 @@ class Attention:
 
     def mask(self, params: Params, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array:
         """Returns the bias, with -inf for keys that a query may not see."""
+
+        def masked(bias: jax.Array) -> jax.Array:
+            seen = self.seen(queries, keys, reads)
+            return bias if seen is None else jnp.where(seen, bias, -jnp.inf)
+
         bias = None if queries.elsewhere else self.bias(params, queries, keys)
-        seen = self.seen(queries, keys, reads)
-        bias = jnp.zeros((1, 1, 1, 1)) if bias is None else bias
-        return bias if seen is None else jnp.where(seen, bias, -jnp.inf)
+        if bias is None and keys is queries and reads is None:
+            return queries.once(self, lambda: masked(jnp.zeros((1, 1, 1, 1))))
+        return masked(jnp.zeros((1, 1, 1, 1)) if bias is None else bias)
 
     def seen(self, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array | None:
         """Returns which keys each query may see, bool [B, H, T, C], where axes of size 1 repeat; None if all.

@@ -1,6 +1,7 @@
 """Documents that share a row: attention and positions stay within each."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -110,3 +111,10 @@ def test_padding_in_front_of_tokens_is_not_read_by_a_causal_model():
     padded = jax.jit(model.apply)(params, {"inputs": tokens, "input_mask": mask})
     assert_close(padded[:, 2:], jax.jit(model.apply)(params, {"inputs": tokens[:, 2:]}))
     assert np.isfinite(padded).all()
+
+
+@pytest.mark.parametrize(("changes", "masks"), [({}, 1), ({"window": 3, "global_every": 2}, 2)])
+def test_blocks_of_one_kind_share_a_mask_that_is_computed_once(changes, masks):
+    model, params = model_of({"scan_blocks": False, "n_layers": 4, **changes})
+    text = jax.jit(model.apply).lower(params, {"inputs": TOKENS}).as_text()
+    assert len(re.findall(r"compare +GE.* -> tensor<1x11x11xi1>", text)) == masks
