@@ -133,7 +133,9 @@ def test_a_position_reads_all_of_the_source_and_no_later_token(form):
         *(pytest.param(form, {}, marks=pytest.mark.thorough) for form in FORMS),
         # Every time tests/models/test_searches.py decodes with linear attention.
         *(
-            pytest.param("tiny", {"attention": kind, "positions": "none"}, marks=pytest.mark.thorough)
+            pytest.param(
+                "tiny", {"attention": kind, "positions": "none", "attention_bias": "output"}, marks=pytest.mark.thorough
+            )
             for kind in ATTENTIONS
             if kind != "softmax"
         ),
