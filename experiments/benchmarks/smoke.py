@@ -8,7 +8,6 @@ slow, as in the tests.
 """
 
 import contextlib
-import importlib.util
 import io
 import json
 import multiprocessing
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fxf.base.errors import UserError
-from fxf.runs import configs
+from fxf.runs import configs, guests
 
 LINES, DOCUMENTS = 300, 9000  # of a made-up text; of the documents one in a thousand is for validation
 # What makes compiling quick, for the processes that train. They share the programs that are compiled.
@@ -39,8 +38,7 @@ def names() -> list[str]:
     """Returns NAME or NAME:ARGUMENT of each config."""
     found = []
     for name in configs.names():
-        spec: Any = importlib.util.spec_from_file_location("config", configs.folder() / f"{name}.py")
-        spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+        module = guests.load(configs.folder() / f"{name}.py")
         found += [f"{name}:{argument}" for argument in getattr(module, "ARGUMENTS", ())] or [name]
     return found
 

@@ -4,7 +4,7 @@ Seed 004, "DecoderBlock Definition" and "inspirational idea"; seeds 000 and 003.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -192,46 +192,45 @@ class Stack:
         With scan_blocks and no cache, the compiled program stacks the weights of turns and loops over one turn.
         Otherwise the program contains every block. A cache has a part for each, which decoding can update in place.
         """
-        n, i, period = len(self.blocks), self.head, self.period
+        n, i, period, caches = len(self.blocks), 0, self.period, {}
         rngs = [None] * n if context.rng is None else jax.random.split(context.rng, n)
         # The weights of block i: of shared ones those of the first turn.
         own = [i if i < self.head or not self.shared else self.head + (i - self.head) % period for i in range(n)]
         kept = [None if context.cache is None else context.cache.get(str(i), {}) for i in range(n)]
         given = [(params[str(own[i])], kept[i], rngs[i]) for i in range(n)]
-        if not self.config.scan_blocks or context.cache is not None:
-            return self._in_a_row(0, given, x, context)
 
         def turn(state: Any, given: Any) -> tuple[Any, None]:
             """Applies the blocks of one turn of a loop that begins at block i."""
-            x, after = self._in_a_row(i, given, state[0], context.replace(carry=state[1]))
+            x, after = state[0], context.replace(carry=state[1])
+            for j, (weights, _, rng) in enumerate(given, i):
+                with jax.named_scope(f"block_{j}"):  # the number of the first turn's block; later turns count on
+                    x, after = self._apply_of(j)(weights, x, after.replace(rng=rng))
+                    x = named("residual", x)
             return (x, after.carry), None
 
-        x, context = self._in_a_row(0, given[:i], x, context)
-        while turns := [given[start : start + period] for start in range(i, n - period + 1, period)]:
-            state = x, context.carry
-            (_, carry), _ = jax.eval_shape(turn, state, turns[0])
+        while i < n:
+            loops = self.config.scan_blocks and context.cache is None and i >= self.head
+            starts = range(i, n - period + 1, period) if loops and (i - self.head) % period == 0 else ()
+            turns, state = [given[start : start + period] for start in starts], (x, context.carry)
             # A turn that begins what later blocks carry on stands before the loop.
-            if carry.keys() != context.carry.keys() or len(turns) == 1:
-                x, context = self._in_a_row(i, turns[0], x, context)
-                i += period
-            else:
+            if len(turns) > 1 and jax.eval_shape(turn, state, turns[0])[0][1].keys() == context.carry.keys():
                 (x, carry), _ = jax.lax.scan(turn, state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *turns))
                 context, i = context.replace(carry=carry), i + len(turns) * period
-        return self._in_a_row(i, given[i:], x, context)
-
-    def _in_a_row(self, first: int, given: Any, x: Any, context: Context) -> tuple[Any, Context]:
-        """Returns the stream after blocks from this one on, each with its weights, cache and random key."""
-        caches = {}
-        for i, (weights, cache, rng) in enumerate(given, first):
-            apply = self.blocks[i].apply
-            if self.config.remat != "none":
-                policy = REMAT[self.config.remat]
-                apply = jax.checkpoint(apply, policy=policy, prevent_cse=not self.config.scan_blocks)
-            with jax.named_scope(f"block_{i}"):  # in a loop the number in the first turn; later turns count on
-                x, after = apply(weights, x, context.replace(cache=cache, rng=rng))
+                continue
+            weights, cache, rng = given[i]
+            with jax.named_scope(f"block_{i}"):
+                x, after = self._apply_of(i)(weights, x, context.replace(cache=cache, rng=rng))
                 x = named("residual", x)
             context, caches[str(i)] = context.replace(carry=after.carry), after.cache
+            i += 1
         return x, context.replace(cache=None if context.cache is None else caches)
+
+    def _apply_of(self, i: int) -> Callable[[Params, Any, Context], tuple[Any, Context]]:
+        """Returns `apply` of block i, of which the backward pass recomputes what `config.remat` says."""
+        apply, config = self.blocks[i].apply, self.config
+        if config.remat == "none":
+            return apply
+        return jax.checkpoint(apply, policy=REMAT[config.remat], prevent_cse=not config.scan_blocks)
 
     def start(self, x_RTD: jax.Array) -> Any:
         """Returns the residual stream of a model before its first block, which makes it of vectors [R, T, D]."""

@@ -69,7 +69,9 @@ class EncoderDecoder(TransformerLM):
         tables = {f"{side}_embedding": embedding_spec(*of_tokens) for side in ("source", "target")}
         return {**tables, **stacks, "final": final_layer_spec(*of_tokens)}
 
-    def features(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
+    def features(  # type: ignore[override]  # keys and source of the decoder are made here
+        self, params: Params, batch: Batch, *, rng: jax.Array | None = None
+    ) -> jax.Array:
         """Returns the residual stream of the decoder after its last block, [B, T, D].
 
         A batch has `source` [B, S] with `source_mask` [B, S], false on padding, and the decoder's `inputs` [B, T]. It
@@ -78,7 +80,7 @@ class EncoderDecoder(TransformerLM):
         rng_encoder, *rngs = split(rng, 4)
         source = self.source(params, batch, rng_encoder)
         with jax.named_scope("decoder"):
-            return self.decoded(params, batch, rngs, source)
+            return super().features(params, batch, rngs=rngs, source=source)
 
     def source(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> Source:
         """Returns the encoder's output [B, S, D], and the places that cross-attention sees."""

@@ -27,13 +27,14 @@ from fxf.tasks.task import Evaluator
 from fxf.training import checkpoint_files, processes
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.fine_tuning import evaluated_params
+from fxf.training.gradient import terms_and_figures
 from fxf.training.log import Clock, MetricsLog, goodput, last_wall_seconds
 from fxf.training.loop import STEPS_AT_ONCE, Intervals, fit
 from fxf.training.optimizer import make_schedule
 from fxf.training.parallel import ParallelConfig
 from fxf.training.record import Record, record_of
 from fxf.training.sharding import Layout
-from fxf.training.state import TrainState
+from fxf.training.state import TrainState, run_keys
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
 from fxf.training.trackers import OnRecord, Trackers
 
@@ -186,8 +187,10 @@ class Steps:
         self._least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(batch))}
         if not programs:
             with self._compiling():
-                jitted = make_train_steps(trainer, task.batch, n_steps)
-                lowered = jitted.lower(experiment.state_shapes(layout), self._numbers, np.int32(0))
+                state, dropout = experiment.state_shapes(layout), jax.eval_shape(lambda: run_keys(0).dropout)
+                asked = terms_and_figures(trainer.model, state.params, batch, dropout)
+                jitted = make_train_steps(trainer._replace(asked=asked), task.batch, n_steps)
+                lowered = jitted.lower(state, self._numbers, np.int32(0))
             thread = ThreadPoolExecutor(1)
             programs["steps"] = thread.submit(lowered.compile, options_in_order(lowered))
             thread.shutdown(wait=False)

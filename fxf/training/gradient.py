@@ -115,34 +115,12 @@ def objective_and_gradient(
     n_parts = microbatches * parts_in_cache(model, batch["weights"].shape, microbatches, layout)
     asked = terms_and_figures(model, params, batch, rng) if asked is None else asked
     loss = functools.partial(batch_loss, model, label_smoothing=label_smoothing, layout=layout)
-    read = edited(loss, read=asked) if asked else lambda *args: (loss(*args), {})
-
-    def weights(part: Batch, rng: jax.Array | None) -> Any:
-        (_, weight_sum), found = read(params, part, rng)
-        return weight_sum, {name: x for name, x in _summed(found).items() if name.endswith(WEIGHT)}
-
-    # The gradient of a part needs the weights of the whole batch's terms. So where there are several parts, these come
-    # first; they take little, unless the weight of a term depends on vectors.
-    several = asked and (n_parts > 1 or axis)
-    whole = _sum_over_parts(weights, batch, rng, n_parts, axis) if several else None
-
-    def objective(params: Params, part: Batch, rng: jax.Array | None) -> tuple[jax.Array, Any]:
-        (loss_sum, weight_sum), found = read(params, part, rng)
-        total, sums = loss_sum, _summed(found)
-        if sums:
-            of_batch, of_terms = whole or (weight_sum, sums)
-            terms = sum(_terms(sums, of_terms).values(), jnp.zeros(()))
-            total += jax.lax.stop_gradient(of_batch) * terms
-        return total, (loss_sum, weight_sum, sums)
-
-    def of_part(part: Batch, rng: jax.Array | None) -> Any:
-        gradient, (loss_sum, weight_sum, sums) = jax.grad(objective, has_aux=True)(params, part, rng)
-        return loss_sum, weight_sum, gradient, sums
-
-    loss_sum, weight_sum, gradient, sums = _sum_over_parts(of_part, batch, rng, n_parts, axis)
-    n_sums = n_parts * (jax.lax.psum(1, axis) if axis else 1)
-    shown = _terms(sums, sums) | {name: x / n_sums for name, x in sums.items() if x.ndim == 0}
-    return loss_sum, weight_sum, gradient, {name: shown[name] for name in metric_names(tuple(sums))}
+    if asked:
+        return _with_terms(edited(loss, read=asked), params, batch, rng, n_parts, axis)
+    of_part = functools.partial(jax.value_and_grad(loss, has_aux=True), params)
+    whole = n_parts == 1 and axis is None
+    sums, gradient = of_part(batch, rng) if whole else _sum_over_parts(of_part, batch, rng, n_parts, axis)
+    return *sums, gradient, {}
 
 
 def _sum_over_parts(
@@ -175,6 +153,38 @@ def metric_names(asked: Sequence[str]) -> list[str]:
     """Returns the names of the metrics that show these terms and figures."""
     names = [name.removesuffix(TOTAL) for name in asked if not name.endswith(WEIGHT)]
     return [name for name in names if not name.startswith(MOVED)]
+
+
+def _with_terms(
+    read: Callable[..., Any], params: Params, batch: Batch, rng: jax.Array | None, n_parts: int, axis: str | None
+) -> tuple[jax.Array, jax.Array, Params, dict[str, jax.Array]]:
+    """Returns what `objective_and_gradient` does, for a loss whose terms and figures `read` returns with it.
+
+    The gradient of a part needs the weights of the whole batch's terms. So where there are several parts, these come
+    first; they take little, unless the weight of a term depends on vectors.
+    """
+
+    def weights(part: Batch, rng: jax.Array | None) -> Any:
+        (_, weight_sum), found = read(params, part, rng)
+        return weight_sum, {name: x for name, x in _summed(found).items() if name.endswith(WEIGHT)}
+
+    whole = _sum_over_parts(weights, batch, rng, n_parts, axis) if n_parts > 1 or axis else None
+
+    def objective(params: Params, part: Batch, rng: jax.Array | None) -> tuple[jax.Array, Any]:
+        (loss_sum, weight_sum), found = read(params, part, rng)
+        sums = _summed(found)
+        of_batch, of_terms = whole if whole is not None else (weight_sum, sums)
+        terms = sum(_terms(sums, of_terms).values(), jnp.zeros(()))
+        return loss_sum + jax.lax.stop_gradient(of_batch) * terms, (loss_sum, weight_sum, sums)
+
+    def of_part(part: Batch, rng: jax.Array | None) -> Any:
+        gradient, (loss_sum, weight_sum, sums) = jax.grad(objective, has_aux=True)(params, part, rng)
+        return loss_sum, weight_sum, gradient, sums
+
+    loss_sum, weight_sum, gradient, sums = _sum_over_parts(of_part, batch, rng, n_parts, axis)
+    n_sums = n_parts * (jax.lax.psum(1, axis) if axis else 1)
+    shown = _terms(sums, sums) | {name: x / n_sums for name, x in sums.items() if x.ndim == 0}
+    return loss_sum, weight_sum, gradient, {name: shown[name] for name in metric_names(tuple(sums))}
 
 
 def _summed(found: dict[str, jax.Array]) -> dict[str, jax.Array]:

@@ -146,7 +146,9 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
     def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: jax.Array) -> tuple[TrainState, Metrics]:
         keys = run_keys(hyperparameters.seed)
         shape = jax.eval_shape(make_batch, keys.data, state.step)
-        asked = terms_and_figures(model, state.params, shape, keys.dropout)
+        asked = trainer.asked
+        if asked is None:
+            asked = terms_and_figures(model, state.params, shape, keys.dropout)
         only_cast = are_only_cast(model, state.params, shape, layout)
 
         def body(i: jax.Array, carry: tuple[TrainState, Metrics, Copies]) -> tuple[TrainState, Metrics, Copies]:

@@ -74,26 +74,31 @@ def main(args: Namespace) -> None:
         raise UserError("seed: no token is drawn; set decode.temperature above 0")
     answering = Answering(experiment, params, args.max_tokens, args.seed or 0, args.stop)
     if args.interactive:
-        return converse(lambda line: answer(answering, [line], args))
+        return converse(lambda line: stream(answering, [line]) if args.stream else show(answering([line]), args))
     prompts = prompts or cli.read_lines(args.input)
     if not prompts:
         raise UserError("no prompt: give prompts as arguments, or one on each line of standard input")
-    answer(answering, prompts, args)
+    if args.stream:
+        return stream(answering, prompts)
+    show(answering(prompts), args)
 
 
-def answer(answering: Any, prompts: list[str], args: Namespace) -> None:
-    """Prints the answers to prompts, or that to one as it comes, and warns of those that were cut off."""
+def show(answers: Sequence[Sequence[Any]], args: Namespace) -> None:
+    """Prints the answers to prompts, and warns of those that were cut off."""
     from fxf.runs.generation import warn_of_cut_off
 
-    if not args.stream:
-        answers = answering(prompts)
-        warn_of_cut_off(answers, args.n_best or 1)
-        for line in answer_lines(answers, args.n_best, args.format == "json"):
-            print(line, flush=True)
-    elif len(prompts) > 1:
+    warn_of_cut_off(answers, args.n_best or 1)
+    for line in answer_lines(answers, args.n_best, args.format == "json"):
+        print(line, flush=True)
+
+
+def stream(answering: Any, prompts: list[str]) -> None:
+    """Prints the answer to a prompt as it comes, and warns if it was cut off."""
+    from fxf.runs.generation import warn_of_cut_off
+
+    if len(prompts) > 1:
         raise UserError(f"--stream: expected one prompt, got {len(prompts)}")
-    else:
-        warn_of_cut_off([[print_as_it_comes(answering.stream(prompts[0]))]])
+    warn_of_cut_off([[print_as_it_comes(answering.stream(prompts[0]))]])
 
 
 def answer_lines(answers: Sequence[Sequence[Any]], n_best: int | None, as_json: bool) -> Iterator[str]:
