@@ -35,7 +35,8 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     Else it is one with these initials, as for lr learning_rate, or the shortest with this word, as for beam beam_width.
     """
     words = {each: each.split("_") for each in valid}
-    matches = difflib.get_close_matches(name, words, n=1)
+    in_any_case = {each.lower(): each for each in words}
+    matches = [in_any_case[each] for each in difflib.get_close_matches(name.lower(), in_any_case, n=1)]
     matches = matches or [each for each in words if "_" in each and name == "".join(word[:1] for word in words[each])]
     matches = matches or sorted((each for each in words if name in words[each]), key=len)
     return f"; did you mean '{matches[0]}'?" if matches else ""

@@ -11,7 +11,7 @@ from fxf.base.errors import UserError, nearest, one_line
 from fxf.base.files import read_json
 
 CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
-RECORDS, SAMPLES = "metrics.jsonl", "samples.jsonl"
+RECORDS, SAMPLES, CHECKPOINTS = "metrics.jsonl", "samples.jsonl", "checkpoints"
 ENDED = "ended.txt"  # why training ended before its last step
 INSIDE = "inside.json"  # what `fxf.runs.inside` found in the trained model
 

@@ -125,14 +125,14 @@ class Run(NamedTuple):
           max_tokens: maximum number of new tokens; 0 for as many as the model's positions, or a translation's
             data.max_length, allow.
           seed: the seed of sampling, which a temperature above 0 turns on.
-          stop: texts; an answer ends in front of the first of them that it has.
+          stop: texts, or one; an answer ends in front of the first of them that it has.
 
         Raises:
           UserError: the task cannot read a text, or the model cannot hold it; the line gives its number.
         """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise UserError(f"texts: expected a list of texts, got {texts!r}")
-        return Answering(self.experiment, self.params, max_tokens, seed, stop)(list(texts))
+        return Answering(self.experiment, self.params, max_tokens, seed, stop)(list(texts)) if texts else []
 
     def probe(self, prompt: str, answer: str | None = None) -> "Reading":
         """Returns what is inside the model while it reads a prompt and an answer, by default its own.

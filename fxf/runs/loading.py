@@ -14,6 +14,7 @@ from fxf.base.errors import UserError
 from fxf.base.files import folder_at
 from fxf.base.status import stage
 from fxf.models.decode_config import DecodeConfig, changed_decode
+from fxf.reports.run_files import CHECKPOINTS
 from fxf.runs import guests, run_folder
 from fxf.runs.experiment import Experiment, build
 from fxf.training import checkpoint
@@ -21,8 +22,6 @@ from fxf.training.fine_tuning import evaluated_params
 from fxf.training.sharding import Layout
 
 log = logging.getLogger(__name__)
-
-CHECKPOINTS = "checkpoints"
 
 Place = str | Path
 Changes = dict[str, Any] | None

@@ -16,12 +16,13 @@ from fxf.base.errors import UserError
 from fxf.base.files import folder_at
 from fxf.base.on_gpu import options_in_order
 from fxf.base.weights import count
+from fxf.reports.run_files import CHECKPOINTS
 from fxf.runs import compatibility, guests, run_folder
 from fxf.runs.evaluator import Evaluators, plain, sample_text, scoring_of
 from fxf.runs.experiment import Experiment, Kept, build
 from fxf.runs.flops import seconds_at_peak, wasted
 from fxf.runs.generation import score_pairs, write_answers
-from fxf.runs.loading import CHECKPOINTS, Changes, Place, load, load_params
+from fxf.runs.loading import Changes, Place, load, load_params
 from fxf.runs.warm_start import Start, start_of
 from fxf.tasks.task import Evaluator
 from fxf.training import checkpoint_files, processes

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from fxf.base.config import differences, differing_keys, flatten
 from fxf.base.errors import UserError
 from fxf.base.files import digest, is_remote, read_file, read_json, to_json, write_atomically
-from fxf.reports.run_files import CONFIG, LOCK, RESULT, no_run
+from fxf.reports.run_files import CHECKPOINTS, CONFIG, LOCK, RECORDS, RESULT, lines, no_run
 from fxf.runs.code_version import code_digest, made_by, other_code
 from fxf.runs.guests import GUESTS
 from fxf.training import processes
-from fxf.training.checkpoint_files import require_no_pattern
+from fxf.training.checkpoint_files import require_no_pattern, steps_in
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def open_for_training(made: MadeFrom, origin: dict[str, Any]) -> Identity:
     if not processes.is_first():
         return identity
     for name, text in files.items():
-        if not (workdir / name).exists():
+        if there is None or not (workdir / name).exists():
             write_atomically(workdir / name, text)
     if there is None:
         made_of = {"identity": identity_digest(identity), "digests": made.digests, "files": list(files)}
@@ -144,7 +144,7 @@ def source_digest(workdir: Path, path: str) -> dict[str, str]:
 
 
 def require_same_run(made: MadeFrom) -> dict[str, Any] | None:
-    """Returns config.json, or None if there is none.
+    """Returns config.json, or None if there is none, or that of another run that has not come to a record.
 
     Raises:
       UserError: `workdir` holds another run than the one made from these, or can hold no checkpoints.
@@ -155,6 +155,8 @@ def require_same_run(made: MadeFrom) -> dict[str, Any] | None:
         return None
     there = _read_record(workdir)
     if differing := differences(_identity_in(there), made.identity):
+        if not steps_in(workdir / CHECKPOINTS) and not lines(workdir / RECORDS):
+            return None  # for example, a layer of the user's failed as it was first traced, and is mended now
         other = f"use another --workdir, with --from={workdir} to start from these weights"
         raise UserError(
             f"{workdir}: holds another run: {differing}; {other}; or the config, data and files of that run"

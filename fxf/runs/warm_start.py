@@ -17,9 +17,10 @@ from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE
 from fxf.interop import huggingface, peft, weights_file
 from fxf.models import MODELS
 from fxf.models.lora import LORA
+from fxf.reports.run_files import CHECKPOINTS
 from fxf.runs import run_folder
 from fxf.runs.experiment import Experiment
-from fxf.runs.loading import CHECKPOINTS, load_params, open_run, plain_params
+from fxf.runs.loading import load_params, open_run, plain_params
 from fxf.runs.source import Source, StartConfig, source_of
 from fxf.training import checkpoint, checkpoint_files
 from fxf.training.sharding import Layout

@@ -74,6 +74,16 @@ def test_a_run_that_cannot_be_read_is_refused_in_one_line_with_the_version_that_
         open_run(tmp_path / "run")
 
 
+def test_a_run_that_failed_before_its_first_record_makes_room_for_another(tmp_path):
+    opened(tmp_path, files={"tokenizer.json": "old"})
+    (tmp_path / "metrics.jsonl").touch()
+    other = opened(tmp_path, seed=1)
+    assert open_run(tmp_path)[1] == other and (tmp_path / "tokenizer.json").read_text() == FILES["tokenizer.json"]
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    with pytest.raises(UserError, match="holds another run: seed"):
+        opened(tmp_path)
+
+
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_a_run_may_go_on_to_more_steps_and_a_line_says_what_that_changes(schedule, tmp_path, caplog):
     keys = {"optimizer": {"schedule": schedule}}
@@ -96,6 +106,7 @@ def test_a_run_may_go_on_to_more_steps_and_a_line_says_what_that_changes(schedul
 ])  # fmt: skip
 def test_another_run_is_refused_by_a_line_that_names_both_sides(other, what, tmp_path):
     opened(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
     before = (tmp_path / "config.json").read_bytes()
     with pytest.raises(UserError) as error:
         opened(tmp_path, **other)

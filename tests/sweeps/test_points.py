@@ -48,6 +48,7 @@ def test_every_point_is_built_and_its_folder_looked_at_before_anything_runs(tmp_
     folder = tmp_path / points[1].name
     folder.mkdir()
     run_folder.open_for_training(run_folder.MadeFrom(folder, points[1].config), {})
+    (folder / "metrics.jsonl").write_text('{"step": 1}\n')
     check(points[:2], tmp_path)
     changed = make_points(tiny_config(train={"batch_size": 7}), [{"model.n_heads": 2}])
     with pytest.raises(
