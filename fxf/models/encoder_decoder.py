@@ -69,18 +69,20 @@ class EncoderDecoder(TransformerLM):
         tables = {f"{side}_embedding": embedding_spec(*of_tokens) for side in ("source", "target")}
         return {**tables, **stacks, "final": final_layer_spec(*of_tokens)}
 
-    def features(  # type: ignore[override]  # keys and source of the decoder are made here
-        self, params: Params, batch: Batch, *, rng: jax.Array | None = None
-    ) -> jax.Array:
+    def features(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         """Returns the residual stream of the decoder after its last block, [B, T, D].
 
         A batch has `source` [B, S] with `source_mask` [B, S], false on padding, and the decoder's `inputs` [B, T]. It
         may have `source_positions` [B, S] and `positions` [B, T].
         """
-        rng_encoder, *rngs = split(rng, 4)
+        rng_encoder, rng_embedding, rng_blocks, rng_positions = split(rng, 4)
         source = self.source(params, batch, rng_encoder)
         with jax.named_scope("decoder"):
-            return super().features(params, batch, rngs=rngs, source=source)
+            places = places_of(self.config, batch, rng_positions, causal=True)
+            x_BTD = self.embed(params, batch["inputs"], places.positions, rng=rng_embedding)
+            context = Context(places, batch["inputs"], source=source, rng=rng_blocks)
+            x, _ = self.decoder.apply(self.of_decoder(params), self.decoder.start(x_BTD), context)
+            return self.decoder.finish(x)
 
     def source(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> Source:
         """Returns the encoder's output [B, S, D], and the places that cross-attention sees."""

@@ -73,30 +73,18 @@ class TransformerLM:
             **({} if config.tied_embeddings else {"final": final_layer_spec(config, self.vocab_size)}),
         }
 
-    def features(
-        self,
-        params: Params,
-        batch: Batch,
-        *,
-        rng: jax.Array | None = None,
-        rngs: list[jax.Array | None] | None = None,
-        source: Source | None = None,
-    ) -> jax.Array:
+    def features(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         """Returns the residual stream after the last block, [B, T, D].
 
         `batch` has `inputs` [B, T]. It may have `input_mask` [B, T], which is false on padding; `positions` [B, T] of
         the tokens; `documents` [B, T], the index of each token's document, within which attention stays; `order`
         [B, T]: tokens see those whose order is not above their own; and, for a table of segments, `segments` [B, T].
-
-        Args:
-          rngs: the keys of the embedding, the blocks and random positions, if they do not derive from `rng`.
-          source: what cross-attention reads.
         """
-        rng_embedding, rng_blocks, rng_positions = split(rng, 3) if rngs is None else rngs
+        rng_embedding, rng_blocks, rng_positions = split(rng, 3)
         require_documents(self.decoder, batch)
         places, segments_BT = places_of(self.config, batch, rng_positions, causal=self.causal), batch.get("segments")
         x_BTD = self.embed(params, batch["inputs"], places.positions, segments_BT=segments_BT, rng=rng_embedding)
-        context = Context(places, batch["inputs"], source=source, rng=rng_blocks)
+        context = Context(places, batch["inputs"], rng=rng_blocks)
         x, _ = self.decoder.apply(self.of_decoder(params), self.decoder.start(x_BTD), context)
         return self.decoder.finish(x)
 
