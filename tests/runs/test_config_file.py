@@ -98,6 +98,7 @@ def test_a_changed_file_is_named_and_refused_by_a_resume_alone(tmp_path, caplog)
         restore(workdir, recorded(workdir))
         assert ACTIVATIONS["mine:scaled"](5) == 15
         assert "mine.py changed since the run began: mine.py (" in caplog.text
+        (workdir / "metrics.jsonl").write_text('{"step": 1}\n')  # without a record another run may begin there
         with pytest.raises(UserError, match=r"content of mine.py \(.* there, .* here\); use another --workdir"):
             opened(workdir, path)
 
