@@ -42,7 +42,7 @@ def write(folder: Path, step: int | None = None, kept: Kept | None = None) -> Pa
       kept: the programs of earlier runs of this process.
 
     Raises:
-      UserError: there is no run.
+      UserError: there is no run, or not the checkpoint of `step`.
     """
     files = read(folder)
     try:
@@ -51,6 +51,8 @@ def write(folder: Path, step: int | None = None, kept: Kept | None = None) -> Pa
         shown = contents(experiment, found, params, _texts(files.samples))
         write_atomically(folder / INSIDE, as_json({**shown, "result": files.result}))
     except (UserError, OSError) as error:
+        if step is not None:
+            raise
         log.warning("warning: the page shows nothing inside the model: %s", error)
     return report.write(folder)
 

@@ -80,17 +80,19 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, word: str) -> str:
         known = [name.removeprefix("--") for name in self._option_string_actions if name.startswith("--")]
-        name, _, _ = word.removeprefix("--").partition("=")
+        typed, _, _ = word.partition("=")
+        name = typed.lstrip("-")
         if not word.startswith("-"):
             is_run = Path(word, "config.json").is_file() and "workdir" in known
             meant = f"--{word}" if name.split(".")[0] in known else f"--workdir={word}" if is_run else ""
-            return f"expected only flags, got '{word}'" + (f"; did you mean '{meant}'?" if meant else "")
+            hint = f"; did you mean '{meant}'?" if meant else "; a value follows its flag behind =, as in --KEY=VALUE"
+            return f"expected only flags, got '{word}'{hint}"
         section, *keys = name.split(".")
         near = nearest(section, known)
         if keys:  # a key in the place of a flag, or a section without --config in front of it
-            typed = ".".join(["config", *keys])
-            near = f"; did you mean '--{typed}'?" if "config" in known and near else nearest(keys[-1], known)
-        return f"--{name}: unknown flag{near} (here are --{', --'.join(known)})"
+            meant = ".".join(["config", *keys])
+            near = f"; did you mean '--{meant}'?" if "config" in known and near else nearest(keys[-1], known)
+        return f"{typed}: unknown flag{near} (here are --{', --'.join(known)})"
 
 
 def whole(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
