@@ -1,15 +1,18 @@
 """The table of judged ideas, and the config by which they were judged."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import fxf
-from experiments.ideas.__main__ import PAGE, PAIRS, SAYS, kept, table, tables
+from experiments.ideas.__main__ import FAILED, PAGE, PAIRS, SAYS, kept, table, tables
 from experiments.runner import ROOT, filled
 from fxf.base.config import differing_keys
 from fxf.layers.kinds import stack_of
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
-from fxf.sweeps.evidence import evidence
+from fxf.sweeps.settle import Settled
+from fxf.sweeps.verdict import Pair, Verdict
 
 IDEAS = {path.stem for path in (ROOT / "configs/ideas").glob("*.py")}
 
@@ -46,16 +49,11 @@ def test_the_table_of_the_page_is_that_of_the_kept_trials():
 @pytest.mark.parametrize("name", sorted(kept()))
 def test_a_kept_verdict_follows_from_its_pairs(name):
     found = kept()[name]
-    threshold, higher = {"text": (None, False), "reversal": (0.02, True)}[name.partition("-")[0]]
-    pairs = [
-        tuple(None if x is None or (threshold is not None and x < threshold) else x for x in pair)
-        for pair in found["figures_of_pairs"]
-    ]
-    again = evidence(pairs)
-    bracketed = all(settled["bracketed"] for settled in found["settled"].values())
-    assert bool(pairs) == bracketed and len(pairs) in (0, PAIRS)
-    assert [found["failed"]["first"], found["failed"]["other"]] == list(again.failed)
-    if again.mean:
-        assert found["verdict"] == ("better" if (again.mean > 0) == higher else "worse")
-    if pairs and found["low"] is not None:
-        assert (found["effect"], found["low"], found["high"]) == pytest.approx((again.effect, again.low, again.high))
+    pairs = [Pair((i, i), *figures, 0.0) for i, figures in enumerate(found["figures_of_pairs"])]
+    settled = {arm: Settled(**of_arm) for arm, of_arm in found["settled"].items()}
+    plan = SimpleNamespace(better=found["better"], failed=FAILED[name.partition("-")[0]])
+    again = Verdict(plan, settled, pairs, found["stopped"])
+    assert len(pairs) == PAIRS * all(of_arm.bracketed for of_arm in settled.values())
+    assert tuple(found["failed"].values()) == again.evidence.failed
+    assert (found["verdict"], found["headline"]) == (again.verdict, again.headline)
+    assert (found["effect"], found["low"], found["high"]) == pytest.approx(again.effect)

@@ -8,7 +8,7 @@ Simulated are 20,000 trials of each shape of differences: with equal means, what
 has 256 runs of one tiny config that differ only in the seed; 5,000 trials draw both arms of their pairs from it, each
 run at most once in a trial, so that every claim is false. A trial here runs all its pairs (--whole); one that ends
 early claims a mean no more often. The rule is that of `fxf.sweeps.evidence`, for many trials at a time
-(tests/trials/test_kept_verdicts.py compares the two). Figures and tables are in experiments/results/verdicts/.
+(tests/sweeps/test_kept_verdicts.py compares the two). Figures and tables are in experiments/results/verdicts/.
 """
 
 import fxf.base.listen  # noqa: F401  First of all.
@@ -27,6 +27,7 @@ from fxf.base.config import one_of
 from fxf.base.files import read_json, to_json, write_atomically
 from fxf.reports.tables import Row, to_csv, to_markdown
 from fxf.sweeps.evidence import CALM, CALM_AT, FAILURES, LEVELS, LOOKS, SIGNS, WHOLE, exact_sign
+from fxf.sweeps.settle import SEEDS_OF_A_RATE
 from fxf.verbs.flags import Parser, several
 
 Array = np.ndarray
@@ -119,6 +120,20 @@ def _gaussian(mean: float) -> Shape:
     return lambda rng, t, n: rng.normal(mean, 1, (t, n))
 
 
+def _tuned(worse: float) -> Shape:
+    """Arms that are equal at the best of three rates, beside which both are `worse` deviations of a run worse.
+
+    The seeds of a rate choose it for each arm.
+    """
+    excess = np.array([worse, 0, worse])
+
+    def shape(rng: np.random.Generator, t: int, n: int) -> Array:
+        first, other = excess[rng.normal(excess, SEEDS_OF_A_RATE**-0.5, (2, t, 3)).argmin(-1)]
+        return rng.normal((other - first)[:, None], 2**0.5, (t, n))
+
+    return shape
+
+
 SYMMETRIC: dict[str, Shape] = {
     "Gaussian": _gaussian(0),
     "Student's t, 3": lambda rng, t, n: rng.standard_t(3, (t, n)),
@@ -141,6 +156,7 @@ BEYOND: dict[str, Shape] = {
     # Beta(4.9, 0.1) and Beta(49, 1) have the mean 0.98.
     "accuracies near 1 (Beta)": lambda rng, t, n: rng.beta(4.9, 0.1, (t, n)) - rng.beta(49, 1, (t, n)),
     "log-normal, sigma 1.5": _lognormal(1.5),
+    **{f"rates chosen; others {worse:g} deviations worse": _tuned(worse) for worse in (0.2, 0.8, 2)},
 }
 POWER: dict[str, Shape] = {f"Gaussian, {d:g} deviations": _gaussian(d) for d in (0.25, 0.5, 1)}
 # Shares of failures in both arms, and the differences of the pairs in which neither fails.

@@ -4,12 +4,13 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from fxf.base.errors import UserError
-from fxf.base.files import folder_at
+from fxf.base.files import folder_at, read_json
 from fxf.runs.api import plain_config
 from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.evidence import Evidence
@@ -68,6 +69,8 @@ def _at_looks(
         ]
 
     pairs: list[Pair] = []
+    if tuning := [read_json(path, "a result")[SECONDS] for path in workdir.glob("rates/*/result.json")]:
+        told(_cost(2 * median(tuning), budget.seeds, budget))
     for look in budget.looks():
         in_time = crew.train_all([job for number in range(look) for job in jobs_of(number)])
         for number in range(len(pairs), look):
@@ -81,8 +84,14 @@ def _at_looks(
         told(f"{len(pairs)} pairs: {verdict.headline}")
         if verdict.stopped:
             break
+        told(_cost(median(pair.seconds for pair in pairs), budget.seeds - len(pairs), budget))
         write(verdict, workdir)
     return verdict
+
+
+def _cost(seconds: float, n_pairs: int, budget: Budget) -> str:
+    """Returns how long so many pairs will take, from the median of one: the first run compiles."""
+    return f"the next {n_pairs} pairs take about {seconds * n_pairs / budget.workers / 60:.1f} minutes"
 
 
 def why_to_stop(found: Evidence, budget: Budget, in_time: bool) -> str:

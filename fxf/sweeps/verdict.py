@@ -14,7 +14,7 @@ from fxf.reports.page import page
 from fxf.reports.tables import to_csv
 from fxf.sweeps.evidence import LEVELS, Evidence, Figures, differences, evidence
 from fxf.sweeps.plan import RATE, Plan, read_plan
-from fxf.sweeps.settle import Settled
+from fxf.sweeps.settle import SEEDS_OF_A_RATE, Settled
 
 VERDICT, TABLE, PAGE, LOG = "verdict.json", "table.csv", "trial.html", "trial.txt"
 BETTER, WORSE = "better", "worse"
@@ -61,10 +61,29 @@ class Verdict:
 
         return [(known(pair.first), known(pair.other)) for pair in self.pairs]
 
+    @property
+    def compared(self) -> list[Figures]:
+        """The outcomes where neither failed, or all if there is none."""
+        return [pair for pair in self.outcomes if None not in pair] or self.outcomes
+
     @functools.cached_property
     def evidence(self) -> Evidence:
         """What the outcomes say."""
         return evidence(self.outcomes)
+
+    @functools.cached_property
+    def rate_may_decide(self) -> bool:
+        """Whether the worse config made up more than half of a claimed difference at another rate that was tried.
+
+        So few seeds may miss the best rate, and then two equal configs differ by their rates alone.
+        """
+        claim, sign = self.evidence.mean or self.evidence.signs, 1 if self.plan.better == HIGHER else -1
+        if not claim:
+            return False
+        worse = self.settled["other" if self._way(claim) == WORSE else "first"]
+        middle = statistics.fmean(figure for pair in self.compared for figure in pair if figure is not None)
+        others = [figure for rate, figure in worse.tried if figure is not None and rate != worse.changes[RATE]]
+        return any(sign * figure > sign * middle for figure in others)
 
     @property
     def verdict(self) -> str:
@@ -92,6 +111,8 @@ class Verdict:
             text += " where neither failed"
         if text.endswith("most seeds"):
             text += "; the mean is undecided"
+        if self.rate_may_decide:
+            text += "; the rate may decide"
         if found.failures:
             often = f"fails {'more' if found.failures > 0 else 'less'} often"
             text = often if text == UNDECIDED else f"{text}; {often}"
@@ -139,7 +160,7 @@ class Verdict:
         """Returns a few lines for a reader."""
         plan, found, lines = self.plan, self.evidence, [f"{self.headline}; {self.stopped}"]
         if found.n:
-            first, other = zip(*self.outcomes, strict=True)
+            first, other = zip(*self.compared, strict=True)
             figures = f"{plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other"
             seconds = self.seconds
             took = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.1f} seconds"
@@ -154,9 +175,14 @@ class Verdict:
             if settled.tried:
                 tried = ", ".join(f"{rate:.4g} {_mean([figure])}" for rate, figure in settled.tried)
                 edge = "" if settled.bracketed else ", at the edge: move the config's rate there"
+                if all(figure is None for _, figure in settled.tried):
+                    edge = ", but with each a run failed"
                 lines.append(f"rate of {arm} {settled.changes[RATE]:.4g}{edge} (tried: {tried})")
             if steps := settled.changes.get("train.steps"):
                 lines.append(f"steps of {arm} {steps:,}, for equal {plan.match}")
+        if self.rate_may_decide:
+            how = "the worse config came nearer to the better with another of its rates; try that one by itself"
+            lines.append(f"the rate may decide: on {SEEDS_OF_A_RATE} seeds, {how}")
         named = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
         lines.append(f"the metric {named}")
         if plan.null:
@@ -167,6 +193,8 @@ class Verdict:
         found = self.evidence
         if self.effect is None:
             return "no effect is given, for an early end shows it too large: --whole goes on to the last pair"
+        if math.isnan(found.effect):
+            return "no effect, for there is no pair where neither failed"
         if not math.isfinite(found.low):
             return f"effect so far {found.effect:+.4g}; a mean is claimed at {' or '.join(map(str, LEVELS))} pairs only"
         uneven = "; its outcomes are too uneven to tell from 0" if found.uneven else ""

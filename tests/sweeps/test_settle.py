@@ -10,7 +10,9 @@ from test_trial import FIRST, ORIGIN, QUICK, WIDER, trained  # noqa: F401
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from fxf.sweeps.plan import Arm, Budget, make_plan
+from fxf.sweeps.settle import Settled
 from fxf.sweeps.trial import carry_out
+from fxf.sweeps.verdict import Pair, Verdict
 from small_runs import tiny_config
 
 RATE = FIRST.config["optimizer"]["learning_rate"]
@@ -58,7 +60,28 @@ def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst
     assert found.settled["first"].tried[-1] == [2 * RATE, None]
     trained.figure = lambda config: math.nan
     nothing = carry_out(make_plan(FIRST, WIDER, tmp_path / "none", **RULES), tmp_path / "none", Budget(2))
-    assert nothing.verdict == "undecided: not bracketed"
+    assert nothing.verdict == "undecided: not bracketed" and "but with each a run failed" in str(nothing)
+
+
+@pytest.mark.parametrize(
+    ("metric", "figures", "tried", "claim"),
+    [
+        ("train_loss", (3.0, 3.4), ([3.6, 3.0, 3.1], [3.7, 3.3, 3.25]), "worse"),
+        ("train_loss", (3.0, 3.4), ([2.9, 3.0, 2.9], [3.7, 3.2, 3.15]), "worse; the rate may decide"),
+        ("train_loss", (3.4, 3.0), ([3.15, 3.1, 3.5], [3.1, 3.0, 3.7]), "better; the rate may decide"),
+        ("exact_match", (0.5, 0.8), ([None, 0.6, 0.6], [0.9, 0.9, 0.7]), "better"),
+        ("exact_match", (0.5, 0.8), ([None, 0.7, 0.7], [0.9, 0.9, 0.7]), "better; the rate may decide"),
+        ("exact_match", (0.8, 0.5), ([0.6, 0.9, 0.7], [0.4, 0.7, 0.7]), "worse; the rate may decide"),
+    ],
+)
+def test_a_claim_is_doubted_if_another_rate_made_up_more_than_half_of_it(metric, figures, tried, claim, tmp_path):
+    settled = {
+        name: Settled({"optimizer.learning_rate": 0.2}, list(zip((0.1, 0.2, 0.4), of, strict=True)), True)
+        for name, of in zip(("first", "other"), tried, strict=True)
+    }
+    pairs = [Pair((i, i), *(figure + (i % 3 - 1) / 10 for figure in figures), 1.0) for i in range(32)]
+    found = Verdict(make_plan(FIRST, WIDER, tmp_path, metric=metric), settled, pairs, "")
+    assert found.headline == claim
 
 
 def test_pairs_run_with_the_rates_that_were_found_and_a_stopped_trial_keeps_them(tmp_path, trained):  # noqa: F811
@@ -68,8 +91,9 @@ def test_pairs_run_with_the_rates_that_were_found_and_a_stopped_trial_keeps_them
     assert carry_out(plan, tmp_path, Budget(2)) == before
     record = json.loads((tmp_path / "other-5/config.json").read_text())
     assert rate_of(record["config"]) == 2 * RATE
-    n = len(trained.names)
-    found = carry_out(plan, tmp_path, Budget(3))
+    n, told = len(trained.names), []
+    found = carry_out(plan, tmp_path, Budget(3, workers=1), told.append)
+    assert told[1] == "the next 3 pairs take about 0.1 minutes"  # of a second for each fake run
     assert trained.names[n:] == ["first-6", "other-6"]
     assert found.settled["other"].changes == {"optimizer.learning_rate": 2 * RATE}
 

@@ -4,6 +4,7 @@ import csv
 import importlib
 import json
 import math
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -141,8 +142,13 @@ def test_a_trial_ends_at_a_look_or_with_its_budget_and_says_what_is_better(of, e
     assert (found.stopped, found.evidence.n) == (stopped, int(n))
     assert found.headline == line and line.startswith(found.verdict.replace("undecided", ""))
     there = json.loads((tmp_path / "verdict.json").read_text())
-    assert (there["effect"] is None) == stopped.startswith("ended early")
-    assert there["effect"] is None or there["effect"] == pytest.approx(found.evidence.effect)
+    none = stopped.startswith("ended early") or math.isnan(found.evidence.effect)
+    assert (there["effect"] is None) == none
+    assert "nan" not in str(found)
+    if there["effect"] is not None:
+        assert there["effect"] == pytest.approx(found.evidence.effect)
+        said = re.search(r"(\S+) of the first config, (\S+) of the other", str(found)).groups()
+        assert float(said[1]) - float(said[0]) == pytest.approx(there["effect"], abs=2e-3)
 
 
 @pytest.mark.parametrize("value", ["NaN", "null"])
