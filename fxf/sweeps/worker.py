@@ -6,8 +6,10 @@ A run is a line of JSON: its config, its folder, its origin, and the files that 
 import fxf.base.listen  # noqa: F401  A signal ends the process after a save; other imports start threads.
 
 # isort: split
+import ctypes
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,15 @@ from typing import Any
 from fxf.base.devices import start_jax
 from fxf.base.errors import Interrupted
 
+PR_SET_PDEATHSIG = 1
+
 
 def main(number: int, n: int) -> None:
     """Trains with an nth of the cores' threads, until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what is printed between runs is lost, as stderr is
+    if sys.platform == "linux":  # the kernel's signal when the parent ends, which may have been killed
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     start_jax()
     import jax
 
