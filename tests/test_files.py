@@ -1,5 +1,7 @@
 import errno
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -53,6 +55,19 @@ def test_without_room_a_file_stays_as_it_was_and_nothing_is_left_beside_it(tmp_p
         write_atomically(tmp_path / "file", "new text")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "old"
+
+
+def test_threads_write_one_file_each_whole(tmp_path):
+    barrier, texts = threading.Barrier(4), [f"{i}" * 2**16 for i in range(4)]
+
+    def write(text):
+        for _ in range(5):
+            barrier.wait()
+            write_atomically(tmp_path / "file", text)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, texts))
+    assert (tmp_path / "file").read_text() in texts and len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path):

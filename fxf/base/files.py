@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,8 +45,8 @@ def require_file(path: str | Path, key: str = "") -> int:
     try:
         found = path.stat()
     except OSError as error:
-        beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise UserError(f"{where}: {error.strerror}{nearest(path.name, beside)}") from None
+        beside = {file.name for file in path.parent.iterdir()} if path.parent.is_dir() else set()
+        raise UserError(f"{where}: {error.strerror}{nearest(path.name, beside - {path.name})}") from None
     if not path.is_file():
         raise UserError(f"{where}: expected a file, got {'a folder' if path.is_dir() else 'a pipe or a device'}")
     return found.st_size
@@ -86,15 +87,17 @@ def write_atomically(path: Path, text: str) -> None:
     if is_remote(path):
         path.write_text(text)
         return
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # another process may write the same file
+    # Another thread, process or machine may write the same file.
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
+    except OSError as error:
         temporary.unlink(missing_ok=True)  # a full disk needs the room
+        error.filename, error.filename2 = str(path), None
         raise
 
 

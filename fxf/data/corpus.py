@@ -143,9 +143,9 @@ def _pairs(config: DataConfig) -> Corpus:
         wanted = f"expected columns {config.source} and {config.target} in the first line, or data.columns, as en,fr"
         raise UserError(f"{path.name}:1: {wanted}; got {shortened(', '.join(header))}")
     source, target = (columns.index(one_of(getattr(config, s), columns, f"data.{s}")) for s in ("source", "target"))
-    first = 2 if columns == header else 1
+    first = 2 if header[: len(columns)] == columns else 1
     if first == 2:
-        say(one_line(f"{path.name}: the first line names the columns: {', '.join(header)}"))
+        say(one_line(f"{path.name}: the first line names the columns: {', '.join(columns)}"))
     sides = text_files.tab_separated(lines[first - 1 :], len(columns), source, target)
     examples, skipped = good_lines(sides, [path.name] * 2, config.on_error == "skip", first)
     return Corpus(*text_files.split_by_source(examples, config.held_out), skipped, {"data.path": digest(content)})

@@ -101,7 +101,8 @@ def sources(config: DocumentsConfig) -> list[Source]:
         return [_file(folder, folder.name)]
     below = folder.glob(pattern) if pattern else [folder]
     every = {file for place in below for file in (files_below(place) if place.is_dir() else [place])}
-    names = [file.relative_to(folder) for file in sorted(every)]
+    once = {file.resolve(): file for file in sorted(every, reverse=True)}  # links may lead to one file again
+    names = [file.relative_to(folder) for file in sorted(once.values())]
     found = [name.as_posix() for name in names if not re.search(rf"(^|/)\.|{re.escape(PREPARED)}/", name.as_posix())]
     if not found:
         why = f"no file fits the pattern {pattern}" if pattern else "the folder has no files"

@@ -229,7 +229,8 @@ def _encoded(config: DocumentsConfig, tokenizer: Tokenizer, texts: list[str]) ->
 
 def _require_parts(config: DocumentsConfig, counts: dict[str, Counts], n_sources: int, name: str) -> None:
     """Raises a UserError if a part that is needed has no document, or `data.separator` cuts no file."""
-    n = _documents(counts)
+    if not (n := _documents(counts)):
+        raise UserError(f"data.path: {name}: no document has a text")
     if config.separator and n <= n_sources:
         raise UserError(f"data.separator: {config.separator!r} stands between no documents of {name}")
     for part, key in zip(PARTS, ("validation", "validation", "test"), strict=True):

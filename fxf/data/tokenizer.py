@@ -108,7 +108,21 @@ class Tokenizer:
         groups = (pieces[start : start + AT_ONCE] for start in range(0, len(pieces), AT_ONCE))
         # The library gives a word that is spelled like a special token that token's number.
         reserved, unk = self.special.reserved, self.special.unk
-        return [token if token >= reserved else unk for group in groups for token in self._ids(group)]
+        encodings = (encoding for group in groups for encoding in self._encodings(group))
+        return [token if token >= reserved else unk for encoding in encodings for token in encoding.ids]
+
+    def by_lines(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the tokens [N] of the text that `lines_of` cut into these lines, and the line of each, [N], from 0.
+
+        A token that reaches over the end of a line belongs to the line where it begins.
+        """
+        if self.kind in TOKENIZERS:
+            rows = list(map(self.array, lines))
+            return np.concatenate(rows), np.repeat(np.arange(len(rows)), list(map(len, rows)))
+        (encoding,) = self._encodings(["".join(lines)], self._backend.encode_batch)
+        ends_L = np.cumsum(list(map(len, lines)))
+        numbers_N = np.searchsorted(ends_L, [start for start, _ in encoding.offsets], side="right")
+        return np.array(encoding.ids, self.dtype), numbers_N.clip(max=len(lines) - 1)
 
     def array(self, text: str) -> np.ndarray:
         """Returns `encode(text)` as an array [N] of `dtype`."""
@@ -127,14 +141,17 @@ class Tokenizer:
                 table[ord(character)] = token
         return table
 
-    def _ids(self, pieces: list[str]) -> list[int]:
-        """Returns the library's tokens of pieces of a text; only for several does it let other threads go on."""
+    def _encodings(self, pieces: list[str], encode: Any = None) -> list[Any]:
+        """Returns what the library makes of pieces of a text; only for several does it let other threads go on.
+
+        Args:
+          encode: its function; by default the one that finds no places of tokens in the text.
+        """
         try:
-            encodings = self._backend.encode_batch_fast(pieces, add_special_tokens=False)
+            return (encode or self._backend.encode_batch_fast)(pieces, add_special_tokens=False)
         except Exception:  # of a tokenizer file; the library raises no narrower type
             what = f"no token for some of {pieces[0][:60]!r}, and none that stands for unknown text"
             raise UserError(f"data.tokenizer: the file has {what}") from None
-        return [token for each in encodings for token in each.ids]
 
     def unknown(self, text: str) -> list[str]:
         """Returns the distinct characters or words of a text that the vocabulary lacks, in order."""

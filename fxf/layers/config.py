@@ -113,6 +113,7 @@ class TransformerConfig:
         ("qk_norm", False, {"qk_norm_joint": False}),
         ("window", 0, {"global_every": 0}),
         ("global_every", 0, {"local_rope_theta": 0}),
+        ("global_every", 1, {"window": 0}),
         ("rope_factor", 1, {"rope_trained_len": 0}),
         ("rope_trained_len", 0, {"rope_ramp": "llama3"}),
     )
@@ -127,6 +128,8 @@ class TransformerConfig:
         for name, value, unread in self.UNREAD:
             if getattr(self, name) == value:
                 require_off("model", self, unread, f"with model.{name} {value!r} nothing reads it")
+        if 0 < self.local_rope_theta <= 1:
+            raise UserError(f"model.local_rope_theta: expected 0 or more than 1, got {self.local_rope_theta}")
         if self.window:
             spread = {"position_range": 0, "position_stretch": 1}
             require_off("model", self, spread, "not with a model.window: it spreads the tokens")

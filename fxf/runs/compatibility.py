@@ -74,8 +74,16 @@ def require_learnable(name: str, task: Task, model: Model, seed: int) -> None:
 
 
 def first_batch(batch: Callable[..., Any], seed: int) -> Any:
-    """Returns the batch of step 0 that a function of (key, step) makes, on the host."""
-    return jax.device_get(jax.jit(batch)(jax.random.fold_in(run_keys(seed).data, 0), np.int32(0)))
+    """Returns the batch of step 0 that a function of (key, step) makes, on the host.
+
+    Raises:
+      UserError: it makes no batch.
+    """
+    found = jax.device_get(jax.jit(batch)(jax.random.fold_in(run_keys(seed).data, 0), np.int32(0)))
+    if not isinstance(found, Mapping) or "weights" not in found:
+        got = f"only {', '.join(found)}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
+        raise UserError(f"batch: expected a dict of arrays, among them weights; the function returns {got}")
+    return found
 
 
 def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | None) -> None:

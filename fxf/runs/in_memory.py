@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.base import weights
-from fxf.base.config import defaults, one_of, registered_section, require_keywords, section
+from fxf.base.config import Field, checked, defaults, one_of, registered_section, require_keywords, section
 from fxf.base.devices import require_devices
-from fxf.base.errors import UserError
+from fxf.base.errors import UserError, shortened
 from fxf.base.on_gpu import in_order
 from fxf.base.weights import Params, flatten
 from fxf.data.batches import padded
@@ -128,6 +128,8 @@ def fit(
     Raises:
       UserError: a key is unknown or has a wrong value, or the loss is not finite.
     """
+    if not callable(batch):
+        raise UserError(f"batch: expected a function of (key, step) that returns a batch, got a {type(batch).__name__}")
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
     train = section(TrainConfig, chosen, "train")
     require_keywords(fit, keys, OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config)
@@ -205,30 +207,40 @@ def decode(
     """
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
-    one_end = task.NO_END if end_token is None else end_token
-    ends = tuple(one_end) if isinstance(one_end, Sequence) else (one_end,)
+    ends = (task.NO_END,) if end_token is None else tuple(np.atleast_1d(end_token).tolist()) or (task.NO_END,)
     require_keywords(decode, keys, DecodeConfig)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
-    if not prompts or max_tokens == 0:
-        return [[] for _ in prompts]
-    texts = [[*([] if first_token is None else [first_token]), *map(operator.index, prompt)] for prompt in prompts]
-    rows = padded_prompts(texts)
-    read = [[*map(operator.index, source)] for source in sources or ()]
-    if sources is not None:
-        if len(read) != len(texts):
-            raise UserError(f"sources: expected one for each of {len(texts)} prompts, got {len(read)}")
-        rows["source"], rows["source_mask"] = padded(read, len(read), max(map(len, read)))
+    first = [] if first_token is None else [first_token]
+    texts = [[*first, *prompt] for prompt in _lists("prompts", prompts)]
+    read, without = _lists("sources", () if sources is None else sources), _lists("banned", banned)
+    if not texts or checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens") == 0:
+        return [[] for _ in texts]
+    if sources is not None and len(read) != len(texts):
+        raise UserError(f"sources: expected one for each of {len(texts)} prompts, got {len(read)}")
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
     params = narrow(params)
-    _require_tokens(model, params, {"prompt": texts, "source": read}, max(ends))
+    named = {"prompt": texts, "source": read, "banned": without, "prefix": [prefix] if len(prefix) else []}
+    _require_tokens(model, params, named, max(ends))
+    rows = padded_prompts(texts)
+    if sources is not None:
+        rows["source"], rows["source_mask"] = padded(read, len(read), max(map(len, read)))
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    decoder = Decoder(model, ends, config=method, seed=seed, words=Words(banned, prefix))
+    decoder = Decoder(model, ends, config=method, seed=seed, words=Words(without, prefix))
     return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
 
 
-def _require_tokens(model: Model, params: Params, read: dict[str, list[list[int]]], end_token: int) -> None:
+def _lists(name: str, rows: Any) -> list[list[int]]:
+    """Returns lists of tokens, or rows of an array, as lists of ints. Raises a UserError if they are none."""
+    try:
+        return [[*map(operator.index, row)] for row in rows]
+    except TypeError:
+        got = shortened(" ".join(repr(rows).split()), 60)
+        raise UserError(f"{name}: expected lists of tokens, as [[3, 4], [5]], got {got}") from None
+
+
+def _require_tokens(model: Model, params: Params, read: dict[str, Any], end_token: int) -> None:
     """Raises a UserError if a text is empty or a token is none of the model's, which a program would clamp."""
     one = np.zeros((1, 1), np.int32)
     shape = jax.eval_shape(model.apply, params, {"inputs": one, "source": one, "source_mask": one == 0}).shape
@@ -237,6 +249,6 @@ def _require_tokens(model: Model, params: Params, read: dict[str, list[list[int]
     for what, texts in read.items():
         for number, tokens in enumerate(texts, 1):
             if not tokens:
-                raise UserError(f"{what} {number}: it is empty; the model reads at least one token")
+                raise UserError(f"{what} {number}: it is empty; expected at least one token")
             if wrong := [token for token in tokens if not 0 <= token < shape[-1]]:
                 raise UserError(f"{what} {number}: expected tokens 0 … {shape[-1] - 1}, got {wrong[0]}")

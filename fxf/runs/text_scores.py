@@ -40,7 +40,7 @@ class TextScorer:
         self.evaluator: Evaluator = Evaluators(experiment, experiment.layout_of_one_copy())(params)
         if not isinstance(task, LanguageModel) or task.context or not self.evaluator.in_nats:
             raise UserError(f"{workdir}: only a language model that scores all tokens gives a text a probability")
-        self.task, self.length = task, task.config.length
+        self.task, self.length, self.workdir = task, task.config.length, workdir
 
     def windows(self, tokens_N: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns inputs and targets, [W, T], and which targets count, each token once, after one of the text.
@@ -73,24 +73,27 @@ class TextScorer:
 
     def lines(self, text: str) -> "Lines":
         """Returns the sums over each line of a text."""
-        lines = list(lines_of(text))
-        rows = [self.task.tokenizer.encode(self.task.cased(line)) for line in lines]
-        numbers_N = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-        tokens_N = np.array([token for row in rows for token in row], np.int32)
+        lines, tokenizer = list(lines_of(text)), self.task.tokenizer
+        tokens_N, numbers_N = tokenizer.by_lines(list(map(self.task.cased, lines)))
         if len(tokens_N) < 2:
             raise UserError("--text: expected a text of at least two tokens")
-        nats_L = np.bincount(numbers_N, self.nats(tokens_N), len(lines))
-        sizes = [(len(line), len(line.encode()), len(row)) for line, row in zip(lines, rows, strict=True)]
-        return Lines(nats_L, *np.array(sizes, np.float64).T)
+        unknown_N = tokens_N == tokenizer.special.unk
+        if unknown_N.any():
+            what = "so its bits per byte compare with those of the same vocabulary alone"
+            log.warning("warning: %s reads %.2g of the tokens as <unk>, %s", self.workdir, unknown_N.mean(), what)
+        counted = (np.bincount(numbers_N, each, len(lines)) for each in (self.nats(tokens_N), None, unknown_N))
+        sizes = np.array([(len(line), len(line.encode())) for line in lines], np.float64)
+        return Lines(*sizes.T, *counted)
 
 
 class Lines(NamedTuple):
-    """Sums over each of L lines of a text, float64 [L]."""
+    """Sums over each of L lines of a text, [L]; `unknown` counts the tokens that stand for unknown text."""
 
-    nats: np.ndarray
     characters: np.ndarray
     bytes: np.ndarray
+    nats: np.ndarray
     tokens: np.ndarray
+    unknown: np.ndarray
 
 
 def text_scores(
@@ -125,13 +128,17 @@ def text_scores(
         "lines": len(bits),
         "tokens": int(lines.tokens.sum()),
         "bytes": int(lines.bytes.sum()),
+        "unknown_share": float(lines.unknown.sum() / lines.tokens.sum()),
     }
     if against is None:
         return figures
-    other = TextScorer(against).lines(text).nats / math.log(2)
+    others = TextScorer(against).lines(text)
+    other = others.nats / math.log(2)
     difference = ratio("difference", bits - other, lines.bytes)
     _, low, high = difference.values()
     verdict = "better" if high < 0 else "worse" if low > 0 else "no difference found"
+    if (lines.unknown != others.unknown).any():
+        verdict = "not comparable"  # what a vocabulary lacks is easy to predict
     return figures | {"against_bits_per_byte": float(other.sum() / lines.bytes.sum()), **difference, "verdict": verdict}
 
 

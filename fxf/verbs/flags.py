@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import functools
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -158,7 +159,8 @@ def config_and_origin(args: argparse.Namespace) -> tuple[dict[str, Any], dict[st
 def require_workdir(args: argparse.Namespace) -> Path:
     """Returns the run folder, on a disk or in a bucket (gs://…)."""
     if not args.workdir:
-        raise UserError("--workdir: missing; for example --workdir=runs/reversal")
+        runs = (word for word in args.arguments if os.path.isfile(os.path.join(word, "config.json")))
+        raise UserError(f"--workdir: missing; for example --workdir={next(runs, 'runs/reversal')}")
     workdir = folder_at(args.workdir, "--workdir")
     if workdir.exists() and not workdir.is_dir():
         raise UserError(f"--workdir: {args.workdir} is a file; expected a run folder, or a new path for one")

@@ -65,7 +65,8 @@ def test_the_columns_are_in_the_languages_that_the_config_or_the_first_line_says
     names = [name.strip() for name in columns.split(",")]
     lines, header = ["\t".join(f"{name} {i}" for name in names) for i in range(9)], "\t".join(names)
     unnamed = [f"{line}\tCC-BY" for line in lines]  # a last column that has no name
-    for given, said, first in (unnamed, columns, 1), ([header, *lines], columns, 2), ([header, *lines], "", 2):
+    named, with_more = [header, *lines], [f"{header}\tby", *unnamed]
+    for given, said, first in (unnamed, columns, 1), (named, columns, 2), (named, "", 2), (with_more, columns, 2):
         found = read_corpus(pairs(tmp_path, given, columns=said, source=source, target=target))
         expected = [Example(f"{source} {i}", f"{target} {i}", f"fra.txt:{first + i}") for i in range(9)]
         assert sorted(example for part in found[:3] for example in part) == expected

@@ -50,6 +50,7 @@ def test_files_are_read_as_they_lie_and_a_pattern_picks_them(tmp_path):
     (tmp_path / "in/c.jsonl.zst").write_bytes(pa.compress(lines, "zstd", asbytes=True))
     parquet_file(tmp_path / "in/d.parquet", NESTED, row_group_size=3)
     (tmp_path / "e.txt").write_text("no JSON")
+    (tmp_path / "in/again.parquet").symlink_to("d.parquet")  # counts once
     (tmp_path / "in/d.parquet.prepared").mkdir()  # of another run
     (tmp_path / "in/d.parquet.prepared/train.tokens").write_text("no JSON")
     (tmp_path / "empty.bz2").write_bytes(bz2.compress(b""))

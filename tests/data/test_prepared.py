@@ -127,6 +127,11 @@ def test_a_separator_that_stands_in_no_file_is_refused(separator, n, tmp_path):
         assert not list(tmp_path.rglob(MANIFEST))
 
 
+def test_files_without_a_text_are_refused(tmp_path):
+    with pytest.raises(UserError, match="no document has a text"):
+        prepare(config(tmp_path, [" ", "\n"]))
+
+
 def test_files_of_one_name_size_and_time_share_no_tokens_and_these_are_not_put_among_the_texts(tmp_path):
     found = []
     for name in "ab":

@@ -52,6 +52,18 @@ def saved(tmp_path):
     return save
 
 
+def test_the_tokens_of_lines_are_those_of_the_whole_text_each_in_the_line_where_it_begins(saved):
+    text = "a cab\n\n\nbad é\n"
+    of_lines = byte_level("</s>")
+    vocabulary = {**of_lines.get_vocab(with_added_tokens=False), "ĊĊ": 257}
+    of_lines.model = models.BPE(vocabulary, [("Ċ", "Ċ")])
+    for backend in (byte_level("</s>"), metaspace(), of_lines):
+        tokenizer, encoding = saved(backend), backend.encode(text, add_special_tokens=False)
+        tokens, lines = tokenizer.by_lines(text.splitlines(keepends=True))
+        assert tokens.tolist() == tokenizer.encode(text) == encoding.ids
+        assert lines.tolist() == [text[:start].count("\n") for start, _ in encoding.offsets]
+
+
 def test_tokens_keep_their_numbers_and_the_usual_names_begin_and_end_a_document(saved):
     tokenizer = saved(byte_level("<|endoftext|>"))
     assert tokenizer.special[:3] == (257, 257, 257) and tokenizer.vocab_size == 258

@@ -104,9 +104,10 @@ def test_an_answer_without_an_end_token_has_as_many_tokens_as_are_asked_for_and_
 def test_prompts_stand_behind_the_first_token_or_begin_with_their_own(fitted, one_program):
     expected = fxf.decode(MODEL, fitted.params, [[1, 2], [4]], 3)
     assert fxf.decode(MODEL, fitted.params, [[0, 1, 2], [0, 4]], 3, first_token=None) == expected
+    assert fxf.decode(MODEL, fitted.params, np.array([[1, 2]]), 3, end_token=()) == expected[:1]
     behind_1 = fxf.decode(MODEL, fitted.params, [[2, 3], []], 3, first_token=1)
     assert behind_1 == fxf.decode(MODEL, fitted.params, [[1, 2, 3], [1]], 3, first_token=None)
-    with pytest.raises(fxf.UserError, match="prompt 2: it is empty; the model reads at least one token"):
+    with pytest.raises(fxf.UserError, match="prompt 2: it is empty; expected at least one token"):
         fxf.decode(MODEL, fitted.params, [[2], []], 3, first_token=None)
 
 

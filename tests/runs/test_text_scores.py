@@ -67,6 +67,8 @@ def test_figures_are_sums_over_the_lines_which_two_runs_share_whatever_their_tok
     both = text_scores(folder / "bos", folder / "text.txt", folder / "word")
     assert both["against_bits_per_byte"] == other
     assert both["difference"] == pytest.approx(figures["bits_per_byte"] - other)
+    unknown = sum(character not in LINES for character in TEXT)
+    assert figures["unknown_share"] == unknown / len(TEXT) > 0 and both["verdict"] == "not comparable"
     same = text_scores(folder / "bos", folder / "text.txt", folder / "bos")
     assert same["difference_low"] == same["difference_high"] == 0 and same["verdict"] == "no difference found"
     rounded = text_scores(folder / "bos", folder / "text.txt", folder / "bos", weights="int8")
@@ -80,7 +82,7 @@ def test_a_run_is_better_or_worse_only_where_the_whole_interval_is(tmp_path, mon
             self.nats, self.step = np.array(nats), step
 
         def lines(self, text):
-            return Lines(self.nats, *np.ones((3, 4)))
+            return Lines(*np.ones((2, 4)), self.nats, np.ones(4), np.zeros(4))
 
     monkeypatch.setattr(scores, "TextScorer", Given)
     (tmp_path / "text.txt").write_text(TEXT)
