@@ -17,6 +17,7 @@ For all but the default, data.path is tinyshakespeare's input.txt, or another te
 
 from ml_collections import ConfigDict
 
+from fxf.base.config import one_of
 from fxf.runs.experiment import default_config
 
 EXPECTED = {"": {"test_loss": 0.68, "bits_per_character": 0.99}}  # seed 0
@@ -25,8 +26,7 @@ ARGUMENTS = ("default", "nanogpt_cpu", "nanogpt_gpu", "fast", "fast_160", "gpt2"
 
 
 def get_config(argument: str = "default") -> ConfigDict:
-    if argument not in ARGUMENTS:
-        raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
+    one_of(argument, ARGUMENTS, "argument")
     if argument == "primer":
         return _primer()
     config = default_config(task="language_model")

@@ -13,6 +13,7 @@ Tokens are prepared once in a folder beside `data.path`; a corpus need not fit i
 
 from ml_collections import ConfigDict
 
+from fxf.base.config import one_of
 from fxf.runs.experiment import default_config
 
 EXPECTED = {"": {"bits_per_byte": 0.70}, "characters": {"bits_per_byte": 0.96}}  # seed 0
@@ -21,8 +22,7 @@ ARGUMENTS = ("default", "characters", "json_lines")
 
 
 def get_config(argument: str = "default") -> ConfigDict:
-    if argument not in ARGUMENTS:
-        raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
+    one_of(argument, ARGUMENTS, "argument")
     config = default_config(task="language_model")
     config.data.tokenizer = "bpe"
     config.decode.temperature = 0.8

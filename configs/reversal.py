@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
+from fxf.base.config import one_of
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
@@ -28,8 +29,7 @@ ARGUMENTS = ("default", *(f"{kind}{number}" for kind in ("example", "notebook") 
 
 
 def get_config(argument: str = "default") -> ConfigDict:
-    if argument not in ARGUMENTS:
-        raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
+    one_of(argument, ARGUMENTS, "argument")
     if argument == "default":
         return _default()
     kind, number = argument[:-1], argument[-1:]

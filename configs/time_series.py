@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
+from fxf.base.config import one_of
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
@@ -22,8 +23,7 @@ ARGUMENTS = ("default", "linear")
 
 
 def get_config(argument: str = "default") -> ConfigDict:
-    if argument not in ARGUMENTS:
-        raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
+    one_of(argument, ARGUMENTS, "argument")
     config = default_config(task="primer.time_series:TIME_SERIES")
     config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 1, 64, 256, 8
     config.model.max_len = config.task.length

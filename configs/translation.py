@@ -19,6 +19,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from fxf.base.config import one_of
 from fxf.runs.experiment import default_config
 
 EXPECTED = {name: {"bleu": 99.4, "exact_match": 0.98} for name in ("", "fr")}  # seed 0
@@ -46,8 +47,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def get_config(argument: str = "fr") -> ConfigDict:
-    if argument not in ARGUMENTS:
-        raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
+    one_of(argument, ARGUMENTS, "argument")
     if argument == "six":
         return _six()
     if argument == "anki":

@@ -56,7 +56,9 @@ else:
         from importlib import import_module
 
         if name not in __all__:
-            raise AttributeError(f"module 'fxf' has no attribute '{name}'")
+            from fxf.base.errors import nearest
+
+            raise AttributeError(f"module 'fxf' has no attribute '{name}'{nearest(name, __all__)}")
         return getattr(import_module(f"fxf.{_PLACES.get(name, 'runs.in_memory')}"), name)
 
     def __dir__():

@@ -13,6 +13,7 @@ from deletang.problems import PROBLEMS
 from deletang.task import LengthConfig, length
 from ml_collections import ConfigDict
 
+from fxf.base.config import one_of
 from fxf.runs.experiment import default_config
 from fxf.tasks import RegisteredTask
 
@@ -21,8 +22,7 @@ ARGUMENTS = tuple(PROBLEMS)
 
 
 def get_config(argument: str = "reverse_string") -> ConfigDict:
-    if argument not in ARGUMENTS:
-        raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
+    one_of(argument, ARGUMENTS, "argument")
     config = default_config("problems:LENGTH")
     config.task.problem = argument
     config.model.n_layers, config.model.n_heads, config.model.positions = 2, 4, "rotary"

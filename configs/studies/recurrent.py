@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from fxf.base.config import key
+from fxf.base.config import key, one_of
 from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.layer import Context
 from fxf.runs.configs import read_config
@@ -118,8 +118,7 @@ ARGUMENTS = ("rnn", "stack", "tape")
 
 
 def get_config(argument: str = "rnn") -> ConfigDict:
-    if argument not in ARGUMENTS:
-        raise ValueError(f"unknown argument '{argument}'; one of {', '.join(ARGUMENTS)}")
+    one_of(argument, ARGUMENTS, "argument")
     config = read_config("studies/problems")
     config.task.max_length, config.task.longest, config.task.score_every, config.task.examples = 40, 500, 500, 100
     config.model.blocks, config.model.positions = f"recurrent:{KINDS[argument]}()", "none"

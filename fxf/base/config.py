@@ -22,6 +22,8 @@ from fxf.base.errors import UserError, nearest
 SectionT = TypeVar("SectionT")
 ChoiceT = TypeVar("ChoiceT")
 
+PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")  # of something to import, module:name
+
 # Of `key`: what must hold between a value and the limit, and how it is said.
 LIMITS = {
     "minimum": (operator.ge, "at least"),
@@ -185,7 +187,7 @@ class Choices(dict[str, ChoiceT]):
         super().__setitem__(name, value)
 
     def __contains__(self, name: Any) -> bool:
-        return super().__contains__(name) or (isinstance(name, str) and ":" in name)
+        return super().__contains__(name) or (isinstance(name, str) and PATH.fullmatch(name) is not None)
 
     def __missing__(self, name: str) -> ChoiceT:
         """Returns what the path names.

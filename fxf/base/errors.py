@@ -15,6 +15,16 @@ BROUGHT_BY = {
     "jax_cuda13_plugin": "'fxf[compile]'",
     "libtpu": "'fxf[compile]'",
 }
+# Words of other libraries, and what fxf calls the same.
+ALSO_CALLED = {
+    **dict.fromkeys(("n_embd", "hidden_size", "embed_dim", "emb_dim"), "d_model"),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "mlp_dim"), "d_ff"),
+    **dict.fromkeys(("block_size", "context_length", "seq_len", "max_position_embeddings"), "max_len"),
+    **dict.fromkeys(("epochs", "max_iters", "num_steps"), "steps"),
+    **dict.fromkeys(("grad_clip", "max_grad_norm"), "clip_norm"),
+    **{"gradient_accumulation_steps": "microbatches", "eval_interval": "evaluate_every", "num_beams": "beam_width"},
+    **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "out_dir": "workdir", "output_dir": "workdir"},
+}
 
 
 class UserError(Exception):
@@ -32,11 +42,13 @@ class Interrupted(Exception):  # noqa: N818  It is no error.
 def nearest(name: str, valid: Iterable[str]) -> str:
     """Returns `; did you mean 'x'?` for the valid name closest to `name`, or nothing when none is close.
 
-    Else it is one with these initials, as for lr learning_rate, or the shortest with this word, as for beam beam_width.
+    It may be called so elsewhere, as n_embd is d_model, or be one with these initials, as for lr learning_rate, or the
+    shortest with this word, as for beam beam_width.
     """
     words = {each: each.split("_") for each in valid}
     in_any_case = {each.lower(): each for each in words}
-    matches = [in_any_case[each] for each in difflib.get_close_matches(name.lower(), in_any_case, n=1)]
+    matches = [each for each in (ALSO_CALLED.get(name.lower(), ""),) if each in words]
+    matches = matches or [in_any_case[each] for each in difflib.get_close_matches(name.lower(), in_any_case, n=1)]
     matches = matches or [each for each in words if "_" in each and name == "".join(word[:1] for word in words[each])]
     matches = matches or sorted((each for each in words if name in words[each]), key=len)
     return f"; did you mean '{matches[0]}'?" if matches else ""
@@ -74,9 +86,26 @@ def errors_of(path: Path) -> Iterator[None]:
             line, what = error.lineno, f"{kind}: {error.msg}"
         elif isinstance(error, UserError):
             what = str(error)
+        elif words := _of_config(text_of(error)):
+            what = words
         elif frames[-1].filename != str(path):
             what += f" ({frames[-1].filename}:{frames[-1].lineno})"
         raise UserError(f"{shown(path)}{f':{line}' if line else ''}: {what}") from None
+
+
+def _of_config(text: str) -> str:
+    """Returns what ml_collections says of a wrong key or value in the words of this code; "" for another text."""
+    if found := re.match(r"Could not override field '(\w+)' \(reference\)\. (.*) is of .* <class '(\w+)'>", text):
+        return f"{found[1]}: expected {found[3]}, got {found[2]}"
+    if found := re.search(r'Did you mean "(\w+)" instead of "(\w+)"', text):
+        return f"{found[2]}: unknown key; did you mean '{found[1]}'?"
+    if found := re.match(r"\W*Key \W(\w+)\W+ does not exist and cannot be added", text):
+        section, names = "", []
+        for top, key in re.findall(r"'(\w+)': |\b(\w+): ", text):  # of a config, its sections have quotes
+            section = top or section
+            names.append(top or f"{section}.{key}")
+        return f"{found[1]}: unknown key{nearest(found[1], names)}"
+    return ""
 
 
 def shown(path: Path) -> str:

@@ -114,12 +114,12 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
       what: a noun for the expected file, for the message.
 
     Raises:
-      FileNotFoundError: the file is missing.
+      FileNotFoundError, NotADirectoryError: the file is missing.
       UserError: it cannot be read, or is not one object.
     """
     try:
         value = json.loads(path.read_bytes(), parse_constant=lambda _: None)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
         raise UserError(f"{path}: not {what}: {error.strerror or error}") from None

@@ -117,7 +117,8 @@ def matching(patterns: str, paths: Collection[str], where: str = "") -> list[str
         matched = fnmatch.filter(paths, pattern.removeprefix("!"))
         if where and not matched:
             examples = ", ".join(dict.fromkeys(map(without_indices, paths)))
-            near = nearest(pattern, [] if "*" in pattern else paths) or f"; the weights are {examples}"
+            words = {word for path in paths for word in path.split("/")}
+            near = nearest(pattern.strip("!*/"), [*paths, *words]) or f"; the weights are {examples}"
             raise UserError(f"{where}: '{pattern}' matches no weight{near}")
         chosen |= dict.fromkeys(matched, not pattern.startswith("!"))
     found = [path for path, is_chosen in chosen.items() if is_chosen]

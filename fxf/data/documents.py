@@ -231,7 +231,12 @@ def _text_in(record: Any, field: str, where: str) -> bytes:
     for name in [field] if isinstance(record, dict) and field in record else field.split("."):
         fields = found if isinstance(found, dict) else {}
         if name not in fields:
-            raise UserError(f"{where}: no field '{field}' (data.field){nearest(name, fields)}")
+            near = (
+                nearest(name, fields) or f"; here are {', '.join(fields)}"
+                if fields
+                else f" in a {type(found).__name__}"
+            )
+            raise UserError(f"{where}: no field '{field}' (data.field){near}")
         found = fields[name]
     if not isinstance(found, str):
         raise UserError(f"{where}: field '{field}': expected a text, got {type(found).__name__}")

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 
 from fxf.base.config import Choices
 from fxf.base.errors import UserError
-from fxf.base.weights import Params, Spec
+from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout, split
-from fxf.layers.layer import Context, Layer
+from fxf.layers.layer import Context, Layer, like
 from fxf.layers.named import named
 from fxf.layers.normalization import beside, normalization_spec, normalize
 
@@ -44,6 +44,9 @@ class Block:
         """Returns the weights of the layers and of their norms."""
         norms = [f"{name}_{norm}" for norm in self.norms for name in self.layers]
         specs = {name: layer.spec() for name, layer in self.layers.items()}
+        for name, spec in specs.items():
+            if not isinstance(spec, Mapping) or not all(isinstance(leaf, Weight) for leaf in jax.tree.leaves(spec)):
+                raise UserError(f"{type(self.layers[name]).__name__}.spec: expected a dict of Weight, got {spec!r}")
         return {**specs, **{name: normalization_spec(self.config) for name in norms}}
 
     def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
@@ -81,7 +84,12 @@ class Block:
             source_BSD, places = context.source
             given = given.replace(source=(normalize(self.config, params[f"{name}_norm"], source_BSD), places))
         with jax.named_scope(name):
-            y, after = self.layers[name].apply(params[name], x, given)
+            found, by = self.layers[name].apply(params[name], x, given), f"{type(self.layers[name]).__name__}.apply"
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise UserError(
+                f"{by}: expected to return (y, context), got {'an array' if hasattr(found, 'shape') else found}"
+            )
+        y, after = like(found[0], x, by), found[1]
         caches = None if context.cache is None else {**context.cache, name: after.cache}
         return y, context.replace(cache=caches, carry=after.carry)
 

@@ -188,4 +188,7 @@ def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapp
         elif name not in values and hasattr(config, name) and field.kind is not Callable:
             values[name] = getattr(config, name)
     values = {name: value for name, value in values.items() if name in fields}
+    for own_field in () if of_flax else dataclasses.fields(cls):
+        if own_field.name not in values and own_field.default is own_field.default_factory is dataclasses.MISSING:
+            raise UserError(f"{path}.{own_field.name}: missing; {cls.__name__} has no default for it")
     return flax_module.flax_layer(cls, values, path, config.d_model, config.dtype) if of_flax else cls(**values)

@@ -88,7 +88,7 @@ class EncoderDecoder(TransformerLM):
         """Returns the encoder's output [B, S, D], and the places that cross-attention sees."""
         rng_embedding, rng_blocks, rng_positions = split(rng, 3)
         names = {"inputs": "source", "input_mask": "source_mask", "positions": "source_positions"}
-        side = {name: batch[there] for name, there in names.items() if there in batch}
+        side = {"inputs": batch["source"], **{name: batch[there] for name, there in names.items() if there in batch}}
         with jax.named_scope("encoder"):
             places = places_of(self.config, side, rng_positions, causal=False, name="source")
             x_BSD = self.embed(params, side["inputs"], places.positions, side="source", rng=rng_embedding)

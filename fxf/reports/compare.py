@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fxf.base.config import differing_keys, flatten
-from fxf.base.errors import UserError, shortened
+from fxf.base.errors import shortened
 from fxf.base.status import stage
 from fxf.reports.figures import figure, is_score
-from fxf.reports.run_files import DIVERGED, FINISHED, Record, RunFiles, is_run, read
+from fxf.reports.run_files import DIVERGED, FINISHED, Record, RunFiles, is_run, no_run, read, runs_in
 
 SEED = "seed"
 MOST_CHARACTERS = 60  # of a run's reason in the tables
@@ -123,11 +123,9 @@ def runs_of(folders: Sequence[Path]) -> list[RunFiles]:
     """
     found: dict[Path, RunFiles] = {}
     for folder in folders:
-        if not folder.is_dir():
-            raise UserError(f"{folder}: no such folder")
-        places = [folder] if is_run(folder) else sorted(path for path in folder.iterdir() if is_run(path))
+        places = [folder] if is_run(folder) else [folder / name for name in runs_in(folder)]
         if not places:
-            raise UserError(f"{folder}: neither a run folder nor a folder of run folders: no config.json")
+            raise no_run(folder)
         found |= {Path(os.path.abspath(place)): read(place) for place in places}
     return list(found.values())
 

@@ -99,7 +99,7 @@ def read(folder: Path) -> RunFiles:
     """
     try:
         record = read_json(folder / CONFIG, "a run's config")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise no_run(folder) from None
     metrics, samples, result = lines(folder / RECORDS), lines(folder / SAMPLES), _object(folder / RESULT)
     state, said = _state(folder, record["config"], metrics, result)
@@ -124,15 +124,15 @@ def no_run(folder: Path) -> UserError:
     """Returns the error for a folder without a run. It names the runs in it, or the one that may be meant."""
     if is_run(folder.parent):
         hint = f"; did you mean {folder.parent}?"
-    elif inside := _runs_in(folder):
+    elif inside := runs_in(folder):
         hint = f"; the runs in it are {', '.join(inside[:MOST_RUNS])}{', …' if inside[MOST_RUNS:] else ''}"
     else:
-        hint = nearest(folder.name, _runs_in(folder.parent))
-    why = f"{CONFIG} is missing" if folder.exists() else "no such folder"
+        hint = nearest(folder.name, runs_in(folder.parent))
+    why = f"{CONFIG} is missing" if folder.is_dir() else "it is a file" if folder.exists() else "no such folder"
     return UserError(f"{folder}: no run here ({why}){hint}")
 
 
-def _runs_in(folder: Path) -> list[str]:
+def runs_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if is_run(path)) if folder.is_dir() else []
 
 

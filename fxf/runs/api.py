@@ -146,6 +146,8 @@ class Run(NamedTuple):
         """
         from fxf.runs import probe
 
+        if not isinstance(prompt, str):
+            raise UserError(f"prompt: expected a text, got {prompt!r}")
         return probe.read(self.experiment, self.params, prompt, answer)
 
 

@@ -21,6 +21,12 @@ from fxf.training.state import run_keys
 TOKENS = {"inputs": "input_mask", "source": "source_mask", "targets": "weights"}
 
 
+def require_seed(seed: Any) -> None:
+    """Raises a UserError if this is no seed."""
+    if type(seed) is not int or not 0 <= seed < 2**32:
+        raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {seed!r}")
+
+
 def require_fitting_sections(registered: RegisteredTask, sections: Mapping[str, Any]) -> None:
     """Raises a UserError if the sections do not fit each other, before the task prepares its data."""
     task, train, model = sections["task"], sections["train"], sections["model"]
@@ -69,8 +75,10 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
 def require_learnable(name: str, task: Task, model: Model, seed: int) -> None:
     """Raises a UserError if a model cannot learn from the first batch of a user's task; those of fxf are known."""
     if type(task).__module__.split(".")[0] != "fxf":
-        found = next(task.batches()) if task.has("batches") else first_batch(task.batch, seed)
-        require_first_batch(f"task '{name}': batch", found, task.vocab_size if model.loss.of_logits else None)
+        found, where = next(task.batches()) if task.has("batches") else first_batch(task.batch, seed), f"task '{name}'"
+        require_arrays(f"{where}: batch", found)
+        if model.loss.of_logits:
+            require_tokens(f"{where}: batch", found, task.vocab_size)
 
 
 def first_batch(batch: Callable[..., Any], seed: int) -> Any:
@@ -86,16 +94,23 @@ def first_batch(batch: Callable[..., Any], seed: int) -> Any:
     return found
 
 
-def require_first_batch(where: str, batch: Mapping[str, Any], vocab_size: int | None) -> None:
-    """Raises a UserError if the values of a batch are not valid for a model. Inside a program they would be clamped.
-
-    Args:
-      vocab_size: the tokens are 0 … vocab_size - 1; None if the model reads no tokens.
-    """
-    if not (total := np.sum(batch["weights"])) > 0 or not np.isfinite(total):
+def require_arrays(where: str, batch: Any) -> None:
+    """Raises a UserError if a batch is no dict of arrays with targets and weights, of which some count."""
+    if not isinstance(batch, Mapping) or not {"targets", "weights"} <= batch.keys():
+        got = ", ".join(batch) if isinstance(batch, Mapping) else type(batch).__name__
+        raise UserError(f"{where}: expected a dict of arrays with targets and weights, got {got}")
+    for name, array in batch.items():
+        if not hasattr(array, "shape"):
+            raise UserError(f"{where}: {name}: expected an array, got {type(array).__name__}")
+    targets, weights = batch["targets"], batch["weights"]
+    if targets.shape[:2] != weights.shape:
+        raise UserError(f"{where}: weights: expected the shape of targets, {targets.shape[:2]}, got {weights.shape}")
+    if not (total := np.sum(weights)) > 0 or not np.isfinite(total):
         raise UserError(f"{where}: weights: expected finite numbers with a sum above 0, got the sum {total:g}")
-    if vocab_size is None:
-        return
+
+
+def require_tokens(where: str, batch: Mapping[str, Any], vocab_size: int) -> None:
+    """Raises a UserError if a token of a batch is not below vocab_size. Inside a program it would be clamped."""
     for name in sorted(TOKENS.keys() & batch.keys()):
         tokens, read = np.broadcast_arrays(batch[name], np.asarray(batch.get(TOKENS[name], True)) != 0)
         if wrong := [token for token in tokens[read] if not 0 <= token < vocab_size]:

@@ -6,6 +6,7 @@ A config that comes with fxf has a name: `reversal`, or `reversal:example0` with
 import contextlib
 import inspect
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ def located(config: str) -> tuple[str, list[str]]:
     """
     name, *argument = config.split(":", 1)
     if Path(name).is_file():
+        if Path(name).suffix in (".json", ".md", ".toml", ".tsv", ".txt", ".yaml", ".yml"):
+            raise UserError(f"--config: {name}: expected Python with a function get_config, as in configs/reversal.py")
         return name, argument
     if name in names():
         return str(folder() / f"{name}.py"), argument
@@ -146,6 +149,21 @@ def _typed(text: str) -> Any:
     return {"true": True, "false": False}.get(text.lower(), text)
 
 
+def nearest_key(typed: str, config: Mapping[str, Any], section: Iterable[str] = ()) -> str:
+    """Returns `; did you mean 'x'?` for a key of a config: one of this name in any section, or of a name near it.
+
+    Args:
+      section: the keys of the section that was typed; of names that are near, its own come first.
+    """
+    keys = [key for key, _ in flatten(config)]
+    before, _, name = typed.rpartition(".")
+    by_name = {key.rpartition(".")[2]: key for key in reversed(keys)}
+    if name in by_name:
+        return f"; did you mean '{by_name[name]}'?"
+    in_any = re.sub(r"'(.*)'", lambda found: f"'{by_name[found[1]]}'", nearest(name, by_name))
+    return nearest(name, section) or in_any or nearest(typed, [key for key in keys if key.rpartition(".")[0] != before])
+
+
 def _type_of(config: ConfigDict, key: str, flag: str) -> type:
     """Returns the type of a key. Raises a UserError if the config has no such key; it names the nearest one."""
     found, before = config, ""
@@ -153,12 +171,9 @@ def _type_of(config: ConfigDict, key: str, flag: str) -> type:
         if not isinstance(found, ConfigDict):
             raise UserError(f"{flag}{key}: '{before}' is a key, not a section; type {flag}{before}=VALUE")
         if name not in found:
-            keys = [each for each, _ in flatten(config.to_dict())]
-            meant = [each for each in keys if each.split(".")[-1] == name]
-            near = nearest(name, found) or "".join(f"; did you mean '{each}'?" for each in meant[:1])
-            near = near or nearest(key, [each for each in keys if not each.startswith(f"{before}.")])
+            near = nearest_key(key, config.to_dict(), found)
             what = f"unknown {'key' if before else 'section'}{near}"
-            raise UserError(f"{flag}{key}: {what} ({before or 'a config'} has: {', '.join(found)})")
+            raise UserError(f"{flag}{key}: {what} ({before or 'a config'} has: {', '.join(found) or 'NAME.KEY'})")
         found, before = found[name], f"{before}.{name}" if before else name
     if isinstance(found, ConfigDict):
         example = f"{flag}{before}.{next(iter(found), 'NAME.KEY')}=VALUE"

@@ -234,8 +234,7 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     config = config.to_dict() if isinstance(config, ConfigDict) else config
     registered, registered_model = _named(config, "task", TASKS), _named(config, "model", MODELS)
     sections, seed = _sections(config, registered, registered_model), config.get("seed", 0)
-    if type(seed) is not int or not 0 <= seed < 2**32:
-        raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {seed!r}")
+    compatibility.require_seed(seed)
     compatibility.require_fitting_sections(registered, sections)
     train, start = sections["train"], sections["start"]
     run_info = RunInfo(train, sections.get("data"), seed, folder_of_files(start, folder))

@@ -16,14 +16,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fxf.base.config import Choices, differences, flatten
+from fxf.base.config import PATH, Choices, differences, flatten
 from fxf.base.errors import UserError, errors_of, shown
 from fxf.base.files import file_digest, is_remote, read_file
 
 log = logging.getLogger(__name__)
 
 GUESTS = "guests"  # the key of config.json
-_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _executed: dict[Path, tuple[bytes, ModuleType, set[str]]] = {}  # each file's text, module, and what it adds to choices
 
 
@@ -78,7 +77,7 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
     texts = [value for _, value in flatten(config) if isinstance(value, str)]
     words = {word.strip() for text in texts for word in re.split(r"[,;+*@()]", text)}
     files = {path.stem: path for path, (_, _, added) in _executed.items() if added & words}
-    for name in sorted({word.partition(":")[0] for word in words if _PATH.fullmatch(word)}):
+    for name in sorted({word.partition(":")[0] for word in words if PATH.fullmatch(word)}):
         with contextlib.suppress(ModuleNotFoundError):  # the line of the key that names it says so
             if file := getattr(importlib.import_module(name), "__file__", None):
                 files[name] = Path(file)

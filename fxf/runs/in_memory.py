@@ -2,7 +2,7 @@
 
 import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.base import weights
-from fxf.base.config import Field, checked, defaults, one_of, registered_section, require_keywords, section
+from fxf.base.config import (
+    Field,
+    checked,
+    defaults,
+    differences,
+    one_of,
+    registered_section,
+    require_keywords,
+    section,
+)
 from fxf.base.devices import require_devices
 from fxf.base.errors import UserError, shortened
 from fxf.base.on_gpu import in_order
@@ -23,7 +32,7 @@ from fxf.models.decoder import Decoder
 from fxf.models.model import Batch, Model
 from fxf.models.quantized import stored_as
 from fxf.models.rules import Words
-from fxf.runs.compatibility import first_batch, require_first_batch
+from fxf.runs.compatibility import first_batch, require_arrays, require_seed, require_tokens
 from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
@@ -57,6 +66,8 @@ def model(name: str = "transformer_lm", *, vocab_size: int, **keys: Any) -> Mode
       UserError: a key is unknown, has a wrong value, or does not go with another one.
     """
     registered = MODELS[one_of(name, MODELS, "model.name")]
+    if not isinstance(vocab_size, int | np.integer) or vocab_size < 1:
+        raise UserError(f"vocab_size: expected a number of tokens, got {vocab_size!r}")
     return registered.make(registered_section(registered.config, {**keys, "name": name}, "model"), vocab_size)
 
 
@@ -95,6 +106,8 @@ def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
       inputs int32 [B, T], targets int32 [B, T] and weights float32 [B, T].
     """
     tokens_BT = jnp.asarray(tokens, jnp.int32)
+    if tokens_BT.ndim != 2:
+        raise UserError(f"tokens: expected int32 [B, T], got the shape {[*tokens_BT.shape]}")
     weights_BT = jnp.ones(tokens_BT.shape) if weights is None else jnp.asarray(weights, jnp.float32)
     return task.language_model_batch(tokens_BT, weights_BT)
 
@@ -128,6 +141,9 @@ def fit(
     Raises:
       UserError: a key is unknown or has a wrong value, or the loss is not finite.
     """
+    require_seed(seed)
+    if params is not None:
+        _require_params(model, params)
     if not callable(batch):
         raise UserError(f"batch: expected a function of (key, step) that returns a batch, got a {type(batch).__name__}")
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
@@ -143,10 +159,12 @@ def fit(
     begin = jax.jit(lambda key, given: init_state(model, moves, key, given), out_shardings=layout.replicated)
     state = begin(run_keys(seed).params, given)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
-    first, vocab_size = first_batch(batch, seed), None
+    first = first_batch(batch, seed)
+    require_arrays("batch", first)
+    if len(first["targets"]) % microbatches:
+        raise UserError(f"microbatches: {microbatches} does not divide the {len(first['targets'])} rows of a batch")
     if model.loss.of_logits:
-        vocab_size = jax.eval_shape(model.apply, state.params, first).shape[-1]
-    require_first_batch("batch", first, vocab_size)
+        require_tokens("batch", first, _vocab_size(model, state.params, first))
     train_steps = in_order(make_train_steps(trainer, batch, steps))
     return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
 
@@ -207,6 +225,7 @@ def decode(
     """
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
+    _require_params(model, params)
     ends = (task.NO_END,) if end_token is None else tuple(np.atleast_1d(end_token).tolist()) or (task.NO_END,)
     require_keywords(decode, keys, DecodeConfig)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
@@ -242,13 +261,30 @@ def _lists(name: str, rows: Any) -> list[list[int]]:
 
 def _require_tokens(model: Model, params: Params, read: dict[str, Any], end_token: int) -> None:
     """Raises a UserError if a text is empty or a token is none of the model's, which a program would clamp."""
-    one = np.zeros((1, 1), np.int32)
-    shape = jax.eval_shape(model.apply, params, {"inputs": one, "source": one, "source_mask": one == 0}).shape
-    if end_token >= shape[-1]:
-        raise UserError(f"end_token: expected one of the tokens 0 … {shape[-1] - 1}, got {end_token}")
+    one: Any = np.ones((1, 1), np.int32)
+    names = ("inputs", "source", "source_mask") if read["source"] else ("inputs",)
+    size = _vocab_size(model, params, dict.fromkeys(names, one))
+    if end_token >= size:
+        raise UserError(f"end_token: expected one of the tokens 0 … {size - 1}, got {end_token}")
     for what, texts in read.items():
         for number, tokens in enumerate(texts, 1):
             if not tokens:
                 raise UserError(f"{what} {number}: it is empty; expected at least one token")
-            if wrong := [token for token in tokens if not 0 <= token < shape[-1]]:
-                raise UserError(f"{what} {number}: expected tokens 0 … {shape[-1] - 1}, got {wrong[0]}")
+            if wrong := [token for token in tokens if not 0 <= token < size]:
+                raise UserError(f"{what} {number}: expected tokens 0 … {size - 1}, got {wrong[0]}")
+
+
+def _vocab_size(model: Model, params: Params, batch: Batch) -> int:
+    """Returns the number of logits; raises a UserError if the model reads an array that the batch lacks."""
+    try:
+        return jax.eval_shape(model.apply, params, batch).shape[-1]
+    except KeyError as error:
+        raise UserError(f"the model reads {error}; a batch or the prompts have only {', '.join(batch)}") from None
+
+
+def _require_params(model: Model, params: Any) -> None:
+    """Raises a UserError if the params are not those of the model's spec."""
+    expected = {path: [*weight.shape] for path, weight in weights.leaves(model.spec)}
+    found = {path: [*np.shape(value)] for path, value in flatten(params).items()} if isinstance(params, Mapping) else {}
+    if found != expected:
+        raise UserError(shortened(f"params: not those of this model: {differences(found, expected)}", 400))

@@ -210,7 +210,7 @@ def _read_record(workdir: Path) -> dict[str, Any]:
         record = read_json(path, "a run's config")
         changed = identity_digest(_identity_in(record)) != record["identity"]
         _ = _steps(record), record["code"], record["versions"], [record["digests"][name] for name in record["files"]]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise no_run(workdir) from None
     except UserError as error:
         raise UserError(f"{error}; {mend}") from None

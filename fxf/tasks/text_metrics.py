@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fxf.base.config import Choices, key, one_of
+from fxf.base.errors import UserError
 
 Metric = Callable[[list[str], list[list[str]]], float]
 
@@ -50,4 +51,10 @@ class TextMetrics:
 
     def figures(self, answers: list[str], references: list[list[str]]) -> dict[str, float]:
         """Returns each metric by name, given the answer and the right answers to each prompt."""
-        return {name: float(metric(answers, references)) for name, metric in self.chosen.items()}
+        found = {name: metric(answers, references) for name, metric in self.chosen.items()}
+        for name, value in found.items():
+            try:
+                found[name] = float(value)
+            except (TypeError, ValueError):
+                raise UserError(f"task.metrics: {name}: expected to return a number, got {value!r}") from None
+        return found

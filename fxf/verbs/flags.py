@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import functools
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -37,8 +36,9 @@ class Parser(argparse.ArgumentParser):
         """Makes the parser of a module: its docstring is the help, `ARGUMENTS` says what the arguments are, if any."""
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(prog=name, description=module.__doc__, epilog=EXITS, formatter_class=form, allow_abbrev=False)
-        if hasattr(module, "ARGUMENTS"):
-            self.add_argument("arguments", nargs="*", help=module.ARGUMENTS)
+        self.arguments = getattr(module, "ARGUMENTS", "")
+        if self.arguments:
+            self.add_argument("arguments", nargs="*", help=self.arguments)
         module.flags(self)
 
     def flag(
@@ -82,18 +82,21 @@ class Parser(argparse.ArgumentParser):
     def _unknown(self, word: str) -> str:
         known = [name.removeprefix("--") for name in self._option_string_actions if name.startswith("--")]
         typed, _, _ = word.partition("=")
-        name = typed.lstrip("-")
+        name = typed.lstrip("-–—")
         if not word.startswith("-"):
             is_run = Path(word, "config.json").is_file() and "workdir" in known
-            meant = f"--{word}" if name.split(".")[0] in known else f"--workdir={word}" if is_run else ""
+            meant = f"--{word.lstrip('–—')}" if name.split(".")[0] in known else f"--workdir={word}" if is_run else ""
             hint = f"; did you mean '{meant}'?" if meant else "; a value follows its flag behind =, as in --KEY=VALUE"
             return f"expected only flags, got '{word}'{hint}"
-        section, *keys = name.split(".")
-        near = nearest(section, known)
-        if keys:  # a key in the place of a flag, or a section without --config in front of it
-            meant = ".".join(["config", *keys])
-            near = f"; did you mean '--{meant}'?" if "config" in known and near else nearest(keys[-1], known)
-        return f"{typed}: unknown flag{near} (here are --{', --'.join(known)})"
+        near = nearest(name.rpartition(".")[2], known)
+        if "config" in known and ("." in name or not near):  # a key without --config, or with a word that is near it
+            from fxf.runs import configs
+
+            keys = configs.read_config("reversal").to_dict() | {"data": {"path": ""}}
+            meant = configs.nearest_key(re.sub(r"^conf\w*[.:-]", "", name), keys)
+            near = meant.replace("mean '", "mean '--config.") or near
+        first = f"{self.arguments}, " if self.arguments else ""
+        return f"{typed}: unknown flag{near} (here are {first}--{', --'.join(known)})"
 
 
 def whole(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
@@ -159,8 +162,9 @@ def config_and_origin(args: argparse.Namespace) -> tuple[dict[str, Any], dict[st
 def require_workdir(args: argparse.Namespace) -> Path:
     """Returns the run folder, on a disk or in a bucket (gs://…)."""
     if not args.workdir:
-        runs = (word for word in args.arguments if os.path.isfile(os.path.join(word, "config.json")))
-        raise UserError(f"--workdir: missing; for example --workdir={next(runs, 'runs/reversal')}")
+        run = next((word for word in getattr(args, "arguments", ()) if Path(word, "config.json").is_file()), "")
+        hint = f"did you mean '--workdir={run}'?" if run else "for example --workdir=runs/reversal"
+        raise UserError(f"--workdir: missing; {hint}")
     workdir = folder_at(args.workdir, "--workdir")
     if workdir.exists() and not workdir.is_dir():
         raise UserError(f"--workdir: {args.workdir} is a file; expected a run folder, or a new path for one")

@@ -1,7 +1,8 @@
-"""Lists the config keys of all or of some sections, as Markdown tables: default, values, meaning.
+"""Lists the config keys, all or those named, as Markdown tables: default, values, meaning.
 
 fxf keys
 fxf keys model optimizer
+fxf keys learning_rate
 fxf keys train --config=reversal
 
 With --config, only the keys of this config are listed, and its values in place of the defaults.
@@ -12,7 +13,7 @@ from argparse import Namespace
 from fxf.base.errors import UserError, nearest
 from fxf.verbs.flags import Parser, add_config, config_and_origin
 
-ARGUMENTS = "sections; by default all"
+ARGUMENTS = "sections and keys; by default all"
 
 
 def flags(parser: Parser) -> None:
@@ -23,8 +24,17 @@ def main(args: Namespace) -> None:
     from fxf.runs import keys
 
     tables = keys.of_config(config_and_origin(args)[0]) if args.config else keys.sections()
+    sections = {*keys.sections()}  # of which `data` is also a key of another
+    names = {
+        (path, key.name): {path, f"{path}.{key.name}", *({key.name} - sections)}
+        for path, of in tables.items()
+        for key in of
+    }
     for name in args.arguments:
-        if name not in tables:
-            raise UserError(f"{name}: no section{nearest(name, tables)} (here are {', '.join(tables)})")
-    chosen = {name: tables[name] for name in args.arguments or tables}
-    print(keys.as_markdown(chosen))
+        if name not in (known := set().union(*names.values())):
+            raise UserError(f"{name}: no section and no key{nearest(name, known)} (here are {', '.join(tables)})")
+    chosen = {
+        path: [key for key in of if not args.arguments or names[path, key.name] & {*args.arguments}]
+        for path, of in tables.items()
+    }
+    print(keys.as_markdown({path: of for path, of in chosen.items() if of}))

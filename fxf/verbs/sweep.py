@@ -51,6 +51,8 @@ def main(args: Namespace) -> None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     config, origin = config_and_origin(args)
     workdir, (config_file, overrides) = require_workdir(args), (origin["config_file"], origin["overrides"])
+    if is_run(workdir):
+        raise UserError(f"--workdir: {workdir} is a run folder; expected a folder of a sweep, or a new path for one")
     if is_remote(workdir):
         raise UserError(f"--workdir: {workdir}: a sweep writes its logs and tables into a local folder")
     points = make_points(config, read_sweep(config_file), overrides)

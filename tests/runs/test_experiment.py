@@ -10,7 +10,7 @@ from configs.primer.bilayer import squared_error
 from fxf.base.errors import UserError
 from fxf.layers.loss import CROSS_ENTROPY, Loss
 from fxf.models import MODELS
-from fxf.runs.compatibility import require_first_batch
+from fxf.runs.compatibility import require_tokens
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build, default_config
 from fxf.tasks import TASKS, reversal
@@ -92,6 +92,6 @@ def test_a_target_without_weight_may_be_any_number():
     weights = np.tile(np.arange(12) != 3, (5, 1))
     tokens = np.tile(np.arange(12) % 11, (5, 1))
     batch = {"inputs": tokens, "targets": np.where(weights, tokens, -100), "weights": weights}
-    require_first_batch("batch", batch, 11)
+    require_tokens("batch", batch, 11)
     with pytest.raises(UserError, match=r"^batch: targets: expected tokens 0 … 10, got -100"):
-        require_first_batch("batch", {**batch, "weights": np.ones((5, 12))}, 11)
+        require_tokens("batch", {**batch, "weights": np.ones((5, 12))}, 11)
