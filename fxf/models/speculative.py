@@ -24,7 +24,7 @@ from fxf.models.steps import PromptGroup, Prompts, where_prompts
 
 
 class Draft(NamedTuple):
-    """A smaller model with the tokens of another one, its plain params, and how many tokens it drafts at a time."""
+    """A smaller model with the tokens of another one, its params, and how many tokens it drafts at a time."""
 
     model: Model
     params: Params
@@ -45,7 +45,8 @@ class Speculative(Decoder):
         """
         if not (model.prefill and draft.model.prefill):
             raise UserError("draft: expected two models that generate")
-        self.draft, self.models = draft, {"model": model, "draft": draft.model}
+        self.draft = draft._replace(params=draft.model.to_plain(draft.params))
+        self.models = {"model": model, "draft": draft.model.plain}
         spec = {name: each.spec for name, each in self.models.items()}
         super().__init__(model._replace(spec=spec, prefill=self.prefill, rolls=False), end_token, **options)
         if self.config.beam_width > 1:
