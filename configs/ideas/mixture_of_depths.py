@@ -68,7 +68,7 @@ def _inside(context: Context, enters_RT: jax.Array, pick: Any) -> tuple[Context,
     if table is not None:
         documents = 1 if table.places.documents is None else table.places.documents
         table = table.replace(places=table.places.replace(documents=jnp.where(entered_BC1[..., 0], documents, 0)))
-    return given.pick(pick).replace(table=table, cache=cache and cache["part"]), slots
+    return given.replace(table=table, cache=cache and cache["part"]).pick(pick), slots
 
 
 def _in_order(cache: Any, at_BT: jax.Array) -> Any:

@@ -46,18 +46,25 @@ class Cache(flax.struct.PyTreeNode):
         slots = (x for x in jax.tree.leaves(self.layers, is_leaf=_is_kept) if isinstance(x, Slots))
         return next((x.shape[-2] for x in jax.tree.leaves(next(slots, None))), 0)
 
-    def table(self, positions_of: Callable[[jax.Array, jax.Array | None], jax.Array]) -> Table | None:
-        """Returns the table in which one new token of each row has a slot; None if no layer has slots.
+    @property
+    def goes_back(self) -> bool:
+        """Whether smaller `lengths` take tokens back, for one hypothesis that does not roll: all is kept in slots."""
+        return all(map(_is_kept, jax.tree.leaves(self.layers, is_leaf=_is_kept)))
+
+    def table(self, positions_of: Callable[[jax.Array, jax.Array | None], jax.Array], n_new: int = 1) -> Table | None:
+        """Returns the table in which each row's new tokens have slots; None if no layer has slots.
 
         Args:
           positions_of: returns the positions of tokens from their indices, and from the given ones of their rows.
+          n_new: the number of new tokens of each row, 1 where the cache does not go back.
         """
         if not self.n_slots:
             return None
         if self.order_BC is None or self.reads_BWC is None:
             slots_1C, newest_B1 = jnp.arange(self.n_slots)[None], self.lengths[:, None]
             if not self.rolling:
-                return Table(Places(positions_of(slots_1C, self.given), slots_1C), newest_B1)
+                at_BT = newest_B1 + jnp.arange(n_new)[None]
+                return Table(Places(positions_of(slots_1C, self.given), slots_1C), at_BT)
             order_BC = newest_B1 - (newest_B1 - slots_1C) % self.n_slots
             positions_BC = positions_of(jnp.maximum(order_BC, 0), self.given)
             places = Places(positions_BC, jnp.where(order_BC < 0, UNREAD, order_BC))

@@ -139,9 +139,14 @@ class Context(flax.struct.PyTreeNode):
         return x if self.reads is None else x.reshape(len(self.reads), -1, *x.shape[2:])
 
     def pick(self, f: Callable[[jax.Array], jax.Array]) -> "Context":
-        """Returns the context of other tokens, with f of each array [R, T, …] or [1, T]; cache and table stay."""
-        tokens, carry = jax.tree.map(f, (self.tokens, dict(self.carry)))
-        return self.replace(places=self.places.pick(f), tokens=tokens, carry=carry)
+        """Returns the context of other tokens, with f of each array [R, T, …] or [1, T]; cache and table stay.
+
+        Of one hypothesis of each prompt the table's new slots are those of the other tokens.
+        """
+        (tokens, carry), table = jax.tree.map(f, (self.tokens, dict(self.carry))), self.table
+        if table is not None and table.reads_BWC is None:
+            table = table.replace(at_BT=f(table.at_BT))
+        return self.replace(places=self.places.pick(f), tokens=tokens, table=table, carry=carry)
 
     @property
     def queries(self) -> Places:

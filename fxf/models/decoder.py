@@ -115,15 +115,13 @@ class Decoder:
             params, _ = self.layout.gather(self.model, params, pad=self.model.loss.of_logits)
             prompts = self.layout.shard(prompts)
         state, cache, last_BW = self.begin(params, prompts, key, max_tokens=max_tokens, longest=longest)
-        step, newest = self.model.step, last_BW.reshape(-1)
+        cast, step = self.stepping(params, whole, cache, last_BW.reshape(-1))
         if self.layout:
-            step = _without_padding(step, whole, cache, newest) if self.layout.pads else step
             state, cache = self.layout.shard((state, cache))
 
         def unfinished(progress: Progress) -> jax.Array:
             return ~progress[0].is_finished_B.all()
 
-        cast, step = cast_once(step, params, cache, newest, dtype=self.model.dtype)
         go_on = functools.partial(self.go_on, step, cast(params), prompts, key)
         state, *_ = jax.lax.while_loop(unfinished, go_on, (state, cache, last_BW))
         tokens, scores = self._method(prompts, key).output(state)
@@ -136,7 +134,18 @@ class Decoder:
         read = {name: value for name, value in prompts.items() if name not in ("numbers", "limits")}
         return (state, *prefill(self.model, params, read, method.width, max_tokens, longest))
 
-    def go_on(self, step: Callable, weights: Any, prompts: Prompts, key: jax.Array, progress: Progress) -> Progress:
+    def stepping(self, params: Params, whole: Params, cache: Cache, tokens: jax.Array, model: Any = None) -> Any:
+        """Returns `cast`, which makes of params the weights that `go_on` reads, and its `step`, by `cast_once`.
+
+        Args:
+          whole: the params before axes of the vocabulary were padded.
+          model: by default the decoder's.
+        """
+        model = model or self.model
+        step = _without_padding(model.step, whole, cache, tokens) if self.layout and self.layout.pads else model.step
+        return cast_once(step, params, cache, tokens, dtype=model.dtype)
+
+    def go_on(self, step: Any, weights: Any, prompts: Prompts, key: jax.Array, progress: Progress) -> Progress:
         """Returns the progress after one more token of each hypothesis, by a step that reads these weights."""
         (state, cache, last_BW), method = progress, self._method(prompts, key)
         logits_RV, cache = step(weights, cache, last_BW.reshape(-1))
@@ -152,8 +161,7 @@ class Decoder:
         shape = ("step", *map(jnp.shape, jax.tree.leaves(progress)))
         if shape not in self.programs:
             _, cache, last_BW = progress
-            newest = last_BW.reshape(-1)
-            self.programs[shape] = cast_once(self.model.step, params, cache, newest, dtype=self.model.dtype)
+            self.programs[shape] = self.stepping(params, params, cache, last_BW.reshape(-1))
         cast, step = self.programs[shape]
         weights = cast(params)
         while not progress[0].is_finished_B.all():
@@ -196,11 +204,11 @@ def shapes_of(prompts: Prompts) -> tuple[Any, ...]:
 
 def _without_padding(step: Any, whole: Params, *inputs: Any) -> Callable:
     """Returns a step whose logits are as many as with the whole params, whose vocabulary has no padding."""
-    n_logits = jax.eval_shape(step, whole, *inputs)[0].shape[1]
+    n_logits = jax.eval_shape(step, whole, *inputs)[0].shape[-1]
 
     def with_few(*read: Any) -> tuple[jax.Array, Cache]:
         logits_RV, cache = step(*read)
-        return logits_RV[:, :n_logits], cache
+        return logits_RV[..., :n_logits], cache
 
     return with_few
 

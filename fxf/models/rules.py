@@ -37,6 +37,11 @@ class Rules:
     words: Words = dataclasses.field(default_factory=Words)
     prompts: Prompts = dataclasses.field(default_factory=dict)
 
+    def applied(self, logits_RV: jax.Array, tokens_RU: jax.Array, n_tokens_R: jax.Array) -> jax.Array:
+        """Returns the logits after all rules; arguments as those of `penalized`."""
+        logits_RV = self.penalized(logits_RV, tokens_RU, n_tokens_R)
+        return self.allowed(logits_RV, tokens_RU, n_tokens_R) if self.exclude else logits_RV
+
     def penalized(self, logits_RV: jax.Array, tokens_RU: jax.Array, n_tokens_R: jax.Array) -> jax.Array:
         """Returns the logits after the repetition penalty (Keskar et al. 2019, in the form that divides or multiplies).
 

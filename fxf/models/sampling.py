@@ -43,19 +43,26 @@ class Sampling:
     def choose(self, state: Answers, logits_B1V: jax.Array) -> tuple[Answers, jax.Array, jax.Array]:
         """Returns the answers with a new token each, zeros, as each continues itself, and these tokens, [B, 1]."""
         rules, so_far = self.rules, (state.tokens_BU, state.n_tokens_B)
-        logits_BV = rules.penalized(logits_B1V[:, 0], *so_far)
-        if rules.exclude:
-            logits_BV = rules.allowed(logits_BV, *so_far)
-        token_B = draw(rules.config, logits_BV, jax.vmap(self._key)(state.number_B, state.n_tokens_B))
+        logits_BV = rules.applied(logits_B1V[:, 0], *so_far)
+        token_B = draw(rules.config, logits_BV, jax.vmap(self.key_of)(state.number_B, state.n_tokens_B))
         if rules.exclude:
             token_B = jnp.where(jnp.isneginf(logits_BV).all(axis=1), rules.ends[0], token_B)
-        tokens_BU = state.tokens_BU.at[jnp.arange(len(token_B)), state.n_tokens_B].set(token_B)
-        n_tokens_B = state.n_tokens_B + 1
-        is_finished_B = jnp.isin(token_B, rules.ends) | (n_tokens_B == state.limit_B)
-        answers = state.replace(n_tokens_B=n_tokens_B, tokens_BU=tokens_BU, is_finished_B=is_finished_B)
+        answers, _ = self.with_tokens(state, token_B[:, None], jnp.ones_like(token_B))
         return answers, jnp.zeros_like(token_B)[:, None], token_B[:, None]
 
-    def _key(self, number: jax.Array, n_tokens: jax.Array) -> jax.Array:
+    def with_tokens(self, state: Answers, tokens_BI: jax.Array, n_new_B: jax.Array) -> tuple[Answers, jax.Array]:
+        """Returns the answers with the first tokens of each row, and how many: up to `n_new`, an end, or the limit."""
+        indices_1I, is_end_BI = jnp.arange(tokens_BI.shape[1])[None], jnp.isin(tokens_BI, self.rules.ends)
+        is_new_BI = indices_1I < jnp.minimum(n_new_B, state.limit_B - state.n_tokens_B)[:, None]
+        is_new_BI &= jnp.cumsum(is_end_BI, axis=1) - is_end_BI == 0
+        places_BI = jnp.where(is_new_BI, state.n_tokens_B[:, None] + indices_1I, state.tokens_BU.shape[1])  # or beyond
+        tokens_BU = state.tokens_BU.at[jnp.arange(len(tokens_BI))[:, None], places_BI].set(tokens_BI)
+        n_new_B = is_new_BI.sum(1)
+        n_tokens_B = state.n_tokens_B + n_new_B
+        is_finished_B = (is_end_BI & is_new_BI).any(1) | (n_tokens_B == state.limit_B)
+        return state.replace(n_tokens_B=n_tokens_B, tokens_BU=tokens_BU, is_finished_B=is_finished_B), n_new_B
+
+    def key_of(self, number: jax.Array, n_tokens: jax.Array) -> jax.Array:
         return jax.random.fold_in(jax.random.fold_in(self.key, number), n_tokens)
 
     def output(self, state: Answers) -> tuple[jax.Array, None]:
@@ -69,6 +76,13 @@ def draw(config: DecodeConfig, logits_BV: jax.Array, keys_B: jax.Array) -> jax.A
         return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
     allowed_BV = restrict(config, logits_BV / config.temperature)
     return jax.vmap(jax.random.categorical)(keys_B, allowed_BV).astype(jnp.int32)
+
+
+def probabilities(config: DecodeConfig, logits_BV: jax.Array) -> jax.Array:
+    """Returns the distribution from which `draw` draws, [B, V]; without a temperature one token has all of it."""
+    if config.temperature == 0:
+        return jax.nn.one_hot(jnp.argmax(logits_BV, axis=-1), logits_BV.shape[-1])
+    return jax.nn.softmax(restrict(config, logits_BV / config.temperature))
 
 
 def restrict(config: DecodeConfig, logits_BV: jax.Array) -> jax.Array:

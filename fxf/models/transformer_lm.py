@@ -125,21 +125,28 @@ class TransformerLM:
         _, context = self.decoder.apply(self.of_decoder(params), x, context)
         return Cache(context.cache, lengths_B, given).with_slots(max(length, tokens_BT.shape[1]))
 
-    def step(self, params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
-        """Returns the logits after one more token of each row, [R, V], and the cache with it."""
-        tokens_R1, indices_R1 = tokens_R[:, None], cache.lengths[:, None]
+    def step(self, params: Params, cache: Cache, tokens: jax.Array) -> tuple[jax.Array, Cache]:
+        """Returns the logits after each of the next tokens of each row, and the cache with them.
+
+        Args:
+          tokens: one of each row, int32 [R], with logits [R, V]; or several, [R, T], with logits [R, T, V].
+        """
+        tokens_RT = tokens.reshape(len(tokens), -1)
+        n_new = tokens_RT.shape[1]
+        indices_RT = cache.lengths[:, None] + jnp.arange(n_new)[None]
         positions_of = functools.partial(token_positions, self.config)
-        positions_R1 = positions_of(indices_R1, cache.given)
-        places = Places(positions_R1, indices_R1, jnp.ones_like(indices_R1))
-        table = cache.table(positions_of)
-        x = self.decoder.start(self.embed(params, tokens_R1, positions_R1))
-        context = Context(places, tokens_R1, cache.layers, table)
+        positions_RT = positions_of(indices_RT, cache.given)
+        places = Places(positions_RT, indices_RT, jnp.ones_like(indices_RT))
+        table = cache.table(positions_of, n_new)
+        x = self.decoder.start(self.embed(params, tokens_RT, positions_RT))
+        context = Context(places, tokens_RT, cache.layers, table)
         x, context = self.decoder.apply(self.of_decoder(params), x, context)
-        cache = cache.replace(layers=context.cache, lengths=cache.lengths + 1)
+        cache = cache.replace(layers=context.cache, lengths=cache.lengths + n_new)
         if table is not None:
             order_BC = None if table.reads_BWC is None else table.places.order
             cache = cache.replace(order_BC=order_BC, reads_BWC=table.reads_BWC)
-        return self.readout(params, self.decoder.finish(x)[:, 0]), cache
+        x_RTD = self.decoder.finish(x)
+        return self.readout(params, x_RTD.reshape(*tokens.shape, -1)), cache
 
     def model(self, *encoders: Stack) -> Model:
         """Returns the model of these functions, whose sizes follow from its config and all its blocks."""

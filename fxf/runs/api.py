@@ -134,6 +134,16 @@ class Run(NamedTuple):
             raise UserError(f"texts: expected a list of texts, got {texts!r}")
         return Answering(self.experiment, self.params, max_tokens, seed, stop)(list(texts)) if texts else []
 
+    def with_draft(self, smaller: "Run", n_tokens: int = 4) -> "Run":
+        """Returns the run whose tokens a smaller one drafts, so many at a time, for one step of this run to check.
+
+        Greedy answers are the same, and samples of the same distribution.
+
+        Raises:
+          UserError: their tokens are not the same.
+        """
+        return self._replace(experiment=self.experiment.with_draft(smaller.experiment, smaller.params, n_tokens))
+
     def probe(self, prompt: str, answer: str | None = None) -> "Reading":
         """Returns what is inside the model while it reads a prompt and an answer, by default its own.
 

@@ -13,6 +13,7 @@ from fxf.base.weights import Params
 from fxf.models.decoder import Decoder
 from fxf.models.model import Batch
 from fxf.models.quantized import stored_as
+from fxf.models.speculative import Speculative
 from fxf.reports.figures import HIGHER, LOWER
 from fxf.runs.experiment import Experiment
 from fxf.tasks.task import Evaluator
@@ -38,8 +39,11 @@ class Evaluators:
         self._loss = programs.setdefault("loss", jax.jit(self._loss_of, out_shardings=layout.replicated))
         self._logits = programs.setdefault("logits", jax.jit(self._logits_of, out_shardings=layout.replicated))
         options: Any = {"programs": experiment.programs["decode", layout], "layout": layout}
-        rules = experiment.task.rules(experiment.decode)
-        self.decoder = Decoder(self._model, config=experiment.decode, seed=seed, **rules, **options)
+        options |= {"config": experiment.decode, "seed": seed, **experiment.task.rules(experiment.decode)}
+        if draft := experiment.draft:
+            placed = jax.device_put(draft.params, layout.weights(draft.model.spec))
+            draft = draft._replace(model=layout.with_mesh(draft.model), params=placed)
+        self.decoder = Speculative(draft, self._model, **options) if draft else Decoder(self._model, **options)
 
     def __call__(self, params: Params) -> Evaluator:
         """Returns the evaluator of params, as a task uses it. The weights that it reads are made here, once."""

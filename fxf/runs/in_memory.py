@@ -32,6 +32,7 @@ from fxf.models.decoder import Decoder
 from fxf.models.model import Batch, Model
 from fxf.models.quantized import stored_as
 from fxf.models.rules import Words
+from fxf.models.speculative import Draft, Speculative
 from fxf.runs.compatibility import first_batch, require_arrays, require_seed, require_tokens
 from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
@@ -198,6 +199,7 @@ def decode(
     sources: Sequence[Sequence[int]] | None = None,
     banned: Sequence[Sequence[int]] = (),
     prefix: Sequence[int] = (),
+    draft: Sequence[Any] | None = None,
     seed: int = 0,
     **keys: Any,
 ) -> list[list[int]]:
@@ -214,6 +216,8 @@ def decode(
       sources: the encoder's tokens, a list for each prompt.
       banned: sequences of tokens that no answer has.
       prefix: tokens with which each answer begins.
+      draft: a smaller model with the same tokens, its params and, by default 4, how many tokens it drafts for a step of
+        the model to check; greedy answers are the same, and samples of the same distribution.
       seed: the seed of sampling, which a temperature above 0 turns on.
       keys: the others of the config's `decode` section, such as `temperature`, `top_k` and `beam_width`.
 
@@ -246,7 +250,8 @@ def decode(
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    decoder = Decoder(model, ends, config=method, seed=seed, words=Words(without, prefix))
+    options: Any = {"config": method, "seed": seed, "words": Words(without, prefix)}
+    decoder = Decoder(model, ends, **options) if draft is None else Speculative(Draft(*draft), model, ends, **options)
     return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
 
 

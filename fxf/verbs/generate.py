@@ -47,6 +47,8 @@ def flags(parser: Parser) -> None:
         "maximum number of new tokens; 0: as many as model.max_len allows, or data.max_length of a translation",
     )
     parser.flag("stop", default=[], doc="text in front of which an answer ends; may be repeated", action="append")
+    parser.flag("draft", doc="folder of a smaller run with the same tokens: it drafts tokens, which this run checks")
+    parser.flag("draft_tokens", whole(1), doc="number of tokens that --draft drafts at a time; by default 4")
     parser.flag("seed", whole(0, 2**32 - 1), doc="seed of sampling; by default 0")
     parser.switch("interactive", "answer each line of standard input at once")
     parser.switch("stream", "show the answer to one prompt, or to each line of --interactive, token by token")
@@ -65,6 +67,10 @@ def main(args: Namespace) -> None:
     if args.stream and (args.n_best or args.format == "json"):
         raise UserError("--stream: shows the text of one answer; leave out --n_best and --format=json")
     experiment, _, params = run.load(workdir, args.step, cli.decode_of(args))
+    if args.draft:
+        experiment = experiment.with_draft(*run.load(args.draft)[::2], args.draft_tokens or 4)
+    elif args.draft_tokens:
+        raise UserError("draft_tokens: nothing drafts; give a smaller run by --draft")
     width = experiment.decode.beam_width
     if args.n_best and width == 1:
         raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")

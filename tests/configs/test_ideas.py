@@ -95,7 +95,14 @@ def test_an_idea_trains(name):
 def test_cached_decoding_equals_the_full_forward(name):
     config = model_config(name)
     model = MODELS[config.name].make(config, VOCAB_SIZE)
-    assert_consistent(model, random_params(model.spec), {"inputs": random_tokens((3, T + 1), VOCAB_SIZE)})
+    params, tokens_BT = random_params(model.spec), random_tokens((3, T + 1), VOCAB_SIZE)
+    assert_consistent(model, params, {"inputs": tokens_BT})
+    lengths_B = np.array([0, 1, 1])
+    cache = model.prefill(params, {"inputs": tokens_BT[:, :1], "lengths": lengths_B}, T + 1)
+    if cache.goes_back:  # a step reads several tokens
+        at = np.arange(3)[:, None], lengths_B[:, None] + np.arange(4)[None]
+        found, expected = model.step(params, cache, tokens_BT[at])[0], model.apply(params, {"inputs": tokens_BT})[at]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=ALLOWED * np.abs(expected).max())
 
 
 @some("name", sorted(ORACLES), ["sigmoid"])

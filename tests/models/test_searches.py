@@ -17,6 +17,7 @@ from fxf.models.decoder import Decoder
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.rules import Words
+from fxf.models.speculative import Draft, Speculative
 from helpers import random_params, small, small_model
 
 V, END, OTHER_END, U = 5, 1, 4, 4
@@ -95,11 +96,14 @@ def searched(rules, row, width, after):
     return sorted([*found, *((log / len(answer) ** power, answer) for log, answer in live)], reverse=True)[:width]
 
 
-def check(kind, width, n_seeds=1, **rules):
+def check(kind, width, n_seeds=1, drafted=False, **rules):
     model, prompts = model_of(kind)
     config = DecodeConfig(**{name: value for name, value in rules.items() if name in DEFAULTS}, beam_width=width)
     words = Words(rules.get("banned", []), rules.get("prefix", []))
     decode = Decoder(model, (END, OTHER_END), config=config, words=words)
+    if drafted:
+        draft, drafting = small_model(vocab_size=V, max_len=9, seed=9)
+        decode = Speculative(Draft(draft, drafting, 2), model, (END, OTHER_END), config=config, words=words)
     for seed, row in itertools.product(range(n_seeds), range(3)):
         params, after = next_logits(kind, seed)
         tokens, scores = decode(params, prompts, U)
@@ -118,12 +122,13 @@ EVERY_RULE = {"no_repeat_ngram": 2, "repetition_penalty": 1.5, "min_tokens": 2, 
     "case",
     [
         {"kind": "decoder", "width": 1, **EVERY_RULE},
+        {"kind": "decoder", "width": 1, "drafted": True, **EVERY_RULE},
         {"kind": "decoder", "width": 3, **EVERY_RULE, "repetition_penalty": 0.5, "length_penalty": 0.6},
         {"kind": "decoder", "width": 5, "no_repeat_ngram": 1, "banned": [(0,), (1,), (4,)]},  # no token is left
         {"kind": "decoder", "width": 3, "early_stop": False, "length_penalty": 1.0},
         {"kind": "encoder_decoder", "width": 3},
     ],
-    ids=range(5),
+    ids=range(6),
 )
 def test_a_search_with_a_cache_finds_what_one_over_whole_sequences_does(case):
     check(**case, n_seeds=8)
@@ -139,7 +144,10 @@ def drawn(seed):
         "banned": [tuple(rng.integers(0, V, n).tolist()) for n in rng.integers(1, 4, 3)[: rng.integers(1, 4)]],
         "prefix": rng.integers(2, V - 1, rng.integers(1, 4)).tolist(),
     }
-    return {name: value for name, value in rules.items() if rng.random() < 0.5} | {"width": 1 + 2 * (seed % 2)}
+    return {name: value for name, value in rules.items() if rng.random() < 0.5} | {
+        "width": 1 + 2 * (seed % 2),
+        "drafted": seed % 4 == 2,
+    }
 
 
 @pytest.mark.thorough

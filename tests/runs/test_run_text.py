@@ -102,6 +102,20 @@ def test_answers_keep_the_rules_that_are_given_as_text(of_characters):
 
 
 @pytest.mark.thorough
+def test_a_draft_changes_no_greedy_answer_and_has_the_same_tokens(of_characters, tmp_path):
+    alone = fxf.load(of_characters[0])
+    with_draft, texts = alone.with_draft(alone, 2), ["7", "", "11 and"]
+    assert with_draft.answers(texts, stop=["and 1"]) == alone.answers(texts, stop=["and 1"])
+    words = ["generate", "--workdir", of_characters[0], "7"]
+    for more in ([], ["--stream"]):
+        assert command(*words, "--draft", of_characters[0], *more).stdout == command(*words).stdout
+    (tmp_path / "text.txt").write_text(LINES.replace("a", "o"))  # as many characters, but others
+    other = build(text_config(tmp_path / "text.txt"), tmp_path)
+    with pytest.raises(UserError, match="draft: expected a run of the same task, with the same tokens"):
+        alone.experiment.with_draft(other, {}, 4)
+
+
+@pytest.mark.thorough
 def test_a_streamed_answer_grows_into_the_whole_one(of_characters):
     experiment, _, params = run.load(of_characters[0], decode={"temperature": 2.0})
     answering = functools.partial(Answering, experiment, params)

@@ -1,0 +1,139 @@
+"""Speculative decoding beside the model alone, and beside probabilities of whole answers in float64."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from fxf.base.errors import UserError
+from fxf.layers.cache import Cache
+from fxf.models import decoder as decoder_module
+from fxf.models.decode_config import DecodeConfig
+from fxf.models.decoder import Decoder
+from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models.model import Model
+from fxf.models.speculative import Draft, Speculative
+from fxf.models.steps import PromptGroup
+from helpers import random_params, random_tokens, scaled, small, small_model
+
+V, END, U, N = 4, 1, 3, 20_000
+
+
+def read(params, cache, tokens):
+    """The step of a model whose params are logits [V, V] after each token."""
+    return params[tokens], cache.replace(lengths=cache.lengths + tokens.size // len(tokens))
+
+
+TABLE = Model({}, lambda *_: None, lambda *_: None, lambda *read: Cache({}, read[1]["lengths"]), read)
+BY_MODEL, BY_DRAFT = np.random.default_rng(0).normal(0, 1.5, (2, V, V)).astype(np.float32)
+
+
+def distribution(config, logits, answer):
+    """Returns the probabilities of the token after the prompt 2 and an answer, by the documented rules."""
+    logits = logits.astype(np.float64)
+    lower = np.where(logits > 0, logits / config.repetition_penalty, logits * config.repetition_penalty)
+    logits = np.where([token in (2, *answer) for token in range(V)], lower, logits)
+    if len(answer) < config.min_tokens:
+        logits[END] = -np.inf
+    p = np.exp(logits / config.temperature)
+    p[np.argsort(-p)[config.top_k or V :]] = 0
+    order = np.argsort(-p)
+    before = np.cumsum(p[order]) - p[order]
+    p[order[before >= config.top_p * p.sum()]] = 0
+    return p / p.sum()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"temperature": 0.7, "repetition_penalty": 1.6, "min_tokens": 2},
+        {"top_k": 2},
+        {"temperature": 1.5, "top_p": 0.7},
+    ],
+)
+@pytest.mark.parametrize("n_drafts", [1, 4])
+def test_samples_have_the_distribution_of_the_model_alone(monkeypatch, keys, n_drafts):
+    monkeypatch.setattr(decoder_module, "HYPOTHESES", N)
+    config = DecodeConfig(**{"temperature": 1.0, **keys})
+    decode = Speculative(Draft(TABLE, BY_DRAFT, n_drafts), TABLE, END, config=config)
+    prompts = {"tokens": np.full((N, 1), 2, np.int32), "lengths": np.ones(N, np.int32)}
+    found = decode(BY_MODEL, prompts, U)[0][:, 0] @ [V * V, V, 1]
+    expected = np.zeros((V,) * U)
+    for answer in itertools.product(range(V), repeat=U):
+        n = answer.index(END) + 1 if END in answer else U
+        if set(answer[n:]) <= {END}:
+            steps = [distribution(config, BY_MODEL[(2, *answer)[i]], answer[:i])[answer[i]] for i in range(n)]
+            expected[answer] = np.prod(steps)
+    assert abs(expected.sum() - 1) < 1e-12
+    counts, expected = np.bincount(found, minlength=V**U), N * expected.reshape(-1)
+    assert (counts[expected == 0] == 0).all()
+    rare = expected < 5
+    counts, expected = (np.append(x[~rare], x[rare].sum()) for x in (counts, expected))
+    counts, expected = counts[expected > 0], expected[expected > 0]
+    # One of a million sets of N draws exceeds it.
+    assert ((counts - expected) ** 2 / expected).sum() < chi2.isf(1e-6, len(counts) - 1)
+    assert len(counts) > 5
+
+
+PROMPTS = {"tokens": random_tokens((5, 4)), "lengths": np.array([4, 0, 2, 3, 1], np.int32)}
+SOURCE = {
+    "source": random_tokens((5, 3), seed=1),
+    "source_mask": np.arange(3)[None] < np.array([[3], [2], [1], [3], [2]]),
+}
+SIZES = {"vocab_size": 7, "max_len": 13, "n_layers": 2}
+MODELS = {
+    "rotary, groups": lambda: (small_model(**SIZES, d_model=12, positions="rotary", n_kv_heads=1)[0], PROMPTS),
+    "latent, learned": lambda: (small_model(**SIZES, attention="latent", positions="learned")[0], PROMPTS),
+    "encoder_decoder": lambda: (encoder_decoder(small(EncoderDecoderConfig, max_len=13), 7), {**PROMPTS, **SOURCE}),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_greedy_answers_are_those_of_the_model_alone_for_any_draft(kind):
+    model, prompts = MODELS[kind]()
+    draft, _ = small_model(vocab_size=7, max_len=13)
+    ends, config = (3, 5), DecodeConfig(min_tokens=1)
+    prompts = {**prompts, "limits": np.array([9, 9, 5, 1, 9], np.int32)}
+    alone, both = Decoder(model, ends, config=config), Speculative(Draft(draft, {}), model, ends, config=config)
+    lengths = set()
+    for seed in range(6):
+        params, drafting = (scaled(random_params(each.spec, seed), 2) for each in (model, draft))
+        both.draft = both.draft._replace(params=drafting)
+        expected, _ = alone(params, prompts, 9)
+        np.testing.assert_array_equal(both(params, prompts, 9)[0], expected)
+        lengths |= set((expected[:, 0] != 3).sum(1).tolist())
+    assert len(lengths) > 3
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_draft_equal_to_the_model_stays_whole(temperature):
+    config = DecodeConfig(temperature=temperature, top_k=2 * (temperature > 0))
+    decode = Speculative(Draft(TABLE, BY_MODEL, 3), TABLE, V, config=config)
+    group = PromptGroup((), {"tokens": np.full((1, 1), 2, np.int32), "lengths": np.ones(1, np.int32)}, 10)
+    parts = list(decode.stream(BY_MODEL, group))
+    assert [len(tokens) for tokens in parts] == [4, 8, 10]
+    assert all(tokens == parts[-1][: len(tokens)] for tokens in parts)
+
+
+def other(**keys):
+    return small_model(**{"vocab_size": 7, "max_len": 13, **keys})[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "draft", "config", "message"),
+    [
+        (other(), other(attention="linear"), {}, "the draft keeps states of earlier tokens, which cannot take a token"),
+        (other(attention="linear"), other(), {}, "the model keeps states of earlier tokens, which cannot take a token"),
+        (other(), other(max_len=12), {}, "texts of 13 tokens pass model.max_len 12 of the draft"),
+        (other(positions="rotary", d_model=12, max_len=12), other(), {}, "texts of 13 tokens pass model.max_len 12 of"),
+        (other(), other(vocab_size=8), {}, "expected 7 tokens as the model has, got 8"),
+        (other(), other(), {"beam_width": 2}, "beam search does not read it; set decode.beam_width to 1"),
+        (other(), other()._replace(prefill=None), {}, "expected two models that generate"),
+    ],
+)
+def test_what_cannot_draft_is_refused_in_a_line(model, draft, config, message):
+    with pytest.raises(UserError, match=f"^draft: {message}"):
+        decode = Speculative(Draft(draft, random_params(draft.spec)), model, 3, config=DecodeConfig(**config))
+        decode(random_params(model.spec), PROMPTS, 9)
