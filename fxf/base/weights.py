@@ -10,7 +10,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -38,15 +38,16 @@ class Weight:
     decay and no state of the optimizer.
 
     Attributes:
-      by_sign: each step moves it by -rate · sign(gradient), where `fxf.layers.named.moved` may make the gradient; the
-        optimizer with its schedule and decay leaves it alone, and the gradient's norm does not count it.
+      by: what moves it. By "sign" each step adds -rate · sign(gradient), by "gradient" -rate · gradient, where
+        `fxf.layers.named.moved` may make the gradient; the optimizer with its schedule, clipping and decay leaves it
+        alone, and the gradient's norm does not count it.
     """
 
     shape: tuple[int, ...]
     axes: tuple[str, ...]
     init: Initializer
     rate: float = 1.0
-    by_sign: bool = False
+    by: Literal["optimizer", "sign", "gradient"] = "optimizer"
 
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.axes) or not all(isinstance(axis, str) for axis in self.axes):

@@ -220,8 +220,8 @@ class Stack:
             loops = self.config.scan_blocks and context.cache is None and i >= self.head
             starts = range(i, n - period + 1, period) if loops and (i - self.head) % period == 0 else ()
             turns, state = [given[start : start + period] for start in starts], (x, context.carry)
-            # A turn that begins what later blocks carry on stands before the loop.
-            if len(turns) > 1 and jax.eval_shape(turn, state, turns[0])[0][1].keys() == context.carry.keys():
+            # A turn that begins what later blocks carry on, or after which the stream has more, stands before the loop.
+            if len(turns) > 1 and _shapes(jax.eval_shape(turn, state, turns[0])[0]) == _shapes(state):
                 (x, carry), _ = jax.lax.scan(turn, state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *turns))
                 context, i = context.replace(carry=carry), i + len(turns) * period
                 continue
@@ -256,6 +256,10 @@ class Stack:
     def cached(self) -> bool:
         """Whether every layer keeps what later tokens need of earlier ones."""
         return all(getattr(layer, "cached", True) for layer in layers_of(self))
+
+
+def _shapes(tree: Any) -> Any:
+    return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
 
 
 def layers_of(layer: Any) -> Iterator[Any]:

@@ -58,7 +58,7 @@ class MoE:
         gate = Weight((config.d_model, 1), ("embed", "router"), fan_in(size=config.base_d_model))
         return {
             "router": dataclasses.replace(gate, shape=(config.d_model, self.n_experts)),
-            **({"router_bias": dataclasses.replace(bias, rate=self.bias_rate, by_sign=True)} if self.bias_rate else {}),
+            **({"router_bias": dataclasses.replace(bias, rate=self.bias_rate, by="sign")} if self.bias_rate else {}),
             **({"logits_bias": bias} if self.biased_logits else {}),
             "experts": stack(Dense(config).spec(), self.n_experts, EXPERT),
             **({"shared": Dense(self._shared).spec()} if self.d_shared else {}),

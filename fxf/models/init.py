@@ -27,7 +27,7 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
     narrower = config.base_d_model / config.d_model
 
     def chosen(path: str, weight: Weight) -> Weight:
-        if weight.by_sign:
+        if weight.by != "optimizer":
             return weight
         sides = axes_of_matrix(weight)
         grows = sides is not None and {weight.axes[side[0]] for side in sides} <= WIDTHS  # in its rows and columns

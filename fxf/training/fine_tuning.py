@@ -57,25 +57,25 @@ def without_frozen_gradient(model: Model, patterns: str) -> Model:
     return model._replace(to_plain=stopped)
 
 
-def without_by_sign(spec: Spec, gradient: Any) -> Any:
-    """Returns the gradient with zeros for weights that move by its sign, whose size means nothing."""
+def of_optimizer(spec: Spec, gradient: Any) -> Any:
+    """Returns the gradient with zeros for weights that the optimizer does not move, where its size means nothing."""
     weights = map_weights(lambda _, weight: weight, spec)
-    return jax.tree.map(lambda weight, g: jnp.zeros_like(g) if weight.by_sign else g, weights, gradient)
+    return jax.tree.map(lambda weight, g: g if weight.by == "optimizer" else jnp.zeros_like(g), weights, gradient)
 
 
 def has_own_rate(weight: Weight) -> bool:
     """Returns whether the updates of a weight are multiplied by its own rate."""
-    return weight.rate not in (0, 1) and not weight.by_sign
+    return weight.rate not in (0, 1) and weight.by == "optimizer"
 
 
 def at_own_rates(optimizer: optax.GradientTransformation, spec: Spec) -> optax.GradientTransformation:
     """Returns the optimizer whose update of each weight is multiplied by the weight's own `rate`.
 
-    The update of a weight that moves by sign is -rate · sign(gradient). Weight decay does not depend on that rate (Wang
+    Weights may move by the gradient or its sign (`Weight.by`). Weight decay does not depend on that rate (Wang
     and Aitchison 2024). The optimizer must read params for nothing but weight decay, and freezes weights of rate 0.
     """
     weights = map_weights(lambda _, weight: weight, spec)
-    if not any(has_own_rate(weight) or weight.by_sign for weight in jax.tree.leaves(weights)):
+    if not any(has_own_rate(weight) or weight.by != "optimizer" for weight in jax.tree.leaves(weights)):
         return optimizer
 
     def decaying(weight: Weight, p: jax.Array) -> jax.Array:
@@ -83,13 +83,13 @@ def at_own_rates(optimizer: optax.GradientTransformation, spec: Spec) -> optax.G
         return p / weight.rate if has_own_rate(weight) else p
 
     def move(weight: Weight, g: jax.Array, moved: jax.Array) -> jax.Array:
-        if weight.by_sign:
-            return -weight.rate * jnp.sign(g)
+        if weight.by != "optimizer":
+            return -weight.rate * (jnp.sign(g) if weight.by == "sign" else g)
         return weight.rate * moved if has_own_rate(weight) else moved
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         larger = None if params is None else jax.tree.map(decaying, weights, params)
-        moved, state = optimizer.update(without_by_sign(spec, updates), state, larger)
+        moved, state = optimizer.update(of_optimizer(spec, updates), state, larger)
         return jax.tree.map(move, weights, updates, moved), state
 
     return optax.GradientTransformation(optimizer.init, update)

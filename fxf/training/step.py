@@ -18,7 +18,7 @@ from fxf.base.on_gpu import in_order, norm_of
 from fxf.layers.loss import mean
 from fxf.models.model import Batch, Model
 from fxf.training.copies import Copies, are_only_cast, copies_of, reading
-from fxf.training.fine_tuning import without_by_sign
+from fxf.training.fine_tuning import of_optimizer
 from fxf.training.gradient import metric_names, objective_and_gradient, terms_and_figures
 from fxf.training.sharding import Layout
 from fxf.training.state import Hyperparameters, TrainState, run_keys, state_shardings
@@ -87,7 +87,7 @@ def train_step(
         gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
     factor = mean(jnp.asarray(1, loss_sum.dtype), weight_sum)
     # Of arrays that are there; the scaled ones would have to be written.
-    norm = factor * norm_of(without_by_sign(model.spec, gradient))
+    norm = factor * norm_of(of_optimizer(model.spec, gradient))
     gradient = optax.tree.scale(after(norm, factor), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
     known = {"numbers": hyperparameters.optimizer, "norm": norm, "step": state.step}

@@ -156,6 +156,21 @@ class Adding:
         return jnp.sin(drawn[None, None] * total), context.replace(carry={**context.carry, self.name: total})
 
 
+class Growing(Adding):
+    """A layer that leaves all arrays of the stream as they are, and puts one beside them."""
+
+    def apply(self, params, x, context):
+        return (*x, jnp.sin(params["factor"][None, None] * sum(x))), context
+
+
+def test_a_stream_that_grows_has_no_loop_and_is_the_same():
+    stacks = [Stack(small(scan_blocks=scan), (Growing("a"),) * 3) for scan in (False, True)]
+    params = random_params(stacks[0].spec())
+    plain, found = (jax.jit(lambda x, s=s: s.apply(params, (x,), Context(places(T)))[0])(vectors()) for s in stacks)
+    assert len(found) == 4
+    assert_close(found, plain)
+
+
 @pytest.mark.parametrize(("shared", "n_blocks"), [(False, 8), (True, 7)])
 def test_a_loop_over_blocks_is_the_blocks_one_after_the_other_also_in_what_they_leave_for_each_other(shared, n_blocks):
     head, *turn = map(Adding, "abc")

@@ -28,11 +28,11 @@ PATTERNS = "embedding/*,blocks/*,!blocks/1/up"
 FROZEN = {"embedding/table", "blocks/0/up", "blocks/0/bias", "blocks/1/bias"}
 
 
-def moved(optimizer, params, n=2):
-    """Returns the params after n eager updates with a gradient of ones, and the optimizer's state."""
+def moved(optimizer, params, n=2, gradient=1.0):
+    """Returns the params after n eager updates with a gradient of such numbers, and the optimizer's state."""
     state = optimizer.init(params)
     for _ in range(n):
-        updates, state = optimizer.update(jax.tree.map(jnp.ones_like, params), state, params)
+        updates, state = optimizer.update(jax.tree.map(lambda p: jnp.full_like(p, gradient), params), state, params)
         params = optax.apply_updates(params, updates)
     return params, state
 
@@ -110,12 +110,14 @@ def test_patterns_that_freeze_nothing_or_all_are_one_line(patterns, message):
         require_frozen(SPEC, patterns)
 
 
-def test_a_weights_own_rate_multiplies_its_steps_but_not_its_decay():
-    spec = {"w": Weight((), (), ZEROS, rate=0.25), "plain": Weight((), (), ZEROS)}
-    start = {"w": jnp.float32(8), "plain": jnp.float32(8)}
+def test_a_weights_own_rate_multiplies_its_steps_but_not_its_decay_and_own_moves_know_neither():
+    own = {by: Weight((), (), ZEROS, rate=0.25, by=by) for by in ("sign", "gradient")}
+    spec = {"w": Weight((), (), ZEROS, rate=0.25), "plain": Weight((), (), ZEROS), **own}
+    start = dict.fromkeys(spec, jnp.float32(8))
     optimizer = at_own_rates(optax.adamw(0.1, weight_decay=0.5), spec)
-    after, _ = moved(optimizer, start, n=1)
-    assert_close(after, {"w": 8 - 0.1 * (0.25 + 0.5 * 8), "plain": 8 - 0.1 * (1 + 0.5 * 8)}, operations=20)
+    after, _ = moved(optimizer, start, n=1, gradient=3.0)
+    expected = {"w": 8 - 0.1 * (0.25 + 0.5 * 8), "plain": 8 - 0.1 * (1 + 0.5 * 8), "sign": 7.75, "gradient": 7.25}
+    assert_close(after, expected, operations=20)
 
 
 def test_the_average_is_the_mean_of_its_formula():
