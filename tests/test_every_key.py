@@ -269,6 +269,7 @@ STAGES = {
     "train.batch_size": (batches,),
     "train.microbatches": (steps,),
     "train.dropout_bits": (steps,),
+    "train.products": (steps,),
     "train.skip_nonfinite": (steps,),
     "train.label_smoothing": (loss,),
     "parallel": (spec,),

@@ -54,7 +54,13 @@ def _visible(instruction: Instruction) -> float:
         arrays = [array for operand in instruction.operands for array in operand.arrays]
         masks = [array.dims for array in arrays if array.dtype == "s8"]
         if masks and any(array.dtype == "s32" for array in arrays):  # places, from which it computes the mask
-            ratio = min(masks[0][-2:]) / max(masks[0][-2:])
+            n_queries, n_keys = (dims[-2] for dims in _queries_and_keys(instruction))
+            # Blocks of queries by how many blocks of keys each reads; for the gradient of keys the other way around.
+            (blocks, width), of_blocks, of_width = masks[0][-2:], n_queries, n_keys
+            if instruction.name.startswith("splash_mha_dkv"):
+                blocks, width, of_blocks, of_width = width, blocks, n_keys, n_queries
+            window = width * of_blocks / blocks
+            ratio = window / n_keys if window < of_width else 1.0  # without a window it may read all
     return ratio - ratio**2 / 2 if ratio else 1.0
 
 
@@ -72,12 +78,17 @@ def _flops(instruction: Instruction) -> int | None:
         return 0
     for name, n_products in SPLASH_PRODUCTS.items():
         if target == "tpu_custom_call" and instruction.name.startswith(name):
-            q, k = [each.arrays[0].dims for each in operands if each.arrays[0].dtype[0] in "bf"][:2]
+            q, k = _queries_and_keys(instruction)
             return 2 * n_products * math.prod(q) * k[-2]
     if target.startswith(CUDNN):
         n_products = CUDNN_BACKWARD if "Backward" in target else CUDNN_FORWARD
         return 2 * n_products * math.prod(_scores(instruction)) * operands[0].arrays[0].dims[-1]
     return instruction.number("flops")  # a kernel of Pallas may say it
+
+
+def _queries_and_keys(instruction: Instruction) -> list[tuple[int, ...]]:
+    """Returns the dimensions of the first two arrays of a kernel of attention on a TPU; others say what it skips."""
+    return [each.arrays[0].dims for each in instruction.operands if each.arrays[0].dtype[0] in "bf"][:2]
 
 
 def _scores(instruction: Instruction) -> list[int]:

@@ -11,6 +11,7 @@ from fxf.base.errors import UserError
 from fxf.base.on_cpu import in_rows, product
 from fxf.base.on_gpu import on_gpu, product_of_one
 from fxf.base.weights import Spec, Weight, fan_in
+from fxf.layers import fp8
 
 
 def as_float32(x: jax.Array) -> jax.Array:
@@ -37,6 +38,8 @@ def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Arr
     """Returns x w + bias [..., O] for x [..., I], w [I, O] and bias [O], in the type of x."""
     if on_gpu() and x.size == x.shape[-1]:
         y = product_of_one(x, w.astype(x.dtype))
+    elif fp8.in_use():
+        y = fp8.product(in_rows(x), w if sums_in_float32() else w.astype(x.dtype))
     elif sums_in_float32() and x.dtype == jnp.bfloat16:
         y = _narrow(in_rows(x), w)
     else:

@@ -19,6 +19,7 @@ from fxf.base.devices import EXPERT, ROWS, SEQUENCE, divides, target_mesh
 from fxf.base.errors import UserError
 from fxf.base.on_gpu import rows_of
 from fxf.base.weights import Params, Spec, Weight, fan_in, stack
+from fxf.layers import fp8
 from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import Dense, feed_forward
 from fxf.layers.layer import Context
@@ -93,7 +94,8 @@ class MoE:
 
     def _logits(self, x_RTD: jax.Array, w_DE: jax.Array) -> jax.Array:
         """Returns the router's logits in float32 or float64; with model.base_width as those of the readout."""
-        logits = linear(as_float32(x_RTD), w_DE)
+        with fp8.products(False):
+            logits = linear(as_float32(x_RTD), w_DE)
         return logits * (self.config.base_d_model / self.config.d_model)
 
     def _of_best_groups(self, preferences_RTE: jax.Array) -> jax.Array:

@@ -18,6 +18,9 @@ class ParallelConfig:
     expert: int = key(1, "parts of a batch's rows, and of the experts of a mixture with their weights", minimum=1)
     sequence: int = key(1, "parts of each sequence in training; attention gets what its part sees", minimum=1)
     tensor: int = key(1, "parts of heads, hidden units and vocabulary, and of their weights", minimum=1)
+    slices: int = key(
+        0, "equal groups of devices that a slow network joins; only data goes across; 0: those of TPUs", minimum=0
+    )
     gradient_sums: Literal["float32", "model"] = key(
         "float32", "type in which devices sum the gradients of blocks; model: model.dtype"
     )

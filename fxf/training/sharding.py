@@ -217,8 +217,9 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
     """Returns the layout over the first devices, as many as the config names.
 
     Raises:
-      UserError: there are fewer devices; `data` is 0 and the other axes do not divide their number; or one of several
-        processes would have an unused device, or devices that `tensor` does not divide.
+      UserError: there are fewer devices; `data` is 0 and the other axes do not divide their number; slices do not
+        divide `data`; or one of several processes would have an unused device, or devices that `tensor` does not
+        divide.
     """
     shape = {axis: getattr(config, axis) for axis in AXES}
     others, here = math.prod(list(shape.values())[1:]), len(devices)
@@ -227,15 +228,28 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
     shape[DATA] = config.data or here // others
     if (n := math.prod(shape.values())) > here:
         raise UserError(f"{_sizes(shape)}: needs {n} devices; here are {here}")
+    slices = config.slices or len({_slice(device) for device in devices[:n]})
+    if shape[DATA] % slices:
+        only = f"parallel.data {shape[DATA]}, which alone goes across slices"
+        raise UserError(f"{_sizes(shape)}: {slices} slices do not divide {only}")
     if jax.process_count() > 1:
         if n < here:
             raise UserError(f"parallel: uses {n} of {here} devices; {jax.process_count()} processes must use all")
         if jax.local_device_count() % (of_a_row := config.sequence * config.tensor):
             of_process = f"the devices of a process, {jax.local_device_count()}"
             raise UserError(f"{_sizes(shape, SEQUENCE, TENSOR)}: {of_a_row} does not divide {of_process}")
-    types = (AxisType.Auto,) * len(AXES)
-    mesh = jax.make_mesh(tuple(shape.values()), AXES, axis_types=types, devices=devices[:n])
+    types, within = (AxisType.Auto,) * len(AXES), tuple({**shape, DATA: shape[DATA] // slices}.values())
+    ordered, size = sorted(devices[:n], key=_slice), n // slices
+    parts = [ordered[i : i + size] for i in range(0, n, size)]
+    # In each slice JAX's own order, by its links.
+    meshes = [jax.make_mesh(within, AXES, axis_types=types, devices=part).devices for part in parts]
+    mesh = Mesh(np.concatenate(meshes), AXES, axis_types=types)
     return Layout(mesh, config.kind == "pmap", config.gradient_sums == "float32")
+
+
+def _slice(device: Any) -> int:
+    """Returns the number of the slice of TPUs that a device is in; others have none."""
+    return getattr(device, "slice_index", 0)
 
 
 def _sizes(shape: Mapping[str, int], *axes: str) -> str:

@@ -15,6 +15,7 @@ from fxf.base.config import key
 from fxf.base.devices import DATA
 from fxf.base.on_cpu import after
 from fxf.base.on_gpu import in_order, norm_of
+from fxf.layers import fp8
 from fxf.layers.loss import mean
 from fxf.models.model import Batch, Model
 from fxf.training.copies import Copies, are_only_cast, copies_of, reading
@@ -35,6 +36,9 @@ class TrainConfig:
     dropout_bits: Literal["threefry", "device"] = key(
         "threefry",
         "how dropout draws bits; threefry: the same on every kind of device; device: as the device is fastest",
+    )
+    products: Literal["model", "fp8"] = key(
+        "model", "numbers that blocks multiply with matrices in training; model: of model.dtype; fp8: of 8 bits"
     )
     skip_nonfinite: int = key(0, "steps whose loss or gradient is not finite that a run may skip", minimum=0)
     evaluate_every: int = key(0, "steps between validations; 0: none, but for the test at the end", minimum=0)
@@ -72,6 +76,8 @@ def train_step(
       batch: under `jax.pmap` one device's part.
     """
     model = trainer.model
+    if trainer.config.products == "fp8":
+        model = model._replace(features=fp8.products()(model.features))
     loss_sum, weight_sum, gradient, shown = objective_and_gradient(
         model,
         state.params,

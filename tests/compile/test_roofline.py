@@ -10,10 +10,11 @@ from unittest import mock
 import jax
 import pytest
 
+from fxf.base import on_gpu
 from fxf.base.errors import UserError
 from fxf.base.hardware import Hardware
 from fxf.base.weights import count
-from fxf.compile import roofline, topologies
+from fxf.compile import costs, hlo, roofline, topologies
 from fxf.compile.topologies import Topology
 from fxf.layers import norm_kernel
 from fxf.runs.experiment import build
@@ -201,6 +202,22 @@ def test_a_gpus_norms_are_two_kernels_that_copy_no_vectors_and_move_none_between
     by_xla = compiled()
     assert found == (kernels, 0, by_xla[2])
     assert by_xla[0] == 0 and (by_xla[1] > 0) == (name == "h100:1")
+
+
+@pytest.mark.thorough  # needs the packages of EXTRAS=compile
+@pytest.mark.parametrize(("name", "parallel"), [("h100:1", {}), ("h100:8", {"fsdp": 2, "tensor": 2})])
+def test_a_gpu_computes_all_products_of_blocks_with_matrices_in_8_bits_if_asked(name, parallel):
+    model = {"n_layers": 2, "d_model": 64, "d_ff": 128, "n_heads": 4, "dtype": "bfloat16", "activation": "gelu_tanh"}
+    sections = {"parallel": parallel, "train": {"steps": 6, "batch_size": 64, "products": "fp8"}}
+    experiment, topology = build(tiny_config(model=model, **sections)), topologies.topology(name)
+    with topologies.target(topology):
+        lowered = roofline.training(experiment).lowered
+    # Small products with the same vectors would be joined, in the type of the model.
+    text = lowered.compile({**topology.compiler_options, **on_gpu.DECODING}).as_text()
+    kernels = costs.kernels(hlo.read(text), len(topology.devices))
+    of_8_bits = costs.total((k for k in kernels if k.work.dtype.startswith("f8")), lambda k: k.work.flops)
+    tokens = math.prod(experiment.task.largest_batch()["weights"].shape) / len(topology.devices)
+    assert of_8_bits == 3 * 2 * tokens * 2 * (4 * 64 * 64 + 2 * 64 * 128)
 
 
 @pytest.mark.thorough

@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ml_dtypes import float8_e4m3fn, float8_e5m2
 
 from closeness import assert_close
 from fxf.base.devices import compiling_for
+from fxf.layers import fp8
 from fxf.layers.linear import linear
 
 
@@ -31,6 +33,30 @@ def test_gradients_and_tangents_are_those_of_the_product_for_every_order_of_size
         actual = found()
     for a, b in zip(actual, expected, strict=True):
         assert_close(np.reshape(a, b.shape), b)
+
+
+def rounded(x, dtype, largest):
+    """Returns x as numbers of 8 bits times a power of two, below which the largest of them still is."""
+    scale = 2 ** (np.floor(np.log2(np.abs(x).max() / largest)) + 1) if x.any() else 1
+    return (x / scale).astype(dtype).astype(np.float64) * scale
+
+
+@pytest.mark.parametrize("size", [1, 1e-20, 0])
+def test_in_8_bits_the_products_forward_and_backward_are_those_of_numbers_rounded_at_a_scale_for_each_array(size):
+    rng = np.random.default_rng(0)
+    x, w, dy = (rng.normal(size=s).astype(np.float32) for s in ((3, 4, 9), (9, 5), (3, 4, 5)))
+    x, dy = x * np.float32(size), dy / 1000
+
+    @jax.jit
+    def found():
+        with fp8.products():
+            y, pullback = jax.vjp(linear, x, w)
+        return y, *pullback(dy)
+
+    x, w = (rounded(a, float8_e4m3fn, 448) for a in (x, w))
+    dy = rounded(dy, float8_e5m2, 57344)
+    for got, expected in zip(found(), (x @ w, dy @ w.T, np.einsum("bti,bto->io", x, dy)), strict=True):
+        assert_close(got, expected)
 
 
 def test_the_gradient_of_a_narrowing_map_of_many_rows_is_taken_transposed():

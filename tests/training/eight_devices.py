@@ -25,7 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from closeness import bound, largest_of, without_key_biases
 from fxf.base.devices import AXES, compiling_for, over_mesh
 from fxf.base.on_gpu import rows_of
-from fxf.layers import loss
+from fxf.layers import fp8, loss
 from fxf.layers.linear import linear
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs import run
@@ -45,7 +45,7 @@ LAYOUTS = {
 }
 MORE_LAYOUTS = {
     "data 2, fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2),
-    "data 4, sequence 2": ({"sequence": 2}, 1),
+    "data 4, sequence 2": ({"sequence": 2, "slices": 2}, 1),
 }
 STEPS, ROWS, LENGTH = 5, 24, 6
 VOCAB_SIZE = 11  # which two parts under `tensor` do not divide
@@ -199,6 +199,21 @@ def rows_of_a_table():
     return found
 
 
+def products_of_8_bits():
+    """Returns how far a product in 8 bits and its gradients are, of rows and weights in parts, from those of one."""
+
+    def learn(x, w):
+        with fp8.products():
+            y = linear(x, w)
+        return (y * jax.numpy.sin(jax.numpy.arange(y.size)).reshape(y.shape)).sum()
+
+    rng, layout = np.random.default_rng(0), make_layout(ParallelConfig(fsdp=2, tensor=2), jax.devices())
+    x, w = (rng.normal(size=shape).astype("f4") for shape in ((8, 3, 6), (6, 10)))
+    step = jax.jit(jax.value_and_grad(learn, argnums=(0, 1)))
+    in_parts = NamedSharding(layout.mesh, PartitionSpec("fsdp", "tensor"))
+    return distance(step(*jax.device_put((x, w), (layout.rows, in_parts))), step(x, w))
+
+
 def loss_kernel():
     """Returns how far a GPU's loss and gradient by one kernel on each device are from those by one for all."""
     rng, layout = np.random.default_rng(0), make_layout(ParallelConfig(sequence=2), jax.devices())
@@ -243,6 +258,7 @@ def figures(folder):
         "parts": parts(),
         "rows_of_a_table": rows_of_a_table(),
         "loss_kernel": [loss_kernel()],
+        "products_of_8_bits": [products_of_8_bits()],
         "sums_of_bfloat16": sums_of_bfloat16(),
     }
 

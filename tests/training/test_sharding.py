@@ -55,8 +55,8 @@ def test_loss_gradient_and_later_params_are_those_of_one_device(figures):
     assert_near(figures["distances"], "fsdp 2, sequence 2, tensor 2", "pmap 8")
 
 
-@pytest.mark.parametrize("what", ["parts", "rows_of_a_table", "loss_kernel"])
-def test_over_a_mesh_a_kernel_and_a_gpus_gradient_of_rows_are_those_of_one_device(figures, what):
+@pytest.mark.parametrize("what", ["parts", "rows_of_a_table", "loss_kernel", "products_of_8_bits"])
+def test_over_a_mesh_a_kernel_products_of_8_bits_and_a_gpus_gradient_of_rows_are_those_of_one_device(figures, what):
     assert max(figures[what]) <= 1
 
 
@@ -164,6 +164,7 @@ def test_the_state_of_every_optimizer_is_cut_as_its_weights_are(name, around):
         (1, {"fsdp": 2, "tensor": 2}, "fsdp 2 × parallel.tensor 2: 4 does not divide the number of devices here, 6"),
         (1, {"sequence": 4, "tensor": 2}, "sequence 4 × parallel.tensor 2: 8 does not divide the number of devices"),
         (1, {"data": 4, "fsdp": 2}, "data 4 × parallel.fsdp 2: needs 8 devices; here are 6"),
+        (1, {"fsdp": 3, "slices": 4}, "data 2 × parallel.fsdp 3: 4 slices do not divide parallel.data 2"),
         (2, {"data": 2}, "parallel: uses 2 of 6 devices; 2 processes must use all"),
         (2, {"tensor": 2}, "parallel.tensor 2: 2 does not divide the devices of a process, 3"),
         (2, {"sequence": 2, "fsdp": 3}, "parallel.sequence 2: 2 does not divide the devices of a process, 3"),
@@ -174,6 +175,18 @@ def test_devices_that_do_not_fit_the_mesh_are_an_error(n_processes, changes, mes
     monkeypatch.setattr(jax, "local_device_count", lambda: 6 // n_processes)
     with pytest.raises(UserError, match=message):
         make_layout(ParallelConfig(**changes), [None] * 6)
+
+
+class Unit(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+def test_data_alone_goes_across_slices_of_tpus_which_need_not_stand_in_their_order():
+    devices = [Unit(platform="cpu", device_kind="cpu", slice_index=i % 2) for i in range(12)]
+    mesh = make_layout(ParallelConfig(fsdp=3), devices).mesh
+    assert [{device.slice_index for device in row.flat} for row in mesh.devices] == [{0}, {0}, {1}, {1}]
+    with pytest.raises(UserError, match="2 slices do not divide"):
+        make_layout(ParallelConfig(fsdp=12), devices)
 
 
 @pytest.mark.parametrize(
