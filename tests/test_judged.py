@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 import fxf
-from experiments.ideas.__main__ import FAILED, PAGE, PAIRS, SAYS, kept, table, tables
+from experiments.ideas.__main__ import FAILED, KEPT, PAGE, PAIRS, SAYS, kept, table, tables
 from experiments.runner import ROOT, filled
 from fxf.base.config import differing_keys
+from fxf.base.files import read_json
 from fxf.layers.kinds import stack_of
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
@@ -46,12 +47,12 @@ def test_the_table_of_the_page_is_that_of_the_kept_trials():
     assert table(kept()).count("\n| ") >= len(IDEAS)
 
 
-@pytest.mark.parametrize("name", sorted(kept()))
-def test_a_kept_verdict_follows_from_its_pairs(name):
-    found = kept()[name]
+@pytest.mark.parametrize("path", sorted(KEPT.rglob("*.json")), ids=lambda path: path.stem)
+def test_a_kept_verdict_follows_from_its_pairs(path):
+    found = read_json(path, "a kept result")
     pairs = [Pair((i, i), *figures, 0.0) for i, figures in enumerate(found["figures_of_pairs"])]
     settled = {arm: Settled(**of_arm) for arm, of_arm in found["settled"].items()}
-    plan = SimpleNamespace(better=found["better"], failed=FAILED[name.partition("-")[0]])
+    plan = SimpleNamespace(better=found["better"], failed=FAILED[path.stem.partition("-")[0]])
     again = Verdict(plan, settled, pairs, found["stopped"])
     assert len(pairs) == PAIRS * all(of_arm.bracketed for of_arm in settled.values())
     assert tuple(found["failed"].values()) == again.evidence.failed
