@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import fxf
-from experiments.ideas.__main__ import FAILED, KEPT, PAGE, PAIRS, SAYS, kept, table, tables
+from experiments.ideas.__main__ import AGAIN, FAILED, KEPT, PAGE, PAIRS, SAYS, kept, table, tables
 from experiments.runner import ROOT, filled
 from fxf.base.config import differing_keys
 from fxf.base.files import read_json
@@ -45,6 +45,14 @@ def test_operations_of_training_have_what_a_model_computes_only_there():
 def test_the_table_of_the_page_is_that_of_the_kept_trials():
     assert PAGE.read_text() == filled(PAGE, tables())
     assert table(kept()).count("\n| ") >= len(IDEAS)
+
+
+def test_each_doubted_verdict_was_tried_at_another_rate_and_the_page_of_trials_says_how_many_changed():
+    again = kept(KEPT / AGAIN)
+    assert set(again) == {name for name, found in kept().items() if "the rate may decide" in found["headline"]}
+    assert (len(again), sum(found["verdict"] != kept()[name]["verdict"] for name, found in again.items())) == (5, 2)
+    said = "Of five such verdicts on [ideas](ideas.md#at-another-rate), two changed."
+    assert said in " ".join((ROOT / "docs/trials.md").read_text().split())
 
 
 @pytest.mark.parametrize("path", sorted(KEPT.rglob("*.json")), ids=lambda path: path.stem)
