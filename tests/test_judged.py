@@ -1,5 +1,6 @@
 """The table of judged ideas, and the config by which they were judged."""
 
+from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from fxf.base.files import read_json
 from fxf.layers.kinds import stack_of
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
+from fxf.sweeps.evidence import evidence
 from fxf.sweeps.settle import Settled
 from fxf.sweeps.verdict import Pair, Verdict
 
@@ -53,6 +55,24 @@ def test_each_doubted_verdict_was_tried_at_another_rate_and_the_page_of_trials_s
     assert (len(again), sum(found["verdict"] != kept()[name]["verdict"] for name, found in again.items())) == (5, 2)
     said = "Of five such verdicts on [ideas](ideas.md#at-another-rate), two changed."
     assert said in " ".join((ROOT / "docs/trials.md").read_text().split())
+
+
+def test_the_page_names_the_verdicts_that_change_beside_the_base_at_its_better_rate():
+    base = [first for first, _ in kept(KEPT / AGAIN)["text-gated_attention"]["figures_of_pairs"]]
+    changed = {}
+    for idea in SAYS:
+        found = kept()[f"text-{idea}"]
+        firsts, others = zip(*found["figures_of_pairs"], strict=True)
+        now = evidence([*zip(base, others, strict=True)]).mean
+        if now != {"better": -1, "worse": 1}.get(found["verdict"], 0):
+            changed.setdefault(now, []).append(idea)
+    assert changed == {0: ["gated_attention", "xpos"], 1: ["layer_scale", "ngpt", "squared_relu"]}
+    said = " ".join(PAGE.read_text().split())
+    assert (
+        f"With 0.024 its loss is {fmean(firsts) - fmean(base):.3f} lower. Beside that one gated attention and xPos"
+        in said
+    )
+    assert "show no difference, and layer scale, nGPT and squared ReLU are worse;" in said
 
 
 @pytest.mark.parametrize("path", sorted(KEPT.rglob("*.json")), ids=lambda path: path.stem)
