@@ -1,16 +1,19 @@
 """The table of judged ideas, and the config by which they were judged."""
 
+from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
 
 import fxf
-from experiments.ideas.__main__ import FAILED, PAGE, PAIRS, SAYS, kept, table, tables
+from experiments.ideas.__main__ import AGAIN, FAILED, KEPT, PAGE, PAIRS, SAYS, kept, table, tables
 from experiments.runner import ROOT, filled
 from fxf.base.config import differing_keys
+from fxf.base.files import read_json
 from fxf.layers.kinds import stack_of
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
+from fxf.sweeps.evidence import evidence
 from fxf.sweeps.settle import Settled
 from fxf.sweeps.verdict import Pair, Verdict
 
@@ -46,12 +49,38 @@ def test_the_table_of_the_page_is_that_of_the_kept_trials():
     assert table(kept()).count("\n| ") >= len(IDEAS)
 
 
-@pytest.mark.parametrize("name", sorted(kept()))
-def test_a_kept_verdict_follows_from_its_pairs(name):
-    found = kept()[name]
+def test_each_doubted_verdict_was_tried_at_another_rate_and_the_page_of_trials_says_how_many_changed():
+    again = kept(KEPT / AGAIN)
+    assert set(again) == {name for name, found in kept().items() if "the rate may decide" in found["headline"]}
+    assert (len(again), sum(found["verdict"] != kept()[name]["verdict"] for name, found in again.items())) == (5, 2)
+    said = "Of five such verdicts on [ideas](ideas.md#at-another-rate), two changed."
+    assert said in " ".join((ROOT / "docs/trials.md").read_text().split())
+
+
+def test_the_page_names_the_verdicts_that_change_beside_the_base_at_its_better_rate():
+    base = [first for first, _ in kept(KEPT / AGAIN)["text-gated_attention"]["figures_of_pairs"]]
+    changed = {}
+    for idea in SAYS:
+        found = kept()[f"text-{idea}"]
+        firsts, others = zip(*found["figures_of_pairs"], strict=True)
+        now = evidence([*zip(base, others, strict=True)]).mean
+        if now != {"better": -1, "worse": 1}.get(found["verdict"], 0):
+            changed.setdefault(now, []).append(idea)
+    assert changed == {0: ["gated_attention", "xpos"], 1: ["layer_scale", "ngpt", "squared_relu"]}
+    said = " ".join(PAGE.read_text().split())
+    assert (
+        f"With 0.024 its loss is {fmean(firsts) - fmean(base):.3f} lower. Beside that one gated attention and xPos"
+        in said
+    )
+    assert "show no difference, and layer scale, nGPT and squared ReLU are worse;" in said
+
+
+@pytest.mark.parametrize("path", sorted(KEPT.rglob("*.json")), ids=lambda path: path.stem)
+def test_a_kept_verdict_follows_from_its_pairs(path):
+    found = read_json(path, "a kept result")
     pairs = [Pair((i, i), *figures, 0.0) for i, figures in enumerate(found["figures_of_pairs"])]
     settled = {arm: Settled(**of_arm) for arm, of_arm in found["settled"].items()}
-    plan = SimpleNamespace(better=found["better"], failed=FAILED[name.partition("-")[0]])
+    plan = SimpleNamespace(better=found["better"], failed=FAILED[path.stem.partition("-")[0]])
     again = Verdict(plan, settled, pairs, found["stopped"])
     assert len(pairs) == PAIRS * all(of_arm.bracketed for of_arm in settled.values())
     assert tuple(found["failed"].values()) == again.evidence.failed

@@ -215,7 +215,7 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
 
 
 def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> None:
-    """Writes plan.json, or checks that the trial in the folder has the same plan; another budget is added to it.
+    """Writes plan.json, or checks that the trial in the folder has the same plan; adds the budget of this attempt.
 
     Raises:
       UserError: the folder holds another trial, or its plan is damaged.
@@ -227,9 +227,8 @@ def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> None:
     record |= {"code": made["code"], "versions": made["versions"]}
     if differing := differences({name: there.get(name, "absent") for name in record}, record):
         raise UserError(f"{path}: the plan of another trial: {differing}; use another --workdir")
-    budgets, given = there["budgets"], budget._asdict()
-    if not budgets or given != {name: budgets[-1].get(name) for name in given}:
-        write_plan(workdir, {**there, "budgets": [*budgets, {**given, "time": time.strftime("%F %T")}]})
+    attempt = {**budget._asdict(), "time": time.strftime("%F %T")}
+    write_plan(workdir, {**there, "budgets": [*there["budgets"], attempt]})
 
 
 def read_plan(workdir: Path) -> dict[str, Any]:

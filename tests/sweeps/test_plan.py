@@ -82,15 +82,12 @@ def test_a_wrong_rule_is_one_line(other, rules, message, tmp_path):
         make_plan(FIRST, other, tmp_path, **rules)
 
 
-def test_another_budget_is_added_and_another_plan_is_refused(tmp_path):
+def test_every_attempt_is_added_and_another_plan_is_refused(tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path)
-    keep_plan(plan, Budget(7, 2.5), tmp_path)
-    before = (tmp_path / "plan.json").read_text()
-    keep_plan(plan, Budget(7, 2.5), tmp_path)
-    assert (tmp_path / "plan.json").read_text() == before
-    keep_plan(plan, Budget(9, 2.5), tmp_path)
+    for seeds in (7, 7, 9):
+        keep_plan(plan, Budget(seeds, 2.5), tmp_path)
     there = json.loads((tmp_path / "plan.json").read_text())
-    assert [(each["seeds"], each["minutes"]) for each in there["budgets"]] == [(7, 2.5), (9, 2.5)]
+    assert [(each["seeds"], each["minutes"]) for each in there["budgets"]] == [(7, 2.5), (7, 2.5), (9, 2.5)]
     for changed, message in (
         (plan._replace(failed=0.5), r"failed \(None there, 0.5 here\)"),
         (plan._replace(metric="train_loss", better="lower"), r"metric \(exact_match there, train_loss here\)"),
