@@ -130,9 +130,10 @@ class Run(NamedTuple):
         Raises:
           UserError: the task cannot read a text, or the model cannot hold it; the line gives its number.
         """
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        several = list(texts)
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in several):
             raise UserError(f"texts: expected a list of texts, got {texts!r}")
-        return Answering(self.experiment, self.params, max_tokens, seed, stop)(list(texts)) if texts else []
+        return Answering(self.experiment, self.params, max_tokens, seed, stop)(several) if several else []
 
     def probe(self, prompt: str, answer: str | None = None) -> "Reading":
         """Returns what is inside the model while it reads a prompt and an answer, by default its own.
