@@ -43,7 +43,7 @@ def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(workdir, ca
     answers = biased.answers(["1 2", "3"])
     found = [(len(answer.text.split()), answer.score, answer.cut_off) for (answer,) in answers]
     assert found == [(room - 3, None, True), (room - 2, None, True)]
-    assert biased.generate(["1 2", "3"]) == [answer.text for (answer,) in answers]
+    assert biased.generate(text for text in ("1 2", "3")) == [answer.text for (answer,) in answers]
     assert caplog.messages == ["warning: prompt 1, 2: " + CUT_OFF]
     beam = fxf.load(workdir, beam_width=2).answers(["1 2"])[0]
     assert len(beam) == 2 and beam[0].score >= beam[1].score

@@ -251,7 +251,8 @@ _WITH_BLANKS = {
 }
 
 # As `str.lower`: the library's own change knows one small sigma, and not that of a word's end.
-LOWER_CASE = (normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς"), normalizers.Lowercase())
+_LAST_SIGMA = r"(?<=\p{Cased}|\p{Cased}\p{Case_Ignorable})Σ(?!\p{Case_Ignorable}*\p{Cased})"
+LOWER_CASE = (normalizers.Replace(Regex(_LAST_SIGMA), "ς"), normalizers.Lowercase())
 
 
 def kind_of(backend: tokenizers.Tokenizer) -> str:

@@ -130,9 +130,10 @@ class Run(NamedTuple):
         Raises:
           UserError: the task cannot read a text, or the model cannot hold it; the line gives its number.
         """
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        several = list(texts)
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in several):
             raise UserError(f"texts: expected a list of texts, got {texts!r}")
-        return Answering(self.experiment, self.params, max_tokens, seed, stop)(list(texts)) if texts else []
+        return Answering(self.experiment, self.params, max_tokens, seed, stop)(several) if several else []
 
     def with_draft(self, smaller: "Run", n_tokens: int = 4) -> "Run":
         """Returns the run whose tokens a smaller one drafts, so many at a time, for one step of this run to check.

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fxf.base.config import Field, checked
 from fxf.base.errors import UserError
 from fxf.base.weights import Params
 from fxf.data.text_files import good_lines, lines_of, read_text_file, tab_separated
@@ -43,8 +44,9 @@ class Answering:
             raise UserError(f"task '{experiment.config['task']['name']}' answers no prompts")
         if stop and experiment.decode.beam_width > 1:
             raise UserError("stop: beam search does not read it; leave decode.beam_width at 1")
-        self._task, self._max_tokens = experiment.task, max_tokens
-        self._stop = [stop] if isinstance(stop, str) else stop
+        self._task = experiment.task
+        self._max_tokens = checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens")
+        self._stop = [words for words in ([stop] if isinstance(stop, str) else stop) if words]
         self._in_beams, self._room = experiment.decode.beam_width > 1, experiment.model.max_len
         rolls = experiment.model.rolls and not self._in_beams
         self._max_len = self._room or experiment.max_len

@@ -10,7 +10,7 @@ from fxf.interop.tokenizer_json import named_tokens, tokenizer_json, tokens_of
 from fxf.runs.experiment import build, default_config
 
 TEXTS = ["the cat sat on the mat", "The dog's  hat, où ?\n", "Οδός σας"] * 2
-TEXT = "ΟΔΌΣ Σας: the <eos> <unk> dog <pad>? <bos>hat\u00a0<eos>\n <mask> a  <EOS>'s 12\t"
+TEXT = "ΟΔΌΣ Σας, ΟΔΌΣ's 日Σ: the <eos> <unk> dog <pad>? <bos>hat\u00a0<eos>\n <mask> a  <EOS>'s 12\t"
 TEXT += "  \n\n b \r\n c \u2028 d \x0b\x85  \r \x1c e"
 
 

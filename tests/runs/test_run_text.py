@@ -86,7 +86,7 @@ def test_answers_keep_the_rules_that_are_given_as_text(of_characters):
     assert answer(prefix=" and 4").text.startswith("7 and 4")
     for character in sorted(set(free.text[1:]) - {" ", "\n"})[:1]:
         assert character not in answer(banned=character).text[1:]
-        stopped = answer(stop=["absent", character])
+        stopped = answer(stop=["absent", "", character])
         assert stopped.text == free.text[: 1 + free.text[1:].index(character)] and not stopped.cut_off
         assert answer(stop=f"{character}").text == stopped.text
         assert answer(ends=character).text[1:] == free.text[1:].split(character)[0]
