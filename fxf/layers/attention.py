@@ -19,7 +19,7 @@ from fxf.layers.chunked_attention import chunked
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.flash_attention import kernel_of
-from fxf.layers.layer import Context, Memory, Places, in_order, like, remember
+from fxf.layers.layer import Context, Memory, Places, in_order, remember
 from fxf.layers.linear import as_float32, linear, soft_cap
 from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
@@ -153,8 +153,7 @@ class Attention:
         k_BGCK, v_BGCK = memory
         scores_BHTC = self.scores(q_BHTK, k_BGCK)
         bias_BHTC = jnp.broadcast_to(bias.astype(scores_BHTC.dtype), scores_BHTC.shape)
-        weights_BHTC = self.weigh(params, scores_BHTC, bias_BHTC)
-        weights_BHTC = named("weights", like(weights_BHTC, scores_BHTC, f"{type(self).__name__}.weigh"))
+        weights_BHTC = named("weights", self.weigh(params, scores_BHTC, bias_BHTC))
         weights_BHTC = dropout(rng, weights_BHTC, self.config.attention_dropout).astype(q_BHTK.dtype)
         weights_BGQC = weights_BHTC.reshape(*v_BGCK.shape[:2], -1, v_BGCK.shape[2])
         return jnp.einsum("BGQC,BGCK->BGQK", weights_BGQC, v_BGCK).reshape(*q_BHTK.shape[:-1], -1)

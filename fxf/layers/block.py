@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from fxf.base.config import Choices
 from fxf.base.errors import UserError
-from fxf.base.weights import Params, Spec, Weight
+from fxf.base.weights import Params, Spec
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout, split
 from fxf.layers.layer import Context, Layer, like
@@ -44,9 +44,6 @@ class Block:
         """Returns the weights of the layers and of their norms."""
         norms = [f"{name}_{norm}" for norm in self.norms for name in self.layers]
         specs = {name: layer.spec() for name, layer in self.layers.items()}
-        for name, spec in specs.items():
-            if not isinstance(spec, Mapping) or not all(isinstance(leaf, Weight) for leaf in jax.tree.leaves(spec)):
-                raise UserError(f"{type(self.layers[name]).__name__}.spec: expected a dict of Weight, got {spec!r}")
         return {**specs, **{name: normalization_spec(self.config) for name in norms}}
 
     def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:

@@ -63,8 +63,8 @@ class Cache(flax.struct.PyTreeNode):
         if self.order_BC is None or self.reads_BWC is None:
             slots_1C, newest_B1 = jnp.arange(self.n_slots)[None], self.lengths[:, None]
             if not self.rolling:
-                at_BT = newest_B1 + jnp.arange(n_new)[None]
-                return Table(Places(positions_of(slots_1C, self.given), slots_1C), at_BT)
+                places = Places(positions_of(slots_1C, self.given), slots_1C)
+                return Table(places, newest_B1 + jnp.arange(n_new)[None])
             order_BC = newest_B1 - (newest_B1 - slots_1C) % self.n_slots
             positions_BC = positions_of(jnp.maximum(order_BC, 0), self.given)
             places = Places(positions_BC, jnp.where(order_BC < 0, UNREAD, order_BC))

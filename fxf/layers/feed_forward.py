@@ -10,7 +10,7 @@ from fxf.base.config import Choices, one_of
 from fxf.base.on_gpu import recomputed
 from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
-from fxf.layers.layer import Context, like
+from fxf.layers.layer import Context
 from fxf.layers.linear import linear, linear_spec
 
 ACTIVATIONS = Choices(
@@ -67,5 +67,5 @@ def feed_forward(
         hidden = jnp.clip(hidden, -LIMIT, LIMIT) + 1 if config.activation == "silu_clamped" else hidden
         hidden = activation(product(x, params["gate"], params.get("gate_bias"))) * hidden
     else:
-        hidden = like(recomputed(activation)(hidden), hidden, config.activation)
+        hidden = recomputed(activation)(hidden)
     return product(hidden, params["down"], params.get("down_bias"))

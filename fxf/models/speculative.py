@@ -9,7 +9,7 @@ Letters: I tokens that the model reads in a step, one more than it checks.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,41 +23,34 @@ from fxf.models.sampling import probabilities
 from fxf.models.steps import PromptGroup, Prompts, where_prompts
 
 
-class Draft(NamedTuple):
-    """A smaller model with the tokens of another one, its params, and how many tokens it drafts at a time."""
-
-    model: Model
-    params: Params
-    n_tokens: int = 4
-
-
 class Speculative(Decoder):
     """A decoder that finds what `Decoder` does, up to rounding, or samples of the same distribution.
 
-    Params, weights and what layers keep are those of both models, by name.
+    Its programs read the params and the cache of both models, by name.
     """
 
-    def __init__(self, draft: Draft, model: Model, end_token: Any, **options: Any) -> None:
+    def __init__(self, draft: Sequence[Any], model: Model, end_token: Any, **options: Any) -> None:
         """Makes the decoder; other arguments as those of `Decoder`.
 
+        Args:
+          draft: the smaller model, its params, and how many tokens it drafts at a time; by default 4.
+
         Raises:
-          UserError: a model does not generate, or the decoder is a beam search.
+          UserError: a model does not generate, or the config is of a beam search.
         """
-        if not (model.prefill and draft.model.prefill):
-            raise UserError("draft: expected two models that generate")
-        self.draft = draft._replace(params=draft.model.to_plain(draft.params))
-        self.models = {"model": model, "draft": draft.model.plain}
+        smaller, params, self.n_drafts = (*draft, 4)[:3]
+        self.models, self.drafting = {"model": model, "draft": smaller.plain}, smaller.to_plain(params)
         spec = {name: each.spec for name, each in self.models.items()}
         super().__init__(model._replace(spec=spec, prefill=self.prefill, rolls=False), end_token, **options)
-        if self.config.beam_width > 1:
-            raise UserError("draft: beam search does not read it; set decode.beam_width to 1")
+        if not (model.prefill and smaller.prefill) or self.config.beam_width > 1:
+            raise UserError("draft: expected two models that generate, without a beam: set decode.beam_width to 1")
 
     def groups(self, params: Params, groups: Sequence[PromptGroup]) -> list[Decoded]:
-        return super().groups({"model": params, "draft": self.draft.params}, groups)
+        return super().groups({"model": params, "draft": self.drafting}, groups)
 
     def stream(self, params: Params, group: PromptGroup) -> Iterator[list[int]]:
         """Yields the tokens of the only prompt of a group so far, after each step of the model."""
-        return super().stream({"model": params, "draft": self.draft.params}, group)
+        return super().stream({"model": params, "draft": self.drafting}, group)
 
     def prefill(self, params: Params, batch: Batch, length: int) -> Cache:
         """Returns the cache of both models after the prompts. Raises a UserError if they cannot be read so far."""
@@ -73,18 +66,18 @@ class Speculative(Decoder):
 
     def stepping(self, params: Params, whole: Params, cache: Cache, tokens: jax.Array, model: Any = None) -> Any:
         """Returns `cast` and the steps of both models."""
-        read = {"model": jnp.tile(tokens[:, None], self.draft.n_tokens + 1), "draft": tokens}
-        found = [
-            super(Speculative, self).stepping(params[name], whole[name], _part(cache, name), read[name], each)
-            for name, each in self.models.items()
-        ]
-        casts, steps = zip(*found, strict=True)
-        return lambda params: [cast(params[name]) for name, cast in zip(read, casts, strict=True)], steps
+        casts, steps = {}, []
+        for name, each in self.models.items():
+            read = tokens if name == "draft" else jnp.tile(tokens[:, None], self.n_drafts + 1)
+            given = params[name], whole[name], cache.replace(layers=cache.layers[name]), read
+            casts[name], step = super().stepping(*given, each)
+            steps.append(step)
+        return lambda params: [cast(params[name]) for name, cast in casts.items()], tuple(steps)
 
     def go_on(self, step: Any, weights: Any, prompts: Prompts, key: jax.Array, progress: Progress) -> Progress:
         """Returns the progress after one to I more tokens of each answer."""
         (state, cache, last_B1), method, (check, guess) = progress, self._method(prompts, key), step
-        n_B, rows_B, indices_I = state.n_tokens_B, jnp.arange(len(last_B1)), jnp.arange(self.draft.n_tokens + 1)
+        n_B, rows_B, indices_I = state.n_tokens_B, jnp.arange(len(last_B1)), jnp.arange(self.n_drafts + 1)
 
         def keys(use: Any) -> jax.Array:
             return jax.vmap(lambda *of: jax.random.fold_in(method.key_of(*of), use))(state.number_B, n_B)
@@ -93,15 +86,15 @@ class Speculative(Decoder):
             token_B, tokens_BU, cache = before
             logits_BV, cache = guess(weights[1], cache, token_B)
             q_BV = probabilities(self.config, method.rules.applied(logits_BV, tokens_BU, n_B + i))
-            token_B = drawn(keys(i), q_BV)
+            token_B = jax.vmap(jax.random.categorical)(keys(i), jnp.log(q_BV)).astype(jnp.int32)
             return (token_B, tokens_BU.at[rows_B, n_B + i].set(token_B), cache), (token_B, q_BV)
 
         # The last draft is not checked. Its step is there so that the cache has the one before.
-        before = last_B1[:, 0], state.tokens_BU, _part(cache, "draft")
+        before = last_B1[:, 0], state.tokens_BU, cache.replace(layers=cache.layers["draft"])
         (_, tokens_BU, of_draft), drafts = jax.lax.scan(drafted, before, indices_I)
         drafts_BI, q_BIV = (jnp.moveaxis(x, 0, 1) for x in drafts)
         read_BI = jnp.concatenate([last_B1, drafts_BI[:, :-1]], axis=1)
-        logits_BIV, of_model = check(weights[0], _part(cache, "model"), read_BI)
+        logits_BIV, of_model = check(weights[0], cache.replace(layers=cache.layers["model"]), read_BI)
         if logits_BIV.shape != q_BIV.shape:
             raise UserError(f"draft: expected {logits_BIV.shape[2]} tokens as the model has, got {q_BIV.shape[2]}")
         so_far = jnp.repeat(tokens_BU, len(indices_I), axis=0), (n_B[:, None] + indices_I[None]).reshape(-1)
@@ -109,8 +102,8 @@ class Speculative(Decoder):
         p_BIV = probabilities(self.config, logits_RV).reshape(q_BIV.shape)
         chances_BI = jax.vmap(lambda key: jax.random.uniform(key, indices_I.shape))(keys(len(indices_I)))
         n_stay_B, rest_BV = staying(drafts_BI, p_BIV, q_BIV, chances_BI)
-        own_B1 = drawn(keys(len(indices_I) + 1), rest_BV)[:, None]
-        found_BI = jnp.where(indices_I[None] < n_stay_B[:, None], drafts_BI, own_B1)
+        own_B = jax.vmap(jax.random.categorical)(keys(len(indices_I) + 1), jnp.log(rest_BV)).astype(jnp.int32)
+        found_BI = jnp.where(indices_I[None] < n_stay_B[:, None], drafts_BI, own_B[:, None])
         # Where the rules allow no token, the answer ends.
         found_BI = jnp.where(jnp.isneginf(logits_RV).all(1).reshape(found_BI.shape), self.ends[0], found_BI)
         new, n_new_B = method.with_tokens(state, found_BI, n_stay_B + 1)
@@ -133,12 +126,3 @@ def staying(drafts_BI: jax.Array, p_BIV: jax.Array, q_BIV: jax.Array, chances_BI
     rest_BV = jnp.maximum(p_BV - q_BV, 0)
     # Rounding may leave nothing between two equal distributions.
     return n_stay_B, jnp.where(rest_BV.sum(1, keepdims=True) > 0, rest_BV, p_BV)
-
-
-def drawn(keys_B: jax.Array, weights_BV: jax.Array) -> jax.Array:
-    """Returns one token for each row, int32 [B], with probabilities in proportion to the weights."""
-    return jax.vmap(jax.random.categorical)(keys_B, jnp.log(weights_BV)).astype(jnp.int32)
-
-
-def _part(cache: Cache, name: str) -> Cache:
-    return cache.replace(layers=cache.layers[name])

@@ -131,8 +131,7 @@ class TransformerLM:
         Args:
           tokens: one of each row, int32 [R], with logits [R, V]; or several, [R, T], with logits [R, T, V].
         """
-        tokens_RT = tokens.reshape(len(tokens), -1)
-        n_new = tokens_RT.shape[1]
+        tokens_RT, n_new = tokens.reshape(len(tokens), -1), tokens.size // len(tokens)
         indices_RT = cache.lengths[:, None] + jnp.arange(n_new)[None]
         positions_of = functools.partial(token_positions, self.config)
         positions_RT = positions_of(indices_RT, cache.given)
@@ -145,8 +144,7 @@ class TransformerLM:
         if table is not None:
             order_BC = None if table.reads_BWC is None else table.places.order
             cache = cache.replace(order_BC=order_BC, reads_BWC=table.reads_BWC)
-        x_RTD = self.decoder.finish(x)
-        return self.readout(params, x_RTD.reshape(*tokens.shape, -1)), cache
+        return self.readout(params, self.decoder.finish(x).reshape(*tokens.shape, -1)), cache
 
     def model(self, *encoders: Stack) -> Model:
         """Returns the model of these functions, whose sizes follow from its config and all its blocks."""

@@ -1,5 +1,6 @@
 """What `import fxf` gives for runs: training in a run folder, and loading a trained run."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -143,7 +144,11 @@ class Run(NamedTuple):
         Raises:
           UserError: their tokens are not the same.
         """
-        return self._replace(experiment=self.experiment.with_draft(smaller.experiment, smaller.params, n_tokens))
+        mine, its = self.experiment.task, smaller.experiment.task
+        if (type(mine), mine.vocab_size, mine.files) != (type(its), its.vocab_size, its.files):
+            raise UserError("draft: expected a run of the same task, with the same tokens")
+        draft = smaller.model, smaller.params, n_tokens
+        return self._replace(experiment=self.experiment._replace(draft=draft, programs=defaultdict(dict)))
 
     def probe(self, prompt: str, answer: str | None = None) -> "Reading":
         """Returns what is inside the model while it reads a prompt and an answer, by default its own.

@@ -41,8 +41,7 @@ class Evaluators:
         options: Any = {"programs": experiment.programs["decode", layout], "layout": layout}
         options |= {"config": experiment.decode, "seed": seed, **experiment.task.rules(experiment.decode)}
         if draft := experiment.draft:
-            placed = jax.device_put(draft.params, layout.weights(draft.model.spec))
-            draft = draft._replace(model=layout.with_mesh(draft.model), params=placed)
+            draft = layout.with_mesh(draft[0]), jax.device_put(draft[1], layout.weights(draft[0].spec)), draft[2]
         self.decoder = Speculative(draft, self._model, **options) if draft else Decoder(self._model, **options)
 
     def __call__(self, params: Params) -> Evaluator:

@@ -25,7 +25,6 @@ from fxf.models import MODELS, RegisteredModel
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import Model
-from fxf.models.speculative import Draft
 from fxf.runs import compatibility
 from fxf.runs.source import StartConfig, folder_of_files
 from fxf.tasks import TASKS, RegisteredTask
@@ -64,7 +63,7 @@ class Experiment(NamedTuple):
       config: the plain nested dict of all keys, as config.json holds it.
       optimizer: what the section `optimizer_config` names, for the weights of the model.
       programs: the compiled programs, by what they do and the layout; experiments may share them.
-      draft: what drafts the tokens that the model checks in decoding.
+      draft: a smaller model with plain params, and how many tokens it drafts for a step of decoding to check.
     """
 
     config: dict[str, Any]
@@ -81,7 +80,7 @@ class Experiment(NamedTuple):
     model: Model
     optimizer: optax.GradientTransformation
     programs: dict[Any, dict[Any, Any]]
-    draft: Draft | None = None
+    draft: tuple[Model, Any, int] | None = None
 
     @property
     def seed(self) -> int:
@@ -140,17 +139,6 @@ class Experiment(NamedTuple):
     def with_plain_weights(self) -> "Experiment":
         """Returns the experiment whose model has the plain weights, as `model.to_plain` returns them."""
         return self if self.model.plain_spec is None else self._of_model(self.model.plain)
-
-    def with_draft(self, smaller: "Experiment", params: Any, n_tokens: int) -> "Experiment":
-        """Returns the experiment that decodes with drafts of so many tokens, by a smaller one with plain params.
-
-        Raises:
-          UserError: their tokens are not the same.
-        """
-        mine, its = ((x.config["task"]["name"], x.task.vocab_size, x.task.files) for x in (self, smaller))
-        if mine != its:
-            raise UserError("draft: expected a run of the same task, with the same tokens")
-        return self._replace(draft=Draft(smaller.model, params, n_tokens), programs=defaultdict(dict))
 
     def _with_model(self, config: Any) -> "Experiment":
         model = lora(MODELS[config.name].make(config, self.task.vocab_size), self.lora)

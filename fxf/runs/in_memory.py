@@ -32,7 +32,7 @@ from fxf.models.decoder import Decoder
 from fxf.models.model import Batch, Model
 from fxf.models.quantized import stored_as
 from fxf.models.rules import Words
-from fxf.models.speculative import Draft, Speculative
+from fxf.models.speculative import Speculative
 from fxf.runs.compatibility import first_batch, require_arrays, require_seed, require_tokens
 from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
@@ -251,7 +251,7 @@ def decode(
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
     options: Any = {"config": method, "seed": seed, "words": Words(without, prefix)}
-    decoder = Decoder(model, ends, **options) if draft is None else Speculative(Draft(*draft), model, ends, **options)
+    decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)
     return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
 
 

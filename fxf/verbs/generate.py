@@ -55,7 +55,7 @@ def flags(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
-    from fxf.runs import run
+    from fxf.runs import api
     from fxf.runs.generation import Answering
 
     one_of(args.format, ("text", "json"), "--format")
@@ -66,11 +66,12 @@ def main(args: Namespace) -> None:
         raise UserError(f"--input: prompts are given as arguments too: '{prompts[0]}'")
     if args.stream and (args.n_best or args.format == "json"):
         raise UserError("--stream: shows the text of one answer; leave out --n_best and --format=json")
-    experiment, _, params = run.load(workdir, args.step, cli.decode_of(args))
+    run = api.load(workdir, args.step, **cli.decode_of(args))
     if args.draft:
-        experiment = experiment.with_draft(*run.load(args.draft)[::2], args.draft_tokens or 4)
+        run = run.with_draft(api.load(args.draft), args.draft_tokens or 4)
     elif args.draft_tokens:
         raise UserError("draft_tokens: nothing drafts; give a smaller run by --draft")
+    experiment = run.experiment
     width = experiment.decode.beam_width
     if args.n_best and width == 1:
         raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")
@@ -78,7 +79,7 @@ def main(args: Namespace) -> None:
         raise UserError(f"n_best: {args.n_best} is more than decode.beam_width {width}")
     if args.seed is not None and not experiment.decode.temperature:
         raise UserError("seed: no token is drawn; set decode.temperature above 0")
-    answering = Answering(experiment, params, args.max_tokens, args.seed or 0, args.stop)
+    answering = Answering(experiment, run.params, args.max_tokens, args.seed or 0, args.stop)
     if args.interactive:
         return converse(lambda line: stream(answering, [line]) if args.stream else show(answering([line]), args))
     prompts = prompts or cli.read_lines(args.input)

@@ -17,7 +17,7 @@ from fxf.models.decoder import Decoder
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.rules import Words
-from fxf.models.speculative import Draft, Speculative
+from fxf.models.speculative import Speculative
 from helpers import random_params, small, small_model
 
 V, END, OTHER_END, U = 5, 1, 4, 4
@@ -103,7 +103,7 @@ def check(kind, width, n_seeds=1, drafted=False, **rules):
     decode = Decoder(model, (END, OTHER_END), config=config, words=words)
     if drafted:
         draft, drafting = small_model(vocab_size=V, max_len=9, seed=9)
-        decode = Speculative(Draft(draft, drafting, 2), model, (END, OTHER_END), config=config, words=words)
+        decode = Speculative((draft, drafting, 2), model, (END, OTHER_END), config=config, words=words)
     for seed, row in itertools.product(range(n_seeds), range(3)):
         params, after = next_logits(kind, seed)
         tokens, scores = decode(params, prompts, U)

@@ -13,7 +13,7 @@ from fxf.models.decode_config import DecodeConfig
 from fxf.models.decoder import Decoder
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
-from fxf.models.speculative import Draft, Speculative
+from fxf.models.speculative import Speculative
 from fxf.models.steps import PromptGroup
 from helpers import random_params, random_tokens, scaled, small, small_model
 
@@ -57,7 +57,7 @@ def distribution(config, logits, answer):
 def test_samples_have_the_distribution_of_the_model_alone(monkeypatch, keys, n_drafts):
     monkeypatch.setattr(decoder_module, "HYPOTHESES", N)
     config = DecodeConfig(**{"temperature": 1.0, **keys})
-    decode = Speculative(Draft(TABLE, BY_DRAFT, n_drafts), TABLE, END, config=config)
+    decode = Speculative((TABLE, BY_DRAFT, n_drafts), TABLE, END, config=config)
     prompts = {"tokens": np.full((N, 1), 2, np.int32), "lengths": np.ones(N, np.int32)}
     found = decode(BY_MODEL, prompts, U)[0][:, 0] @ [V * V, V, 1]
     expected = np.zeros((V,) * U)
@@ -96,11 +96,11 @@ def test_greedy_answers_are_those_of_the_model_alone_for_any_draft(kind):
     draft, _ = small_model(vocab_size=7, max_len=13)
     ends, config = (3, 5), DecodeConfig(min_tokens=1)
     prompts = {**prompts, "limits": np.array([9, 9, 5, 1, 9], np.int32)}
-    alone, both = Decoder(model, ends, config=config), Speculative(Draft(draft, {}), model, ends, config=config)
+    alone, both = Decoder(model, ends, config=config), Speculative((draft, {}), model, ends, config=config)
     lengths = set()
     for seed in range(6):
         params, drafting = (scaled(random_params(each.spec, seed), 2) for each in (model, draft))
-        both.draft = both.draft._replace(params=drafting)
+        both.drafting = drafting
         expected, _ = alone(params, prompts, 9)
         np.testing.assert_array_equal(both(params, prompts, 9)[0], expected)
         lengths |= set((expected[:, 0] != 3).sum(1).tolist())
@@ -110,7 +110,7 @@ def test_greedy_answers_are_those_of_the_model_alone_for_any_draft(kind):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_draft_equal_to_the_model_stays_whole(temperature):
     config = DecodeConfig(temperature=temperature, top_k=2 * (temperature > 0))
-    decode = Speculative(Draft(TABLE, BY_MODEL, 3), TABLE, V, config=config)
+    decode = Speculative((TABLE, BY_MODEL, 3), TABLE, V, config=config)
     group = PromptGroup((), {"tokens": np.full((1, 1), 2, np.int32), "lengths": np.ones(1, np.int32)}, 10)
     parts = list(decode.stream(BY_MODEL, group))
     assert [len(tokens) for tokens in parts] == [4, 8, 10]
@@ -129,11 +129,11 @@ def other(**keys):
         (other(), other(max_len=12), {}, "texts of 13 tokens pass model.max_len 12 of the draft"),
         (other(positions="rotary", d_model=12, max_len=12), other(), {}, "texts of 13 tokens pass model.max_len 12 of"),
         (other(), other(vocab_size=8), {}, "expected 7 tokens as the model has, got 8"),
-        (other(), other(), {"beam_width": 2}, "beam search does not read it; set decode.beam_width to 1"),
-        (other(), other()._replace(prefill=None), {}, "expected two models that generate"),
+        (other(), other(), {"beam_width": 2}, "expected two models that generate, without a beam"),
+        (other(), other()._replace(prefill=None), {}, "expected two models that generate, without a beam"),
     ],
 )
 def test_what_cannot_draft_is_refused_in_a_line(model, draft, config, message):
     with pytest.raises(UserError, match=f"^draft: {message}"):
-        decode = Speculative(Draft(draft, random_params(draft.spec)), model, 3, config=DecodeConfig(**config))
+        decode = Speculative((draft, random_params(draft.spec)), model, 3, config=DecodeConfig(**config))
         decode(random_params(model.spec), PROMPTS, 9)

@@ -112,7 +112,7 @@ def test_a_draft_changes_no_greedy_answer_and_has_the_same_tokens(of_characters,
     (tmp_path / "text.txt").write_text(LINES.replace("a", "o"))  # as many characters, but others
     other = build(text_config(tmp_path / "text.txt"), tmp_path)
     with pytest.raises(UserError, match="draft: expected a run of the same task, with the same tokens"):
-        alone.experiment.with_draft(other, {}, 4)
+        alone.with_draft(alone._replace(experiment=other))
 
 
 @pytest.mark.thorough
