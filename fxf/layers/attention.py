@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base.config import key, one_of, require_off
+from fxf.base.errors import UserError
 from fxf.base.on_gpu import joined_last
 from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.chunked_attention import chunked
@@ -34,6 +35,7 @@ ACT_ON_SCORES = {
     "query_scale": 0.0,
     "attention_implementation": "xla",
 }
+IN_KERNELS = ("scores", "weigh", "read", "seen", "mask")  # what a kernel does by itself
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +122,7 @@ class Attention:
         if context.cache is None and self.config.attention_implementation == "chunked":
             return chunked(self, params, q_BHTK, memory, queries, keys, context.rng)
         if context.cache is None and self.config.attention_implementation == "flash":
+            self._check_kernel()
             return kernel_of(self.config).attend(self, params, q_BHTK, memory, queries, keys)
         return self.read(params, q_BHTK, memory, self.mask(params, queries, keys, context.reads), context.rng)
 
@@ -183,6 +186,13 @@ class Attention:
         weight = params["output"]
         concatenated = heads_BHTK.transpose(0, 2, 1, 3).reshape(*x_BTD.shape[:2], math.prod(weight.shape[:-1]))
         return linear(concatenated, weight.reshape(-1, weight.shape[-1]), params.get("output_bias"))
+
+    def _check_kernel(self) -> None:
+        """Raises a UserError if this kind has other weights than a kernel's, which would not know of them."""
+        mine, plain = type(self), Attention
+        if own := [name for name in IN_KERNELS if getattr(mine, name) is not getattr(plain, name)]:
+            what = f"the kernel of 'flash' has no {mine.__name__}.{own[0]}; set it to 'xla' or 'chunked'"
+            raise UserError(f"model.attention_implementation: {what}")
 
     def _check(self) -> None:
         """Raises a UserError if a key does not go with this kind."""

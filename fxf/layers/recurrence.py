@@ -143,8 +143,9 @@ def log_decays(context: Context, log_decay_RTGE: jax.Array) -> jax.Array:
     documents = context.places.documents
     if documents is None:
         return log_decay_RTGE
-    latest = jax.lax.cummax(documents, axis=1)
-    first = documents > jnp.concatenate([documents[:, :1], latest[:, :-1]], 1)
+    newest = jax.lax.cummax(jnp.where(documents > 0, jnp.arange(documents.shape[1])[None], 0), axis=1)  # but padding
+    latest = jnp.take_along_axis(documents, newest, 1)
+    first = documents != jnp.concatenate([documents[:, :1], latest[:, :-1]], 1)
     forgets = jnp.where(first[..., None, None], -jnp.inf, log_decay_RTGE)
     return jnp.where(context.real[..., None, None], forgets, 0)
 

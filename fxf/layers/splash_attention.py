@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fxf.base.errors import UserError
 from fxf.base.weights import Params
 from fxf.layers import context_parallel
 from fxf.layers.layer import Places
@@ -26,7 +27,8 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
     # Few programs need Pallas, and it takes long to import.
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 
-    del params  # there is no bias
+    if layer.bias(params, queries, keys) is not None:
+        raise UserError("model.attention_implementation: 'flash' has no bias of scores on a TPU; set it to 'chunked'")
     config, (n_rows, _, n_queries, width), n_keys = layer.config, q_BHTK.shape, memory[0].shape[2]
     causal, window = queries.causal and keys.causal, config.window if config.window < max(n_queries, n_keys) else 0
     n_parts = context_parallel.n_parts()

@@ -55,12 +55,14 @@ class TransformerLM:
     Attributes:
       decoder: the blocks, which decoding runs token by token.
       causal: whether no token sees later ones.
+      by_row: whether no row of a batch depends on another in what a subclass adds, also in terms of the objective.
     """
 
     config: TransformerLMConfig
     vocab_size: int
     decoder: Stack
     causal: ClassVar[bool] = True
+    by_row: ClassVar[bool] = True
 
     def spec(self) -> Spec:
         """Returns the weights of the model."""
@@ -151,7 +153,8 @@ class TransformerLM:
         config, stacks = self.config, (*encoders, self.decoder)
         positions = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
         decoding = self if self.decoder.cached else WholeSequences(self.features, self.readout)
-        by_row = all(getattr(layer, "by_row", True) for stack in stacks for layer in layers_of(stack))
+        parts = [self, *(layer for stack in stacks for layer in layers_of(stack))]
+        by_row = all(getattr(part, "by_row", True) for part in parts)
         # Positions that add nothing to the embeddings count distances, of which those to the newest tokens are known.
         by_distance = not (positions.embed or positions.table or config.position_range)
         return Model(

@@ -8,7 +8,9 @@ import pytest
 
 from fxf.base.devices import compiling_for
 from fxf.base.errors import UserError
+from fxf.layers.attention import Attention
 from fxf.layers.flash_attention import kernel_of
+from fxf.layers.layer import whole_rows
 from fxf.runs.experiment import build, default_config
 from helpers import random_params, random_tokens, small
 
@@ -65,6 +67,17 @@ def test_what_the_devices_that_a_program_is_compiled_for_cannot_do_is_named(devi
     config = small(**{**FLASH, **changes})
     with compiling_for([device]), pytest.raises(UserError, match=f"^{message}") if message else nullcontext():
         kernel_of(config)
+
+
+class OfOnesOwn(Attention):
+    def seen(self, queries, keys, reads=None):
+        return None
+
+
+def test_a_kind_with_weights_of_its_own_is_refused_where_only_the_pattern_of_blocks_names_it():
+    layer = OfOnesOwn(small(**FLASH))
+    with compiling_for([H100]), pytest.raises(UserError, match=r"kernel of 'flash' has no OfOnesOwn\.seen; set it to"):
+        layer.apply(random_params(layer.spec()), np.ones((2, 5, 24), "bfloat16"), whole_rows(5))
 
 
 def test_training_on_another_device_is_refused_and_the_weights_are_read_by_xla():

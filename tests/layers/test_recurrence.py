@@ -37,10 +37,10 @@ def drawn(kind, seed=0):
 
 
 def test_all_is_forgotten_at_the_first_token_of_a_document_and_nothing_at_padding():
-    documents = jnp.array([[1, 0, 1, 2, 2]])
+    documents = jnp.array([[1, 0, 1, 2, 2], [3, 3, 0, 1, 1]])
     context = Context(Places(jnp.arange(5)[None], documents=documents))
-    found = log_decays(context, -jnp.ones((1, 5, 1, 1))).ravel()
-    np.testing.assert_array_equal(found, [-1, 0, -1, -np.inf, -1])
+    found = log_decays(context, -jnp.ones((2, 5, 1, 1))).reshape(2, 5)
+    np.testing.assert_array_equal(found, [[-1, 0, -1, -np.inf, -1], [-1, -1, 0, -np.inf, -1]])
 
 
 def expected(q, k, v, log_decay, beta, before):

@@ -5,7 +5,7 @@ import pytest
 
 import oracle
 from closeness import assert_close
-from fxf.models.transformer_lm import MaskedLMConfig, masked_lm
+from fxf.models.transformer_lm import MaskedLMConfig, TransformerLM, masked_lm, transformer_lm
 from fxf.testing import assert_cached_equals_full
 from helpers import VOCAB_SIZE, random_params, random_tokens, small, small_model
 
@@ -141,6 +141,14 @@ def test_logits_of_a_masked_lm_equal_the_oracle_and_segments_are_0_where_none_ar
         expected = oracle.transformer_lm(config, oracle.float64(params), row, lambda t, s: True, segments=kinds)
         assert_close(actual, expected)
     assert_close(apply(model, params, tokens)[1], logits[1])
+
+
+def test_a_model_whose_rows_depend_on_each_other_is_not_cut_into_parts():
+    class Comparing(TransformerLM):
+        by_row = False
+
+    widths = [transformer_lm(small(), 11, kind).width for kind in (TransformerLM, Comparing)]
+    assert widths == [small().d_model, None]
 
 
 def test_in_a_window_padding_changes_no_logit():
