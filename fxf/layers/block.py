@@ -15,7 +15,7 @@ from fxf.base.errors import UserError
 from fxf.base.weights import Params, Spec
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout, split
-from fxf.layers.layer import Context, Layer, like
+from fxf.layers.layer import Context, Layer
 from fxf.layers.named import named
 from fxf.layers.normalization import beside, normalization_spec, normalize
 
@@ -81,12 +81,7 @@ class Block:
             source_BSD, places = context.source
             given = given.replace(source=(normalize(self.config, params[f"{name}_norm"], source_BSD), places))
         with jax.named_scope(name):
-            found, by = self.layers[name].apply(params[name], x, given), f"{type(self.layers[name]).__name__}.apply"
-        if not isinstance(found, tuple) or len(found) != 2:
-            raise UserError(
-                f"{by}: expected to return (y, context), got {'an array' if hasattr(found, 'shape') else found}"
-            )
-        y, after = like(found[0], x, by), found[1]
+            y, after = _answer(self.layers[name], params[name], x, given)
         caches = None if context.cache is None else {**context.cache, name: after.cache}
         return y, context.replace(cache=caches, carry=after.carry)
 
@@ -253,6 +248,20 @@ class Stack:
     def cached(self) -> bool:
         """Whether every layer keeps what later tokens need of earlier ones."""
         return all(getattr(layer, "cached", True) for layer in layers_of(self))
+
+
+def _answer(layer: Layer, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
+    """Returns what a layer makes of x.
+
+    Raises:
+      UserError: it is not (y, context) with a y of the shape of x; another y could broadcast in silence.
+    """
+    found, name = layer.apply(params, x, context), f"{type(layer).__name__}.apply"
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise UserError(f"{name}: expected to return (y, context), got {type(found).__name__}")
+    if getattr(found[0], "shape", None) != x.shape:
+        raise UserError(f"{name}: expected to return y of shape {[*x.shape]}, got {[*jnp.shape(found[0])]}")
+    return found
 
 
 def _shapes(tree: Any) -> Any:

@@ -190,18 +190,6 @@ class Layer(Protocol):
         ...
 
 
-def like(y: Any, x: jax.Array, by: str) -> jax.Array:
-    """Returns y, which a function that may be a user's has made of x, and which has the shape of x.
-
-    Raises:
-      UserError: it has another shape, or is no array; the line names the function, `by`.
-    """
-    if getattr(y, "shape", None) != x.shape:
-        got = f"shape {[*y.shape]}" if hasattr(y, "shape") else f"{type(y).__name__}"
-        raise UserError(f"{by}: expected to return an array of shape {[*x.shape]}, got {got}")
-    return y
-
-
 def remember(context: Context, new: Any) -> tuple[Any, Places, Any]:
     """Returns what the tokens may look at: entries and their places; and the layer's cache with the new entries.
 
