@@ -82,29 +82,21 @@ def require_learnable(name: str, task: Task, model: Model, seed: int) -> None:
 
 
 def first_batch(batch: Callable[..., Any], seed: int) -> Any:
-    """Returns the batch of step 0 that a function of (key, step) makes, on the host.
-
-    Raises:
-      UserError: it makes no batch.
-    """
-    found = jax.device_get(jax.jit(batch)(jax.random.fold_in(run_keys(seed).data, 0), np.int32(0)))
-    if not isinstance(found, Mapping) or "weights" not in found:
-        got = f"only {', '.join(found)}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
-        raise UserError(f"batch: expected a dict of arrays, among them weights; the function returns {got}")
-    return found
+    """Returns what a function of (key, step) makes for step 0, on the host."""
+    return jax.device_get(jax.jit(batch)(jax.random.fold_in(run_keys(seed).data, 0), np.int32(0)))
 
 
 def require_arrays(where: str, batch: Any) -> None:
-    """Raises a UserError if a batch is no dict of arrays with targets and weights, of which some count."""
-    if not isinstance(batch, Mapping) or not {"targets", "weights"} <= batch.keys():
-        got = ", ".join(batch) if isinstance(batch, Mapping) else type(batch).__name__
-        raise UserError(f"{where}: expected a dict of arrays with targets and weights, got {got}")
+    """Raises a UserError if a batch is no dict of arrays, among them weights of the targets, of which some count."""
+    if not isinstance(batch, Mapping) or "weights" not in batch:
+        got = f"only {', '.join(batch)}" if isinstance(batch, Mapping) else f"a {type(batch).__name__}"
+        raise UserError(f"{where}: expected a dict of arrays, among them weights; the function returns {got}")
     for name, array in batch.items():
         if not hasattr(array, "shape"):
             raise UserError(f"{where}: {name}: expected an array, got {type(array).__name__}")
-    targets, weights = batch["targets"], batch["weights"]
-    if targets.shape[:2] != weights.shape:
-        raise UserError(f"{where}: weights: expected the shape of targets, {targets.shape[:2]}, got {weights.shape}")
+    weights, targets = batch["weights"], batch.get("targets", batch["weights"])
+    if targets.shape[: weights.ndim] != weights.shape:
+        raise UserError(f"{where}: weights: expected the shape of targets, {targets.shape}, got {weights.shape}")
     if not (total := np.sum(weights)) > 0 or not np.isfinite(total):
         raise UserError(f"{where}: weights: expected finite numbers with a sum above 0, got the sum {total:g}")
 

@@ -162,8 +162,8 @@ def fit(
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
     first = first_batch(batch, seed)
     require_arrays("batch", first)
-    if len(first["targets"]) % microbatches:
-        raise UserError(f"microbatches: {microbatches} does not divide the {len(first['targets'])} rows of a batch")
+    if len(first["weights"]) % microbatches:
+        raise UserError(f"microbatches: {microbatches} does not divide the {len(first['weights'])} rows of a batch")
     if model.loss.of_logits:
         require_tokens("batch", first, _vocab_size(model, state.params, first))
     train_steps = in_order(make_train_steps(trainer, batch, steps))
