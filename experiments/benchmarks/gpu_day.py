@@ -49,6 +49,7 @@ from fxf.base.hardware import HARDWARE, hardware_of
 from fxf.base.on_gpu import options_in_order
 from fxf.compile import costs, hlo, times
 from fxf.compile.topologies import Topology
+from fxf.layers import fp8
 from fxf.models.decoder import Decoder
 from fxf.models.transformer_lm import transformer_lm
 from fxf.training.step import jit_step, make_step
@@ -201,6 +202,8 @@ def rates(settings: Settings) -> Iterator[Found]:
     for name, (a, b, c) in {**shapes, "gradient of up": (d, n, 4 * d), "large": (large,) * 3}.items():
         left, right = (jax.random.normal(jax.random.key(i), s, jnp.bfloat16) for i, s in enumerate([(a, b), (b, c)]))
         yield {"product": name, "shape": [a, b, c], "TFLOP/s": 2 * a * b * c / seconds_of(product, left, right) / 1e12}
+    took = seconds_of(jax.jit(fp8.product), left, right)  # finds and applies the scales too
+    yield {"product": "large, of 8 bits", "shape": [large] * 3, "TFLOP/s": 2 * large**3 / took / 1e12}
     x = jnp.ones((n, 4 * d))
     yield {"copy": f"{x.nbytes / 1e6:.0f} MB", "GB/s": 2 * x.nbytes / seconds_of(jax.jit(lambda x: x + 1), x) / 1e9}
 

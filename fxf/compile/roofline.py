@@ -172,6 +172,7 @@ def _costs(kernels: list[Kernel], topology: Topology, program: Program) -> Figur
     useful = flops if program.flops is None else program.flops
     return {
         "flops": flops,
+        "flops_visible": costs.total(kernels, lambda kernel: kernel.work.done),
         "model_flops": program.flops,
         "memory_traffic": int(costs.total(kernels, lambda kernel: kernel.n_bytes)),
         "kernels": int(costs.total(kernels, lambda kernel: kernel.costs)),

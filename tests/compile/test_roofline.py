@@ -221,12 +221,15 @@ def test_a_gpu_computes_all_products_of_blocks_with_matrices_in_8_bits_if_asked(
 
 
 @pytest.mark.thorough
-def test_eight_devices_that_share_a_long_row_compute_little_more_than_the_causal_half_of_all_pairs():
+@pytest.mark.parametrize("window", [0, 4096])
+def test_eight_devices_that_share_a_long_row_compute_little_more_than_the_pairs_that_are_seen(window):
     length = 131_072
     model = {"n_layers": 1, "d_model": 64, "d_ff": 64, "n_heads": 1, "dtype": "bfloat16", "max_len": length}
-    model |= {"attention_implementation": "flash", "positions": "none"}
+    model |= {"attention_implementation": "flash", "positions": "none", "window": window}
     sections = {"task": {"max_length": length // 2 - 1}, "parallel": {"sequence": 8}, "train": {"batch_size": 1}}
     (training,) = compiled_for("h100:8", build(tiny_config(model=model, **sections)))
-    in_products = 2 * 64 * (2 + 5)  # of a pair, forward and backward, in a row's least half
-    assert 1 <= training["flops"] / (in_products * length**2 / 2 / 8) <= 1.1
+    in_products = 2 * 64 * (2 + 5)  # of a pair, forward and backward
+    pairs = length * window - window**2 / 2 if window else length**2 / 2
+    assert 1 <= training["flops_visible"] / (in_products * pairs / 8) <= 1.1
+    assert window or training["flops"] / (in_products * pairs / 8) <= 1.1
     assert training["bytes"]["activations and temporaries"] < length * 64 * 2 * 40  # no array of all pairs
