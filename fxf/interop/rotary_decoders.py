@@ -52,6 +52,8 @@ class Qwen(RotaryDecoder):
         section, types = super().read(theirs, where), theirs.get("layer_types")
         if not theirs["use_sliding_window"] or theirs["sliding_window"] is None:
             return section
+        if self.model_type == "qwen3_moe":  # a class without layer_types, which does not read max_window_layers
+            return {**section, "window": theirs["sliding_window"]}
         if types is None and (n_first := theirs["max_window_layers"]) != 0:
             if type(n_first) is int and n_first >= theirs["num_hidden_layers"]:
                 return section
