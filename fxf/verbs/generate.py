@@ -9,11 +9,14 @@ fxf generate --workdir=runs/reversal "3 1 4 1 5" "9 2 6"
 fxf generate --workdir=runs/characters --temperature=0.8 --top_k=20 "The king"
 fxf generate --workdir=runs/characters --repetition_penalty=1.2 --banned="king queen" --stop="." "The"
 fxf generate --workdir=runs/characters --temperature=0.8 --stream "The"
+fxf generate --workdir=runs/large --draft=runs/small "The"
 fxf generate --workdir=runs/translation --input=sentences.txt > translations.txt
 fxf generate --workdir=runs/translation --beam_width=5 --n_best=3 < sentences.txt
 fxf generate --workdir=runs/translation --interactive
 
-With --stream the answer to one prompt appears token by token; it is the same answer. With --n_best each prompt gets
+With --stream the answer to one prompt appears token by token; it is the same answer. With --draft a
+smaller run with the same tokens drafts some, of which one step of the run checks several: the answers are the same, or
+samples of the same distribution. With --n_best each prompt gets
 several lines, the best first. A line has the prompt's number, the score (log-probability over the length's penalty) and
 the text, separated by tabs, or as the keys prompt, score and text of a JSON object. With --interactive each line of
 standard input is answered at once, until it ends (Ctrl-D).
