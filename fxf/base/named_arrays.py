@@ -73,7 +73,7 @@ def _scopes(equation: Any) -> tuple[str, ...]:
 
 def _in_turns(places: list[Place], length: int) -> list[Place]:
     """Returns the places of all turns of a loop over blocks, from those of its first turn."""
-    n_blocks = len({part for place in places for part in place.path if BLOCK.fullmatch(part)})
+    n_blocks = len({next(filter(BLOCK.fullmatch, place.path), None) for place in places} - {None})
 
     def at_turn(path: tuple[str, ...], turn: int) -> tuple[str, ...]:
         for i, part in enumerate(path):

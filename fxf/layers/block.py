@@ -173,6 +173,7 @@ class Stack:
       head, period: after the first `head` blocks, each block is of the same kind as the one `period` blocks before it.
         A loop (`config.scan_blocks`) has `period` blocks in a turn.
       shared: whether all turns have the weights of the first one.
+      stream: the name of the residual stream after each block; blocks inside of a block have another.
     """
 
     config: TransformerConfig
@@ -180,6 +181,7 @@ class Stack:
     head: int = 0
     period: int = 1
     shared: bool = False
+    stream: str = "residual"
 
     def spec(self) -> Spec:
         blocks = self.blocks[: self.head + self.period] if self.shared else self.blocks
@@ -205,7 +207,7 @@ class Stack:
             for j, (weights, _, rng) in enumerate(given, i):
                 with jax.named_scope(f"block_{j}"):  # the number of the first turn's block; later turns count on
                     x, after = self._apply_of(j)(weights, x, after.replace(rng=rng))
-                    x = named("residual", x)
+                    x = named(self.stream, x)
             return (x, after.carry), None
 
         while i < n:
@@ -220,7 +222,7 @@ class Stack:
             weights, cache, rng = given[i]
             with jax.named_scope(f"block_{i}"):
                 x, after = self._apply_of(i)(weights, x, context.replace(cache=cache, rng=rng))
-                x = named("residual", x)
+                x = named(self.stream, x)
             context, caches[str(i)] = context.replace(carry=after.carry), after.cache
             i += 1
         return x, context.replace(cache=None if context.cache is None else caches)

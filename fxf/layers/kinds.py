@@ -52,6 +52,8 @@ OF_MODEL: dict[str, tuple[Choices[Any], str]] = {
 # Where the base classes of Flax's modules are, of which a layer can be made.
 FLAX = ("flax.linen.module", "flax.nnx.module")
 
+INNER = "inner_residual"  # the stream after each block that is inside of a block
+
 UNSCALED: dict[str, Any] = {"rope_factor": 1.0, "rope_trained_len": 0, "rope_ramp": "llama3"}
 # What acts within a sequence, and so not in attention to another one.
 BETWEEN_SEQUENCES: dict[str, Any] = {
@@ -122,9 +124,9 @@ def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) 
         if mark == "*":
             found += int(times) * inner
         elif mark == "@":
-            found.append(Stack(config, tuple(int(times) * inner), 0, len(inner), shared=True))
+            found.append(Stack(config, tuple(int(times) * inner), 0, len(inner), shared=True, stream=INNER))
         else:
-            part = {"part": inner[0] if len(inner) == 1 else Stack(config, tuple(inner), len(inner))}
+            part = {"part": inner[0] if len(inner) == 1 else Stack(config, tuple(inner), len(inner), stream=INNER)}
             found.append(layer_of(config, kind, **given, **(part if inner else {})))
     return found
 

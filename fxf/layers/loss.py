@@ -148,4 +148,9 @@ _sum_over_groups.defvjp(_forward, _backward)
 
 def mean(total: jax.Array, weight: jax.Array) -> jax.Array:
     """Returns total / weight, and 0 if the weight is 0, so a batch without weight changes nothing."""
-    return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1), 0)
+    return jnp.where(weight > 0, total / or_one(weight), 0)
+
+
+def or_one(weight: jax.Array) -> jax.Array:
+    """Returns the weight of a batch, or 1 if it is 0, where terms of the objective are all that there is."""
+    return jnp.where(weight > 0, weight, 1)

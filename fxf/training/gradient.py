@@ -14,7 +14,7 @@ from fxf.base.named_arrays import OF_TRAINING
 from fxf.base.random_keys import key_of_part
 from fxf.base.weights import VOCABULARY, Params, map_weights
 from fxf.layers.linear import copied
-from fxf.layers.loss import mean
+from fxf.layers.loss import mean, or_one
 from fxf.layers.named import MOVED, TOTAL, WEIGHT, edited, names_in
 from fxf.models.model import Batch, Model
 from fxf.training.sharding import Layout
@@ -100,7 +100,8 @@ def objective_and_gradient(
     """Returns (loss_sum, weight_sum, gradient, metrics). Sums of a batch's parts add up to the batch's.
 
     The gradient is that of loss_sum, and of weight_sum times each term of the model (`fxf.layers.named.term`). So
-    gradient / weight_sum is that of the objective, the mean loss plus the terms. The metrics are terms and figures.
+    gradient / weight_sum is that of the objective, the mean loss plus the terms. If the batch has no weight, the
+    gradient is that of the terms alone. The metrics are terms and figures.
 
     A row's dropout does not depend on the parts, if a part has an even number of elements and `rng` is a key of
     `random_key`.
@@ -175,7 +176,7 @@ def _with_terms(
         sums = _summed(found)
         of_batch, of_terms = whole if whole is not None else (weight_sum, sums)
         terms = sum(_terms(sums, of_terms).values(), jnp.zeros(()))
-        return loss_sum + jax.lax.stop_gradient(of_batch) * terms, (loss_sum, weight_sum, sums)
+        return loss_sum + jax.lax.stop_gradient(or_one(of_batch)) * terms, (loss_sum, weight_sum, sums)
 
     def of_part(part: Batch, rng: jax.Array | None) -> Any:
         gradient, (loss_sum, weight_sum, sums) = jax.grad(objective, has_aux=True)(params, part, rng)

@@ -16,7 +16,7 @@ from fxf.base.devices import DATA
 from fxf.base.on_cpu import after
 from fxf.base.on_gpu import in_order, norm_of
 from fxf.layers import fp8
-from fxf.layers.loss import mean
+from fxf.layers.loss import or_one
 from fxf.models.model import Batch, Model
 from fxf.training.copies import Copies, are_only_cast, copies_of, reading
 from fxf.training.fine_tuning import of_optimizer
@@ -91,7 +91,7 @@ def train_step(
     if penalty := model.penalty:
         of_penalty = jax.grad(lambda params: penalty(model.to_plain(params), state.step))(state.params)
         gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
-    factor = mean(jnp.asarray(1, loss_sum.dtype), weight_sum)
+    factor = 1 / or_one(weight_sum)
     # Of arrays that are there; the scaled ones would have to be written.
     norm = factor * norm_of(of_optimizer(model.spec, gradient))
     gradient = optax.tree.scale(after(norm, factor), gradient)

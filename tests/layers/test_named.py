@@ -8,6 +8,7 @@ import pytest
 import fxf
 from closeness import assert_close
 from fxf.base.errors import UserError
+from fxf.base.named_arrays import places_in
 from fxf.layers.named import edited, figure, intermediates, moved, named, names_in, term
 from helpers import random_params, random_tokens, small_model
 
@@ -196,6 +197,15 @@ def test_names_say_where_an_array_is_but_not_in_which_block():
         *("encoder/attention/weights", "encoder/residual", "decoder/residual"),
         *("decoder/attention/weights", "decoder/cross_attention/weights"),
     }
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_blocks_inside_of_a_block_are_none_of_the_models(scan):
+    model, params = small_model(n_layers=3, blocks="2@(attention+feed_forward, feed_forward)", scan_blocks=scan)
+    program = jax.make_jaxpr(model.features)(params, {"inputs": random_tokens((2, 5))})
+    paths = ["/".join(place.path) for place in places_in(program.jaxpr.eqns)]
+    assert [path for path in paths if path.endswith("/residual")][1:] == [f"block_{i}/residual" for i in range(3)]
+    assert sum(path.endswith("inner_residual") for path in paths) == 3 * 4
 
 
 def test_a_model_that_loops_over_its_blocks_and_computes_them_again_is_edited_as_one_that_does_not():

@@ -2,12 +2,13 @@
 
 import functools
 import types
+from itertools import accumulate
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from terms_model import FORMS, SPEC, batch, by_hand, model_of
+from terms_model import FORMS, LENGTH, ROWS, SPEC, batch, by_hand, model_of, update
 
 from closeness import assert_close, largest_of
 from fxf.base import on_cpu
@@ -35,6 +36,21 @@ def assert_as_by_hand(form, microbatches=1):
 )
 def test_the_gradient_is_that_of_the_sum_written_out_whatever_the_form_and_the_parts(form, microbatches):
     assert_as_by_hand(form, microbatches)
+
+
+def test_terms_train_also_where_no_token_has_a_weight():
+    given = {**batch(), "weights": np.zeros((ROWS, LENGTH), np.float32)}
+    step = functools.partial(objective_and_gradient, model_of("in a loop"), microbatches=2)
+    _, weight_sum, gradient, metrics = jax.jit(step)(random_params(SPEC), given)
+    x_BTD = random_params(SPEC)["table"][given["inputs"]]
+
+    def sizes(scales):  # the term "square" has no weight either
+        return sum(jnp.abs(x).mean() for x in accumulate(scales, update, initial=x_BTD)) - jnp.abs(x_BTD).mean()
+
+    assert weight_sum == 0
+    assert_close(metrics["term/size"], sizes(random_params(SPEC)["scales"]))
+    means = [x.mean((0, 1)) for x in accumulate(random_params(SPEC)["scales"], update, initial=x_BTD)][1:]
+    assert_close(gradient["scales"], jax.grad(sizes)(random_params(SPEC)["scales"]) + jnp.stack(means))
 
 
 def test_a_cpu_that_cuts_a_batch_gets_the_same(monkeypatch):
