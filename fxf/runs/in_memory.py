@@ -145,14 +145,13 @@ def fit(
     require_seed(seed)
     if params is not None:
         _require_params(model, params)
-    if not callable(batch):
-        raise UserError(f"batch: expected a function of (key, step) that returns a batch, got a {type(batch).__name__}")
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
     train = section(TrainConfig, chosen, "train")
     require_keywords(fit, keys, OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config)
     described = optimizer_section({"name": optimizer, **keys})
     moves = make_optimizer(described, steps, model.spec)
     require_frozen(model.spec, described.frozen)
+    _require_batch(model, batch, seed, microbatches)
     layout = make_layout(ParallelConfig(data=1), require_devices())
     trainer = Trainer(without_frozen_gradient(model, described.frozen), moves, train, layout)
     given = flatten(jax.tree.map(jnp.array, params)) if params is not None else None
@@ -160,14 +159,20 @@ def fit(
     begin = jax.jit(lambda key, given: init_state(model, moves, key, given), out_shardings=layout.replicated)
     state = begin(run_keys(seed).params, given)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
+    train_steps = in_order(make_train_steps(trainer, batch, steps))
+    return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
+
+
+def _require_batch(model: Model, batch: Any, seed: int, microbatches: int) -> None:
+    """Raises a UserError if the model cannot learn from the first batch."""
+    if not callable(batch):
+        raise UserError(f"batch: expected a function of (key, step) that returns a batch, got a {type(batch).__name__}")
     first = first_batch(batch, seed)
     require_arrays("batch", first)
     if len(first["weights"]) % microbatches:
         raise UserError(f"microbatches: {microbatches} does not divide the {len(first['weights'])} rows of a batch")
     if model.loss.of_logits:
-        require_tokens("batch", first, _vocab_size(model, state.params, first))
-    train_steps = in_order(make_train_steps(trainer, batch, steps))
-    return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
+        require_tokens("batch", first, _vocab_size(model, weights.shapes(model.spec, model.weights_dtype), first))
 
 
 def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> Fitted:

@@ -77,6 +77,12 @@ def test_more_shapes_leave_less_padding_and_the_share_is_what_the_batches_have()
     assert shares[0] > shares[1] > shares[2]
 
 
+def test_pairs_left_over_from_shorter_ones_fill_batches_of_longer_ones():
+    lengths = [1] * 5 + [9] * 3
+    batches = Batches([TokenPair([7] * n, [8] * n) for n in lengths], batch_size=4, batch_tokens=99, shapes=2, seed=0)
+    assert [batch["source"].shape for batch in batches.epoch()] == [(4, 1), (4, 9)]
+
+
 def test_bounds_of_the_buckets_leave_the_least_padding():
     """Against all ways to cut the lengths in three."""
     longer = np.array([max(len(p.source), len(p.target)) for p in pairs()])

@@ -44,7 +44,7 @@ def test_the_documents_of_a_row_are_told_apart_and_have_positions_of_their_own()
                 assert FIRST not in batch["inputs"][row][here][1:]
 
 
-LENGTH, SHARES, SIZES = 3, (0.2, 0.7, 0.1), (97, 331, 50)
+LENGTH, SHARES, SIZES = 3, (0.2, 0.6, 0.2), (97, 331, 97)
 
 
 def sources_of(sizes):
@@ -72,10 +72,12 @@ def test_each_source_of_a_mixture_has_each_of_its_rows_once_in_each_of_its_epoch
         rows_of(ShuffledRows(sources_of(SIZES), 7, seed, shares_S=SHARES), range(n)) for seed, n in ((3, 220), (4, 20))
     )
     assert found[: len(other)] != other
+    orders = set()
     for source, size in enumerate(SIZES):
         rows = [row for of, row in found if of == source]
         epochs = [tuple(rows[start : start + size]) for start in range(0, len(rows) - size + 1, size)]
-        assert len(epochs) == len({*epochs}) >= 2
+        assert len(epochs) >= 2 and len({*epochs} - orders) == len(epochs)
+        orders |= {*epochs}
         assert all(sorted(epoch) == list(range(size)) for epoch in epochs)
 
 
