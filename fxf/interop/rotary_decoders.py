@@ -66,6 +66,14 @@ class Qwen(RotaryDecoder):
         return {**super().write(section), **windows}
 
 
+class Gemma(RotaryDecoder):
+    """Its `gelu` is that of tanh: the first files name it so."""
+
+    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+        of_tanh = {"activation": "gelu_tanh"} if theirs["hidden_act"] == "gelu" else {}
+        return {**super().read(theirs, where), **of_tanh}
+
+
 class Gemma2(RotaryDecoder):
     """It has a scale of queries."""
 
@@ -229,7 +237,7 @@ def write_windows(section: Any, needed: bool = False) -> dict[str, Any]:
 
 # By the `model_type` of config.json.
 CLASSES: dict[str, type[Architecture]] = {
-    **dict.fromkeys(("llama", "mistral", "phi3", "gemma", "olmo2", "mixtral", "olmoe", "gpt_oss"), RotaryDecoder),
-    **{"qwen2": Qwen, "qwen3": Qwen, "qwen3_moe": Qwen, "gemma2": Gemma2, "gemma3_text": Gemma3},
+    **dict.fromkeys(("llama", "mistral", "phi3", "olmo2", "mixtral", "olmoe", "gpt_oss"), RotaryDecoder),
+    **{"qwen2": Qwen, "qwen3": Qwen, "qwen3_moe": Qwen, "gemma": Gemma, "gemma2": Gemma2, "gemma3_text": Gemma3},
     **{"smollm3": SmolLM3, "deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek},
 }

@@ -171,7 +171,7 @@ def test_keys_that_stand_for_others_or_are_left_out_are_read_as_transformers_rea
 
 
 def test_keys_of_layers_are_read_also_where_they_are_false(folders):
-    record = json.loads((folders["llama"] / huggingface.CONFIG_FILE).read_text())
+    record = json.loads((folders["llama"] / huggingface.CONFIG_FILE).read_text()) | {"hidden_size": 8}
     found = read_config(ARCHITECTURES["olmoe"], record, "here").layers["feed_forward"]
     assert (found["normalized"], found["n_experts"]) == (False, 64)
 
