@@ -44,7 +44,7 @@ class Answering:
         if stop and experiment.decode.beam_width > 1:
             raise UserError("stop: beam search does not read it; leave decode.beam_width at 1")
         self._task, self._max_tokens = experiment.task, max_tokens
-        self._stop = [stop] if isinstance(stop, str) else stop
+        self._stop = [words for words in ([stop] if isinstance(stop, str) else stop) if words]
         self._in_beams, self._room = experiment.decode.beam_width > 1, experiment.model.max_len
         rolls = experiment.model.rolls and not self._in_beams
         self._max_len = self._room or experiment.max_len

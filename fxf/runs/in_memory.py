@@ -210,7 +210,7 @@ def decode(
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
     one_end = task.NO_END if end_token is None else end_token
-    ends = tuple(one_end) if isinstance(one_end, Sequence) else (one_end,)
+    ends = (tuple(one_end) or (task.NO_END,)) if isinstance(one_end, Sequence) else (one_end,)
     require_keywords(decode, keys, DecodeConfig)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
     if not prompts or max_tokens == 0:
@@ -224,16 +224,17 @@ def decode(
         rows["source"], rows["source_mask"] = padded(read, len(read), max(map(len, read)))
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
     params = narrow(params)
-    _require_tokens(model, params, {"prompt": texts, "source": read}, max(ends))
+    given = {"prompt": texts, "source": read, "prefix": [prefix] if len(prefix) else [], "banned": banned}
+    _require_tokens(model, params, given, max(ends))
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    options: Any = {"config": method, "seed": seed, "words": Words(banned, prefix)}
+    options: Any = {"config": method, "seed": seed, "words": Words(banned, [*prefix])}
     decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)
     return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
 
 
-def _require_tokens(model: Model, params: Params, read: dict[str, list[list[int]]], end_token: int) -> None:
+def _require_tokens(model: Model, params: Params, read: dict[str, Any], end_token: int) -> None:
     """Raises a UserError if a text is empty or a token is none of the model's, which a program would clamp."""
     one = np.zeros((1, 1), np.int32)
     shape = jax.eval_shape(model.apply, params, {"inputs": one, "source": one, "source_mask": one == 0}).shape

@@ -82,7 +82,7 @@ def test_answers_keep_the_rules_that_are_given_as_text(of_characters):
         return fxf.load(of_characters[0], **{"temperature": 2.0, **keys}).answers(["7"], stop=stop)[0][0]
 
     free = answer()
-    assert len(free.text) > 6
+    assert len(free.text) > 6 and answer(stop="") == answer(stop=[""]) == free
     assert answer(prefix=" and 4").text.startswith("7 and 4")
     for character in sorted(set(free.text[1:]) - {" ", "\n"})[:1]:
         assert character not in answer(banned=character).text[1:]
