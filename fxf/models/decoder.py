@@ -169,8 +169,8 @@ class Decoder:
             tokens = progress[0].tokens_BU[0, : progress[0].n_tokens_B[0]].tolist()
             yield tokens[:-1] if tokens[-1] in self.ends else tokens
 
-    def _method(self, prompts: Prompts, key: jax.Array) -> BeamSearch | Sampling:
-        """Returns what chooses tokens, with W rows of the cache for each prompt.
+    def _method(self, prompts: Prompts, key: jax.Array) -> Any:
+        """Returns what chooses tokens, a `BeamSearch` or `Sampling`, with W rows of the cache for each prompt.
 
         A prompt stays as it is once the state's `is_finished_B` says so.
         """

@@ -56,7 +56,7 @@ class Speculative(Decoder):
         """Returns the cache of both models after the prompts. Raises a UserError if they cannot be read so far."""
         layers = {}
         for name, model in self.models.items():
-            cache = model.prefill(params[name], batch, length)  # type: ignore[misc]
+            cache = model.prefill(params[name], batch, length)
             layers[name] = cache.layers
             if not cache.goes_back:
                 raise UserError(f"draft: the {name} keeps states of earlier tokens, which cannot take a token back")

@@ -47,6 +47,7 @@ class Answering:
         self._task = experiment.task
         self._max_tokens = checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens")
         self._stop = [words for words in ([stop] if isinstance(stop, str) else stop) if words]
+        self._ends = experiment.decode.ends.split()
         self._in_beams, self._room = experiment.decode.beam_width > 1, experiment.model.max_len
         rolls = experiment.model.rolls and not self._in_beams
         self._max_len = self._room or experiment.max_len
@@ -61,7 +62,7 @@ class Answering:
         """
         groups = self._groups(texts)
         found = self._task.decode(self._evaluator, groups) if groups else []
-        decoded = in_order_of_texts(groups, found, self._task.end_token, len(texts))
+        decoded = in_order_of_texts(groups, found, self._task.end_token, len(texts), self._ends)
         answers = []
         for text, hypotheses in zip(texts, decoded, strict=True):
             of_text: dict[str, Answer] = {}
@@ -85,7 +86,7 @@ class Answering:
         for group in self._groups([text]):
             (limit,) = group.whole()["limits"]
             for tokens in self._evaluator.stream(group):
-                cut_off = self._task.end_token >= 0 and len(tokens) == limit
+                cut_off = (self._task.end_token >= 0 or len(self._ends) > 0) and len(tokens) == limit
                 answer = self._answer(text, Hypothesis(tokens, None, cut_off))
                 if self._place_of_stop(text, tokens) is not None:
                     break

@@ -255,7 +255,7 @@ def decode(
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    options: Any = {"config": method, "seed": seed, "words": Words(without, prefix)}
+    options: Any = {"config": method, "seed": seed, "words": Words(without, [*prefix])}
     decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)
     return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
 

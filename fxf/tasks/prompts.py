@@ -86,11 +86,15 @@ def before_end(tokens: list[int], end_token: int) -> list[int]:
 
 
 def in_order_of_texts(
-    groups: Sequence[PromptGroup], decoded: Sequence[Decoded], end_token: int, n_prompts: int
+    groups: Sequence[PromptGroup], decoded: Sequence[Decoded], end_token: int, n_prompts: int, ends: Sequence[str] = ()
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses that were found for each prompt, the best first, in the order of the texts.
 
     A text in no group has one empty hypothesis. What a beam did not find has the score -inf, and is left out.
+
+    Args:
+      end_token: the token behind an answer's end; below 0 where no token ends a text but those of `ends`.
+      ends: the words of the key of the `decode` section.
     """
     found: list[list[Hypothesis]] = [[Hypothesis([], 0.0)]] * n_prompts
     for group, (tokens_NWU, scores_NW) in zip(groups, decoded, strict=True):
@@ -99,6 +103,8 @@ def in_order_of_texts(
         rows = zip(group.places, tokens_NWU.tolist(), scores.tolist(), limits, strict=True)
         for place, tokens_WU, scores_W, limit in rows:
             pairs = [(before_end(tokens[:limit], end_token), s) for tokens, s in zip(tokens_WU, scores_W, strict=True)]
-            of_prompt = [Hypothesis(new, s, end_token >= 0 and len(new) == limit) for new, s in pairs]
+            of_prompt = [
+                Hypothesis(new, s, (end_token >= 0 or len(ends) > 0) and len(new) == limit) for new, s in pairs
+            ]
             found[place] = [each for each in of_prompt if each.score != -float("inf")]
     return found

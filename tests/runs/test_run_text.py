@@ -82,7 +82,7 @@ def test_answers_keep_the_rules_that_are_given_as_text(of_characters):
         return fxf.load(of_characters[0], **{"temperature": 2.0, **keys}).answers(["7"], stop=stop)[0][0]
 
     free = answer()
-    assert len(free.text) > 6
+    assert len(free.text) > 6 and answer(stop="") == answer(stop=[""]) == free
     assert answer(prefix=" and 4").text.startswith("7 and 4")
     for character in sorted(set(free.text[1:]) - {" ", "\n"})[:1]:
         assert character not in answer(banned=character).text[1:]
@@ -90,6 +90,7 @@ def test_answers_keep_the_rules_that_are_given_as_text(of_characters):
         assert stopped.text == free.text[: 1 + free.text[1:].index(character)] and not stopped.cut_off
         assert answer(stop=f"{character}").text == stopped.text
         assert answer(ends=character).text[1:] == free.text[1:].split(character)[0]
+    assert answer(ends="9", banned="9").cut_off and not free.cut_off
     assert len(answer(ends="a n d 0 1 2 3 4 5 6 7 8 9", min_tokens=5).text) >= 6
     refused = {
         r"decode\.banned: the vocabulary lacks 'z'": {"banned": "z"},
