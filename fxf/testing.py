@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fxf.base.errors import UserError
 from fxf.base.weights import Params
 from fxf.models.model import Model
 
@@ -31,11 +32,15 @@ def assert_consistent(model: Model, params: Params, batch: Mapping[str, Any]) ->
     Args:
       params: weights that are not zero; a zero weight hides the mistakes of its layer.
       batch: `inputs` int32 [B, T], of at least 2 rows and 4 tokens, and the other arrays that the model reads.
+        With `documents` [B, T] of packed rows, that documents are apart is asserted, and the rest without them.
 
     Raises:
       AssertionError: names the logits that differ, where, by how much, and how much rounding explains.
     """
     params, model = model.to_plain(params), model.plain
+    if "documents" in batch:
+        assert_documents_apart(model, params, batch)
+        batch = {name: value for name, value in batch.items() if name != "documents"}
     assert_rows_independent(model, params, batch)
     assert_padding_unread(model, params, batch)
     if model.step is not None:
@@ -97,6 +102,21 @@ def assert_causal(model: Model, params: Params, batch: Mapping[str, Any]) -> Non
         changed = {**batch, "inputs": np.concatenate([tokens_BT[:, :n], _others(tokens_BT[:, n:])], axis=1)}
         found_BTV = apply(params, changed)
         _assert_close(f"with other tokens from position {n} on", found_BTV[:, :n], full_BTV[:, :n], bound)
+
+
+def assert_documents_apart(model: Model, params: Params, batch: Mapping[str, Any]) -> None:
+    """Asserts that no logit depends on a token of another document, unless the model refuses `documents`."""
+    documents_BT, tokens_BT = np.asarray(batch["documents"]), np.asarray(batch["inputs"])
+    try:
+        apply, full_BTV, bound = _full_forward(model, params, batch)
+    except UserError:
+        return
+    for document in np.unique(documents_BT):
+        of_it_BT = documents_BT == document
+        found_BTV = apply(params, {**batch, "inputs": np.where(of_it_BT, tokens_BT, _others(tokens_BT))})
+        _assert_close(
+            f"of document {document} with other tokens in the others", found_BTV[of_it_BT], full_BTV[of_it_BT], bound
+        )
 
 
 def assert_rows_independent(model: Model, params: Params, batch: Mapping[str, Any]) -> None:

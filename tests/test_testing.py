@@ -1,5 +1,8 @@
 """The assertions of fxf.testing pass for every model here and fail for what they are there to find."""
 
+import dataclasses
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +10,7 @@ import pytest
 
 from fxf import testing
 from fxf.layers.attention import Attention
-from fxf.layers.kinds import ATTENTIONS
+from fxf.layers.kinds import ATTENTIONS, LAYERS
 from helpers import random_tokens, small_model
 
 BATCH = {"inputs": random_tokens((3, 7))}
@@ -58,6 +61,27 @@ def test_a_kind_of_attention_that_is_wrong_is_found(monkeypatch, weigh, message)
     model, params = small_model(attention="wrong")
     with pytest.raises(AssertionError, match=message):
         testing.assert_consistent(model, params, BATCH)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_layer_that_reads_across_documents_is_found_unless_it_says_so(monkeypatch, refused):
+    @dataclasses.dataclass(frozen=True)
+    class Running:
+        d_model: int
+        by_document = not refused
+
+        def spec(self):
+            return {}
+
+        def apply(self, params, x_RTD, context):
+            return jnp.cumsum(x_RTD, 1), context
+
+    monkeypatch.setitem(LAYERS, "running", Running)
+    model, params = small_model(blocks="running+feed_forward")
+    batch = {**BATCH, "documents": np.repeat([[0, 0, 0, 1, 1, 1, 1]], 3, 0)}
+    with nullcontext() if refused else pytest.raises(AssertionError, match="of document 1 with other tokens"):
+        testing.assert_documents_apart(model, params, batch)
+    testing.assert_documents_apart(*small_model(blocks="delta+attention"), batch)
 
 
 def test_a_cache_that_hypotheses_spoil_for_each_other_is_found(monkeypatch):
