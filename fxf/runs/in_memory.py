@@ -229,9 +229,7 @@ def decode(
     Raises:
       UserError: a key is unknown or has a wrong value; or the model does not generate, or lacks a token or a position.
     """
-    _require_model(model)
-    if model.prefill is None:
-        raise UserError("model: cannot generate tokens, because it has no prefill and step")
+    _require_model(model, generates=True)
     _require_params(model, params)
     checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens")
     one_end = task.NO_END if end_token is None else end_token
@@ -287,9 +285,11 @@ def _vocab_size(model: Model, params: Params, batch: Batch) -> int:
         raise UserError(f"the model reads {error}; a batch or the prompts have only {', '.join(batch)}") from None
 
 
-def _require_model(model: Any) -> None:
+def _require_model(model: Any, generates: bool = False) -> None:
     if not isinstance(model, Model):
         raise UserError(f"model: expected what fxf.model returns, got {type(model).__name__}")
+    if generates and model.prefill is None:
+        raise UserError("model: cannot generate tokens, because it has no prefill and step")
 
 
 def _require_params(model: Model, params: Any) -> None:
