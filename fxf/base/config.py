@@ -22,7 +22,7 @@ from fxf.base.errors import UserError, nearest
 SectionT = TypeVar("SectionT")
 ChoiceT = TypeVar("ChoiceT")
 
-PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")  # of something to import, module:name
+PATH = re.compile(r"[A-Za-z_][\w.-]*:[A-Za-z_]\w*")  # of something to import, module:name
 
 # Of `key`: what must hold between a value and the limit, and how it is said.
 LIMITS = {
