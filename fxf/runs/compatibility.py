@@ -8,10 +8,11 @@ import numpy as np
 
 from fxf.base.config import defaults, one_of, require_off
 from fxf.base.errors import UserError
+from fxf.base.weights import Params
 from fxf.layers.kinds import ATTENTIONS
 from fxf.models import MODELS
 from fxf.models.decode_config import DecodeConfig
-from fxf.models.model import Model
+from fxf.models.model import Batch, Model
 from fxf.tasks import RegisteredTask
 from fxf.tasks.task import Task
 from fxf.training.fine_tuning import require_frozen
@@ -107,3 +108,26 @@ def require_tokens(where: str, batch: Mapping[str, Any], vocab_size: int) -> Non
         tokens, read = np.broadcast_arrays(batch[name], np.asarray(batch.get(TOKENS[name], True)) != 0)
         if wrong := [token for token in tokens[read] if not 0 <= token < vocab_size]:
             raise UserError(f"{where}: {name}: expected tokens 0 … {vocab_size - 1}, got {wrong[0]}")
+
+
+def require_texts(model: Model, params: Params, read: dict[str, Any], end_token: int) -> None:
+    """Raises a UserError if a text is empty or a token is none of the model's, which a program would clamp."""
+    one: Any = np.ones((1, 1), np.int32)
+    names = ("inputs", "source", "source_mask") if read["source"] else ("inputs",)
+    size = vocab_size_of(model, params, dict.fromkeys(names, one))
+    if end_token >= size:
+        raise UserError(f"end_token: expected one of the tokens 0 … {size - 1}, got {end_token}")
+    for what, texts in read.items():
+        for number, tokens in enumerate(texts, 1):
+            if not tokens:
+                raise UserError(f"{what} {number}: it is empty; expected at least one token")
+            if wrong := [token for token in tokens if not 0 <= token < size]:
+                raise UserError(f"{what} {number}: expected tokens 0 … {size - 1}, got {wrong[0]}")
+
+
+def vocab_size_of(model: Model, params: Params, batch: Batch) -> int:
+    """Returns the number of logits; raises a UserError if the model reads an array that the batch lacks."""
+    try:
+        return jax.eval_shape(model.apply, params, batch).shape[-1]
+    except KeyError as error:
+        raise UserError(f"the model reads {error}; a batch or the prompts have only {', '.join(batch)}") from None

@@ -33,7 +33,14 @@ from fxf.models.model import Batch, Model
 from fxf.models.quantized import stored_as
 from fxf.models.rules import Words
 from fxf.models.speculative import Speculative
-from fxf.runs.compatibility import first_batch, require_arrays, require_seed, require_tokens
+from fxf.runs.compatibility import (
+    first_batch,
+    require_arrays,
+    require_seed,
+    require_texts,
+    require_tokens,
+    vocab_size_of,
+)
 from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
@@ -172,7 +179,7 @@ def _require_batch(model: Model, batch: Any, seed: int, microbatches: int) -> No
     if len(first["weights"]) % microbatches:
         raise UserError(f"microbatches: {microbatches} does not divide the {len(first['weights'])} rows of a batch")
     if model.loss.of_logits:
-        require_tokens("batch", first, _vocab_size(model, weights.shapes(model.spec, model.weights_dtype), first))
+        require_tokens("batch", first, vocab_size_of(model, weights.shapes(model.spec, model.weights_dtype), first))
 
 
 def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> Fitted:
@@ -246,18 +253,23 @@ def decode(
     if sources is not None and len(read) != len(texts):
         raise UserError(f"sources: expected one for each of {len(texts)} prompts, got {len(read)}")
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
-    params = narrow(params)
     named = {"prompt": texts, "source": read, "banned": without, "prefix": [prefix] if len(prefix) else []}
-    _require_tokens(model, params, named, max(ends))
-    rows = padded_prompts(texts)
-    if sources is not None:
-        rows["source"], rows["source_mask"] = padded(read, len(read), max(map(len, read)))
-    room, n_tokens = model.max_len, rows["tokens"].shape[1]
+    require_texts(model, params := narrow(params), named, max(ends))
+    n_tokens, room = max(map(len, texts)), model.max_len
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
     options: Any = {"config": method, "seed": seed, "words": Words(without, [*prefix])}
     decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)
-    return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
+    answers_B1U, _ = decoder(params, _rows(texts, read), max_tokens)
+    return [before_end(answer, ends[0]) for answer in answers_B1U[:, 0].tolist()]
+
+
+def _rows(texts: list[list[int]], sources: list[list[int]]) -> dict[str, Any]:
+    """Returns prompts as arrays, with the encoder's tokens if there are any."""
+    rows = padded_prompts(texts)
+    if sources:
+        rows["source"], rows["source_mask"] = padded(sources, len(sources), max(map(len, sources)))
+    return rows
 
 
 def _lists(name: str, rows: Any) -> list[list[int]]:
@@ -267,29 +279,6 @@ def _lists(name: str, rows: Any) -> list[list[int]]:
     except TypeError:
         got = shortened(" ".join(repr(rows).split()), 60)
         raise UserError(f"{name}: expected lists of tokens, as [[3, 4], [5]], got {got}") from None
-
-
-def _require_tokens(model: Model, params: Params, read: dict[str, Any], end_token: int) -> None:
-    """Raises a UserError if a text is empty or a token is none of the model's, which a program would clamp."""
-    one: Any = np.ones((1, 1), np.int32)
-    names = ("inputs", "source", "source_mask") if read["source"] else ("inputs",)
-    size = _vocab_size(model, params, dict.fromkeys(names, one))
-    if end_token >= size:
-        raise UserError(f"end_token: expected one of the tokens 0 … {size - 1}, got {end_token}")
-    for what, texts in read.items():
-        for number, tokens in enumerate(texts, 1):
-            if not tokens:
-                raise UserError(f"{what} {number}: it is empty; expected at least one token")
-            if wrong := [token for token in tokens if not 0 <= token < size]:
-                raise UserError(f"{what} {number}: expected tokens 0 … {size - 1}, got {wrong[0]}")
-
-
-def _vocab_size(model: Model, params: Params, batch: Batch) -> int:
-    """Returns the number of logits; raises a UserError if the model reads an array that the batch lacks."""
-    try:
-        return jax.eval_shape(model.apply, params, batch).shape[-1]
-    except KeyError as error:
-        raise UserError(f"the model reads {error}; a batch or the prompts have only {', '.join(batch)}") from None
 
 
 def _require_params(model: Model, params: Any) -> None:
