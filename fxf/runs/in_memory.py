@@ -213,21 +213,21 @@ def decode(
     first = [] if first_token is None else [first_token]
     texts = [[*first, *prompt] for prompt in _lists("prompts", prompts)]
     read, without = _lists("sources", () if sources is None else sources), _lists("banned", banned)
-    if not texts or checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens") == 0:
+    begun = _lists("prefix", [prefix] if len(prefix) else [])
+    if not texts or checked(operator.index(max_tokens), Field(int, {"minimum": 0}), "max_tokens") == 0:
         return [[] for _ in texts]
     if sources is not None and len(read) != len(texts):
         raise UserError(f"sources: expected one for each of {len(texts)} prompts, got {len(read)}")
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
     params = narrow(params)
-    named = {"prompt": texts, "source": read, "banned": without, "prefix": [prefix] if len(prefix) else []}
-    _require_tokens(model, params, named, max(ends))
+    _require_tokens(model, params, {"prompt": texts, "source": read, "banned": without, "prefix": begun}, max(ends))
     rows = padded_prompts(texts)
     if sources is not None:
         rows["source"], rows["source_mask"] = padded(read, len(read), max(map(len, read)))
     room, n_tokens = model.max_len, rows["tokens"].shape[1]
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    decoder = Decoder(model, ends, config=method, seed=seed, words=Words(without, prefix))
+    decoder = Decoder(model, ends, config=method, seed=seed, words=Words(without, *begun))
     return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
 
 
