@@ -248,17 +248,18 @@ def decode(
     first = [] if first_token is None else [first_token]
     texts = [[*first, *prompt] for prompt in _lists("prompts", prompts)]
     read, without = _lists("sources", () if sources is None else sources), _lists("banned", banned)
-    if not texts or checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens") == 0:
+    begun = _lists("prefix", [prefix] if len(prefix) else [])
+    if not texts or checked(operator.index(max_tokens), Field(int, {"minimum": 0}), "max_tokens") == 0:
         return [[] for _ in texts]
     if sources is not None and len(read) != len(texts):
         raise UserError(f"sources: expected one for each of {len(texts)} prompts, got {len(read)}")
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
-    named = {"prompt": texts, "source": read, "banned": without, "prefix": [prefix] if len(prefix) else []}
+    named = {"prompt": texts, "source": read, "banned": without, "prefix": begun}
     require_texts(model, params := narrow(params), named, max(ends))
     n_tokens, room = max(map(len, texts)), model.max_len
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    options: Any = {"config": method, "seed": seed, "words": Words(without, [*prefix])}
+    options: Any = {"config": method, "seed": seed, "words": Words(without, *begun)}
     decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)
     answers_B1U, _ = decoder(params, _rows(texts, read), max_tokens)
     return [before_end(answer, ends[0]) for answer in answers_B1U[:, 0].tolist()]
