@@ -122,6 +122,8 @@ def checked(value: Any, field: Field, path: str) -> Any:
         return _plain(value, path)
     if typing.get_origin(kind) is Literal:
         return one_of(value, typing.get_args(kind), path)
+    if getattr(value, "shape", None) == ():  # a number of NumPy
+        value = value.item()
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:

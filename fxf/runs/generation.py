@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-import operator
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -46,7 +45,7 @@ class Answering:
         if stop and experiment.decode.beam_width > 1:
             raise UserError("stop: beam search does not read it; leave decode.beam_width at 1")
         self._task = experiment.task
-        self._max_tokens = checked(operator.index(max_tokens), Field(int, {"minimum": 0}), "max_tokens")
+        self._max_tokens = checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens")
         self._stop = [words for words in ([stop] if isinstance(stop, str) else stop) if words]
         self._ends = experiment.decode.ends.split()
         self._in_beams, self._room = experiment.decode.beam_width > 1, experiment.model.max_len

@@ -245,24 +245,28 @@ def decode(
     ends = (task.NO_END,) if end_token is None else tuple(np.atleast_1d(end_token).tolist()) or (task.NO_END,)
     require_keywords(decode, keys, DecodeConfig)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
-    first = [] if first_token is None else [first_token]
-    texts = [[*first, *prompt] for prompt in _lists("prompts", prompts)]
-    read, without = _lists("sources", () if sources is None else sources), _lists("banned", banned)
-    begun = _lists("prefix", [prefix] if len(prefix) else [])
-    if not texts or checked(operator.index(max_tokens), Field(int, {"minimum": 0}), "max_tokens") == 0:
-        return [[] for _ in texts]
-    if sources is not None and len(read) != len(texts):
-        raise UserError(f"sources: expected one for each of {len(texts)} prompts, got {len(read)}")
+    read = _read(prompts, sources, banned, prefix, first_token)
+    if not read["prompt"] or checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens") == 0:
+        return [[] for _ in read["prompt"]]
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
-    named = {"prompt": texts, "source": read, "banned": without, "prefix": begun}
-    require_texts(model, params := narrow(params), named, max(ends))
-    n_tokens, room = max(map(len, texts)), model.max_len
+    require_texts(model, params := narrow(params), read, max(ends))
+    n_tokens, room = max(map(len, read["prompt"])), model.max_len
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    options: Any = {"config": method, "seed": seed, "words": Words(without, *begun)}
+    options: Any = {"config": method, "seed": seed, "words": Words(read["banned"], *read["prefix"])}
     decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)
-    answers_B1U, _ = decoder(params, _rows(texts, read), max_tokens)
+    answers_B1U, _ = decoder(params, _rows(read["prompt"], read["source"]), max_tokens)
     return [before_end(answer, ends[0]) for answer in answers_B1U[:, 0].tolist()]
+
+
+def _read(prompts: Any, sources: Any, banned: Any, prefix: Any, first_token: int | None) -> dict[str, list[list[int]]]:
+    """Returns what a decoder is given to read, and not to write, as lists of ints."""
+    first = [] if first_token is None else [first_token]
+    texts, read = _lists("prompts", prompts), _lists("sources", () if sources is None else sources)
+    if sources is not None and len(read) != len(texts):
+        raise UserError(f"sources: expected one for each of {len(texts)} prompts, got {len(read)}")
+    of_rules = {"banned": _lists("banned", banned), "prefix": _lists("prefix", [prefix] if len(prefix) else [])}
+    return {"prompt": [[*first, *prompt] for prompt in texts], "source": read, **of_rules}
 
 
 def _rows(texts: list[list[int]], sources: list[list[int]]) -> dict[str, Any]:
