@@ -2,20 +2,27 @@
 
 import ast
 import shutil
+from functools import partial
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 import fxf
+from closeness import assert_close
 from fxf.base import signals
 from fxf.base.errors import Interrupted, UserError
 from fxf.compile.describe import describe
 from fxf.runs import probe, run
+from fxf.runs.compatibility import first_batch
 from fxf.runs.configs import read_config, read_sweep
 from fxf.runs.experiment import build
 from fxf.runs.guests import record
 from fxf.sweeps.points import check, make_points
-from small_runs import KEPT, new_process, sharing_programs
+from fxf.training.gradient import objective_and_gradient
+from helpers import random_params
+from small_runs import KEPT, new_process, records, sharing_programs, tiny_config, trained
 
 HERE = Path(__file__).parent
 # The most lines that the file of each guest may have.
@@ -148,3 +155,47 @@ def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewher
     shutil.move(elsewhere / "moved.py", f"{name}.py")  # in the working directory it is found
     with new_process():
         run.load(workdir)
+
+
+def log_softmax(logits):
+    largest = logits.max(-1, keepdims=True)
+    return logits - largest - np.log(np.exp(logits - largest).sum(-1, keepdims=True))
+
+
+def divergence(mine, theirs, batch):
+    """Returns Σ w T² KL(teacher || student) / Σ w at the temperature T = 2."""
+    mine, theirs = log_softmax(mine / 2), log_softmax(theirs / 2)
+    return (batch["weights"] * 4 * (np.exp(theirs) * (theirs - mine)).sum(-1)).sum() / batch["weights"].sum()
+
+
+def preference(mine, before, batch):
+    """Returns the mean of -log sigmoid(β (gain of the right answer - gain of the other)) over the pairs, β = 0.1."""
+    taken = [np.take_along_axis(log_softmax(x), batch["targets"][..., None], -1)[..., 0] for x in (mine, before)]
+    gains = (batch["weights"] * (taken[0] - taken[1])).sum(1)
+    return np.log1p(np.exp(-0.1 * (gains[::2] - gains[1::2]))).mean()
+
+
+@pytest.mark.parametrize(
+    ("name", "term", "formula", "at_first"),
+    [("teacher", "term/teacher", divergence, None), ("preferences", "term/preference", preference, np.log(2))],
+)
+def test_an_objective_beside_a_trained_run_is_that_of_its_paper(name, term, formula, at_first, elsewhere):
+    path, base = shutil.copy(HERE / f"{name}.py", elsewhere), elsewhere / "base"
+    assert lines_of(Path(path)) <= 60
+    with new_process():
+        trained(tiny_config(), base)
+    with new_process():
+        config = read_config(f"{path}:{base}").to_dict()
+        config["train"] |= {"batch_size": 6, "steps": 3}
+        config["log"] |= {"every": 1}
+        trained(config, elsewhere / "run", {"config_file": str(path), "overrides": {}})
+        first = next(each[term] for each in records(elsewhere / "run") if term in each)
+        assert first > 0 and (at_first is None or first == pytest.approx(at_first, rel=1e-6))
+        assert fxf.load(elsewhere / "run").generate(["3 1"])
+        experiment, earlier = build(config), fxf.load(base)
+        batch, params = first_batch(experiment.task.batch, 0), random_params(experiment.model.spec)
+        assert len(batch["weights"]) == 6
+        shown = jax.jit(partial(objective_and_gradient, experiment.model))(params, batch, jax.random.key(0))[3]
+        of_each = ((experiment.model, params), (earlier.experiment.model, earlier.params))
+        logits = [np.float64(jax.jit(model.apply)(weights, batch)) for model, weights in of_each]
+        assert_close(shown[term], formula(*logits, batch), operations=300)
