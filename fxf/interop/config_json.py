@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -43,13 +44,19 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
             raise UserError(f"{where}: {name}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
     values |= architecture.read(theirs, where)
     fixed, others, layers = architecture.section.get("layers", {}), values.get("layers", {}), {}
-    for name, keys in architecture.layers.items():
+    blocks = values.get("blocks") or architecture.section.get("blocks") or defaults(config_class)["blocks"]
+    for name, keys in _named(architecture, blocks):
         said = {key: _first(theirs, partners) for key, partners in keys.items()}
         said = {key: value for key, value in said.items() if value is not None}
         if own := {**fixed.get(name, {}), **said, **others.get(name, {})}:
             layers[name] = own
     values["layers"] = layers
     return section(config_class, defaults(config_class) | architecture.section | values, f"{where}: model")
+
+
+def _named(architecture: Architecture, blocks: str) -> list[tuple[str, dict[str, str]]]:
+    """Returns the layers that `blocks` names, each with its keys; config.json also has those that no block has."""
+    return [(name, keys) for name, keys in architecture.layers.items() if name in re.split(r"\W+", blocks)]
 
 
 def _first(theirs: Mapping[str, Any], partners: str) -> Any:
@@ -99,7 +106,7 @@ def _written(architecture: Architecture, config: TransformerConfig) -> Written:
         if key == "activation":
             value = next((name for name, known in ACTIVATIONS.items() if known == value), "gelu")
         record[theirs] = value or None if key in NULL_IF_ZERO else value
-    for name, keys in architecture.layers.items():
+    for name, keys in _named(architecture, config.blocks):
         layer: Any = layer_of(config, name)
         known = {key: getattr(layer, key, getattr(layer.config, key, None)) for key in keys}
         record |= {theirs: known[key] for key, partners in keys.items() for theirs in partners.split()}

@@ -35,8 +35,6 @@ class Qwen3Next(RotaryDecoder):
         layers: dict[str, dict[str, Any]] = {"attention": {"rotary_share": self.rotary_share}}
         if theirs["linear_num_value_heads"] % theirs["num_key_value_heads"]:
             layers["delta"] = {"n_kv_heads": 0}  # a delta rule does not read those of attention
-        if not theirs["num_experts"]:
-            layers["moe"] = {"n_experts": 1}  # the least that a layer can have; no block has this one
         return {**section, "blocks": pattern(kinds), "layers": layers}
 
     def write(self, section: Any) -> dict[str, Any]:
@@ -49,6 +47,7 @@ class Qwen3Next(RotaryDecoder):
         dense = [i for i, (_, feed_forward) in enumerate(blocks) if feed_forward == "feed_forward"]
         return {
             **super().write(section),
+            **({"num_experts": 0} if len(dense) == len(blocks) else {}),
             SHARE: self.rotary_share,
             "layer_types": [types[mixer] for mixer, _ in blocks],
             "mlp_only_layers": dense,
