@@ -81,7 +81,8 @@ class Block:
             source_BSD, places = context.source
             given = given.replace(source=(normalize(self.config, params[f"{name}_norm"], source_BSD), places))
         with jax.named_scope(name):
-            y, after = _answer(self.layers[name], params[name], x, given)
+            answer = self.layers[name].apply(params[name], x, given)
+        y, after = _checked(answer, x, self.layers[name])
         caches = None if context.cache is None else {**context.cache, name: after.cache}
         return y, context.replace(cache=caches, carry=after.carry)
 
@@ -252,18 +253,18 @@ class Stack:
         return all(getattr(layer, "cached", True) for layer in layers_of(self))
 
 
-def _answer(layer: Layer, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
-    """Returns what a layer makes of x.
+def _checked(answer: Any, x: jax.Array, layer: Layer) -> tuple[jax.Array, Context]:
+    """Returns what a layer made of x.
 
     Raises:
       UserError: it is not (y, context) with a y of the shape of x; another y could broadcast in silence.
     """
-    found, name = layer.apply(params, x, context), f"{type(layer).__name__}.apply"
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise UserError(f"{name}: expected to return (y, context), got {type(found).__name__}")
-    if getattr(found[0], "shape", None) != x.shape:
-        raise UserError(f"{name}: expected to return y of shape {[*x.shape]}, got {[*jnp.shape(found[0])]}")
-    return found
+    name = f"{type(layer).__name__}.apply"
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise UserError(f"{name}: expected to return (y, context), got {type(answer).__name__}")
+    if getattr(answer[0], "shape", None) != x.shape:
+        raise UserError(f"{name}: expected to return y of shape {[*x.shape]}, got {[*jnp.shape(answer[0])]}")
+    return answer
 
 
 def _shapes(tree: Any) -> Any:
