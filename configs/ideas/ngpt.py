@@ -83,7 +83,8 @@ class NGPT(TransformerLM):
         return super().readout(self.plain(params), x) * params["logit_scale"].reshape((1,) * (x.ndim - 1) + (-1,))
 
     def plain(self, params: Params) -> Params:
-        axes = map_weights(lambda _, w: w.axes.index("embed") if len(w.axes) > 1 else -1, self.spec())
+        """Returns the params with matrices of unit vectors along d_model; those that have no such axis stay."""
+        axes = map_weights(lambda _, w: w.axes.index("embed") if {"embed"} < {*w.axes} else -1, self.spec())
         return jax.tree.map(lambda axis, w: w if axis < 0 else unit(w, axis), axes, params)
 
 
