@@ -29,6 +29,7 @@ import sys
 import tempfile
 import threading
 import time
+import timeit
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -182,12 +183,8 @@ def decoding(settings: Settings) -> Iterator[Found]:
         decode = Decoder(model, -1)  # no token ends an answer
         prompts = {"tokens": np.ones((n, read), np.int32), "lengths": np.full(n, read, np.int32)}
         decode(params, prompts, new)
-        turns = []
-        for _ in range(3):
-            start = time.perf_counter()
-            decode(params, prompts, new)
-            turns.append((time.perf_counter() - start) / new)
-        took, weights = min(turns), 2 * n_weights / 1e6  # in bfloat16, as keys and values
+        turns = timeit.repeat(functools.partial(decode, params, prompts, new), number=1, repeat=3)
+        took, weights = min(turns) / new, 2 * n_weights / 1e6  # in bfloat16, as keys and values
         cache = 2 * 2 * sizes.n_layers * sizes.d_model * (read + new / 2) * n / 1e6
         found = {"prompts": n, "milliseconds a token": 1e3 * took, "tokens a second": n / took}
         share = known and 1e6 * (weights + cache) / took / known.bandwidth
@@ -198,12 +195,12 @@ def rates(settings: Settings) -> Iterator[Found]:
     """Products of the step, a large one, and a copy, each alone."""
     n, d, v, large = (512, 64, 1024, 256) if settings.quick else (32768, 768, training.PADDED, 8192)
     shapes = {"q": (n, d, d), "up": (n, d, 4 * d), "down": (n, 4 * d, d), "logits": (n // 4, d, v)}
-    product = jax.jit(jnp.matmul)
-    for name, (a, b, c) in {**shapes, "gradient of up": (d, n, 4 * d), "large": (large,) * 3}.items():
+    shapes |= {"gradient of up": (d, n, 4 * d), "large": (large,) * 3}
+    products = {name: (shape, jax.jit(jnp.matmul)) for name, shape in shapes.items()}
+    products["large, of 8 bits"] = shapes["large"], jax.jit(fp8.product)  # which finds and applies the scales too
+    for name, ((a, b, c), product) in products.items():
         left, right = (jax.random.normal(jax.random.key(i), s, jnp.bfloat16) for i, s in enumerate([(a, b), (b, c)]))
         yield {"product": name, "shape": [a, b, c], "TFLOP/s": 2 * a * b * c / seconds_of(product, left, right) / 1e12}
-    took = seconds_of(jax.jit(fp8.product), left, right)  # finds and applies the scales too
-    yield {"product": "large, of 8 bits", "shape": [large] * 3, "TFLOP/s": 2 * large**3 / took / 1e12}
     x = jnp.ones((n, 4 * d))
     yield {"copy": f"{x.nbytes / 1e6:.0f} MB", "GB/s": 2 * x.nbytes / seconds_of(jax.jit(lambda x: x + 1), x) / 1e9}
 
@@ -283,8 +280,7 @@ def main(args: Namespace) -> None:
 
         def keep(part: str, found: Found) -> None:
             line = json.dumps({"part": part, **found}, default=float)
-            file.write(f"{line}\n")
-            file.flush()
+            print(line, file=file, flush=True)
             print(line[:300], flush=True)
 
         # A process of its own leaves the GPU to the parts.
