@@ -92,8 +92,7 @@ def _run_of(experiment: Experiment) -> Callable[[jax.Array], dict[str, jax.Array
     one after the right ones.
     """
     model, task = experiment.model, experiment.task
-    trainer: Any = experiment.trainer(experiment.layout())
-    trainer = trainer._replace(layout=None)  # one device
+    trainer = experiment.trainer(experiment.layout())
 
     def run(seed: jax.Array) -> dict[str, jax.Array]:
         keys, numbers = run_keys(seed), experiment.hyperparameters()

@@ -26,7 +26,7 @@ from experiments.benchmarks.verdict_runs import KEPT, PLANTED, POOLS, run_plante
 from fxf.base.config import one_of
 from fxf.base.files import read_json, to_json, write_atomically
 from fxf.reports.tables import Row, to_csv, to_markdown
-from fxf.sweeps.evidence import CALM, CALM_AT, FAILURES, LEVELS, LOOKS, SIGNS, WHOLE, exact_sign
+from fxf.sweeps.evidence import CALM, CALM_AT, CHECK, FAILURES, LEVELS, LOOKS, SIGNS, WHOLE, exact_sign
 from fxf.sweeps.settle import SEEDS_OF_A_RATE
 from fxf.verbs.flags import Parser, several
 
@@ -120,18 +120,26 @@ def _gaussian(mean: float) -> Shape:
     return lambda rng, t, n: rng.normal(mean, 1, (t, n))
 
 
-def _tuned(worse: float) -> Shape:
-    """Arms that are equal at the best of three rates, beside which both are `worse` deviations of a run worse.
+def _tuned(rng: np.random.Generator, t: int, n: int, worse: float, effect: float) -> tuple[Array, Array]:
+    """Arms with the best of three rates by the seeds of a rate; the others are `worse` deviations of a run worse.
 
-    The seeds of a rate choose it for each arm.
+    Returns:
+      The differences [T, N] of the other arm, which is `effect` worse at its best rate, and the first; and those with
+      each further rate of the first arm, and with each of the other's, [2, 2, T, N].
     """
     excess = np.array([worse, 0, worse])
+    first, other = excess[rng.normal(excess, SEEDS_OF_A_RATE**-0.5, (2, t, 3)).argsort(-1)] + [[[0]], [[effect]]]
+    runs = rng.normal(0, 1, (2, 3, t, n)) + np.stack([first.T, other.T])[..., None]
+    (a, *more_a), (b, *more_b) = runs
+    return b - a, np.array([[b - each for each in more_a], [each - a for each in more_b]])
 
-    def shape(rng: np.random.Generator, t: int, n: int) -> Array:
-        first, other = excess[rng.normal(excess, SEEDS_OF_A_RATE**-0.5, (2, t, 3)).argmin(-1)]
-        return rng.normal((other - first)[:, None], 2**0.5, (t, n))
 
-    return shape
+def _still(claim: Array, beside: Array) -> Array:
+    """Returns which of T claims stay with each further rate of the arm that they call worse; the lower is better."""
+    x = np.where(claim[:, None] > 0, beside[1], beside[0])
+    n, z = x.shape[-1], NormalDist().inv_cdf(1 - CHECK / 2)
+    y = np.sqrt(np.expm1((z * (8 * n - 5) / (8 * n - 7)) ** 2 / (n - 1)) / n * (n - 1))
+    return (x.mean(-1) * claim > x.std(-1, ddof=1) * y).all(0)
 
 
 SYMMETRIC: dict[str, Shape] = {
@@ -156,7 +164,6 @@ BEYOND: dict[str, Shape] = {
     # Beta(4.9, 0.1) and Beta(49, 1) have the mean 0.98.
     "accuracies near 1 (Beta)": lambda rng, t, n: rng.beta(4.9, 0.1, (t, n)) - rng.beta(49, 1, (t, n)),
     "log-normal, sigma 1.5": _lognormal(1.5),
-    **{f"rates chosen; others {worse:g} deviations worse": _tuned(worse) for worse in (0.2, 0.8, 2)},
 }
 POWER: dict[str, Shape] = {f"Gaussian, {d:g} deviations": _gaussian(d) for d in (0.25, 0.5, 1)}
 # Shares of failures in both arms, and the differences of the pairs in which neither fails.
@@ -167,6 +174,7 @@ FAILING: dict[str, tuple[float, float, Shape]] = {
     "failures 30 % and 0": (0.3, 0, _gaussian(0)),
     "failures 50 % and 10 %": (0.5, 0.1, _gaussian(0)),
 }
+TUNED = {0: (0.2, 0.5, 0.8, 1.2, 2), 0.5: (0.2, 0.8, 2), 1: (0.2, 0.8, 2)}  # by effect, in deviations of a run
 KINDS = {"null, symmetric": SYMMETRIC, "null, skewed": SKEWED, "null, beyond reach": BEYOND, "effect": POWER}
 ON_THE_PAGE = ("differences", "mean, 32 pairs", "mean, 64", "signs", "failures, 64")
 
@@ -180,12 +188,19 @@ def simulated(n_trials: int = TRIALS, seed: int = 0) -> list[Row]:
         first, other = (rng.random((n_trials, 64)) < share for share in (of_first, of_other))
         x = np.where(first | other, np.nan, shape(rng, n_trials, 64))
         rows.append(row_of("failures", name, x, other * 1 - first))
+    for effect, others in TUNED.items():
+        for worse in others:
+            name = f"effect {effect:g}, other rates {worse:g} worse" if effect else f"other rates {worse:g} worse"
+            x, beside = _tuned(rng, n_trials, 64, worse, effect)
+            rows.append(row_of("effect, rates chosen" if effect else "null, rates chosen", name, x, beside=beside))
     return rows
 
 
-def row_of(kind: str, name: str, x: Array, fails: Array | None = None) -> Row:
-    """Returns how many of the trials claim what, in per cent."""
+def row_of(kind: str, name: str, x: Array, fails: Array | None = None, beside: Array | None = None) -> Row:
+    """Returns how many of the trials claim what, in per cent; with `beside`, of those whose claim stays with it."""
     short, long = claims(x, fails, 32), claims(x, fails, 64)
+    if beside is not None:
+        short, long = _checked(short, beside[..., :32]), _checked(long, beside)
     share = {
         "mean, 32 pairs": short.mean,
         "mean, 64": long.mean,
@@ -197,6 +212,11 @@ def row_of(kind: str, name: str, x: Array, fails: Array | None = None) -> Row:
     }
     percent = {column: round(100 * float(np.mean(claimed != 0)), 2) for column, claimed in share.items()}
     return {"kind": kind, "differences": name, **percent}
+
+
+def _checked(found: Claims, beside: Array) -> Claims:
+    mean, signs = (np.where(_still(claim, beside), claim, 0) for claim in (found.mean, found.signs))
+    return found._replace(mean=mean, signs=signs)
 
 
 def pool_rows(n_trials: int = DRAWS, seed: int = 0) -> list[Row]:

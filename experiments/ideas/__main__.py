@@ -2,10 +2,10 @@
 
 python -m experiments.ideas
 python -m experiments.ideas --only=text-fire --workers=2
-python -m experiments.ideas --only=reversal-fire --again
+python -m experiments.ideas --check
 python -m experiments.ideas --only=none
 
-With --again a judged idea has new pairs where the rate may decide: the worse side with the best of its other rates. The
+--check runs what kept claims lack: the worse side at the rates beside its own, which `fxf try` asked for later. The
 last one only fills the table of docs/ideas.md from what is kept. The rules, which stand before the runs: the test
 loss of the text, and the exact match of the reversal; three learning rates of each side with seeds of their own, and up
 to two more beyond; steps for equal FLOPs; 32 pairs, without an early end. A run of the reversal has failed if its exact
@@ -21,18 +21,17 @@ from typing import Any
 from experiments.runner import RESULTS, ROOT, filled, made_now
 from fxf.base.errors import UserError
 from fxf.base.files import read_json, to_json, write_atomically
-from fxf.reports.figures import HIGHER
 from fxf.reports.tables import to_markdown
-from fxf.sweeps.plan import RATE, Arm, Budget, changed, make_plan, other_config
-from fxf.sweeps.trial import carry_out
-from fxf.sweeps.verdict import WORSE, Verdict
+from fxf.sweeps.crew import Crew
+from fxf.sweeps.plan import Arm, Budget, Plan, make_plan, other_config
+from fxf.sweeps.settle import Settled
+from fxf.sweeps.trial import carry_out, check_rates
+from fxf.sweeps.verdict import Pair, Verdict
 
 KEPT, RUNS, PAGE = RESULTS / "ideas", ROOT / "runs/ideas", ROOT / "docs/ideas.md"
 METRICS, FAILED = {"text": "-test_loss", "reversal": "+exact_match"}, {"text": None, "reversal": 0.02}
 PAIRS = 32
 HEADER = ("idea", "the paper says", "text", "reversal", "steps")
-HEADER_AGAIN = ("trial", "rate", "verdict")
-AGAIN = "again"
 SAYS = {  # of models up to millions of times as large
     "canon": "deeper reasoning; without positions as good as with",
     "cope": "lower perplexity; counting and copying out of distribution",
@@ -64,86 +63,75 @@ SAYS = {  # of models up to millions of times as large
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="TASK or TASK-IDEA")
-    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
     ideas = sorted(path.stem for path in (ROOT / "configs/ideas").glob("*.py"))
     for task in METRICS:
         for idea in ideas:
             name = f"{task}-{idea}"
-            is_new = args.only in (None, task) and not (KEPT / f"{name}.json").exists()
-            if is_new or args.only == name:
+            there = (KEPT / f"{name}.json").exists()
+            if (args.only in (None, task) and there == args.check) or args.only == name:
                 try:
-                    keep(name, judged(task, idea, f"{task}-{ideas[0]}", args.workers, args.again), args.again)
+                    verdict = (checked if args.check else judged)(task, idea, f"{task}-{ideas[0]}", args.workers)
+                    keep(name, verdict, args.check)
                 except UserError as error:
                     print(f"{name}: {error}", flush=True)
     write_atomically(PAGE, filled(PAGE, tables()))
 
 
-def judged(task: str, idea: str, base: str, workers: int, again: bool = False) -> Verdict:
-    """Returns the verdict of an idea. The runs of the base are those of the trial `base`, if that has been made.
-
-    Args:
-      again: with the kept rates and steps, but the worse side with the best of its other rates.
-    """
-    name = f"{task}-{idea}"
-    arms = {arm: Arm(*other_config(f"judged:{path}", {})) for arm, path in {"first": task, "other": name}.items()}
-    folder, there = RUNS / AGAIN / name if again else RUNS / name, RUNS / base
-    if again:
-        found = kept()[name]
-        changes = {arm: dict(settled["changes"]) for arm, settled in found["settled"].items()}
-        changes[worse(found)][RATE] = best_other_rate(found, worse(found))
-        arms = {arm: changed(arms[arm], changes[arm]) for arm in arms}
-    elif not folder.exists():
-        for run in (*there.glob("first-*"), *there.glob("rates/first-*")):
-            shutil.copytree(run, folder / run.relative_to(there))
-    rates, match = (1, "steps") if again else (3, "flops")
-    rules: dict[str, Any] = {"metric": METRICS[task], "failed": FAILED[task], "rates": rates, "match": match}
-    plan = make_plan(arms["first"], arms["other"], folder, **rules)
-    return carry_out(plan, folder, Budget(PAIRS, minutes=600, whole=True, workers=workers))
+def plan_of(task: str, idea: str, folder: Path) -> Plan:
+    """Returns the plan of the trial of an idea."""
+    first, other = (Arm(*other_config(f"judged:{path}", {})) for path in (task, f"{task}-{idea}"))
+    return make_plan(first, other, folder, metric=METRICS[task], failed=FAILED[task], rates=3, match="flops")
 
 
-def worse(found: Mapping[str, Any]) -> str:
-    """Returns the arm that a kept trial calls worse."""
-    return "other" if found["verdict"].startswith(WORSE) else "first"
+def judged(task: str, idea: str, base: str, workers: int) -> Verdict:
+    """Returns the verdict of an idea. The runs of the base are those of the trial `base`, if that has been made."""
+    folder = with_runs_of_the_base(RUNS / f"{task}-{idea}", RUNS / base)
+    return carry_out(plan_of(task, idea, folder), folder, Budget(PAIRS, minutes=600, whole=True, workers=workers))
 
 
-def best_other_rate(found: Mapping[str, Any], arm: str) -> float:
-    """Returns the best of the rates that an arm of a kept trial was tried with and did not get."""
-    settled, sign = found["settled"][arm], 1 if found["better"] == HIGHER else -1
-    figures = {rate: sign * figure for rate, figure in settled["tried"] if rate != settled["changes"][RATE]}
-    return max(figures, key=figures.__getitem__)
+def with_runs_of_the_base(folder: Path, base: Path) -> Path:
+    """Returns the folder of a trial, with the runs of the base that stand in another's."""
+    for pattern in ("first-*", "rates/first-*", "checks/first-*"):
+        for run in base.glob(pattern):
+            if not (there := folder / run.relative_to(base)).exists():
+                shutil.copytree(run, there)
+    return folder
 
 
-def keep(name: str, verdict: Verdict, again: bool = False) -> None:
-    """Writes the figures of a trial and those of each pair."""
+def checked(task: str, idea: str, base: str, workers: int) -> Verdict:
+    """Returns the verdict of a kept trial with the checks of its claim."""
+    found = kept()[f"{task}-{idea}"]
+    folder = with_runs_of_the_base(RUNS / f"{task}-{idea}", RUNS / base)
+    plan = plan_of(task, idea, folder)
+    seconds, seed = found["seconds"] / PAIRS, plan.first.config["seed"]
+    figures = enumerate(found["figures_of_pairs"], seed)
+    pairs = [Pair((i, i), first, other, seconds) for i, (first, other) in figures]
+    settled = {arm: Settled(**of_arm) for arm, of_arm in found["settled"].items()}
+    with Crew(workers) as crew:
+        return check_rates(Verdict(plan, settled, pairs, found["stopped"]), folder, crew, print)
+
+
+def keep(name: str, verdict: Verdict, check: bool) -> None:
+    """Writes the figures of a trial and those of each pair; of a kept trial it may be the checks alone that are new."""
     pairs = [[pair.first, pair.other] for pair in verdict.pairs]
-    figures = {"made_by": made_now(), **verdict.figures(), "lines": verdict.lines(), "figures_of_pairs": pairs}
-    folder = KEPT / AGAIN if again else KEPT
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(to_json(figures, indent=2) + "\n")
+    made = {"made_by": kept()[name]["made_by"], "checked_by": made_now()} if check else {"made_by": made_now()}
+    figures = {**made, **verdict.figures(), "lines": verdict.lines(), "figures_of_pairs": pairs}
+    KEPT.mkdir(parents=True, exist_ok=True)
+    (KEPT / f"{name}.json").write_text(to_json(figures, indent=2) + "\n")
     print(f"{name}: {verdict.headline}", flush=True)
 
 
-def kept(folder: Path = KEPT) -> dict[str, dict[str, Any]]:
+def kept() -> dict[str, dict[str, Any]]:
     """Returns the kept figures by the names of the trials."""
-    return {path.stem: read_json(path, "a kept result") for path in sorted(folder.glob("*.json"))}
+    return {path.stem: read_json(path, "a kept result") for path in sorted(KEPT.glob("*.json"))}
 
 
 def tables() -> dict[str, str]:
     """Returns the tables of the page by name, as the kept results have them."""
-    return {"ideas": table(kept()), "again": table_again(kept(), kept(KEPT / AGAIN)), "counts": counts(kept())}
-
-
-def table_again(before: Mapping[str, Any], results: Mapping[str, Any]) -> str:
-    """Returns a row for each trial that was made again: which side had which rate instead of which, and the verdict."""
-    rows = []
-    for name, found in results.items():
-        arm = worse(before[name])
-        rates = best_other_rate(before[name], arm), before[name]["settled"][arm]["changes"][RATE]
-        side = f"{'idea' if arm == 'other' else 'base'} at {rates[0]:g}, not {rates[1]:g}"
-        rows.append(dict(zip(HEADER_AGAIN, (name.replace("-", ", "), side, cell(found)), strict=True)))
-    return to_markdown(rows, HEADER_AGAIN)
+    return {"ideas": table(kept()), "counts": counts(kept())}
 
 
 def counts(results: Mapping[str, Mapping[str, Any]]) -> str:

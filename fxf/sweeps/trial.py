@@ -14,7 +14,7 @@ from fxf.base.files import folder_at, read_json
 from fxf.runs.api import plain_config
 from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.evidence import Evidence
-from fxf.sweeps.plan import Arm, Budget, Plan, changed, keep_plan, make_plan
+from fxf.sweeps.plan import RATE, Arm, Budget, Plan, changed, keep_plan, make_plan
 from fxf.sweeps.settle import OutOfTimeError, Settled, settle
 from fxf.sweeps.verdict import EARLY, LOG, Pair, Verdict, write, write_page
 
@@ -81,11 +81,33 @@ def _at_looks(
             pairs.append(Pair(plan.seeds_of(number), first, other, sum(job.figure(SECONDS) or 0 for job in jobs)))
         verdict = Verdict(plan, settled, [*pairs])
         verdict = dataclasses.replace(verdict, stopped=why_to_stop(verdict.evidence, budget, in_time))
+        if verdict.stopped:
+            verdict = check_rates(verdict, workdir, crew, told)
         told(f"{len(pairs)} pairs: {verdict.headline}")
         if verdict.stopped:
             break
         told(_cost(median(pair.seconds for pair in pairs), budget.seeds - len(pairs), budget))
         write(verdict, workdir)
+    return verdict
+
+
+def check_rates(verdict: Verdict, workdir: Path, crew: Crew, told: Told) -> Verdict:
+    """Returns the verdict with the figures of the worse config at the rates beside its own, up to one that decides."""
+    plan, name = verdict.plan, verdict.worse
+    seeds = [
+        pair.seeds[0] for pair, outcome in zip(verdict.pairs, verdict.outcomes, strict=True) if None not in outcome
+    ]
+    for rate in verdict.rates_beside():
+        arm = changed(plan.arms[name], {**verdict.settled[name].changes, RATE: rate})
+        folder = workdir / f"checks/{name}-{rate:.6g}"
+        jobs = [Job(arm.config | {"seed": seed}, folder / str(seed), arm.origin) for seed in seeds]
+        told(f"the claim is checked with the rate {rate:.4g} of the {name} config: {len(jobs)} runs")
+        if not crew.train_all(jobs):
+            break
+        figures = [job.figure(plan.metric) for job in jobs]
+        verdict = dataclasses.replace(verdict, checks={**verdict.checks, rate: figures})
+        if verdict.rate_decides:
+            break
     return verdict
 
 

@@ -12,13 +12,14 @@ from fxf.base.files import to_json, write_atomically
 from fxf.reports.figures import HIGHER
 from fxf.reports.page import page
 from fxf.reports.tables import to_csv
-from fxf.sweeps.evidence import LEVELS, Evidence, Figures, differences, evidence
+from fxf.sweeps.evidence import LEVELS, Evidence, Figures, differences, evidence, still
 from fxf.sweeps.plan import RATE, Plan, read_plan
-from fxf.sweeps.settle import SEEDS_OF_A_RATE, Settled
+from fxf.sweeps.settle import Settled
 
 VERDICT, TABLE, PAGE, LOG = "verdict.json", "table.csv", "trial.html", "trial.txt"
 BETTER, WORSE = "better", "worse"
 NOT_BRACKETED, UNEVEN, UNDECIDED = "undecided: not bracketed", "undecided: too uneven", "undecided"
+RATE_DECIDES = "undecided: the rate decides"
 NO_DIFFERENCE, NO_LARGER = "no difference found", "no difference larger than"
 EARLY = "ended early: "  # begins why a look before the last ended a trial
 
@@ -40,12 +41,14 @@ class Verdict:
       settled: what the arms `first` and `other` ran with; empty if the time ended before.
       pairs: all pairs in their order.
       stopped: why the trial ended, or nothing while it goes on.
+      checks: by another rate of the config that a claim calls worse, its figures in the pairs where neither failed.
     """
 
     plan: Plan
     settled: Mapping[str, Settled]
     pairs: list[Pair]
     stopped: str = ""
+    checks: Mapping[float, list[float | None]] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Returns the lines for a reader, where a notebook would print both configs."""
@@ -54,12 +57,11 @@ class Verdict:
     @functools.cached_property
     def outcomes(self) -> list[Figures]:
         """The figures of pairs, None of each run that failed by the plan."""
+        return [(self._known(pair.first), self._known(pair.other)) for pair in self.pairs]
+
+    def _known(self, figure: float | None) -> float | None:
         worst, sign = self.plan.failed, 1 if self.plan.better == HIGHER else -1
-
-        def known(figure: float | None) -> float | None:
-            return None if figure is None or (worst is not None and sign * figure < sign * worst) else figure
-
-        return [(known(pair.first), known(pair.other)) for pair in self.pairs]
+        return None if figure is None or (worst is not None and sign * figure < sign * worst) else figure
 
     @property
     def compared(self) -> list[Figures]:
@@ -71,19 +73,39 @@ class Verdict:
         """What the outcomes say."""
         return evidence(self.outcomes)
 
-    @functools.cached_property
-    def rate_may_decide(self) -> bool:
-        """Whether the worse config made up more than half of a claimed difference at another rate that was tried.
+    @property
+    def claim(self) -> int:
+        """1 or -1 if the other config's figure is said to be above or below the first's, in the mean or mostly."""
+        return self.evidence.mean or self.evidence.signs
 
-        So few seeds may miss the best rate, and then two equal configs differ by their rates alone.
+    @property
+    def worse(self) -> str:
+        """The arm that a claim calls worse, `first` or `other`."""
+        return "other" if self._way(self.claim) == WORSE else "first"
+
+    def rates_beside(self) -> list[float]:
+        """Returns the rates beside that of the worse config, at which a claim must stay.
+
+        Few seeds may miss the best rate, and then two equal configs differ by their rates alone.
         """
-        claim, sign = self.evidence.mean or self.evidence.signs, 1 if self.plan.better == HIGHER else -1
-        if not claim:
-            return False
-        worse = self.settled["other" if self._way(claim) == WORSE else "first"]
-        middle = statistics.fmean(figure for pair in self.compared for figure in pair if figure is not None)
-        others = [figure for rate, figure in worse.tried if figure is not None and rate != worse.changes[RATE]]
-        return any(sign * figure > sign * middle for figure in others)
+        if not self.claim or not (tried := self.settled[self.worse].tried):
+            return []
+        rates = [rate for rate, _ in tried]
+        own = rates.index(self.settled[self.worse].changes[RATE])
+        return [rate for rate, figure in (tried[own - 1], tried[own + 1]) if figure is not None]
+
+    def at(self, rate: float) -> list[Figures]:
+        """Returns the outcomes where neither failed, with those of the worse config at a rate that was checked."""
+        figures = map(self._known, self.checks[rate])
+        return [
+            (first, figure) if self.worse == "other" else (figure, other)
+            for (first, other), figure in zip(self.compared, figures, strict=True)
+        ]
+
+    @property
+    def rate_decides(self) -> bool:
+        """Whether a claim does not stay at a rate that was checked."""
+        return not all(still(self.claim, self.at(rate)) for rate in self.checks)
 
     @property
     def verdict(self) -> str:
@@ -91,6 +113,8 @@ class Verdict:
         found = self.evidence
         if not all(settled.bracketed for settled in self.settled.values()):
             return NOT_BRACKETED
+        if self.rate_decides:
+            return RATE_DECIDES
         if found.mean:
             return self._way(found.mean)
         if found.signs:
@@ -107,12 +131,12 @@ class Verdict:
         found, text = self.evidence, self.verdict
         if text == NO_LARGER:
             text += f" {max(abs(found.low), abs(found.high)):.3g}"
-        if any(found.failed) and (found.mean or text.startswith(NO_LARGER)):
+        if any(found.failed) and (text in (BETTER, WORSE) or text.startswith(NO_LARGER)):
             text += " where neither failed"
         if text.endswith("most seeds"):
             text += "; the mean is undecided"
-        if self.rate_may_decide:
-            text += "; the rate may decide"
+        if self.stopped and not self.rate_decides and not {*self.rates_beside()} <= {*self.checks}:
+            text += "; not checked at other rates"
         if found.failures:
             often = f"fails {'more' if found.failures > 0 else 'less'} often"
             text = often if text == UNDECIDED else f"{text}; {often}"
@@ -151,6 +175,7 @@ class Verdict:
             "failed": {"first": found.failed[0], "other": found.failed[1]},
             "failures": found.failures,
             "settled": {name: settled._asdict() for name, settled in self.settled.items()},
+            "checks": [[rate, figures] for rate, figures in self.checks.items()],
             "seconds": round(self.seconds, 3),
             "stopped": self.stopped,
             "null": plan.null,
@@ -180,9 +205,11 @@ class Verdict:
                 lines.append(f"rate of {arm} {settled.changes[RATE]:.4g}{edge} (tried: {tried})")
             if steps := settled.changes.get("train.steps"):
                 lines.append(f"steps of {arm} {steps:,}, for equal {plan.match}")
-        if self.rate_may_decide:
-            how = "the worse config came nearer to the better with another of its rates; try that one by itself"
-            lines.append(f"the rate may decide: on {SEEDS_OF_A_RATE} seeds, {how}")
+        for rate in self.checks:
+            effect, stays = differences(self.at(rate)), still(self.claim, self.at(rate))
+            arm = "the first config" if self.worse == "first" else "the other"
+            told = f"effect {statistics.fmean(effect):+.4g}" if effect else "no run without failure"
+            lines.append(f"with the rate {rate:.4g} of {arm} the claim {'stays' if stays else 'falls'}: {told}")
         named = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
         lines.append(f"the metric {named}")
         if plan.null:

@@ -11,13 +11,13 @@ both. The two runs of a pair have the same seed: the same batches, and the same 
 
 First each config gets the best of three learning rates (its own, half of it and twice), with seeds of their own. If the
 lowest or the highest is best, up to two more are tried beyond it, and if that does not bracket the best one either,
-nothing can be said. Two seeds may miss the best rate: a claim says where another one may decide. --rates=1 leaves the
-rates as they are. --match=flops and --match=seconds change the steps of the other config so that both compute, or take,
-as much.
+nothing can be said. --rates=1 leaves the rates as they are. --match=flops and --match=seconds change the steps of the
+other config so that both compute, or take, as much.
 
 Then pairs run. A claim about the mean is made after 32 pairs, and with --seeds=64 again after 64. Looks after 8 and 16
 may end the trial if most seeds agree, if failures differ, or if little differs; --whole goes on, so that the effect is
-not too large. A run has failed if its loss is not finite, or its figure is worse than --failed.
+not too large. Two seeds may miss the best rate: a claim must stay when the worse config runs the same seeds with each
+of the rates beside its own. A run has failed if its loss is not finite, or its figure is worse than --failed.
 
 The plan is written to plan.json before the runs begin. The same command goes on with a trial that was stopped; it may
 have more seeds or minutes, or --whole, and nothing else may change. trial.html shows every pair.

@@ -61,8 +61,8 @@ ONE_OUTLIER = [0.02 + 0.001 * (i % 5) for i in range(31)]
         (UP * 2, 0, 1, False),
         (UP + UP[:3] + [0.0], 0, 0, False),  # a tie speaks for neither
         (UP + UP[:3] + [None], 0, 0, False),
-        (DOWN[:2] + UP * 3 + UP[:2], 0, 1, False),
-        (DOWN[:3] + UP * 3 + UP[:1], 0, 0, False),
+        (DOWN[:1] + UP * 3 + UP[:3], 0, 1, False),
+        (DOWN[:2] + UP * 3 + UP[:2], 0, 0, False),
         (UP * 7 + UP[:3], 0, 1, False),  # 31 pairs: no mean yet
         (UP * 8, 1, 1, False),
         ([0.3] * 32, 1, 1, False),

@@ -10,9 +10,7 @@ from test_trial import FIRST, ORIGIN, QUICK, WIDER, trained  # noqa: F401
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from fxf.sweeps.plan import Arm, Budget, make_plan
-from fxf.sweeps.settle import Settled
 from fxf.sweeps.trial import carry_out
-from fxf.sweeps.verdict import Pair, Verdict
 from small_runs import tiny_config
 
 RATE = FIRST.config["optimizer"]["learning_rate"]
@@ -63,25 +61,43 @@ def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst
     assert nothing.verdict == "undecided: not bracketed" and "but with each a run failed" in str(nothing)
 
 
+LOWER = {0.5: 0.9, 1: 0.0, 2: 0.7}  # the first config's figure, without noise, by the factor of its rate
+
+
 @pytest.mark.parametrize(
-    ("metric", "figures", "tried", "claim"),
+    ("other", "seeds", "verdict", "n_checked"),
     [
-        ("train_loss", (3.0, 3.4), ([3.6, 3.0, 3.1], [3.7, 3.3, 3.25]), "worse"),
-        ("train_loss", (3.0, 3.4), ([2.9, 3.0, 2.9], [3.7, 3.2, 3.15]), "worse; the rate may decide"),
-        ("train_loss", (3.4, 3.0), ([3.15, 3.1, 3.5], [3.1, 3.0, 3.7]), "better; the rate may decide"),
-        ("exact_match", (0.5, 0.8), ([None, 0.6, 0.6], [0.9, 0.9, 0.7]), "better"),
-        ("exact_match", (0.5, 0.8), ([None, 0.7, 0.7], [0.9, 0.9, 0.7]), "better; the rate may decide"),
-        ("exact_match", (0.8, 0.5), ([0.6, 0.9, 0.7], [0.4, 0.7, 0.7]), "worse; the rate may decide"),
+        ({0.5: 1.0, 1: 0.4, 2: 0.9}, 32, "worse", {2: 32, 0.5: 32}),
+        ({0.5: 1.0, 1: 0.4, 2: 0.9}, 8, "worse in most seeds", {2: 8, 0.5: 8}),
+        ({0.5: 0.5, 1: 0.4, 2: 0.6, "pairs": {2: -0.01}}, 32, "undecided: the rate decides", {0.5: 32, 2: 32}),
+        ({0.5: 0.5, 1: 0.4, 2: 0.6, "pairs": {0.5: 0.0}}, 32, "undecided: the rate decides", {0.5: 32}),
+        ({0.5: 0.5, 1: 0.4, 2: 0.6, "pairs": {0.5: math.nan}}, 32, "worse", {0.5: 32, 2: 32}),  # fails with it
+        ({0.5: math.nan, 1: 0.4, 2: 0.6}, 32, "worse", {2: 32}),  # failed as rates were tried
+        ({0.5: 0.9, 1: -0.4, 2: 0.7}, 32, "better", {2: 32, 0.5: 32}),  # the first is checked
+        ({0.5: 0.9, 1: 0.0, 2: 0.7}, 32, "no difference larger than", {}),
     ],
 )
-def test_a_claim_is_doubted_if_another_rate_made_up_more_than_half_of_it(metric, figures, tried, claim, tmp_path):
-    settled = {
-        name: Settled({"optimizer.learning_rate": 0.2}, list(zip((0.1, 0.2, 0.4), of, strict=True)), True)
-        for name, of in zip(("first", "other"), tried, strict=True)
-    }
-    pairs = [Pair((i, i), *(figure + (i % 3 - 1) / 10 for figure in figures), 1.0) for i in range(32)]
-    found = Verdict(make_plan(FIRST, WIDER, tmp_path, metric=metric), settled, pairs, "")
-    assert found.headline == claim
+def test_a_claim_must_stay_at_the_rates_beside_that_of_the_worse_config(
+    other,
+    seeds,
+    verdict,
+    n_checked,
+    tmp_path,
+    trained,  # noqa: F811
+):
+    def figure(config):
+        factor, seed = rate_of(config) / RATE, config["seed"]
+        of = LOWER if config["model"]["d_ff"] == FIRST.config["model"]["d_ff"] else other
+        level = of[factor] if seed >= 1_000_000 else of.get("pairs", {}).get(factor, of[factor])
+        return level + 0.01 * math.sin(9 * seed + factor)
+
+    trained.figure = figure
+    plan, budget = make_plan(FIRST, WIDER, tmp_path, **RULES), Budget(seeds, whole=True)
+    found = carry_out(plan, tmp_path, budget)
+    assert found.verdict == verdict
+    assert {rate / RATE: len(figures) for rate, figures in found.checks.items()} == pytest.approx(n_checked)
+    n = len(trained.names)
+    assert (carry_out(plan, tmp_path, budget), len(trained.names)) == (found, n)
 
 
 def test_pairs_run_with_the_rates_that_were_found_and_a_stopped_trial_keeps_them(tmp_path, trained):  # noqa: F811
