@@ -11,7 +11,7 @@ import sys
 import warnings
 from typing import Any, NoReturn
 
-from fxf import verbs
+from fxf import __version__, verbs
 from fxf.base import signals, status
 from fxf.base.errors import EXIT_USER_ERROR, Interrupted, UserError, nearest, one_line, shortened, why_not_ours
 
@@ -107,10 +107,9 @@ def _end(line: str) -> NoReturn:
 def _overview() -> str:
     """Returns the verbs, each with the first line of its help; it imports none."""
     import ast
-    from importlib import metadata
     from pathlib import Path
 
-    lines = [f"fxf {metadata.version('fxf')}: transformers as pure functions in JAX", ""]
+    lines = [f"fxf {__version__}: transformers as pure functions in JAX", ""]
     for verb in verbs.VERBS:
         source = (Path(verbs.__file__).parent / f"{verb}.py").read_text(encoding="utf-8")
         lines.append(f"  fxf {verb:<10}{(ast.get_docstring(ast.parse(source)) or '').splitlines()[0]}")
