@@ -33,9 +33,15 @@ def asked(monkeypatch):
     return calls
 
 
-OF_BOTH_SIDES = {"n_kv_heads": 1, "attention_bias": "all", "block": "post_norm", "window": 7}
 POSITIONS = np.concatenate([np.arange(n, dtype=np.int32) for n in (4, 1, 6)]) * np.ones((B, 1), np.int32)
 DOCUMENTS = {"positions": POSITIONS, "documents": np.cumsum(POSITIONS == 0, axis=1, dtype=np.int32)}
+OF_BOTH_SIDES = EncoderDecoderConfig, T, {"n_kv_heads": 1, "attention_bias": "all", "block": "post_norm", "window": 7}
+MORE = [
+    OF_BOTH_SIDES,
+    (TransformerLMConfig, T, {"positions": "rotary", "position_range": 29, "qk_norm": True}),
+    (TransformerLMConfig, 12, {"n_layers": 2, "window": 3, "global_every": 2, "query_scale": 2.0}),
+    (MaskedLMConfig, 12, {"positions": "alibi", "n_kv_heads": 1}),
+]
 
 
 # JAX derives the gradients of all cases in the same way.
@@ -44,16 +50,8 @@ DOCUMENTS = {"positions": POSITIONS, "documents": np.cumsum(POSITIONS == 0, axis
     [
         (TransformerLMConfig, T, {"positions": "alibi_geometric", "window": 5, "n_kv_heads": 1}, {}, loss_and_gradient),
         (TransformerLMConfig, T, {"positions": "rotary", "d_model": 12}, DOCUMENTS, batch_loss),
-        (EncoderDecoderConfig, T, OF_BOTH_SIDES, {}, batch_loss),
-        *(
-            pytest.param(*case, {}, loss_and_gradient, marks=pytest.mark.thorough)
-            for case in (
-                (EncoderDecoderConfig, T, OF_BOTH_SIDES),
-                (TransformerLMConfig, T, {"positions": "rotary", "position_range": 29, "qk_norm": True}),
-                (TransformerLMConfig, 12, {"n_layers": 2, "window": 3, "global_every": 2, "query_scale": 2.0}),
-                (MaskedLMConfig, 12, {"positions": "alibi", "n_kv_heads": 1}),
-            )
-        ),
+        (*OF_BOTH_SIDES, {}, batch_loss),
+        *(pytest.param(*case, {}, loss_and_gradient, marks=pytest.mark.thorough) for case in MORE),
     ],
 )
 def test_losses_and_gradients_are_those_of_the_default(asked, config_class, length, changes, more, compute):

@@ -1,5 +1,6 @@
-"""Modules of Flax as layers: their own `init` and `apply` are the oracle."""
+"""Modules of Flax as layers and as whole models: their own `init` and `apply` are the oracle."""
 
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -15,11 +16,12 @@ from closeness import assert_close
 from fxf.base.errors import UserError
 from fxf.base.weights import flatten, initialize
 from fxf.layers.kinds import LAYERS, layer_of
+from fxf.models.flax_model import of_module
 from fxf.testing import assert_consistent
-from fxf.training.gradient import loss_and_gradient
-from helpers import applied, random_params, random_tokens, small, small_model
+from helpers import VOCAB_SIZE, applied, random_params, random_tokens, small, small_model
 
 X = np.random.default_rng(0).normal(size=(2, 5, 6)).astype(np.float32)
+TOKENS, DOCUMENTS = random_tokens((3, 5)), np.array([[0, 0, 1, 1, 1]] * 3, np.int32)
 
 
 class Mlp(nn.Module):
@@ -84,60 +86,84 @@ class Narrow(nn.Module):
         return nn.Dense(self.width)(x)
 
 
-KINDS = [Mlp, Gated, Mean, Running, RunningNNX, Narrow]
+class Recurrent(nn.Module):
+    @nn.compact
+    def __call__(self, tokens, train: bool = False):
+        x = nn.RNN(nn.GRUCell(6))(nn.Embed(VOCAB_SIZE, 6)(tokens))
+        return nn.Dense(VOCAB_SIZE)(nn.Dropout(0.5, deterministic=not train)(x)).astype(jnp.bfloat16)
+
+
+class Attending(nnx.Module):
+    def __init__(self, width=6, *, rngs):
+        self.table = nnx.Embed(VOCAB_SIZE, width, rngs=rngs)
+        self.attention = nnx.MultiHeadAttention(2, width, dropout_rate=0.5, decode=False, rngs=rngs)
+
+    def __call__(self, tokens, documents=None):
+        mask = nnx.make_causal_mask(tokens)
+        if documents is not None:
+            mask = mask * (documents[:, None, :, None] == documents[:, None, None])
+        x = self.table(tokens)
+        return self.table.attend(x + self.attention(x, mask=mask))
 
 
 @pytest.fixture(autouse=True)
 def named(monkeypatch):
-    for cls in KINDS:
+    for cls in (Mlp, Gated, Mean, Running, RunningNNX, Narrow):
         monkeypatch.setitem(LAYERS, cls.__name__, cls)
+    with jax.numpy_rank_promotion("allow"):
+        yield
 
 
 def layer(name, **keys):
     return layer_of(small(layers={name: keys} if keys else {}), name)
 
 
-def mlp(params, x, rng=None):
-    return Mlp(6, 11, 3.0, 0.5).apply(
-        {"params": params}, x, rng is not None, rngs=None if rng is None else {"dropout": rng}
-    )
+def linen(module, params, x, rng):
+    return module.apply({"params": params}, x, rng is not None, rngs=None if rng is None else {"dropout": rng})
 
 
-def stream(rng):
-    """Returns the key that a module of the outermost scope of Flax draws from."""
-    return Scope({}, {"dropout": rng}).make_rng("dropout")
-
-
-def gated(params, x, rng=None):
+def of_nnx(make, params, x, rng):
+    # The key that a module of the outermost scope of Flax draws from.
+    streams = {} if rng is None else {"dropout": Scope({}, {"dropout": rng}).make_rng("dropout")}
     with nnx.use_eager_sharding(False):
-        module = Gated(6, 11, 0.5, rngs=nnx.Rngs(0) if rng is None else nnx.Rngs(0, dropout=stream(rng)))
-    for i in "01":
-        module.maps[int(i)].kernel[...], module.maps[int(i)].bias[...] = (
-            params["maps"][i][w] for w in ("kernel", "bias")
-        )
-    module.down.kernel[...], module.down.bias[...] = params["down"]["kernel"], params["down"]["bias"]
-    module.set_attributes(nnx.Dropout, deterministic=rng is None)
+        module = make(rngs=nnx.Rngs(0, **streams))
+    state = nnx.state(module, nnx.Param)
+    nnx.replace_by_pure_dict(state, params)
+    nnx.update(module, state)
+    module.set_attributes(deterministic=rng is None)
     return module(x)
 
 
-OWN = {"Mlp": (mlp, {"scale": 3.0, "dropout": 0.5}), "Gated": (gated, {"dropout": 0.5})}
+OWN = {
+    "Mlp": (functools.partial(linen, Mlp(6, 11, 3.0, 0.5)), {"scale": 3.0, "dropout": 0.5}),
+    "Gated": (functools.partial(of_nnx, functools.partial(Gated, 6, 11, 0.5)), {"dropout": 0.5}),
+    "Recurrent": (functools.partial(linen, Recurrent()), Recurrent()),
+    "Attending": (functools.partial(of_nnx, Attending), functools.partial(Attending, width=6)),
+}
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_values_and_gradients_are_those_of_the_module_itself_in_training_and_without(name):
-    own, keys = OWN[name]
-    ours, rng = layer(name, **keys), jax.random.key(5)
-    params = random_params(ours.spec())
+    own, given = OWN[name]
+    if name in LAYERS:
+        ours, read, narrow = layer(name, **given), X, X.astype(jnp.bfloat16)
+        assert jax.eval_shape(lambda p: applied(ours, p, narrow), random_params(ours.spec())).dtype == jnp.bfloat16
+        spec, apply = ours.spec(), lambda params, rng: applied(ours, params, X, rng=rng)
+    else:
+        model, read = of_module(given, VOCAB_SIZE), TOKENS
+        spec, apply = model.spec, lambda params, rng: model.apply(params, {"inputs": TOKENS}, rng=rng)
 
-    def both(f):
-        return f(params), f(params, rng), jax.grad(lambda p: jnp.sin(f(p, rng)).sum())(params)
+    def both(f, params):
+        rng = jax.random.key(5)
+        return f(params, None), f(params, rng), jax.grad(lambda p: jnp.sin(f(p, rng)).sum())(params)
 
-    with jax.numpy_rank_promotion("allow"):
-        assert jax.eval_shape(lambda: applied(ours, params, X.astype(jnp.bfloat16))).dtype == jnp.bfloat16
-        mine = jax.jit(lambda: both(lambda p, rng=None: applied(ours, p, X, rng=rng)))()
-        assert_close(mine, jax.jit(lambda: both(lambda p, rng=None: own(p, X, rng)))())
-    assert all(np.any(np.asarray(x)) for x in jax.tree.leaves(mine))
-    assert not np.allclose(mine[0], mine[1])
+    def in_float32(params, rng):
+        return own(params, read, rng).astype(jnp.float32)
+
+    found, expected = jax.jit(lambda params: (both(apply, params), both(in_float32, params)))(random_params(spec))
+    assert_close(found, expected)
+    assert all(np.any(np.asarray(x)) for x in jax.tree.leaves(found))
+    assert found[0].dtype == jnp.float32 and not np.allclose(found[0], found[1])
 
 
 @pytest.mark.parametrize(
@@ -150,12 +176,8 @@ def test_weights_are_drawn_by_their_own_initializers_and_have_the_axes_that_flax
     assert {path: weight.axes for path, weight in spec.items() if "embed" in weight.axes} == axes
     drawn = flatten(jax.jit(lambda: initialize(layer(name).spec(), jax.random.key(0)))())
     assert {path: x.shape for path, x in drawn.items()} == {path: weight.shape for path, weight in spec.items()}
-    for path, x in drawn.items():
-        if "kernel" in path:
-            deviation = 1 if path in axes else 11**-0.5
-            assert np.std(x) == pytest.approx(deviation, rel=0.35)
-        else:
-            assert not np.any(np.asarray(x))
+    deviations = {path: 1 if path in axes else 11**-0.5 * ("kernel" in path) for path in drawn}
+    assert {path: np.std(x) for path, x in drawn.items()} == pytest.approx(deviations, rel=0.35)
     kernels = [x for path, x in drawn.items() if "kernel" in path]
     assert not any(np.allclose(a.ravel()[:5], b.ravel()[:5]) for a, b in itertools.pairwise(kernels))
 
@@ -166,35 +188,20 @@ def test_weights_are_drawn_by_their_own_initializers_and_have_the_axes_that_flax
 )
 def test_a_model_decodes_as_it_trains_with_a_cache_where_modules_read_each_token_alone(blocks, cached):
     model, params = small_model(n_layers=2, blocks=blocks)
-    prompts = {"inputs": random_tokens((2, 3)), "lengths": np.array([2, 3], np.int32)}
-    with jax.numpy_rank_promotion("allow"):
-        assert_consistent(model, params, {"inputs": random_tokens((3, 5))})
-        cache = jax.eval_shape(lambda: model.prefill(params, prompts, 5))
+    assert_consistent(model, params, {"inputs": TOKENS, "documents": DOCUMENTS})
+    prompts = {"inputs": TOKENS, "lengths": np.array([2, 3, 1], np.int32)}
+    cache = jax.eval_shape(lambda: model.prefill(params, prompts, 5))
     assert ("inputs" in cache.layers) != cached
 
 
-def test_documents_stay_apart_where_a_module_takes_the_mask():
-    model, params = small_model(blocks="Mean+feed_forward")
-    tokens = random_tokens((1, 6))
-    documents = np.array([[0, 0, 1, 1, 1, 1]], np.int32)
-    with jax.numpy_rank_promotion("allow"):
-        forward = jax.jit(model.apply)
-        packed = forward(params, {"inputs": tokens, "documents": documents})
-        other = forward(params, {"inputs": np.where(documents, tokens, tokens[:, ::-1]), "documents": documents})
-    assert_close(packed[:, 2:], other[:, 2:])
-    assert not np.allclose(packed[:, :2], other[:, :2])
-
-
-@pytest.mark.thorough
-def test_blocks_train_in_a_loop_as_one_by_one_with_what_the_backward_pass_recomputes():
-    tokens = random_tokens((3, 5))
-    batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((3, 5), np.float32)}
-    found = []
-    for changes in ({}, {"scan_blocks": True, "remat": "full"}):
-        model, params = small_model(n_layers=4, blocks="attention+Gated, attention+Mlp", **changes)
-        with jax.numpy_rank_promotion("allow"):
-            found.append(jax.jit(lambda p, model=model: loss_and_gradient(model, p, batch))(params))
-    jax.tree.map(assert_close, *found)
+@pytest.mark.parametrize(("name", "more"), [("Recurrent", {}), ("Attending", {"documents": DOCUMENTS})])
+def test_a_whole_model_decodes_as_it_trains_and_keeps_apart_the_documents_that_its_module_takes(name, more):
+    model = of_module(OWN[name][1], VOCAB_SIZE)
+    params = random_params(model.spec)
+    assert_consistent(model, params, {"inputs": TOKENS, **more})
+    for taken in {"documents", "positions"} - {*more}:
+        with pytest.raises(UserError, match=rf"{taken}: .*{name}, a module of Flax, does not take them"):
+            jax.eval_shape(model.apply, params, {"inputs": TOKENS, taken: TOKENS})
 
 
 @pytest.mark.parametrize(
