@@ -7,7 +7,6 @@ import pytest
 
 import oracle
 from closeness import assert_close, assert_slope
-from fxf.base.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
@@ -32,6 +31,13 @@ CASES = {
 def layer(own, model):
     config = TransformerConfig(d_model=D, n_heads=H, layers={"attention": own}, **{**MODEL, **model})
     return layer_of(config, "attention")
+
+
+def model_of(name, **sizes):
+    own, keys = CASES[name]
+    config = TransformerLMConfig(d_model=D, n_heads=H, **{**MODEL, **keys}, layers={"attention": own}, **sizes)
+    model = transformer_lm(config, 7)
+    return model, random_params(model.spec)
 
 
 def turned(config, x, position):
@@ -93,32 +99,12 @@ def test_output_and_gradient_are_those_of_the_formulas(name):
 
 @some("name", CASES, ["as DeepSeek-V3"])
 def test_steps_with_absorbed_products_equal_the_whole_sequence(name):
-    own, keys = CASES[name]
-    sizes = {"n_layers": 2, "d_model": D, "d_ff": 5, "n_heads": H, "max_len": 16}
-    model = transformer_lm(TransformerLMConfig(**sizes, **{**MODEL, **keys}, layers={"attention": own}), 7)
-    assert_cached_equals_full(model, random_params(model.spec), {"inputs": random_tokens((2, 6))}, capacities=[6])
+    model, params = model_of(name, n_layers=2, d_ff=5, max_len=16)
+    assert_cached_equals_full(model, params, {"inputs": random_tokens((2, 6))}, capacities=[6])
 
 
 def test_a_cache_holds_the_latents_and_the_shared_keys_alone():
-    own, keys = CASES["as DeepSeek-V3"]
-    config = TransformerLMConfig(n_layers=1, d_model=D, n_heads=H, **{**MODEL, **keys}, layers={"attention": own})
-    model = transformer_lm(config, 7)
+    model, params = model_of("as DeepSeek-V3", n_layers=1)
     batch = {"inputs": random_tokens((B, 3)), "lengths": np.array([2, 3], np.int32)}
-    shapes = jax.eval_shape(lambda: model.prefill(random_params(model.spec), batch, 11))
+    shapes = jax.eval_shape(lambda: model.prefill(params, batch, 11))
     assert [x.shape for x in jax.tree.leaves(shapes.layers)] == [(B, 11, 7), (B, 11, 2)]
-
-
-@pytest.mark.parametrize(
-    ("own", "keys", "message"),
-    [
-        ({}, {"n_kv_heads": 1}, "model.n_kv_heads: model.attention 'latent' does not read it; leave it at 0"),
-        ({}, {"qk_norm": True}, "model.qk_norm: model.attention 'latent' does not read it; leave it at False"),
-        ({}, {"attention_bias": "qkv"}, "model.attention_bias: expected 'output' or 'none'"),
-        ({"rotary_width": 3}, {}, "rotary_width: expected an even number, got 3"),
-        ({"kv_ranks": 3}, {}, r"model\.layers\.attention\.kv_ranks: unknown key.*kv_rank"),
-    ],
-    ids=str,
-)
-def test_keys_that_do_not_go_with_latents_are_refused(own, keys, message):
-    with pytest.raises(UserError, match=message):
-        layer(own, keys).spec()

@@ -34,15 +34,6 @@ def test_the_loss_of_a_batch_equals_the_oracle_and_not_the_mean_over_rows_and_is
     assert not any(np.any(np.asarray(mean(x, weight_sum))) for x in jax.tree.leaves((loss_sum, gradient)))
 
 
-def test_the_first_token_is_predicted_from_token_zero_alone():
-    logits = np.log(np.array([[[0.25, 0.75], [0.5, 0.5]]], np.float32))
-    loss_sum, weight_sum = cross_entropy(lambda x: x, logits, np.array([[1, 0]]), np.array([[1.0, 0.0]], np.float32))
-    assert_close(loss_sum, -np.log(0.75), largest=np.log(4))
-    assert weight_sum == 1
-    batch = language_model_batch(np.array([[5, 6, 4]]), np.ones((1, 3), np.float32))
-    np.testing.assert_array_equal(batch["inputs"], [[0, 5, 6]])
-
-
 def random_rows():
     """Returns vectors [5, 7, 3], targets, weights, of which some are 0, and a matrix and a bias to read out by."""
     rng = np.random.default_rng(0)

@@ -12,7 +12,6 @@ from moe_on_devices import LAYOUTS
 
 import oracle
 from closeness import UNIT, assert_close, assert_slope
-from fxf.base.errors import UserError
 from fxf.layers.config import TransformerConfig
 from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
@@ -200,20 +199,3 @@ def test_devices_that_share_the_experts_take_the_step_of_one():
     for row in found.values():
         assert row["apart"] <= 1e-6 * row["largest"]
         assert row["share"] == 1 / 4
-
-
-@pytest.mark.parametrize(
-    ("own", "message"),
-    [
-        ({"top_k": 9}, "top_k: expected at most 6, got 9"),
-        ({"expert_groups": 3, "top_k": 3}, "top_k: expected at most 2, got 3"),
-        ({"expert_groups": 4}, "expert_groups: 4 does not divide n_experts 6"),
-        ({"expert_groups": 2, "best_groups": 3}, "best_groups: expected at most 2, got 3"),
-        ({"shared_gate": True}, "shared_gate: only read with a d_shared"),
-        ({"n_expert": 4}, r"model\.layers\.moe\.n_expert: unknown key.*n_experts"),
-    ],
-    ids=str,
-)
-def test_numbers_of_experts_that_do_not_fit_are_refused(own, message):
-    with pytest.raises(UserError, match=message):
-        layer(own, {}).spec()
