@@ -147,6 +147,18 @@ def table(name):
     return found
 
 
+def lines_of(path):
+    """Returns the number of lines of code, without docstrings, imports, comments and blank lines."""
+    text, apart = path.read_text(), set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            apart |= {*range(node.lineno, node.end_lineno + 1)}
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            apart |= {*range(node.body[0].lineno, node.body[0].end_lineno + 1)}
+    lines = enumerate(text.splitlines(), 1)
+    return sum(n not in apart and bool(line.split("#")[0].strip()) for n, line in lines)
+
+
 def marked(name):
     """Returns the cases of a table named by their texts, of which those that end in "thorough" have that mark."""
     named = [(changes, text.removesuffix(" thorough"), text) for changes, text in table(name)]

@@ -1,6 +1,5 @@
 """What a config names by path goes through every verb, each as in a process and a folder of its own."""
 
-import ast
 import shutil
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from fxf.runs.experiment import build
 from fxf.runs.guests import record
 from fxf.sweeps.points import check, make_points
 from fxf.training.gradient import objective_and_gradient
-from helpers import random_params
+from helpers import lines_of, random_params
 from small_runs import KEPT, new_process, records, sharing_programs, tiny_config, trained
 
 HERE = Path(__file__).parent
@@ -79,16 +78,6 @@ def tiny(path):
 def train(path, workdir):
     with new_process():
         return run.train(tiny(path), workdir, {"config_file": str(path), "overrides": {}}, kept=KEPT)
-
-
-def lines_of(path):
-    """Returns the number of lines of code, without docstring, imports, comments and blank lines."""
-    text = path.read_text()
-    docstring, *body = ast.parse(text).body
-    apart = [docstring, *(node for node in body if isinstance(node, ast.Import | ast.ImportFrom))]
-    left_out = {line for node in apart for line in range(node.lineno, node.end_lineno + 1)}
-    lines = enumerate(text.splitlines(), 1)
-    return sum(n not in left_out and bool(line.split("#")[0].strip()) for n, line in lines)
 
 
 @pytest.fixture

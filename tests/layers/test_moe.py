@@ -2,13 +2,11 @@
 
 import dataclasses
 import functools
-import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from moe_on_devices import LAYOUTS
 
 import oracle
 from closeness import UNIT, assert_close, assert_slope
@@ -22,7 +20,6 @@ from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.state import hyperparameters
 from fxf.training.step import TrainConfig, Trainer, train_step
 from helpers import initial_state, one_device, random_params, random_tokens
-from small_runs import script
 
 R, T, D, F, E = 2, 5, 6, 7, 6
 REAL = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
@@ -188,14 +185,3 @@ def test_muon_and_weight_decay_treat_each_expert_as_a_matrix_of_its_own():
     third = [jax.tree.map(lambda x: x[3], tree) for tree in (params, gradient)]
     expected = jax.jit(functools.partial(moved, of_one))(*third)
     assert_close(jax.tree.map(lambda x: x[3], found), expected)
-
-
-@pytest.mark.thorough
-def test_devices_that_share_the_experts_take_the_step_of_one():
-    finished = script("tests/layers/moe_on_devices.py")
-    assert finished.returncode == 0, finished.stderr
-    found = json.loads(finished.stdout.splitlines()[-1])
-    assert found.keys() == LAYOUTS.keys()
-    for row in found.values():
-        assert row["apart"] <= 1e-6 * row["largest"]
-        assert row["share"] == 1 / 4
