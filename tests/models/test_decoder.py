@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from closeness import assert_close
 from fxf.base.errors import UserError
@@ -18,7 +16,7 @@ from fxf.models import decoder as decoder_module
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.decoder import Decoder
 from fxf.models.steps import PromptGroup
-from helpers import VOCAB_SIZE, examples, random_params, random_tokens, small_model, table
+from helpers import VOCAB_SIZE, random_params, random_tokens, small_model, table
 
 LENGTH, END = 23, 3
 MODEL, _ = small_model(max_len=LENGTH)  # of two blocks tests/models/test_search.py decodes
@@ -55,10 +53,9 @@ def recompute(seed, first, prompt, limit):
     return generated
 
 
-@examples(8)
-@given(st.integers(0, 3), st.lists(st.integers(0, 6), min_size=5, max_size=5), st.integers(0, 99))
-def test_cached_greedy_equals_full_recomputation_token_for_token_up_to_the_last_position(seed, lengths, data_seed):
-    prompts = prompts_of([*lengths, 6], data_seed)  # one shape, so one compilation
+@pytest.mark.parametrize("seed", range(4))
+def test_cached_greedy_equals_full_recomputation_token_for_token_up_to_the_last_position(seed):
+    prompts = prompts_of([*np.random.default_rng(seed).integers(0, 7, 5), 6], seed)  # one shape, so one compilation
     limits = np.where(np.arange(6) % 2, LENGTH - prompts["lengths"], 3).astype(np.int32)
     prompts |= {"limits": limits, "first": np.array([5, 0, 2, 1, 6, 4], np.int32)}
     tokens, scores = decoder()(params_of(seed), prompts, LENGTH)
@@ -211,7 +208,7 @@ def test_a_search_passes_max_len_and_a_prompt_must_fit():
 def test_a_stream_adds_the_tokens_one_by_one_that_the_whole_search_finds():
     config = DecodeConfig(temperature=2.0, top_k=5, min_tokens=2, repetition_penalty=1.5)
     one, seen = Decoder(MODEL, (END, END + 1), config=config), set()
-    for seed in range(6):
+    for seed in range(4):
         params = params_of(seed)
         group = PromptGroup((5,), {**prompts_of([4], seed=seed), "limits": np.array([7], np.int32)}, 9)
         ((tokens, _),) = one.groups(params, [group])

@@ -8,7 +8,6 @@ import numpy as np
 import optax
 import pytest
 
-from fxf.base.errors import UserError
 from fxf.base.weights import Weight, initialize, leaves, map_weights
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.init import initialized_as
@@ -156,22 +155,3 @@ def test_logits_with_a_base_are_those_of_smaller_features():
         params = random_params(plain.spec)
         x = jnp.linspace(-1, 1, 3 * 64).reshape(3, 64)
         np.testing.assert_array_equal(wide.readout(params, x), plain.readout(params, x / 4))
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"head_dim": 0}, "model.base_width: 32 needs model.head_dim too, 8 here, because wider models have more"),
-        ({"n_heads": 3}, "model.n_heads: 3 at model.d_model 64 is 1.5 at model.base_width 32; expected a whole"),
-        ({"d_ff": 131}, "model.d_ff: 131 at model.d_model 64 is 65.5 at model.base_width 32"),
-    ],
-)
-def test_a_base_whose_sizes_are_not_in_proportion_is_refused(keys, message):
-    with pytest.raises(UserError, match=message):
-        sized(64, **keys)
-
-
-def test_an_optimizer_whose_steps_grow_with_the_gradient_is_refused():
-    spec = transformer_lm(sized(64), VOCAB_SIZE).spec
-    with pytest.raises(UserError, match=r"^optimizer.name: with model.base_width expected one of adam, .*, got 'sgd'"):
-        make_optimizer(OptimizerConfig(name="sgd"), 9, spec)

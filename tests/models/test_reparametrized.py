@@ -132,24 +132,6 @@ def test_a_model_seen_twice_otherwise_is_made_plain_from_the_outside_in():
     assert model.plain.to_plain(params) is params
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"rank": 2, "weights": "*/qerry"}, r"^lora.weights: '\*/qerry' matches no weight"),
-        (
-            {"rank": 2, "weights": "embedding/*"},
-            r"^lora.weights: embedding/table \[7, 6\] is no matrix .* !embedding/ta",
-        ),
-        ({"rank": 2, "weights": "*bias"}, r"^lora.weights: .*bias \[.*\] is no matrix"),
-        ({"alpha": 2.0}, "^lora.alpha: without lora.rank nothing reads it; leave it at 16.0"),
-        ({"weights": "*"}, r"^lora.weights: without lora.rank nothing reads it; leave it at '\*/query,\*/value'"),
-    ],
-)
-def test_weights_without_adapters_and_unread_keys_are_one_line(keys, message):
-    with pytest.raises(UserError, match=message):
-        lora(plain_model(), LoraConfig(**keys))
-
-
 def test_a_model_without_matrices_between_vectors_has_no_adapters():
     with pytest.raises(UserError, match=r"^lora.weights: query \[.*\] is no matrix"):
         lora(bilayer(BilayerConfig(), 4), LoraConfig(rank=1, weights="query"))
