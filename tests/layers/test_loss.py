@@ -25,10 +25,11 @@ def test_the_loss_of_a_batch_equals_the_oracle_and_not_the_mean_over_rows_and_is
     learn = jax.jit(lambda batch: loss_and_gradient(model, params, batch))
     sequences, weights = random_tokens((9, 7)), np.random.default_rng(0).uniform(0, 1, (9, 7)).astype(np.float32)
     weights[0] *= 0.05  # a row that hardly counts, unless each row counted alike
-    given = small(), oracle.float64(params), sequences, weights.astype(np.float64)
+    exact, omega = oracle.float64(params), weights.astype(np.float64)
     loss = mean(*learn(language_model_batch(sequences, weights))[:2])
-    assert_close(loss, oracle.loss(*given))
-    assert abs(float(loss) - oracle.mean_over_rows(*given)) > 1e-2
+    assert_close(loss, oracle.loss(small(), exact, sequences, omega))
+    of_rows = [oracle.loss(small(), exact, [row], [w]) for row, w in zip(sequences, omega, strict=True)]
+    assert abs(float(loss) - np.mean(of_rows)) > 1e-2
 
     loss_sum, weight_sum, gradient = learn(language_model_batch(sequences, 0 * weights))
     assert not any(np.any(np.asarray(mean(x, weight_sum))) for x in jax.tree.leaves((loss_sum, gradient)))
