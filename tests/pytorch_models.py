@@ -62,6 +62,11 @@ def theirs(name):
     return model
 
 
+@functools.cache
+def ours(name):
+    return imported(theirs(name))
+
+
 NAMES = {
     "llama": {"inputs": "input_ids"},
     "gpt2": {"inputs": "input_ids"},

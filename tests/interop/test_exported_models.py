@@ -1,6 +1,5 @@
 """What is exported, read by `transformers` with its defaults: the same tokens, logits and answers."""
 
-import functools
 import warnings
 
 import jax
@@ -11,9 +10,11 @@ import fxf
 from fxf.data.tokenizer import BOS, EOS, PAD, train_tokenizer
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
+from fxf.interop.config_json import write_config
 from fxf.interop.tokenizer_json import tokenizer_json
+from fxf.interop.weights_file import read_weights, write_tensors
 from helpers import random_tokens, some
-from pytorch_models import LENGTH, VOCAB_SIZE, imported, libraries, theirs  # noqa: F401  One is a fixture.
+from pytorch_models import LENGTH, VOCAB_SIZE, libraries, ours, theirs  # noqa: F401  One is a fixture.
 
 pytest.importorskip("safetensors")
 
@@ -23,11 +24,6 @@ AROUND = {"gpt2": (BOS, None), "llama": (BOS, None), "bert": (BOS, EOS), "marian
 BOUND = 1e-5  # of the largest logit
 TEXTS = ["the cat sat on the mat", "a <eos> dog"]
 QUICK = ("marian",)
-
-
-@functools.cache
-def ours(name):
-    return imported(theirs(name))
 
 
 def read(name, folder):
@@ -90,3 +86,29 @@ def test_greedy_tokens_are_equal_to_the_end(name, tmp_path):
                 found = model.generate(ids, attention_mask=torch.ones_like(ids))[0].tolist()
             expected = tokens[: tokens.index(end) + 1] if end in tokens else tokens
             assert found[1 if sources else ids.shape[1] :] == expected
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "marian"])
+def test_tensors_go_back_as_they_came(name):
+    loaded, state = ours(name), theirs(name).state_dict()
+    tensors = huggingface.tensors(write_config(loaded.config), loaded.params)
+    for key, value in tensors.items():
+        np.testing.assert_array_equal(value, state[key].numpy())
+    assert {key for key, _ in theirs(name).named_parameters() if "embed_positions" not in key} <= {*tensors}
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("gpt2", r"transformer.", ""),
+        ("bert", "LayerNorm.weight", "LayerNorm.gamma"),
+        ("bert", "LayerNorm.bias", "LayerNorm.beta"),
+    ],
+)
+def test_names_in_older_files_are_read(name, old, new, tmp_path):
+    loaded = ours(name)
+    huggingface.save(tmp_path, loaded.config, loaded.params, first=0, end=2, padding=1)
+    path = tmp_path / huggingface.TENSORS_FILE
+    tensors = read_weights(path)
+    write_tensors(path, {key.replace(old, new): value for key, value in tensors.items()}, {})
+    jax.tree.map(np.testing.assert_array_equal, huggingface.load(tmp_path).params, loaded.params)

@@ -1,7 +1,6 @@
 """Adapters in folders of PEFT: models of `transformers` to which they are added compute what fxf computes."""
 
 import copy
-import functools
 import json
 import math
 import re
@@ -19,7 +18,7 @@ from fxf.interop.weights_file import read_weights, write_tensors
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from helpers import random_params, random_tokens, refused
-from pytorch_models import VOCAB_SIZE, imported, libraries, logits_of, theirs  # noqa: F401  One is a fixture.
+from pytorch_models import VOCAB_SIZE, libraries, logits_of, ours, theirs  # noqa: F401  One is a fixture.
 
 pytest.importorskip("safetensors")
 
@@ -30,11 +29,6 @@ TASK_TYPES = {"gpt2": "CAUSAL_LM", "llama": "CAUSAL_LM", "bert": None, "marian":
 # Bert's output shares its last name, dense, with other modules.
 WEIGHTS = "*/query,*/value,*/attention/output,*/up,!*blocks/0/*/up"
 EVERY = pytest.mark.parametrize("name", TASK_TYPES)
-
-
-@functools.cache
-def ours(name):
-    return imported(theirs(name))
 
 
 def adapted(name, **keys):
