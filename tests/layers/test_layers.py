@@ -13,7 +13,6 @@ from closeness import assert_close
 from fxf.base.weights import Weight, initialize
 from fxf.layers.attention import Attention, CrossAttention
 from fxf.layers.block import PreNorm, Stack
-from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.layers.kinds import layer_of, stack_of
@@ -183,17 +182,11 @@ def test_what_attention_adds_by_distance_is_not_added_between_sequences():
     np.testing.assert_array_equal(found, plain)
 
 
-def test_dropout_keeps_the_mean_and_drops_its_share():
-    dropped = np.asarray(jax.jit(lambda x: dropout(jax.random.key(0), x, 0.25))(np.ones((97, 101), np.float32)))
-    assert set(np.unique(dropped)) == {0.0, np.float32(1 / 0.75)}
-    assert abs((dropped == 0).mean() - 0.25) < 0.02
-
-
 def assert_dropped(actual, whole, rate):
     """Each element is 0 or the whole one over (1 - rate), and both occur."""
     kept = np.asarray(actual) != 0
     assert_close(actual, np.where(kept, whole / (1 - rate), 0))
-    assert 0 < kept.mean() < 1
+    assert abs(kept.mean() - (1 - rate)) < 0.15
 
 
 def test_embedding_dropout_drops_tokens_and_positions_together():

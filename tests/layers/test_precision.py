@@ -41,13 +41,3 @@ def test_norms_are_those_of_float32_rounded_once(norm):
     x = (100 + np.random.default_rng(0).normal(size=(5, 6))).astype(jnp.bfloat16)
     norm = jax.jit(lambda x: normalize(config, params, x))
     np.testing.assert_array_equal(norm(x), np.asarray(norm(x.astype(np.float32))).astype(jnp.bfloat16))
-
-
-def test_decoding_with_a_cache_gives_the_logits_of_the_whole_sequence():
-    model, params = small_model(**KIND, dtype="bfloat16")
-    tokens = BATCH["inputs"]
-    prompt = {"inputs": tokens[:, :9], "lengths": np.full(3, 9, np.int32)}
-    cache = jax.jit(model.prefill, static_argnums=2)(params, prompt, 11)
-    logits, _ = jax.jit(model.step)(params, cache, tokens[:, 9])
-    full = np.asarray(jax.jit(model.apply)(params, {"inputs": tokens}))
-    np.testing.assert_allclose(logits, full[:, 9], rtol=0, atol=0.1)

@@ -78,16 +78,3 @@ def test_chunks_read_what_single_tokens_read_and_so_is_the_derivative(kind, corr
     for i in range(6):
         moving = [x if x is None else x * (i == j) for j, x in enumerate(directions)]
         assert_slope(lambda *moved: (expected(*moved)[0] * weights).sum(), gradient, at, moving)
-
-
-def test_a_memory_is_passed_on_from_any_token_to_the_next():
-    *tokens, before = drawn("usual")
-    read_by = jax.jit(fading_memory)
-    whole, end = read_by(*tokens, before)
-    for cuts in ([1], [9, 10]):
-        memory, parts = before, []
-        for start, stop in zip([0, *cuts], [*cuts, T], strict=True):
-            read, memory = read_by(*(x[:, start:stop] for x in tokens), memory)
-            parts.append(read)
-        np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=0, atol=1e-5 * np.abs(whole).max())
-        np.testing.assert_allclose(memory, end, rtol=0, atol=1e-5 * np.abs(end).max())

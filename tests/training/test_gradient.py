@@ -10,10 +10,9 @@ from closeness import assert_close, largest_of
 from fxf.base import on_cpu
 from fxf.base.devices import compiling_for
 from fxf.base.random_keys import random_key
-from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.tasks.task import language_model_batch
 from fxf.training.gradient import loss_and_gradient, parts_in_cache
-from helpers import random_params, random_tokens, small_model
+from helpers import random_tokens, small_model
 
 MODEL, PARAMS = small_model(dropout=0.5, attention_dropout=0.3)
 WEIGHTS = np.random.default_rng(0).uniform(0, 1, (6, 8)).astype(np.float32)
@@ -54,22 +53,6 @@ def test_equal_rows_drop_out_differently_in_different_parts():
         loss, *_ = compiled()(PARAMS, row, key)
         both, *_ = compiled(microbatches=2)(PARAMS, twice, key)
         assert float(both) != pytest.approx(2 * float(loss), rel=1e-3)
-
-
-@pytest.mark.thorough
-def test_a_cpu_cuts_a_batch_with_sources(monkeypatch):
-    config = EncoderDecoderConfig(n_layers=1, d_model=8, d_ff=6, n_heads=2, max_len=9, dropout=0.5)
-    model = encoder_decoder(config, 11)
-    params, rng = random_params(model.spec), np.random.default_rng(1)
-    source, inputs, targets = rng.integers(3, 11, (3, 4, 5)).astype(np.int32)
-    mask = np.arange(5)[None] < np.array([[5], [2], [4], [1]])
-    weights = rng.uniform(size=(4, 5)).astype(np.float32)
-    batch = {"source": source, "source_mask": mask, "inputs": inputs, "targets": targets, "weights": weights}
-    whole, *_ = compiled(model)(params, batch, random_key(3))
-    monkeypatch.setattr(on_cpu, "IN_CACHE", 5 * 8)
-    monkeypatch.setattr(on_cpu, "SMALL", 1)
-    assert scans(model, params, batch) == [4]
-    assert_close(compiled(model)(params, batch, random_key(3))[0], whole)
 
 
 def test_only_a_cpu_cuts_a_batch():
