@@ -24,18 +24,18 @@ def expected():
     return jax.device_get(jax.jit(by_hand)(random_params(SPEC), batch()))
 
 
-def assert_as_by_hand(form, microbatches=1):
-    compute = jax.jit(functools.partial(objective_and_gradient, model_of(form), microbatches=microbatches))
+@pytest.mark.parametrize(
+    ("form", "microbatches"), [*((form, 2) for form in FORMS), ("in a row", 1), ("cut by a CPU", 2)]
+)
+def test_the_gradient_is_that_of_the_sum_written_out_whatever_the_form_and_the_parts(form, microbatches, monkeypatch):
+    if form == "cut by a CPU":
+        monkeypatch.setattr(on_cpu, "IN_CACHE", 4)
+        monkeypatch.setattr(on_cpu, "SMALL", 1)
+    model = model_of(form if form in FORMS else "in a loop")
+    compute = jax.jit(functools.partial(objective_and_gradient, model, microbatches=microbatches))
     _, weight_sum, gradient, metrics = compute(random_params(SPEC), batch())
     found = jax.tree.map(lambda g: g / weight_sum, gradient), metrics
     assert_close(found, expected(), largest=largest_of(expected()))
-
-
-@pytest.mark.parametrize(
-    ("form", "microbatches"), [*((form, 2) for form in FORMS if form != "in a loop"), ("in a row", 1)]
-)
-def test_the_gradient_is_that_of_the_sum_written_out_whatever_the_form_and_the_parts(form, microbatches):
-    assert_as_by_hand(form, microbatches)
 
 
 def test_terms_train_also_where_no_token_has_a_weight():
@@ -51,12 +51,6 @@ def test_terms_train_also_where_no_token_has_a_weight():
     assert_close(metrics["term/size"], sizes(random_params(SPEC)["scales"]))
     means = [x.mean((0, 1)) for x in accumulate(random_params(SPEC)["scales"], update, initial=x_BTD)][1:]
     assert_close(gradient["scales"], jax.grad(sizes)(random_params(SPEC)["scales"]) + jnp.stack(means))
-
-
-def test_a_cpu_that_cuts_a_batch_gets_the_same(monkeypatch):
-    monkeypatch.setattr(on_cpu, "IN_CACHE", 4)
-    monkeypatch.setattr(on_cpu, "SMALL", 1)
-    assert_as_by_hand("in a loop", 2)
 
 
 def test_a_model_that_asks_for_nothing_has_the_program_of_its_loss_alone():
@@ -85,11 +79,9 @@ def test_evaluation_and_decoding_compute_no_term():
         term("wide", (x_BTD @ jnp.ones((x_BTD.shape[-1], 1013))).sum())
         return x_BTD
 
-    other = model._replace(features=features)
-    train = jax.jit(functools.partial(objective_and_gradient, other)).lower(params, batch()).compile().as_text()
-    loss = jax.jit(functools.partial(batch_loss, other)).lower(params, batch()).compile().as_text()
-    assert "1013" in train
-    assert "1013" not in loss
+    programs = (functools.partial(f, model._replace(features=features)) for f in (objective_and_gradient, batch_loss))
+    texts = [jax.jit(program).lower(params, batch()).compile().as_text() for program in programs]
+    assert ["1013" in text for text in texts] == [True, False]
 
 
 def test_a_skipped_step_leaves_no_term_that_is_not_finite():

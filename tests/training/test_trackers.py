@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -9,28 +10,23 @@ from fxf.training.trackers import TRACKERS, Trackers
 from small_runs import no_file_larger_than
 
 
-class Recording:
-    """A tracker that keeps what it receives."""
-
-    def __init__(self, folder, resumed_at):
-        self.received = [("made", folder.name, resumed_at)]
-        recordings.append(self)
-
-    def __getattr__(self, name):
-        return lambda *arguments: self.received.append((name, *arguments))
-
-
-recordings = []
-
-
 @pytest.fixture
-def recording(monkeypatch):
+def received(monkeypatch):
+    """A tracker named recording, and the list of what it receives."""
+
+    class Recording:
+        def __init__(self, folder, resumed_at):
+            found.append(("made", folder.name, resumed_at))
+
+        def __getattr__(self, name):
+            return lambda *arguments: found.append((name, *arguments))
+
+    found = []
     monkeypatch.setitem(TRACKERS, "recording", Recording)
-    recordings.clear()
-    return recordings
+    return found
 
 
-def test_a_tracker_is_told_config_figures_by_group_and_the_step_that_a_run_goes_on_from(recording, tmp_path):
+def test_a_tracker_is_told_config_figures_by_group_and_the_step_that_a_run_goes_on_from(received, tmp_path):
     records, figures = (
         [],
         {"loss": 0.5, "steps_per_second": 7, "mfu": 0.25, "device_bytes": 3, "samples": ["no number"]},
@@ -41,7 +37,7 @@ def test_a_tracker_is_told_config_figures_by_group_and_the_step_that_a_run_goes_
         trackers.scalars(4, "train", figures)
         trackers.scalars(4, "validation", {"exact_match": 1.0})
         trackers.scalars(6, "test", {"test_loss": 0.25})
-    assert recording[0].received == [
+    assert received == [
         ("made", tmp_path.name, 3),
         ("config", {"seed": 0}),
         ("scalars", 4, {"train/loss": 0.5, "speed/steps_per_second": 7, "speed/mfu": 0.25, "memory/device_bytes": 3}),
@@ -62,11 +58,9 @@ def test_tensorboard_imports_no_installed_pytorch_which_others_may_import_afterw
 
 
 @pytest.mark.parametrize("at", ["__init__", "scalars", "close"])
-def test_a_tracker_that_fails_gets_a_warning_and_the_run_goes_on(at, recording, monkeypatch, tmp_path, caplog):
-    def fail(*_):
-        raise RuntimeError("no\nnetwork")
-
-    monkeypatch.setattr(Recording, at, fail, raising=False)
+def test_a_tracker_that_fails_gets_a_warning_and_the_run_goes_on(at, received, monkeypatch, tmp_path, caplog):
+    failing = mock.Mock(side_effect=RuntimeError("no\nnetwork"))
+    monkeypatch.setattr(TRACKERS["recording"], at, lambda *_: failing(), raising=False)
     with Trackers() as trackers:
         trackers.open(["recording"], tmp_path, 0)
         for step in (1, 2):
