@@ -20,7 +20,6 @@ from flax.traverse_util import unflatten_dict
 import fxf
 from closeness import UNIT, assert_close, assert_slope, largest_of
 from fxf.base.config import registered_section
-from fxf.base.errors import UserError
 from fxf.base.weights import flatten
 from fxf.layers.block import layers_of
 from fxf.layers.feed_forward import Dense
@@ -187,11 +186,6 @@ def test_a_layer_of_stochastic_depth_computes_for_a_whole_row_or_not_at_all_as_o
     computes_R = np.abs(change_RTD).max((1, 2)) > 0
     np.testing.assert_allclose(change_RTD, np.where(computes_R[:, None, None], whole_RTD, 0), rtol=0, atol=1e-5)
     assert abs(computes_R.mean() - survival) < 4 * (survival * (1 - survival) / n_rows) ** 0.5
-
-
-def test_keys_of_a_block_are_checked():
-    with pytest.raises(UserError, match=r"^model\.layers\.LayerScale\.first_scal: unknown key; did you mean"):
-        stack_of(model_config("layer_scale", layers={"LayerScale": {"first_scal": 0.1}}))
 
 
 @pytest.mark.parametrize("name", NAMES)

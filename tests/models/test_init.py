@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from fxf.base.weights import Weight, initialize, leaves, map_weights
+from fxf.base.weights import Weight, leaves, map_weights
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.init import initialized_as
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
@@ -132,21 +132,6 @@ def test_initial_values_are_the_bases_but_those_of_matrices_between_widths_are_s
     for name, deviation in narrow.items():
         expected = deviation / 2 if name in ("query", "output", "up", "down") else deviation
         assert np.std(initialized(spec, f"/{name}")) == pytest.approx(expected, rel=0.1), name
-
-
-def test_a_model_as_wide_as_its_base_is_the_ordinary_program():
-    def program(base):
-        model, data = transformer_lm(sized(32, base), VOCAB_SIZE), batch()
-        optimizer = make_optimizer(OptimizerConfig(), 9, model.spec)
-
-        def run(key):
-            params = initialize(model.spec, key)
-            logits, pull = jax.vjp(lambda p: model.apply(p, data), params)
-            return logits, optimizer.update(pull(logits)[0], optimizer.init(params), params)
-
-        return str(jax.make_jaxpr(run)(jax.random.key(0)))
-
-    assert program(0) == program(32) != program(64)
 
 
 def test_logits_with_a_base_are_those_of_smaller_features():

@@ -9,14 +9,19 @@ from fxf.training import hang
 
 
 @pytest.mark.parametrize(
-    ("factor", "usual", "lines"), [(10.0, 0.002, 1), (0.0, 0.002, 0), (10.0, 0.0, 0), (1e4, 1.0, 0)]
+    ("factor", "usual", "compiles", "expected"),
+    [
+        (10.0, 0.002, False, 1),
+        (10.0, 0.002, True, 0),
+        (0.0, 0.002, False, 0),
+        (10.0, 0.0, False, 0),
+        (1e4, 1.0, False, 0),
+    ],
 )
-@pytest.mark.parametrize("compiles", [False, True])
 def test_steps_that_take_many_times_the_usual_are_said_once_with_where_they_stand_but_not_compiling(
-    factor, usual, lines, compiles, caplog, monkeypatch
+    factor, usual, compiles, expected, caplog, monkeypatch
 ):
     monkeypatch.setattr(hang, "LEAST", 0.0)
-    expected = lines and not compiles
     if compiles:
         monkeypatch.setattr(hang, "COMPILER", __file__)
     with hang.watched(7, usual, factor):

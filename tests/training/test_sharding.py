@@ -175,11 +175,6 @@ def test_data_alone_goes_across_slices_of_tpus_which_need_not_stand_in_their_ord
         make_layout(ParallelConfig(fsdp=12), devices)
 
 
-def test_a_layout_may_be_of_one_device():
-    for config, devices in ((ParallelConfig(), jax.devices()[:1]), (ParallelConfig(data=1), jax.devices())):
-        assert make_layout(config, devices).mesh.devices.flatten().tolist() == jax.devices()[:1]
-
-
 def test_a_batch_that_the_devices_do_not_divide_is_an_error_that_names_the_sizes():
     layout = Layout(Devices(data=4, fsdp=2))
     require_divisible(layout, 16, 2)

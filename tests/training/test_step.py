@@ -203,14 +203,3 @@ def test_after_skipped_steps_a_step_has_the_rate_of_its_number_and_adam_counts_u
         assert bool(np.isfinite(metrics["loss_sum"])) == (number not in (2, 4))
         assert moved == pytest.approx(0 if skipped else float(schedule(number)), rel=1e-5)
     assert (int(state.step), int(state.opt_state[0].count)) == (9, 6)
-
-
-def test_the_step_of_a_cpu_updates_matrices_where_they_are_without_a_copy():
-    trainer = make_trainer()
-    trainer = trainer._replace(optimizer=make_optimizer(OptimizerConfig(), 20, trainer.model.spec))
-    state = initial_state(trainer.model, trainer.optimizer)
-    step = jit_step(make_step(trainer), trainer)
-    text = step.lower(state, host_batch(0), hyperparameters(0, TRAIN, OptimizerConfig())).compile().as_text()
-    assert "%state_params" in text
-    if jax.default_backend() == "cpu":
-        assert not re.findall(r"\[\d+,[\d,]+\]\S* copy\(%state_params\w+", text)
