@@ -144,6 +144,7 @@ def table(name):
         elif here and line:
             keys, _, text = line.partition(" > ")
             found.append((values(keys), text))
+    assert found, f"cases.txt has no table {name}"
     return found
 
 

@@ -28,19 +28,19 @@ def without_flags(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "n", "expected"),
+    ("kind", "n", "share"),
     [
-        ("all-reduce", 8, 2 * 7 / 8 * 1000),
-        ("all-gather", 8, 7 / 8 * 1000),
-        ("reduce-scatter", 4, 3 / 4 * 1000),
-        ("collective-permute", 2, 1000),
-        ("all-reduce", 1, None),
+        ("all-reduce", 8, 2 * 7 / 8),
+        ("all-gather", 8, 7 / 8),
+        ("reduce-scatter", 4, 3 / 4),
+        ("collective-permute", 2, 1),
     ],
 )
-def test_devices_of_a_host_exchange_in_a_ring(kind, n, expected):
+def test_devices_of_a_host_exchange_in_a_ring(kind, n, share):
     topology = Topology("h100:16", GPUS, HARDWARE["h100"])
     found = topology.traffic(Collective(kind, 1000, [list(range(n))]), GPUS)
-    assert found == ({"NVLink": (expected, expected / 450e9)} if expected else {})
+    assert found == {"NVLink": (1000 * share, 1000 * share / 450e9)}
+    assert topology.traffic(Collective(kind, 1000, [[0]]), GPUS) == {}
 
 
 def test_hosts_exchange_over_the_network_and_their_devices_share_it():

@@ -12,20 +12,14 @@ from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.testing import assert_cached_equals_full
-from helpers import random_params, random_tokens, some
+from helpers import random_params, random_tokens, some, table
 
 B, T, D, H = 2, 5, 6, 3
 THETA, EPSILON = 50.0, 1e-6
 MODEL = {"attention": "latent", "positions": "rotary", "rope_theta": THETA, "attention_bias": "none"}
-CASES = {
-    "as DeepSeek-V3": ({"kv_rank": 7, "q_rank": 4, "rotary_width": 2, "value_width": 3}, {"head_dim": 6}),
-    "queries from the stream": ({"kv_rank": 5}, {"head_dim": 4, "attention_bias": "output"}),
-    "widths by default": ({}, {"head_dim": 4, "window": 3}),
-    "no positions": (
-        {"q_rank": 3},
-        {"positions": "none", "rope_theta": 10000.0, "zero_centered_scale": True, "query_scale": 0.7},
-    ),
-}
+OWN = ("kv_rank", "q_rank", "rotary_width", "value_width")
+CASES = {name: [{k: v for k, v in keys.items() if (k in OWN) == own} for own in (True, False)]
+         for keys, name in table("latent attention")}  # fmt: skip
 
 
 def layer(own, model):

@@ -19,19 +19,13 @@ from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.state import hyperparameters
 from fxf.training.step import TrainConfig, Trainer, train_step
-from helpers import initial_state, one_device, random_params, random_tokens
+from helpers import initial_state, one_device, random_params, random_tokens, table
 
 R, T, D, F, E = 2, 5, 6, 7, 6
 REAL = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
 ACTIVATIONS = {"silu": lambda x: x / (1 + np.exp(-x)), "relu": lambda x: np.maximum(x, 0)}
 GATED = {"gated": True, "activation": "silu", "feed_forward_bias": False}
-CASES = {
-    "softmax of the chosen": ({}, GATED),
-    "softmax of all, biased logits": ({"normalized": False, "scale": 1.5, "biased_logits": True}, {}),
-    "one expert, shared with a gate": ({"top_k": 1, "normalized": False, "d_shared": 4, "shared_gate": True}, GATED),
-    "groups": ({"expert_groups": 3, "best_groups": 2, "top_k": 3, "scores": "sigmoid", "bias_rate": 0.1}, GATED),
-    "groups of one expert, shared": ({"expert_groups": E, "best_groups": 3, "top_k": 3, "d_shared": 4}, {}),
-}
+CASES = {name: (own, GATED if own.pop("gated", False) else {}) for own, name in table("mixtures of experts")}
 
 
 def layer(own, model):

@@ -18,7 +18,7 @@ from fxf.base.weights import flatten, initialize
 from fxf.layers.kinds import LAYERS, layer_of
 from fxf.models.flax_model import of_module
 from fxf.testing import assert_consistent
-from helpers import VOCAB_SIZE, applied, random_params, random_tokens, small, small_model
+from helpers import VOCAB_SIZE, applied, random_params, random_tokens, refused, small, small_model
 
 X = np.random.default_rng(0).normal(size=(2, 5, 6)).astype(np.float32)
 TOKENS, DOCUMENTS = random_tokens((3, 5)), np.array([[0, 0, 1, 1, 1]] * 3, np.int32)
@@ -204,17 +204,7 @@ def test_a_whole_model_decodes_as_it_trains_and_keeps_apart_the_documents_that_i
             jax.eval_shape(model.apply, params, {"inputs": TOKENS, taken: TOKENS})
 
 
-@pytest.mark.parametrize(
-    ("name", "keys", "message"),
-    [
-        ("Mlp", {"scal": 1.0}, r"model\.layers\.Mlp\.scal: unknown key; did you mean 'scale'"),
-        ("Mlp", {"scale": "x"}, r"model\.layers\.Mlp\.scale: expected float, got 'x'"),
-        ("Narrow", {}, r"model\.layers\.Narrow\.width: Narrow needs a value"),
-        ("Narrow", {"width": 5}, r"Narrow makes \(1, 2, 5\) of 1 row of 2 tokens; expected \(1, 2, 6\)"),
-        ("Running", {}, r"Running has variables besides its params, batch_stats"),
-        ("RunningNNX", {}, r"RunningNNX has variables besides its params, batch_stats"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(name, keys, message):
+@pytest.mark.parametrize(("keys", "message"), refused("modules of Flax"))
+def test_what_does_not_fit_is_one_line(keys, message):
     with pytest.raises(UserError, match=message):
-        layer(name, **keys).spec()
+        layer(keys.pop("name"), **keys).spec()

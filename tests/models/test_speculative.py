@@ -15,7 +15,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.speculative import Speculative
 from fxf.models.steps import PromptGroup
-from helpers import random_params, random_tokens, scaled, small, small_model, some
+from helpers import random_params, random_tokens, refused, scaled, small, small_model, some
 
 V, END, U, N = 4, 1, 3, 20_000
 
@@ -115,23 +115,11 @@ def test_a_draft_equal_to_the_model_stays_whole(temperature):
     assert all(tokens == parts[-1][: len(tokens)] for tokens in parts)
 
 
-def other(**keys):
-    return small_model(**{"vocab_size": 7, "max_len": 13, **keys})[0]
-
-
-@pytest.mark.parametrize(
-    ("model", "draft", "config", "message"),
-    [
-        (other(), other(attention="linear"), {}, "the draft keeps states of earlier tokens, which cannot take a token"),
-        (other(attention="linear"), other(), {}, "the model keeps states of earlier tokens, which cannot take a token"),
-        (other(), other(max_len=12), {}, "texts of 13 tokens pass model.max_len 12 of the draft"),
-        (other(positions="rotary", d_model=12, max_len=12), other(), {}, "texts of 13 tokens pass model.max_len 12 of"),
-        (other(), other(vocab_size=8), {}, "expected 7 tokens as the model has, got 8"),
-        (other(), other(), {"beam_width": 2}, "expected two models that generate, without a beam"),
-        (other(), other()._replace(prefill=None), {}, "expected two models that generate, without a beam"),
-    ],
-)
-def test_what_cannot_draft_is_refused_in_a_line(model, draft, config, message):
+@pytest.mark.parametrize(("case", "message"), refused("drafts"))
+def test_what_cannot_draft_is_refused_in_a_line(case, message):
+    keys = ({"vocab_size": 7, "max_len": 13, **case.get(of, {})} for of in ("model", "draft"))
+    (model, params), (draft, drafting) = (small_model(**each) for each in keys)
+    draft = draft._replace(prefill=None) if case.get("reads_whole") else draft
     with pytest.raises(UserError, match=f"^draft: {message}"):
-        decode = Speculative((draft, random_params(draft.spec)), model, 3, config=DecodeConfig(**config))
-        decode(random_params(model.spec), PROMPTS, 9)
+        decode = Speculative((draft, drafting), model, 3, config=DecodeConfig(**case.get("decode", {})))
+        decode(params, PROMPTS, 9)

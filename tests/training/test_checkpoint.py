@@ -15,6 +15,7 @@ import pytest
 from fxf.base.errors import UserError
 from fxf.training import checkpoint, checkpoint_files, processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints, load
+from helpers import table
 
 
 def state_of(step):
@@ -100,30 +101,28 @@ def test_what_kept_a_checkpoint_from_its_place_is_raised_by_what_waits_for_it(tm
     assert loaded(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("best", "keep", "figures", "kept", "used"),
-    [
-        ("", 2, {}, [4, 5], 5),
-        ("exact_match", 1, {1: 0.1, 2: 0.9, 3: 0.1, 4: 0.1, 5: 0.1}, [2, 5], 2),
-        ("-exact_match", 2, {1: 3.5, 2: 1.25, 3: 2.0, 4: 1.5}, [2, 4, 5], 2),  # the last one by the clock
-        ("exact_match", 1, {1: 0.5, 2: 0.5}, [2, 5], 2),  # the newer of equally good ones
-        *(
-            (best, 1, {1: value, 2: 0.5, 5: value}, [2, 5], 2)  # what has no value is never the best
-            for value in (math.nan, math.inf, -math.inf, None)
-            for best in ("exact_match", "-exact_match")
-        ),
-        ("exact_match", 9, {1: math.nan, 2: math.nan}, [1, 2, 3, 4, 5], 2),  # evaluated at least
-    ],
-)
-def test_the_newest_and_the_best_are_kept_and_the_best_is_used(best, keep, figures, kept, used, tmp_path):
-    config, there = CheckpointConfig(keep=keep, best=best), []
-    for step in range(1, 6):
-        evaluated = {"exact_match": figures[step]} if step in figures else {}
-        (tmp_path / str(step)).mkdir()
-        (tmp_path / str(step) / "checkpoint.json").write_text(json.dumps({"record": {"evaluated": evaluated}}))
-        there = sorted(config.kept(tmp_path, [*there, step]))
-    assert there == kept
-    assert config.used(tmp_path, there, last=5)[-1] == used
+def kept_and_used(folder, steps, last, evaluated=None, **keys):
+    """Returns the steps that are kept after saves at these, and those that a run to its last step uses."""
+    config, there = CheckpointConfig(**keys), []
+    for step in steps:
+        (folder / str(step)).mkdir()
+        record = {"evaluated": {"exact_match": (evaluated or {})[step]} if step in (evaluated or {}) else {}}
+        (folder / str(step) / "checkpoint.json").write_text(json.dumps({"record": record}))
+        there = sorted(config.kept(folder, [*there, step]))
+    return there, config.used(folder, there, last)[-(keys.get("average") or 1) :]
+
+
+@pytest.mark.parametrize(("case", "kept"), table("checkpoints that are kept"))
+def test_the_newest_and_the_best_are_kept_and_the_best_is_used(case, kept, tmp_path):
+    used, figures = case.pop("used"), {step: float(x) for step, x in case.pop("figures").items()}
+    assert kept_and_used(tmp_path, range(1, 6), 5, figures, **case) == ([*map(int, kept.split())], [used])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
+@pytest.mark.parametrize("best", ["exact_match", "-exact_match"])
+def test_what_has_no_value_is_never_the_best(value, best, tmp_path):
+    figures = {1: value, 2: 0.5, 5: value}
+    assert kept_and_used(tmp_path, range(1, 6), 5, figures, keep=1, best=best) == ([2, 5], [2])
 
 
 @pytest.mark.parametrize(
@@ -138,10 +137,7 @@ def test_the_newest_and_the_best_are_kept_and_the_best_is_used(best, keep, figur
     ],
 )
 def test_what_is_averaged_follows_from_steps_alone_and_is_kept(saved, last, used, tmp_path):
-    config, there = CheckpointConfig(every=3, keep=1, average=3), []
-    for step in saved:
-        there = sorted(config.kept(tmp_path, [*there, step]))
-    assert config.used(tmp_path, there, last)[-3:] == used
+    assert kept_and_used(tmp_path, saved, last, every=3, keep=1, average=3)[1] == used
 
 
 def test_as_many_as_are_averaged_are_loaded_and_others_are_removed(tmp_path):

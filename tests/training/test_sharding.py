@@ -15,7 +15,7 @@ from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import AXES, Layout, make_layout, partition, require_divisible
 from fxf.training.state import init_state, state_shardings
-from helpers import one_device, refused, small_model
+from helpers import one_device, refused, small_model, table
 from small_runs import script
 
 
@@ -105,23 +105,11 @@ class Devices:
         self.devices = np.array([SimpleNamespace(platform=platform)])
 
 
-@pytest.mark.parametrize(
-    ("axes", "shape", "sizes", "expected"),
-    [
-        (("layers", "embed", "heads", "head_dim"), (2, 8, 4, 3), {"fsdp": 4, "tensor": 2}, P(None, "fsdp", "tensor")),
-        (("layers", "embed", "heads", "head_dim"), (2, 8, 3, 4), {"fsdp": 4, "tensor": 2}, P(None, "fsdp", None)),
-        (("vocabulary", "embed"), (7, 8), {"fsdp": 4, "tensor": 2}, P(None, "fsdp")),
-        (("mlp", "embed"), (12, 6), {"fsdp": 4, "tensor": 2}, P("tensor", None)),
-        (("mlp", "embed"), (12, 6), {"fsdp": 4}, P("fsdp", None)),
-        (("layers", "mlp"), (4, 12), {"data": 4, "tensor": 3}, P(None, "tensor")),
-        (("layers", "mlp"), (4, 12), {"data": 4}, P(None, None)),
-        (("expert", "embed", "mlp"), (8, 6, 4), {"expert": 4, "fsdp": 3, "tensor": 2}, P("expert", "fsdp", "tensor")),
-        (("expert", "mlp"), (6, 4), {"expert": 4}, P(None, None)),
-    ],
-)
-def test_each_axis_of_the_mesh_cuts_the_first_axis_that_it_divides(axes, shape, sizes, expected):
-    cuts = tuple(partition(Weight(shape, axes, None), Devices(**sizes)))
-    assert cuts == tuple(expected) + (None,) * (len(axes) - len(expected))
+@pytest.mark.parametrize(("sizes", "expected"), table("cuts of weights"))
+def test_each_axis_of_the_mesh_cuts_the_first_axis_that_it_divides(sizes, expected):
+    axes, shape = sizes.pop("axes").split(), sizes.pop("shape")
+    cuts = partition(Weight(shape, tuple(axes), None), Devices(**sizes))
+    assert [cut or "-" for cut in (*cuts, *[None] * (len(axes) - len(cuts)))] == expected.split()
 
 
 @pytest.mark.parametrize(
