@@ -32,7 +32,7 @@ CAPPED = {"positions": "alibi", "window": 2, "attention_softcap": 2.0, "n_kv_hea
     [
         (TransformerLMConfig, WINDOWS, DOCUMENTS, True, batch_loss),
         (MaskedLMConfig, CAPPED, {}, False, loss_and_gradient),
-        (EncoderDecoderConfig, {"positions": "learned"}, {}, False, batch_loss),
+        pytest.param(EncoderDecoderConfig, {"positions": "learned"}, {}, False, batch_loss, marks=pytest.mark.thorough),
         pytest.param(TransformerLMConfig, WINDOWS, DOCUMENTS, True, loss_and_gradient, marks=pytest.mark.thorough),
         pytest.param(TransformerLMConfig, EXPRESSIVE, {}, False, loss_and_gradient, marks=pytest.mark.thorough),
     ],

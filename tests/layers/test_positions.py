@@ -54,7 +54,7 @@ def test_positions_0_1_and_so_on_change_no_bit(kind):
     "changes",
     [
         {"positions": "alibi", "window": 3},
-        {"positions": "learned", "attention": "linear"},
+        pytest.param({"positions": "learned", "attention": "linear"}, marks=thorough),
         # Every time an encoder-decoder below is rotary.
         pytest.param({"positions": "rotary", "window": 2, "global_every": 2, "local_rope_theta": 9.0}, marks=thorough),
     ],

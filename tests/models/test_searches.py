@@ -122,7 +122,7 @@ EVERY_RULE = {"no_repeat_ngram": 2, "repetition_penalty": 1.5, "min_tokens": 2, 
     "case",
     [
         {"kind": "decoder", "width": 1, **EVERY_RULE},
-        {"kind": "decoder", "width": 1, "drafted": True, **EVERY_RULE},
+        pytest.param({"kind": "decoder", "width": 1, "drafted": True, **EVERY_RULE}, marks=pytest.mark.thorough),
         {"kind": "decoder", "width": 3, **EVERY_RULE, "repetition_penalty": 0.5, "length_penalty": 0.6},
         {"kind": "decoder", "width": 5, "no_repeat_ngram": 1, "banned": [(0,), (1,), (4,)]},  # no token is left
         {"kind": "decoder", "width": 3, "early_stop": False, "length_penalty": 1.0},
