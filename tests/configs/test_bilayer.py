@@ -9,7 +9,6 @@ from closeness import assert_close
 from configs.primer.bilayer import BilayerConfig, as_vectors, bilayer
 from fxf.base.weights import decay_mask, initialize, shapes
 from fxf.layers.named import intermediates
-from fxf.models.decoder import Decoder
 from fxf.training.gradient import loss_and_gradient
 
 WIDTH = 3
@@ -136,14 +135,3 @@ def test_decoding_equals_the_full_forward_over_the_window_that_slides(first):
         for n in range(read, 12):
             logits, cache = STEP(PARAMS, cache, np.array([tokens[n]], np.int32))
             assert_close(np.asarray(logits)[0], output_behind(tokens[: n + 1]))
-
-
-def test_greedy_generation_takes_the_nearest_one_hot_vector():
-    prompts = {"tokens": np.array([[2, 1, 0], [1, 2, 2]], np.int32), "lengths": np.array([3, 1], np.int32)}
-    generated = Decoder(MODEL, -1)(PARAMS, prompts, 9)[0][:, 0]
-    for row, prompt in enumerate([[2, 1, 0], [1]]):
-        tokens = [0, *prompt]
-        for token in generated[row].tolist():
-            output = output_behind(tokens)
-            assert token == np.square(output - np.eye(WIDTH)).sum(axis=1).argmin()
-            tokens.append(token)

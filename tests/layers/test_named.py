@@ -13,19 +13,6 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from helpers import random_params, random_tokens, small, small_model
 
 
-def test_the_named_arrays_of_a_forward_pass_come_by_their_path():
-    model, params = small_model(n_layers=2)
-    batch = {"inputs": random_tokens((2, 5))}
-    found = jax.device_get(intermediates(model.features, params, batch))
-    blocks = {f"block_{i}/{name}" for i in range(2) for name in ("attention/weights", "residual")}
-    assert set(found) == {"embedding/positions", "embedding/residual", *blocks}
-    weights = np.asarray(found["block_1/attention/weights"])
-    assert weights.shape == (2, 3, 5, 5)
-    assert_close(weights.sum(-1), np.ones(weights.shape[:-1]))
-    assert (weights[..., ~np.tri(5, dtype=bool)] == 0).all()
-    assert_close(found["block_1/residual"], jax.jit(model.features)(params, batch))
-
-
 def layer(x, w):
     with jax.named_scope("attention"):
         x = x + named("weights", jnp.sin(w * x))

@@ -26,11 +26,15 @@ def test_losses_and_gradients_are_float32_and_close_to_those_of_a_float32_comput
         np.testing.assert_allclose(a, b, rtol=0, atol=0.05 * np.abs(b).max() + 1e-2)
 
 
-def test_the_residual_stream_is_bfloat16_and_the_weights_of_attention_sum_to_one_in_float32():
-    model, params = small_model(dtype="bfloat16")
+def test_the_residual_stream_is_bfloat16_and_the_weights_of_attention_are_causal_and_sum_to_one_in_float32():
+    model, params = small_model(n_layers=2, dtype="bfloat16")
     found = intermediates(model.features, params, BATCH)
-    assert found["block_0/residual"].dtype == found["embedding/residual"].dtype == jnp.bfloat16
-    assert_close(found["block_0/attention/weights"].sum(-1), 1)
+    blocks = {f"block_{i}/{name}" for i in range(2) for name in ("attention/weights", "residual")}
+    assert found.keys() == {"embedding/positions", "embedding/residual", *blocks}
+    assert found["block_1/residual"].dtype == found["embedding/residual"].dtype == jnp.bfloat16
+    weights_BHTT = np.asarray(found["block_1/attention/weights"])
+    assert_close(weights_BHTT.sum(-1), np.ones((3, 3, 11)))
+    assert not weights_BHTT[..., ~np.tri(11, dtype=bool)].any()
     assert jax.eval_shape(model.apply, params, BATCH).dtype == jnp.float32
 
 
