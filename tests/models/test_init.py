@@ -13,7 +13,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.init import initialized_as
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
-from helpers import random_params
+from helpers import random_params, table, values
 
 VOCAB_SIZE, LENGTH, HEAD_DIM, BASE = 11, 7, 8, 32
 
@@ -118,18 +118,10 @@ def test_a_rate_of_a_weights_own_stays_beside_that_of_the_width(keys, rates):
     assert found["of_one_width"].rate == 2.0
 
 
-@pytest.mark.parametrize(
-    ("init", "tied", "narrow"),
-    [
-        ("default", False, {"table": 1.0, "query": 32**-0.5, "output": 32**-0.5, "down": 64**-0.5, "kernel": 32**-0.5}),
-        ("default", True, {"table": 32**-0.5}),
-        ("gpt2", False, {"table": 0.02, "query": 0.02, "down": 0.02 / 2**0.5, "kernel": 0.02}),
-        ("uniform", True, {"table": 12**-0.5, "query": 12**-0.5, "up": 12**-0.5, "up_bias": 12**-0.5}),
-    ],
-)
-def test_initial_values_are_the_bases_but_those_of_matrices_between_widths_are_smaller(init, tied, narrow):
-    spec = transformer_lm(sized(128, init=init, tied_embeddings=tied), VOCAB_SIZE).spec
-    for name, deviation in narrow.items():
+@pytest.mark.parametrize(("deviations", "keys"), table("initial deviations at width 32"))
+def test_initial_values_are_the_bases_but_those_of_matrices_between_widths_are_smaller(deviations, keys):
+    spec = transformer_lm(sized(128, **values(keys)), VOCAB_SIZE).spec
+    for name, deviation in deviations.items():
         expected = deviation / 2 if name in ("query", "output", "up", "down") else deviation
         assert np.std(initialized(spec, f"/{name}")) == pytest.approx(expected, rel=0.1), name
 
