@@ -15,12 +15,10 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from flax.traverse_util import unflatten_dict
 
 import fxf
-from closeness import UNIT, assert_close, assert_slope, largest_of
+from closeness import assert_as_by_hand
 from fxf.base.config import registered_section
-from fxf.base.weights import flatten
 from fxf.layers.block import layers_of
 from fxf.layers.feed_forward import Dense
 from fxf.layers.kinds import stack_of
@@ -33,7 +31,6 @@ from fxf.runs.guests import load, record
 from fxf.testing import assert_consistent
 from fxf.training.gradient import batch_loss
 from helpers import lines_of, random_params, random_tokens, some
-from oracle import float64
 from small_runs import ROOT, new_process
 
 FOLDER = ROOT / "configs" / "ideas"
@@ -105,7 +102,7 @@ def test_an_idea_is_that_of_its_paper_and_so_is_its_gradient(name):
         return stack.finish(y)[0]
 
     given = {"params": jax.tree.map(np.asarray, random_params(stack.spec())), "x": x_TD}
-    assert_equal(blocks, lambda given: ORACLES[name](config, given["params"], given["x"]), given)
+    assert_as_by_hand(blocks, lambda given: ORACLES[name](config, given["params"], given["x"]), [given])
 
 
 @some("name", sorted(OBJECTIVES), [])
@@ -126,31 +123,8 @@ def test_what_an_idea_minimizes_is_that_of_its_paper_and_so_is_its_gradient(name
 
     config = model_config(name)
     params = jax.tree.map(np.asarray, random_params(MODELS[config.name].make(config, VOCAB_SIZE).spec))
-    assert_equal(objective, lambda given: oracle(config, given["params"], *arrays), {"params": params})
-
-
-def assert_equal(function, oracle, given):
-    """Asserts that a function of arrays and its gradient are those of an oracle.
-
-    In float64 the gradient of each array is that of the oracle; in float32 it is as near as rounding lets it be.
-    """
-    rng = np.random.default_rng(2)
-    cotangent = rng.normal(size=np.shape(jax.eval_shape(function, given)))
-
-    def loss(given):
-        y = function(given)
-        return (y * cotangent.astype(y.dtype)).sum(), y
-
-    (_, y), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(given)
-    exact, expected = float64(given), oracle(float64(given))
-    with jax.enable_x64(True):
-        exact_gradient = jax.device_get(jax.jit(jax.grad(loss, has_aux=True))(exact)[0])
-    np.testing.assert_allclose(y, expected, rtol=0, atol=ALLOWED * np.abs(expected).max())
-    assert_close(gradient, exact_gradient, operations=ALLOWED / UNIT, largest=largest_of(exact_gradient))
-    still = jax.tree.map(np.zeros_like, exact)
-    for path, array in flatten(exact).items():
-        moving = unflatten_dict({**flatten(still), path: rng.choice([-1.0, 1.0], array.shape)}, sep="/")
-        assert_slope(lambda moved: (oracle(moved) * cotangent).sum(), exact_gradient, (exact,), (moving,), 1e-8)
+    of_paper = lambda given: np.float64(oracle(config, given["params"], *arrays))  # noqa: E731
+    assert_as_by_hand(objective, of_paper, [{"params": params}])
 
 
 @EVERY

@@ -1,11 +1,10 @@
 """Memories that fade, in chunks of products, against the recurrence of one token after the other in float64."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from closeness import assert_slope
+from closeness import assert_as_by_hand
 from fxf.layers import recurrence
 from fxf.layers.layer import Context, Places
 from fxf.layers.recurrence import fading_memory, log_decays
@@ -58,23 +57,5 @@ KINDS = ("usual", "one key, nothing fades", "reflected", "some tokens fade all",
 
 @pytest.mark.parametrize(("kind", "corrects"), [*((kind, True) for kind in KINDS), ("usual", False)])
 def test_chunks_read_what_single_tokens_read_and_so_is_the_derivative(kind, corrects):
-    arrays, rng = drawn(kind), np.random.default_rng(1)
-    if not corrects:
-        arrays[4] = None
-    weights = rng.normal(size=(R, T, G, E, O)).astype(np.float32)
-    directions = [x if x is None else np.where(np.isfinite(x), rng.normal(size=x.shape), 0) for x in arrays]
-    directions[3][:] = np.minimum(directions[3], 0)  # decays stay below 1
-
-    @jax.jit
-    def learned(*arrays):
-        (read, after), back = jax.vjp(fading_memory, *arrays)
-        return (read, after), back((weights, jnp.zeros_like(after)))
-
-    (read, after), gradient = learned(*arrays)
-    read_there, after_there = expected(*arrays)
-    np.testing.assert_allclose(read, read_there, rtol=0, atol=1e-5 * np.abs(read_there).max())
-    np.testing.assert_allclose(after, after_there, rtol=0, atol=1e-5 * np.abs(after_there).max())
-    at = jax.tree.map(np.float64, arrays)
-    for i in range(6):
-        moving = [x if x is None else x * (i == j) for j, x in enumerate(directions)]
-        assert_slope(lambda *moved: (expected(*moved)[0] * weights).sum(), gradient, at, moving)
+    arrays = drawn(kind)
+    assert_as_by_hand(fading_memory, expected, arrays if corrects else [*arrays[:4], None, arrays[5]])
