@@ -1,4 +1,4 @@
-"""Gated DeltaNet and Mamba-2 against their recurrences in float64; documents, padding, decoding and hybrid stacks."""
+"""Memories that fade, in chunks of products, and their layers, against the recurrences of their papers in float64."""
 
 import functools
 
@@ -7,28 +7,148 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import memories
 from closeness import assert_as_by_hand
 from fxf.layers import recurrence
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Context, Places
 from fxf.layers.memory_layers import GatedDelta, Mamba2
+from fxf.layers.recurrence import fading_memory, log_decays
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.testing import assert_cached_equals_full
 from helpers import random_params, random_tokens
 
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def silu(x):
+    return x * sigmoid(x)
+
+
+def softplus(x):
+    return np.log1p(np.exp(x))
+
+
+def memory_of(q, k, v, decay, beta, before):
+    """Returns what tokens read of a head's memory, and it after them: q, k [T, K], v [T, O], decay, beta [T]."""
+    memory, read = np.array(before, np.float64), []
+    for t in range(len(q)):
+        memory = decay[t] * memory
+        u = v[t] if beta is None else beta[t] * (v[t] - k[t] @ memory)
+        memory = memory + np.outer(k[t], u)
+        read.append(q[t] @ memory)
+    return np.stack(read), memory
+
+
+def convolution(taps, x):
+    """Returns Σ_i taps[i] x[t - n + 1 + i] of inputs [T, channels]."""
+    n = len(taps)
+    return np.stack([sum(taps[n - 1 - lag] * x[t - lag] for lag in range(min(n, t + 1))) for t in range(len(x))])
+
+
+def heads_of(weights, name, x):
+    """Returns queries, keys or values after their convolution, [T, G, …]."""
+    weight, taps = weights[name], weights[f"{name}_taps"]
+    rows = x @ weight.reshape(len(weight), -1)
+    mixed = convolution(taps.reshape(len(taps), -1), rows) + weights.get(f"{name}_taps_bias", np.zeros(1)).reshape(-1)
+    return silu(mixed).reshape(len(x), *weight.shape[1:])
+
+
+def over_rms(x, epsilon):
+    return x / np.sqrt(np.mean(np.square(x), -1, keepdims=True) + epsilon)
+
+
+def gated_delta(weights, x, epsilon):
+    """Gated DeltaNet of one document [T, D] (Yang et al. 2024, equation 10)."""
+    q, k, v = (heads_of(weights, name, x) for name in ("query", "key", "value"))
+    _, n_groups, n_each, _ = v.shape
+    q, k = (h / np.sqrt(np.square(h).sum(-1, keepdims=True) + 1e-6) for h in (q, k))
+    y = np.zeros(x.shape)
+    for g in range(n_groups):
+        for e in range(n_each):
+            step = softplus(x @ weights["step"][:, g, e] + weights["step_bias"][g, e])
+            decay, beta = np.exp(-np.exp(weights["log_rate"][g, e]) * step), sigmoid(x @ weights["beta"][:, g, e])
+            nothing = np.zeros((q.shape[-1], v.shape[-1]))
+            read, _ = memory_of(q[:, g] / np.sqrt(q.shape[-1]), k[:, g], v[:, g, e], decay, beta, nothing)
+            gate = silu(x @ weights["gate"][:, g, e])
+            y += (over_rms(read, epsilon) * weights["scale"] * gate) @ weights["output"][g, e]
+    return y
+
+
+def mamba2(weights, x, epsilon):
+    """Mamba-2 of one document [T, D] (Dao and Gu 2024, equation 2 with a scalar A, and section 7)."""
+    q, k, v = (heads_of(weights, name, x) for name in ("query", "key", "value"))
+    gated = np.zeros(v.shape)
+    for g in range(v.shape[1]):
+        for e in range(v.shape[2]):
+            step = softplus(x @ weights["step"][:, g, e] + weights["step_bias"][g, e])
+            decay, nothing = np.exp(-np.exp(weights["log_rate"][g, e]) * step), np.zeros((k.shape[-1], v.shape[-1]))
+            read, _ = memory_of(q[:, g], k[:, g], step[:, None] * v[:, g, e], decay, None, nothing)
+            gate = silu(x @ weights["gate"][:, g, e])
+            gated[:, g, e] = (read + weights["skip"][g, e] * v[:, g, e]) * gate
+    normalized = over_rms(gated.reshape(*gated.shape[:2], -1), epsilon).reshape(gated.shape) * weights["scale"]
+    return normalized.reshape(len(x), -1) @ weights["output"].reshape(-1, x.shape[-1])
+
+
 R, T, D = 2, 13, 6
-CONFIG = TransformerConfig(d_model=D, n_heads=6, head_dim=2, norm_epsilon=1e-3)
-KEYS = {"n_key_heads": 2, "key_dim": 5, "value_dim": 3, "n_taps": 3}
-LAYERS = {"delta": (GatedDelta, memories.gated_delta), "mamba2": (Mamba2, memories.mamba2)}
-DOCUMENTS = np.array([[1, 1, 1, 1, 1, 2, 2, 3, 3, 3, 3, 0, 0], [1] * 13], np.int32)  # 0 is padding
-SPANS = [(0, 0, 5), (0, 5, 7), (0, 7, 11), (1, 0, 13)]
-each = pytest.mark.parametrize("name", LAYERS)
+G, E, K, O = 2, 3, 5, 4  # noqa: E741
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(recurrence, "CHUNK", 4)
+    monkeypatch.setattr(recurrence, "CHUNK", 4)  # 13 tokens are 4 chunks, of which the last is not full
+
+
+def drawn(kind, seed=0):
+    """Returns queries, keys, values, log decays, β and a memory, all random; `kind` says how they are special."""
+    rng = np.random.default_rng(seed)
+    q, k, v = (rng.normal(size=(R, T, G, *rest)) for rest in ((K,), (K,), (E, O)))
+    k /= np.linalg.norm(k, axis=-1, keepdims=True)
+    log_decay, beta = -rng.exponential(size=(R, T, G, E)), rng.uniform(0, 1, (R, T, G, E))
+    if kind == "one key, nothing fades":  # the powers of L are as large as binomial coefficients
+        k[:], log_decay[:], beta[:] = k[:1, :1, :1], 0, 1
+    if kind == "reflected":
+        beta += 1
+    if kind == "some tokens fade all":
+        log_decay *= rng.choice([1e-3, 300.0], log_decay.shape)
+    if kind == "some tokens forget":
+        log_decay[:, ::5] = -np.inf
+    return [x.astype(np.float32) for x in (q, k, v, log_decay, beta, rng.normal(size=(R, G, E, K, O)))]
+
+
+def test_all_is_forgotten_at_the_first_token_of_a_document_and_nothing_at_padding():
+    documents = jnp.array([[1, 0, 1, 2, 2], [3, 3, 0, 1, 1]])
+    context = Context(Places(jnp.arange(5)[None], documents=documents))
+    found = log_decays(context, -jnp.ones((2, 5, 1, 1))).reshape(2, 5)
+    np.testing.assert_array_equal(found, [[-1, 0, -1, -np.inf, -1], [-1, -1, 0, -np.inf, -1]])
+
+
+def of_single_tokens(q, k, v, log_decay, beta, before):
+    read, after = np.zeros((R, T, G, E, O)), np.zeros((R, G, E, K, O))
+    for r, g, e in np.ndindex(R, G, E):
+        decay, own = np.exp(np.float64(log_decay[r, :, g, e])), None if beta is None else beta[r, :, g, e]
+        read[r, :, g, e], after[r, g, e] = memory_of(
+            *(np.float64(x) for x in (q[r, :, g], k[r, :, g], v[r, :, g, e])), decay, own, before[r, g, e]
+        )
+    return read, after
+
+
+KINDS = ("usual", "one key, nothing fades", "reflected", "some tokens fade all", "some tokens forget")
+
+
+@pytest.mark.parametrize(("kind", "corrects"), [*((kind, True) for kind in KINDS), ("usual", False)])
+def test_chunks_read_what_single_tokens_read_and_so_is_the_derivative(kind, corrects):
+    arrays = drawn(kind)
+    assert_as_by_hand(fading_memory, of_single_tokens, arrays if corrects else [*arrays[:4], None, arrays[5]])
+
+
+CONFIG = TransformerConfig(d_model=D, n_heads=6, head_dim=2, norm_epsilon=1e-3)
+KEYS = {"n_key_heads": 2, "key_dim": 5, "value_dim": 3, "n_taps": 3}
+LAYERS = {"delta": (GatedDelta, gated_delta), "mamba2": (Mamba2, mamba2)}
+DOCUMENTS = np.array([[1, 1, 1, 1, 1, 2, 2, 3, 3, 3, 3, 0, 0], [1] * 13], np.int32)  # 0 is padding
+SPANS = [(0, 0, 5), (0, 5, 7), (0, 7, 11), (1, 0, 13)]
+each = pytest.mark.parametrize("name", LAYERS)
 
 
 def made(name):

@@ -1,14 +1,15 @@
-"""model.dtype=bfloat16: the computation is in bfloat16; weights, their gradient, statistics and losses in float32."""
+"""model.dtype=bfloat16: weights, their gradient, statistics and losses stay in float32; model.remat: same numbers."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from closeness import assert_close
+from closeness import assert_close, largest_of
+from fxf.base.operations import operations
 from fxf.layers.named import intermediates
 from fxf.layers.normalization import normalize
-from fxf.training.gradient import loss_and_gradient
+from fxf.training.gradient import batch_loss, loss_and_gradient
 from helpers import random_tokens, small, small_model
 
 BATCH = {"inputs": random_tokens((3, 11)), "targets": random_tokens((3, 11), seed=1), "weights": np.ones((3, 11), "f")}
@@ -45,3 +46,17 @@ def test_norms_are_those_of_float32_rounded_once(norm):
     x = (100 + np.random.default_rng(0).normal(size=(5, 6))).astype(jnp.bfloat16)
     norm = jax.jit(lambda x: normalize(config, params, x))
     np.testing.assert_array_equal(norm(x), np.asarray(norm(x.astype(np.float32))).astype(jnp.bfloat16))
+
+
+def test_the_gradient_is_the_one_without_and_more_is_computed_for_it():
+    batch = {name: random_tokens((3, 11), seed=i) for i, name in enumerate(("inputs", "targets"))}
+    batch["weights"] = np.ones((3, 11), np.float32)
+
+    def gradient(**changes):
+        model, params = small_model(scan_blocks=True, dropout=0.3, **changes)
+        compute = jax.jit(jax.grad(lambda p: batch_loss(model, p, batch, jax.random.key(0))[0]))
+        return operations(compute.trace(params).jaxpr.jaxpr).flops, compute(params)
+
+    (plain, expected), (recomputed, found) = gradient(), gradient(remat="full")
+    assert_close(found, expected, largest=largest_of(expected))
+    assert recomputed > plain

@@ -1,18 +1,19 @@
-"""When the loop saves, and that saving changes no figure."""
+"""When the loop saves, what is saved with a state, and that saving changes no figure."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from fxf.base.errors import Interrupted
+from fxf.base.errors import Interrupted, UserError
 from fxf.base.files import to_json
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.log import Clock, LogConfig
 from fxf.training.loop import Intervals, fit
-from fxf.training.record import Record, record_of
+from fxf.training.record import Record, after, record_of
 from fxf.training.step import TrainConfig
 from helpers import table
 
@@ -107,3 +108,28 @@ def test_training_ends_when_none_got_better_for_as_many_evaluations_as_patience_
     for record in (None, record_of(stopped)):
         last = run_of_numbers(record, **keys)[1][-1]
         assert (last["step"], last["best"]) == (ended, best)
+
+
+def test_a_saved_record_is_the_record_and_json_also_where_nothing_has_a_value():
+    record = Record(step=3, train_loss=0.5, best=(-math.inf, 2), data={"row": 1}, tokens=7)
+    assert record_of(vars(record)) == record_of(json.loads(to_json(vars(record)), parse_constant=pytest.fail)) == record
+
+
+def test_the_sums_of_steps_are_the_same_in_any_parts():
+    values = np.random.default_rng(3).lognormal(0, 5, 17).astype(np.float32)
+
+    def summed(*parts):
+        record = Record()
+        for part in parts:
+            history = dict.fromkeys(("loss_sum", "weight_sum", "gradient_norm"), part)
+            record = after(record, {name: part.copy() for name in history}, 0.5, 0)
+        return record.unlogged["loss_sum"], record.tokens, record.unlogged["steps"]
+
+    assert summed(values) == summed(values[:5], values[5:16], values[16:])
+
+
+def test_a_saved_record_with_other_parts_is_refused():
+    saved = vars(Record())
+    for other, name in (({**saved, "more": 1}, "more"), ({k: v for k, v in saved.items() if k != "data"}, "data")):
+        with pytest.raises(UserError, match=f"^the checkpoint's record has another '{name}'"):
+            record_of(other)
