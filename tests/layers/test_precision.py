@@ -49,12 +49,9 @@ def test_norms_are_those_of_float32_rounded_once(norm):
 
 
 def test_the_gradient_is_the_one_without_and_more_is_computed_for_it():
-    batch = {name: random_tokens((3, 11), seed=i) for i, name in enumerate(("inputs", "targets"))}
-    batch["weights"] = np.ones((3, 11), np.float32)
-
     def gradient(**changes):
         model, params = small_model(scan_blocks=True, dropout=0.3, **changes)
-        compute = jax.jit(jax.grad(lambda p: batch_loss(model, p, batch, jax.random.key(0))[0]))
+        compute = jax.jit(jax.grad(lambda p: batch_loss(model, p, BATCH, jax.random.key(0))[0]))
         return operations(compute.trace(params).jaxpr.jaxpr).flops, compute(params)
 
     (plain, expected), (recomputed, found) = gradient(), gradient(remat="full")
