@@ -10,10 +10,9 @@ import pytest
 
 import fxf
 from closeness import assert_close
-from fxf.base import signals
-from fxf.base.errors import Interrupted, UserError
+from fxf.base.errors import UserError
 from fxf.compile.describe import describe
-from fxf.runs import probe, run
+from fxf.runs import run
 from fxf.runs.compatibility import first_batch
 from fxf.runs.configs import read_config, read_sweep
 from fxf.runs.experiment import build
@@ -21,7 +20,7 @@ from fxf.runs.guests import record
 from fxf.sweeps.points import check, make_points
 from fxf.training.gradient import objective_and_gradient
 from helpers import lines_of, random_params, some, table
-from small_runs import KEPT, new_process, records, sharing_programs, tiny_config, trained
+from small_runs import KEPT, assert_serves, assert_stops, new_process, records, sharing_programs, tiny_config, trained
 
 HERE = Path(__file__).parent
 # The most lines that the file of each guest may have.
@@ -94,25 +93,14 @@ def test_guests_go_through_every_verb_from_another_folder(name, elsewhere, monke
         (point,) = make_points(tiny(path), read_sweep(str(path)))
         workdir = Path("sweep") / point.name
         check([point], Path("sweep"))
-    with monkeypatch.context() as stopping, pytest.raises(Interrupted, match="stopped at step 1, which is saved"):
-        stopping.setattr(signals, "asked", lambda: True)
-        train(path, workdir)
+    assert_stops(monkeypatch, lambda: train(path, workdir))
     result = train("../together.py", workdir)
     assert result["steps"] == 3
     assert result == train(path, workdir)
 
-    with new_process():
-        figures = run.evaluate(workdir)
-        assert figures == {"step": 3, **{name: result[name] for name in figures if name != "step"}}
-    with new_process():
-        ((answer, *_),) = fxf.load(workdir).answers([prompt])
-        assert isinstance(answer[0], str)
-    with new_process():
-        experiment, _, params = run.load(workdir)
-        batch = probe.what_is_read(experiment, params, prompt, prompt)
-        arrays = probe.arrays_inside(experiment, params, batch)
-        assert any(key.startswith("params/") for key in arrays) and any("residual" in key for key in arrays)
-        if name == "model":  # the step of the others would take longer to compile once more
+    experiment = assert_serves(workdir, result, prompt, prompt)
+    if name == "model":  # the step of the others would take longer to compile once more
+        with new_process():
             assert describe(experiment)
     assert not [record for record in caplog.records if record.name.startswith("fxf")]
     shutil.move(elsewhere / f"{name}.py", elsewhere / "moved.py")
