@@ -84,17 +84,6 @@ def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
     assert len(comparison(runs_of([whole, stopped])).entries) == 2
 
 
-@EVERY
-def test_an_idea_may_be_tried(name, tmp_path, monkeypatch):
-    sharing_programs(monkeypatch)
-    config = config_of(name)
-    other = {**config, "optimizer": {**config["optimizer"], "learning_rate": 2 * config["optimizer"]["learning_rate"]}}
-    with new_process():
-        fxf.read_config(file_of(name))  # its folder is searched from now on
-        verdict = fxf.trial(config, other, tmp_path / "trial", seeds=2, minutes=5)
-    assert verdict
-
-
 def test_an_idea_has_the_loss_of_one_device_on_four_and_its_weights_are_sharded():
     names = [*IDEAS, *OF_CORE]
     finished = script("tests/configs/ideas_on_devices.py", *names)

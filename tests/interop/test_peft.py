@@ -136,30 +136,6 @@ def test_peft_itself_reads_what_is_written(name, tmp_path):
     assert_equal_logits(name, model, params, library.PeftModel.from_pretrained(copy.deepcopy(theirs(name)), tmp_path))
 
 
-@pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("name", "targets", "weights"),
-    [
-        ("gpt2", ["c_proj", "c_fc"], "*/output,*/up,*/down"),
-        ("gpt2", ["c_attn"], "*/query,*/key,*/value"),
-        ("llama", ["q_proj", "v_proj"], "*/query,*/value"),
-    ],
-)
-def test_what_peft_itself_writes_is_read(name, targets, weights, tmp_path):
-    import peft as library
-
-    asked = library.LoraConfig(r=2, lora_alpha=7, target_modules=targets, fan_in_fan_out=name == "gpt2")
-    trained = library.get_peft_model(copy.deepcopy(theirs(name)), asked).eval()
-    for key, value in trained.named_parameters():
-        if "lora_B" in key:
-            value.data.uniform_(-0.5, 0.5, generator=torch.Generator().manual_seed(1))
-    trained.save_pretrained(tmp_path)
-    config, section, model, params = adapted(name, rank=2, weights=weights)
-    params = with_values(params, peft.load(tmp_path, config, section, model.spec))
-    assert_equal_logits(name, model, params, trained)
-
-
 ROTARY = {"positions": "rotary", "norm": "rms", "gated": True, "activation": "silu", "attention_bias": "none",
           "feed_forward_bias": False, "final_bias": False, "norm_epsilon_in": "variance"}  # fmt: skip
 
