@@ -133,7 +133,7 @@ def test_a_stream_that_grows_has_no_loop_and_is_the_same():
     assert_close(found, plain)
 
 
-@pytest.mark.parametrize(("shared", "n_blocks"), [(False, 8), (True, 7)])
+@pytest.mark.parametrize(("shared", "n_blocks"), [(False, 8), pytest.param(True, 7, marks=pytest.mark.thorough)])
 def test_a_loop_over_blocks_is_the_blocks_one_after_the_other_also_in_what_they_leave_for_each_other(shared, n_blocks):
     head, *turn = map(Adding, "abc")
     blocks = (head, *3 * turn, turn[0])[:n_blocks]  # the first turn begins what is carried: it stands before the loop
