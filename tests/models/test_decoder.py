@@ -19,7 +19,7 @@ from fxf.models.steps import PromptGroup
 from helpers import VOCAB_SIZE, random_params, random_tokens, small_model, some, table
 
 LENGTH, END = 23, 3
-MODEL, _ = small_model(max_len=LENGTH)  # of two blocks tests/models/test_search.py decodes
+MODEL, _ = small_model(max_len=LENGTH)  # of two blocks tests/models/test_searches.py decodes
 COMPILED = jax.jit(MODEL.apply)
 SAMPLED = DecodeConfig(temperature=1.0, top_k=5, top_p=0.9)
 DECODINGS = {"sampling": SAMPLED, "beam": DecodeConfig(beam_width=2)}
