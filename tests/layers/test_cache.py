@@ -54,7 +54,7 @@ def branching(width, n_slots, n_steps, seed):
         yield cache, held, texts
 
 
-@pytest.mark.parametrize(("width", "n_slots", "seed"), [(2, 11, 0), (3, 13, 1), (5, 29, 2)])
+@pytest.mark.parametrize(("width", "n_slots", "seed"), [(2, 11, 0), (5, 29, 2)])
 def test_a_hypothesis_reads_its_own_tokens_each_at_its_index(width, n_slots, seed):
     n_seen = 0
     for cache, held, texts in branching(width, n_slots, 20, seed):

@@ -163,7 +163,7 @@ def test_what_a_tpus_kernel_reads_and_its_gradients_are_those_of_the_default(cha
     assert_close(found, expected, largest=largest_of(expected))
 
 
-@pytest.mark.parametrize(("window", "n_parts", "swaps"), [(4096, 8, False), (2048, 1, False), (0, 8, True)])
+@pytest.mark.parametrize(("window", "n_parts", "swaps"), [(4096, 8, False), (0, 8, True)])
 def test_blocks_of_a_long_row_have_at_most_a_tenth_more_pairs_than_are_seen(window, n_parts, swaps):
     length = 32768
     kernel = splash_attention._kernel((length, length), True, window, 0.0, n_parts, swaps)

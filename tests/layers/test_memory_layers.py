@@ -110,9 +110,8 @@ def drawn(kind, seed=0):
         k[:], log_decay[:], beta[:] = k[:1, :1, :1], 0, 1
     if kind == "reflected":
         beta += 1
-    if kind == "some tokens fade all":
-        log_decay *= rng.choice([1e-3, 300.0], log_decay.shape)
     if kind == "some tokens forget":
+        log_decay *= rng.choice([1e-3, 300.0], log_decay.shape)  # some fade all
         log_decay[:, ::5] = -np.inf
     return [x.astype(np.float32) for x in (q, k, v, log_decay, beta, rng.normal(size=(R, G, E, K, O)))]
 
@@ -134,10 +133,10 @@ def of_single_tokens(q, k, v, log_decay, beta, before):
     return read, after
 
 
-KINDS = ("one key, nothing fades", "reflected", "some tokens fade all", "some tokens forget")
+KINDS = ("one key, nothing fades", "reflected", "some tokens forget")
 
 
-@pytest.mark.parametrize(("kind", "corrects"), [*((kind, True) for kind in KINDS), ("some tokens forget", False)])
+@pytest.mark.parametrize(("kind", "corrects"), [*((kind, True) for kind in KINDS), (KINDS[-1], False)])
 def test_chunks_read_what_single_tokens_read_and_so_is_the_derivative(kind, corrects):
     arrays = drawn(kind)
     assert_as_by_hand(fading_memory, of_single_tokens, arrays if corrects else [*arrays[:4], None, arrays[5]])

@@ -19,7 +19,7 @@ from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.state import hyperparameters
 from fxf.training.step import TrainConfig, Trainer, train_step
-from helpers import initial_state, one_device, random_params, random_tokens, table
+from helpers import initial_state, one_device, random_params, random_tokens, some, table
 
 R, T, D, F, E = 2, 5, 6, 7, 6
 REAL = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
@@ -95,7 +95,7 @@ def with_balance(moe, params, x_RTD):
     return y_RTD, (found[names[0]] / found[names[1]]).sum()
 
 
-@pytest.mark.parametrize("name", CASES)
+@some("name", CASES, [*CASES][1:])
 def test_output_balance_and_gradient_are_those_of_the_formulas_token_by_token(name):
     moe = layer(*CASES[name])
     # The router's bias moves no output but where it changes a choice.

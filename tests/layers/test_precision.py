@@ -48,6 +48,7 @@ def test_norms_are_those_of_float32_rounded_once(norm):
     np.testing.assert_array_equal(norm(x), np.asarray(norm(x.astype(np.float32))).astype(jnp.bfloat16))
 
 
+@pytest.mark.thorough
 def test_the_gradient_is_the_one_without_and_more_is_computed_for_it():
     def gradient(**changes):
         model, params = small_model(scan_blocks=True, dropout=0.3, **changes)

@@ -159,7 +159,7 @@ class Newest(Attention):
     "keys",
     [
         pytest.param({"positions": "rotary"}, marks=pytest.mark.thorough),
-        {"positions": "alibi", "window": 4},
+        pytest.param({"positions": "alibi", "window": 4}, marks=pytest.mark.thorough),
         pytest.param({"positions": "none", "attention": "newest"}, marks=pytest.mark.thorough),
     ],
     ids=["rotary", "alibi, window", "no positions, an ordered kind"],

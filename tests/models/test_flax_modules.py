@@ -194,7 +194,10 @@ def test_a_model_decodes_as_it_trains_with_a_cache_where_modules_read_each_token
     assert ("inputs" in cache.layers) != cached
 
 
-@pytest.mark.parametrize(("name", "more"), [("Recurrent", {}), ("Attending", {"documents": DOCUMENTS})])
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [pytest.param("Recurrent", {}, marks=pytest.mark.thorough), ("Attending", {"documents": DOCUMENTS})],
+)
 def test_a_whole_model_decodes_as_it_trains_and_keeps_apart_the_documents_that_its_module_takes(name, more):
     model = of_module(OWN[name][1], VOCAB_SIZE)
     params = random_params(model.spec)

@@ -48,8 +48,7 @@ def distribution(config, logits, answer):
     ("n_drafts", "keys"),
     [
         (4, {"top_p": 0.7}),
-        (1, {"temperature": 0.7, "repetition_penalty": 1.6, "min_tokens": 2}),
-        (4, {"temperature": 1.5, "top_k": 2}),
+        (1, {"temperature": 0.7, "repetition_penalty": 1.6, "min_tokens": 2, "top_k": 3}),
     ],
 )
 def test_samples_have_the_distribution_of_the_model_alone(monkeypatch, keys, n_drafts):
@@ -105,9 +104,8 @@ def test_greedy_answers_are_those_of_the_model_alone_for_any_draft(kind):
     assert len(lengths) > 3
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_draft_equal_to_the_model_stays_whole(temperature):
-    config = DecodeConfig(temperature=temperature, top_k=2 * (temperature > 0))
+def test_a_draft_equal_to_the_model_stays_whole():
+    config = DecodeConfig(temperature=1.0, top_k=2)
     decode = Speculative((TABLE, BY_MODEL, 3), TABLE, V, config=config)
     group = PromptGroup((), {"tokens": np.full((1, 1), 2, np.int32), "lengths": np.ones(1, np.int32)}, 10)
     parts = list(decode.stream(BY_MODEL, group))

@@ -37,7 +37,7 @@ def test_dropout_changes_logits_by_key_and_not_without_one():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"attention": "expressive"},
+        pytest.param({"attention": "expressive"}, marks=pytest.mark.thorough),
         {
             **{"position_range": 41, "position_gap": 3, "positions": "rotary", "qk_norm": True},
             **{"block": "post_norm", "final_norm": False, "scan_blocks": False},
