@@ -37,7 +37,7 @@ def assert_close(actual, expected, operations=OPERATIONS, largest=None):
     jax.tree_util.tree_map_with_path(compare, actual, expected)
 
 
-def assert_slope(function, gradient, at, moving):
+def assert_slope(function, gradient, at, moving, least=0.0):
     """Asserts that the gradient of a function of trees has its slope along a direction, by differences in float64."""
 
     def along(step):
@@ -45,7 +45,36 @@ def assert_slope(function, gradient, at, moving):
 
     slope = (along(1e-6) - along(-1e-6)) / 2e-6
     terms = [np.asarray(g, np.float64) * m for g, m in zip(*map(jax.tree.leaves, (gradient, moving)), strict=True)]
-    assert abs(sum(term.sum() for term in terms) - slope) <= 1e-5 * sum(np.abs(term).sum() for term in terms)
+    bound = 1e-5 * sum(np.abs(term).sum() for term in terms)
+    assert abs(sum(term.sum() for term in terms) - slope) <= max(bound, least)
+
+
+def assert_as_by_hand(function, by_hand, at, still=(), allowed=1e-5):
+    """Asserts that a function of trees has the values of its formulas in float64, and their slopes as its gradient.
+
+    Each array moves on its own, but those at paths with a name in `still`. The gradient of one is as uncertain as ten
+    operations make the largest of all.
+    """
+    rng, exact = np.random.default_rng(2), jax.tree.map(np.float64, at)
+    expected = by_hand(*exact)
+    factors = jax.tree.map(lambda y: rng.normal(size=np.shape(y)).astype(np.float32), expected)
+
+    @jax.jit
+    def learned(*at):
+        y, back = jax.vjp(function, *at)
+        return y, back(factors)
+
+    def total(*at):
+        return sum((y * f).sum() for y, f in zip(*map(jax.tree.leaves, (by_hand(*at), factors)), strict=True))
+
+    y, gradient = learned(*at)
+    assert_close(y, expected, operations=allowed / UNIT, largest=largest_of(expected))
+    arrays, structure = jax.tree_util.tree_flatten_with_path(exact)
+    for i, (path, _) in enumerate(arrays):
+        if not any(name in jax.tree_util.keystr(path) for name in still):
+            moving = [rng.normal(size=x.shape) * (i == j) for j, (_, x) in enumerate(arrays)]
+            least = bound(largest_of(gradient), 10) * np.abs(moving[i]).sum()
+            assert_slope(total, gradient, exact, structure.unflatten(moving), least)
 
 
 def without_key_biases(params):

@@ -1,28 +1,19 @@
 """Models with flash attention beside the default ones, for the tests of each of its kernels on a CPU."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from closeness import assert_close, largest_of
-from fxf.layers.config import TransformerConfig
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
 from fxf.training.gradient import loss_and_gradient
-from helpers import VOCAB_SIZE, random_params, random_tokens, small
+from helpers import random_params, random_tokens
 
 MODELS = {TransformerLMConfig: transformer_lm, MaskedLMConfig: masked_lm, EncoderDecoderConfig: encoder_decoder}
 B, T, S = 3, 11, 7
 # The tokens of a source that are no padding: not the same in each row, and not only the first ones.
 IS_TOKEN = np.arange(S) % np.array([[1], [2], [5]]) == 0
-
-
-def take_float32(monkeypatch):
-    """Lets configs with flash have any type: what stands in for the kernel can compute in float32."""
-    monkeypatch.setattr(TransformerConfig, "FLASH", {})
 
 
 def a_batch(config_class, length=T):
@@ -42,13 +33,14 @@ def of_both(models, batch, compute=loss_and_gradient):
     return [jax.device_get(learn(random_params(model.spec))) for learn, model in zip(learned, models, strict=True)]
 
 
-def assert_as_default(config_class, length, changes, compute=loss_and_gradient, implementation="flash", more=None):
-    """Asserts that an implementation has the numbers of the default, where a batch has more arrays."""
-    config = small(config_class, **{"n_layers": 1, **changes})
-    other = dataclasses.replace(config, attention_implementation=implementation)
-    models = [MODELS[config_class](each, VOCAB_SIZE) for each in (config, other)]
-    expected, found = of_both(models, a_batch(config_class, length) | (more or {}), compute)
-    assert_close(found, expected, largest=largest_of(expected))
+def with_gradients(read, *arrays):
+    """Returns what a function reads of arrays, and the gradients by each of a sum of it with different factors."""
+
+    def total(*arrays):
+        y = read(*arrays)
+        return (y * np.cos(np.arange(y.size)).reshape(y.shape).astype(y.dtype)).sum(), y
+
+    return jax.jit(jax.grad(total, range(len(arrays)), has_aux=True))(*arrays)
 
 
 def norm(tree):

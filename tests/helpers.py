@@ -120,17 +120,6 @@ def in_groups(decode):
     return lambda groups: [decode(group.prompts, group.max_tokens) for group in groups]
 
 
-def refusals(text):
-    """Returns ({key: value}, pattern) of each line "KEY=VALUE, …: MESSAGE"; in a message … stands for any words."""
-    found = []
-    for line in text.strip().splitlines():
-        changes, _, message = line.strip().partition(": ")
-        pairs = [pair.partition("=") for pair in changes.split(", ")]
-        pattern = ".*".join(map(re.escape, message.split(" … ")))
-        found.append(({key: ast.literal_eval(value) for key, _, value in pairs}, pattern))
-    return found
-
-
 def places(length, causal=True, documents=None):
     """Returns the places of whole rows of this length."""
     indices = jnp.arange(length)[None]
@@ -155,7 +144,26 @@ def table(name):
         elif here and line:
             keys, _, text = line.partition(" > ")
             found.append((values(keys), text))
+    assert found, f"cases.txt has no table {name}"
     return found
+
+
+def lines_of(path):
+    """Returns the number of lines of code, without docstrings, imports, comments and blank lines."""
+    text, apart = path.read_text(), set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            apart |= {*range(node.lineno, node.end_lineno + 1)}
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            apart |= {*range(node.body[0].lineno, node.body[0].end_lineno + 1)}
+    lines = enumerate(text.splitlines(), 1)
+    return sum(n not in apart and bool(line.split("#")[0].strip()) for n, line in lines)
+
+
+def marked(name):
+    """Returns the cases of a table named by their texts, of which those that end in "thorough" have that mark."""
+    named = [(changes, text.removesuffix(" thorough"), text) for changes, text in table(name)]
+    return [pytest.param(keys, id=id, marks=pytest.mark.thorough if id != text else ()) for keys, id, text in named]
 
 
 def values(keys):

@@ -20,28 +20,18 @@ def sinusoid(position, axis, d_model):
     return math.sin(angle) if axis % 2 == 0 else math.cos(angle)
 
 
-def sines_then_cosines(position, d_model):
-    """sin(pos · 1/10000^(2i/d)) for i = 1 … d/2, then the cosines of the same (seed 000, `posencoding`)."""
-    coefficients = [1 / 10000 ** (2 * i / d_model) for i in range(1, d_model // 2 + 1)]
-    return [math.sin(position * c) for c in coefficients] + [math.cos(position * c) for c in coefficients]
-
-
-def sines_then_cosines_from_0(position, d_model):
-    """The sines and cosines of seed 003, those of even axes first."""
-    return [sinusoid(position, axis, d_model) for axis in [*range(0, d_model, 2), *range(1, d_model, 2)]]
-
-
 def position_vector(config, weights, t):
     """Returns what is added at the t-th place, counted from 0. Seeds 000 and 004 count from 1, seed 003 from 0."""
-    if config.positions in ("none", "rotary", "alibi", "alibi_geometric"):
-        return np.zeros(config.d_model)
-    if config.positions in ("sinusoidal_trained", "learned"):
+    kind, d = config.positions, config.d_model
+    if kind in ("none", "rotary", "alibi", "alibi_geometric"):
+        return np.zeros(d)
+    if kind in ("sinusoidal_trained", "learned"):
         return weights["positions"][t]
-    if config.positions == "sinusoidal_concatenated":
-        return np.array(sines_then_cosines(t + 1, config.d_model))
-    if config.positions == "sinusoidal_halves":
-        return np.array(sines_then_cosines_from_0(t, config.d_model))
-    return np.array([sinusoid(t, axis, config.d_model) for axis in range(config.d_model)])
+    if kind == "sinusoidal_concatenated":  # sin(pos / 10000^(2i/d)) for i = 1 … d/2, then the cosines (seed 000)
+        angles = [(t + 1) / 10000 ** (2 * i / d) for i in range(1, d // 2 + 1)]
+        return np.concatenate([np.sin(angles), np.cos(angles)])
+    axes = [*range(0, d, 2), *range(1, d, 2)] if kind == "sinusoidal_halves" else range(d)
+    return np.array([sinusoid(t, axis, d) for axis in axes])
 
 
 def embedding(config, weights, tokens, scaled=False, segments=None):
@@ -114,22 +104,17 @@ def rotate(config, vector, position, number=0):
 
 def alibi_slope(config, head):
     """1 / A^(h / H), A = 2^8, h from 1 (seed 002); or, for other head counts than 2^n, the rule of Press et al."""
-    n_heads = config.n_heads
-    if config.positions == "alibi" or n_heads & (n_heads - 1) == 0:
-        return 1 / 256 ** ((head + 1) / n_heads)
-    lower = 2 ** (n_heads.bit_length() - 1)
-    if head < lower:
-        return 1 / 256 ** ((head + 1) / lower)
-    return 1 / 256 ** ((2 * (head - lower) + 1) / (2 * lower))
+    lower = 2 ** (config.n_heads.bit_length() - 1)
+    if config.positions == "alibi" or lower == config.n_heads:
+        return 1 / 256 ** ((head + 1) / config.n_heads)
+    return 1 / 256 ** ((head + 1) / lower if head < lower else (2 * (head - lower) + 1) / (2 * lower))
 
 
 def feature_map(config, x):
-    maps = {
-        "elu": lambda x: np.where(x > 0, x + 1, np.exp(x)),
-        "relu": lambda x: np.maximum(x, 0),
-        "exp": np.exp,
-    }
-    return x if config.feature_map == "none" else maps[config.feature_map](x) + 1e-6
+    if config.feature_map == "none":
+        return x
+    maps = {"elu": np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))), "relu": np.maximum(x, 0), "exp": np.exp(x)}
+    return maps[config.feature_map] + 1e-6
 
 
 def weigh(config, head, q, keys, distances):
@@ -196,10 +181,6 @@ def to_all(t, s):
     return True
 
 
-def causal_attention(config, weights, x):
-    return attention(config, weights, x, x, to_earlier)
-
-
 def gelu(x):
     """x Φ(x), Φ the distribution function of the standard normal distribution."""
     return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
@@ -229,37 +210,29 @@ def activation(config, x):
 
 def block(config, weights, x, allowed=to_earlier, source=None, source_allowed=None, number=0):
     """A block of one of five forms; with `source`, it attends to that sequence after its own."""
+    form, first = config.block, x
 
     def norm(name, x):
         return normalize(config, weights[f"{name}_norm"], x)
 
-    if config.block == "post_norm":
-        x = norm("attention", x + attention(config, weights["attention"], x, x, allowed, number=number))
-        if source is not None:
-            crossed = attention(config, weights["cross_attention"], x, source, source_allowed, True)
-            x = norm("cross_attention", x + crossed)
-        return norm("feed_forward", x + feed_forward(config, weights["feed_forward"], x))
-
-    if config.block == "output_norm":
-        x = x + norm("attention", attention(config, weights["attention"], x, x, allowed, number=number))
-        if source is not None:
-            crossed = attention(config, weights["cross_attention"], x, source, source_allowed, True)
-            x = x + norm("cross_attention", crossed)
-        return x + norm("feed_forward", feed_forward(config, weights["feed_forward"], x))
-
-    def second_norm(name, update):
-        return norm(f"{name}_post", update) if config.block == "sandwich" else update
-
-    normalized = norm("attention", x)
-    attended = attention(config, weights["attention"], normalized, normalized, allowed, number=number)
-    middle = x + second_norm("attention", attended)
+    layers = {"attention": lambda x: attention(config, weights["attention"], x, x, allowed, number=number)}
     if source is not None:
-        queries = middle if config.cross_norm == "source" else norm("cross_attention", middle)
         source = norm("cross_attention", source) if config.cross_norm == "source" else source
-        crossed = attention(config, weights["cross_attention"], queries, source, source_allowed, True)
-        middle = middle + second_norm("cross_attention", crossed)
-    changed = second_norm("feed_forward", feed_forward(config, weights["feed_forward"], norm("feed_forward", middle)))
-    return x + changed if config.block == "idea" else middle + changed
+        crossed = weights["cross_attention"]
+        layers["cross_attention"] = lambda x: attention(config, crossed, x, source, source_allowed, True)
+    layers["feed_forward"] = lambda x: feed_forward(config, weights["feed_forward"], x)
+
+    for name, layer in layers.items():
+        if form == "post_norm":
+            x = norm(name, x + layer(x))
+        elif form == "output_norm":
+            x = x + norm(name, layer(x))
+        else:
+            is_normalized = name != "cross_attention" or config.cross_norm == "queries"
+            change = layer(norm(name, x) if is_normalized else x)
+            change = norm(f"{name}_post", change) if form == "sandwich" else change
+            x = (first if form == "idea" and name == "feed_forward" else x) + change
+    return x
 
 
 def final_layer(weights, x):
@@ -298,31 +271,6 @@ def encoder_decoder(config, weights, source, inputs):
     return x @ weights["embedding"]["table"].T if config.embeddings == "shared" else final_layer(weights["final"], x)
 
 
-def log_probabilities(config, weights, sequence):
-    """y_k, the log-probability of x_k after x_1 … x_{k-1}: token 0 in front, the last position dropped."""
-    logits = transformer_lm(config, weights, [0, *sequence])[: len(sequence)]
-    return np.array([np.log(softmax(row)[token]) for row, token in zip(logits, sequence, strict=True)])
-
-
-def loss(config, weights, sequences, omega):
-    """-Σ ω y / Σ ω over the whole batch."""
-    total = sum(
-        w * y
-        for row, ws in zip(sequences, omega, strict=True)
-        for w, y in zip(ws, log_probabilities(config, weights, row), strict=True)
-    )
-    return -total / np.sum(omega)
-
-
-def mean_over_rows(config, weights, sequences, omega):
-    """What the loss is not: the mean over rows of each row's own weighted mean."""
-    rows = [
-        -np.sum(ws * log_probabilities(config, weights, row)) / np.sum(ws)
-        for row, ws in zip(sequences, omega, strict=True)
-    ]
-    return np.mean(rows)
-
-
 def smoothed_cross_entropy(logits, targets, omega, smoothing):
     """-Σ ω Σ_v q_v log p_v with q = (1 - ε) [v = target] + ε / V (Szegedy et al. 2016)."""
     total = 0.0
@@ -331,3 +279,9 @@ def smoothed_cross_entropy(logits, targets, omega, smoothing):
         wanted[target] += 1 - smoothing
         total -= w * np.sum(wanted * np.log(softmax(row)))
     return total
+
+
+def loss(config, weights, sequences, omega):
+    """-Σ ω y / Σ ω over the whole batch, y_k the log-probability of x_k after token 0 and x_1 … x_{k-1}."""
+    logits = [transformer_lm(config, weights, [0, *sequence])[:-1] for sequence in sequences]
+    return sum(smoothed_cross_entropy(*row, 0) for row in zip(logits, sequences, omega, strict=True)) / np.sum(omega)

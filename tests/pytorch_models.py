@@ -10,22 +10,11 @@ import pytest
 
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
+from helpers import table
 
-VOCAB_SIZE, PADDING, LENGTH = 31, 29, 13
-CONFIGS = {
-    "gpt2": {"n_positions": LENGTH, "n_embd": 12, "n_layer": 2, "n_head": 3, "bos_token_id": 0, "eos_token_id": 3},
-    "bert": {"max_position_embeddings": LENGTH, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
-             "intermediate_size": 17, "type_vocab_size": 3, "pad_token_id": PADDING},
-    "marian": {"max_position_embeddings": LENGTH, "d_model": 12, "encoder_layers": 2, "decoder_layers": 2,
-               "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17,
-               "activation_function": "swish", "scale_embedding": True, "pad_token_id": PADDING, "eos_token_id": 3,
-               "decoder_start_token_id": PADDING, "forced_eos_token_id": None},
-    "llama": {"hidden_size": 12, "intermediate_size": 17, "num_hidden_layers": 2, "num_attention_heads": 3,
-              "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": LENGTH},
-    "mixtral": {"hidden_size": 12, "intermediate_size": 7, "num_hidden_layers": 2, "num_attention_heads": 3,
-                "num_key_value_heads": 1, "num_local_experts": 4, "max_position_embeddings": LENGTH},
-}  # fmt: skip
-CLASSES = {"gpt2": "GPT2", "bert": "Bert", "marian": "Marian", "llama": "Llama", "mixtral": "Mixtral"}
+VOCAB_SIZE, LENGTH = 31, 13
+CASES = [(*text.split(), keys) for keys, text in table("models of transformers")]
+CLASSES, CONFIGS = {name: kind for name, kind, _ in CASES}, {name: keys for name, _, keys in CASES}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,6 +60,11 @@ def theirs(name):
             middle = -middle if key == "model.decoder.layers.1.final_layer_norm.weight" else middle
             value.data.uniform_(middle - size, middle + size, generator=generator)
     return model
+
+
+@functools.cache
+def ours(name):
+    return imported(theirs(name))
 
 
 NAMES = {

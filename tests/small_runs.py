@@ -16,8 +16,11 @@ from pathlib import Path
 
 import pytest
 
+import fxf
+from fxf.base import signals
 from fxf.base.config import Choices, flatten
-from fxf.runs import guests, run
+from fxf.base.errors import Interrupted
+from fxf.runs import guests, probe, run
 from fxf.runs.experiment import default_config
 from fxf.training import record
 
@@ -95,6 +98,28 @@ def sharing_programs(patch):
         return experiment.sharing(KEPT), *rest
 
     patch.setattr(run, "load", load_and_share)
+
+
+def assert_serves(workdir, result, prompt, text):
+    """Asserts that a finished run is scored as its result says, answers and is read inside; returns the experiment."""
+    with new_process():
+        figures = run.evaluate(workdir)
+        assert figures == {"step": result["steps"], **{name: result[name] for name in figures if name != "step"}}
+    with new_process():
+        ((answer, *_),) = fxf.load(workdir).answers([prompt])
+        assert isinstance(answer[0], str)
+    with new_process():
+        experiment, _, params = run.load(workdir)
+        arrays = probe.arrays_inside(experiment, params, probe.what_is_read(experiment, params, prompt, text))
+        assert any(key.startswith("params/") for key in arrays) and any("residual" in key for key in arrays)
+    return experiment
+
+
+def assert_stops(patch, train):
+    """Asserts that a training that is asked to stop does so after its first step, which it saves."""
+    with patch.context() as stopping, pytest.raises(Interrupted, match="which is saved"):
+        stopping.setattr(signals, "asked", lambda: True)
+        train()
 
 
 def overrides(**sections):

@@ -251,7 +251,8 @@ def decode(
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
     require_texts(model, params := narrow(params), read, max(ends))
     n_tokens, room = max(map(len, read["prompt"])), model.max_len
-    if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens) > room:
+    # The last new token needs no position.
+    if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens - 1) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
     options: Any = {"config": method, "seed": seed, "words": Words(read["banned"], *read["prefix"])}
     decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)

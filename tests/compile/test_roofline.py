@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-from collections import Counter
 from unittest import mock
 
 import jax
@@ -16,7 +15,6 @@ from fxf.base.hardware import Hardware
 from fxf.base.weights import count
 from fxf.compile import costs, hlo, roofline, topologies
 from fxf.compile.topologies import Topology
-from fxf.layers import norm_kernel
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from small_runs import ROOT, script, tiny_config
@@ -176,32 +174,6 @@ def test_the_flags_of_the_docs_scatter_the_gradient_of_each_weight_on_a_slice_of
     assert held["all-gather"][0] >= 2 * 6 and held["all-gather"][1] >= 2 * matrices - last
     assert held["all-reduce"][1] < smallest / 4  # of biases, norms and the loss
     assert found["uncounted"] == []
-
-
-@pytest.mark.thorough  # as above
-@pytest.mark.parametrize(("name", "parallel", "kernels"), [("h100:1", {}, 6), ("h100:8", {"fsdp": 2, "tensor": 2}, 4)])
-def test_a_gpus_norms_are_two_kernels_that_copy_no_vectors_and_move_none_between_devices(
-    name, parallel, kernels, monkeypatch
-):
-    model = {**SMALL, "max_len": 128, "dtype": "bfloat16", "norm_epsilon_in": "variance"}
-    sections = {"task": {"max_length": 63}, "train": {"steps": 6, "batch_size": 64}}
-    experiment, topology = build(tiny_config(model=model, parallel=parallel, **sections)), topologies.topology(name)
-
-    def compiled():
-        with topologies.target(topology):
-            program = roofline.training(experiment)
-        text = program.lowered.compile({**topology.compiler_options, **(program.options or {})}).as_text()
-        moved = re.findall(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(", text)
-        copied = re.findall(r"bf16\[\d{4,},16\]\S* copy\(", text)
-        kernels = [line for line in text.splitlines() if 'custom_call_target="__gpu$xla.gpu.triton"' in line]
-        of_norms = [line for line in kernels if "cross_entropy" not in line]  # which is the loss's
-        return len(of_norms), len(copied), Counter(moved)
-
-    found = compiled()
-    monkeypatch.setattr(norm_kernel, "fits", lambda x: False)
-    by_xla = compiled()
-    assert found == (kernels, 0, by_xla[2])
-    assert by_xla[0] == 0 and (by_xla[1] > 0) == (name == "h100:1")
 
 
 @pytest.mark.thorough  # needs the packages of EXTRAS=compile

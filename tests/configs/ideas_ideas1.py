@@ -40,17 +40,20 @@ def blocks(attention):
     return apply
 
 
-def by_query(read):
-    """Returns the attention in which `read(config, weights, h, t, scores, given)` weighs keys 0 … t in head h."""
+def by_query(read, weighs=True):
+    """Returns the attention in which `read(config, weights, h, t, scores, given)` weighs keys 0 … t in head h.
+
+    Without `weighs` it returns what it reads.
+    """
 
     def attention(config, weights, x_TD, number, carry):
         q_THK, k_THK, v_THK = projected(weights, x_TD)
         heads_THK = np.zeros_like(v_THK)
-        for h in range(config.n_heads):
-            for t in range(len(x_TD)):
-                scores = k_THK[: t + 1, h] @ q_THK[t, h] / math.sqrt(q_THK.shape[-1])
-                given = {"q": q_THK[t, h], "x_TD": x_TD}
-                heads_THK[t, h] = read(config, weights, h, t, scores, given) @ v_THK[: t + 1, h]
+        for h, t in np.ndindex(config.n_heads, len(x_TD)):
+            q, k, v = q_THK[t, h], k_THK[: t + 1, h], v_THK[: t + 1, h]
+            given = {"q": q, "k": k, "v": v, "x_TD": x_TD, "number": number, "carry": carry}
+            found = read(config, weights, h, t, k @ q / math.sqrt(len(q)), given)
+            heads_THK[t, h] = found @ v if weighs else found
         return heads_THK
 
     return attention
@@ -106,41 +109,27 @@ def cope(config, weights, h, t, scores, given):
     return oracle.softmax(scores + added)
 
 
-def xpos(config, weights, x_TD, number, carry):
+def xpos(config, weights, h, t, scores, given):
     """Pair i of queries is ζ_i^(n / unit) e^(i n θ_i) times itself as a complex number; keys have ζ^-n (Sun et al.)."""
-    q_THK, k_THK, v_THK = projected(weights, x_TD)
-    width, gamma, unit = q_THK.shape[-1], 0.4, own_keys(config)["unit"]
+    width, gamma, unit = len(given["q"]), 0.4, own_keys(config)["unit"]
     i = np.arange(width // 2)
     zeta, theta = (2 * i / width + gamma) / (1 + gamma), 10000.0 ** (-2 * i / width)
-    heads_THK = np.zeros_like(v_THK)
 
     def turned(vector, position, sign):
         return (vector[0::2] + 1j * vector[1::2]) * np.exp(1j * position * theta) * zeta ** (sign * position / unit)
 
-    for h in range(config.n_heads):
-        for t in range(len(x_TD)):
-            q = turned(q_THK[t, h], t, 1)
-            keys = [turned(k_THK[j, h], j, -1) for j in range(t + 1)]
-            scores = np.array([(q * k.conj()).real.sum() for k in keys]) / math.sqrt(width)
-            heads_THK[t, h] = oracle.softmax(scores) @ v_THK[: t + 1, h]
-    return heads_THK
+    products = [(turned(given["q"], t, 1) * turned(k, j, -1).conj()).real.sum() for j, k in enumerate(given["k"])]
+    return oracle.softmax(np.array(products) / math.sqrt(width))
 
 
-def differential(config, weights, x_TD, number, carry):
+def differential(config, weights, h, t, scores, given):
     """(softmax(Q1 K1) - λ softmax(Q2 K2)) V, normalized by head, times 1 - λ_init (Ye et al.)."""
-    q_THK, k_THK, v_THK = projected(weights, x_TD)
-    half = q_THK.shape[-1] // 2
-    start = 0.8 - 0.6 * math.exp(-0.3 * number)
+    q, k, half = given["q"], given["k"], len(given["q"]) // 2
+    start = 0.8 - 0.6 * math.exp(-0.3 * given["number"])
     first, second = (math.exp(weights[f"a{i}"] @ weights[f"b{i}"]) for i in (1, 2))
-    heads_THK = np.zeros_like(v_THK)
-    for h in range(config.n_heads):
-        for t in range(len(x_TD)):
-            q, k = q_THK[t, h], k_THK[: t + 1, h]
-            signal = oracle.softmax(k[:, :half] @ q[:half] / math.sqrt(half))
-            noise = oracle.softmax(k[:, half:] @ q[half:] / math.sqrt(half))
-            read = (signal - (first - second + start) * noise) @ v_THK[: t + 1, h]
-            heads_THK[t, h] = read / math.sqrt((read**2).mean() + 1e-5) * weights["heads_scale"] * (1 - start)
-    return heads_THK
+    signal, noise = (oracle.softmax(k[:, part] @ q[part] / math.sqrt(half)) for part in (np.s_[:half], np.s_[half:]))
+    read = (signal - (first - second + start) * noise) @ given["v"]
+    return read / math.sqrt((read**2).mean() + 1e-5) * weights["heads_scale"] * (1 - start)
 
 
 def talking_heads(config, weights, x_TD, number, carry):
@@ -172,17 +161,11 @@ def gated_attention(config, weights, x_TD, number, carry):
     return heads_THK * sigma(np.einsum("td,dhk->thk", x_TD, weights["gate"]))
 
 
-def value_residual(config, weights, x_TD, number, carry):
+def value_residual(config, weights, h, t, scores, given):
     """softmax(Q K) (a V_1 + b V_n) (Zhou et al.); the first block has its own values alone."""
-    q_THK, k_THK, v_THK = projected(weights, x_TD)
-    first = carry.setdefault("first", v_THK)
-    values = v_THK if number == 0 else weights["first"][0] * first + weights["own"][0] * v_THK
-    heads_THK = np.zeros_like(v_THK)
-    for h in range(config.n_heads):
-        for t in range(len(x_TD)):
-            scores = k_THK[: t + 1, h] @ q_THK[t, h] / math.sqrt(q_THK.shape[-1])
-            heads_THK[t, h] = oracle.softmax(scores) @ values[: t + 1, h]
-    return heads_THK
+    first = given["carry"].setdefault((h, t), given["v"])
+    values = given["v"] if given["number"] == 0 else weights["first"][0] * first + weights["own"][0] * given["v"]
+    return oracle.softmax(scores) @ values
 
 
 def forgetting(config, weights, h, t, scores, given):
@@ -208,7 +191,8 @@ def stick_breaking(config, weights, h, t, scores, given):
     return read
 
 
-BY_QUERY = (t5_bias, fire, cope, sink_logits, forgetting, sigmoid, stick_breaking)
-WHOLE = (xpos, differential, talking_heads, gated_attention, value_residual)
-ORACLES = {f.__name__: blocks(by_query(f)) for f in BY_QUERY} | {f.__name__: blocks(f) for f in WHOLE}
+BY_QUERY = (t5_bias, fire, cope, xpos, sink_logits, forgetting, sigmoid, stick_breaking)
+ORACLES = {f.__name__: blocks(by_query(f)) for f in BY_QUERY}
+ORACLES |= {f.__name__: blocks(by_query(f, weighs=False)) for f in (differential, value_residual)}
+ORACLES |= {f.__name__: blocks(f) for f in (talking_heads, gated_attention)}
 ORACLES |= {name: ORACLES[name.partition(":")[0]] for name in KEYS}

@@ -28,7 +28,7 @@ def unit(x, axis=-1):
 def sublayers(config):
     """Returns the plain layers, as functions of their weights and vectors."""
     return {
-        "attention": lambda weights, x_TD: oracle.causal_attention(config, weights, x_TD),
+        "attention": lambda weights, x_TD: oracle.attention(config, weights, x_TD, x_TD, oracle.to_earlier),
         "feed_forward": lambda weights, x_TD: oracle.feed_forward(config, weights, x_TD),
     }
 

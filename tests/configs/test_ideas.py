@@ -7,7 +7,6 @@ OBJECTIVES, for ideas that change the whole model or its objective, has function
 and the inputs, targets and weights [T] of a sequence, which return the objective; and whether with a random key.
 """
 
-import ast
 import dataclasses
 import functools
 import importlib
@@ -18,9 +17,8 @@ import numpy as np
 import pytest
 
 import fxf
+from closeness import assert_as_by_hand
 from fxf.base.config import registered_section
-from fxf.base.errors import UserError
-from fxf.base.weights import flatten
 from fxf.layers.block import layers_of
 from fxf.layers.feed_forward import Dense
 from fxf.layers.kinds import stack_of
@@ -29,12 +27,10 @@ from fxf.layers.named import TOTAL, WEIGHT, names_in
 from fxf.layers.positions import places_of
 from fxf.models import MODELS
 from fxf.models.transformer_lm import TransformerLMConfig
-from fxf.runs.experiment import build
 from fxf.runs.guests import load, record
 from fxf.testing import assert_consistent
 from fxf.training.gradient import batch_loss
-from helpers import random_params, random_tokens, some
-from oracle import float64
+from helpers import lines_of, random_params, random_tokens, some
 from small_runs import ROOT, new_process
 
 FOLDER = ROOT / "configs" / "ideas"
@@ -82,16 +78,6 @@ def test_a_run_of_an_idea_records_its_file(name):
 
 
 @EVERY
-def test_an_idea_trains(name):
-    config = tiny(name)
-    config.train.steps, config.train.batch_size, config.optimizer.warmup_steps = 3, 4, 0
-    experiment = build(config.to_dict())
-    _, losses = fxf.fit(experiment.model, experiment.task.batch, steps=3)
-    assert len(losses) == 3
-    assert np.isfinite(losses).all()
-
-
-@EVERY
 def test_cached_decoding_equals_the_full_forward(name):
     config = model_config(name)
     model = MODELS[config.name].make(config, VOCAB_SIZE)
@@ -116,7 +102,7 @@ def test_an_idea_is_that_of_its_paper_and_so_is_its_gradient(name):
         return stack.finish(y)[0]
 
     given = {"params": jax.tree.map(np.asarray, random_params(stack.spec())), "x": x_TD}
-    assert_equal(blocks, lambda given: ORACLES[name](config, given["params"], given["x"]), given)
+    assert_as_by_hand(blocks, lambda given: ORACLES[name](config, given["params"], given["x"]), [given])
 
 
 @some("name", sorted(OBJECTIVES), [])
@@ -137,36 +123,8 @@ def test_what_an_idea_minimizes_is_that_of_its_paper_and_so_is_its_gradient(name
 
     config = model_config(name)
     params = jax.tree.map(np.asarray, random_params(MODELS[config.name].make(config, VOCAB_SIZE).spec))
-    assert_equal(objective, lambda given: oracle(config, given["params"], *arrays), {"params": params})
-
-
-def assert_equal(function, oracle, given):
-    """Asserts that a function of arrays and its gradient are those of an oracle.
-
-    In float64 the gradient of each array is that of the oracle; in float32 it is as near as rounding lets it be.
-    """
-    rng = np.random.default_rng(2)
-    cotangent = rng.normal(size=np.shape(jax.eval_shape(function, given)))
-
-    def loss(given):
-        y = function(given)
-        return (y * cotangent.astype(y.dtype)).sum(), y
-
-    (_, y), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(given)
-    exact = float64(given)
-    with jax.enable_x64(True):
-        exact_gradient = flatten(jax.device_get(jax.jit(jax.grad(loss, has_aux=True))(exact)[0]))
-
-    expected = oracle(exact)
-    np.testing.assert_allclose(y, expected, rtol=0, atol=ALLOWED * np.abs(expected).max())
-    largest = max(np.abs(array).max() for array in exact_gradient.values())
-    for path, array in flatten(gradient).items():
-        np.testing.assert_allclose(array, exact_gradient[path], rtol=0, atol=ALLOWED * largest, err_msg=path)
-        direction = rng.choice([-1.0, 1.0], array.shape)
-        difference = _along(oracle, exact, path, direction, cotangent)
-        found = (exact_gradient[path] * direction).sum()
-        bound = ALLOWED * np.abs(exact_gradient[path]).sum()
-        assert abs(found - difference) <= max(bound, 1e-8), path
+    of_paper = lambda given: np.float64(oracle(config, given["params"], *arrays))  # noqa: E731
+    assert_as_by_hand(objective, of_paper, [{"params": params}])
 
 
 @EVERY
@@ -176,38 +134,16 @@ def test_documents_in_a_row_are_as_each_alone_and_a_loop_over_blocks_is_as_the_b
     model = MODELS[config.name].make(config, VOCAB_SIZE)
     assert all(getattr(layer, "by_document", True) for layer in layers_of(stack_of(config)))
     params, tokens_BT = random_params(model.spec), random_tokens((1, T), VOCAB_SIZE)
-    parts = [np.arange(T)[:3], np.arange(T)[3:]]
-    where = {
-        "documents": np.repeat([[0, 1]], [3, T - 3], axis=1),
-        "positions": np.concatenate([p - p[0] for p in parts])[None],
-    }
-    packed = jax.jit(model.apply)(params, {"inputs": tokens_BT, **where})
-    alone = [jax.jit(model.apply)(params, {"inputs": tokens_BT[:, part]}) for part in parts]
+    where = {"documents": np.repeat([[0, 1]], [3, T - 3], axis=1), "positions": np.array([[0, 1, 2, 0, 1, 2, 3]])}
+    forward = jax.jit(model.apply)
+    packed = forward(params, {"inputs": tokens_BT, **where})
+    alone = [forward(params, {"inputs": part}) for part in np.split(tokens_BT, [3], axis=1)]
     expected = np.concatenate(alone, axis=1)
     np.testing.assert_allclose(packed, expected, rtol=0, atol=ALLOWED * np.abs(expected).max())
 
     looped = MODELS[config.name].make(dataclasses.replace(config, scan_blocks=True), VOCAB_SIZE)
     found = jax.jit(looped.apply)(params, {"inputs": tokens_BT, **where})
     np.testing.assert_allclose(found, packed, rtol=0, atol=ALLOWED * np.abs(expected).max())
-
-
-def _along(oracle, given, path, direction, cotangent):
-    """Returns the derivative of the oracle's loss as one array moves in a direction, by a central difference."""
-    losses = []
-    for sign in (1, -1):
-        moved = _unflattened(
-            {name: x + (1e-5 * sign * direction if name == path else 0) for name, x in flatten(given).items()}
-        )
-        losses.append((oracle(moved) * cotangent).sum())
-    return (losses[0] - losses[1]) / 2e-5
-
-
-def _unflattened(flat):
-    tree = {}
-    for path, value in flat.items():
-        *parents, last = path.split("/")
-        functools.reduce(lambda node, part: node.setdefault(part, {}), parents, tree)[last] = value
-    return tree
 
 
 def test_a_layer_of_stochastic_depth_computes_for_a_whole_row_or_not_at_all_as_often_as_it_says():
@@ -226,19 +162,6 @@ def test_a_layer_of_stochastic_depth_computes_for_a_whole_row_or_not_at_all_as_o
     assert abs(computes_R.mean() - survival) < 4 * (survival * (1 - survival) / n_rows) ** 0.5
 
 
-def test_keys_of_a_block_are_checked():
-    with pytest.raises(UserError, match=r"^model\.layers\.LayerScale\.first_scal: unknown key; did you mean"):
-        stack_of(model_config("layer_scale", layers={"LayerScale": {"first_scal": 0.1}}))
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_an_idea_has_at_most_60_lines_of_code(name):
-    text = (FOLDER / f"{name}.py").read_text()
-    docstrings = {
-        line
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node)
-        for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)
-    }
-    lines = enumerate(text.splitlines(), 1)
-    assert sum(n not in docstrings and bool(line.split("#")[0].strip()) for n, line in lines) <= 60
+def test_an_idea_has_at_most_50_lines_of_code_besides_imports(name):
+    assert lines_of(FOLDER / f"{name}.py") <= 50

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.base import signals
-from fxf.base.errors import Interrupted
 from fxf.reports.compare import comparison, runs_of
-from fxf.runs import probe, run
+from fxf.runs import run
 from fxf.sweeps.points import check, grid, make_points
-from small_runs import KEPT, ROOT, new_process, script, sharing_programs
+from small_runs import KEPT, ROOT, assert_serves, assert_stops, new_process, script, sharing_programs
 
 FOLDER = ROOT / "configs" / "ideas"
 IDEAS = sorted(path.stem for path in FOLDER.glob("*.py"))
@@ -39,7 +37,6 @@ OF_TASK = {
     "reversal": {"task.n_tokens": 3, "task.max_length": 3, "task.longer": 0, "task.examples": 16},
     "language_model": {"task.length": 25},
 }
-SCORES = {"reversal": "exact_match", "language_model": "test_loss"}
 TEXTS = {"reversal": ("2 1", "1 2"), "language_model": ("The ", "boy")}
 
 
@@ -69,11 +66,9 @@ def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sharing_programs(monkeypatch)
     whole, stopped = Path("whole"), Path("stopped")
-    score, (prompt, text) = (of_task[config_of(name)["task"]["name"]] for of_task in (SCORES, TEXTS))
+    texts = TEXTS[config_of(name)["task"]["name"]]
     result = train(name, whole)
-    with monkeypatch.context() as stopping, pytest.raises(Interrupted, match="which is saved"):
-        stopping.setattr(signals, "asked", lambda: True)
-        train(name, stopped)
+    assert_stops(monkeypatch, lambda: train(name, stopped))
     untimed = [
         {key: x for key, x in of.items() if "second" not in key and key != "goodput"}
         for of in (result, train(name, stopped))
@@ -82,28 +77,11 @@ def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
     expected, found = weights_of(whole), weights_of(stopped)
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
+    assert_serves(whole, result, *texts)
     with new_process():
-        figures = run.evaluate(whole)
-        assert figures["step"] == 4 and figures[score] == result[score]
-        ((answer, *_),) = fxf.load(whole).answers([prompt])
-        assert isinstance(answer[0], str)
-        experiment, _, params = run.load(whole)
-        arrays = probe.arrays_inside(experiment, params, probe.what_is_read(experiment, params, prompt, text))
-        assert any("residual" in key for key in arrays)
         points = make_points(config_of(name), [*grid({"seed": [1, 2]})])
         check(points, Path("sweep"))
     assert len(comparison(runs_of([whole, stopped])).entries) == 2
-
-
-@EVERY
-def test_an_idea_may_be_tried(name, tmp_path, monkeypatch):
-    sharing_programs(monkeypatch)
-    config = config_of(name)
-    other = {**config, "optimizer": {**config["optimizer"], "learning_rate": 2 * config["optimizer"]["learning_rate"]}}
-    with new_process():
-        fxf.read_config(file_of(name))  # its folder is searched from now on
-        verdict = fxf.trial(config, other, tmp_path / "trial", seeds=2, minutes=5)
-    assert verdict
 
 
 def test_an_idea_has_the_loss_of_one_device_on_four_and_its_weights_are_sharded():

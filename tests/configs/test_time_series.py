@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from configs.primer.time_series import TimeSeries, TimeSeriesConfig, series, whole_domain
+from configs.primer.time_series import TimeSeries, TimeSeriesConfig, whole_domain
 from fxf.base.errors import UserError
 from fxf.tasks.held_out import held_out
 from fxf.tasks.task import Evaluator, RunInfo
@@ -43,20 +43,15 @@ def evaluator(base, spoil=lambda tokens: None):
     return Evaluator(in_groups(decode), None, None)
 
 
-@pytest.mark.parametrize(("delay", "base"), [(1, 2), (2, 5), (5, 16)])
-def test_a_series_is_its_context_and_delayed_sums(delay, base):
-    starts = np.random.default_rng(0).integers(0, base, (7, delay + 1))
-    expected = [continued(start, base, 23) for start in starts]
-    np.testing.assert_array_equal(series(starts, base, 23), expected)
-
-
-def test_a_batch_holds_series_as_tokens_from_1_scored_behind_their_context():
-    batch = batch_of(TimeSeries(config(), run_info()))
+@pytest.mark.parametrize(("delay", "base", "length"), [(1, 2, 23), (2, 5, 7), (5, 16, 23)])
+def test_a_batch_holds_contexts_and_their_delayed_sums_as_tokens_from_1_scored_behind_the_context(delay, base, length):
+    batch = batch_of(TimeSeries(config(base, delay, length), run_info()))
     for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
-        assert continued(targets[:3] - 1, 5, 7) == (targets - 1).tolist()
-        assert weights.tolist() == [0, 0, 0, 1, 1, 1, 1]
+        assert continued(targets[: delay + 1] - 1, base, length) == (targets - 1).tolist()
+        assert np.isin(weights, [0, 1]).all() and not weights[: delay + 1].any()
+    assert batch["weights"][:, delay + 1 :].any()
     np.testing.assert_array_equal(batch["inputs"], np.pad(batch["targets"], ((0, 0), (1, 0)))[:, :-1])
-    assert batch["targets"].min() == 1 and batch["targets"].max() == 5
+    assert batch["targets"].min() == 1 and batch["targets"].max() == base
 
 
 def test_a_small_domain_is_trained_on_and_scored_whole():

@@ -1,6 +1,5 @@
 """What a config names by path goes through every verb, each as in a process and a folder of its own."""
 
-import ast
 import shutil
 from functools import partial
 from pathlib import Path
@@ -11,18 +10,17 @@ import pytest
 
 import fxf
 from closeness import assert_close
-from fxf.base import signals
-from fxf.base.errors import Interrupted, UserError
+from fxf.base.errors import UserError
 from fxf.compile.describe import describe
-from fxf.runs import probe, run
+from fxf.runs import run
 from fxf.runs.compatibility import first_batch
 from fxf.runs.configs import read_config, read_sweep
 from fxf.runs.experiment import build
 from fxf.runs.guests import record
 from fxf.sweeps.points import check, make_points
 from fxf.training.gradient import objective_and_gradient
-from helpers import random_params
-from small_runs import KEPT, new_process, records, sharing_programs, tiny_config, trained
+from helpers import lines_of, random_params, some, table
+from small_runs import KEPT, assert_serves, assert_stops, new_process, records, sharing_programs, tiny_config, trained
 
 HERE = Path(__file__).parent
 # The most lines that the file of each guest may have.
@@ -31,21 +29,7 @@ LENGTHS = {
     **{"model": 35, "task": 60, "metric": 8, "flax_layer": 12, "flax_model": 20},
 }
 # Guests that go through the verbs together: the config of the first, with what the others are chosen by.
-TOGETHER = {
-    "model": {"optimizer.name": "optimizer:ADAN", "task.metrics": "metric:length_ratio"},
-    "task": {
-        "model.attention": "attention:Sigmoid",
-        "model.norm": "norm:TANH",
-        "model.block": "block:Parallel",
-        "model.feed_forward": "feed_forward:Mixture",
-    },
-    "flax_model": {},
-    "corpus": {
-        "model.positions": "positions:LOGARITHMIC",
-        "model.feed_forward": "flax_layer:Maxout",
-        "optimizer.name": "optimizer:ADAN",
-    },
-}
+TOGETHER = {name: keys for keys, name in table("guests together")}
 COMBINED = """from {} import get_config as of_one
 
 
@@ -59,36 +43,25 @@ def sweep(add):
     add(seed=0)
 """
 TINY = {
-    "task": {"n_tokens": 3, "max_length": 2, "length": 2},
-    "data": {"tokenizer": "character", "max_length": 10, "batch_tokens": 64, "shapes": 1},
-    "model": {"n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 2, "max_len": 11},
-    "train": {"steps": 3, "batch_size": 5},
-    "optimizer": {"warmup_steps": 0},
-    "checkpoint": {"every": 2},
-    "log": {"every": 2, "tensorboard": False, "report": False},
+    **{"task.n_tokens": 3, "task.max_length": 2, "task.length": 2, "train.steps": 3, "train.batch_size": 5},
+    **{"data.tokenizer": "character", "data.max_length": 10, "data.batch_tokens": 64, "data.shapes": 1},
+    **{"model.n_layers": 1, "model.d_model": 8, "model.d_ff": 8, "model.n_heads": 2, "model.max_len": 11},
+    **{"optimizer.warmup_steps": 0, "checkpoint.every": 2, "log.every": 2, "log.tensorboard": False},
+    "log.report": False,
 }
 
 
 def tiny(path):
     config = read_config(str(path)).to_dict()
-    for name, values in TINY.items():
-        config[name] = {**config.get(name, {}), **{k: v for k, v in values.items() if k in config.get(name, {})}}
+    for (name, key), value in ((path.split("."), value) for path, value in TINY.items()):
+        if key in config.get(name, {}):
+            config[name][key] = value
     return {name: values for name, values in config.items() if values != {}}
 
 
 def train(path, workdir):
     with new_process():
         return run.train(tiny(path), workdir, {"config_file": str(path), "overrides": {}}, kept=KEPT)
-
-
-def lines_of(path):
-    """Returns the number of lines of code, without docstring, imports, comments and blank lines."""
-    text = path.read_text()
-    docstring, *body = ast.parse(text).body
-    apart = [docstring, *(node for node in body if isinstance(node, ast.Import | ast.ImportFrom))]
-    left_out = {line for node in apart for line in range(node.lineno, node.end_lineno + 1)}
-    lines = enumerate(text.splitlines(), 1)
-    return sum(n not in left_out and bool(line.split("#")[0].strip()) for n, line in lines)
 
 
 @pytest.fixture
@@ -108,17 +81,9 @@ def test_a_guest_is_short_and_builds(name, most, elsewhere):
         assert list(record(config)) == [name]
 
 
-@pytest.mark.parametrize(
-    ("name", "prompt"),
-    [
-        ("model", "3 1"),
-        *(
-            pytest.param(*each, marks=pytest.mark.thorough)
-            for each in (("task", "31"), ("corpus", "112"), ("flax_model", "3 1"))
-        ),
-    ],
-)
-def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewhere, monkeypatch, caplog):
+@some("name", TOGETHER, ["model"])
+def test_guests_go_through_every_verb_from_another_folder(name, elsewhere, monkeypatch, caplog):
+    prompt = {"task": "31", "corpus": "112"}.get(name, "3 1")
     for guest in LENGTHS:
         shutil.copy(HERE / f"{guest}.py", elsewhere)
     path = elsewhere / "together.py"
@@ -128,25 +93,14 @@ def test_guests_go_through_every_verb_from_another_folder(name, prompt, elsewher
         (point,) = make_points(tiny(path), read_sweep(str(path)))
         workdir = Path("sweep") / point.name
         check([point], Path("sweep"))
-    with monkeypatch.context() as stopping, pytest.raises(Interrupted, match="stopped at step 1, which is saved"):
-        stopping.setattr(signals, "asked", lambda: True)
-        train(path, workdir)
+    assert_stops(monkeypatch, lambda: train(path, workdir))
     result = train("../together.py", workdir)
     assert result["steps"] == 3
     assert result == train(path, workdir)
 
-    with new_process():
-        figures = run.evaluate(workdir)
-        assert figures == {"step": 3, **{name: result[name] for name in figures if name != "step"}}
-    with new_process():
-        ((answer, *_),) = fxf.load(workdir).answers([prompt])
-        assert isinstance(answer[0], str)
-    with new_process():
-        experiment, _, params = run.load(workdir)
-        batch = probe.what_is_read(experiment, params, prompt, prompt)
-        arrays = probe.arrays_inside(experiment, params, batch)
-        assert any(key.startswith("params/") for key in arrays) and any("residual" in key for key in arrays)
-        if name == "model":  # the step of the others would take longer to compile once more
+    experiment = assert_serves(workdir, result, prompt, prompt)
+    if name == "model":  # the step of the others would take longer to compile once more
+        with new_process():
             assert describe(experiment)
     assert not [record for record in caplog.records if record.name.startswith("fxf")]
     shutil.move(elsewhere / f"{name}.py", elsewhere / "moved.py")
@@ -175,22 +129,29 @@ def preference(mine, before, batch):
     return np.log1p(np.exp(-0.1 * (gains[::2] - gains[1::2]))).mean()
 
 
-@pytest.mark.parametrize(
-    ("name", "term", "formula", "at_first"),
-    [("teacher", "term/teacher", divergence, None), ("preferences", "term/preference", preference, np.log(2))],
-)
-def test_an_objective_beside_a_trained_run_is_that_of_its_paper(name, term, formula, at_first, elsewhere):
-    path, base = shutil.copy(HERE / f"{name}.py", elsewhere), elsewhere / "base"
-    assert lines_of(Path(path)) <= 60
+OBJECTIVES = {"teacher": ("term/teacher", divergence), "preferences": ("term/preference", preference)}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base")
     with new_process():
-        trained(tiny_config(), base)
+        trained(tiny_config(), folder)
+    return folder
+
+
+@some("name", OBJECTIVES, ["teacher"])
+def test_an_objective_beside_a_trained_run_is_that_of_its_paper(name, elsewhere, base):
+    term, formula = OBJECTIVES[name]
+    path = shutil.copy(HERE / f"{name}.py", elsewhere)
+    assert lines_of(Path(path)) <= 60
     with new_process():
         config = read_config(f"{path}:{base}").to_dict()
         config["train"] |= {"batch_size": 6, "steps": 3}
         config["log"] |= {"every": 1}
         trained(config, elsewhere / "run", {"config_file": str(path), "overrides": {}})
         first = next(each[term] for each in records(elsewhere / "run") if term in each)
-        assert first > 0 and (at_first is None or first == pytest.approx(at_first, rel=1e-6))
+        assert first == pytest.approx(np.log(2), rel=1e-6) if name == "preferences" else first > 0
         assert fxf.load(elsewhere / "run").generate(["3 1"])
         experiment, earlier = build(config), fxf.load(base)
         batch, params = first_batch(experiment.task.batch, 0), random_params(experiment.model.spec)

@@ -7,7 +7,6 @@ import warnings
 import jax
 import pytest
 
-import fxf
 from fxf.base.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
@@ -65,13 +64,13 @@ def logits_of(model, name):
         return model(torch.tensor(tokens_of(name), dtype=torch.long)).logits.numpy()
 
 
-@some("name", CONFIGS, ("llama", "gemma3_text", "olmo2", "gpt_oss", *FADING))
+@some("name", CONFIGS, ("llama", "gemma3_text", "gpt_oss", *FADING))
 def test_logits_are_equal(name):
     found = jax.jit(ours(name).model.apply)(ours(name).params, {"inputs": tokens_of(name)})
     assert_equal(found, logits_of(theirs(name), name))
 
 
-@some("name", [name for name in CONFIGS if not name.startswith("deepseek")], ("smollm3", "gpt_oss", *FADING))
+@some("name", [name for name in CONFIGS if not name.startswith("deepseek")], ("smollm3", "gpt_oss", "mamba2"))
 def test_transformers_reads_what_is_written(name, tmp_path):
     huggingface.save(tmp_path, ours(name).config, ours(name).params, first=1, end=2, padding=None)
     with warnings.catch_warnings():
@@ -83,16 +82,6 @@ def test_transformers_reads_what_is_written(name, tmp_path):
 @pytest.mark.thorough
 def test_gpt_oss_decodes_with_a_cache_as_it_reads_the_whole_alone_and_beside_padding():
     assert_consistent(ours("gpt_oss").model, ours("gpt_oss").params, {"inputs": tokens_of("gpt_oss")})
-
-
-@pytest.mark.thorough
-def test_gpt_oss_generates_what_transformers_does():
-    loaded, model = ours("gpt_oss"), theirs("gpt_oss")
-    prompts = [[5, 7, 3], [9], [4, 11, 20, 21, 6]]
-    for prompt, tokens in zip(prompts, fxf.decode(loaded.model, loaded.params, prompts, 9), strict=True):
-        ids = torch.tensor([[0, *prompt]])
-        found = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=9, do_sample=False)
-        assert found[0, ids.shape[1] :].tolist() == tokens
 
 
 def test_a_pattern_is_the_shortest_that_repeats():

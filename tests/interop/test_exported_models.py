@@ -1,19 +1,33 @@
-"""What is exported, read by `transformers` with its defaults: the same tokens, logits and answers."""
+"""Exported models and adapters, read by `transformers` with its defaults: the same tokens, logits and answers.
 
-import functools
+Folders of adapters are PEFT's: models of `transformers` to which they are added compute what fxf computes.
+"""
+
+import copy
+import json
+import math
+import re
 import warnings
 
 import jax
 import numpy as np
 import pytest
+from flax.traverse_util import unflatten_dict
 
 import fxf
+from closeness import assert_close
+from fxf.base.errors import UserError
+from fxf.base.weights import flatten
 from fxf.data.tokenizer import BOS, EOS, PAD, train_tokenizer
-from fxf.interop import huggingface
+from fxf.interop import huggingface, peft
 from fxf.interop.architectures import ARCHITECTURES
+from fxf.interop.config_json import write_config
 from fxf.interop.tokenizer_json import tokenizer_json
-from helpers import random_tokens, some
-from pytorch_models import LENGTH, VOCAB_SIZE, imported, libraries, theirs  # noqa: F401  One is a fixture.
+from fxf.interop.weights_file import read_weights, write_tensors
+from fxf.models.lora import LORA, LoraConfig, lora
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from helpers import random_params, random_tokens, refused, some
+from pytorch_models import LENGTH, VOCAB_SIZE, libraries, logits_of, ours, theirs  # noqa: F401  One is a fixture.
 
 pytest.importorskip("safetensors")
 
@@ -23,11 +37,6 @@ AROUND = {"gpt2": (BOS, None), "llama": (BOS, None), "bert": (BOS, EOS), "marian
 BOUND = 1e-5  # of the largest logit
 TEXTS = ["the cat sat on the mat", "a <eos> dog"]
 QUICK = ("marian",)
-
-
-@functools.cache
-def ours(name):
-    return imported(theirs(name))
 
 
 def read(name, folder):
@@ -90,3 +99,161 @@ def test_greedy_tokens_are_equal_to_the_end(name, tmp_path):
                 found = model.generate(ids, attention_mask=torch.ones_like(ids))[0].tolist()
             expected = tokens[: tokens.index(end) + 1] if end in tokens else tokens
             assert found[1 if sources else ids.shape[1] :] == expected
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "marian"])
+def test_tensors_go_back_as_they_came(name):
+    loaded, state = ours(name), theirs(name).state_dict()
+    tensors = huggingface.tensors(write_config(loaded.config), loaded.params)
+    for key, value in tensors.items():
+        np.testing.assert_array_equal(value, state[key].numpy())
+    assert {key for key, _ in theirs(name).named_parameters() if "embed_positions" not in key} <= {*tensors}
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("gpt2", r"transformer.", ""),
+        ("bert", "LayerNorm.weight", "LayerNorm.gamma"),
+        ("bert", "LayerNorm.bias", "LayerNorm.beta"),
+    ],
+)
+def test_names_in_older_files_are_read(name, old, new, tmp_path):
+    loaded = ours(name)
+    huggingface.save(tmp_path, loaded.config, loaded.params, first=0, end=2, padding=1)
+    path = tmp_path / huggingface.TENSORS_FILE
+    tensors = read_weights(path)
+    write_tensors(path, {key.replace(old, new): value for key, value in tensors.items()}, {})
+    jax.tree.map(np.testing.assert_array_equal, huggingface.load(tmp_path).params, loaded.params)
+
+
+# GPT-2 has query, key and value in one matrix, Llama has rotary halves and fewer heads of keys and values.
+TASK_TYPES = {"gpt2": "CAUSAL_LM", "llama": "CAUSAL_LM", "bert": None, "marian": "SEQ_2_SEQ_LM"}
+# Bert's output shares its last name, dense, with other modules.
+WEIGHTS = "*/query,*/value,*/attention/output,*/up,!*blocks/0/*/up"
+EVERY = pytest.mark.parametrize("name", TASK_TYPES)
+
+
+def adapted(name, **keys):
+    """Returns the `model` section, the `lora` section, the model with adapters, and params that are all random."""
+    loaded, section = ours(name), LoraConfig(**{"rank": 3, "alpha": 5.0, "weights": WEIGHTS} | keys)
+    model = lora(loaded.model, section)
+    return loaded.config, section, model, {**loaded.params, LORA: random_params(model.spec[LORA], seed=1)}
+
+
+def with_values(params, found):
+    """Returns params with other values at the paths of `found`."""
+    return unflatten_dict({**flatten(params), **found}, sep="/")
+
+
+def batch_of(name):
+    """Returns a batch as fxf reads it, with padding where the model has some."""
+    inputs = random_tokens((3, 7), VOCAB_SIZE)
+    if name == "bert":
+        mask = np.arange(7)[None] < np.array([[7], [2], [5]])
+        return {"inputs": inputs, "input_mask": mask, "segments": random_tokens((3, 7), 3, seed=1)}
+    if name == "marian":
+        mask = np.arange(5)[None] < np.array([[5], [1], [3]])
+        return {"inputs": inputs, "source": random_tokens((3, 5), VOCAB_SIZE, seed=1), "source_mask": mask}
+    return {"inputs": inputs}
+
+
+def assert_equal_logits(name, model, params, library_model):
+    """Asserts that a model here and one there have the same logits; returns these."""
+    batch = batch_of(name)
+    expected = logits_of(library_model.eval(), name, batch)
+    real = batch.get("input_mask", np.ones(batch["inputs"].shape, bool))  # what padding reads is of no use
+    assert_close(jax.jit(model.apply)(params, batch)[real], expected[real], operations=200)
+    return expected
+
+
+def with_adapters(model, folder):
+    """Returns a copy of a model to whose matrices the adapters of a folder are added, by PEFT's documented formula."""
+    record, tensors = json.loads((folder / peft.CONFIG_FILE).read_text()), read_weights(folder / peft.TENSORS_FILE)
+    model = copy.deepcopy(model)
+    modules = dict(model.named_modules())
+    for key in [key for key in tensors if "lora_A" in key]:
+        name = re.fullmatch(r"base_model\.model\.(.*)\.lora_A\.weight", key)[1]
+        targets = record["target_modules"]
+        assert name in targets or name.split(".")[-1] in targets
+        rank = record["rank_pattern"].get(name, record["r"])
+        assert tensors[key].shape[0] == rank
+        alpha = record["alpha_pattern"].get(name, record["lora_alpha"])
+        scale = alpha / (math.sqrt(rank) if record["use_rslora"] else rank)
+        product = scale * tensors[key.replace("lora_A", "lora_B")] @ tensors[key]
+        modules[name].weight.data += torch.tensor(product.T if record["fan_in_fan_out"] else product)
+    reached = [n for n in modules if n in record["target_modules"] or n.split(".")[-1] in record["target_modules"]]
+    assert len(reached) == len(tensors) // 2  # PEFT would add others where none was trained
+    return model
+
+
+@pytest.mark.parametrize("rank_stabilized", [pytest.param(False, marks=pytest.mark.thorough), True])
+@EVERY
+def test_a_model_with_the_adapters_of_the_folder_computes_the_same_logits_and_they_come_back(
+    name, rank_stabilized, tmp_path
+):
+    config, section, model, params = adapted(name, rank_stabilized=rank_stabilized)
+    peft.save(tmp_path, config, section, params)
+    assert json.loads((tmp_path / peft.CONFIG_FILE).read_text())["task_type"] == TASK_TYPES[name]
+    expected = assert_equal_logits(name, model, params, with_adapters(theirs(name), tmp_path))
+    plain = logits_of(theirs(name), name, batch_of(name))
+    assert np.abs(expected - plain).max() > 0.05 * np.abs(plain).max()
+    if name != "gpt2":  # of which those that share a matrix become one of twice the rank
+        found = peft.load(tmp_path, config, section, model.spec)
+        jax.tree.map(np.testing.assert_array_equal, found, dict(flatten({LORA: params[LORA]})))
+
+
+def test_the_adapter_of_a_matrix_of_several_weights_becomes_one_of_each_at_its_own_scale(tmp_path):
+    rng = np.random.default_rng(0)
+    ends = {"lora_A": (2, 12), "lora_B": (36, 2)}
+    tensors = {
+        f"base_model.model.transformer.h.{i}.attn.c_attn.{end}.weight": rng.normal(size=shape).astype(np.float32)
+        for i in range(2)
+        for end, shape in ends.items()
+    }
+    write_tensors(tmp_path / peft.TENSORS_FILE, tensors, {})
+    record = {"peft_type": "LORA", "r": 2, "lora_alpha": 1, "use_rslora": False, "fan_in_fan_out": True,
+              "rank_pattern": {}, "alpha_pattern": {"transformer.h.1.attn.c_attn": 3},
+              "target_modules": ["c_attn"]}  # fmt: skip
+    (tmp_path / peft.CONFIG_FILE).write_text(json.dumps(record))
+    config, section, model, params = adapted("gpt2", rank=2, weights="*/query,*/key,*/value")
+    params = with_values(params, peft.load(tmp_path, config, section, model.spec))
+    assert_equal_logits("gpt2", model, params, with_adapters(theirs("gpt2"), tmp_path))
+
+
+def test_adapters_that_peft_has_no_module_for_are_not_left_out_of_its_folder(tmp_path):
+    config, section, _, params = adapted("mixtral", weights="*/query,*/experts/down")
+    with pytest.raises(UserError, match=r"adapts no module of transformers that has blocks/0/.*/experts/down; "):
+        peft.save(tmp_path, config, section, params)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.thorough  # with a library that is not among the requirements
+@pytest.mark.filterwarnings("ignore")
+@EVERY
+def test_peft_itself_reads_what_is_written(name, tmp_path):
+    import peft as library
+
+    config, section, model, params = adapted(name)
+    peft.save(tmp_path, config, section, params)
+    assert_equal_logits(name, model, params, library.PeftModel.from_pretrained(copy.deepcopy(theirs(name)), tmp_path))
+
+
+ROTARY = {"positions": "rotary", "norm": "rms", "gated": True, "activation": "silu", "attention_bias": "none",
+          "feed_forward_bias": False, "final_bias": False, "norm_epsilon_in": "variance"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "message"), refused("folders of other adapters"))
+def test_a_folder_of_other_adapters_is_one_line(changes, message, tmp_path):
+    section = {"rank": 3, "weights": "*/query"}
+    asked = {key: changes.pop(key) for key in section if key in changes}
+    old, new = changes.pop("renamed", ("", ""))
+    config = TransformerLMConfig(n_layers=2, d_model=6, d_ff=7, n_heads=1, max_len=9, **ROTARY)
+    models = [lora(transformer_lm(config, 5), LoraConfig(**keys)) for keys in (section, section | asked)]
+    peft.save(tmp_path, config, LoraConfig(**section), random_params(models[0].spec))
+    path = tmp_path / peft.CONFIG_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path = tmp_path / peft.TENSORS_FILE
+    write_tensors(path, {name.replace(old, new) if old else name: x for name, x in read_weights(path).items()}, {})
+    with pytest.raises(UserError, match=message):
+        peft.load(tmp_path, config, LoraConfig(**section | asked), models[1].spec)

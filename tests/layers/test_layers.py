@@ -13,7 +13,6 @@ from closeness import assert_close
 from fxf.base.weights import Weight, initialize
 from fxf.layers.attention import Attention, CrossAttention
 from fxf.layers.block import PreNorm, Stack
-from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.layers.kinds import layer_of, stack_of
@@ -25,7 +24,6 @@ from helpers import applied, attention_of, equations, places, random_params, sma
 
 B, T, S, D = 3, 5, 4, 6
 POSITIONS = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated", "sinusoidal_halves")
-BIASES = ("output", "all", "qkv", "none")
 # Which positions of a source count: not the same in each row, and not only the first ones.
 IS_TOKEN = np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 0, 1]], bool)
 
@@ -34,42 +32,32 @@ def vectors(seed=1, length=T):
     return np.random.default_rng(seed).normal(size=(B, length, D)).astype(np.float32)
 
 
-def row_by_row(layer, params, x, *args):
-    weights = oracle.float64(params)
-    return np.stack([layer(*args, weights, np.asarray(row, np.float64)) for row in x])
-
-
-def positions():
-    return jnp.arange(T)[None]
-
-
 def source_of(z):
     """Returns a source, of which `IS_TOKEN` counts."""
     return z, Places(jnp.arange(S)[None], documents=jnp.asarray(IS_TOKEN, jnp.int32))
 
 
+def drawn(spec, name, seed=0):
+    """Returns an initial weight of a spec."""
+    return np.asarray(jax.jit(lambda key: initialize(spec, key)[name])(jax.random.key(seed)))
+
+
 @pytest.mark.parametrize("scaled", [False, True])
 def test_embeddings_start_with_unit_variance_as_they_are_read(scaled):
     spec = embedding_spec(small(d_model=96, positions="sinusoidal"), 101, unit_rows=scaled)
-    table = jax.jit(lambda: initialize(spec, jax.random.key(0))["table"])()
-    assert np.std(table) * (math.sqrt(96) if scaled else 1) == pytest.approx(1, abs=0.03)
+    assert np.std(drawn(spec, "table")) * (math.sqrt(96) if scaled else 1) == pytest.approx(1, abs=0.03)
 
 
 @pytest.mark.parametrize("d_model", [1, 6, 7])
 def test_positions_start_as_the_seeds_sinusoids_counted_from_one(d_model):
     spec = positional_encoding_spec(small(d_model=d_model, n_heads=1, max_len=11))
-    table = jax.jit(lambda: initialize(spec, jax.random.key(0))["positions"])()
     expected = [[oracle.sinusoid(pos, axis, d_model) for axis in range(d_model)] for pos in range(1, 12)]
-    assert_close(table, expected)
+    assert_close(drawn(spec, "positions"), expected)
 
 
 def test_positions_learned_from_random_start_as_large_as_those_that_start_as_sinusoids():
-    tables, d_model = [], 48
-    for kind, seeds in (("learned", (0, 1)), ("sinusoidal_trained", (0,))):
-        spec = positional_encoding_spec(small(positions=kind, d_model=d_model, max_len=997))
-        draw = jax.jit(lambda seed, spec=spec: initialize(spec, jax.random.key(seed))["positions"])
-        tables += [np.asarray(draw(seed)) for seed in seeds]
-    random, other, sinusoids = tables
+    specs = [positional_encoding_spec(small(positions=kind, d_model=48, max_len=997)) for kind in POSITIONS[:2]]
+    sinusoids, random, other = (drawn(specs[i], "positions", seed) for i, seed in ((0, 0), (1, 0), (1, 1)))
     assert not np.allclose(random, other)
     assert np.square(random).mean() == pytest.approx(np.square(sinusoids).mean(), rel=0.05)
 
@@ -85,19 +73,11 @@ def test_positional_encoding_adds_the_vector_of_each_position():
         assert_close(y, x + np.array([[oracle.position_vector(config, weights, t) for t in row] for row in at]))
 
 
-@pytest.mark.parametrize("inside", ["deviation", "variance"])
-def test_normalization_of_a_constant_vector_has_a_finite_gradient(inside):
-    config = small(norm_epsilon_in=inside)
-    params = random_params(normalization_spec(config))
-    gradient = jax.jit(jax.grad(lambda x: normalize(config, params, x).sum()))(np.ones((1, D), np.float32))
-    assert np.isfinite(gradient).all()
-
-
-def test_attention_has_the_biases_that_its_seed_gives_it():
-    biases = {kind: {name for name in attention_of(small(attention_bias=kind)).spec() if name.endswith("_bias")}
-              for kind in BIASES}  # fmt: skip
-    every = {"query_bias", "key_bias", "value_bias", "output_bias"}
-    assert biases == {"output": {"output_bias"}, "all": every, "qkv": every - {"output_bias"}, "none": set()}
+def test_normalization_of_a_constant_vector_has_a_finite_gradient():
+    configs = [small(norm_epsilon_in=inside) for inside in ("deviation", "variance")]
+    params, total = random_params(normalization_spec(configs[0])), lambda x, c: normalize(c, params, x).sum()
+    gradients = jax.jit(lambda x: [jax.grad(total)(x, config) for config in configs])(np.ones((1, D), np.float32))
+    assert np.isfinite(gradients).all()
 
 
 def test_feed_forward_is_two_linear_maps_with_a_nonlinearity_or_a_gate_between():
@@ -108,37 +88,19 @@ def test_feed_forward_is_two_linear_maps_with_a_nonlinearity_or_a_gate_between()
     inputs = [vectors() * (5 if config.activation == "silu_clamped" else 1) for config in configs]  # so that it clamps
     found = jax.jit(lambda inputs: [applied(*each) for each in zip(layers, params, inputs, strict=True)])(inputs)
     for config, weights, x, y in zip(configs, params, inputs, found, strict=True):
-        assert_close(y, row_by_row(oracle.feed_forward, weights, x, config))
+        assert_close(y, oracle.feed_forward(config, oracle.float64(weights), np.float64(x)))
 
 
-@pytest.mark.parametrize(
-    ("form", "normalized"),
-    [
-        ("pre_norm", "queries"),
-        ("pre_norm", "source"),
-        ("post_norm", "queries"),
-        ("sandwich", "queries"),
-        ("output_norm", "queries"),
-        ("idea", "queries"),
-    ],
-)
-def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form, normalized):
-    config = small(EncoderDecoderConfig, block=form, cross_norm=normalized)
+@pytest.mark.parametrize("form", ["pre_norm", "pre_norm source", "post_norm", "sandwich", "output_norm", "idea"])
+def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(form):
+    block, _, normalized = form.partition(" ")
+    config = small(EncoderDecoderConfig, block=block, cross_norm=normalized or "queries")
     block = stack_of(config, cross=True).blocks[0]
-    params = random_params(block.spec())
-    weights, x, z = oracle.float64(params), vectors(), vectors(2, S)
-    expected = [
-        oracle.block(
-            config,
-            weights,
-            x[i].astype(np.float64),
-            source=z[i].astype(np.float64),
-            source_allowed=lambda _, s, i=i: IS_TOKEN[i, s],
-        )
-        for i in range(B)
-    ]
-
-    assert_close(jax.jit(lambda x, z: applied(block, params, x, source=source_of(z)))(x, z), expected)
+    params, x, z = random_params(block.spec()), vectors(), vectors(2, S)
+    found, weights = jax.jit(lambda x, z: applied(block, params, x, source=source_of(z)))(x, z), oracle.float64(params)
+    for row, source, is_token, y in zip(np.float64(x), np.float64(z), IS_TOKEN, found, strict=True):
+        allowed = lambda _, s, is_token=is_token: is_token[s]  # noqa: E731
+        assert_close(y, oracle.block(config, weights, row, source=source, source_allowed=allowed))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +133,7 @@ def test_a_stream_that_grows_has_no_loop_and_is_the_same():
     assert_close(found, plain)
 
 
-@pytest.mark.parametrize(("shared", "n_blocks"), [(False, 8), (True, 7)])
+@pytest.mark.parametrize(("shared", "n_blocks"), [(False, 8), pytest.param(True, 7, marks=pytest.mark.thorough)])
 def test_a_loop_over_blocks_is_the_blocks_one_after_the_other_also_in_what_they_leave_for_each_other(shared, n_blocks):
     head, *turn = map(Adding, "abc")
     blocks = (head, *3 * turn, turn[0])[:n_blocks]  # the first turn begins what is carried: it stands before the loop
@@ -202,16 +164,10 @@ def test_a_norm_of_a_block_of_ones_own_is_the_norm_of_its_layers():
             return x / 2
 
     block = stack_of(small()).blocks[0]
-    halved, params = Halved(block.config, block.layers), random_params(block.spec())
-
-    @jax.jit
-    def both(x):
-        expected = x
-        for name, layer in block.layers.items():
-            expected = expected + applied(layer, params[name], expected / 2)
-        return applied(halved, params, x), expected
-
-    assert_close(*both(vectors()))
+    halved, params, expected = Halved(block.config, block.layers), random_params(block.spec()), vectors()
+    for name, layer in block.layers.items():
+        expected = expected + applied(layer, params[name], expected / 2)
+    assert_close(applied(halved, params, vectors()), expected)
 
 
 def test_what_attention_adds_by_distance_is_not_added_between_sequences():
@@ -226,17 +182,11 @@ def test_what_attention_adds_by_distance_is_not_added_between_sequences():
     np.testing.assert_array_equal(found, plain)
 
 
-def test_dropout_keeps_the_mean_and_drops_its_share():
-    dropped = np.asarray(jax.jit(lambda x: dropout(jax.random.key(0), x, 0.25))(np.ones((97, 101), np.float32)))
-    assert set(np.unique(dropped)) == {0.0, np.float32(1 / 0.75)}
-    assert abs((dropped == 0).mean() - 0.25) < 0.02
-
-
 def assert_dropped(actual, whole, rate):
     """Each element is 0 or the whole one over (1 - rate), and both occur."""
     kept = np.asarray(actual) != 0
     assert_close(actual, np.where(kept, whole / (1 - rate), 0))
-    assert 0 < kept.mean() < 1
+    assert abs(kept.mean() - (1 - rate)) < 0.15
 
 
 def test_embedding_dropout_drops_tokens_and_positions_together():
@@ -244,7 +194,9 @@ def test_embedding_dropout_drops_tokens_and_positions_together():
     params = random_params(embedding_spec(config, 7))
     tokens = np.array([[0, 6, 3, 1, 1]] * 3)
     expected = [oracle.embedding(config, oracle.float64(params), row) for row in tokens]
-    dropped = jax.jit(lambda tokens: embedding(config, params, tokens, positions(), rng=jax.random.key(0)))(tokens)
+    dropped = jax.jit(lambda tokens: embedding(config, params, tokens, jnp.arange(T)[None], rng=jax.random.key(0)))(
+        tokens
+    )
     assert_dropped(dropped, np.array(expected), 0.25)
 
 

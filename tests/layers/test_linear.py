@@ -59,16 +59,6 @@ def test_in_8_bits_the_products_forward_and_backward_are_those_of_numbers_rounde
         assert_close(got, expected)
 
 
-def test_the_gradient_of_a_narrowing_map_of_many_rows_is_taken_transposed():
-    gradient = jax.grad(lambda w, x: linear(x, w).sum())
-    narrowing, widening = (
-        jax.jit(gradient).lower(np.ones((n_in, n_out), np.float32), np.ones((24, n_in), np.float32)).as_text()
-        for n_in, n_out in ((8, 4), (4, 8))
-    )
-    assert "optimization_barrier" in narrowing
-    assert "optimization_barrier" not in widening
-
-
 def test_in_bfloat16_a_bias_is_added_in_the_type_of_the_product_and_learns_from_a_sum_in_its_own():
     n = 1001  # of which a sum in bfloat16 would reach 256 only
     x, w, bias = jnp.ones((n, 3), jnp.bfloat16), np.ones((3, 2), np.float32), np.full(2, 2**-9, np.float32)

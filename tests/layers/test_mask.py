@@ -4,7 +4,6 @@ import functools
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,7 +16,7 @@ from helpers import random_params, random_tokens, small_model
 
 DOCUMENTS = np.array([[1, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5], [1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3]], np.int32)
 POSITIONS = np.array([[0, 1, 2, 0, 1, 0, 1, 2, 3, 0, 0], [0, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3]], np.int32)
-TOKENS = np.arange(22, dtype=np.int32).reshape(2, 11)  # each once, so that a row of the table is one token's
+TOKENS = np.arange(22, dtype=np.int32).reshape(2, 11)
 BATCH = {"inputs": TOKENS, "documents": DOCUMENTS, "positions": POSITIONS}
 ROTARY = {"positions": "rotary", "d_model": 12, "n_kv_heads": 1}
 ALIBI = {"positions": "alibi", "window": 3, "attention": "expressive"}
@@ -29,39 +28,24 @@ def model_of(choice):
     return model, random_params(model.spec)
 
 
-def test_the_gradient_of_a_document_is_exactly_zero_for_the_tokens_of_others():
-    model, params = model_of(ROTARY)
-    chosen = jnp.asarray(np.equal(DOCUMENTS, [[3], [2]]))
-
-    def output(table):
-        embedding = {**params["embedding"], "table": table}
-        logits = model.apply({**params, "embedding": embedding}, BATCH)
-        return jnp.where(chosen[..., None], logits, 0).sum()
-
-    gradient = np.asarray(jax.jit(jax.grad(output))(params["embedding"]["table"]))
-    changed = (gradient != 0).any(axis=1)[:22].reshape(2, 11)
-    np.testing.assert_array_equal(changed, np.asarray(chosen))
-
-
-def test_a_document_has_the_logits_that_it_has_alone():
-    model, params = model_of(ALIBI)
-    packed = np.asarray(jax.jit(model.apply)(params, BATCH))
-    rows, alone = np.zeros((8, 11), np.int32), []
-    for row in range(2):
-        for document in range(1, DOCUMENTS[row].max() + 1):
-            tokens = TOKENS[row][DOCUMENTS[row] == document]
-            rows[len(alone), : len(tokens)] = tokens
-            alone.append(packed[row][DOCUMENTS[row] == document])
-    single = jax.jit(model.apply)(params, {"inputs": rows})
-    for expected, found in zip(single, alone, strict=True):
-        assert_close(found, expected[: len(found)])
+@pytest.mark.parametrize("choice", [ROTARY, ALIBI], ids=["rotary", "alibi"])
+def test_a_document_has_the_logits_that_it_has_alone(choice):
+    model, params = model_of(choice)
+    forward = jax.jit(model.apply)
+    packed = np.asarray(forward(params, BATCH))
+    rows, found = np.zeros((8, 11), np.int32), []
+    for row, document in [(0, n) for n in range(1, 6)] + [(1, n) for n in range(1, 4)]:
+        tokens = TOKENS[row][DOCUMENTS[row] == document]
+        rows[len(found), : len(tokens)] = tokens
+        found.append(packed[row][DOCUMENTS[row] == document])
+    for expected, logits in zip(forward(params, {"inputs": rows}), found, strict=True):
+        assert_close(logits, expected[: len(logits)])
 
 
 def test_attention_that_remembers_all_of_a_row_refuses_documents():
     model, params = small_model(attention="linear", positions="none")
-    with pytest.raises(
-        UserError, match=r"documents: LinearAttention of model.blocks remembers .*task.document_mask\) off"
-    ):
+    message = r"documents: LinearAttention of model.blocks remembers .*task.document_mask\) off"
+    with pytest.raises(UserError, match=message):
         jax.eval_shape(model.features, params, BATCH)
 
 
@@ -79,7 +63,7 @@ FILLED = [
     ("encoder_decoder", {"positions": "rotary"}),
     ("encoder_decoder", {"attention": "linear"}),
 ]
-QUICK = (0, 2, 4, 8)
+QUICK = (0, 2, 8)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ def test_single_tokens_few_rows_and_the_widest_vectors_are_left_to_xla(shape):
     assert not any(e.primitive.name == "pallas_call" for e in equations(traced.jaxpr))
 
 
+@pytest.mark.thorough
 def test_a_model_with_kernels_learns_as_on_a_cpu_also_where_arrays_are_replaced():
     def learning():
         """Returns params, and a function of a model of its own: JAX keeps what it has traced for another device."""

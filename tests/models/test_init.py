@@ -8,13 +8,12 @@ import numpy as np
 import optax
 import pytest
 
-from fxf.base.errors import UserError
-from fxf.base.weights import Weight, initialize, leaves, map_weights
+from fxf.base.weights import Weight, leaves, map_weights
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.init import initialized_as
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
-from helpers import random_params
+from helpers import random_params, table, values
 
 VOCAB_SIZE, LENGTH, HEAD_DIM, BASE = 11, 7, 8, 32
 
@@ -119,35 +118,12 @@ def test_a_rate_of_a_weights_own_stays_beside_that_of_the_width(keys, rates):
     assert found["of_one_width"].rate == 2.0
 
 
-@pytest.mark.parametrize(
-    ("init", "tied", "narrow"),
-    [
-        ("default", False, {"table": 1.0, "query": 32**-0.5, "output": 32**-0.5, "down": 64**-0.5, "kernel": 32**-0.5}),
-        ("default", True, {"table": 32**-0.5}),
-        ("gpt2", False, {"table": 0.02, "query": 0.02, "down": 0.02 / 2**0.5, "kernel": 0.02}),
-        ("uniform", True, {"table": 12**-0.5, "query": 12**-0.5, "up": 12**-0.5, "up_bias": 12**-0.5}),
-    ],
-)
-def test_initial_values_are_the_bases_but_those_of_matrices_between_widths_are_smaller(init, tied, narrow):
-    spec = transformer_lm(sized(128, init=init, tied_embeddings=tied), VOCAB_SIZE).spec
-    for name, deviation in narrow.items():
+@pytest.mark.parametrize(("deviations", "keys"), table("initial deviations at width 32"))
+def test_initial_values_are_the_bases_but_those_of_matrices_between_widths_are_smaller(deviations, keys):
+    spec = transformer_lm(sized(128, **values(keys)), VOCAB_SIZE).spec
+    for name, deviation in deviations.items():
         expected = deviation / 2 if name in ("query", "output", "up", "down") else deviation
         assert np.std(initialized(spec, f"/{name}")) == pytest.approx(expected, rel=0.1), name
-
-
-def test_a_model_as_wide_as_its_base_is_the_ordinary_program():
-    def program(base):
-        model, data = transformer_lm(sized(32, base), VOCAB_SIZE), batch()
-        optimizer = make_optimizer(OptimizerConfig(), 9, model.spec)
-
-        def run(key):
-            params = initialize(model.spec, key)
-            logits, pull = jax.vjp(lambda p: model.apply(p, data), params)
-            return logits, optimizer.update(pull(logits)[0], optimizer.init(params), params)
-
-        return str(jax.make_jaxpr(run)(jax.random.key(0)))
-
-    assert program(0) == program(32) != program(64)
 
 
 def test_logits_with_a_base_are_those_of_smaller_features():
@@ -156,22 +132,3 @@ def test_logits_with_a_base_are_those_of_smaller_features():
         params = random_params(plain.spec)
         x = jnp.linspace(-1, 1, 3 * 64).reshape(3, 64)
         np.testing.assert_array_equal(wide.readout(params, x), plain.readout(params, x / 4))
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"head_dim": 0}, "model.base_width: 32 needs model.head_dim too, 8 here, because wider models have more"),
-        ({"n_heads": 3}, "model.n_heads: 3 at model.d_model 64 is 1.5 at model.base_width 32; expected a whole"),
-        ({"d_ff": 131}, "model.d_ff: 131 at model.d_model 64 is 65.5 at model.base_width 32"),
-    ],
-)
-def test_a_base_whose_sizes_are_not_in_proportion_is_refused(keys, message):
-    with pytest.raises(UserError, match=message):
-        sized(64, **keys)
-
-
-def test_an_optimizer_whose_steps_grow_with_the_gradient_is_refused():
-    spec = transformer_lm(sized(64), VOCAB_SIZE).spec
-    with pytest.raises(UserError, match=r"^optimizer.name: with model.base_width expected one of adam, .*, got 'sgd'"):
-        make_optimizer(OptimizerConfig(name="sgd"), 9, spec)

@@ -1,7 +1,8 @@
-"""Models with other weights than those that they compute with, and adapters, the first of them."""
+"""Models with other weights than those that they compute with: adapters, and matrices in 8 bits."""
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -10,9 +11,11 @@ from closeness import assert_close
 from configs.primer.bilayer import BilayerConfig, bilayer
 from fxf.base.errors import UserError
 from fxf.base.weights import Weight, flatten, leaves, map_weights, without_repeats
+from fxf.models.decoder import Decoder
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import reparametrized
+from fxf.models.quantized import stored_as
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
 from fxf.training.fine_tuning import without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
@@ -132,24 +135,62 @@ def test_a_model_seen_twice_otherwise_is_made_plain_from_the_outside_in():
     assert model.plain.to_plain(params) is params
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"rank": 2, "weights": "*/qerry"}, r"^lora.weights: '\*/qerry' matches no weight"),
-        (
-            {"rank": 2, "weights": "embedding/*"},
-            r"^lora.weights: embedding/table \[7, 6\] is no matrix .* !embedding/ta",
-        ),
-        ({"rank": 2, "weights": "*bias"}, r"^lora.weights: .*bias \[.*\] is no matrix"),
-        ({"alpha": 2.0}, "^lora.alpha: without lora.rank nothing reads it; leave it at 16.0"),
-        ({"weights": "*"}, r"^lora.weights: without lora.rank nothing reads it; leave it at '\*/query,\*/value'"),
-    ],
-)
-def test_weights_without_adapters_and_unread_keys_are_one_line(keys, message):
-    with pytest.raises(UserError, match=message):
-        lora(plain_model(), LoraConfig(**keys))
-
-
 def test_a_model_without_matrices_between_vectors_has_no_adapters():
     with pytest.raises(UserError, match=r"^lora.weights: query \[.*\] is no matrix"):
         lora(bilayer(BilayerConfig(), 4), LoraConfig(rank=1, weights="query"))
+
+
+# By the last two names of a matrix, the axes that its products sum over.
+SUMMED = {"attention/output": (0, 1), "embedding/table": (1,), "final/kernel": (0,)}
+QUANTIZED = {
+    "tied": lambda: plain_model(tied_embeddings=True),
+    "encoder_decoder": lambda: plain_model("encoder_decoder", positions="learned"),
+}
+CASES = [("tied", "fp8"), ("encoder_decoder", "int8"), pytest.param("tied", "int8", marks=pytest.mark.thorough)]
+
+
+def without_an_output(w):
+    return w.at[:, 1].set(0)
+
+
+def rounded(w, summed, dtype):
+    """Returns a matrix after rounding to 8 bits, the numbers in these, and the scale of each output, in float64."""
+    ends = np.abs(np.asarray(w, np.float64)).max(summed, keepdims=True)
+    scale = np.where(ends == 0, 1, ends / {"int8": 127, "fp8": 448}[dtype]).astype(np.float32)
+    scaled = w / scale
+    narrow = np.rint(scaled) if dtype == "int8" else scaled.astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    return narrow * scale, narrow, scale
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+def test_matrices_have_8_bits_and_a_scale_for_each_output_and_the_model_computes_with_their_products(name, dtype):
+    model = QUANTIZED[name]()
+    drawn = flatten(random_params(model.spec))
+    params = map_weights(
+        lambda path, _: without_an_output(drawn[path]) if path.endswith("up") else drawn[path], model.spec
+    )
+    new, narrow = stored_as(dtype, model)
+    stored = jax.jit(narrow)(params)
+    held, expected = flatten(stored), {}
+    for path, _ in leaves(model.spec):
+        w, short = np.asarray(flatten(params)[path]), "/".join(path.split("/")[-2:])
+        expected[path] = w
+        if w.ndim == 1 or "bias" in path or "positions" in path:
+            np.testing.assert_array_equal(held[path], w)
+            continue
+        summed = next((axes for end, axes in SUMMED.items() if short.endswith(end)), (0,))
+        expected[path], whole, scale = rounded(w, summed, dtype)
+        found, factors = held[f"{path}/narrow"], held[f"{path}/scale"]
+        assert found.dtype.itemsize == 1
+        np.testing.assert_array_equal(np.asarray(found, np.float32), np.moveaxis(whole, summed, range(-len(summed), 0)))
+        assert_close(np.asarray(factors), scale.squeeze(summed), operations=2)
+        # Half a step of the integers; of floats with three bits after the point.
+        error = np.abs(expected[path] - w)
+        assert (error <= (0.501 * scale if dtype == "int8" else np.maximum(np.abs(w) / 15.9, scale / 1000))).all()
+    assert {path: w.shape for path, w in held.items()} == {path: weight.shape for path, weight in leaves(new.spec)}
+    plain = jax.device_put(map_weights(lambda path, _: np.float32(expected[path]), model.spec))
+    assert_close(jax.jit(new.apply)(stored, BATCH), jax.jit(model.apply)(plain, BATCH))
+    prompts = {"tokens": BATCH["inputs"], "lengths": np.array([5, 3], np.int32)}
+    prompts |= {} if name == "tied" else {each: BATCH[each] for each in ("source", "source_mask")}
+    tokens, _ = Decoder(new, -1)(stored, prompts, 3)
+    np.testing.assert_array_equal(tokens, Decoder(model, -1)(plain, prompts, 3)[0])

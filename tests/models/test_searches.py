@@ -18,7 +18,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.rules import Words
 from fxf.models.speculative import Speculative
-from helpers import random_params, small, small_model
+from helpers import marked, random_params, small, small_model
 
 V, END, OTHER_END, U = 5, 1, 4, 4
 PROMPTS = {"tokens": np.array([[2, 3, 0], [3, 0, 0], [2, 2, 3]], np.int32), "lengths": np.array([2, 1, 3], np.int32)}
@@ -115,21 +115,7 @@ def check(kind, width, n_seeds=1, drafted=False, **rules):
             assert np.isneginf(scores[row, len(ended) :]).all()
 
 
-EVERY_RULE = {"no_repeat_ngram": 2, "repetition_penalty": 1.5, "min_tokens": 2, "banned": [(2, 3), (0,)], "prefix": [3]}
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        {"kind": "decoder", "width": 1, **EVERY_RULE},
-        {"kind": "decoder", "width": 1, "drafted": True, **EVERY_RULE},
-        {"kind": "decoder", "width": 3, **EVERY_RULE, "repetition_penalty": 0.5, "length_penalty": 0.6},
-        {"kind": "decoder", "width": 5, "no_repeat_ngram": 1, "banned": [(0,), (1,), (4,)]},  # no token is left
-        {"kind": "decoder", "width": 3, "early_stop": False, "length_penalty": 1.0},
-        {"kind": "encoder_decoder", "width": 3},
-    ],
-    ids=range(6),
-)
+@pytest.mark.parametrize("case", marked("searches"))
 def test_a_search_with_a_cache_finds_what_one_over_whole_sequences_does(case):
     check(**case, n_seeds=8)
 

@@ -15,7 +15,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.speculative import Speculative
 from fxf.models.steps import PromptGroup
-from helpers import random_params, random_tokens, scaled, small, small_model
+from helpers import random_params, random_tokens, refused, scaled, small, small_model, some
 
 V, END, U, N = 4, 1, 3, 20_000
 
@@ -45,15 +45,12 @@ def distribution(config, logits, answer):
 
 
 @pytest.mark.parametrize(
-    "keys",
+    ("n_drafts", "keys"),
     [
-        {},
-        {"temperature": 0.7, "repetition_penalty": 1.6, "min_tokens": 2},
-        {"top_k": 2},
-        {"temperature": 1.5, "top_p": 0.7},
+        (4, {"top_p": 0.7}),
+        (1, {"temperature": 0.7, "repetition_penalty": 1.6, "min_tokens": 2, "top_k": 3}),
     ],
 )
-@pytest.mark.parametrize("n_drafts", [1, 4])
 def test_samples_have_the_distribution_of_the_model_alone(monkeypatch, keys, n_drafts):
     monkeypatch.setattr(decoder_module, "HYPOTHESES", N)
     config = DecodeConfig(**{"temperature": 1.0, **keys})
@@ -90,7 +87,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@some("kind", MODELS, ["rotary, groups"])
 def test_greedy_answers_are_those_of_the_model_alone_for_any_draft(kind):
     model, prompts = MODELS[kind]()
     draft, _ = small_model(vocab_size=7, max_len=13)
@@ -98,7 +95,7 @@ def test_greedy_answers_are_those_of_the_model_alone_for_any_draft(kind):
     prompts = {**prompts, "limits": np.array([9, 9, 5, 1, 9], np.int32)}
     alone, both = Decoder(model, ends, config=config), Speculative((draft, {}), model, ends, config=config)
     lengths = set()
-    for seed in range(6):
+    for seed in range(4):
         params, drafting = (scaled(random_params(each.spec, seed), 2) for each in (model, draft))
         both.drafting = drafting
         expected, _ = alone(params, prompts, 9)
@@ -107,9 +104,8 @@ def test_greedy_answers_are_those_of_the_model_alone_for_any_draft(kind):
     assert len(lengths) > 3
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_draft_equal_to_the_model_stays_whole(temperature):
-    config = DecodeConfig(temperature=temperature, top_k=2 * (temperature > 0))
+def test_a_draft_equal_to_the_model_stays_whole():
+    config = DecodeConfig(temperature=1.0, top_k=2)
     decode = Speculative((TABLE, BY_MODEL, 3), TABLE, V, config=config)
     group = PromptGroup((), {"tokens": np.full((1, 1), 2, np.int32), "lengths": np.ones(1, np.int32)}, 10)
     parts = list(decode.stream(BY_MODEL, group))
@@ -117,23 +113,11 @@ def test_a_draft_equal_to_the_model_stays_whole(temperature):
     assert all(tokens == parts[-1][: len(tokens)] for tokens in parts)
 
 
-def other(**keys):
-    return small_model(**{"vocab_size": 7, "max_len": 13, **keys})[0]
-
-
-@pytest.mark.parametrize(
-    ("model", "draft", "config", "message"),
-    [
-        (other(), other(attention="linear"), {}, "the draft keeps states of earlier tokens, which cannot take a token"),
-        (other(attention="linear"), other(), {}, "the model keeps states of earlier tokens, which cannot take a token"),
-        (other(), other(max_len=12), {}, "texts of 13 tokens pass model.max_len 12 of the draft"),
-        (other(positions="rotary", d_model=12, max_len=12), other(), {}, "texts of 13 tokens pass model.max_len 12 of"),
-        (other(), other(vocab_size=8), {}, "expected 7 tokens as the model has, got 8"),
-        (other(), other(), {"beam_width": 2}, "expected two models that generate, without a beam"),
-        (other(), other()._replace(prefill=None), {}, "expected two models that generate, without a beam"),
-    ],
-)
-def test_what_cannot_draft_is_refused_in_a_line(model, draft, config, message):
+@pytest.mark.parametrize(("case", "message"), refused("drafts"))
+def test_what_cannot_draft_is_refused_in_a_line(case, message):
+    keys = ({"vocab_size": 7, "max_len": 13, **case.get(of, {})} for of in ("model", "draft"))
+    (model, params), (draft, drafting) = (small_model(**each) for each in keys)
+    draft = draft._replace(prefill=None) if case.get("reads_whole") else draft
     with pytest.raises(UserError, match=f"^draft: {message}"):
-        decode = Speculative((draft, random_params(draft.spec)), model, 3, config=DecodeConfig(**config))
-        decode(random_params(model.spec), PROMPTS, 9)
+        decode = Speculative((draft, drafting), model, 3, config=DecodeConfig(**case.get("decode", {})))
+        decode(params, PROMPTS, 9)

@@ -101,6 +101,12 @@ def test_an_answer_without_an_end_token_has_as_many_tokens_as_are_asked_for_and_
         assert [len(answer) for answer in answers] == [min(n, vocab_size)] * 2
 
 
+def test_an_answer_may_fill_the_positions_of_a_model_of_which_its_last_token_needs_none():
+    assert len(fxf.decode(MODEL, PARAMS, [[1, 2]], MODEL.max_len - 2)[0]) == MODEL.max_len - 2
+    with pytest.raises(fxf.UserError, match=f"^max_tokens: 3 tokens and .* more exceed model.max_len {MODEL.max_len}$"):
+        fxf.decode(MODEL, PARAMS, [[1, 2]], MODEL.max_len - 1)
+
+
 def test_prompts_stand_behind_the_first_token_or_begin_with_their_own(fitted, one_program):
     expected = fxf.decode(MODEL, fitted.params, [[1, 2], [4]], 3)
     assert fxf.decode(MODEL, fitted.params, [[0, 1, 2], [0, 4]], 3, first_token=None) == expected

@@ -1,4 +1,4 @@
-"""Trains models with modules of Flax, with adapters, and with terms on one and on eight devices.
+"""Trains models with modules of Flax, with adapters, with experts and with terms on one and on eight devices.
 
 It prints how far apart the numbers are, as JSON; tests/training/test_sharding.py runs this in a process of its own.
 """
@@ -63,9 +63,16 @@ if __name__ == "__main__":
     LAYERS["Mlp"], LAYERS["Gate"] = Mlp, Gate
     layers = transformer_lm(TransformerLMConfig(**SIZES, blocks="attention+Gate+Mlp"), VOCAB_SIZE)
     adapters = without_frozen_gradient(lora(MODEL, LoraConfig(rank=3, weights="*/query,*/output,*/up")), "")
+    experts = {"n_experts": 8, "top_k": 3, "d_shared": 4, "bias_rate": 0.01, "balance": 0.1}
+    mixture = {"blocks": "attention+moe", "gated": True, "activation": "silu", "layers": {"moe": experts}}
     adam = optax.chain(KEEP, freeze(optax.adam(1e-2, **ADAM), adapters.spec, ""))
     rows = {"data 2, fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2)}
+    over_experts = {
+        "data 2, expert 4": ({"expert": 4}, 1),
+        "expert 2, sequence 2, tensor 2": ({"expert": 2, "sequence": 2, "tensor": 2}, 1),
+    }
     found = {
+        "experts": compare(over_experts, model=transformer_lm(TransformerLMConfig(**SIZES, **mixture), VOCAB_SIZE)),
         "layers": compare(rows, model=layers),
         "model": compare(rows, model=of_module(Whole(), VOCAB_SIZE)),
         "adapters": compare(LAYOUTS, model=adapters, optimizer=adam),

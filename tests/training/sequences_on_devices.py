@@ -13,7 +13,7 @@ import numpy as np
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel
 
 from flash_models import MODELS as MAKE
-from flash_models import a_batch, gradients_of_part, part
+from flash_models import a_batch, gradients_of_part, part, with_gradients
 from fxf.base.devices import over_mesh
 from fxf.layers import chunked_attention, context_parallel, cudnn_attention, flash_attention, splash_attention
 from fxf.layers.config import TransformerConfig
@@ -67,15 +67,9 @@ def parts():
         arrays = [rng.normal(size=(n_rows, length, n, 3)).astype(np.float32) for n in (n_heads, n_groups, n_groups)]
         in_parts = functools.partial(context_parallel.causal, kernel, window)
 
-        def learn(read, arrays=arrays):
-            def total(*arrays):
-                return (read(*arrays) * np.cos(np.arange(arrays[0].size)).reshape(arrays[0].shape)).sum()
-
-            return jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))(*arrays)
-
-        expected = learn(functools.partial(whole, window))
+        expected = with_gradients(functools.partial(whole, window), *arrays)
         with over_mesh(make_layout(ParallelConfig(**parallel), jax.devices()).mesh):
-            found.append(eight_devices.distance(learn(in_parts), expected))
+            found.append(eight_devices.distance(with_gradients(in_parts, *arrays), expected))
     return found
 
 
@@ -132,15 +126,11 @@ def of_tpus():
         rng = np.random.default_rng(0)
         arrays = [rng.normal(size=(1, 3, length, 2)).astype(np.float32) for _ in range(3)]
 
-        def learn(read, arrays=arrays):
-            def total(q, k, v):
-                return (read(q, (k, v)) * np.cos(np.arange(q.size)).reshape(q.shape)).sum()
-
-            return jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))(*arrays)
-
-        expected = learn(lambda q, memory: layer.read({}, q, memory, layer.mask({}, where, where)))  # noqa: B023
+        default = lambda q, *memory: layer.read({}, q, memory, layer.mask({}, where, where))  # noqa: B023, E731
+        kernel = lambda q, *memory: splash_attention.attend(layer, {}, q, memory, where, where)  # noqa: B023, E731
+        expected = with_gradients(default, *arrays)
         with over_mesh(make_layout(ParallelConfig(data=1, sequence=n), jax.devices()).mesh):
-            got = learn(lambda q, memory: splash_attention.attend(layer, {}, q, memory, where, where))  # noqa: B023
+            got = with_gradients(kernel, *arrays)
         found[f"a TPU's, {name}"] = eight_devices.distance(got, expected)
     return found
 

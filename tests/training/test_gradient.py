@@ -1,18 +1,24 @@
-"""The gradient of a batch in parts."""
+"""The gradient of a batch in parts; terms, figures and moved weights in training."""
 
 import functools
+import types
+from itertools import accumulate
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from terms_model import FORMS, LENGTH, ROWS, SPEC, batch, by_hand, model_of, update
 
 from closeness import assert_close, largest_of
 from fxf.base import on_cpu
 from fxf.base.devices import compiling_for
 from fxf.base.random_keys import random_key
-from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.layers.named import term
 from fxf.tasks.task import language_model_batch
-from fxf.training.gradient import loss_and_gradient, parts_in_cache
+from fxf.training.gradient import batch_loss, loss_and_gradient, objective_and_gradient, parts_in_cache
+from fxf.training.loop import _logged
+from fxf.training.record import Record, after
 from helpers import random_params, random_tokens, small_model
 
 MODEL, PARAMS = small_model(dropout=0.5, attention_dropout=0.3)
@@ -56,22 +62,6 @@ def test_equal_rows_drop_out_differently_in_different_parts():
         assert float(both) != pytest.approx(2 * float(loss), rel=1e-3)
 
 
-@pytest.mark.thorough
-def test_a_cpu_cuts_a_batch_with_sources(monkeypatch):
-    config = EncoderDecoderConfig(n_layers=1, d_model=8, d_ff=6, n_heads=2, max_len=9, dropout=0.5)
-    model = encoder_decoder(config, 11)
-    params, rng = random_params(model.spec), np.random.default_rng(1)
-    source, inputs, targets = rng.integers(3, 11, (3, 4, 5)).astype(np.int32)
-    mask = np.arange(5)[None] < np.array([[5], [2], [4], [1]])
-    weights = rng.uniform(size=(4, 5)).astype(np.float32)
-    batch = {"source": source, "source_mask": mask, "inputs": inputs, "targets": targets, "weights": weights}
-    whole, *_ = compiled(model)(params, batch, random_key(3))
-    monkeypatch.setattr(on_cpu, "IN_CACHE", 5 * 8)
-    monkeypatch.setattr(on_cpu, "SMALL", 1)
-    assert scans(model, params, batch) == [4]
-    assert_close(compiled(model)(params, batch, random_key(3))[0], whole)
-
-
 def test_only_a_cpu_cuts_a_batch():
     model = MODEL._replace(width=2**10)
     assert parts_in_cache(model, (8, 2**9), 1, None) == 4
@@ -92,3 +82,89 @@ def test_only_a_cpu_cuts_a_batch():
 )
 def test_parts_have_equal_sizes_that_fit_the_caches(n_rows, row_size, parts):
     assert on_cpu.n_parts(n_rows, row_size) == parts
+
+
+@functools.cache
+def expected():
+    return jax.device_get(jax.jit(by_hand)(random_params(SPEC), batch()))
+
+
+@pytest.mark.parametrize(("form", "microbatches"), [*((form, 2) for form in FORMS), ("cut by a CPU", 2)])
+def test_the_gradient_is_that_of_the_sum_written_out_whatever_the_form_and_the_parts(form, microbatches, monkeypatch):
+    if form == "cut by a CPU":
+        monkeypatch.setattr(on_cpu, "IN_CACHE", 4)
+        monkeypatch.setattr(on_cpu, "SMALL", 1)
+    model = model_of(form if form in FORMS else "in a loop")
+    compute = jax.jit(functools.partial(objective_and_gradient, model, microbatches=microbatches))
+    _, weight_sum, gradient, metrics = compute(random_params(SPEC), batch())
+    found = jax.tree.map(lambda g: g / weight_sum, gradient), metrics
+    assert_close(found, expected(), largest=largest_of(expected()))
+
+
+def test_terms_train_also_where_no_token_has_a_weight():
+    given = {**batch(), "weights": np.zeros((ROWS, LENGTH), np.float32)}
+    step = functools.partial(objective_and_gradient, model_of("in a loop"), microbatches=2)
+    _, weight_sum, gradient, metrics = jax.jit(step)(random_params(SPEC), given)
+    x_BTD = random_params(SPEC)["table"][given["inputs"]]
+
+    def sizes(scales):  # the term "square" has no weight either
+        return sum(jnp.abs(x).mean() for x in accumulate(scales, update, initial=x_BTD)) - jnp.abs(x_BTD).mean()
+
+    assert weight_sum == 0
+    assert_close(metrics["term/size"], sizes(random_params(SPEC)["scales"]))
+    means = [x.mean((0, 1)) for x in accumulate(random_params(SPEC)["scales"], update, initial=x_BTD)][1:]
+    assert_close(gradient["scales"], jax.grad(sizes)(random_params(SPEC)["scales"]) + jnp.stack(means))
+
+
+def test_a_model_that_asks_for_nothing_has_the_program_of_its_loss_alone():
+    model, params = small_model(n_layers=2, scan_blocks=True, remat="full", dropout=0.1)
+    tokens = np.ones((4, 6), np.int32)
+    given = {"inputs": tokens, "targets": tokens, "weights": tokens.astype(np.float32)}
+
+    def alone(*args):
+        return jax.value_and_grad(functools.partial(batch_loss, model), has_aux=True)(*args)
+
+    def asking(*args):
+        loss_sum, weight_sum, gradient, metrics = objective_and_gradient(model, *args)
+        assert metrics == {}
+        return (loss_sum, weight_sum), gradient
+
+    texts = [jax.jit(each).lower(params, given, jax.random.key(0)).as_text() for each in (alone, asking)]
+    assert texts[0].replace("jit_alone", "jit_asking") == texts[1]
+
+
+def test_evaluation_and_decoding_compute_no_term():
+    """A term with a product of a size of its own is in the training program alone."""
+    model, params = model_of("in a row"), random_params(SPEC)
+
+    def features(params, batch, *, rng=None):
+        x_BTD = model.features(params, batch, rng=rng)
+        term("wide", (x_BTD @ jnp.ones((x_BTD.shape[-1], 1013))).sum())
+        return x_BTD
+
+    programs = (functools.partial(f, model._replace(features=features)) for f in (objective_and_gradient, batch_loss))
+    texts = [jax.jit(program).lower(params, batch()).compile().as_text() for program in programs]
+    assert ["1013" in text for text in texts] == [True, False]
+
+
+def test_a_skipped_step_leaves_no_term_that_is_not_finite():
+    bad = np.array([1.0, np.nan, 3.0], np.float32)
+    history = {name: bad.copy() for name in ("loss_sum", "weight_sum", "gradient_norm", "term/a", "figure/b")}
+    record = after(Record(), history, 1.0, may_skip=1)
+    assert record.unlogged["term/a"] == record.unlogged["figure/b"] == 4.0
+
+
+def test_means_of_a_record_are_over_the_steps_that_were_not_skipped():
+    history = {"loss_sum": np.array([6.0, np.nan, 2.0]), "weight_sum": np.array([2.0, 2.0, 2.0])}
+    history |= {"gradient_norm": np.array([3.0, 1.0, 5.0]), "figure/b": np.array([1.0, 1.0, 1.0])}
+    written = []
+    log = types.SimpleNamespace(record=lambda step, values: written.append(values), show=lambda step, values: None)
+    _logged(after(Record(), history, 1.0, may_skip=1), 0.1, log, {"wall": 2.0, "train": 1.0})
+    (row,) = written
+    assert (row["loss"], row["gradient_norm"], row["figure/b"], row["steps_per_second"]) == (2.0, 4.0, 1.0, 3.0)
+
+
+def test_steps_that_an_older_checkpoint_has_not_logged_count_as_taken():
+    history = {"loss_sum": np.array([6.0]), "weight_sum": np.array([2.0]), "gradient_norm": np.array([3.0])}
+    unlogged = {"steps": 2, "seconds": 1.0, "loss_sum": 6.0, "weight_sum": 4.0, "gradient_norm": 9.0}
+    assert after(Record(step=2, unlogged=unlogged), history, 1.0, may_skip=0).unlogged["taken"] == 3

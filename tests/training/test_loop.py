@@ -1,4 +1,4 @@
-"""When the loop saves, and that saving changes no figure."""
+"""When the loop saves, what is saved with a state, and that saving changes no figure."""
 
 import json
 import math
@@ -7,14 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fxf.base.errors import Interrupted
+from fxf.base.errors import Interrupted, UserError
 from fxf.base.files import to_json
 from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.log import Clock, LogConfig
 from fxf.training.loop import Intervals, fit
-from fxf.training.record import Record, record_of
+from fxf.training.record import Record, after, record_of
 from fxf.training.step import TrainConfig
+from helpers import table
 
 # Numbers whose sums depend on the order in which they are added.
 LOSSES, WEIGHTS = (np.random.default_rng(seed).lognormal(0, 3, 100).astype(np.float32) for seed in (7, 8))
@@ -78,43 +79,57 @@ def test_one_that_is_asked_to_stop_between_two_records_goes_on_to_the_same_recor
     assert before + after == unbroken
 
 
-NAN, INFINITE = math.nan, math.inf
+def figures_of(scores):
+    return dict(zip((5, 10, 15, 20), map(float, scores.split()), strict=False))
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "scores", "steps"),
-    [
-        ({}, [1.0, 0.5, 2.0, 0.5], [5, 10, 15, 20, 23]),
-        ({"best": "score"}, [1.0, 0.5, 2.0, 0.5], [5, 15, 23]),
-        ({"best": "-score"}, [1.0, 0.5, 2.0, 0.5], [5, 10, 20, 23]),
-        ({"best": "score"}, [NAN, 0.5, INFINITE, 0.75], [5, 10, 20, 23]),
-        ({"best": "-score"}, [NAN, 0.5, -INFINITE, 0.75], [5, 10, 23]),
-        ({"best": "score", "every": 4}, [1.0, 0.5, 0.5, 0.5], [4, 5, 8, 12, 16, 20, 23]),
-    ],
-)
-def test_a_run_is_saved_at_validations_that_none_surpasses_by_steps_and_at_the_end(checkpoint, scores, steps):
-    figures = dict(zip((5, 10, 15, 20), scores, strict=True))
+@pytest.mark.parametrize(("checkpoint", "steps"), table("saves of a run"))
+def test_a_run_is_saved_at_validations_that_none_surpasses_by_steps_and_at_the_end(checkpoint, steps):
+    figures = figures_of(checkpoint.pop("scores"))
     _, saved = run_of_numbers(figures=figures, evaluate_every=5, minutes=0.0, **checkpoint)
-    assert [save["step"] for save in saved] == steps
+    assert [save["step"] for save in saved] == [*map(int, steps.split())]
 
 
 @pytest.mark.parametrize(
     ("scores", "ended", "best"),
     [
-        ([0.25, 0.75, 0.5, 0.625], 20, [0.75, 10]),
-        ([0.25, 0.25, 0.25], 15, [0.25, 5]),  # an equal one is no better one
-        ([0.25, 0.125, 0.5, 0.5], 23, [0.5, 15]),
-        ([NAN, NAN, NAN], 15, [None, 5]),
-        ([NAN, 0.5, NAN, INFINITE], 20, [0.5, 10]),
+        ("0.25 0.75 0.5 0.625", 20, [0.75, 10]),
+        ("0.25 0.25 0.25", 15, [0.25, 5]),  # an equal one is no better one
+        ("0.25 0.125 0.5 0.5", 23, [0.5, 15]),
+        ("nan nan nan", 15, [None, 5]),
+        ("nan 0.5 nan inf", 20, [0.5, 10]),
     ],
 )
 def test_training_ends_when_none_got_better_for_as_many_evaluations_as_patience_also_if_it_was_stopped(
     scores, ended, best
 ):
-    keys = {"evaluate_every": 5, "patience": 2, "best": "score", "minutes": 0.0}
-    figures = dict(zip((5, 10, 15, 20), scores, strict=False))
-    last = run_of_numbers(figures=figures, **keys)[1][-1]
-    assert (last["step"], last["best"]) == (ended, best)
-    stopped = run_of_numbers(figures=figures, stop_at=10, **keys)[1][-1]
-    last = run_of_numbers(record_of(stopped), figures, **keys)[1][-1]
-    assert (last["step"], last["best"]) == (ended, best)
+    keys = {"evaluate_every": 5, "patience": 2, "best": "score", "minutes": 0.0, "figures": figures_of(scores)}
+    stopped = run_of_numbers(stop_at=10, **keys)[1][-1]
+    for record in (None, record_of(stopped)):
+        last = run_of_numbers(record, **keys)[1][-1]
+        assert (last["step"], last["best"]) == (ended, best)
+
+
+def test_a_saved_record_is_the_record_and_json_also_where_nothing_has_a_value():
+    record = Record(step=3, train_loss=0.5, best=(-math.inf, 2), data={"row": 1}, tokens=7)
+    assert record_of(vars(record)) == record_of(json.loads(to_json(vars(record)), parse_constant=pytest.fail)) == record
+
+
+def test_the_sums_of_steps_are_the_same_in_any_parts():
+    values = np.random.default_rng(3).lognormal(0, 5, 17).astype(np.float32)
+
+    def summed(*parts):
+        record = Record()
+        for part in parts:
+            history = dict.fromkeys(("loss_sum", "weight_sum", "gradient_norm"), part)
+            record = after(record, {name: part.copy() for name in history}, 0.5, 0)
+        return record.unlogged["loss_sum"], record.tokens, record.unlogged["steps"]
+
+    assert summed(values) == summed(values[:5], values[5:16], values[16:])
+
+
+def test_a_saved_record_with_other_parts_is_refused():
+    saved = vars(Record())
+    for other, name in (({**saved, "more": 1}, "more"), ({k: v for k, v in saved.items() if k != "data"}, "data")):
+        with pytest.raises(UserError, match=f"^the checkpoint's record has another '{name}'"):
+            record_of(other)

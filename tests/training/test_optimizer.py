@@ -1,3 +1,5 @@
+"""Optimizers and schedules; frozen weights, rates by layer, and the average of the params."""
+
 import dataclasses
 import functools
 
@@ -8,44 +10,32 @@ import optax
 import pytest
 
 from closeness import assert_close
-from fxf.base.config import defaults, key
-from fxf.base.errors import UserError
-from fxf.base.weights import Weight
-from fxf.training.optimizer import (
-    OPTIMIZERS,
-    SCHEDULES,
-    OptimizerConfig,
-    RegisteredOptimizer,
-    make_optimizer,
-    make_schedule,
-    optimizer_section,
-    plain,
-)
+from fxf.base.weights import Weight, flatten, leaves, map_weights, matching
+from fxf.training.fine_tuning import at_own_rates, averaging, without_frozen_gradient
+from fxf.training.gradient import loss_and_gradient
+from fxf.training.optimizer import OPTIMIZERS, SCHEDULES, OptimizerConfig, make_optimizer, make_schedule
+from helpers import random_params, random_tokens, small_model
 
 ONES = jax.nn.initializers.ones
 SPEC = {"kernel": Weight((3, 5), ("embed", "mlp"), ONES), "bias": Weight((5,), ("mlp",), ONES)}
 PARAMS = {"kernel": np.full((3, 5), 2, np.float32), "bias": np.full(5, 2, np.float32)}
 DRAW = np.random.default_rng(0)
-GRADIENTS = [
-    {"kernel": DRAW.normal(size=(3, 5)).astype(np.float32), "bias": DRAW.normal(size=5).astype(np.float32)}
-    for _ in range(5)
-]
+GRADIENTS = [{name: DRAW.normal(size=p.shape).astype(np.float32) for name, p in PARAMS.items()} for _ in range(5)]
 
 
-def move(n=3, **settings):
-    """Returns the params after updates with the first n gradients."""
-    return moved_by(n, tuple(settings.items()))
+def moved(optimizer, params, gradients):
+    """Returns the params after eager updates with these gradients, and the optimizer's state."""
+    state = optimizer.init(params)
+    for gradient in gradients:
+        updates, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    return params, state
 
 
 @functools.cache
-def moved_by(n, settings):
-    optimizer = make_optimizer(OptimizerConfig(**dict(settings)), 10, SPEC)
-
-    params, state = PARAMS, optimizer.init(PARAMS)
-    for gradient in GRADIENTS[:n]:
-        updates, state = optimizer.update(gradient, state, params)
-        params = optax.apply_updates(params, updates)
-    return jax.tree.map(np.asarray, params)
+def move(n=3, **settings):
+    """Returns the params after updates with the first n gradients."""
+    return jax.device_get(moved(make_optimizer(OptimizerConfig(**settings), 10, SPEC), PARAMS, GRADIENTS[:n])[0])
 
 
 def differ(a, b):
@@ -77,21 +67,6 @@ def test_the_first_step_of_muon_is_nearly_orthogonal_and_of_the_size_of_adams():
 def test_every_key_that_an_optimizer_reads_changes_its_steps(name, key):
     changed = {"b1": 0.9999, "b2": 0.7, "eps": 0.1, "momentum": 0.9, "weight_decay": 0.3}[key]
     assert differ(move(name=name), move(name=name, **{key: changed}))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"name": "sgd", "b1": 0.5}, r"optimizer.b1: optimizer 'sgd' does not read it \(read by adam"),
-        ({"decay_steps": 3}, "optimizer.decay_steps: schedule 'constant' does not read it; leave it at 0"),
-        ({"final_learning_rate": 0.1}, "optimizer.final_learning_rate: schedule 'constant' does not read it"),
-        ({"schedule": "wsd"}, "optimizer.decay_steps: schedule 'wsd': expected 1 to 10, .* such as 1; got 0"),
-        ({"schedule": "wsd", "decay_steps": 11}, "expected 1 to 10, .*; got 11"),
-    ],
-)
-def test_a_key_that_nothing_reads_is_an_error(settings, message):
-    with pytest.raises(UserError, match=message):
-        make_optimizer(OptimizerConfig(**settings), 10, SPEC)
 
 
 def test_weight_decay_moves_matrices_and_not_biases():
@@ -177,28 +152,92 @@ def test_a_schedule_of_ones_own_reads_every_key(monkeypatch):
     assert_close(rates(schedule="own", final_learning_rate=0.1, decay_steps=3), np.full(10, 0.3))
 
 
-@dataclasses.dataclass(frozen=True)
-class FlooredConfig(OptimizerConfig):
-    floor: float = key(0.5, "smallest step")
+BLOCK = {"up": Weight((2, 3), ("embed", "mlp"), ONES), "bias": Weight((3,), ("mlp",), ONES)}
+TREE = {
+    "embedding": {"table": Weight((5, 2), ("vocabulary", "embed"), ONES)},
+    "blocks": {"0": BLOCK, "1": BLOCK},
+    "final": {"kernel": Weight((2, 5), ("embed", "vocabulary"), ONES)},
+}
+PATTERNS = "embedding/*,blocks/*,!blocks/1/up"
+FROZEN = {"embedding/table", "blocks/0/up", "blocks/0/bias", "blocks/1/bias"}
 
 
-def floored(learning_rate, floor):
-    return optax.stateless(
-        lambda updates, _: jax.tree.map(lambda g: -jnp.maximum(learning_rate(0), floor) * g, updates)
-    )
+def test_patterns_choose_paths_and_the_last_one_decides():
+    paths = list(flatten(TREE))
+    assert matching("blocks/*", paths) == [path for path in paths if path.startswith("blocks/")]
+    assert set(matching(PATTERNS, paths)) == FROZEN
+    assert matching(" blocks/?/up , !*/[1]/* ", paths) == ["blocks/0/up"]
+    assert matching("", paths) == []
 
 
-def test_an_optimizer_has_the_common_keys_and_reads_its_own(monkeypatch):
-    monkeypatch.setitem(OPTIMIZERS, "floored", RegisteredOptimizer(plain(floored), (), FlooredConfig))
-    common = defaults(OptimizerConfig)
-    config = optimizer_section({**common, "name": "floored", "floor": 0.25})
-    assert config == FlooredConfig(name="floored", floor=0.25)
-    optimizer = make_optimizer(config, 10, SPEC)
-    updates, _ = optimizer.update(GRADIENTS[0], optimizer.init(PARAMS), PARAMS)
-    assert_close(updates, jax.tree.map(lambda g: -0.25 * g, GRADIENTS[0]), operations=2)
-    for values, message in (
-        ({**common, "floor": 0.25}, "optimizer.floor: unknown key"),
-        ({**common, "name": "floored", "flor": 0.25}, "optimizer.flor: unknown key; did you mean 'floor'"),
-    ):
-        with pytest.raises(UserError, match=message):
-            optimizer_section(values)
+def with_rates(rate):
+    """Returns the spec in which the weights of `PATTERNS` have the rate 0, and the others this one."""
+    return map_weights(lambda path, w: dataclasses.replace(w, rate=0.0 if path in FROZEN else rate), TREE)
+
+
+@pytest.mark.parametrize(
+    ("name", "patterns", "spec"),
+    [
+        ("adamw", PATTERNS, TREE),
+        ("muon", PATTERNS, TREE),
+        ("adamw", "", with_rates(0.5)),
+        ("adamw", "blocks/1/bias", with_rates(1.0)),
+    ],
+)
+def test_frozen_weights_keep_their_bits_and_have_no_state(name, patterns, spec):
+    ones = jax.tree.map(np.ones_like, random_params(TREE))
+    params = jax.tree.map(lambda x: x.at[..., 0].set(-0.0), random_params(TREE))  # -0.0 + 0.0 would be 0.0
+    config = OptimizerConfig(name=name, frozen=patterns, clip_norm=1.0, ema_decay=0.3, weight_decay=0.1)
+    after, state = moved(
+        make_optimizer(config, 9, spec), params, [ones, ones]
+    )  # compiled, a sum with 0.0 would be left out
+    before, after, average = flatten(params), flatten(after), flatten(state.average)
+    for path, value in before.items():
+        same = [np.asarray(value).tobytes() == np.asarray(x[path]).tobytes() for x in (after, average)]
+        assert same == [path in FROZEN] * 2, path
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state.inner)]
+    assert any("['blocks']['1']['up']" in path for path in paths)
+    assert not any("'embedding'" in path or "['blocks']['0']" in path for path in paths)
+
+
+def test_frozen_weights_get_no_gradient_and_the_others_get_theirs():
+    model, _ = small_model(vocab_size=5)
+    patterns = "embedding/*,*/attention/*"
+    frozen = set(matching(patterns, [path for path, _ in leaves(model.spec)]))
+    at_rate_0 = map_weights(lambda path, w: dataclasses.replace(w, rate=0.0) if path in frozen else w, model.spec)
+    still = model._replace(spec=at_rate_0)
+    params, tokens = random_params(model.spec), random_tokens((2, 3), 5)
+    batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((2, 3), np.float32)}
+
+    @jax.jit
+    def gradients(params):
+        return [
+            loss_and_gradient(each, params, batch)[2]
+            for each in (model, without_frozen_gradient(model, patterns), without_frozen_gradient(still, ""))
+        ]
+
+    whole, *parts = map(flatten, gradients(params))
+    for path, gradient in whole.items():
+        expected = np.zeros_like(gradient) if path in frozen else gradient
+        for part in parts:
+            np.testing.assert_array_equal(part[path], expected)
+
+
+def test_a_weights_own_rate_multiplies_its_steps_but_not_its_decay_and_own_moves_know_neither():
+    own = {by: Weight((), (), ONES, rate=0.25, by=by) for by in ("sign", "gradient")}
+    spec = {"w": Weight((), (), ONES, rate=0.25), "plain": Weight((), (), ONES), **own}
+    start = dict.fromkeys(spec, jnp.float32(8))
+    optimizer = at_own_rates(optax.adamw(0.1, weight_decay=0.5), spec)
+    after, _ = moved(optimizer, start, [dict.fromkeys(spec, jnp.float32(3))])
+    expected = {"w": 8 - 0.1 * (0.25 + 0.5 * 8), "plain": 8 - 0.1 * (1 + 0.5 * 8), "sign": 7.75, "gradient": 7.25}
+    assert_close(after, expected, operations=20)
+
+
+def test_the_average_is_the_mean_of_its_formula():
+    x = np.float64(3)
+    mean, values = x, [x - 0.5 * (t + 1) for t in range(4)]
+    for t, value in enumerate(values):
+        mean = mean + (1 - min(0.3, (1 + t) / (10 + t))) * (value - mean)
+    params, state = moved(averaging(optax.sgd(0.5), 0.3), {"w": jnp.float32(3)}, [{"w": jnp.float32(1)}] * 4)
+    assert_close(params["w"], values[-1], operations=8)
+    assert_close(state.average["w"], mean, operations=30, largest=3)

@@ -1,0 +1,209 @@
+"""Each model.attention_implementation has the numbers of the default, on the devices that it is for and on no others.
+
+Here the kernel of TPUs is interpreted, and what JAX has for any device stands in for cuDNN's: tests of the latter show
+what cuDNN is asked for, which itself needs an NVIDIA GPU.
+"""
+
+import dataclasses
+import functools
+from contextlib import nullcontext
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel
+
+import flash_models
+from closeness import assert_close, largest_of
+from flash_models import B, T, a_batch, of_both, with_gradients
+from fxf.base.devices import compiling_for
+from fxf.base.errors import UserError
+from fxf.base.weights import shapes
+from fxf.layers import chunked_attention, cudnn_attention, flash_attention, splash_attention
+from fxf.layers.attention import Attention
+from fxf.layers.config import TransformerConfig
+from fxf.layers.flash_attention import kernel_of
+from fxf.layers.layer import whole_rows
+from fxf.models import MODELS
+from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
+from fxf.runs.experiment import build, default_config
+from fxf.training.gradient import batch_loss, loss_and_gradient
+from helpers import VOCAB_SIZE, attention_of, marked, places, random_params, random_tokens, refused, small
+
+FLASH = {"d_model": 24, "dtype": "bfloat16", "positions": "rotary", "attention_implementation": "flash"}
+POSITIONS = np.concatenate([np.arange(n, dtype=np.int32) for n in (4, 1, 6)]) * np.ones((B, 1), np.int32)
+DOCUMENTS = {"positions": POSITIONS, "documents": np.cumsum(POSITIONS == 0, axis=1, dtype=np.int32)}
+
+
+def stand_in(monkeypatch, kernel, unrolled=False):
+    """Lets this CPU take a kernel in any type; returns what each call asks of cuDNN's.
+
+    Sequences are cut into chunks of four queries, which stand in a row if `unrolled`, else in a loop; for a TPU's
+    kernel into blocks of 128.
+    """
+    asked, compute = [], jax.nn.dot_product_attention
+
+    def recorded(q, k, v, **options):
+        asked.append({"lengths": (q.shape[1], k.shape[1]), **options})
+        return compute(q, k, v, **options)
+
+    monkeypatch.setattr(chunked_attention, "CHUNK", 4)
+    monkeypatch.setattr(chunked_attention, "UNROLLED", 3 if unrolled else 2)
+    monkeypatch.setattr(TransformerConfig, "FLASH", {})
+    monkeypatch.setattr(jax.nn, "dot_product_attention", recorded)
+    monkeypatch.setattr(cudnn_attention, "IMPLEMENTATION", "xla")
+    interpreted = functools.partial(splash_attention_kernel.make_splash_mha, interpret=True)
+    monkeypatch.setattr(splash_attention_kernel, "make_splash_mha", interpreted)
+    monkeypatch.setattr(splash_attention, "BLOCKS", (128,))
+    of_cpu = splash_attention if kernel == "splash" else cudnn_attention
+    monkeypatch.setitem(flash_attention.KERNELS, "cpu", of_cpu)
+    return asked
+
+
+@pytest.mark.parametrize("case", marked("implementations of attention"))
+def test_losses_and_gradients_are_those_of_the_default(case, monkeypatch):
+    kernel, config_class = case["kernel"], MODELS[case["model"]].config
+    known = ("kernel", "unrolled", "model", "length", "documents", "gradient")
+    changes = {key: value for key, value in case.items() if key not in known}
+    asked = stand_in(monkeypatch, kernel, case.get("unrolled", False))
+    config = small(config_class, **changes)
+    names = ("xla", "chunked" if kernel == "chunked" else "flash")
+    configs = (dataclasses.replace(config, attention_implementation=name) for name in names)
+    models = [flash_models.MODELS[config_class](each, VOCAB_SIZE) for each in configs]
+    batch = a_batch(config_class, case.get("length", T)) | (DOCUMENTS if case.get("documents") else {})
+    # JAX derives the gradients of all cases in the same way.
+    expected, found = of_both(models, batch, loss_and_gradient if case.get("gradient", True) else batch_loss)
+    assert_close(found, expected, largest=largest_of(expected))
+    assert bool(asked) == (kernel == "cudnn") and all(size % 2 == 0 for call in asked for size in call["lengths"])
+
+
+def test_dropout_of_attention_has_bits_of_its_own_in_each_chunk(monkeypatch):
+    stand_in(monkeypatch, "chunked")
+    options = {"positions": "none", "attention_dropout": 0.5, "attention_implementation": "chunked"}
+    model = masked_lm(small(MaskedLMConfig, n_layers=1, **options), VOCAB_SIZE)  # so that all queries see the same
+    params, same = random_params(model.spec), {"inputs": np.ones((1, 12), np.int32)}
+    drawn = jax.jit(lambda seed: model.apply(params, same, rng=jax.random.key(seed))[0])
+    row, other = np.asarray(drawn(0)), drawn(1)
+    assert (row != other).any() and (row[4:8] != row[8:12]).any()
+
+
+@pytest.mark.thorough
+def test_memory_of_chunks_grows_with_the_length_and_not_with_its_square():
+    def planned_bytes(length, implementation):
+        """Returns the memory of a gradient step, besides its arguments."""
+        config = small(n_layers=1, max_len=length, positions="none", attention_implementation=implementation)
+        model, batch = transformer_lm(config, VOCAB_SIZE), a_batch(TransformerLMConfig, length)
+        step = jax.jit(jax.grad(lambda params: batch_loss(model, params, batch)[0]))
+        return step.lower(shapes(model.spec)).compile().memory_analysis().temp_size_in_bytes
+
+    half, whole = (planned_bytes(length, "chunked") for length in (2048, 4096))
+    assert whole <= 2.3 * half
+    assert planned_bytes(2048, "xla") > 2 * half
+
+
+@pytest.mark.parametrize(
+    "changes", [{"window": 3, "n_layers": 2, "global_every": 2, "remat": "full"}, {"scan_blocks": True}]
+)
+def test_causal_attention_is_asked_for_as_such_without_an_array_of_all_pairs(changes, monkeypatch):
+    """In each block, whatever the windows of the others."""
+    asked = stand_in(monkeypatch, "cudnn")
+    model = transformer_lm(small(attention_implementation="flash", **changes), VOCAB_SIZE)
+    jax.eval_shape(model.apply, random_params(model.spec), a_batch(TransformerLMConfig))
+    windows = [*dict.fromkeys(call["local_window_size"] for call in asked)]  # a loop over blocks is traced twice
+    assert windows == ([(2, 0), None] if "window" in changes else [None])
+    assert all(call["is_causal"] and not {"bias", "mask"} & set(call) for call in asked)
+
+
+def test_padding_and_the_bias_of_positions_are_handed_over_as_arrays(monkeypatch):
+    asked = stand_in(monkeypatch, "cudnn")
+    model = masked_lm(small(MaskedLMConfig, positions="alibi", attention_implementation="flash"), VOCAB_SIZE)
+    jax.eval_shape(model.apply, random_params(model.spec), a_batch(MaskedLMConfig))
+    even = T + 1
+    assert not asked[0]["is_causal"] and asked[0]["bias"].shape == (1, 3, even, even)
+    assert asked[0]["mask"].shape == (B, 3, even, even) and asked[0]["mask"].dtype == bool
+
+
+def test_a_query_that_may_see_nothing_leaves_the_others_as_they_are(monkeypatch):
+    """Padding whose window holds padding alone, and a row without a token."""
+    stand_in(monkeypatch, "cudnn")
+    flash, xla = (small(MaskedLMConfig, window=2, attention_implementation=name) for name in ("flash", "xla"))
+    model = masked_lm(flash, VOCAB_SIZE)
+    params, tokens = random_params(model.spec), random_tokens((2, 7))
+    is_token = np.arange(7) < np.array([[3], [0]])
+    padded = np.asarray(jax.jit(model.apply)(params, {"inputs": tokens, "input_mask": is_token}))
+    whole = jax.jit(masked_lm(xla, VOCAB_SIZE).apply)(params, {"inputs": tokens[:1, :3]})
+    assert_close(padded[:1, :3], whole)
+    assert np.isfinite(padded).all()
+
+
+LENGTH = 131  # two blocks of a TPU's kernel, of which the second is not full
+PACKED = jnp.asarray(np.sort(np.random.default_rng(1).integers(1, 6, (2, LENGTH))))
+IS_TOKEN = jnp.asarray(np.arange(LENGTH) < np.array([[LENGTH], [70]]), jnp.int32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"window": 20, "query_scale": 0.3, "attention_softcap": 0.7}, {"documents": PACKED}),
+        ({}, {"causal": False}),
+        pytest.param({}, {}, marks=pytest.mark.thorough),
+        pytest.param({"window": 90}, {"causal": False, "documents": IS_TOKEN}, marks=pytest.mark.thorough),
+    ],
+)
+def test_what_a_tpus_kernel_reads_and_its_gradients_are_those_of_the_default(changes, options, monkeypatch):
+    stand_in(monkeypatch, "splash")
+    layer, where = attention_of(small(n_heads=2, n_kv_heads=1, d_model=6, **changes)), places(LENGTH, **options)
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(2, n, LENGTH, 3)).astype(np.float32) for n in (2, 1, 1)]
+    is_token = 1 if where.documents is None else (where.documents > 0)[:, None, :, None]  # what padding reads is free
+    default = lambda q, *memory: layer.read({}, q, memory, layer.mask({}, where, where)) * is_token  # noqa: E731
+    kernel = lambda q, *memory: splash_attention.attend(layer, {}, q, memory, where, where) * is_token  # noqa: E731
+    expected, found = (with_gradients(attend, *arrays) for attend in (default, kernel))
+    assert_close(found, expected, largest=largest_of(expected))
+
+
+@pytest.mark.parametrize(("window", "n_parts", "swaps"), [(4096, 8, False), (0, 8, True)])
+def test_blocks_of_a_long_row_have_at_most_a_tenth_more_pairs_than_are_seen(window, n_parts, swaps):
+    length = 32768
+    kernel = splash_attention._kernel((length, length), True, window, 0.0, n_parts, swaps)
+    sizes, blocks = kernel.kwargs["block_sizes"], np.count_nonzero(kernel.fwd_mask_info.block_mask)
+    seen = np.minimum(np.arange(length) + 1, window or length).sum()
+    assert seen <= blocks * sizes.block_q * sizes.block_kv <= 1.1 * seen
+
+
+class Device:
+    """A device, as JAX describes it."""
+
+    def __init__(self, platform, kind="", capability=""):
+        self.platform, self.device_kind, self.compute_capability = platform, kind or platform, capability
+
+
+@pytest.mark.parametrize(("case", "message"), refused("flash attention on devices"))
+def test_what_the_devices_that_a_program_is_compiled_for_cannot_do_is_named(case, message):
+    device = Device(*case.pop("device").split(", "))
+    with compiling_for([device]), pytest.raises(UserError, match=f"^{message}") if message else nullcontext():
+        kernel_of(small(**{**FLASH, **case}))
+
+
+class OfOnesOwn(Attention):
+    def seen(self, queries, keys, reads=None):
+        return None
+
+
+def test_a_kind_with_weights_of_its_own_is_refused_where_only_the_pattern_of_blocks_names_it():
+    layer, message = OfOnesOwn(small(**FLASH)), r"kernel of 'flash' has no OfOnesOwn\.seen; set it to"
+    with compiling_for([Device("gpu", "NVIDIA H100", "9.0")]), pytest.raises(UserError, match=message):
+        layer.apply(random_params(layer.spec()), np.ones((2, 5, 24), "bfloat16"), whole_rows(5))
+
+
+def test_training_on_another_device_is_refused_and_the_weights_are_read_by_xla():
+    config = default_config("reversal")
+    config.model.update(n_layers=1, n_heads=3, d_ff=8, **FLASH)
+    experiment = build(config.to_dict())
+    params, batch = random_params(experiment.model.spec), {"inputs": random_tokens((2, 5))}
+    for use in (experiment.layout, lambda: jax.eval_shape(experiment.model.apply, params, batch)):
+        with pytest.raises(UserError, match="flash needs an NVIDIA GPU or a TPU"):
+            use()
+    by_xla = experiment.with_model(attention_implementation="xla").model
+    assert jax.eval_shape(by_xla.apply, params, batch).shape == (2, 5, experiment.task.vocab_size)
