@@ -4,8 +4,6 @@ import subprocess
 import sys
 from unittest import mock
 
-import pytest
-
 from fxf.base.kept_memory import keep_memory
 
 # Prints the pages of memory that a step of 16 MiB of activations needs: the fewest of ten, as some steps grow the heap.
@@ -24,22 +22,6 @@ for _ in range(10):
 print(min(pages))
 """
 
-# Prints the kilobytes of the heap for which huge pages are asked, and those that the process grew by.
-ADVISED = r"""
-import re
-import jax
-from fxf.base.kept_memory import keep_memory
-
-def read(name, pattern):
-    return re.findall(pattern, open(f"/proc/self/{name}").read())
-
-before = int(read("status", r"VmRSS:\s+(\d+)")[0])
-keep_memory(jax.config)
-grown = int(read("status", r"VmRSS:\s+(\d+)")[0]) - before
-heaps = read("smaps", r"\[heap\]\nSize: +(\d+)(?:.*\n)+?VmFlags: (.*)")
-print(*[size for size, flags in heaps if " hg" in flags], grown)
-"""
-
 
 def in_a_process(code):
     """Returns the numbers that a process prints whose malloc nobody has set."""
@@ -53,13 +35,6 @@ def test_a_step_gets_the_memory_that_the_step_before_has_freed():
     (pages,) = in_a_process(PAGES)
     new_pages = 16 * 2**20 // os.sysconf("SC_PAGE_SIZE")
     assert pages < new_pages / 10 or platform.libc_ver()[0] != "glibc"
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc is not glibc's")
-def test_the_heap_is_asked_to_be_in_huge_pages_and_takes_no_memory_for_that():
-    *advised, grown = in_a_process(ADVISED)
-    assert max(advised) > 2**20
-    assert grown < 2**14
 
 
 def test_the_variables_of_malloc_choose_otherwise(monkeypatch):
