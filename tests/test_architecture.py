@@ -44,12 +44,6 @@ def calls(tmp_path_factory):
     return found
 
 
-def test_there_are_four_paths_of_at_most_eight_stops():
-    assert len(PATHS) == 4
-    assert all(2 <= len(stops) <= 8 for stops in PATHS.values())
-    assert [len(stops) for stops in PATHS.values()] == [text.count("\n") for _, text in SECTIONS]
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("path", PATHS)
 def test_the_stops_of_a_path_are_met_in_their_order(path, calls):

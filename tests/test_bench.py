@@ -1,7 +1,5 @@
 """The benchmark's table, by ways that take no time."""
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -42,23 +40,6 @@ def test_the_table_says_how_many_times_as_good_fxf_is_also_where_a_peer_wins(uni
     lines = markdown([{"what": "work", "unit": unit, "figures": figures, "note": ""}]).splitlines()
     assert lines[2:] == [f"| work, {unit} | fxf | 2 | 1 to 3 |  |", f"|  | peer | 4 | 4 to 4 | {ratio} |"]
     assert "not measured: no torch" in markdown([{"what": "work", "error": "no torch"}])
-
-
-def test_a_peer_that_is_not_installed_is_an_error_and_not_left_out(monkeypatch):
-    from experiments.benchmarks import rows_decoding, rows_process, rows_training
-    from experiments.benchmarks.rows import Settings
-
-    settings = Settings(0, 1, 2, True)
-    for module in ("torch", "ctranslate2"):
-        monkeypatch.setitem(sys.modules, module, None)  # as if it were not there
-    monkeypatch.setattr(rows_training, "keep_memory", lambda config: None)
-    training, (beam, _) = next(rows_training.nanogpt_cpu(settings)), rows_decoding.beam(settings)
-    assert {"fxf", "PyTorch", "PyTorch compiled", "Flax NNX"} == training.ways.keys()
-    assert {"fxf", "CTranslate2", "CTranslate2, a core for each batch"} == beam.ways.keys()
-    assert {"torch", "transformers"} < next(rows_process.imports(settings)).ways.keys()
-    for row, name in ((training, "PyTorch"), (training, "PyTorch compiled"), (beam, "CTranslate2")):
-        with pytest.raises(ImportError):
-            row.ways[name]()
 
 
 @pytest.mark.thorough  # imports CTranslate2, which takes as long as all others here

@@ -41,12 +41,6 @@ def model(config_class=TransformerLMConfig, **changes):
     return section(config_class, defaults(config_class) | changes, "model")
 
 
-def test_a_section_with_all_keys_or_none_becomes_its_class():
-    assert model(n_layers=3).n_layers == 3
-    for config_class in (TransformerLMConfig, EncoderDecoderConfig):
-        assert model(config_class) == section(config_class, {}, "model") == config_class()
-
-
 @pytest.mark.parametrize("cls", ALL_SECTIONS)
 def test_every_key_has_a_meaning_a_default_of_its_type_and_no_number_that_is_not_finite(cls):
     kinds = typing.get_type_hints(cls)

@@ -1,7 +1,5 @@
 import errno
 import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -57,31 +55,8 @@ def test_without_room_a_file_stays_as_it_was_and_nothing_is_left_beside_it(tmp_p
     assert (tmp_path / "file").read_text() == "old"
 
 
-def test_threads_write_one_file_each_whole(tmp_path):
-    barrier, texts = threading.Barrier(4), [f"{i}" * 2**16 for i in range(4)]
-
-    def write(text):
-        for _ in range(5):
-            barrier.wait()
-            write_atomically(tmp_path / "file", text)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, texts))
-    assert (tmp_path / "file").read_text() in texts and len(list(tmp_path.iterdir())) == 1
-
-
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for path, kind in [(tmp_path, "a folder"), (tmp_path / "fifo", "a pipe or a device")]:
         with pytest.raises(UserError, match=f"^data.path: {path}: expected a file, got {kind}$"):
             read_file(path, "data.path")
-
-
-def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path):
-    (tmp_path / "file").write_bytes(b"12345")
-    for path, reason in [
-        (tmp_path / "fil", r"fil: No such file or directory; did you mean 'file'\?"),
-        (tmp_path / "file" / "x", "Not a directory"),
-    ]:
-        with pytest.raises(UserError, match=reason):
-            read_file(path)

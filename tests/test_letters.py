@@ -13,7 +13,6 @@ from small_runs import ROOT
 LEGEND = dict(re.findall(r"^    ([A-Z])  (.+)$", fxf.__doc__, re.MULTILINE))
 SUFFIX = re.compile(r"^_?[a-z]\w*?_([A-Z0-9]*[A-Z][A-Z0-9]*)$")
 EINSUM = re.compile(r"^[A-Z]+(,[A-Z]+)*->[A-Z]*$")
-SHAPE = re.compile(r"\[((?:[^\[\],]+, )*[^\[\],]*)\]")
 
 
 @functools.cache
@@ -48,25 +47,14 @@ def einsums_in(nodes):
             yield output, ""
 
 
-def shapes_in_text(text, nodes):
-    """Yields the letters of the shapes in brackets in docstrings and comments, such as [B, 2P+2, D]."""
-    alone = [node.value.value for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
-    for part in [*filter(lambda value: isinstance(value, str), alone), *re.findall("#.*", text)]:
-        for shape in SHAPE.findall(part):
-            yield from re.findall(r"(?<![A-Za-z_'\"])[A-Z](?![A-Za-z_'\"])", shape)
-
-
 def letters_in(nodes):
     """Returns the letters of the names and the einsums in code."""
     names = {letter for name in names_in(nodes) for letter in suffix(name) if letter.isalpha()}
     return names | {letter for letters, _ in einsums_in(nodes) for letter in letters}
 
 
-def test_every_letter_of_a_name_an_einsum_or_a_shape_is_in_the_legend():
-    found = {
-        path: letters_in(nodes).union(shapes_in_text(path.read_text(), nodes)) - LEGEND.keys()
-        for path, nodes in files().items()
-    }
+def test_every_letter_of_a_name_or_an_einsum_is_in_the_legend():
+    found = {path: letters_in(nodes) - LEGEND.keys() for path, nodes in files().items()}
     assert {str(path): letters for path, letters in found.items() if letters} == {}
 
 
@@ -75,7 +63,3 @@ def test_an_einsum_has_the_letters_of_its_operands():
         for letters, name in einsums_in(nodes):
             # The tokens of a chunk are queries, T, and keys, C, of each other.
             assert suffix(name).replace("T", "C") in ("", letters.replace("T", "C")), f"{path}: {name}"
-
-
-def test_every_letter_of_the_legend_is_in_a_name_or_an_einsum():
-    assert LEGEND.keys() <= set().union(*map(letters_in, files().values()))

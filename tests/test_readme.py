@@ -20,7 +20,7 @@ from fxf.runs.guests import load
 from fxf.testing import assert_consistent
 from fxf.verbs.flags import Parser
 from helpers import random_params, random_tokens, small_model
-from page_code import PAGES, code_of, ran, write_files
+from page_code import PAGES, ran, write_files
 from small_runs import ROOT, TINY, new_process, with_sections
 
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
@@ -111,13 +111,3 @@ def test_a_layer_of_a_page_trains_and_decodes_as_it_trains(name, own_files):
         fxf.fit(experiment.model, experiment.task.batch, steps=2)
         model, params = experiment.model, random_params(experiment.model.spec)
         assert_consistent(model, params, {"inputs": random_tokens((3, 6))})
-
-
-def test_every_block_of_python_is_run_by_a_test():
-    """By those here and by test_commands.py, which knows these pages."""
-    found = {page: len(code_of(page)) for page in PAGES if code_of(page)}
-    assert found == {
-        **{"README.md": 3, "docs/extending.md": 5, "docs/first_week.md": 2, "docs/flax.md": 3, "docs/inside.md": 5},
-        **{"docs/own_parts.md": 1, "docs/own_task.md": 2, "docs/probing.md": 1, "docs/python.md": 3},
-        **{"docs/tasks.md": 1, "docs/trackers.md": 2},
-    }

@@ -8,7 +8,8 @@ import pytest
 from experiments.runner import filled
 from experiments.studies import study
 from experiments.studies.__main__ import STUDIES, module_of
-from experiments.studies.study import RATE, Verdict, best, bracketed, filled_places, rows_of
+from experiments.studies.forecast import result as forecast
+from experiments.studies.study import RATE, best, filled_places, rows_of
 from fxf.runs.configs import read_config, read_sweep
 from fxf.sweeps.points import make_points
 from small_runs import new_process
@@ -63,17 +64,26 @@ def test_a_kind_is_taken_at_the_rate_with_the_highest_mean_and_at_the_lowest_of_
     assert found["a",].values("share") == [0.6, 0.7]
 
 
-def test_where_an_optimum_is_not_bracketed_a_claim_that_fails_is_undecided_and_one_that_holds_says_so():
-    words = [
-        Verdict(1.0, holds).if_bracketed(*known).words for holds in (True, False) for known in ((True,), (True, False))
-    ]
-    assert words == ["holds", "holds", "does not hold", "undecided: not bracketed"]
-    against = [Verdict(1.0, *of).against(*known).words for of in ((True,), (True, "in part"), (False,), (None,))
-               for known in ((True,), (True, False))]  # fmt: skip
-    assert against == [
-        *("holds", "holds: at the rates tried", "holds: in part", "holds: in part, at the rates tried"),
-        *("does not hold", "does not hold", "undecided", "undecided"),
-    ]
-    rows = [{"kind": kind, RATE: rate, "share": share} for kind, shares in {"a": (1, 3, 2), "b": (1, 2, 3)}.items()
-            for rate, share in zip((0.1, 0.2, 0.4), shares, strict=True)]  # fmt: skip
-    assert bracketed(rows, ("kind",), lambda cell: cell.mean("share")) == {("a",): True, ("b",): False}
+def runs_of_a_law(floor, scale, power, share=1.0):
+    """Returns rows of small runs whose losses follow the law, and of a larger one with `share` of the law's loss."""
+    rows = [{"model.d_model": n, "seed": 0, "parameters": 100 * n * n, "train.steps": 7 * n * n} for n in (3, 5, 7, 9)]
+    rows += [{"model.d_model": 20, "seed": 0, "parameters": 14_160, "train.steps": 2800}]
+    for row in rows:
+        row["test_loss"] = floor + scale * forecast.compute(row) ** -power
+    rows[-1]["test_loss"] *= share
+    return rows
+
+
+@pytest.mark.parametrize("floor", [0.4, 0.0])
+def test_a_law_is_found_in_losses_that_follow_it(floor):
+    small, large = forecast.small_and_large(runs_of_a_law(floor, 0.7, 0.2))
+    assert large["model.d_model"] == 20 and len(small) == 4
+    assert forecast.fit(small, floor > 0) == pytest.approx((floor, 0.7, 0.2), rel=1e-4)
+
+
+@pytest.mark.parametrize(("share", "holds"), [(1.015, True), (1.025, False)])
+def test_a_forecast_holds_within_the_bound_and_is_undecided_beyond_it(share, holds):
+    assert [each.holds for each in forecast.verdicts(runs_of_a_law(0.4, 0.7, 0.2, share))] == [
+        holds or None,
+        True,
+    ]  # one rate: undecided
