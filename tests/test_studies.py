@@ -83,7 +83,5 @@ def test_a_law_is_found_in_losses_that_follow_it(floor):
 
 @pytest.mark.parametrize(("share", "holds"), [(1.015, True), (1.025, False)])
 def test_a_forecast_holds_within_the_bound_and_is_undecided_beyond_it(share, holds):
-    assert [each.holds for each in forecast.verdicts(runs_of_a_law(0.4, 0.7, 0.2, share))] == [
-        holds or None,
-        True,
-    ]  # one rate: undecided
+    first, second = forecast.verdicts(runs_of_a_law(0.4, 0.7, 0.2, share))
+    assert (first.holds, second.holds) == (holds or None, True)  # one rate: undecided

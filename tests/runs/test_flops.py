@@ -133,8 +133,3 @@ def test_rows_that_fill_up_a_batch_are_said(n_rows, parts, said):
     experiment = SimpleNamespace(task=task, model=SimpleNamespace(spec={}), train=SimpleNamespace(microbatches=1))
     lines = flops.wasted(experiment, layout(data=parts))
     assert lines == [f"batches of {n_rows} rows are filled up for {parts} parts: {each}" for each in said]
-
-
-def test_a_task_that_only_iterates_over_its_batches_need_not_say_their_shapes():
-    task = SimpleNamespace(has=lambda name: name == "batches")
-    assert flops.wasted(SimpleNamespace(task=task, model=SimpleNamespace(spec={})), layout(data=8)) == []

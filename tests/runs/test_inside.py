@@ -1,13 +1,11 @@
 """Looking inside a model while it reads a text, and what the page of a run shows of that."""
 
 import json
-from collections import defaultdict
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.ad_checkpoint import checkpoint_name
 
 import fxf.runs.api
 from closeness import assert_close
@@ -126,27 +124,6 @@ def test_a_page_shows_attention_in_percent_positions_the_lens_and_every_weight(r
     assert sum(row[-1] for row in shown["weights"]) == shown["parameters"] == count(reading.experiment.model.spec)
     (full,) = contents(reading, "3 1 2 3 1 2 1 2")["examples"]  # an answer whose last token was never read
     assert len(full["lens"]) == 1 + reading.experiment.max_len
-
-
-def test_arrays_of_a_layers_own_are_left_out_also_under_the_names_of_others(reading, monkeypatch):
-    """Names that a page looks for may hold arrays of other shapes, which it does not show."""
-    experiment = reading.experiment
-
-    def features(params, batch, *, rng=None):
-        x_BTD = experiment.model.features(params, batch, rng=rng)
-        with jax.named_scope("router"):
-            matrix_DD = checkpoint_name(x_BTD[0].T @ x_BTD[0], "weights")
-            stream_BTU = checkpoint_name(jnp.concatenate([x_BTD, x_BTD], -1), "residual")
-        with jax.named_scope("embedding"):
-            checkpoint_name(x_BTD[0], "positions")
-        checkpoint_name(jnp.float32(3), "number")
-        return x_BTD + 0 * (matrix_DD.sum() + stream_BTU.sum())
-
-    other = experiment._replace(model=experiment.model._replace(features=features), programs=defaultdict(dict))
-    monkeypatch.setattr(type(other), "with_model", lambda self, **changes: self)
-    (example,), (expected,) = contents(reading._replace(experiment=other))["examples"], contents(reading)["examples"]
-    assert example["lens"] == expected["lens"]
-    assert example["maps"] == expected["maps"][1:]  # its positions [T, D] are not vectors of a batch
 
 
 def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):

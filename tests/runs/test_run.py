@@ -11,21 +11,16 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from configs.primer.bilayer import BilayerConfig
 from fxf.base import memory
-from fxf.base.config import defaults
 from fxf.base.errors import DivergedError, UserError
 from fxf.base.hardware import HARDWARE
 from fxf.reports import run_files
-from fxf.runs import evaluator as evaluator_module
 from fxf.runs import flops, run
 from fxf.runs.evaluator import sample_text
 from fxf.runs.experiment import build
-from fxf.runs.generation import Answering
 from fxf.training import checkpoint
-from fxf.training.step import make_train_steps
-from helpers import one_device, random_params, with_attributes
-from small_runs import KEPT, ROOT, crash_after, records, sharing_programs, tiny_config, trained
+from helpers import one_device, with_attributes
+from small_runs import KEPT, crash_after, records, sharing_programs, tiny_config, trained
 
 
 def train(workdir, kept=KEPT, **sections):
@@ -100,19 +95,6 @@ def test_a_run_leaves_the_folder_and_the_result_that_it_promises_and_repeats_the
     assert train(workdir, **SECTIONS) == result
     assert "finished already" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in workdir.rglob("*")} == before
-
-
-def test_another_seed_rate_and_smoothing_have_a_step_of_the_same_text():
-    """By its text JAX finds a compiled program again, also one of an earlier process."""
-    texts = set()
-    for seed, number, decay in ((0, 0.1, 0.0), (3, 0.2, 0.3)):
-        rates = {"learning_rate": number / 3, "final_learning_rate": number / 7, "weight_decay": decay}
-        adamw = {"name": "adamw", "schedule": "cosine", "warmup_steps": 1, **rates}
-        experiment = build(tiny_config(seed=seed, train={"label_smoothing": number}, optimizer=adamw))
-        layout = one_device()
-        steps = make_train_steps(experiment.trainer(layout), experiment.task.batch, 3)
-        texts.add(steps.lower(experiment.state_shapes(layout), experiment.hyperparameters(), 1).as_text())
-    assert len(texts) == 1
 
 
 def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_names_of_the_model(
@@ -237,23 +219,6 @@ def test_a_run_is_read_on_fewer_devices_and_says_if_its_last_checkpoint_is_gone(
     shutil.rmtree(copied / "checkpoints" / str(last))
     assert run.load(copied)[1] == before
     assert f"the result is of step {last}, whose checkpoint is gone; this is step {before}" in caplog.text
-
-
-def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "configs")
-    model = defaults(BilayerConfig) | {"name": "primer.bilayer:BILAYER", "max_len": 6}
-    experiment = build(tiny_config() | {"model": model})
-    params, asked = random_params(experiment.model.spec), []
-
-    def groups(decoder, params, groups):
-        asked.extend(group.max_tokens for group in groups)
-        return [(np.ones((len(group.prompts["tokens"]), 1, group.max_tokens), np.int32), None) for group in groups]
-
-    monkeypatch.setattr(evaluator_module.Decoder, "groups", groups)
-    (answers,) = Answering(experiment, params, max_tokens=17)(["1 2 3 1 2 3 1"])
-    assert (answers[0][0], asked) == (" ".join("1" * 17), [17])
-    with pytest.raises(UserError, match=r"prompt 1: 8 tokens and 1 to generate; model.max_len is 6"):
-        Answering(experiment, params)(["1 2 3 1 2 3 1"])
 
 
 def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
