@@ -8,7 +8,7 @@ import fxf
 from closeness import assert_close
 from fxf.runs.guests import load
 from fxf.testing import assert_consistent
-from helpers import applied, random_params, random_tokens
+from helpers import applied, random_params, random_tokens, some
 from small_runs import ROOT, new_process
 
 recurrent = load(ROOT / "configs/studies/recurrent.py")
@@ -64,15 +64,11 @@ def test_a_stack_has_what_was_pushed_last_and_a_tape_what_was_written_there(name
     layer = LAYERS[name]
     cells = np.zeros((1, 9, 8), np.float32)
     for action, value in zip(actions, values, strict=True):
-        cells = layer.after(cells if name == "stack" else jax.numpy.asarray(cells), np.full((1, 8), value, np.float32))[
-            action
-        ]
+        cells = layer.after(jax.numpy.asarray(cells), np.full((1, 8), value, np.float32))[action]
     np.testing.assert_array_equal(cells[0, 0], np.full(8, top))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("rnn", marks=pytest.mark.thorough), pytest.param("stack", marks=pytest.mark.thorough), "tape"]
-)
+@some("name", LAYERS, ["tape"])
 def test_it_decodes_with_its_state_as_it_trains(name):
     with new_process():
         config = load(ROOT / "configs/studies/recurrent.py").get_config(name)

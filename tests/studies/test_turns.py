@@ -1,6 +1,5 @@
 """Positions of a walk that tokens turn, against plain loops; and attention that reads what tokens make."""
 
-import dataclasses
 import functools
 
 import jax
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.guests import load
 from fxf.testing import assert_cached_equals_full, assert_causal, assert_padding_unread
 from fxf.training.gradient import loss_and_gradient
@@ -44,18 +42,14 @@ def looped(turns_VH, tokens_BT):
     return states
 
 
-def test_a_walk_is_that_of_plain_loops():
-    turns_VH = np.random.default_rng(0).uniform(-1, 1, (V, H)).astype(np.float32)
-    tokens_BT = random_tokens((B, T), V)
-    found = walked(turns_VH, tokens_BT, np.zeros((B, H, 2), np.float32))
-    assert_close(found, looped(turns_VH.astype(np.float64), tokens_BT), largest=T)
-
-
-def test_a_walk_in_parts_is_the_whole_walk_bit_for_bit_where_turns_are_whole():
-    turns_VH = np.random.default_rng(1).choice([-1.0, 1.0], (V, H)).astype(np.float32)
+def test_a_walk_is_that_of_plain_loops_and_in_parts_bit_for_bit_where_turns_are_whole():
     tokens_BT, state = random_tokens((B, T), V), np.zeros((B, H, 2), np.float32)
-    whole = np.asarray(walked(turns_VH, tokens_BT, state))
-    np.testing.assert_array_equal(whole, looped(turns_VH, tokens_BT))
+    rng = np.random.default_rng(0)
+    turns_VH = rng.uniform(-1, 1, (V, H)).astype(np.float32)
+    assert_close(walked(turns_VH, tokens_BT, state), looped(turns_VH.astype(np.float64), tokens_BT), largest=T)
+    turns_VH = rng.choice([-1.0, 1.0], (V, H)).astype(np.float32)
+    whole = looped(turns_VH, tokens_BT)
+    np.testing.assert_array_equal(walked(turns_VH, tokens_BT, state), whole)
     for t in range(T):
         state = np.asarray(walked(turns_VH, tokens_BT[:, t : t + 1], state))[:, :, 0]
         np.testing.assert_array_equal(state, whole[:, :, t])
@@ -109,13 +103,3 @@ def test_training_has_the_learned_turns_and_scoring_the_rounded_ones():
     scored = (np.log(np.exp(logits).sum(-1)) - of_targets).sum()
     assert abs(float(trained) - scored) > 1e-3
     assert (gradient["blocks"]["0"]["turns"] != 0).any()
-
-
-def test_walks_stand_by_themselves_in_the_blocks_of_any_model():
-    config = TransformerLMConfig(
-        **{**SIZES, "n_layers": 2}, blocks="turns:Turns(); attention+feed_forward", attention="turns:OfTokens"
-    )
-    model = transformer_lm(dataclasses.replace(config, positions="none"), V)
-    wrapped, params = turning_model()
-    batch = {"inputs": random_tokens((B, T), V)}
-    np.testing.assert_array_equal(jax.jit(model.apply)(params, batch), jax.jit(wrapped.apply)(params, batch))

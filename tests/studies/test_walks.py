@@ -79,20 +79,6 @@ def test_features_are_those_of_their_definition_and_stay_within_one():
     assert np.abs(found).max() <= 1
 
 
-def test_the_bank_has_the_parity_of_each_token_and_its_count_modulo_5_among_its_features():
-    """What the page of the study says that the bank knows: nothing but a readout of these has to be learned."""
-    tokens = np.concatenate([np.zeros((B, 1), np.int32), 1 + random_tokens((B, 40), V - 1)], axis=1)
-    bank = walks.first_walks(M, V)
-    found = np.asarray(jax.jit(lambda t: walks.features(walks.walk(t, np.zeros((B, M, 4), np.float32))))(tokens), float)
-    for token in range(1, V):
-        of_token = ({token: walks.PLAIN, 0: walks.STAY}, walks.STAY)
-        (m,) = [m for m, each in enumerate(bank) if (each.of_tokens, each.of_others) == of_token]
-        counts_BT = 1 + np.cumsum(tokens == token, axis=1)  # the first token of a row is at 1
-        assert_close(found[:, :, m, 4], (-1.0) ** counts_BT)
-        angles_BT = 2 * math.pi / 5 * counts_BT
-        assert_close(found[:, :, m, 7:], np.stack([np.cos(angles_BT), np.sin(angles_BT)], axis=-1), largest=2 * math.pi)
-
-
 def test_the_stream_gets_the_features_of_all_walks_and_heads_the_positions_of_some():
     layer, tokens_BT = walks.Walks(d_model=5, n_heads=4, vocab_size=V, n_walks=7), random_tokens((B, T), V)
     params, x_BTD = random_params(layer.spec()), np.random.default_rng(1).normal(size=(B, T, 5)).astype(np.float32)
