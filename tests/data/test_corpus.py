@@ -2,7 +2,6 @@ import gzip
 from pathlib import Path
 
 import pytest
-from etils import epath
 
 from fxf.base.errors import UserError
 from fxf.data import phrasebook
@@ -92,13 +91,6 @@ def test_parallel_files_are_paired_line_by_line_and_test_sentences_in_training_a
     assert not caplog.records
     read_corpus(parallel(tmp_path, ["a", "t"], ["A", "T"]))
     assert caplog.messages == ["warning: 1 of the 1 test sentences are in the training part too"]
-
-
-def test_pairs_are_read_of_a_bucket_as_of_a_disk(tmp_path, monkeypatch):
-    configs = pairs(tmp_path, LINES), parallel(tmp_path, ["a", "b"], ["A", "B"])
-    there = [read_corpus(config) for config in configs]
-    monkeypatch.setattr("fxf.data.corpus.folder_at", lambda path, flag: epath.Path(path))
-    assert [read_corpus(config) for config in configs] == there
 
 
 def test_a_share_of_the_training_pairs_loses_its_punctuation_on_both_sides(tmp_path):

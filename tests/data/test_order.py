@@ -37,24 +37,6 @@ def of_mixture(seed, **more):
     return ShuffledRows([rows(5), rows(1005), rows(2005)], 7, seed, **more, shares_S=(0.2, 0.7, 0.1))
 
 
-SOURCES = {"pairs": (of_pairs, "source"), "documents": (of_documents, "targets")}
-
-
-def epochs(batches, name, n):
-    """Returns the orders of the first n epochs, each as the first tokens of its rows with weight."""
-    found = [batches[i] for i in range(getattr(batches, "per_epoch", -(-N // 7)) * n)]
-    order = [int(x) for batch in found for x in batch[name][batch["weights"].sum(1) > 0, 0]]
-    return [tuple(order[epoch * N : (epoch + 1) * N]) for epoch in range(n)]
-
-
-@pytest.mark.parametrize("kind", SOURCES)
-def test_each_epoch_of_each_seed_has_all_examples_in_an_order_of_its_own(kind):
-    make, name = SOURCES[kind]
-    orders = [order for seed in range(5) for order in epochs(make(seed), name, 3)]
-    assert len(set(orders)) == len(orders) == 15
-    assert {tuple(sorted(order)) for order in orders} == {tuple(sorted(orders[0]))}
-
-
 RUN = RunInfo(TrainConfig(batch_size=7))
 TOKENS = np.random.default_rng(1).integers(5, 23, 997).astype(np.uint8)
 DRAWN = {

@@ -6,9 +6,8 @@ from fxf.base.errors import UserError
 from fxf.data import phrasebook
 from fxf.data.documents import DocumentsConfig
 from fxf.data.text import EncodedText, TextConfig, draw_windows, read_text, scoring_windows
-from fxf.data.tokenizer import BOS, MASK, TOKENIZERS, UNK
+from fxf.data.tokenizer import BOS, TOKENIZERS, UNK
 from fxf.tasks.language_model import LanguageModelConfig, language_model
-from fxf.tasks.masking import Masking, MaskingConfig
 from fxf.tasks.task import RunInfo
 from fxf.training.step import TrainConfig
 from helpers import first_phrases
@@ -112,11 +111,3 @@ def test_a_prompt_has_the_tokens_of_the_text_or_document_in_training(kind, tmp_p
             cuts = [np.split(part, np.flatnonzero(part == task.end_token) + 1)[:-1] for part in tokens]
             found = [row[:-1].tolist() for rows in cuts for row in rows]
             assert sorted(found) == sorted(asked(task, text) for text in texts)
-
-
-def test_a_prompt_with_blanks_has_the_tokens_of_the_training_text(tmp_path):
-    data = config(tmp_path, ODD_LINES, tokenizer="bpe", vocab_size=300)
-    task = Masking(MaskingConfig(length=64), RunInfo(TrainConfig(batch_size=2), data))
-    found = task.encode("A rose,  \nis red.\r\n\r\n\r\n  So<mask>")
-    n = found.index(MASK)
-    assert found[1:n] == task.text.tokens("train")[: n - 1].tolist()

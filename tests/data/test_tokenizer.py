@@ -1,7 +1,4 @@
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -21,17 +18,6 @@ BPE = train_tokenizer("bpe", 300, TEXTS)
 BYTES = train_tokenizer("byte", 261, [])
 ALPHABET = sorted(set("".join([*TEXTS, "a\n\r\t\x00\u2028👩‍👧e\u0301"])))
 CHARACTERS = train_tokenizer("character", 100, ALPHABET)
-
-MANY = ["the cat sat on the mat, the dog ate the hat"] * 2000
-TRAIN_AND_FORK = f"""
-import os
-from fxf.data.tokenizer import train_tokenizer
-first, child = train_tokenizer("bpe", 400, {MANY[:1]} * 2000).to_json(), os.fork()
-if not child:
-    os._exit(train_tokenizer("bpe", 400, {MANY[:1]} * 2000).to_json() != first)
-assert os.waitpid(child, 0)[1] == 0
-print(first, end="")
-"""
 
 
 @examples(40)
@@ -95,13 +81,6 @@ def test_bpe_joins_frequent_neighbours_up_to_its_size():
     rare = train_tokenizer("bpe", 300, ["abc xyz"])
     assert rare.vocab_size == 256 + 5
     assert len(rare.encode("abc")) == 3
-
-
-def test_processes_agree_and_fork_without_a_warning():
-    environment = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
-    command = [sys.executable, "-c", TRAIN_AND_FORK]
-    run = subprocess.run(command, env={**environment, "PYTHONHASHSEED": "1"}, capture_output=True, check=True)
-    assert (run.stdout.decode(), run.stderr) == (train_tokenizer("bpe", 400, MANY).to_json(), b"")
 
 
 def test_a_token_is_named_by_what_can_be_seen():

@@ -182,22 +182,6 @@ def test_x_is_steps_tokens_or_time_and_the_height_linear_or_logarithmic(charts):
         assert ("(logarithmic height)" in loss.text_content()) == is_log
 
 
-def test_smoothing_draws_a_mean_before_the_values_and_none_at_zero(charts):
-    found, norm = charts[0], charts[1].nth(1)
-    lines = norm.locator("polyline")
-    heights = "node => node.getAttribute('points').split(' ').map(point => Number(point.split(',')[1]))"
-    assert lines.count() == 1
-    plain = lines.nth(0).evaluate(heights)
-    found.get_by_label("smoothing").fill("0.9")
-    assert lines.count() == 2 and lines.nth(0).evaluate(heights) == plain
-    smooth = lines.nth(1).evaluate(heights)
-    assert max(smooth) - min(smooth) < 0.3 * (max(plain) - min(plain))
-    at = [2.5 * i for i in range(40)]  # in hundredths of the whole, but for a factor of 40/39
-    weights = [0.9 ** (abs(place - at[20]) * 40 / 39) for place in at]
-    mean = sum(w * y for w, y in zip(weights, plain, strict=True)) / sum(weights)
-    assert smooth[20] == pytest.approx(mean, abs=0.1)
-
-
 @pytest.fixture
 def served(tmp_path):
     """Returns a folder with a run that goes on and two that ended, and the address of its live pages."""
@@ -274,13 +258,3 @@ def test_the_page_of_all_runs_sorts_filters_renews_itself_and_leads_to_each(serv
     found.get_by_role("link", name="all runs").click()
     found.locator("h1", has_text="Runs in").wait_for()
     assert said == []
-
-
-def test_heads_of_a_layer_have_one_scale(opened):
-    found, _ = opened("report")
-    found.evaluate("""insideExample({ title: "t", lens: null, maps: [{ name: "m", rows: ["a"], columns: ["b"],
-      rowName: "r", columnName: "c", unit: " %", heads: [{ title: "weak", values: [25] },
-      { title: "strong", values: [100] }] }] }, 0)
-      .querySelectorAll("figure").forEach(figure => document.body.prepend(figure))""")
-    weak = found.locator("figure", has_text="weak").first
-    assert "full color 100 %" in weak.inner_text()

@@ -1,12 +1,8 @@
 """The server of the live pages, without a browser."""
 
 import json
-import re
-import signal
-import subprocess
-import sys
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from http.client import HTTPConnection
 from http.server import ThreadingHTTPServer
@@ -18,7 +14,6 @@ from fxf.reports import live
 from fxf.reports.page import page
 from fxf.reports.report import contents
 from fxf.reports.run_files import read
-from small_runs import ROOT
 
 
 @contextmanager
@@ -91,21 +86,3 @@ def test_nothing_but_the_pages_of_its_runs_is_served(asked, path):
 def test_a_page_whose_name_leads_here_may_not_read_the_runs(asked):
     assert asked("/", Host="elsewhere.example")[0] == 403
     assert asked("/", Host="localhost:8000")[0] == 200  # by a forwarded port
-
-
-def test_the_command_serves_one_run_without_jax_until_it_is_stopped(tmp_path):
-    folder = make_run(tmp_path / "run")
-    program = "import sys; from fxf.__main__ import main; sys.modules['jax'] = None; main()"
-    words = [sys.executable, "-c", program, "report", "--live", str(folder)]
-    pipes = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([*words, "--port=0"], **pipes) as started, ExitStack() as stack:
-        stack.callback(started.kill)  # also where the test fails
-        (port,) = re.findall(r"^http://127.0.0.1:(\d+)/", started.stdout.readline())
-        connection = HTTPConnection(live.HOST, int(port))
-        connection.request("GET", "/")
-        assert data_of(connection.getresponse().read().decode())["up"] is None
-        taken = subprocess.run([*words, f"--port={port}"], timeout=60, **pipes)
-        said = f"error: --port: {port}: Address already in use; --port=0 takes one that is free\n"
-        assert (taken.returncode, taken.stderr) == (2, said)
-        started.send_signal(signal.SIGINT)
-        assert started.wait(timeout=60) == 130 and started.stderr.read() == "stopped by SIGINT\n"

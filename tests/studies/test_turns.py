@@ -77,16 +77,21 @@ def test_a_penalty_moves_turns_to_one_or_minus_one_from_a_step_on():
     assert turning_model()[0].penalty is None
 
 
+def assert_decodes_as_it_reads(model, params, batch):
+    """Asserts that 3 rows of at least 7 tokens are decoded, also by beams, as the full forward pass reads them."""
+    n_tokens = batch["inputs"].shape[1]
+    assert_cached_equals_full(model, params, batch, capacities=[n_tokens + 2])
+    assert_causal(model, params, twice(batch))
+    is_token_BT = np.arange(n_tokens)[None] < np.array([[n_tokens], [6], [1]])
+    assert_padding_unread(model, params, twice({**batch, "input_mask": is_token_BT}))
+
+
 @pytest.mark.thorough
 def test_cached_decoding_and_beams_walk_as_the_full_forward_does():
     # What the tokens of a prompt see reaches a logit through the second block.
     model, params = turning_model(window=3, n_layers=2, scan_blocks=True)
     assert np.unique(np.sign(params["blocks"]["0"]["turns"])).tolist() == [-1, 1]
-    batch = {"inputs": random_tokens((3, T), V)}
-    assert_cached_equals_full(model, params, batch, capacities=[T + 2])
-    assert_causal(model, params, twice(batch))
-    is_token_BT = np.arange(T)[None] < np.array([[T], [6], [1]])
-    assert_padding_unread(model, params, twice({**batch, "input_mask": is_token_BT}))
+    assert_decodes_as_it_reads(model, params, {"inputs": random_tokens((3, T), V)})
 
 
 def test_training_has_the_learned_turns_and_scoring_the_rounded_ones():

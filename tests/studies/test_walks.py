@@ -6,12 +6,12 @@ import math
 import jax
 import numpy as np
 import pytest
+from test_turns import assert_decodes_as_it_reads
 
 from closeness import assert_close
 from fxf.layers.layer import Context, Places
 from fxf.runs.guests import load
-from fxf.testing import assert_cached_equals_full, assert_causal, assert_padding_unread
-from helpers import random_params, random_tokens, twice
+from helpers import random_params, random_tokens
 from small_runs import ROOT
 
 walks = load(ROOT / "configs/studies/walks.py")
@@ -95,11 +95,7 @@ def test_the_stream_gets_the_features_of_all_walks_and_heads_the_positions_of_so
 def test_cached_decoding_and_beams_walk_as_the_full_forward_does():
     # What the tokens of a prompt see reaches a logit through the second block.
     model, params = walking_model(window=3, n_layers=2, scan_blocks=True)
-    batch = {"inputs": random_tokens((3, T), V)}
-    assert_cached_equals_full(model, params, batch, capacities=[T + 2])
-    assert_causal(model, params, twice(batch))
-    is_token_BT = np.arange(T)[None] < np.array([[T], [6], [1]])
-    assert_padding_unread(model, params, twice({**batch, "input_mask": is_token_BT}))
+    assert_decodes_as_it_reads(model, params, {"inputs": random_tokens((3, T), V)})
 
 
 def test_a_query_sees_of_the_tokens_at_one_position_only_the_last_within_the_window():
