@@ -2,10 +2,9 @@
 
 import pytest
 
-from experiments.claims import arms, others, page, pairs
+from experiments.claims import arms, page, pairs
 from experiments.claims.pairs import Paired
 from experiments.runner import filled
-from experiments.seeds.rules import at_least
 
 TUNED = [[0.1, 3.0], [0.2, 2.0], [0.4, 3.0]]
 AT_EDGE = [[0.1, 3.0], [0.2, 2.0]]
@@ -72,25 +71,3 @@ def test_tuning_goes_on_until_the_best_rate_is_between_two_worse_ones():
         assert arms.is_bracketed({"tuning": found}) and abs(arms.best_rate(found) - best) <= best / 2
         assert [rate for rate, _ in found] == sorted(rate for rate, _ in found)
     assert len(arms.tuned(lambda rate: rate, (0.5, 1.0, 2.0))) == arms.MOST_RATES  # it ends
-
-
-def test_an_effect_is_the_median_of_the_pairs_and_a_run_that_diverged_has_the_worst_figure():
-    kept = results([1.0, 9.0], [3.0, 2.0])
-    kept["first"]["runs"][1] = {"error": "step 7: the loss is nan"}
-    assert paired().figures(kept) == ([1.0, 3.0], [3.0, 2.0])
-    assert paired().outcome(kept).effect.endswith("; 1 runs diverged")
-    assert paired().outcome(results([1, 1, 1, 1], [4, 2, 3, 1.5])).effect == "loss 1.5 (0.5 to 3)"
-
-
-@pytest.mark.parametrize(
-    ("figures", "outcome"),
-    [
-        ([3.0], ("3 (≥ 3)", "holds")),
-        ([2.9], ("2.9 (≥ 3)", "does not hold")),
-        ([4.0, 4.1], ("4.05 ± 0.071 (≥ 3)", "holds")),
-        ([2.0, 4.1], ("3.05 ± 1.5 (≥ 3)", "level")),
-        ([2.0, 2.1], ("2.05 ± 0.071 (≥ 3)", "does not hold")),
-    ],
-)
-def test_a_rule_decides_by_a_figure_or_by_a_mean_and_its_standard_error(figures, outcome):
-    assert others.of_rule(at_least(3), figures) == outcome

@@ -105,11 +105,3 @@ def test_a_key_of_another_method_of_decoding_ends_the_one_that_was_there(there, 
     found = changed_decode(plain | there, given)
     assert found == plain | changed
     section(DecodeConfig, found, "decode")
-
-
-@pytest.mark.parametrize(
-    "given", [{"temperature": 0.8, "beam_width": 3}, {"top_k": 3}, {"beam_width": 1, "early_stop": False}]
-)
-def test_keys_that_contradict_each_other_stay_for_the_section_to_refuse(given):
-    with pytest.raises(UserError):
-        section(DecodeConfig, changed_decode(defaults(DecodeConfig) | {"beam_width": 5}, given), "decode")

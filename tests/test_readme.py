@@ -7,7 +7,6 @@ import importlib
 import re
 import shlex
 
-import jax
 import pytest
 
 import fxf
@@ -15,13 +14,13 @@ from fxf.base.config import section
 from fxf.data.documents import DocumentsConfig
 from fxf.data.mixture import parts_of
 from fxf.runs import configs
-from fxf.runs.experiment import build, default_config
+from fxf.runs.experiment import default_config
 from fxf.runs.guests import load
 from fxf.testing import assert_consistent
 from fxf.verbs.flags import Parser
-from helpers import random_params, random_tokens, small_model
+from helpers import random_tokens, small_model
 from page_code import PAGES, ran, write_files
-from small_runs import ROOT, TINY, new_process, with_sections
+from small_runs import ROOT, new_process
 
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
 TEXT = "".join(TEXTS.values())
@@ -99,15 +98,3 @@ def test_the_mixture_of_the_page_has_the_weights_that_its_flags_say():
 def test_the_idea_of_the_readme_decodes_as_it_trains(own_files):
     load(own_files / "idea.py")
     assert_consistent(*small_model(attention="idea:OrNothing"), {"inputs": random_tokens((3, 5))})
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["mine", "shift", "parallel", "small", "mlp"])
-def test_a_layer_of_a_page_trains_and_decodes_as_it_trains(name, own_files):
-    config = load(own_files / f"{name}.py").get_config().to_dict()
-    assert f"{name}:" in str(config["model"])
-    experiment = build(with_sections(config, {**TINY, "task": {}, "optimizer": {"warmup_steps": 0}}))
-    with jax.numpy_rank_promotion("allow"):
-        fxf.fit(experiment.model, experiment.task.batch, steps=2)
-        model, params = experiment.model, random_params(experiment.model.spec)
-        assert_consistent(model, params, {"inputs": random_tokens((3, 6))})

@@ -168,20 +168,6 @@ def test_dragging_shows_a_part_of_all_charts_and_a_double_click_the_whole(charts
     assert shown_steps(loss) == [10, 400] and found.get_by_role("button", name="whole range").is_disabled()
 
 
-def test_x_is_steps_tokens_or_time_and_the_height_linear_or_logarithmic(charts):
-    found, loss = charts[0], charts[1].nth(0)
-    read = loss.locator("xpath=..").locator("output")
-    x, height = found.get_by_label("x", exact=True), found.get_by_label("height")
-    assert read.inner_text() == "step 400: 0.02" and "steps" in loss.text_content()
-    x.select_option("tokens")
-    assert read.inner_text() == "80,000 tokens: 0.02"
-    x.select_option("seconds")
-    assert read.inner_text() == "13.33 minutes: 0.02"
-    for choice, is_log in (("linear", False), ("log", True), ("auto", False)):  # 0.8 to 0.02 are less than two decades
-        height.select_option(choice)
-        assert ("(logarithmic height)" in loss.text_content()) == is_log
-
-
 @pytest.fixture
 def served(tmp_path):
     """Returns a folder with a run that goes on and two that ended, and the address of its live pages."""
@@ -224,17 +210,6 @@ def test_a_live_page_shows_new_records_keeps_its_place_and_says_when_its_run_is_
     notice.wait_for(timeout=10_000)
     (folder.parent / "elsewhere").rename(folder / "goes on")
     notice.wait_for(state="hidden", timeout=10_000)
-
-
-@pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_the_live_pages_are_whole_and_ask_for_nothing_from_elsewhere(served, opened, width, scheme):
-    for path in ("", "goes on/"):
-        found, said = opened(served[1] + path, width, scheme)
-        found.wait_for_timeout(1500)  # they have asked for newer data
-        assert found.evaluate(CUT) == [] and found.evaluate("document.documentElement.scrollWidth") == width
-        assert said == []
-    assert found.evaluate("fetch('http://127.0.0.2:9/').then(() => 'asked', () => 'refused')") == "refused"
-    assert "Content Security Policy" in said[0]
 
 
 def test_the_page_of_all_runs_sorts_filters_renews_itself_and_leads_to_each(served, opened):

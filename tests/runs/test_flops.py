@@ -125,11 +125,3 @@ def test_a_weight_that_an_axis_of_the_mesh_cannot_cut_is_named_with_what_it_mult
     (line,) = flops.wasted(build(tiny_config(model={"d_ff": 12, "n_heads": 2})), layout(tensor=4))
     assert "query 6 x 2 x 3" in line and "feed_forward" not in line
     assert line.endswith("and computes 4 times the work")
-
-
-@pytest.mark.parametrize(("n_rows", "parts", "said"), [(10, 5, []), (6, 4, ["1.3 times the work"])])
-def test_rows_that_fill_up_a_batch_are_said(n_rows, parts, said):
-    task = SimpleNamespace(has=lambda name: True, largest_batch=lambda: {"weights": np.ones((n_rows, 3))})
-    experiment = SimpleNamespace(task=task, model=SimpleNamespace(spec={}), train=SimpleNamespace(microbatches=1))
-    lines = flops.wasted(experiment, layout(data=parts))
-    assert lines == [f"batches of {n_rows} rows are filled up for {parts} parts: {each}" for each in said]

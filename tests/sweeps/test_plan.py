@@ -68,20 +68,6 @@ def test_three_rates_are_tried_unless_the_configs_differ_in_the_rate_alone(other
     assert make_plan(FIRST, other, tmp_path, rates=given).rates == rates
 
 
-@pytest.mark.parametrize(
-    ("other", "rules", "message"),
-    [
-        (OTHER, {"rates": 2}, "--rates: expected an odd number"),
-        (None, {"rates": 3}, "--rates: expected .* 1 of a null trial, got 3"),
-        (OTHER, {"match": "flop"}, "--match: .*'flop'.*flops"),
-        (FIRST, {}, "the two configs of the trial are the same; --null"),
-    ],
-)
-def test_a_wrong_rule_is_one_line(other, rules, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        make_plan(FIRST, other, tmp_path, **rules)
-
-
 def test_every_attempt_is_added_and_another_plan_is_refused(tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path)
     for seeds in (7, 7, 9):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 
 import pytest
 from test_trial import FIRST, ORIGIN, QUICK, WIDER, trained  # noqa: F401
@@ -114,15 +113,3 @@ def test_equal_compute_changes_the_steps_of_the_other_config(match, tmp_path, tr
     config = json.loads((tmp_path / "other-4/config.json").read_text())["config"]
     assert (config["train"]["steps"], "train.steps" in found.settled["first"].changes) == (steps, False)
     assert f"steps of the other {steps:,}, for equal {match}" in found.lines()
-
-
-def test_runs_of_the_first_config_that_are_copied_from_another_trial_are_not_trained_again(tmp_path, trained):  # noqa: F811
-    trained.figure = bowl(2)
-    base, second = tmp_path / "base", tmp_path / "second"
-    carry_out(make_plan(FIRST, WIDER, base, **RULES), base, Budget(2))
-    for run in (*base.glob("first-*"), *base.glob("rates/first-*")):
-        shutil.copytree(run, second / run.relative_to(base))
-    n, other = len(trained.names), Arm(tiny_config(model={"d_ff": 5}, **QUICK), ORIGIN)
-    found = carry_out(make_plan(FIRST, other, second, **RULES), second, Budget(3))
-    assert [name for name in trained.names[n:] if name.startswith("first")] == ["first-6"]
-    assert len(found.pairs) == 3
