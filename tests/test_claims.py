@@ -71,3 +71,9 @@ def test_tuning_goes_on_until_the_best_rate_is_between_two_worse_ones():
         assert arms.is_bracketed({"tuning": found}) and abs(arms.best_rate(found) - best) <= best / 2
         assert [rate for rate, _ in found] == sorted(rate for rate, _ in found)
     assert len(arms.tuned(lambda rate: rate, (0.5, 1.0, 2.0))) == arms.MOST_RATES  # it ends
+
+
+def test_a_run_that_diverged_has_the_worst_figure():
+    kept = results([1.0, 9.0], [3.0, 2.0])
+    kept["first"]["runs"][1] = {"error": "step 7: the loss is nan"}
+    assert paired().figures(kept) == ([1.0, 3.0], [3.0, 2.0])

@@ -5,6 +5,7 @@ import pytest
 
 from fxf.base.errors import UserError
 from fxf.base.files import folder_at, read_file, read_json, to_json, why_not_written, write_atomically
+from helpers import table
 from small_runs import no_file_larger_than
 
 
@@ -27,17 +28,9 @@ def test_numbers_that_an_older_file_has_and_json_does_not_are_read_as_null(tmp_p
 TENSORSTORE = 'RESOURCE_EXHAUSTED: Failed writing: "4/state/d/9b": Failed to write 7369 bytes to file 24: {} [...]'
 
 
-@pytest.mark.parametrize(
-    ("number", "why"),
-    [
-        (errno.ENOSPC, "No space left on device"),
-        (errno.EDQUOT, "Disk quota exceeded"),
-        (errno.EACCES, "Permission denied"),
-        (errno.EISDIR, "Is a directory"),
-        (errno.ENOENT, ""),
-    ],
-)
-def test_a_disk_without_room_is_told_from_other_errors_by_whoever_raises_it(number, why):
+@pytest.mark.parametrize(("of", "why"), table("errors of a disk"))
+def test_a_disk_without_room_is_told_from_other_errors_by_whoever_raises_it(of, why):
+    number = getattr(errno, of["number"])
     assert why_not_written(OSError(number, os.strerror(number))) == why
     assert why_not_written(ValueError(TENSORSTORE.format(os.strerror(number)))) == why
 

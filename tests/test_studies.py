@@ -52,3 +52,10 @@ def test_the_table_has_the_points_of_the_sweep_and_the_figures_of_its_runs(name)
         assert {"git_commit", "versions", "machine"} <= run.keys()
         assert all(value == row[name] for name, value in run["result"].items() if name in row)
         assert all(value == row[name] for name, value in run["overrides"].items())
+
+
+def test_where_an_optimum_is_not_bracketed_a_claim_that_fails_is_undecided():
+    found = [
+        study.Verdict(1.0, *holds).if_bracketed(True, known).words for known in (1, 0) for holds in ([True], [False])
+    ]
+    assert found == ["holds", "does not hold", "holds", "undecided: not bracketed"]

@@ -24,7 +24,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.quantized import stored_as
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.training.gradient import loss_and_gradient
-from helpers import VOCAB_SIZE, equations, random_params, random_tokens, scaled, small, small_model
+from helpers import VOCAB_SIZE, equations, random_params, random_tokens, scaled, small, small_model, table
 
 GPU = SimpleNamespace(platform="gpu")
 
@@ -100,20 +100,11 @@ def test_losses_and_gradients_of_a_gpus_step_are_those_of_a_cpus_and_nothing_is_
     assert all(e.params["unique_indices"] for e in added), added
 
 
-@pytest.mark.parametrize(
-    ("platform", "text", "asked"),
-    [
-        ("gpu", "call @cublas", True),
-        ("gpu", "call @__cudnn$fmhaSoftmaxBackward", False),
-        ("gpu", "call @__cudnn$fmhaScaleBiasSoftmaxBackward", False),
-        ("gpu", "call @CustomSPMDPartitioning", False),
-        ("cpu", "", False),
-    ],
-)
-def test_a_gpus_compiler_is_asked_for_a_fixed_order_except_with_flash_attention(platform, text, asked):
-    with compiling_for([SimpleNamespace(platform=platform)]):
-        options = options_in_order(SimpleNamespace(as_text=lambda: text))
-    assert options == ({"xla_gpu_exclude_nondeterministic_ops": True} if asked else None)
+@pytest.mark.parametrize(("of", "order"), table("options of a gpu's compiler"))
+def test_a_gpus_compiler_is_asked_for_a_fixed_order_except_with_flash_attention(of, order):
+    with compiling_for([SimpleNamespace(platform=of["platform"])]):
+        options = options_in_order(SimpleNamespace(as_text=lambda: of["text"]))
+    assert options == ({"xla_gpu_exclude_nondeterministic_ops": True} if order == "in a fixed order" else None)
 
 
 def test_a_gpu_keeps_only_what_an_activation_reads():

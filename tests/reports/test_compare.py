@@ -1,7 +1,6 @@
 """Which runs are seeds of one config, which score the same, and which is the best, from run folders written here."""
 
 import ast
-import math
 
 import numpy as np
 import pytest
@@ -25,9 +24,22 @@ def of(seed, rate, **result):
     return {"seed": seed, "optimizer": {"learning_rate": rate}, "result": result}
 
 
-def of_rates(*runs):
-    """Returns the runs, each of another learning rate."""
-    return [{"optimizer": {"learning_rate": (i + 1) / 8}, **run} for i, run in enumerate(runs)]
+def of_columns(columns):
+    """Returns the runs of a table that gives each key of theirs as a list, with one value for each run."""
+    runs = [{} for _ in next(iter(columns.values()))]
+    for name, column in columns.items():
+        section, _, key = name.partition(".")
+        for run, value in zip(runs, column, strict=True):
+            run |= {section: {**run.get(section, {}), key: value} if key else value}
+    return runs
+
+
+@pytest.mark.parametrize(("columns", "said"), table("what is said of runs"))
+def test_the_groups_of_runs_and_what_is_said_of_them(columns, said, tmp_path):
+    found = compared(tmp_path, *of_columns(columns))
+    groups, _, of_best = said.partition(" > ")
+    assert " ".join("+".join(entry.name for entry in group.entries) for group in found.groups) == groups
+    assert "; ".join(line for line in lines(found, tmp_path) if "fxf train" not in line) == of_best
 
 
 def lines(found, folder):
@@ -41,20 +53,6 @@ def test_runs_of_one_seed_are_of_one_group_unless_they_differ_in_what_changes_fi
     names = [[entry.name for entry in group.entries] for group in found.groups]
     assert names == ([["0", "1", "2"]] if groups == "one" else [["0", "2"], ["1"]])
     assert len({group.label for group in found.groups}) == len(found.groups)
-
-
-def test_how_often_checkpoints_are_kept_counts_where_several_are_averaged(tmp_path):
-    found = compared(tmp_path, *({"checkpoint": {"average": 2, "every": every}} for every in (2, 3, 2)))
-    assert [len(group.entries) for group in found.groups] == [2, 1]
-
-
-def test_a_file_counts_by_its_content_and_not_by_its_path(tmp_path):
-    runs = [
-        {"start": {"path": path}, "record": {"digests": {"start.path": digest}}} for path, digest in ("ax", "bx", "ay")
-    ]
-    found = compared(tmp_path, *runs)
-    assert [[entry.name for entry in group.entries] for group in found.groups] == [["0", "1"], ["2"]]
-    assert [group.label for group in found.groups] == ["path=a", "path=a (2)"]
 
 
 def test_a_seed_that_ran_twice_counts_once_with_its_mean(tmp_path):
@@ -98,48 +96,6 @@ def test_two_groups_are_told_apart_where_welchs_interval_leaves_out_0():
     assert set(found) == {True, False}
 
 
-@pytest.mark.parametrize(
-    ("digests", "unknown", "expected"),
-    [
-        ("aa", 0, "lowest test_loss (one seed each: not told apart): /0"),
-        ("ab", 0, "lowest bits_per_byte (one seed each: not told apart): /1"),
-        ("ab", 0.25, "not ranked: bits_per_byte: the tokenizers differ, and one loses text"),
-        ("ab", 1e-5, "lowest bits_per_byte (one seed each: not told apart): /1"),
-    ],
-)
-def test_runs_with_other_tokenizers_are_ranked_by_bits_of_the_text(digests, unknown, expected, tmp_path):
-    losses = (
-        {"test_loss": 1.0, "bits_per_byte": 2.5, "unknown_share": unknown},
-        {"test_loss": 2, "bits_per_byte": 0.9},
-    )
-    runs = [
-        {"record": {**TEXTS, "digests": {"tokenizer.json": digest}}, "result": {"exact_match": 0, **loss}}
-        for digest, loss in zip(digests, losses, strict=True)
-    ]
-    said = lines(compared(tmp_path, *of_rates(*runs)), tmp_path)
-    assert expected in said
-    told = "not ranked: test_loss, train_loss: it is per token, and the tokenizers differ"
-    assert (told.replace(", train_loss", "") in said) == (digests == "ab")
-
-
-def test_runs_on_other_texts_are_never_ranked(tmp_path):
-    texts = [
-        {"record": {**TEXTS, "scored": {"test pairs": text}}, "result": {"bleu": i}} for i, text in enumerate("ab")
-    ]
-    found = compared(tmp_path / "two", *of_rates(*texts))
-    assert lines(found, tmp_path) == ["not ranked: 1: another test pairs"]
-    found = compared(tmp_path / "three", *of_rates(*texts, {**texts[0], "result": {"bleu": 0.5}}))
-    assert lines(found, tmp_path)[1] == "highest bleu (one seed each: not told apart): /three/2"
-    assert best.lines(compare.comparison([entry.run for entry in found.entries[:1]])) == []
-
-
-@pytest.mark.parametrize("value", [math.nan, -math.inf, None])
-@pytest.mark.parametrize(("name", "first", "place"), [("bits_per_byte", "lowest", 1), ("bleu", "highest", 0)])
-def test_a_value_that_is_no_number_is_never_the_best(name, first, place, value, tmp_path):
-    found = compared(tmp_path, *of_rates(*({"result": {name: each}} for each in (3.0, 1.0, value))))
-    assert f"{first} {name} (one seed each: not told apart): /{place}" in lines(found, tmp_path)
-
-
 def test_a_group_of_which_a_seed_diverged_is_not_the_best_whether_it_left_a_result_or_not(tmp_path):
     runs = [of(seed, rate, bleu=10 * rate + seed / 50) for rate in (0.1, 0.2) for seed in range(3)]
     found = compared(tmp_path / "a", *runs)
@@ -150,11 +106,3 @@ def test_a_group_of_which_a_seed_diverged_is_not_the_best_whether_it_left_a_resu
     found = compare.comparison(compare.runs_of([tmp_path / "b"]))
     assert [group.n_diverged("bleu") for group in found.groups] == [0, 1, 0]
     assert best.best_groups(found, "bleu") == [found.groups[0]]
-
-
-def test_seeds_of_one_config_are_not_ranked_and_equal_groups_are_not_told_apart(tmp_path):
-    found = compared(tmp_path / "seeds", *(of(seed, 0.1, bleu=float(seed)) for seed in range(3)))
-    assert lines(found, tmp_path) == ["not ranked: no score tells a run from the others"]
-    found = compared(tmp_path / "equal", *of_rates(*({"result": {"exact_match": each}} for each in (0.5, 1.0, 1.0))))
-    assert lines(found, tmp_path)[0] == "highest exact_match (others are equal: not told apart): /equal/1"
-    assert best.best_groups(found, "exact_match") == []

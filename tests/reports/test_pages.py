@@ -10,6 +10,7 @@ from fxf.base.errors import UserError
 from fxf.reports import report, run_files
 from fxf.training.log import LogConfig, MetricsLog
 from fxf.training.trackers import Trackers
+from helpers import table
 from small_runs import tiny_config
 
 BAD = "<script>alert('x')</script> & \u2028 </textarea>"
@@ -68,18 +69,10 @@ def test_a_step_has_the_tokens_and_the_seconds_of_training_until_then(tmp_path):
     assert data_of(report.write(make_run(tmp_path / "other")).read_text())["axes"] == {}
 
 
-@pytest.mark.parametrize(
-    ("result", "changes", "expected"),
-    [
-        ({"bleu": 30.0}, {}, ("exact_match", 0.5)),
-        ({"bleu": 30.0}, {"checkpoint": {"best": "bleu"}}, ("bleu", 30.0)),
-        ({"exact_match": None}, {}, ("exact_match", None)),
-        ({"mine": 3.0, "exact_match": "?"}, {"record": {"better": {"mine": "lower"}}}, ("mine", 3.0)),
-        ({"exact_match": "?"}, {}, ("train_loss", 0.125)),
-    ],
-)
-def test_a_run_is_judged_by_what_chooses_its_checkpoint_else_by_its_first_score(result, changes, expected, tmp_path):
-    assert report.main_figure(run_files.read(make_run(tmp_path / "run", result=result, **changes))) == expected
+@pytest.mark.parametrize(("more", "expected"), table("figure by which a run is judged"))
+def test_a_run_is_judged_by_what_chooses_its_checkpoint_else_by_its_first_score(more, expected, tmp_path):
+    name, value = report.main_figure(run_files.read(make_run(tmp_path / "run", **more)))
+    assert f"{name} {value}" == expected
 
 
 def test_texts_are_data_and_no_markup(tmp_path):
@@ -119,18 +112,9 @@ def test_a_page_asks_for_nothing_from_a_network(tmp_path):
     assert "http" not in code.replace("http-equiv", "") and "src=" not in code and "@import" not in code
 
 
-@pytest.mark.parametrize(
-    ("why", "state"),
-    [
-        ("error: the disk is full", "failed"),
-        ("stopped by SIGTERM", "stopped"),
-        ("error: step 4,001: the loss is nan and the gradient's norm nan; training stopped", "diverged"),
-        ("error: step 5: the loss is 2.5 and the gradient's norm inf; training stopped", "diverged"),
-        ("error: train.steps: the loss is not known", "failed"),
-    ],
-)
-def test_a_run_is_running_while_its_lock_is_held_and_what_ended_it_says_how_it_stands(why, state, tmp_path):
-    folder = make_run(tmp_path / "run", finished=False)
+@pytest.mark.parametrize(("of", "state"), table("states of a run"))
+def test_a_run_is_running_while_its_lock_is_held_and_what_ended_it_says_how_it_stands(of, state, tmp_path):
+    folder, why = make_run(tmp_path / "run", finished=False), of["why"]
     assert run_files.read(folder)[-2:] == ("stopped", "step 6 of 6")
     (folder / "ended.txt").write_text(f"{why}\n")
     assert run_files.read(folder)[-2:] == (state, f"step 6 of 6; {why.removeprefix('error: ')}")

@@ -12,6 +12,7 @@ from fxf.sweeps.plan import Arm, Budget, make_plan
 from fxf.sweeps.settle import Settled
 from fxf.sweeps.trial import carry_out
 from fxf.sweeps.verdict import Pair, Verdict
+from helpers import table
 from small_runs import tiny_config
 
 RATE = FIRST.config["optimizer"]["learning_rate"]
@@ -27,17 +28,9 @@ def bowl(best):
     return lambda config: abs(math.log2(rate_of(config) / RATE / best)) + 0.001 * (config["seed"] % 10)
 
 
-@pytest.mark.parametrize(
-    ("best", "tried", "bracketed"),
-    [
-        (1, [0.5, 1, 2], True),
-        (2, [0.5, 1, 2, 4], True),
-        (4, [0.5, 1, 2, 4, 8], True),
-        (0.25, [0.125, 0.25, 0.5, 1, 2], True),
-        (64, [0.5, 1, 2, 4, 8], False),
-    ],
-)
-def test_the_search_goes_on_beyond_the_best_rate_by_two_steps_at_most(best, tried, bracketed, tmp_path, trained):  # noqa: F811
+@pytest.mark.parametrize(("of", "rates"), table("search of rates"))
+def test_the_search_goes_on_beyond_the_best_rate_by_two_steps_at_most(of, rates, tmp_path, trained):  # noqa: F811
+    best, bracketed, tried = of["best"], ":" not in rates, [*map(float, rates.partition(":")[0].split())]
     trained.figure = bowl(best)
     found = carry_out(make_plan(FIRST, WIDER, tmp_path, **RULES), tmp_path, Budget(2))
     for name in ("first", "other"):
@@ -62,24 +55,14 @@ def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst
     assert nothing.verdict == "undecided: not bracketed" and "but with each a run failed" in str(nothing)
 
 
-@pytest.mark.parametrize(
-    ("metric", "figures", "tried", "claim"),
-    [
-        ("train_loss", (3.0, 3.4), ([3.6, 3.0, 3.1], [3.7, 3.3, 3.25]), "worse"),
-        ("train_loss", (3.0, 3.4), ([2.9, 3.0, 2.9], [3.7, 3.2, 3.15]), "worse; the rate may decide"),
-        ("train_loss", (3.4, 3.0), ([3.15, 3.1, 3.5], [3.1, 3.0, 3.7]), "better; the rate may decide"),
-        ("exact_match", (0.5, 0.8), ([None, 0.6, 0.6], [0.9, 0.9, 0.7]), "better"),
-        ("exact_match", (0.5, 0.8), ([None, 0.7, 0.7], [0.9, 0.9, 0.7]), "better; the rate may decide"),
-        ("exact_match", (0.8, 0.5), ([0.6, 0.9, 0.7], [0.4, 0.7, 0.7]), "worse; the rate may decide"),
-    ],
-)
-def test_a_claim_is_doubted_if_another_rate_made_up_more_than_half_of_it(metric, figures, tried, claim, tmp_path):
+@pytest.mark.parametrize(("of", "claim"), table("claims that a rate may decide"))
+def test_a_claim_is_doubted_if_another_rate_made_up_more_than_half_of_it(of, claim, tmp_path):
     settled = {
-        name: Settled({"optimizer.learning_rate": 0.2}, list(zip((0.1, 0.2, 0.4), of, strict=True)), True)
-        for name, of in zip(("first", "other"), tried, strict=True)
+        name: Settled({"optimizer.learning_rate": 0.2}, list(zip((0.1, 0.2, 0.4), of[name], strict=True)), True)
+        for name in ("first", "other")
     }
-    pairs = [Pair((i, i), *(figure + (i % 3 - 1) / 10 for figure in figures), 1.0) for i in range(32)]
-    found = Verdict(make_plan(FIRST, WIDER, tmp_path, metric=metric), settled, pairs, "")
+    pairs = [Pair((i, i), *(figure + (i % 3 - 1) / 10 for figure in of["figures"]), 1.0) for i in range(32)]
+    found = Verdict(make_plan(FIRST, WIDER, tmp_path, metric=of["metric"]), settled, pairs, "")
     assert found.headline == claim
 
 
