@@ -170,20 +170,12 @@ def test_dragging_shows_a_part_of_all_charts_and_a_double_click_the_whole(charts
 
 @pytest.fixture
 def served(tmp_path):
-    """Returns a folder with a run that goes on and two that ended, and the address of its live pages."""
+    """Returns a folder with a run that goes on, and the address of its live pages."""
     folder = tmp_path / "runs"
     make_run(folder / "goes on", finished=False, records=TIMED[:20])
-    make_run(folder / f"sweep/{BAD[:8]}", result={"exact_match": 0.75}, seed=3)
-    make_run(folder / "failed", finished=False, records=TIMED)
-    (folder / "failed/ended.txt").write_text(f"error: {BAD}\n")
     with serving(folder) as server, (folder / "goes on/lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder, f"http://{server.server_name}:{server.server_port}/"
-
-
-def add(folder, *records):
-    with (folder / "goes on/metrics.jsonl").open("a") as file:
-        file.write("".join(f"\n{json.dumps(record)}" for record in records) + "\n")
 
 
 def test_a_live_page_shows_new_records_keeps_its_place_and_says_when_its_run_is_gone(served, opened):
@@ -196,7 +188,8 @@ def test_a_live_page_shows_new_records_keeps_its_place_and_says_when_its_run_is_
     found.locator("summary").first.click()
     found.evaluate("scrollTo(0, 300)")
     drawn = loss.locator("polyline").get_attribute("points")
-    add(folder, *TIMED[20:])
+    with (folder / "goes on/metrics.jsonl").open("a") as file:
+        file.write("".join(f"\n{json.dumps(record)}" for record in TIMED[20:]) + "\n")
     state.filter(has_text="step 400 of 6").wait_for(timeout=10_000)
     assert loss.locator("polyline").get_attribute("points") != drawn and shown_steps(loss) == part
     assert found.evaluate("scrollY") == 300 and found.locator("details").first.evaluate("part => part.open")
@@ -210,26 +203,3 @@ def test_a_live_page_shows_new_records_keeps_its_place_and_says_when_its_run_is_
     notice.wait_for(timeout=10_000)
     (folder.parent / "elsewhere").rename(folder / "goes on")
     notice.wait_for(state="hidden", timeout=10_000)
-
-
-def test_the_page_of_all_runs_sorts_filters_renews_itself_and_leads_to_each(served, opened):
-    folder, address = served
-    found, said = opened(address)
-    rows = found.locator("tbody tr")
-    table = {row[0]: row for row in (rows.nth(i).locator("td").all_inner_texts() for i in range(3))}
-    assert table[f"sweep/{BAD[:8]}"][1:6] == ["finished", "6", "6", "exact_match", "0.75"]
-    assert table["goes on"][1:7] == ["running", "200", "6", "train_loss", "0.04", "6 min 40 s"]
-    assert table["failed"][1] == "failed" and table["failed"][-1].startswith("<script>")
-    for expected in (["failed", "goes on", "sweep/<script>"], ["sweep/<script>", "goes on", "failed"]):
-        found.get_by_role("button", name="run").click()
-        assert [rows.nth(i).locator("td").first.inner_text() for i in range(3)] == expected
-    found.locator("input").fill("reversal RUNNING")
-    assert rows.count() == 1 and found.locator("p.faint").inner_text() == "1 of 3 runs"
-    add(folder, {"step": 290, "loss": 0.125, **SPEEDS})
-    rows.locator("td", has_text="290").wait_for(timeout=10_000)
-    assert rows.count() == 1
-    rows.locator("a").click()
-    found.locator("h1", has_text="goes on · reversal").wait_for()
-    found.get_by_role("link", name="all runs").click()
-    found.locator("h1", has_text="Runs in").wait_for()
-    assert said == []
