@@ -54,12 +54,6 @@ def test_the_signs_of_the_effects_decide(claim, one, other, verdict):
     assert claim.outcome(results(one, other)).verdict == verdict
 
 
-@pytest.mark.parametrize("tunings", [(TUNED, AT_EDGE), (AT_EDGE, TUNED), ([], [])])
-def test_what_is_not_bracketed_on_both_sides_does_not_fail_and_holds_at_one_rate(tunings):
-    assert paired().outcome(results(HIGH, LOW, *tunings)).verdict == "undecided: not bracketed"
-    assert paired().outcome(results(LOW, HIGH, *tunings)).verdict == "holds at one rate"
-
-
 @pytest.mark.parametrize(("above", "below", "p"), [(8, 0, 2 / 256), (7, 1, 18 / 256), (4, 4, 1.0), (0, 6, 2 / 64)])
 def test_the_sign_test_is_exact(above, below, p):
     assert pairs.p_of_signs(above, below) == pytest.approx(p)

@@ -1,7 +1,6 @@
 """Whole runs on texts and on pairs of sentences: trained, cut short, scored, and answering."""
 
 import json
-import os
 import random
 import shutil
 
@@ -16,7 +15,7 @@ from fxf.runs import run
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.runs.generation import Answering
-from small_runs import command, crash_after, records, text_config, trained
+from small_runs import command, records, text_config, trained
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
 
@@ -156,40 +155,14 @@ TRANSLATION = {
 
 
 @pytest.fixture(scope="module")
-def translate(tmp_path_factory):
-    """Returns what trains the shipped translation, made small, on a file of pairs: `translate(name)`."""
-    folder, kept = tmp_path_factory.mktemp("translation"), {}
+def translation(tmp_path_factory):
+    """Returns the folder and the result of the shipped translation, made small, on a file of pairs."""
+    folder = tmp_path_factory.mktemp("translation")
     (folder / "pairs.txt").write_text(pairs())
     config = read_config("configs/translation.py")
     changes = {"data.path": str(folder / "pairs.txt"), "data.tokenizer": "word"}
     config.update_from_flattened_dict({**dict(flatten(TRANSLATION)), **changes})
-
-    def train(name):
-        return folder / name, trained(config.to_dict(), folder / name, kept=kept)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(os.environ, "TFDS_DATA_DIR", str(folder / "tfds"))
-        yield train
-
-
-@pytest.fixture(scope="module")
-def translation(translate):
-    return translate("run")
-
-
-def test_a_translation_stopped_within_an_epoch_resumes_to_the_same_bits(translate, translation, capsys):
-    """As by a crash, before the newest steps are saved; tests/runs/test_kill.py kills processes."""
-    workdir, result = translation
-    assert result["steps_per_epoch"] > 5
-
-    with crash_after(result["steps_per_epoch"] + 3):
-        translate("stopped")
-    assert not (workdir.parent / "stopped" / "result.json").exists()
-    stopped, _ = translate("stopped")
-    assert "resuming at step" in capsys.readouterr().err
-    jax.tree.map(np.testing.assert_array_equal, params(stopped), params(workdir))
-    logged = [[(row["step"], row.get("loss")) for row in records(folder)] for folder in (stopped, workdir)]
-    assert logged[0] == logged[1]
+    return folder / "run", trained(config.to_dict(), folder / "run")
 
 
 def test_a_translation_has_its_figures_its_tokenizer_and_the_time_of_its_batches(translation):
