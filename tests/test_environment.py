@@ -29,14 +29,6 @@ def test_every_dependency_has_a_lower_bound_and_a_pin_above_it():
         assert PINS[canonicalize_name(requirement.name)] in requirement.specifier
 
 
-def test_the_wheel_has_every_folder_of_code():
-    folders = {
-        path.parent.relative_to(ROOT).as_posix() for name in ("fxf", "configs") for path in ROOT.glob(f"{name}/**/*.py")
-    }
-    packages = {name if name.startswith("fxf") else f"fxf/{name}" for name in folders}
-    assert {name.replace(".", "/") for name in SETTINGS["tool"]["setuptools"]["packages"]} == packages
-
-
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_the_pins_of_an_accelerator_are_those_that_the_pinned_jax_asks_for(platform):
     (extra,) = Requirement(EXTRAS[platform][0]).extras

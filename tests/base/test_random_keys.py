@@ -71,11 +71,3 @@ def test_the_keys_of_parts_draw_the_parts_of_the_whole_array():
     assert_same(
         {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}, all_draws(random_key(3), 20)
     )
-
-
-def test_words_of_64_bits_are_those_of_jax_and_differ_between_parts():
-    with jax.enable_x64(True):
-        ours, theirs = (jax.random.bits(key, (3,), jnp.uint64) for key in (random_key(3), jax.random.key(3)))
-        other = jax.random.bits(key_of_part(random_key(3), 1), (3,), jnp.uint64)
-    np.testing.assert_array_equal(ours, theirs)
-    assert (ours != other).all()

@@ -1,6 +1,5 @@
 """Small processes without JAX get signals; in `in_c()` Python's own handlers would not run."""
 
-import re
 import signal
 import subprocess
 import sys
@@ -61,12 +60,3 @@ sys.exit(signals.exit_code())
 )
 def test_what_is_held_is_saved_whatever_comes_next(numbers, begun, left):
     assert meet(SAVES.replace("SAVED", begun), *numbers) == left
-
-
-def test_the_command_hears_signals_from_the_first_import_on():
-    def imports(path):
-        return re.findall(r"^ *((?:from|import) .*)", (ROOT / path).read_text(), re.MULTILINE)
-
-    assert imports("fxf/verbs/command.py")[0].startswith("import fxf.base.listen ")
-    assert imports("fxf/base/__init__.py") == []
-    assert imports("fxf/__main__.py") == ["from fxf.verbs.command import main"]

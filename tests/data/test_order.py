@@ -4,7 +4,6 @@ import jax
 import numpy as np
 import pytest
 
-from configs.primer.boolean_map import BooleanMap, BooleanMapConfig
 from fxf.data.batches import Batches
 from fxf.data.corpus import TokenPair
 from fxf.data.order import share
@@ -56,12 +55,6 @@ def test_no_two_seeds_or_steps_share_a_batch_that_a_device_draws(kind):
 
     found = np.asarray(all_batches())
     assert len(np.unique(found.reshape(50, -1), axis=0)) == 50
-
-
-def test_no_two_seeds_share_a_mapping():
-    config = BooleanMapConfig(dim=7)
-    mappings = [BooleanMap(config, RunInfo(TrainConfig(batch_size=5), seed=seed)).mappings for seed in range(10)]
-    assert len({row.tobytes() for each in mappings for row in each["inputs"]}) == 50
 
 
 @pytest.mark.parametrize("make", [of_pairs, of_documents, of_mixture])

@@ -86,23 +86,6 @@ def test_the_peak_of_a_device_follows_from_its_kind_and_another_one_has_none():
     assert [hardware_of(SimpleNamespace(device_kind=kind)) for kind in others] == [None] * 4
 
 
-def test_a_step_at_the_peak_takes_its_operations_by_those_that_all_devices_do_in_a_second():
-    """Each shape of batch is counted once, and its time is that of compiling."""
-    entered = []
-
-    @contextlib.contextmanager
-    def compiling():
-        entered.append("traced")
-        yield
-
-    experiment = build(tiny_config(model={"remat": "full"}))  # what it repeats counts once
-    seconds = seconds_at_peak(experiment, device("TPU v5e", 3), compiling)
-    for rows, t in ((5, 6), (5, 4), (5, 6)):
-        batch = {name: np.ones((rows, t), np.int32) for name in ("inputs", "targets", "weights")}
-        assert math.isclose(seconds(batch), 3 * per_token(1, t) * rows * t / (3 * 197e12))
-    assert entered == ["traced"] * 2
-
-
 def layout(**sizes):
     """Returns a layout where only the mesh's sizes are read."""
     shape = {"data": 1, "fsdp": 1, "expert": 1, "sequence": 1, "tensor": 1} | sizes

@@ -1,7 +1,6 @@
 """Whole runs in one process: train, resume, evaluate, generate."""
 
 import functools
-import importlib
 import json
 import shutil
 
@@ -163,35 +162,6 @@ def test_steps_that_are_zero_nonfinite_are_skipped_and_counted_up_to_a_limit(tmp
     result = train(tmp_path / "two", train={"skip_nonfinite": 2})
     assert result["skipped_steps"] == 2 and np.isfinite(result["train_loss"])
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.load(tmp_path / "two")[2]))
-
-
-def score(monkeypatch, *scores):
-    """Lets evaluations find these scores, one after the other; the last one is that of the test."""
-    left = iter(scores)
-    monkeypatch.setattr(importlib.import_module("fxf.tasks.reversal"), "exact_match", lambda *_: next(left))
-    return left
-
-
-def test_training_ends_by_patience_and_the_best_checkpoint_is_the_one_in_use(tmp_path, monkeypatch):
-    sections = {
-        "train": {"evaluate_every": 1, "patience": 2},
-        "checkpoint": {"every": 0, "keep": 1, "best": "exact_match"},
-    }
-    left = score(monkeypatch, 0.25, 0.75, 0.5, 0.625, 0.125)
-    result = train(tmp_path, **sections)
-    figures = ("steps", "best_step", "exact_match")
-    assert [result[key] for key in figures] == [4, 2, 0.125] and not list(left)
-    before = records(tmp_path)
-    assert [row["step"] for row in before if "loss" in row] == [1, 2, 3, 4]
-    for step, used in ((None, 2), (4, 4)):
-        assert run.load(tmp_path, step)[1] == used
-        assert_same_bits(run.load(tmp_path, step)[2], state_of(tmp_path, used)[1].params)
-    # A run that had stopped only writes its result.
-    (tmp_path / "result.json").unlink()
-    score(monkeypatch, 0.125)
-    again = train(tmp_path, **sections)
-    assert [again[key] for key in figures] == [4, 2, 0.125]
-    assert records(tmp_path) == before
 
 
 def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path):

@@ -64,19 +64,6 @@ def test_turns_stay_within_bounds_and_scoring_rounds_them():
     np.testing.assert_array_equal(gradient["turns"], np.full(raw.shape, 10))
 
 
-def test_a_penalty_moves_turns_to_one_or_minus_one_from_a_step_on():
-    raw = np.array([[-2.0, 0.5, 0.0], [1.0, -0.2, 5.0]])
-    of_the_others = 0.1 * ((1 - 0.5**2) ** 2 + 1 + (1 - 0.2**2) ** 2)
-    model, params = turning_model(turns_settle_at=7)
-    params["blocks"]["0"] = params_of(raw)
-    at_step = jax.jit(jax.value_and_grad(model.penalty))
-    penalty, gradient = at_step(params, 7)
-    assert_close(penalty, of_the_others, largest=1)
-    assert np.sign(np.round(gradient["blocks"]["0"]["turns"], 6)).tolist() == [[0, -1, 0], [0, 1, 0]]
-    assert at_step(params, 6)[0] == 0
-    assert turning_model()[0].penalty is None
-
-
 def assert_decodes_as_it_reads(model, params, batch):
     """Asserts that 3 rows of at least 7 tokens are decoded, also by beams, as the full forward pass reads them."""
     n_tokens = batch["inputs"].shape[1]
