@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fxf.base import memory
+from fxf.base import compiled, memory
 from fxf.base.compiled import seconds_of_compiling
 from fxf.base.kept_programs import folder_of_programs, keep_programs
 
@@ -55,6 +55,14 @@ def test_the_fullest_device_counts_and_a_cpu_tells_nothing(statistics, expected,
     devices = [SimpleNamespace(memory_stats=lambda stats=stats: stats) for stats in statistics]
     monkeypatch.setattr(jax, "local_devices", lambda: devices)
     assert memory.held_on_a_device() == expected
+
+
+def test_what_is_compiled_inside_of_another_is_not_counted(monkeypatch):
+    monkeypatch.setattr(compiled, "_spans", [])
+    monkeypatch.setattr(compiled.time, "perf_counter", iter([7.0, 8.0, 12.0]).__next__)
+    for event, duration in (("jaxpr_trace_duration", 2.0), ("jaxpr_trace_duration", 4.0), ("backend_compile", 3.0)):
+        compiled._count(f"/jax/core/compile/{event}", duration)
+    assert seconds_of_compiling() == 7  # the first trace is a part of the second
 
 
 def test_jax_tells_of_each_program_once():

@@ -71,7 +71,8 @@ def test_what_a_users_model_adds_is_counted_and_what_is_not_counted_is_said_of_e
     assert (found.forward, found.uncounted) == (per_token(1, t=6) + 2 * D * D, {"svd"})
     seconds = seconds_at_peak(experiment, device("TPU v5e", 3), contextlib.nullcontext)
     for rows in (5, 7):
-        seconds({name: np.ones((rows, 6), np.int32) for name in ("inputs", "targets", "weights")})
+        batch = {name: np.ones((rows, 6), np.int32) for name in ("inputs", "targets", "weights")}
+        assert seconds(batch) == pytest.approx(3 * found.forward * rows * 6 / (3 * 197e12))
     assert caplog.messages == ["warning: mfu is too low: it does not count svd"]
     assert [line.split()[-1] for line in describe(experiment).splitlines() if "not counted" in line] == ["svd"]
 
