@@ -41,12 +41,9 @@ def test_kept_runs_are_of_the_config_that_their_arm_has_now(name):
     ("claim", "one", "other", "verdict"),
     [
         (paired(), LOW, HIGH, "holds"),
-        (paired(), HIGH, LOW, "does not hold"),
         (paired(better="higher"), HIGH, LOW, "holds"),
         (paired(), [*LOW[:5], 1.61], HIGH, "undecided"),  # 5 of 6
         (paired(-0.1), [1.01, 1.12, 1.21, 1.1, 1.02, 1.1], LOW, "holds"),
-        (paired(0.6), LOW, HIGH, "does not hold"),
-        (paired(), LOW[:5], HIGH[:5], "undecided"),  # five fair coins fall alike in one case of 16
         (paired(), LOW, LOW, "undecided"),
     ],
 )

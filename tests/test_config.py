@@ -31,10 +31,7 @@ SECTIONS_REFUSED = {
     "data of documents": DocumentsConfig,
     "task of reversal": ReversalConfig,
 }
-CONFIGS_REFUSED = (
-    *("reversal", "language_model transformer_lm"),
-    "masking masked_lm",
-)
+CONFIGS_REFUSED = (*("reversal", "language_model transformer_lm"), "masking masked_lm")
 
 
 def model(config_class=TransformerLMConfig, **changes):

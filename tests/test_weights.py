@@ -21,10 +21,7 @@ from fxf.base.weights import (
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from helpers import small, small_model
 
-WEIGHTS = {
-    "a": Weight((5, 7), ("embed", "mlp"), fan_in()),
-    "b": {"c": Weight((3,), ("embed",), uniform_half)},
-}
+WEIGHTS = {"a": Weight((5, 7), ("embed", "mlp"), fan_in()), "b": {"c": Weight((3,), ("embed",), uniform_half)}}
 
 
 def feed_forwards(n_layers):

@@ -1,6 +1,7 @@
 """What a process keeps: programs and memory; and what it tells of compiling and of the memory of devices."""
 
 import stat
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -12,14 +13,11 @@ from fxf.base.compiled import seconds_of_compiling
 from fxf.base.kept_programs import folder_of_programs, keep_programs
 
 
-class Config(SimpleNamespace):
-    """What `keep_programs` reads and changes of `jax.config`."""
-
-    def __init__(self, folder=None, enabled=True):
-        super().__init__(jax_compilation_cache_dir=folder, jax_enable_compilation_cache=enabled)
-
-    def update(self, name, value):
-        setattr(self, name, value)
+def config(folder=None, enabled=True):
+    """Returns what `keep_programs` reads and changes of `jax.config`."""
+    found = SimpleNamespace(jax_compilation_cache_dir=folder, jax_enable_compilation_cache=enabled)
+    found.update = partial(setattr, found)
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -28,14 +26,13 @@ def home(tmp_path, monkeypatch):
 
 
 def test_programs_are_kept_in_a_folder_that_only_the_user_can_read():
-    config = Config()
-    keep_programs(config)
-    assert config.jax_compilation_cache_dir == str(folder_of_programs())
+    keep_programs(found := config())
+    assert found.jax_compilation_cache_dir == str(folder_of_programs())
     assert stat.S_IMODE(folder_of_programs().stat().st_mode) == 0o700
-    assert config.jax_persistent_cache_min_compile_time_secs == 0
+    assert found.jax_persistent_cache_min_compile_time_secs == 0
 
 
-@pytest.mark.parametrize("given", [Config("elsewhere"), Config(enabled=False)])
+@pytest.mark.parametrize("given", [config("elsewhere"), config(enabled=False)])
 def test_the_environment_may_name_another_folder_or_none(given):
     before = vars(given).copy()
     keep_programs(given)

@@ -130,18 +130,3 @@ def test_a_typed_string_becomes_a_prompt_and_its_answer_text():
     for texts, message in (["0", "05"], "2: expected symbols of '01234', got '5'"), ([""], "1: expected a string, got"):
         with pytest.raises(UserError, match=f"^prompt {message}"):
             task.to_prompts(texts, 0, 20)
-
-
-def test_what_a_model_says_behind_the_end_of_an_answer_does_not_count():
-    task = task_of("reverse_string", 5, max_length=4, longest=6, score_every=1, examples=9)
-
-    def decode(prompts, max_tokens):
-        answers = np.full((len(prompts["tokens"]), 1, max_tokens), 2, np.int32)  # a symbol, also behind the end
-        for row, (tokens, n) in enumerate(zip(prompts["tokens"], prompts["lengths"], strict=True)):
-            (*string, end) = tokens[:n].tolist()
-            right = [*string[::-1], end]
-            answers[row, 0, : len(right)] = right
-        return answers, None
-
-    figures = task.validate(Evaluator(in_groups(decode), None, None))
-    assert figures["exact_match"] == figures["exact_match_longer"] == 1

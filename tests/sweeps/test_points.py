@@ -170,8 +170,3 @@ def test_a_point_that_diverged_is_said_to_have(points, tmp_path):
         "error: step 5: the loss is nan and the gradient's norm nan; training stopped\n"
     )
     assert [row["status"] for row in read_rows(points, tmp_path)] == ["finished", "finished", "diverged"]
-
-
-def test_a_text_of_the_csv_is_one_line_and_numbers_stay_numbers():
-    row = {"a": "x,y", "c": -1.5, "d": "two\nlines"}
-    assert to_csv([row]) == 'a,c,d\n"x,y",-1.5,two\\nlines\n'
