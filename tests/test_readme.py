@@ -10,11 +10,7 @@ import shlex
 import pytest
 
 import fxf
-from fxf.base.config import section
-from fxf.data.documents import DocumentsConfig
-from fxf.data.mixture import parts_of
 from fxf.runs import configs
-from fxf.runs.experiment import default_config
 from fxf.runs.guests import load
 from fxf.testing import assert_consistent
 from fxf.verbs.flags import Parser
@@ -85,14 +81,6 @@ def test_every_name_of_the_face_has_a_line_in_a_page():
 
 def test_the_code_of_the_readme_prints_what_it_says(capsys):
     assert ran("README.md", 1, {}) == capsys.readouterr().out.splitlines() != []
-
-
-def test_the_mixture_of_the_page_has_the_weights_that_its_flags_say():
-    config = default_config("language_model")
-    ran("docs/tasks.md", 0, {"config": config})
-    parts = parts_of(section(DocumentsConfig, {**config.data.to_dict(), "format": "json_lines"}, "data"))
-    found = {name: (each.share, each.config.field) for name, each in parts.items()}
-    assert found == {"wiki": (0.75, "text"), "code": (0.25, "content")}
 
 
 def test_the_idea_of_the_readme_decodes_as_it_trains(own_files):

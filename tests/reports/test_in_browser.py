@@ -135,14 +135,6 @@ def drag(found, chart, start, end):
     found.mouse.up()
 
 
-@pytest.fixture
-def charts(opened, tmp_path):
-    """Returns the page of a run of 400 steps in 800 seconds, and its charts."""
-    found, said = opened(report.write(make_run(tmp_path / "run", records=TIMED)).as_uri())
-    yield found, found.locator("figure > svg")
-    assert said == []
-
-
 def shown_steps(chart):
     """Returns the first and the last step whose points a chart shows, to a step, from the values under the pointer."""
     page, box = chart.page, chart.bounding_box()
@@ -151,21 +143,6 @@ def shown_steps(chart):
         page.mouse.move(box["x"] + share * box["width"], box["y"] + 60)
         ends.append(int(chart.locator("xpath=..").locator("output").inner_text().split()[1].rstrip(":")))
     return ends
-
-
-def test_dragging_shows_a_part_of_all_charts_and_a_double_click_the_whole(charts):
-    found, (loss, norm) = charts[0], (charts[1].nth(i) for i in range(2))
-    assert shown_steps(loss) == [10, 400]
-    drag(found, loss, 0.4, 0.7)  # x from 50 to 334 of 340 is steps 10 to 400
-    part = [10 + 390 * (340 * share - 50) / 284 for share in (0.4, 0.7)]
-    for chart in (loss, norm):
-        first, last = shown_steps(chart)
-        assert part[0] <= first < part[0] + 10 and part[1] - 10 < last <= part[1]
-    loss.dblclick()
-    assert shown_steps(norm) == [10, 400]
-    drag(found, norm, 0.4, 0.7)
-    found.get_by_role("button", name="whole range").click()
-    assert shown_steps(loss) == [10, 400] and found.get_by_role("button", name="whole range").is_disabled()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.base.hardware import hardware_of
 from fxf.base.weights import Weight
 from fxf.compile.describe import describe
 from fxf.models import MODELS
@@ -75,16 +74,6 @@ def test_what_a_users_model_adds_is_counted_and_what_is_not_counted_is_said_of_e
         assert seconds(batch) == pytest.approx(3 * found.forward * rows * 6 / (3 * 197e12))
     assert caplog.messages == ["warning: mfu is too low: it does not count svd"]
     assert [line.split()[-1] for line in describe(experiment).splitlines() if "not counted" in line] == ["svd"]
-
-
-PEAKS = {"NVIDIA H100 80GB HBM3": 989.4e12, "NVIDIA H200": 989.4e12, "TPU v5 lite": 197e12, "TPU v6 lite": 918e12}
-
-
-def test_the_peak_of_a_device_follows_from_its_kind_and_another_one_has_none():
-    found = {kind: hardware_of(SimpleNamespace(device_kind=kind)).flops for kind in PEAKS}
-    assert found == PEAKS
-    others = ("cpu", "NVIDIA H100 PCIe", "NVIDIA H200 NVL", "TPU v4")
-    assert [hardware_of(SimpleNamespace(device_kind=kind)) for kind in others] == [None] * 4
 
 
 def layout(**sizes):

@@ -141,10 +141,5 @@ def test_answers_are_those_of_a_plain_program_and_fit_the_papers_places(name):
     assert len({string for string, _ in found}) > DRAWS // 2
 
 
-def test_there_are_fifteen_problems_and_every_split_of_an_expression_and_every_height_of_a_stack_occurs():
+def test_every_problem_has_an_oracle():
     assert set(PROBLEMS) == set(ORACLES) and len(PROBLEMS) == 15
-    _, found = pairs("modular_arithmetic_brackets")
-    assert {string[1] in "01234" for string, _ in found if len(string) == 9} == {True, False}
-    assert {string[1] for string, _ in found if len(string) > 4} == set("(-01234")
-    _, found = pairs("stack_manipulation")
-    assert {len(string.rstrip("-oi")) for string, _ in found if len(string) == 8} >= {1, 2, 3, 4, 5, 6, 7}

@@ -140,13 +140,6 @@ def test_the_csv_reads_back_as_all_figures_of_all_rows(points, tmp_path):
     assert read == [{name: str(row.get(name, "")) for name in read[0]} for row in rows]
 
 
-def test_the_markdown_shows_the_columns_that_there_are():
-    rows = [{"a": 0.123456, "b": "x|y", "c": 3}, {"a": 12345678, "b": "z"}]
-    assert to_markdown(rows, ["b", "c", "a", "b", "absent"]) == (
-        "| b | c | a |\n| --- | ---: | ---: |\n| x\\|y | 3 | 0.1235 |\n| z |  | 12345678 |\n"
-    )
-
-
 def test_a_result_overwrites_no_column_of_the_sweep(points, tmp_path):
     spoilt = {"point": "other", "status": "won", "model.n_layers": 9, "seed": 1, "exact_match": 0.5}
     (tmp_path / points[0].name / "result.json").write_text(json.dumps(RESULT | spoilt))
