@@ -1,5 +1,6 @@
-"""The command `fxf` and its verbs."""
+"""The command `fxf`, its verbs, messages, answers and figures; tests/mistakes.txt has what people type wrong."""
 
+import json
 import subprocess
 import sys
 
@@ -7,7 +8,9 @@ import pytest
 
 from fxf.base.errors import why_not_ours
 from fxf.verbs import VERBS
-from small_runs import ROOT, script
+from fxf.verbs import flags as cli
+from fxf.verbs.generate import answer_lines
+from small_runs import ROOT, command, script
 
 
 def test_every_module_of_the_room_is_a_verb():
@@ -49,3 +52,44 @@ def test_a_library_that_an_installation_lacks_is_named_with_what_brings_it():
     assert why_not_ours(compiler) == "libtpu is not installed: pip install 'fxf[compile]'"
     assert why_not_ours(lacking) == "safetensors is not installed: pip install 'fxf[interop]'"
     assert why_not_ours(ModuleNotFoundError("of a user's own", name="mine")) == ""
+
+
+REVERSAL = "--config=configs/reversal.py"
+
+
+ANSWERS = [[("a\nb\\\x1b[31m\u2028é", -0.5, False), ("c", -1.25, True)], [("", -2.0, True)]]
+
+
+def test_a_message_too_long_to_read_loses_its_middle_and_has_no_line_end():
+    finished = command("describe", REVERSAL, f"--config.model.activation=x\n{'y' * 5000}z")
+    assert (finished.returncode, finished.stdout) == (2, "")
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("error: model.activation: expected one of") and len(line) < 1100
+    assert all(part in line for part in (r"'x\n", "yyy … yyy", "yyyz'"))
+
+
+def test_every_answer_is_one_line_whatever_is_in_it():
+    assert list(answer_lines(ANSWERS, None, as_json=False)) == [r"a\nb\\\x1b[31m\u2028é", ""]
+    best = ["1\t-0.5000\t" + r"a\nb\\\x1b[31m\u2028é", "1\t-1.2500\tc", "2\t-2.0000\t"]
+    assert list(answer_lines(ANSWERS, 2, as_json=False)) == best
+
+
+def test_an_answer_as_json_has_its_exact_text():
+    plain = [json.loads(line) for line in answer_lines(ANSWERS, None, as_json=True)]
+    assert plain == [
+        {"prompt": 1, "text": ANSWERS[0][0][0], "cut_off": False},
+        {"prompt": 2, "text": "", "cut_off": True},
+    ]
+    lines = list(answer_lines(ANSWERS, 2, as_json=True))
+    assert [json.loads(line)["score"] for line in lines] == [-0.5, -1.25, -2.0]
+    assert not any("\n" in line or "\x1b" in line for line in lines)
+
+
+FIGURES = {"task": "reversal", "train_loss": 0.123456789, "steps": 7}
+
+
+def test_figures_are_a_line_and_an_object_on_request(capsys):
+    cli.print_figures(FIGURES)
+    assert capsys.readouterr().out == "task reversal  train_loss 0.123457  steps 7\n"
+    cli.print_figures(FIGURES, as_json=True)
+    assert json.loads(capsys.readouterr().out) == FIGURES
