@@ -1,19 +1,21 @@
-"""CLAIMS.md: its tables are what the kept results give, and a verdict follows from the rule and the figures alone."""
+"""CLAIMS.md and the race: tables are what the kept results give, and verdicts follow from rule and figures alone."""
 
 import pytest
 
 from experiments.claims import arms, page, pairs
 from experiments.claims.pairs import Paired
+from experiments.race import __main__ as race
+from experiments.race import entries
 from experiments.runner import filled
+from fxf.verbs.flags import Parser
 
 TUNED = [[0.1, 3.0], [0.2, 2.0], [0.4, 3.0]]
-AT_EDGE = [[0.1, 3.0], [0.2, 2.0]]
 LOW, HIGH = [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], [1.5, 1.61, 1.7, 1.6, 1.49, 1.6]
 
 
-def results(one, other, tuning=TUNED, tuning_of_other=TUNED):
-    arms = {"first": (one, tuning), "second": (other, tuning_of_other)}
-    return {name: {"runs": [{"loss": x} for x in values], "tuning": of} for name, (values, of) in arms.items()}
+def results(one, other):
+    arms = {"first": one, "second": other}
+    return {name: {"runs": [{"loss": x} for x in values], "tuning": TUNED} for name, values in arms.items()}
 
 
 def paired(least=0.0, better="lower"):
@@ -68,3 +70,15 @@ def test_a_run_that_diverged_has_the_worst_figure():
     kept = results([1.0, 9.0], [3.0, 2.0])
     kept["first"]["runs"][1] = {"error": "step 7: the loss is nan"}
     assert paired().figures(kept) == ([1.0, 3.0], [3.0, 2.0])
+
+
+def test_the_page_of_the_race_has_the_tables_of_the_kept_results():
+    assert filled(entries.PAGE, {"record": entries.table()}) == entries.PAGE.read_text()
+
+
+@pytest.mark.thorough
+def test_an_entry_runs_with_each_seed_and_its_row_has_seconds_loss_and_speed(capsys):
+    race.main(Parser("race", race).parse(["--text=README.md", "--only=fast", "--seeds=2"]))
+    found = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[:3] for row in found] == [["characters:fast", "1.88", str(seed)] for seed in (0, 1)]
+    assert all(float(figure) > 0 for row in found for figure in row[3:])

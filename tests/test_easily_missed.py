@@ -1,6 +1,5 @@
 """Small wrong changes that leave all else as it is: each of these tests notices one that no other test did."""
 
-import dataclasses
 import json
 
 import jax
@@ -11,9 +10,7 @@ import fxf
 from closeness import assert_close, largest_of
 from fxf.base.errors import UserError
 from fxf.data.tokenizer import train_tokenizer
-from fxf.layers import chunked_attention
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.models.transformer_lm import transformer_lm
 from fxf.tasks.text_metrics import METRICS
 from fxf.training.gradient import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
@@ -37,16 +34,6 @@ def test_the_derivative_of_a_norm_is_that_of_differences(norm, epsilon_in):
         steps = h * np.eye(6)
         differences = (of_rows(x + steps) - of_rows(x - steps)).T / (2 * h)
     np.testing.assert_allclose(jacobian, differences, rtol=0, atol=1e-9)
-
-
-def test_chunks_of_local_and_of_global_blocks_see_what_whole_sequences_do(monkeypatch):
-    monkeypatch.setattr(chunked_attention, "CHUNK", 4)
-    config = small(n_layers=2, window=2, global_every=2, positions="alibi")
-    models = [transformer_lm(config, VOCAB_SIZE)]
-    models.append(transformer_lm(dataclasses.replace(config, attention_implementation="chunked"), VOCAB_SIZE))
-    params, tokens = random_params(models[0].spec), random_tokens((2, 11))
-    expected, found = jax.device_get(jax.jit(lambda p: [each.apply(p, {"inputs": tokens}) for each in models])(params))
-    assert_close(found, expected, largest=largest_of(expected))
 
 
 def test_a_continuation_begins_where_the_text_ends_as_its_tokens_spell_it():
