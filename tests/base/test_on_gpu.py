@@ -49,16 +49,6 @@ def test_a_gpu_sums_the_gradient_of_rows_like_additions_one_by_one(indices):
     assert_close(jax.jit(jaxpr_as_fun(program))(table, change)[0], expected[:5], largest=largest_of(change) * 4)
 
 
-def test_rows_on_a_gpu_are_those_of_the_table_also_for_several_tables():
-    tables, indices = np.arange(24, dtype="f4").reshape(2, 4, 3), np.array([[3, 0], [1, 1]])
-    read = jax.value_and_grad(lambda table, indices: (rows_of(table, indices) * jnp.arange(3.0)[None]).sum())
-    program = traced_for(GPU, jax.vmap(read), tables, indices)
-    values, gradients = jax.jit(jaxpr_as_fun(program))(tables, indices)
-    np.testing.assert_array_equal(values, [(tables[i, indices[i]] * np.arange(3)).sum() for i in range(2)])
-    counts = np.array([[1, 0, 0, 1], [0, 2, 0, 0]])
-    np.testing.assert_array_equal(gradients, counts[..., None] * np.arange(3.0)[None, None])
-
-
 def test_a_gpus_program_decodes_what_a_cpus_does():
     plain, params = small_model(tied_embeddings=True)
     model, narrow = stored_as("int8", plain)

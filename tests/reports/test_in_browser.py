@@ -7,8 +7,7 @@ import time
 from urllib.parse import urlsplit
 
 import pytest
-from test_live import serving
-from test_pages import BAD, make_run
+from test_pages import BAD, make_run, serving
 
 from fxf.reports import compare, report, side_by_side
 

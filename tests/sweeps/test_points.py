@@ -19,14 +19,6 @@ def test_a_grid_holds_every_combination_and_the_last_key_changes_fastest():
     assert grid({"a": [1, 2], "b": range(3)}) == [{"a": a, "b": b} for a in (1, 2) for b in (0, 1, 2)]
 
 
-def test_a_point_is_the_config_with_its_keys_changed():
-    config = tiny_config()
-    first, second = make_points(config, [{"model.n_layers": 3, "seed": 5}, {}, {}])
-    assert first.config == tiny_config(model={"n_layers": 3}, seed=5)
-    assert second.config == config == tiny_config()
-    assert (first.name, second.name) == ("model.n_layers=3,seed=5", "unchanged")
-
-
 @pytest.mark.parametrize(("points", "message"), refused("points of a sweep"))
 def test_points_that_cannot_be_are_refused(points, message):
     with pytest.raises(UserError, match=message):
