@@ -9,15 +9,9 @@ from helpers import table
 from small_runs import no_file_larger_than
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ({"a": [1.5, float("nan"), (float("inf"), 2)]}, '{"a": [1.5, null, [null, 2]]}'),
-        ({"a": -float("inf"), "b": "NaN", "c": None, "d": True}, '{"a": null, "b": "NaN", "c": null, "d": true}'),
-    ],
-)
-def test_a_number_that_json_does_not_have_is_null(value, text):
-    assert to_json(value) == text
+def test_a_number_that_json_does_not_have_is_null():
+    value = {"a": [1.5, float("nan"), (float("inf"), 2)], "b": -float("inf"), "c": "NaN", "d": None, "e": True}
+    assert to_json(value) == '{"a": [1.5, null, [null, 2]], "b": null, "c": "NaN", "d": null, "e": true}'
 
 
 def test_numbers_that_an_older_file_has_and_json_does_not_are_read_as_null(tmp_path):

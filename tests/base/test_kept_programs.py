@@ -40,18 +40,15 @@ def test_the_environment_may_name_another_folder_or_none(given):
     assert not folder_of_programs().exists()
 
 
-@pytest.mark.parametrize(
-    ("statistics", "expected"),
-    [
+def test_the_fullest_device_counts_and_a_cpu_tells_nothing(monkeypatch):
+    for statistics, expected in (
         ([None, None], {}),
         ([{"peak_bytes_in_use": 3}, {"peak_bytes_in_use": 5}], {"device_peak_bytes": 5}),
         ([{"peak_bytes_in_use": 3, "bytes_limit": 7}], {"device_peak_bytes": 3, "device_bytes": 7}),
-    ],
-)
-def test_the_fullest_device_counts_and_a_cpu_tells_nothing(statistics, expected, monkeypatch):
-    devices = [SimpleNamespace(memory_stats=lambda stats=stats: stats) for stats in statistics]
-    monkeypatch.setattr(jax, "local_devices", lambda: devices)
-    assert memory.held_on_a_device() == expected
+    ):
+        devices = [SimpleNamespace(memory_stats=lambda stats=stats: stats) for stats in statistics]
+        monkeypatch.setattr(jax, "local_devices", lambda devices=devices: devices)
+        assert memory.held_on_a_device() == expected
 
 
 def test_what_is_compiled_inside_of_another_is_not_counted(monkeypatch):
