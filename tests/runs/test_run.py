@@ -2,21 +2,28 @@
 
 import functools
 import json
+import re
 import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 
+import fxf
 from closeness import assert_close
 from fxf.base import memory
 from fxf.base.errors import DivergedError, UserError
+from fxf.base.files import is_remote
 from fxf.base.hardware import HARDWARE
 from fxf.reports import run_files
 from fxf.runs import flops, run
 from fxf.runs.evaluator import sample_text
 from fxf.runs.experiment import build
+from fxf.runs.generation import CUT_OFF
+from fxf.tasks.reversal import Reversal
+from fxf.tasks.text_metrics import METRICS
 from fxf.training import checkpoint
 from helpers import one_device, with_attributes
 from small_runs import KEPT, crash_after, records, sharing_programs, tiny_config, trained
@@ -196,3 +203,67 @@ def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
     assert sample_text("a", "b", "c\nd") == r"a  →  c\nd   (expected: b)"
     assert sample_text("", None, "c\nd\x1b") == "c\n" + r"d\x1b"
     assert sample_text("a", "b", "c", True) == "a  →  c   (cut off)   (expected: b)"
+
+
+def test_a_finished_run_is_loaded_and_has_its_config_its_result_and_a_table_of_its_records(finished):
+    workdir, _ = finished
+    loaded = fxf.load(workdir)
+    assert re.fullmatch(r"Run\(reversal, transformer_lm, step 6, [\d,]+ weights\)", repr(loaded))
+    loaded = fxf.load(workdir, step=2, temperature=0.5)
+    assert loaded.step == 2
+    changed = {**loaded.config.decode.to_dict(), "temperature": 0.0}
+    assert {**loaded.config.to_dict(), "decode": changed} == tiny_config(**SECTIONS)
+    assert loaded.config.to_dict().keys() == fxf.read_config("reversal").to_dict().keys()
+    assert loaded.result == json.loads((workdir / "result.json").read_text()) and loaded.result["steps"] == 6
+    assert loaded.metrics == records(workdir)
+    assert loaded.metrics[0].keys() >= {"step", "loss", "learning_rate", "tokens_per_second"}
+
+
+def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(finished, caplog):
+    loaded = fxf.load(finished[0])
+    room = loaded.model.max_len
+    biased = loaded._replace(params={**loaded.params, "final": {**loaded.params["final"], "bias": np.eye(4)[2] * 1e6}})
+    answers = biased.answers(["1 2", "3"])
+    found = [(len(answer.text.split()), answer.score, answer.cut_off) for (answer,) in answers]
+    assert found == [(room - 3, None, True), (room - 2, None, True)]
+    assert biased.generate(text for text in ("1 2", "3")) == [answer.text for (answer,) in answers]
+    assert caplog.messages == ["warning: prompt 1, 2: " + CUT_OFF]
+    beam = fxf.load(finished[0], beam_width=2).answers(["1 2"])[0]
+    assert len(beam) == 2 and beam[0].score >= beam[1].score
+
+
+def test_a_figure_without_a_value_is_never_the_best_and_stands_as_json(tmp_path, monkeypatch):
+    values = iter([float("nan"), 3.0, 2.0, 1.0])
+    monkeypatch.setitem(METRICS, "figure", lambda answers, references: next(values))
+    sections = {"train": {"steps": 3, "evaluate_every": 1}, "checkpoint": {"best": "figure", "keep": 1}}
+    assert train(tmp_path, task={"metrics": "figure"}, **sections)["best_step"] == 2
+    for line in [(tmp_path / "result.json").read_text(), *(tmp_path / "metrics.jsonl").read_text().splitlines()]:
+        json.loads(line, parse_constant=pytest.fail)
+
+
+def train_there(workdir, shown=True, **sections):
+    log = {"tensorboard": shown, "report": shown, "every": 2}
+    return train(workdir, log=log, checkpoint={"every": 2, "keep": 2}, **sections)
+
+
+def test_a_run_in_a_bucket_is_the_run_in_a_folder(tmp_path, capsys, monkeypatch):
+    """`epath.Path` on a local folder stands in for the bucket: the same code runs, without a network."""
+    monkeypatch.setattr(Reversal, "validate", lambda *_: {"exact_match": 0.0})  # answers are tested elsewhere
+    there, here = epath.Path(tmp_path / "there"), tmp_path / "here"
+    assert is_remote(there) and not is_remote(here)
+    result = train_there(there)
+    assert without_times([result]) == without_times([train_there(here, shown=False)])
+    assert_same_bits(run.load(there)[2], run.load(here)[2])
+    assert sorted(path.name for path in (tmp_path / "there" / "checkpoints").iterdir()) == ["4", "6"]
+    assert train_there(there) == result
+    assert "finished already" in capsys.readouterr().out
+    # A checkpoint whose save was cut short has no digests: it is passed over, and its step is saved again.
+    for name in ("result.json", "checkpoints/6/digests.json"):
+        (tmp_path / "there" / name).unlink()
+    train_there(there)
+    assert_same_bits(run.load(there)[2], run.load(here)[2])
+    assert [row["step"] for row in records(tmp_path / "there")] == [2, 4, 6]
+    assert len(list((tmp_path / "there" / "tensorboard").iterdir())) == 2
+    assert "report.html" in [path.name for path in (tmp_path / "there").iterdir()]
+    with pytest.raises(UserError, match="holds another run: seed"):
+        train_there(there, seed=1)
