@@ -285,6 +285,7 @@ def test_every_key_changes_something(owner, key):
     assert not all(same(seen(stage, before), seen(stage, after)) for stage in stages_of(key)), f"nothing reads {key}"
 
 
+@pytest.mark.thorough
 def test_what_is_seen_of_the_same_config_is_the_same():
     """Else any key would seem to change something."""
     owners = {stage: owner for owner in reversed(CASES) for key in CASES[owner] for stage in stages_of(key)}

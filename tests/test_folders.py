@@ -24,9 +24,15 @@ def module(path):
 MODULES = {module(path): path for path in FILES}
 
 
+@functools.cache
+def nodes_of(path):
+    """Returns the nodes of a file's code."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imported(path):
     """Yields the modules of the package that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
         if isinstance(node, ast.ImportFrom) and node.module in MODULES:
@@ -99,7 +105,7 @@ def functions(path):
     Keyword-only parameters of the face do not count: they are the arguments of `import fxf`.
     """
     of_face = path.stem in ("api", "in_memory")
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             arguments = node.args.posonlyargs + node.args.args
             named = [a.arg for a in arguments] + ([] if of_face else [a.arg for a in node.args.kwonlyargs])
@@ -127,11 +133,9 @@ def suffix(name):
     return found[1] if found else ""
 
 
-@functools.cache
 def files():
-    """Returns the nodes of each file's code."""
-    paths = sorted(path for folder in ("fxf", "configs/primer") for path in (ROOT / folder).rglob("*.py"))
-    return {path: list(ast.walk(ast.parse(path.read_text()))) for path in paths}
+    """Returns the nodes of the code of each file that has shape letters."""
+    return {path: nodes_of(path) for path in (*FILES, *(ROOT / "configs/primer").rglob("*.py"))}
 
 
 def names_in(nodes):

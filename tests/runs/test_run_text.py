@@ -149,7 +149,7 @@ TRANSLATION = {
     "data": {"name": "pairs", "columns": "en,fr", "held_out": 0.1, "max_length": 20, "shapes": 1, "vocab_size": 30},
     "train": {"steps": 16, "batch_size": 8},
     "optimizer": {"warmup_steps": 5},
-    "checkpoint": {"every": 4, "keep": 3},
+    "checkpoint": {"every": 0},
     "log": {"every": 2, "tensorboard": False, "report": False},
 }
 
@@ -165,6 +165,7 @@ def translation(tmp_path_factory):
     return folder / "run", trained(config.to_dict(), folder / "run")
 
 
+@pytest.mark.thorough  # translation itself, decoding and what a run keeps are tested each time
 def test_a_translation_has_its_figures_its_tokenizer_and_the_time_of_its_batches(translation):
     workdir, result = translation
     scores = {"bleu", "chrf", "bleu_lower_case", "bleu_signature", "exact_match", "examples", "padding_share"}
@@ -175,6 +176,7 @@ def test_a_translation_has_its_figures_its_tokenizer_and_the_time_of_its_batches
     assert not {"mfu", "device_peak_bytes", "device_bytes"} & {*result, *(name for row in rows for name in row)}
 
 
+@pytest.mark.thorough
 def test_a_run_translates_without_the_text_it_learned_from_with_n_best_lines_of_number_score_and_text(
     translation, tmp_path
 ):
