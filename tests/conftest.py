@@ -1,7 +1,6 @@
 import atexit
 import gc
 import os
-import shlex
 import shutil
 import sys
 import tempfile
@@ -96,13 +95,3 @@ def pytest_runtest_makereport(item):
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     return not_skipped((yield), collector.config)
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    """Tells how to repeat what failed with drawn cases."""
-    seed = config.getoption("--hypothesis-seed")
-    if seed is not None:
-        for report in terminalreporter.stats.get("failed", []):
-            test = shlex.quote(report.nodeid)
-            options = f"-n0 --hypothesis-profile=fuzz --hypothesis-seed={seed}"
-            terminalreporter.write_line(f"repeat with: {sys.executable} -m pytest {options} {test}")

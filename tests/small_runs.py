@@ -1,6 +1,5 @@
 """Small experiments, and the scripts run as a user runs them."""
 
-import functools
 import gc
 import io
 import json
@@ -154,6 +153,8 @@ def command(verb, *arguments, stdin="", cwd=ROOT):
 
     It shares all compiled programs with the tests. Signals, and what only a new process imports, are not tried so.
     """
+    from fxf.verbs.command import main  # which only some tests need
+
     code, before = 0, (gc.get_threshold(), sys.unraisablehook)
     with (
         tempfile.TemporaryFile("w+") as out,
@@ -168,7 +169,7 @@ def command(verb, *arguments, stdin="", cwd=ROOT):
         patch.setattr(logging.root, "handlers", [])  # pytest's, beside which the command adds none
         with new_process(), descriptor_to(2, err):
             try:
-                command_main()()
+                main()
             except SystemExit as end:
                 code = end.code
             except BaseException:
@@ -180,14 +181,6 @@ def command(verb, *arguments, stdin="", cwd=ROOT):
                 sys.unraisablehook = before[1]
         said = [(file.flush(), file.seek(0), file.read())[-1] for file in (out, err)]
     return subprocess.CompletedProcess([verb, *arguments], code, *said)
-
-
-@functools.cache
-def command_main():
-    """Returns the command's `main`, imported only where a test needs it."""
-    from fxf.verbs.command import main
-
-    return main
 
 
 @contextmanager

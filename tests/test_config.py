@@ -31,20 +31,11 @@ SECTIONS_REFUSED = {
     "data of documents": DocumentsConfig,
     "task of reversal": ReversalConfig,
 }
-CONFIGS_REFUSED = (
-    *("reversal", "language_model transformer_lm"),
-    "masking masked_lm",
-)
+CONFIGS_REFUSED = (*("reversal", "language_model transformer_lm"), "masking masked_lm")
 
 
 def model(config_class=TransformerLMConfig, **changes):
     return section(config_class, defaults(config_class) | changes, "model")
-
-
-def test_a_section_with_all_keys_or_none_becomes_its_class():
-    assert model(n_layers=3).n_layers == 3
-    for config_class in (TransformerLMConfig, EncoderDecoderConfig):
-        assert model(config_class) == section(config_class, {}, "model") == config_class()
 
 
 @pytest.mark.parametrize("cls", ALL_SECTIONS)
@@ -111,11 +102,3 @@ def test_a_key_of_another_method_of_decoding_ends_the_one_that_was_there(there, 
     found = changed_decode(plain | there, given)
     assert found == plain | changed
     section(DecodeConfig, found, "decode")
-
-
-@pytest.mark.parametrize(
-    "given", [{"temperature": 0.8, "beam_width": 3}, {"top_k": 3}, {"beam_width": 1, "early_stop": False}]
-)
-def test_keys_that_contradict_each_other_stay_for_the_section_to_refuse(given):
-    with pytest.raises(UserError):
-        section(DecodeConfig, changed_decode(defaults(DecodeConfig) | {"beam_width": 5}, given), "decode")

@@ -117,14 +117,6 @@ def test_each_study_and_published_figure_has_its_command():
     assert len(named) >= len(STUDIES) + len(PUBLISHED)
 
 
-@pytest.mark.parametrize(("argument", "millions"), [("nanogpt_cpu", 0.8), ("nanogpt_gpu", 10.65)])
-def test_the_recipes_of_nanogpt_are_its_size(argument, millions, tmp_path):
-    """As it counts: without positions."""
-    spec = build(config_of("characters", argument, tmp_path).to_dict()).model.spec
-    rest = count(spec) - count({"positions": spec["embedding"]["positions"]})
-    assert rest / 1e6 == pytest.approx(millions, rel=0.005)
-
-
 def test_gpt2_is_its_size(tmp_path):
     model = section(TransformerLMConfig, config_of("characters", "gpt2", tmp_path).model.to_dict(), "model")
     assert count(transformer_lm(model, 50257).spec) == 124_439_808

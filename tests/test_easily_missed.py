@@ -1,8 +1,5 @@
 """Small wrong changes that leave all else as it is: each of these tests notices one that no other test did."""
 
-import dataclasses
-import json
-
 import jax
 import numpy as np
 import pytest
@@ -11,13 +8,9 @@ import fxf
 from closeness import assert_close, largest_of
 from fxf.base.errors import UserError
 from fxf.data.tokenizer import train_tokenizer
-from fxf.layers import chunked_attention
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.models.transformer_lm import transformer_lm
-from fxf.tasks.text_metrics import METRICS
 from fxf.training.gradient import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
-from small_runs import KEPT, tiny_config, trained
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
@@ -39,33 +32,10 @@ def test_the_derivative_of_a_norm_is_that_of_differences(norm, epsilon_in):
     np.testing.assert_allclose(jacobian, differences, rtol=0, atol=1e-9)
 
 
-def test_chunks_of_local_and_of_global_blocks_see_what_whole_sequences_do(monkeypatch):
-    monkeypatch.setattr(chunked_attention, "CHUNK", 4)
-    config = small(n_layers=2, window=2, global_every=2, positions="alibi")
-    models = [transformer_lm(config, VOCAB_SIZE)]
-    models.append(transformer_lm(dataclasses.replace(config, attention_implementation="chunked"), VOCAB_SIZE))
-    params, tokens = random_params(models[0].spec), random_tokens((2, 11))
-    expected, found = jax.device_get(jax.jit(lambda p: [each.apply(p, {"inputs": tokens}) for each in models])(params))
-    assert_close(found, expected, largest=largest_of(expected))
-
-
 def test_a_continuation_begins_where_the_text_ends_as_its_tokens_spell_it():
     """Not behind as many characters as the text has: between words a tokenizer of words keeps one space."""
     tokenizer = train_tokenizer("word", 9, ["the cat sees the dog"])
     assert tokenizer.continuation("the   cat", tokenizer.encode("sees")) == " sees"
-
-
-def test_a_figure_without_a_value_is_never_the_best_and_stands_as_json(tmp_path, monkeypatch):
-    values = iter([float("nan"), 3.0, 2.0, 1.0])
-    monkeypatch.setitem(METRICS, "figure", lambda answers, references: next(values))
-    config = tiny_config(
-        task={"metrics": "figure"},
-        train={"steps": 3, "batch_size": 5, "evaluate_every": 1},
-        checkpoint={"best": "figure", "keep": 1},
-    )
-    assert trained(config, tmp_path, kept=KEPT)["best_step"] == 2
-    for line in [(tmp_path / "result.json").read_text(), *(tmp_path / "metrics.jsonl").read_text().splitlines()]:
-        json.loads(line, parse_constant=pytest.fail)
 
 
 def test_a_row_without_tokens_and_weight_changes_no_loss():

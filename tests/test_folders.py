@@ -1,8 +1,13 @@
-"""The folders of the package: few modules on top, and imports that only go down."""
+"""The source of the package: imports that only go down, short files and functions, and shape letters of one meaning.
+
+The legend of the letters is in the docstring of `fxf/__init__.py`.
+"""
 
 import ast
+import functools
 import re
 
+import fxf
 from small_runs import ROOT
 
 FILES = sorted((ROOT / "fxf").rglob("*.py"))
@@ -19,9 +24,15 @@ def module(path):
 MODULES = {module(path): path for path in FILES}
 
 
+@functools.cache
+def nodes_of(path):
+    """Returns the nodes of a file's code."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imported(path):
     """Yields the modules of the package that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
         if isinstance(node, ast.ImportFrom) and node.module in MODULES:
@@ -39,6 +50,14 @@ def test_the_layout_lists_every_folder_and_every_module_on_top():
     folders = {path.name for path in (ROOT / "fxf").iterdir() if (path / "__init__.py").exists()}
     assert len(FOLDERS) == len(set(FOLDERS)) and set(FOLDERS) == folders
     assert all(re.search(rf"^    fxf/.*\b{name}\.py", ARCHITECTURE, re.MULTILINE) for name in ON_TOP)
+
+
+def test_the_stops_of_the_paths_are_there():
+    stops = re.findall(r"^\d\. `([\w/]+\.py)` `([\w.]+)`: ", ARCHITECTURE, re.MULTILINE)
+    assert len(stops) == len(re.findall(r"^\d\. ", ARCHITECTURE, re.MULTILINE)) > 20
+    for file, name in stops:
+        for part in name.split("."):
+            assert re.search(rf"^ *(def|class) {part}\b", (ROOT / file).read_text(), re.MULTILINE), (file, name)
 
 
 def test_the_picture_has_every_folder_and_arrows_for_all_imports():
@@ -65,10 +84,6 @@ def test_the_picture_has_every_folder_and_arrows_for_all_imports():
         assert mine not in FOLDERS or rooms <= {mine, *below[mine]}, name
 
 
-def test_at_most_seven_modules_stand_on_top():
-    assert len(ON_TOP) <= 7
-
-
 def test_no_module_imports_from_a_higher_folder():
     """On top stand the lowest modules, the doors (the face and the command), and what tests a user's model."""
     allowed = {"fxf", "fxf.__main__", "fxf.testing"}
@@ -84,18 +99,13 @@ def test_no_import_goes_in_a_circle():
     assert edges == {}
 
 
-def test_a_folder_says_in_one_line_what_it_is_for():
-    for folder in FOLDERS:
-        assert ast.get_docstring(ast.parse((ROOT / "fxf" / folder / "__init__.py").read_text())), folder
-
-
 def functions(path):
     """Yields each function of a file, with the number of its parameters, without `self`.
 
     Keyword-only parameters of the face do not count: they are the arguments of `import fxf`.
     """
     of_face = path.stem in ("api", "in_memory")
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             arguments = node.args.posonlyargs + node.args.args
             named = [a.arg for a in arguments] + ([] if of_face else [a.arg for a in node.args.kwonlyargs])
@@ -109,3 +119,49 @@ def test_no_function_is_longer_than_60_lines_or_has_more_than_8_parameters():
 
 def test_no_file_is_longer_than_300_lines():
     assert [path for path in FILES if len(path.read_text().splitlines()) > 300] == []
+
+
+LEGEND = dict(re.findall(r"^    ([A-Z])  (.+)$", fxf.__doc__, re.MULTILINE))
+SUFFIX = re.compile(r"^_?[a-z]\w*?_([A-Z0-9]*[A-Z][A-Z0-9]*)$")
+EINSUM = re.compile(r"^[A-Z]+(,[A-Z]+)*->[A-Z]*$")
+
+
+@functools.cache
+def suffix(name):
+    """Returns the letters and digits of an array's name, or "" for another name."""
+    found = SUFFIX.match(name)
+    return found[1] if found else ""
+
+
+def files():
+    """Returns the nodes of the code of each file that has shape letters."""
+    return {path: nodes_of(path) for path in (*FILES, *(ROOT / "configs/primer").rglob("*.py"))}
+
+
+def names_in(nodes):
+    for node in nodes:
+        if isinstance(node, ast.Name | ast.arg | ast.Attribute | ast.keyword):
+            yield getattr(node, {ast.Name: "id", ast.Attribute: "attr"}.get(type(node), "arg")) or ""
+
+
+def einsums_in(nodes):
+    """Yields the letters of each operand of an einsum, and the operand's name if it has one."""
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "einsum":
+            letters, *operands = node.args
+            assert isinstance(letters, ast.Constant) and EINSUM.match(letters.value), ast.unparse(node)
+            inputs, output = letters.value.split("->")
+            for part, operand in zip(inputs.split(","), operands, strict=True):
+                yield part, operand.id if isinstance(operand, ast.Name) else ""
+            yield output, ""
+
+
+def letters_in(nodes):
+    """Returns the letters of the names and the einsums in code."""
+    names = {letter for name in names_in(nodes) for letter in suffix(name) if letter.isalpha()}
+    return names | {letter for letters, _ in einsums_in(nodes) for letter in letters}
+
+
+def test_every_letter_of_a_name_or_an_einsum_is_in_the_legend():
+    found = {path: letters_in(nodes) - LEGEND.keys() for path, nodes in files().items()}
+    assert {str(path): letters for path, letters in found.items() if letters} == {}

@@ -12,13 +12,7 @@ from small_runs import ROOT
 @pytest.mark.thorough  # each part is a process that compiles
 def test_each_part_says_its_figures_as_lines_of_json(tmp_path):
     output = tmp_path / "day.jsonl"
-    words = [
-        "-m",
-        "experiments.benchmarks.gpu_day",
-        "--toy",
-        "--parts=step,decoding,tests",
-        f"--output={output}",
-    ]
+    words = ["-m", "experiments.benchmarks.gpu_day", "--toy", "--parts=step,decoding,tests", f"--output={output}"]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in output.read_text().splitlines()]

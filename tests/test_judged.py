@@ -10,9 +10,6 @@ from experiments.ideas.__main__ import FAILED, KEPT, PAGE, PAIRS, SAYS, kept, ta
 from experiments.runner import ROOT, filled
 from fxf.base.config import differing_keys
 from fxf.base.files import read_json
-from fxf.layers.kinds import stack_of
-from fxf.runs.experiment import build
-from fxf.runs.flops import flops_per_token
 from fxf.sweeps.evidence import evidence
 from fxf.sweeps.settle import Settled
 from fxf.sweeps.verdict import Pair, Verdict
@@ -27,21 +24,6 @@ def test_every_idea_has_a_row_and_a_config_that_differs_from_the_base_in_its_mod
     for idea in IDEAS:
         differing = differing_keys(base, fxf.read_config(f"judged:reversal-{idea}").to_dict())
         assert differing and all(key.startswith("model.") for key in differing), idea
-
-
-def test_a_pattern_of_blocks_may_begin_with_a_kind_of_a_module_in_a_folder():
-    blocks = stack_of(build(fxf.read_config("judged:reversal-unet").to_dict()).model_config).blocks
-    assert [type(block).__name__ for block in blocks] == ["Down", "PreNorm", "Up"]
-
-
-@pytest.mark.thorough
-def test_operations_of_training_have_what_a_model_computes_only_there():
-    base, ahead, depths = (
-        flops_per_token(build(fxf.read_config(f"judged:text{idea}").to_dict()))
-        for idea in ("", "-multi_token", "-mixture_of_depths")
-    )
-    assert ahead.forward == base.forward and ahead.training > 1.3 * base.training
-    assert depths.training < 0.9 * base.training
 
 
 def test_the_table_of_the_page_is_that_of_the_kept_trials():
@@ -60,10 +42,8 @@ def test_the_page_names_the_verdicts_that_change_beside_the_base_at_its_better_r
             changed.setdefault(now, []).append(idea)
     assert changed == {1: ["layer_scale", "ngpt", "squared_relu", "talking_heads"]}
     said = " ".join(PAGE.read_text().split())
-    assert (
-        f"With 0.024 its loss is {fmean(firsts) - fmean(base):.3f} lower. Beside that one layer scale, nGPT, squared ReLU"
-        in said
-    )
+    lower = f"With 0.024 its loss is {fmean(firsts) - fmean(base):.3f} lower."
+    assert f"{lower} Beside that one layer scale, nGPT, squared ReLU and talking heads are worse" in said
 
 
 @pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.stem)

@@ -1,34 +1,31 @@
-"""What README and the pages of docs/ say: their commands, files, links and names exist, and their code runs.
+"""What README and the pages of docs/ say: commands, files, links and names exist, their code runs, and a site is built.
 
 test_commands.py runs all commands and all code, which takes minutes.
 """
 
 import importlib
+import json
 import re
+import runpy
 import shlex
+import subprocess
+import sys
 
 import jax
 import pytest
 
 import fxf
-from fxf.base.config import section
-from fxf.data.documents import DocumentsConfig
-from fxf.data.mixture import parts_of
 from fxf.runs import configs
-from fxf.runs.experiment import build, default_config
 from fxf.runs.guests import load
 from fxf.testing import assert_consistent
 from fxf.verbs.flags import Parser
-from helpers import random_params, random_tokens, small_model
-from page_code import PAGES, code_of, ran, write_files
-from small_runs import ROOT, TINY, new_process, with_sections
+from helpers import random_tokens, small_model
+from page_code import PAGES, ran, write_files
+from small_runs import ROOT, new_process
 
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
 TEXT = "".join(TEXTS.values())
-COMMANDS = sorted(
-    set(re.findall(r"^    ((?:[A-Z_]+=\S+ )?fxf \w+ (?:.*\\\n)*.*)$", TEXT, re.MULTILINE)),
-    key=lambda line: line.split("fxf "),
-)
+COMMANDS = dict.fromkeys(re.findall(r"^    ((?:[A-Z_]+=\S+ )?fxf \w+ (?:.*\\\n)*.*)$", TEXT, re.MULTILINE))
 
 
 def test_readme_is_at_most_160_lines_and_no_page_but_the_reference_above_1500_words():
@@ -88,36 +85,62 @@ def test_the_code_of_the_readme_prints_what_it_says(capsys):
     assert ran("README.md", 1, {}) == capsys.readouterr().out.splitlines() != []
 
 
-def test_the_mixture_of_the_page_has_the_weights_that_its_flags_say():
-    config = default_config("language_model")
-    ran("docs/tasks.md", 0, {"config": config})
-    parts = parts_of(section(DocumentsConfig, {**config.data.to_dict(), "format": "json_lines"}, "data"))
-    found = {name: (each.share, each.config.field) for name, each in parts.items()}
-    assert found == {"wiki": (0.75, "text"), "code": (0.25, "content")}
-
-
 def test_the_idea_of_the_readme_decodes_as_it_trains(own_files):
     load(own_files / "idea.py")
     assert_consistent(*small_model(attention="idea:OrNothing"), {"inputs": random_tokens((3, 5))})
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["mine", "shift", "parallel", "small", "mlp"])
-def test_a_layer_of_a_page_trains_and_decodes_as_it_trains(name, own_files):
-    config = load(own_files / f"{name}.py").get_config().to_dict()
-    assert f"{name}:" in str(config["model"])
-    experiment = build(with_sections(config, {**TINY, "task": {}, "optimizer": {"warmup_steps": 0}}))
+def test_every_page_has_an_entry():
+    listed = set(re.findall(r"\S+\.md", (ROOT / "docs/mkdocs.yml").read_text()))
+    assert {f"docs/{path.name}" for path in ROOT.glob("docs/*.md")} <= listed
+    assert all((ROOT / page).is_file() for page in listed)
+
+
+@pytest.mark.thorough  # with libraries that are not among the requirements of the tests
+def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere():
+    built = subprocess.run([sys.executable, "docs/site.py"], cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    pages = list((ROOT / "build/site").rglob("*.html"))
+    assert len(pages) > 200
+    for page in pages:
+        assert not re.search(r'<(script|img)[^>]+src="https?:|<link[^>]+stylesheet[^>]+https?:', page.read_text())
+
+
+TOUR = ROOT / "docs/tour.py"
+
+
+@pytest.mark.thorough  # every time the tests of layers/ and models/ have these formulas
+def test_every_formula_of_the_tour_equals_fxf(capsys):
     with jax.numpy_rank_promotion("allow"):
-        fxf.fit(experiment.model, experiment.task.batch, steps=2)
-        model, params = experiment.model, random_params(experiment.model.spec)
-        assert_consistent(model, params, {"inputs": random_tokens((3, 6))})
+        names = runpy.run_path(str(TOUR))
+    assert names["answer"] == [1, 2, 3, 4]
+    assert capsys.readouterr().out.endswith("[9, 10] → [1, 2, 3, 4]\n")
 
 
-def test_every_block_of_python_is_run_by_a_test():
-    """By those here and by test_commands.py, which knows these pages."""
-    found = {page: len(code_of(page)) for page in PAGES if code_of(page)}
-    assert found == {
-        **{"README.md": 3, "docs/extending.md": 5, "docs/first_week.md": 2, "docs/flax.md": 3, "docs/inside.md": 5},
-        **{"docs/own_parts.md": 1, "docs/own_task.md": 2, "docs/probing.md": 1, "docs/python.md": 3},
-        **{"docs/tasks.md": 1, "docs/trackers.md": 2},
-    }
+NOTEBOOK = json.loads((ROOT / "docs/first_run.ipynb").read_text())
+CODE = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+
+
+@pytest.mark.thorough  # ten seconds of compiling programs whose like other tests run
+def test_the_cells_run_from_data_to_a_picture(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    names = {}
+    with new_process(), jax.numpy_rank_promotion("allow"):
+        for cell in CODE:
+            code = "".join(cell["source"]).replace("steps = 800\n", "steps = 4\n")
+            exec(code.replace("20_000", "500").replace("d_model=64, d_ff=128", "d_model=8, d_ff=9"), names)
+    figures, plt = names["figures"], names["plt"]
+    curve, heads = (plt.figure(number).axes for number in plt.get_fignums())
+    plt.close("all")
+    assert figures["steps"] == 4 and curve[0].lines[0].get_xdata().tolist() == [1, 2, 3, 4]
+    assert len(heads) == 4 and all(axes.images[0].get_array().shape == (15, 15) for axes in heads)
+    assert (tmp_path / "runs/words/report.html").exists()
+
+
+def test_it_shows_what_its_cells_have_made():
+    assert [cell["execution_count"] for cell in CODE] == list(range(1, len(CODE) + 1))
+    kinds = [kind for cell in CODE for output in cell["outputs"] for kind in output["data"]]
+    assert kinds.count("image/png") == 2 and len(json.dumps(NOTEBOOK)) < 100_000
+    (answers,) = (cell["outputs"] for cell in CODE if "run.generate" in "".join(cell["source"]))
+    assert "facade edacaf" in answers[0]["data"]["text/plain"][0]

@@ -8,7 +8,7 @@ import pytest
 from experiments.runner import filled
 from experiments.studies import study
 from experiments.studies.__main__ import STUDIES, module_of
-from experiments.studies.study import RATE, Verdict, best, bracketed, filled_places, rows_of
+from experiments.studies.study import filled_places, rows_of
 from fxf.runs.configs import read_config, read_sweep
 from fxf.sweeps.points import make_points
 from small_runs import new_process
@@ -54,26 +54,6 @@ def test_the_table_has_the_points_of_the_sweep_and_the_figures_of_its_runs(name)
         assert all(value == row[name] for name, value in run["overrides"].items())
 
 
-def test_a_kind_is_taken_at_the_rate_with_the_highest_mean_and_at_the_lowest_of_equal_ones():
-    shares = {0.1: (0.2, 0.9), 0.2: (0.6, 0.7), 0.4: (0.7, 0.6)}
-    rows = [{"kind": "a", RATE: rate, "share": share} for rate in (0.4, 0.1, 0.2) for share in shares[rate]]
-    rows += [{"kind": "b", RATE: 0.1, "share": 0.3}, {"kind": "b", RATE: 0.2}]  # the last has no result
-    found = best(rows, ("kind",), lambda cell: round(cell.mean("share"), 6))
-    assert {kind: cell.rate for (kind,), cell in found.items()} == {"a": 0.2, "b": 0.1}
-    assert found["a",].values("share") == [0.6, 0.7]
-
-
-def test_where_an_optimum_is_not_bracketed_a_claim_that_fails_is_undecided_and_one_that_holds_says_so():
-    words = [
-        Verdict(1.0, holds).if_bracketed(*known).words for holds in (True, False) for known in ((True,), (True, False))
-    ]
-    assert words == ["holds", "holds", "does not hold", "undecided: not bracketed"]
-    against = [Verdict(1.0, *of).against(*known).words for of in ((True,), (True, "in part"), (False,), (None,))
-               for known in ((True,), (True, False))]  # fmt: skip
-    assert against == [
-        *("holds", "holds: at the rates tried", "holds: in part", "holds: in part, at the rates tried"),
-        *("does not hold", "does not hold", "undecided", "undecided"),
-    ]
-    rows = [{"kind": kind, RATE: rate, "share": share} for kind, shares in {"a": (1, 3, 2), "b": (1, 2, 3)}.items()
-            for rate, share in zip((0.1, 0.2, 0.4), shares, strict=True)]  # fmt: skip
-    assert bracketed(rows, ("kind",), lambda cell: cell.mean("share")) == {("a",): True, ("b",): False}
+def test_where_an_optimum_is_not_bracketed_a_claim_that_fails_is_undecided():
+    found = [study.Verdict(1.0, holds).if_bracketed(True, known).words for holds in (1, 0) for known in (1, 0)]
+    assert found == ["holds", "holds", "does not hold", "undecided: not bracketed"]

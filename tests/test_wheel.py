@@ -23,18 +23,6 @@ from small_runs import HEARING, ROOT
 
 SOURCES = ("fxf", "configs", "pyproject.toml", "README.md", "LICENSE")
 README = (ROOT / "README.md").read_text()
-OWN_CONFIG = """
-from fxf.runs.experiment import default_config
-
-def get_config():
-    config = default_config(task="reversal")
-    config.model.n_layers, config.model.d_model, config.model.max_len = 1, 8, 101
-    config.train.steps, config.train.batch_size = 2, 3
-    return config
-
-def sweep(add):
-    add(seed=1)
-"""
 
 pytestmark = pytest.mark.thorough
 
@@ -109,12 +97,6 @@ def test_the_commands_and_the_python_code_of_the_readme_say_what_they_say_there(
     for code in others:
         (expected,) = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
         assert installed("python", "-c", code) == f"{expected}\n"
-
-
-def test_a_study_is_described_and_a_config_of_ones_own_is_swept(installed):
-    assert "embedding/table" in installed("fxf", "describe", "--config=studies/positions")
-    (installed.folder / "mine.py").write_text(OWN_CONFIG)
-    assert "seed=1  finished" in installed("fxf", "sweep", "--config=mine.py", "--workdir=sweep")
 
 
 def test_the_first_week_goes_as_its_page_says(installed):

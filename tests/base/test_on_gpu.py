@@ -24,7 +24,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.quantized import stored_as
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.training.gradient import loss_and_gradient
-from helpers import VOCAB_SIZE, equations, random_params, random_tokens, scaled, small, small_model
+from helpers import VOCAB_SIZE, equations, random_params, random_tokens, scaled, small, small_model, table
 
 GPU = SimpleNamespace(platform="gpu")
 
@@ -47,16 +47,6 @@ def test_a_gpu_sums_the_gradient_of_rows_like_additions_one_by_one(indices):
     expected = np.zeros((7, 2))
     np.add.at(expected, np.where(indices < 0, indices + 5, indices), change)
     assert_close(jax.jit(jaxpr_as_fun(program))(table, change)[0], expected[:5], largest=largest_of(change) * 4)
-
-
-def test_rows_on_a_gpu_are_those_of_the_table_also_for_several_tables():
-    tables, indices = np.arange(24, dtype="f4").reshape(2, 4, 3), np.array([[3, 0], [1, 1]])
-    read = jax.value_and_grad(lambda table, indices: (rows_of(table, indices) * jnp.arange(3.0)[None]).sum())
-    program = traced_for(GPU, jax.vmap(read), tables, indices)
-    values, gradients = jax.jit(jaxpr_as_fun(program))(tables, indices)
-    np.testing.assert_array_equal(values, [(tables[i, indices[i]] * np.arange(3)).sum() for i in range(2)])
-    counts = np.array([[1, 0, 0, 1], [0, 2, 0, 0]])
-    np.testing.assert_array_equal(gradients, counts[..., None] * np.arange(3.0)[None, None])
 
 
 def test_a_gpus_program_decodes_what_a_cpus_does():
@@ -100,20 +90,11 @@ def test_losses_and_gradients_of_a_gpus_step_are_those_of_a_cpus_and_nothing_is_
     assert all(e.params["unique_indices"] for e in added), added
 
 
-@pytest.mark.parametrize(
-    ("platform", "text", "asked"),
-    [
-        ("gpu", "call @cublas", True),
-        ("gpu", "call @__cudnn$fmhaSoftmaxBackward", False),
-        ("gpu", "call @__cudnn$fmhaScaleBiasSoftmaxBackward", False),
-        ("gpu", "call @CustomSPMDPartitioning", False),
-        ("cpu", "", False),
-    ],
-)
-def test_a_gpus_compiler_is_asked_for_a_fixed_order_except_with_flash_attention(platform, text, asked):
-    with compiling_for([SimpleNamespace(platform=platform)]):
-        options = options_in_order(SimpleNamespace(as_text=lambda: text))
-    assert options == ({"xla_gpu_exclude_nondeterministic_ops": True} if asked else None)
+@pytest.mark.parametrize(("of", "order"), table("options of a gpu's compiler"))
+def test_a_gpus_compiler_is_asked_for_a_fixed_order_except_with_flash_attention(of, order):
+    with compiling_for([SimpleNamespace(platform=of["platform"])]):
+        options = options_in_order(SimpleNamespace(as_text=lambda: of["text"]))
+    assert options == ({"xla_gpu_exclude_nondeterministic_ops": True} if order == "in a fixed order" else None)
 
 
 def test_a_gpu_keeps_only_what_an_activation_reads():

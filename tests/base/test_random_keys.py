@@ -22,8 +22,16 @@ DRAWS = {
 }
 
 
-def drawn(key):
-    return {name: draw(key) for name, draw in DRAWS.items()}
+def drawn(key, words):
+    """Returns all draws, and `words(key, n)` of one key and of several."""
+    keys = jax.random.split(key, 3)
+    several = {f"{n} words of several": jax.vmap(lambda each, n=n: words(each, n))(keys) for n in (1, 7)}
+    alone = {f"{n} words": words(key, n) for n in (0, 1, 7)}
+    return {name: draw(key) for name, draw in DRAWS.items()} | several | alone
+
+
+def bits(key, n):
+    return jax.random.bits(key, (n,), jnp.uint32)
 
 
 def assert_same(found, expected):
@@ -32,27 +40,18 @@ def assert_same(found, expected):
 
 
 def test_a_key_draws_the_bits_of_jaxs_key_in_programs_without_a_type_of_64_bits():
-    ours = jax.jit(lambda seed: drawn(random_key(seed)))
+    ours = jax.jit(lambda seed: drawn(random_key(seed), random_words))
     text = ours.lower(np.uint32(3)).as_text()
     assert "ui32" in text and "i64>" not in text
-    theirs = jax.jit(lambda seed: drawn(jax.random.key(seed)))
+    theirs = jax.jit(lambda seed: drawn(jax.random.key(seed), bits))
     for seed in (np.uint32(3), np.uint32(2**32 - 1)):
         assert_same(ours(seed), theirs(seed))
 
 
-@pytest.mark.parametrize("make", [random_key, jax.random.key, lambda seed: jax.random.key(seed, impl="rbg")])
-def test_random_words_are_the_bits_of_jax_for_every_kind_of_key(make):
-    @jax.jit
-    def words():
-        key, found, expected = make(3), {}, {}
-        for n in (0, 1, 7):
-            keys = jax.random.split(key, 3)
-            found[f"{n}"], expected[f"{n}"] = random_words(key, n), jax.random.bits(key, (n,), jnp.uint32)
-            found[f"{n} of several"] = jax.vmap(lambda each, n=n: random_words(each, n))(keys)
-            expected[f"{n} of several"] = jax.vmap(lambda each, n=n: jax.random.bits(each, (n,), jnp.uint32))(keys)
-        return found, expected
-
-    assert_same(*words())
+@pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
+def test_words_of_jaxs_own_keys_are_its_bits(kind):
+    key = jax.random.key(3, impl=kind)
+    np.testing.assert_array_equal(random_words(key, 7), bits(key, 7))
 
 
 def test_the_keys_of_parts_draw_the_parts_of_the_whole_array():
@@ -71,11 +70,3 @@ def test_the_keys_of_parts_draw_the_parts_of_the_whole_array():
     assert_same(
         {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}, all_draws(random_key(3), 20)
     )
-
-
-def test_words_of_64_bits_are_those_of_jax_and_differ_between_parts():
-    with jax.enable_x64(True):
-        ours, theirs = (jax.random.bits(key, (3,), jnp.uint64) for key in (random_key(3), jax.random.key(3)))
-        other = jax.random.bits(key_of_part(random_key(3), 1), (3,), jnp.uint64)
-    np.testing.assert_array_equal(ours, theirs)
-    assert (ours != other).all()

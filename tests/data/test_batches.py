@@ -95,7 +95,11 @@ def test_bounds_of_the_buckets_leave_the_least_padding():
     assert positions([int(longer[bucket.examples].max()) for bucket in make(shapes=3).buckets]) == best
 
 
-def test_epochs_differ_in_the_company_of_a_sentence_and_do_not_go_from_short_to_long():
-    first, second = ({frozenset(sentences(batch)) for batch in epoch_of(make(), epoch)} for epoch in (0, 1))
+def test_epochs_and_seeds_differ_in_the_company_of_a_sentence_and_do_not_go_from_short_to_long():
+    company = [
+        frozenset(frozenset(sentences(batch)) for batch in epoch_of(make(seed=seed), epoch))
+        for seed in (0, 1)
+        for epoch in (0, 1)
+    ]
     lengths = [batch["source"].shape[1] for batch in epoch_of(make())]
-    assert first != second and lengths != sorted(lengths)
+    assert len(set(company)) == 4 and lengths != sorted(lengths)

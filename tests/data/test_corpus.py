@@ -1,12 +1,16 @@
+"""Pairs of sentences, from files, the phrase book and public data sets."""
+
 import gzip
 from pathlib import Path
 
 import pytest
-from etils import epath
 
 from fxf.base.errors import UserError
+from fxf.base.files import digest
 from fxf.data import phrasebook
 from fxf.data.corpus import DataConfig, Example, read_corpus, tokenize
+from fxf.data.documents import DocumentsConfig, read, sources
+from fxf.data.phrasebook import phrases
 from fxf.data.tokenizer import EOS, train_tokenizer
 from helpers import first_phrases, refused, table
 
@@ -28,7 +32,7 @@ def parallel(tmp_path, sources, targets, **more):
     return DataConfig(name="parallel", path=str(tmp_path), **more)
 
 
-def sources(examples):
+def sources_of(examples):
     return {" ".join(e.source.lower().split()) for e in examples}
 
 
@@ -38,11 +42,11 @@ def test_every_line_is_in_one_split_that_depends_on_neither_order_nor_targets_wi
     expected = [Example(*line.split("\t")[:2], f"fra.txt:{i}") for i, line in enumerate(varied, 1)]
     assert sorted(e for split in corpus[:3] for e in split) == sorted(expected) and corpus.skipped == 0
     assert corpus.train == [e for e in expected if e in corpus.train], "not in the order of the file"
-    train, validation, test = map(sources, corpus[:3])
+    train, validation, test = map(sources_of, corpus[:3])
     assert not train & validation and not train & test and not validation & test
     assert (len(train), len(validation), len(test)) == (80, 10, 10)
     turned = read_corpus(pairs(tmp_path, [line.replace("Phrase", "Mot") for line in varied[::-1]], held_out=0.1))
-    assert [*map(sources, turned[:3])] == [train, validation, test]
+    assert [*map(sources_of, turned[:3])] == [train, validation, test]
 
 
 def test_a_limit_keeps_the_first_pairs_and_pairs_to_learn_by_heart_are_in_every_part(tmp_path):
@@ -94,13 +98,6 @@ def test_parallel_files_are_paired_line_by_line_and_test_sentences_in_training_a
     assert caplog.messages == ["warning: 1 of the 1 test sentences are in the training part too"]
 
 
-def test_pairs_are_read_of_a_bucket_as_of_a_disk(tmp_path, monkeypatch):
-    configs = pairs(tmp_path, LINES), parallel(tmp_path, ["a", "b"], ["A", "B"])
-    there = [read_corpus(config) for config in configs]
-    monkeypatch.setattr("fxf.data.corpus.folder_at", lambda path, flag: epath.Path(path))
-    assert [read_corpus(config) for config in configs] == there
-
-
 def test_a_share_of_the_training_pairs_loses_its_punctuation_on_both_sides(tmp_path):
     lines = [*(f"Is it {i}?!" for i in range(999)), "?!"], [*(f"Est-ce {i} ?" for i in range(999)), "!"]
     corpus = read_corpus(parallel(tmp_path, *lines, unpunctuated=0.25))
@@ -116,7 +113,7 @@ def test_the_phrasebook_has_three_splits_and_six_is_all_at_once(monkeypatch):
     monkeypatch.setattr(phrasebook, "phrases", first_phrases)
     corpus = read_corpus(DataConfig(target="es"))
     assert all(corpus[:3]) and any("ñ" in e.target for e in corpus.train)
-    assert not sources(corpus.train) & sources(corpus.test + corpus.validation)
+    assert not sources_of(corpus.train) & sources_of(corpus.test + corpus.validation)
     corpus = read_corpus(DataConfig(name="six"))
     assert len(corpus.train) == 6 and corpus.train == corpus.validation == corpus.test
 
@@ -148,3 +145,69 @@ def test_tokens_end_with_eos_and_are_never_cut():
     ):
         with pytest.raises(UserError, match=message):
             tokenize(DataConfig(**keys), tokenizer, examples)
+
+
+DIGESTS = {"fr": "45e4b43acdc3769a33188cd5acedf2cf", "es": "fc2f71f8dd0a3bbef8fe5f9d1314be68"}
+
+
+@pytest.mark.parametrize(("language", "expected"), DIGESTS.items())
+def test_the_phrase_book_is_the_one_that_results_were_measured_on(language, expected):
+    assert digest("".join("\t".join(phrase) + "\n" for phrase in phrases(language)).encode()) == expected
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A data set with two texts in each of three splits, one of them empty; its folder."""
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    import tensorflow_datasets as tfds
+
+    class TinyTranslate(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = tfds.features.Translation(("pt", "en"))
+            return tfds.core.DatasetInfo(builder=self, features=features, disable_shuffling=True)
+
+        def _split_generators(self, dl_manager):
+            return {split: self._generate_examples(split) for split in ("train", "validation", "test")}
+
+        def _generate_examples(self, split):
+            yield from enumerate([{"pt": f"olá {split}", "en": f"hello {split}"}, {"pt": "olá", "en": ""}])
+
+    yield tmp_path / "tfds"
+    tfds.core.registered._DATASET_REGISTRY.pop("tiny_translate")
+
+
+def pairs_of_set(**more):
+    keys = {"name": "tfds", "path": "tiny_translate", "source": "pt", "target": "en", "validation": "validation"}
+    return read_corpus(DataConfig(**keys | more))
+
+
+def documents(**more):
+    config = DocumentsConfig(path="tiny_translate", format="tfds", **more)
+    (source,) = sources(config)
+    return source, [text for text, _ in read(config, source)]
+
+
+def test_the_pairs_and_the_texts_of_a_data_set_are_read_by_its_name(tiny, capfd):
+    corpus = pairs_of_set(on_error="skip")
+    assert corpus.train == [Example("olá train", "hello train", "tiny_translate:train:1")]
+    assert corpus.test == [Example("olá test", "hello test", "tiny_translate:test:1")]
+    assert corpus.skipped == 3 and list(corpus.digests) == ["data.path"]
+    source, texts = documents(field="pt", split="test")
+    assert texts == ["olá test", "olá"]
+    assert source.name == "tiny_translate/1.0.0:test" and source.digest() != corpus.digests["data.path"]
+    assert capfd.readouterr().out == ""
+
+
+def test_what_a_data_set_lacks_is_named(tiny):
+    for read_it, keys, message in (
+        (pairs_of_set, {"source": "de"}, r"data.source: expected one of en, pt; got 'de'"),
+        (documents, {}, r"data.field: expected one of en, pt; got 'text'"),
+        (pairs_of_set, {}, "tiny_translate:train:2: the target is empty"),
+        (documents, {"field": "en", "split": "val"}, r"data.path: TFDS cannot give 'tiny_translate': .*val"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_it(**keys)
+        if "expected one of" in message:
+            assert not list(tiny.rglob("tiny_translate")), "prepared before the features were looked at"

@@ -1,7 +1,11 @@
+"""Documents of files as they lie: plain, compressed, JSON lines, Parquet, in folders and buckets."""
+
 import bz2
 import gzip
 import json
+import lzma
 
+import pyarrow
 import pyarrow as pa
 import pytest
 from etils import epath
@@ -10,6 +14,7 @@ from pyarrow import parquet
 from fxf.base.errors import UserError
 from fxf.data import phrasebook
 from fxf.data.documents import DocumentsConfig, part_of, read, sample, sources
+from fxf.data.text_files import lines_of, read_text_file
 from helpers import first_phrases, refused
 
 TEXTS = ["First one.", "Second\nof two lines", "Drei ß €", "the fourth"]
@@ -110,3 +115,35 @@ def test_a_sample_is_of_the_training_part_and_spread_over_the_files(tmp_path, mo
     found = list(sample(config))
     assert 3 <= len(found) <= 5 and max(int(text[:2]) for text in found) > 25
     assert {part_of(config, text) for text in found} == {"train"}
+
+
+def test_lines_end_in_line_feeds_and_a_byte_order_mark_is_none(tmp_path):
+    for content, lines in {
+        b"a\r\nb\n": [b"a", b"b"],
+        b"\xef\xbb\xbfa\tb\nc\td\n": [b"a\tb", b"c\td"],
+        b"a\rb\n": [b"a\rb"],
+        b"\xef\xbb\xbfa\tb\rc\td\r": [b"a\tb", b"c\td"],
+        (odd := "a\u2028b\x0bc\x0cd\x1c\x85e".encode()): [odd],
+    }.items():
+        (tmp_path / "a").write_bytes(content)
+        assert lines_of(read_text_file(tmp_path / "a", "data.path")) == lines
+
+
+PACKED = {
+    "gzip": gzip.compress(b"one\n", mtime=0) + gzip.compress(b"two\n", mtime=0),
+    "bzip2": bz2.compress(b"one\ntwo\n"),
+    "xz": lzma.compress(b"one\ntwo\n"),
+    "zstd": pyarrow.compress(b"one\ntwo\n", "zstd", asbytes=True),
+}
+
+
+@pytest.mark.parametrize("how", PACKED)
+def test_a_compressed_file_is_unpacked_whole_or_its_damage_is_named(how, tmp_path):
+    path, packed = tmp_path / "a", PACKED[how]
+    for content, unpacked in {packed: b"one\ntwo\n", b"one\ntwo\n": b"one\ntwo\n", b"BZh is": b"BZh is"}.items():
+        path.write_bytes(content)
+        assert read_text_file(path, "data.path") == unpacked
+    for content in (packed[:-3], packed[:12]):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=f"^data.path: {path}: .+$"):
+            read_text_file(path, "data.path")

@@ -108,15 +108,3 @@ def test_the_whole_figures_are_those_of_tokens_drawn_by_the_shares(in_nats):
     assert figures["bits_per_byte"] == pytest.approx(1.25 / math.log(2) / (0.75 * wiki + 0.25 * code))
     assert figures["bits_per_byte/code"] == pytest.approx(2 / math.log(2) / code)
     assert {name.removeprefix("-") for name in task.metrics} < {*figures}
-
-
-def test_batches_of_packed_files_go_on_where_a_run_was_stopped():
-    task = task_of(path=PATH, tokenizer="byte")
-    batches, again = task.batches(), task.batches()
-    before = [next(batches) for _ in range(3)]
-    again.set_state(batches.get_state())
-    for _ in range(30):  # about an epoch
-        expected, found = next(batches), next(again)
-        for name, x in expected.items():
-            np.testing.assert_array_equal(found[name], x)
-    assert not np.array_equal(before[0]["targets"], expected["targets"])

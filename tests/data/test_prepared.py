@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fxf.base.errors import UserError
+from fxf.base.work import by_threads
 from fxf.data import documents
 from fxf.data import prepared as module
 from fxf.data.documents import PARTS, DocumentsConfig, part_of, read
@@ -104,6 +105,10 @@ def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_
     for part in PARTS:
         np.testing.assert_array_equal(found.tokens(part), whole.tokens(part))
     assert not list(tmp_path.rglob("*.unfinished"))
+
+
+def test_what_threads_make_comes_in_the_order_of_the_items():
+    assert list(by_threads(lambda i: i * i, range(31), 2)) == [i * i for i in range(31)]
 
 
 def test_of_several_that_prepare_at_once_one_does_and_the_others_wait(tmp_path, monkeypatch):

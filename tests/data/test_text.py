@@ -3,15 +3,12 @@ import numpy as np
 import pytest
 
 from fxf.base.errors import UserError
-from fxf.data import phrasebook
 from fxf.data.documents import DocumentsConfig
 from fxf.data.text import EncodedText, TextConfig, draw_windows, read_text, scoring_windows
-from fxf.data.tokenizer import BOS, MASK, TOKENIZERS, UNK
+from fxf.data.tokenizer import BOS, TOKENIZERS, UNK
 from fxf.tasks.language_model import LanguageModelConfig, language_model
-from fxf.tasks.masking import Masking, MaskingConfig
 from fxf.tasks.task import RunInfo
 from fxf.training.step import TrainConfig
-from helpers import first_phrases
 
 LINES = "".join(f"line {i} of a small text\n" for i in range(40))
 
@@ -34,12 +31,6 @@ def test_the_parts_follow_each_other_and_without_a_share_the_test_is_the_validat
 def test_ends_of_lines_a_byte_order_mark_and_case_are_as_asked_for(tmp_path):
     text = read_text(config(tmp_path, b"\xef\xbb\xbfAb\r\nC\rD" * 9, lower_case=True))
     assert text["train"] + text["validation"] == ("ab\nc\rd" + "\ufeffab\nc\rd" * 8)
-
-
-def test_the_text_without_a_path_is_the_english_of_the_phrase_book(monkeypatch):
-    monkeypatch.setattr(phrasebook, "phrases", first_phrases)
-    text = read_text(TextConfig())
-    assert text["train"] + text["validation"] == "".join(f"{phrase.source}\n" for phrase in first_phrases("fr"))
 
 
 @pytest.mark.parametrize("tokenizer", ["character", "bpe", "word"])
@@ -112,11 +103,3 @@ def test_a_prompt_has_the_tokens_of_the_text_or_document_in_training(kind, tmp_p
             cuts = [np.split(part, np.flatnonzero(part == task.end_token) + 1)[:-1] for part in tokens]
             found = [row[:-1].tolist() for rows in cuts for row in rows]
             assert sorted(found) == sorted(asked(task, text) for text in texts)
-
-
-def test_a_prompt_with_blanks_has_the_tokens_of_the_training_text(tmp_path):
-    data = config(tmp_path, ODD_LINES, tokenizer="bpe", vocab_size=300)
-    task = Masking(MaskingConfig(length=64), RunInfo(TrainConfig(batch_size=2), data))
-    found = task.encode("A rose,  \nis red.\r\n\r\n\r\n  So<mask>")
-    n = found.index(MASK)
-    assert found[1:n] == task.text.tokens("train")[: n - 1].tolist()

@@ -1,17 +1,18 @@
+"""Tokenizers that are trained here, and those of files."""
+
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tokenizers
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tokenizers import models, trainers
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from fxf.data.tokenizer import MASK, SPECIAL_TOKENS, TOKENIZERS, UNK, lines_of, train_tokenizer
-from helpers import examples
+from fxf.base.errors import UserError
+from fxf.data.tokenizer import MASK, SPECIAL_TOKENS, TOKENIZER_FILE, TOKENIZERS, UNK, lines_of, train_tokenizer
+from fxf.data.tokenizer_file import any_tokenizer, read_tokenizer_file
+from helpers import examples, refused
 
 TEXTS = ["the cat sat on the mat", "the dog ate the cat's hat", "où est le chat ?"] * 3
 # White space before line ends, empty lines, indents, and characters that split lines without being \n.
@@ -21,17 +22,6 @@ BPE = train_tokenizer("bpe", 300, TEXTS)
 BYTES = train_tokenizer("byte", 261, [])
 ALPHABET = sorted(set("".join([*TEXTS, "a\n\r\t\x00\u2028👩‍👧e\u0301"])))
 CHARACTERS = train_tokenizer("character", 100, ALPHABET)
-
-MANY = ["the cat sat on the mat, the dog ate the hat"] * 2000
-TRAIN_AND_FORK = f"""
-import os
-from fxf.data.tokenizer import train_tokenizer
-first, child = train_tokenizer("bpe", 400, {MANY[:1]} * 2000).to_json(), os.fork()
-if not child:
-    os._exit(train_tokenizer("bpe", 400, {MANY[:1]} * 2000).to_json() != first)
-assert os.waitpid(child, 0)[1] == 0
-print(first, end="")
-"""
 
 
 @examples(40)
@@ -89,23 +79,161 @@ def test_tokens_are_ranked_as_the_library_ranks_them(kind):
         assert list(found) == [*SPECIAL_TOKENS, *expected][:size]
 
 
-def test_bpe_joins_frequent_neighbours_up_to_its_size():
-    assert train_tokenizer("bpe", 270, TEXTS).vocab_size == 270
-    assert len(BPE.encode("the cat")) < len("the cat")
-    rare = train_tokenizer("bpe", 300, ["abc xyz"])
-    assert rare.vocab_size == 256 + 5
-    assert len(rare.encode("abc")) == 3
-
-
-def test_processes_agree_and_fork_without_a_warning():
-    environment = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
-    command = [sys.executable, "-c", TRAIN_AND_FORK]
-    run = subprocess.run(command, env={**environment, "PYTHONHASHSEED": "1"}, capture_output=True, check=True)
-    assert (run.stdout.decode(), run.stderr) == (train_tokenizer("bpe", 400, MANY).to_json(), b"")
-
-
 def test_a_token_is_named_by_what_can_be_seen():
     tokenizer = train_tokenizer("character", 50, [" \n\x1b\u2028é"])
     names = [tokenizer.name(token) for token in tokenizer.encode(" \n\x1b\u2028é")]
     assert names == ["␣", "⏎", r"\x1b", r"\u2028", "é"]
     assert tokenizer.name(UNK) == "<unk>"
+
+
+TEXT = "a cab <s> bad\nface"
+
+
+def byte_level(*special):
+    """Returns a tokenizer like GPT-2's: bytes and a few merges, then the special tokens."""
+    vocabulary = {token: i for i, token in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))} | {"ab": 256}
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary, [("a", "b")]))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    backend.add_special_tokens(list(special))
+    return backend
+
+
+def words(vocabulary, special=("</s>",), cut=pre_tokenizers.WhitespaceSplit):
+    """Returns a tokenizer of words with numbers of their own."""
+    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = cut()
+    backend.add_special_tokens(list(special))
+    return backend
+
+
+def metaspace():
+    """Returns a tokenizer like Llama 2's: words that begin with ▁, and an unknown token."""
+    pieces = ["<unk>", "<s>", "</s>", "▁a", "▁cab", "▁bad", "▁"]
+    backend = words({piece: i for i, piece in enumerate(pieces)}, pieces[:3], pre_tokenizers.Metaspace)
+    backend.decoder = decoders.Metaspace()
+    return backend
+
+
+def letters(dropout=None):
+    backend = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=dropout))
+    backend.add_special_tokens(["</s>"])
+    return backend
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(backend):
+        backend.save(str(tmp_path / "tokenizer.json"))
+        return read_tokenizer_file(tmp_path / "tokenizer.json")
+
+    return save
+
+
+def test_the_tokens_of_lines_are_those_of_the_whole_text_each_in_the_line_where_it_begins(saved):
+    text = "a cab\n\n\nbad é\n"
+    of_lines = byte_level("</s>")
+    vocabulary = {**of_lines.get_vocab(with_added_tokens=False), "ĊĊ": 257}
+    of_lines.model = models.BPE(vocabulary, [("Ċ", "Ċ")])
+    for backend in (byte_level("</s>"), metaspace(), of_lines):
+        tokenizer, encoding = saved(backend), backend.encode(text, add_special_tokens=False)
+        tokens, lines = tokenizer.by_lines(text.splitlines(keepends=True))
+        assert tokens.tolist() == tokenizer.encode(text) == encoding.ids
+        assert lines.tolist() == [text[:start].count("\n") for start, _ in encoding.offsets]
+
+
+def test_tokens_keep_their_numbers_and_the_usual_names_begin_and_end_a_document(saved):
+    tokenizer = saved(byte_level("<|endoftext|>"))
+    assert tokenizer.special[:3] == (257, 257, 257) and tokenizer.vocab_size == 258
+    assert tokenizer.encode("cab") == byte_level().encode("cab").ids
+    assert tokenizer.decode([257, *tokenizer.encode(TEXT), 257]) == TEXT
+    assert tokenizer.name(257) == "<|endoftext|>" and tokenizer.name(tokenizer.encode(" ")[0]) == "␣"
+    assert saved(byte_level("<|end_of_text|>", "<|begin_of_text|>")).special[:3] == (258, 257, 257)
+    assert saved(metaspace()).special == (1, 2, 2, 0, 0)
+    of_deepseek = byte_level("<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>", "<｜▁pad▁｜>")
+    assert saved(of_deepseek).special[:3] == (258, 259, 257)
+    assert saved(byte_level("<eos>", "<pad>", "<bos>")).special[:3] == (259, 258, 257)
+
+
+@pytest.mark.parametrize("backend", [byte_level("<|endoftext|>", "<s>"), metaspace()], ids=["bytes", "words"])
+def test_text_never_becomes_a_special_token_and_none_is_added(backend, saved):
+    tokenizer = saved(backend)
+    tokens = tokenizer.encode("a <s> <|endoftext|> </s>")
+    assert not {tokenizer.special.bos, tokenizer.special.eos} & {*tokens}
+    assert tokenizer.array(TEXT).tolist() == tokenizer.encode(TEXT)
+
+
+def test_a_continuation_keeps_the_space_before_its_first_word(saved):
+    tokenizer = saved(metaspace())
+    assert tokenizer.decode([5]) == "bad"
+    assert tokenizer.continuation("a cab", [5, 3]) == " bad a"
+
+
+def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
+    of_file = saved(byte_level("<|endoftext|>"))
+    for kept, name in ((of_file, "absent.json"), (train_tokenizer("word", 99, [TEXT]), "word")):
+        (tmp_path / TOKENIZER_FILE).write_text(kept.to_json())
+        again = any_tokenizer(tmp_path, name, 8000, list)
+        assert again.to_json() == kept.to_json() and again.encode(TEXT) == kept.encode(TEXT)
+    for folder, name, size, message in (
+        (tmp_path, "bpe", 8000, "tokenizer.json: expected data.tokenizer 'bpe', got 'word'"),
+        (None, "absent.json", 8000, "data.tokenizer: absent.json: No such file"),
+        (None, "absent.json", 9, "data.vocab_size: a tokenizer file has its own; leave it at 8000"),
+    ):
+        with pytest.raises(UserError, match=message):
+            any_tokenizer(folder, name, size, list)
+
+
+@pytest.mark.parametrize(
+    ("backend", "text"),
+    [
+        (words({"a": 0, "b": 1}), "a zoo b"),
+        (letters(), "ab zoo"),
+        (letters(), "ab ab"),  # no token for the space
+        (tokenizers.Tokenizer(models.Unigram([("a", -1.0), ("b", -2.0)], None)), "ab zoo"),
+    ],
+    ids=["words", "letters", "a space", "unigram"],
+)
+def test_text_without_a_token_is_refused_where_no_token_stands_for_unknown_text(backend, text, saved):
+    backend.add_special_tokens(["</s>"])
+    with pytest.raises(UserError, match=f"data.tokenizer: the file has no token for some of '{text}'"):
+        saved(backend).array(text)
+
+
+def test_the_same_text_always_has_the_same_tokens_and_the_file_stays_as_it_was(saved):
+    tokenizer = saved(letters(dropout=0.5))
+    assert {tuple(tokenizer.encode("abababab")) for _ in range(20)} == {(2, 2, 2, 2)}
+    assert tokenizer.to_json() == letters(dropout=0.5).to_str()
+
+
+def test_numbers_that_a_file_leaves_out_are_tokens_too(saved):
+    tokenizer = saved(words({"<unk>": 3, "a": 0, "b": 70_000}))
+    assert tokenizer.vocab_size == 70_001 and tokenizer.array("a b").tolist() == [0, 70_000]
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_the_tokenizer_of_another_run_reads_as_it_did_there(tmp_path, kind):
+    text = "one two <eos> où 👩 three " * 40
+    learned = train_tokenizer(kind, 300, [text])
+    (tmp_path / "tokenizer.json").write_text(learned.to_json(), encoding="utf-8")
+    read = read_tokenizer_file(tmp_path / "tokenizer.json")
+    assert (read.kind, read.special, read.vocab_size) == (kind, learned.special, learned.vocab_size)
+    assert read.encode(text) == learned.encode(text) and read.to_json() == learned.to_json()
+    assert read.decode(read.encode(text)) == learned.decode(learned.encode(text))
+
+
+@pytest.mark.parametrize(("changes", "message"), refused("tokenizer files"))
+def test_a_file_that_is_damaged_or_of_another_library_is_one_line(changes, message, tmp_path):
+    record, path = json.loads(train_tokenizer("bpe", 300, [TEXT]).to_json()), tmp_path / "tokenizer.json"
+    record["model"] |= changes.get("model", {})
+    record["pre_tokenizer"] = changes.get("pre_tokenizer", record["pre_tokenizer"])
+    path.write_bytes(changes.get("content", json.dumps(record).encode())[: changes.get("cut")])
+    with pytest.raises(UserError, match=f"tokenizer.json: {message}") as caught:
+        read_tokenizer_file(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_only_a_special_token_ends_a_document_because_text_may_be_spelled_like_another(saved):
+    backend = words({"<unk>": 2, "a": 0, "b": 1}, special=())
+    backend.add_tokens(["</s>"])
+    with pytest.raises(UserError, match="no special token ends a document"):
+        saved(backend)

@@ -1,15 +1,21 @@
-"""Which runs are seeds of one config, which score the same, and which is the best, from run folders written here."""
+"""Several runs, from run folders written here: which are seeds of one config, which is the best, tables and page."""
 
 import ast
-import math
+import json
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import scipy.stats
-from test_pages import make_run
+from test_pages import data_of, make_run
 
-from fxf.reports import best, compare
+from fxf.reports import best, compare, report, side_by_side
+from fxf.reports.side_by_side import as_html
+from fxf.reports.tables import to_csv
 from helpers import table
+from small_runs import ROOT
 
 TEXTS = {"better": {}, "unit": "nats", "scored": {"test text": "12ab"}}
 
@@ -25,9 +31,22 @@ def of(seed, rate, **result):
     return {"seed": seed, "optimizer": {"learning_rate": rate}, "result": result}
 
 
-def of_rates(*runs):
-    """Returns the runs, each of another learning rate."""
-    return [{"optimizer": {"learning_rate": (i + 1) / 8}, **run} for i, run in enumerate(runs)]
+def of_columns(columns):
+    """Returns the runs of a table that gives each key of theirs as a list, with one value for each run."""
+    runs = [{} for _ in next(iter(columns.values()))]
+    for name, column in columns.items():
+        section, _, key = name.partition(".")
+        for run, value in zip(runs, column, strict=True):
+            run |= {section: {**run.get(section, {}), key: value} if key else value}
+    return runs
+
+
+@pytest.mark.parametrize(("columns", "said"), table("what is said of runs"))
+def test_the_groups_of_runs_and_what_is_said_of_them(columns, said, tmp_path):
+    found = compared(tmp_path, *of_columns(columns))
+    groups, _, of_best = said.partition(" > ")
+    assert " ".join("+".join(entry.name for entry in group.entries) for group in found.groups) == groups
+    assert "; ".join(line for line in lines(found, tmp_path) if "fxf train" not in line) == of_best
 
 
 def lines(found, folder):
@@ -41,20 +60,6 @@ def test_runs_of_one_seed_are_of_one_group_unless_they_differ_in_what_changes_fi
     names = [[entry.name for entry in group.entries] for group in found.groups]
     assert names == ([["0", "1", "2"]] if groups == "one" else [["0", "2"], ["1"]])
     assert len({group.label for group in found.groups}) == len(found.groups)
-
-
-def test_how_often_checkpoints_are_kept_counts_where_several_are_averaged(tmp_path):
-    found = compared(tmp_path, *({"checkpoint": {"average": 2, "every": every}} for every in (2, 3, 2)))
-    assert [len(group.entries) for group in found.groups] == [2, 1]
-
-
-def test_a_file_counts_by_its_content_and_not_by_its_path(tmp_path):
-    runs = [
-        {"start": {"path": path}, "record": {"digests": {"start.path": digest}}} for path, digest in ("ax", "bx", "ay")
-    ]
-    found = compared(tmp_path, *runs)
-    assert [[entry.name for entry in group.entries] for group in found.groups] == [["0", "1"], ["2"]]
-    assert [group.label for group in found.groups] == ["path=a", "path=a (2)"]
 
 
 def test_a_seed_that_ran_twice_counts_once_with_its_mean(tmp_path):
@@ -98,48 +103,6 @@ def test_two_groups_are_told_apart_where_welchs_interval_leaves_out_0():
     assert set(found) == {True, False}
 
 
-@pytest.mark.parametrize(
-    ("digests", "unknown", "expected"),
-    [
-        ("aa", 0, "lowest test_loss (one seed each: not told apart): /0"),
-        ("ab", 0, "lowest bits_per_byte (one seed each: not told apart): /1"),
-        ("ab", 0.25, "not ranked: bits_per_byte: the tokenizers differ, and one loses text"),
-        ("ab", 1e-5, "lowest bits_per_byte (one seed each: not told apart): /1"),
-    ],
-)
-def test_runs_with_other_tokenizers_are_ranked_by_bits_of_the_text(digests, unknown, expected, tmp_path):
-    losses = (
-        {"test_loss": 1.0, "bits_per_byte": 2.5, "unknown_share": unknown},
-        {"test_loss": 2, "bits_per_byte": 0.9},
-    )
-    runs = [
-        {"record": {**TEXTS, "digests": {"tokenizer.json": digest}}, "result": {"exact_match": 0, **loss}}
-        for digest, loss in zip(digests, losses, strict=True)
-    ]
-    said = lines(compared(tmp_path, *of_rates(*runs)), tmp_path)
-    assert expected in said
-    told = "not ranked: test_loss, train_loss: it is per token, and the tokenizers differ"
-    assert (told.replace(", train_loss", "") in said) == (digests == "ab")
-
-
-def test_runs_on_other_texts_are_never_ranked(tmp_path):
-    texts = [
-        {"record": {**TEXTS, "scored": {"test pairs": text}}, "result": {"bleu": i}} for i, text in enumerate("ab")
-    ]
-    found = compared(tmp_path / "two", *of_rates(*texts))
-    assert lines(found, tmp_path) == ["not ranked: 1: another test pairs"]
-    found = compared(tmp_path / "three", *of_rates(*texts, {**texts[0], "result": {"bleu": 0.5}}))
-    assert lines(found, tmp_path)[1] == "highest bleu (one seed each: not told apart): /three/2"
-    assert best.lines(compare.comparison([entry.run for entry in found.entries[:1]])) == []
-
-
-@pytest.mark.parametrize("value", [math.nan, -math.inf, None])
-@pytest.mark.parametrize(("name", "first", "place"), [("bits_per_byte", "lowest", 1), ("bleu", "highest", 0)])
-def test_a_value_that_is_no_number_is_never_the_best(name, first, place, value, tmp_path):
-    found = compared(tmp_path, *of_rates(*({"result": {name: each}} for each in (3.0, 1.0, value))))
-    assert f"{first} {name} (one seed each: not told apart): /{place}" in lines(found, tmp_path)
-
-
 def test_a_group_of_which_a_seed_diverged_is_not_the_best_whether_it_left_a_result_or_not(tmp_path):
     runs = [of(seed, rate, bleu=10 * rate + seed / 50) for rate in (0.1, 0.2) for seed in range(3)]
     found = compared(tmp_path / "a", *runs)
@@ -152,9 +115,86 @@ def test_a_group_of_which_a_seed_diverged_is_not_the_best_whether_it_left_a_resu
     assert best.best_groups(found, "bleu") == [found.groups[0]]
 
 
-def test_seeds_of_one_config_are_not_ranked_and_equal_groups_are_not_told_apart(tmp_path):
-    found = compared(tmp_path / "seeds", *(of(seed, 0.1, bleu=float(seed)) for seed in range(3)))
-    assert lines(found, tmp_path) == ["not ranked: no score tells a run from the others"]
-    found = compared(tmp_path / "equal", *of_rates(*({"result": {"exact_match": each}} for each in (0.5, 1.0, 1.0))))
-    assert lines(found, tmp_path)[0] == "highest exact_match (others are equal: not told apart): /equal/1"
-    assert best.best_groups(found, "exact_match") == []
+RATES = {0.1: (0.9, 0.92), 0.2: (0.5, 0.54)}  # and the exact match of each seed
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Returns a folder of six runs: two rates by two seeds, one that goes on, and one of another task."""
+    for rate, exact in RATES.items():
+        for seed in (0, 1):
+            loss = 10 * rate + seed
+            records = [{"step": 3, "loss": 2 * loss}, {"step": 6, "loss": loss}]
+            changes = {"optimizer": {"learning_rate": rate}, "seed": seed, "records": records}
+            make_run(tmp_path / f"sweep/{rate},{seed}", result={"exact_match": exact[seed]}, **changes)
+    make_run(tmp_path / "sweep/on", finished=False, optimizer={"learning_rate": 0.3})
+    make_run(tmp_path / "sweep/other", task={"name": "translation"})
+    return tmp_path / "sweep"
+
+
+@pytest.fixture
+def found(sweep):
+    return compare.comparison(compare.runs_of([sweep]))
+
+
+def test_the_tables_have_the_keys_that_differ_and_mark_a_mean_that_its_seeds_tell_apart(found):
+    table = side_by_side.as_markdown(found).splitlines()
+    assert table[0] == "| run | optimizer.learning_rate | seed | status | exact_match ↑ | train_loss ↓ |"
+    assert table[2] == "| 0.1,0 | 0.1 | 0 | finished | 0.9 | 1 |"
+    assert table[6] == "| on | 0.3 | 0 | stopped: step 6 of 6 | 0.25 | 0.125 |"
+    assert "finished: another task" in table[7]
+    assert table[-2:] == [
+        "| learning_rate=0.1 | 2 | **0.91 ± 0.014** | 1.5 ± 0.71 |",
+        "| learning_rate=0.2 | 2 | 0.52 ± 0.028 | 2.5 ± 0.71 |",
+    ]
+
+
+def test_unlike_models_have_a_table_each_without_keys_that_only_another_has(tmp_path):
+    models = {"a": {"name": "x", "d_model": 6, "depth": 1}, "b": {"name": "y", "d_model": 7, "width": 2}}
+    models |= {"c": {"name": "x", "d_model": 6, "depth": 3}, "d": {"name": "y", "d_model": 7, "width": 2}}
+    for name, model in models.items():
+        make_run(tmp_path / name, model=model)
+    found = compare.comparison(compare.runs_of([tmp_path]))
+    assert {key for key in found.keys if key.startswith("model.")} == {"model.name", "model.d_model", "model.depth"}
+    first, second = side_by_side.as_markdown(found).split("y:\n\n")
+    assert first.startswith("x:\n\n| run | ") and ["| a |" in first, "| c |" in first, "| b |" in first] == [1, 1, 0]
+    assert "model.depth" in first and "model.depth" not in second and "model.width" not in first + second
+
+
+def test_a_line_is_the_mean_over_seeds_in_a_band(sweep, found):
+    make_run(sweep / "again", optimizer={"learning_rate": 0.2}, seed=1, records=[{"step": 3, "loss": 2.0}])
+    shown = data_of(as_html(compare.comparison(compare.runs_of([sweep]))))
+    assert [group["label"] for group in shown["groups"]] == [f"learning_rate=0.{i}" for i in (1, 2, 3)]
+    (loss,) = (chart for chart in shown["charts"] if chart["title"] == "training loss")
+    assert loss["lines"]["0"] == {"points": [[3, 3.0], [6, 1.5]], "band": [[3, 2, 4], [6, 1, 2]]}
+    assert loss["lines"]["1"] == {"points": [[3, 4.0]], "band": [[3, 2, 6]]}  # at the step that all three runs have
+    shown = data_of(as_html(found))
+    assert [group["best"] for group in shown["groups"]] == [["exact_match"], [], []]
+    assert shown["said"] == best.lines(found)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
+def test_a_value_that_is_no_number_breaks_no_view(value, sweep):
+    folder = make_run(sweep / "0.1,2", optimizer={"learning_rate": 0.1}, seed=2, result={"exact_match": value})
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write("\n" + json.dumps({"step": 7, "loss": value}) + "\n")
+    found = compare.comparison(compare.runs_of([sweep]))
+    text, table, page = side_by_side.as_markdown(found), to_csv(side_by_side.all_figures(found)), as_html(found)
+    assert "| 0.1,2 | 0.1 | 2 | finished | no value | 0.125 |" in text
+    assert "| learning_rate=0.1 | 3 | 0.91 ± 0.014 (1 diverged) |" in text
+    assert not re.search(r"\b(nan|inf|None|NaN)\b", text + table + page)
+    assert data_of(page)["runs"][2]["figures"]["exact_match"] == "no value"
+
+
+def test_the_command_compares_without_jax_and_writes_the_page_beside_the_runs_with_a_link_to_each(sweep):
+    report.write(sweep / "0.2,1")
+    code = "import sys; from fxf.verbs.command import main; main(); assert 'jax' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code, "compare", str(sweep)], cwd=ROOT, capture_output=True, text=True)
+    apart, named, command, page_path, _ = done.stderr.split("\n")
+    assert (done.returncode, page_path) == (0, f"{sweep / 'compare.html'}")
+    assert apart == "not ranked: other: another task"
+    assert named == f"best exact_match: {sweep / '0.1,1'}"
+    assert f"--from={sweep / '0.1,1'} --config.train.steps=6 --workdir=runs/again" in command
+    assert done.stdout.startswith("| run | optimizer.learning_rate | seed |")
+    links = [run["link"] for run in data_of((sweep / "compare.html").read_text())["runs"]]
+    assert links == [None, None, None, "0.2%2C1/report.html", None, None]

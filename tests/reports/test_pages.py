@@ -1,15 +1,24 @@
-"""The page of a run, from run folders that are written here."""
+"""The page of a run, and the server of live pages without a browser, from run folders that are written here."""
 
 import fcntl
 import json
 import re
+import threading
+from contextlib import contextmanager
+from functools import partial
+from http.client import HTTPConnection
+from http.server import ThreadingHTTPServer
 
 import pytest
 
 from fxf.base.errors import UserError
-from fxf.reports import report, run_files
+from fxf.reports import live, report, run_files
+from fxf.reports.page import page
+from fxf.reports.report import contents
+from fxf.reports.run_files import read
 from fxf.training.log import LogConfig, MetricsLog
 from fxf.training.trackers import Trackers
+from helpers import table
 from small_runs import tiny_config
 
 BAD = "<script>alert('x')</script> & \u2028 </textarea>"
@@ -35,11 +44,6 @@ def make_run(folder, finished=True, records=RECORDS, result=None, record=None, *
         known = {"task": "reversal", "seed": 0, "exact_match": 0.5, "train_loss": records[-1]["loss"]}
         (folder / "result.json").write_text(json.dumps(known | (result or {})))
     return folder
-
-
-def test_a_figure_is_a_number_that_a_float_holds():
-    assert not any(map(run_files.is_number, (10**400, -(10**400), float("inf"), float("nan"), True, "1", None, [1])))
-    assert all(map(run_files.is_number, (0, -3, 2.5, 10**300)))
 
 
 def data_of(text):
@@ -68,18 +72,10 @@ def test_a_step_has_the_tokens_and_the_seconds_of_training_until_then(tmp_path):
     assert data_of(report.write(make_run(tmp_path / "other")).read_text())["axes"] == {}
 
 
-@pytest.mark.parametrize(
-    ("result", "changes", "expected"),
-    [
-        ({"bleu": 30.0}, {}, ("exact_match", 0.5)),
-        ({"bleu": 30.0}, {"checkpoint": {"best": "bleu"}}, ("bleu", 30.0)),
-        ({"exact_match": None}, {}, ("exact_match", None)),
-        ({"mine": 3.0, "exact_match": "?"}, {"record": {"better": {"mine": "lower"}}}, ("mine", 3.0)),
-        ({"exact_match": "?"}, {}, ("train_loss", 0.125)),
-    ],
-)
-def test_a_run_is_judged_by_what_chooses_its_checkpoint_else_by_its_first_score(result, changes, expected, tmp_path):
-    assert report.main_figure(run_files.read(make_run(tmp_path / "run", result=result, **changes))) == expected
+@pytest.mark.parametrize(("more", "expected"), table("figure by which a run is judged"))
+def test_a_run_is_judged_by_what_chooses_its_checkpoint_else_by_its_first_score(more, expected, tmp_path):
+    name, value = report.main_figure(run_files.read(make_run(tmp_path / "run", **more)))
+    assert f"{name} {value}" == expected
 
 
 def test_texts_are_data_and_no_markup(tmp_path):
@@ -119,18 +115,9 @@ def test_a_page_asks_for_nothing_from_a_network(tmp_path):
     assert "http" not in code.replace("http-equiv", "") and "src=" not in code and "@import" not in code
 
 
-@pytest.mark.parametrize(
-    ("why", "state"),
-    [
-        ("error: the disk is full", "failed"),
-        ("stopped by SIGTERM", "stopped"),
-        ("error: step 4,001: the loss is nan and the gradient's norm nan; training stopped", "diverged"),
-        ("error: step 5: the loss is 2.5 and the gradient's norm inf; training stopped", "diverged"),
-        ("error: train.steps: the loss is not known", "failed"),
-    ],
-)
-def test_a_run_is_running_while_its_lock_is_held_and_what_ended_it_says_how_it_stands(why, state, tmp_path):
-    folder = make_run(tmp_path / "run", finished=False)
+@pytest.mark.parametrize(("of", "state"), table("states of a run"))
+def test_a_run_is_running_while_its_lock_is_held_and_what_ended_it_says_how_it_stands(of, state, tmp_path):
+    folder, why = make_run(tmp_path / "run", finished=False), of["why"]
     assert run_files.read(folder)[-2:] == ("stopped", "step 6 of 6")
     (folder / "ended.txt").write_text(f"{why}\n")
     assert run_files.read(folder)[-2:] == (state, f"step 6 of 6; {why.removeprefix('error: ')}")
@@ -160,3 +147,75 @@ def test_the_log_of_training_says_why_it_ended_and_writes_the_page(tmp_path):
         folder, 6, 3, LogConfig(tensorboard=False, report=False), Trackers()
     ).close()  # resumes before the samples
     assert run_files.read(folder).state == "stopped" and run_files.read(folder).samples == []
+
+
+@contextmanager
+def serving(folder):
+    """Serves the runs in a folder as the command does."""
+    server = ThreadingHTTPServer((live.HOST, 0), partial(live.Handler, folder))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """Returns what asks the server of a folder of two runs for a path: the answer's status, headers and text."""
+    make_run(tmp_path / "runs/a b", seed=3)
+    make_run(tmp_path / "runs/sweep/1", finished=False)
+    make_run(tmp_path / "secret")
+    with serving(tmp_path / "runs") as server:
+
+        def ask(path, **headers):
+            connection = HTTPConnection(live.HOST, server.server_port)
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            found = answer.status, dict(answer.getheaders()), answer.read().decode()
+            connection.close()
+            return found
+
+        yield ask
+
+
+def test_a_run_is_served_by_its_name_with_the_data_of_its_page(asked, tmp_path):
+    expected = {**contents(read(tmp_path / "runs/a b")), "up": "/"}
+    for path in ("/a%20b/", "/a%20b"):
+        status, headers, text = asked(path)
+        assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        assert data_of(text) == expected and "connect-src 'self'" in text
+    assert "connect-src" not in page("t", {}, ["report.js"])
+    assert json.loads(asked("/a%20b/data.json")[2]) == expected
+
+
+def test_all_runs_are_listed_with_what_they_have_reached(asked, tmp_path):
+    (tmp_path / "runs/broken").mkdir()
+    (tmp_path / "runs/broken/config.json").write_text("{")
+
+    def rows():
+        found = sorted(json.loads(asked("/data.json")[2])["runs"], key=lambda row: row["name"])
+        shown = ("name", "link", "state", "step", "figure", "value", "model", "task")
+        return [[row[name] for name in shown] for row in found]
+
+    kind = ["transformer_lm", "reversal"]
+    stopped = ["sweep/1", "/sweep/1/", "stopped", 6, "exact_match", 0.25, *kind]
+    assert rows() == [["a b", "/a%20b/", "finished", 6, "exact_match", 0.5, *kind], stopped]
+    (tmp_path / "runs/a b/result.json").write_text('{"exact_match": 1.0}')
+    assert rows() == [["a b", "/a%20b/", "finished", 6, "exact_match", 1.0, *kind], stopped]
+
+
+@pytest.mark.parametrize(
+    "path", ["/other/", "/../secret/", "/%2e%2e/secret/data.json", "/sweep/", "/a%20b/config.json", f"/{BAD[:8]}"]
+)
+def test_nothing_but_the_pages_of_its_runs_is_served(asked, path):
+    status, _, text = asked(path)
+    assert status == 404 and "<script" not in text
+
+
+def test_a_page_whose_name_leads_here_may_not_read_the_runs(asked):
+    assert asked("/", Host="elsewhere.example")[0] == 403
+    assert asked("/", Host="localhost:8000")[0] == 200  # by a forwarded port

@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import optax
 import pytest
 
 from closeness import assert_close
@@ -12,9 +11,7 @@ from fxf.layers.loss import CROSS_ENTROPY, Loss
 from fxf.models import MODELS
 from fxf.runs.compatibility import require_tokens
 from fxf.runs.evaluator import Evaluators
-from fxf.runs.experiment import build, default_config
-from fxf.tasks import TASKS, reversal
-from fxf.training.optimizer import OPTIMIZERS, RegisteredOptimizer, plain
+from fxf.runs.experiment import build
 from helpers import one_device, random_params
 from small_runs import tiny_config
 
@@ -26,31 +23,6 @@ def test_a_model_that_cannot_generate_is_refused_by_a_task_that_does(absent, mon
     monkeypatch.setitem(MODELS, "transformer_lm", without)
     with pytest.raises(UserError, match=r"model.name: task 'reversal' generates .* has no prefill and step"):
         build(tiny_config())
-
-
-class Doubled(reversal.Reversal):
-    """Reversal, and something of its own."""
-
-
-@pytest.mark.parametrize(
-    ("section", "registry", "entry"),
-    [
-        ("task", TASKS, TASKS["reversal"]._replace(make=Doubled)),
-        ("model", MODELS, MODELS["transformer_lm"]._replace(in_place_of="transformer_lm")),
-        ("optimizer", OPTIMIZERS, RegisteredOptimizer(plain(optax.sgd))),
-    ],
-)
-def test_what_is_registered_under_another_name_than_its_sections_default_is_built(
-    section, registry, entry, monkeypatch
-):
-    monkeypatch.setitem(registry, "doubled", entry)
-    names = {"task": "reversal", "model": "transformer_lm", "optimizer": "adam", section: "doubled"}
-    config = default_config(**names).to_dict()
-    experiment = build(config)
-    assert config[section]["name"] == experiment.config[section]["name"] == "doubled"
-    assert isinstance(experiment.task, Doubled) == (section == "task")
-    moments = jax.eval_shape(experiment.optimizer.init, random_params(experiment.model.spec))
-    assert (len(jax.tree.leaves(moments)) > 9) == (section != "optimizer")  # sgd has no moments
 
 
 def tripled(*arguments, **options):

@@ -70,20 +70,16 @@ def test_fit_learns_what_the_batches_show(fitted):
 
 def test_fit_goes_on_from_params_which_it_leaves_and_draws_all_else_from_its_seed(fitted):
     before = jax.tree.map(np.array, fitted.params)
-    further = fxf.fit(MODEL, batch, **FIT, params=fitted.params)
+    further, same, other = (fxf.fit(MODEL, batch, **FIT, params=fitted.params, seed=seed) for seed in (1, 1, 2))
     assert further.losses[0] < 2 * fitted.losses[-1]
     assert jax.tree.all(jax.tree.map(np.array_equal, before, fitted.params))
-    same, other = (fxf.fit(MODEL, batch, **FIT, seed=seed) for seed in (1, 2))
-    assert np.array_equal(fitted.losses, same.losses)
-    # The order of the rows alone, which is drawn too, changes losses by their rounding.
-    assert not np.allclose(fitted.losses, other.losses, rtol=1e-3)
+    assert np.array_equal(further.losses, same.losses) and not np.array_equal(further.losses, other.losses)
 
 
-@pytest.mark.parametrize("keys", [{}, {"beam_width": 2}])
-def test_an_answer_ends_before_the_end_token_or_the_first_of_several(fitted, keys):
-    assert fxf.decode(MODEL, fitted.params, [[1, 2], [4]], 3, end_token=4, **keys) == [[3], [1, 2, 3]]
-    found = fxf.decode(MODEL, fitted.params, [[1, 2], [4], [2, 3]], max_tokens=3, end_token=[2, 4], **keys)
-    assert found == [[3], [1], []]
+def test_an_answer_ends_before_the_end_token_or_the_first_of_several(fitted):
+    assert fxf.decode(MODEL, fitted.params, [[1, 2], [4]], 3, end_token=4) == [[3], [1, 2, 3]]
+    prompts, keys = [[1, 2], [4], [2, 3]], {"end_token": [2, 4], "beam_width": 2}
+    assert fxf.decode(MODEL, fitted.params, prompts, max_tokens=3, **keys) == [[3], [1], []]
 
 
 @pytest.fixture
@@ -92,7 +88,7 @@ def one_program(monkeypatch):
     monkeypatch.setattr(in_memory, "Decoder", partial(Decoder, programs={}))
 
 
-@pytest.mark.parametrize("keys", [{}, {"temperature": 1.0}, {"beam_width": 3}], ids=["greedy", "sampled", "beam"])
+@pytest.mark.parametrize("keys", [{"temperature": 1.0}, {"beam_width": 3}], ids=["sampled", "beam"])
 def test_an_answer_without_an_end_token_has_as_many_tokens_as_are_asked_for_and_allowed(keys):
     prompts, vocab_size = [[1], [2, 3]], 5
     for n in (0, vocab_size + 2):

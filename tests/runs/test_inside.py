@@ -1,13 +1,10 @@
 """Looking inside a model while it reads a text, and what the page of a run shows of that."""
 
 import json
-from collections import defaultdict
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.ad_checkpoint import checkpoint_name
 
 import fxf.runs.api
 from closeness import assert_close
@@ -15,7 +12,7 @@ from fxf.base.weights import count
 from fxf.layers import chunked_attention
 from fxf.runs import inside, probe
 from fxf.runs.experiment import build
-from helpers import random_params, with_attributes
+from helpers import random_params, table, with_attributes
 from small_runs import tiny_config
 
 TOKENS = ["0", "3", "1", "0", "1", "3"]  # read for the prompt 3 1 and the answer 1 3
@@ -41,31 +38,15 @@ def test_attention_weights_are_shown_by_head_with_the_tokens_that_are_read(readi
     assert repr(reading).startswith("embedding/positions  1 x ") and "array(" not in repr(reading)
 
 
-NUMBERS = np.arange(24, dtype=np.float32)
-FLOATS = [f"{i}.00" for i in range(6)]
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "shape", "rows", "second_line"),
-    [
-        ("matrix", NUMBERS.reshape(6, 4), (1, 6, 4), [], ["0", *FLOATS[:4]]),
-        ("scalar", np.float32(7), (1, 1, 1), [], ["0", "7.00"]),
-        ("ids", np.arange(6, dtype=np.int32)[None], (1, 1, 6), [], ["0", *map(str, range(6))]),
-        ("chosen", np.array([[True, False]]), (1, 1, 2), [], ["0", "1", "0"]),
-        ("half", jnp.ones((2, 3), jnp.bfloat16), (1, 2, 3), [], ["0", *3 * ["1.00"]]),
-        ("waves", np.array([[1 + 2j]]), (1, 1, 1), [], ["0", "1.00+2.00j"]),
-        ("gates", NUMBERS.reshape(1, 6, 4), (1, 6, 4), TOKENS, ["0", *FLOATS[:4]]),
-        ("experts", NUMBERS.reshape(1, 2, 6, 2), (2, 6, 2), TOKENS, ["0", *FLOATS[:2]]),
-        ("stack", NUMBERS.reshape(2, 1, 2, 6), (2, 2, 6), [], ["0", *FLOATS[:6]]),
-        ("router/weights", NUMBERS.reshape(1, 6, 4), (1, 6, 4), TOKENS, ["0", *FLOATS[:4]]),
-        ("params/table", NUMBERS.reshape(1, 6, 4), (1, 6, 4), [], ["0", *FLOATS[:4]]),
-    ],
-)
-def test_an_array_of_any_shape_and_type_is_a_table(name, value, shape, rows, second_line, reading):
-    shown = reading._replace(arrays={name: np.asarray(value)}).matrices(name)
-    assert (shown.values.shape, shown.row_labels, shown.column_labels) == (shape, rows, [])
-    assert shown.titles == ([name] if len(shown.values) == 1 else [f"{name} {i}" for i in range(shape[0])])
-    assert probe.as_text(shown, "table").splitlines()[3].split() == second_line
+@pytest.mark.parametrize(("of", "expected"), table("arrays that are looked at"))
+def test_an_array_of_any_shape_and_type_is_a_table(of, expected, reading):
+    """A token has a name where an axis is that of the tokens."""
+    name, value, (shape, second_line) = of["name"], np.array(of["value"], of["type"]), expected.split(" > ")
+    shown = reading._replace(arrays={name: value.reshape(of["shape"])}).matrices(name)
+    assert "x".join(map(str, shown.values.shape)) + " tokens" * (shown.row_labels == TOKENS) == shape
+    assert shown.row_labels in ([], TOKENS) and shown.column_labels == []
+    assert shown.titles == ([name] if len(shown.values) == 1 else [f"{name} {i}" for i in range(len(shown.values))])
+    assert probe.as_text(shown, "table").splitlines()[3].split() == second_line.split()
 
 
 @pytest.mark.parametrize("changes", [{"remat": "full"}, {"attention_implementation": "chunked"}])
@@ -126,27 +107,6 @@ def test_a_page_shows_attention_in_percent_positions_the_lens_and_every_weight(r
     assert sum(row[-1] for row in shown["weights"]) == shown["parameters"] == count(reading.experiment.model.spec)
     (full,) = contents(reading, "3 1 2 3 1 2 1 2")["examples"]  # an answer whose last token was never read
     assert len(full["lens"]) == 1 + reading.experiment.max_len
-
-
-def test_arrays_of_a_layers_own_are_left_out_also_under_the_names_of_others(reading, monkeypatch):
-    """Names that a page looks for may hold arrays of other shapes, which it does not show."""
-    experiment = reading.experiment
-
-    def features(params, batch, *, rng=None):
-        x_BTD = experiment.model.features(params, batch, rng=rng)
-        with jax.named_scope("router"):
-            matrix_DD = checkpoint_name(x_BTD[0].T @ x_BTD[0], "weights")
-            stream_BTU = checkpoint_name(jnp.concatenate([x_BTD, x_BTD], -1), "residual")
-        with jax.named_scope("embedding"):
-            checkpoint_name(x_BTD[0], "positions")
-        checkpoint_name(jnp.float32(3), "number")
-        return x_BTD + 0 * (matrix_DD.sum() + stream_BTU.sum())
-
-    other = experiment._replace(model=experiment.model._replace(features=features), programs=defaultdict(dict))
-    monkeypatch.setattr(type(other), "with_model", lambda self, **changes: self)
-    (example,), (expected,) = contents(reading._replace(experiment=other))["examples"], contents(reading)["examples"]
-    assert example["lens"] == expected["lens"]
-    assert example["maps"] == expected["maps"][1:]  # its positions [T, D] are not vectors of a batch
 
 
 def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):

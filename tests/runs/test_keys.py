@@ -21,9 +21,3 @@ def test_the_page_of_all_keys_is_what_the_command_prints():
     assert all(key.meaning for keys in sections().values() for key in keys)
     page, printed = (ROOT / "docs/keys.md").read_text(), command("keys").stdout
     assert page.endswith(f"\n\n{printed}"), "put what fxf keys prints into docs/keys.md"
-
-
-def test_the_command_shows_a_section_of_a_config():
-    done = command("keys", "train", "--config=reversal:example0", "--config.train.steps=7")
-    assert done.stdout.startswith("## train\n") and done.stdout.count("## ") == 1
-    assert "| `steps` | `7` | int at least 1 | number of optimizer steps |\n" in done.stdout

@@ -1,7 +1,6 @@
 """Faults at any moment, then the same command again: the run ends with the bits of one that never stopped."""
 
 import os
-import random
 import re
 import signal
 import time
@@ -82,36 +81,3 @@ def test_a_run_killed_asked_to_stop_and_left_without_room_ends_with_the_bits_of_
     jax.tree.map(np.testing.assert_array_equal, state(tmp_path), state(unbroken))
     logged = [[(row["step"], row.get("loss")) for row in records(folder)] for folder in (tmp_path, unbroken)]
     assert logged[0] == logged[1]
-
-
-def flipped(path, rng):
-    data = bytearray(path.read_bytes())
-    data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
-    path.write_bytes(data)
-
-
-DAMAGES = {
-    "SIGKILL": None,
-    "a byte changed": flipped,
-    "a file cut": lambda path, rng: path.write_bytes(path.read_bytes()[: rng.randrange(path.stat().st_size)]),
-    "a file lost": lambda path, rng: path.unlink(),
-}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("fault", DAMAGES)
-def test_a_run_that_is_killed_and_whose_newest_checkpoints_are_damaged_ends_with_the_same_bits(
-    fault, unbroken, tmp_path
-):
-    rng, expected = random.Random(fault), 0
-    for step in (4, 8, 12):
-        code, errors = stopped(tmp_path, max(step, expected + 1), signal.SIGKILL, rng.uniform(0, 0.1))
-        assert code == -signal.SIGKILL and (f"resuming at step {expected}" in errors) == (expected > 0)
-        *_, before, expected = saved(tmp_path)
-        if damage := DAMAGES[fault]:
-            files = (tmp_path / "checkpoints" / str(expected)).rglob("*")
-            damage(rng.choice(sorted(path for path in files if path.is_file() and path.stat().st_size)), rng)
-            expected = before
-    finished = command("train", *FLAGS, f"--workdir={tmp_path}")
-    assert finished.returncode == 0 and f"resuming at step {expected}" in finished.stderr, finished.stderr
-    jax.tree.map(np.testing.assert_array_equal, state(tmp_path), state(unbroken))

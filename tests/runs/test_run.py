@@ -1,31 +1,32 @@
 """Whole runs in one process: train, resume, evaluate, generate."""
 
 import functools
-import importlib
 import json
+import re
 import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 
+import fxf
 from closeness import assert_close
-from configs.primer.bilayer import BilayerConfig
 from fxf.base import memory
-from fxf.base.config import defaults
 from fxf.base.errors import DivergedError, UserError
+from fxf.base.files import is_remote
 from fxf.base.hardware import HARDWARE
 from fxf.reports import run_files
-from fxf.runs import evaluator as evaluator_module
 from fxf.runs import flops, run
 from fxf.runs.evaluator import sample_text
 from fxf.runs.experiment import build
-from fxf.runs.generation import Answering
+from fxf.runs.generation import CUT_OFF
+from fxf.tasks.reversal import Reversal
+from fxf.tasks.text_metrics import METRICS
 from fxf.training import checkpoint
-from fxf.training.step import make_train_steps
-from helpers import one_device, random_params, with_attributes
-from small_runs import KEPT, ROOT, crash_after, records, sharing_programs, tiny_config, trained
+from helpers import one_device, with_attributes
+from small_runs import KEPT, crash_after, records, sharing_programs, tiny_config, trained
 
 
 def train(workdir, kept=KEPT, **sections):
@@ -102,19 +103,6 @@ def test_a_run_leaves_the_folder_and_the_result_that_it_promises_and_repeats_the
     assert {path: path.stat().st_mtime_ns for path in workdir.rglob("*")} == before
 
 
-def test_another_seed_rate_and_smoothing_have_a_step_of_the_same_text():
-    """By its text JAX finds a compiled program again, also one of an earlier process."""
-    texts = set()
-    for seed, number, decay in ((0, 0.1, 0.0), (3, 0.2, 0.3)):
-        rates = {"learning_rate": number / 3, "final_learning_rate": number / 7, "weight_decay": decay}
-        adamw = {"name": "adamw", "schedule": "cosine", "warmup_steps": 1, **rates}
-        experiment = build(tiny_config(seed=seed, train={"label_smoothing": number}, optimizer=adamw))
-        layout = one_device()
-        steps = make_train_steps(experiment.trainer(layout), experiment.task.batch, 3)
-        texts.add(steps.lower(experiment.state_shapes(layout), experiment.hyperparameters(), 1).as_text())
-    assert len(texts) == 1
-
-
 def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_names_of_the_model(
     tmp_path, monkeypatch, capsys
 ):
@@ -183,35 +171,6 @@ def test_steps_that_are_zero_nonfinite_are_skipped_and_counted_up_to_a_limit(tmp
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.load(tmp_path / "two")[2]))
 
 
-def score(monkeypatch, *scores):
-    """Lets evaluations find these scores, one after the other; the last one is that of the test."""
-    left = iter(scores)
-    monkeypatch.setattr(importlib.import_module("fxf.tasks.reversal"), "exact_match", lambda *_: next(left))
-    return left
-
-
-def test_training_ends_by_patience_and_the_best_checkpoint_is_the_one_in_use(tmp_path, monkeypatch):
-    sections = {
-        "train": {"evaluate_every": 1, "patience": 2},
-        "checkpoint": {"every": 0, "keep": 1, "best": "exact_match"},
-    }
-    left = score(monkeypatch, 0.25, 0.75, 0.5, 0.625, 0.125)
-    result = train(tmp_path, **sections)
-    figures = ("steps", "best_step", "exact_match")
-    assert [result[key] for key in figures] == [4, 2, 0.125] and not list(left)
-    before = records(tmp_path)
-    assert [row["step"] for row in before if "loss" in row] == [1, 2, 3, 4]
-    for step, used in ((None, 2), (4, 4)):
-        assert run.load(tmp_path, step)[1] == used
-        assert_same_bits(run.load(tmp_path, step)[2], state_of(tmp_path, used)[1].params)
-    # A run that had stopped only writes its result.
-    (tmp_path / "result.json").unlink()
-    score(monkeypatch, 0.125)
-    again = train(tmp_path, **sections)
-    assert [again[key] for key in figures] == [4, 2, 0.125]
-    assert records(tmp_path) == before
-
-
 def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path):
     result = train(tmp_path, checkpoint={"every": 2, "keep": 3, "average": 3})
     _, step, params = run.load(tmp_path)
@@ -239,25 +198,72 @@ def test_a_run_is_read_on_fewer_devices_and_says_if_its_last_checkpoint_is_gone(
     assert f"the result is of step {last}, whose checkpoint is gone; this is step {before}" in caplog.text
 
 
-def test_a_model_that_slides_generates_as_many_tokens_as_are_asked_for(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "configs")
-    model = defaults(BilayerConfig) | {"name": "primer.bilayer:BILAYER", "max_len": 6}
-    experiment = build(tiny_config() | {"model": model})
-    params, asked = random_params(experiment.model.spec), []
-
-    def groups(decoder, params, groups):
-        asked.extend(group.max_tokens for group in groups)
-        return [(np.ones((len(group.prompts["tokens"]), 1, group.max_tokens), np.int32), None) for group in groups]
-
-    monkeypatch.setattr(evaluator_module.Decoder, "groups", groups)
-    (answers,) = Answering(experiment, params, max_tokens=17)(["1 2 3 1 2 3 1"])
-    assert (answers[0][0], asked) == (" ".join("1" * 17), [17])
-    with pytest.raises(UserError, match=r"prompt 1: 8 tokens and 1 to generate; model.max_len is 6"):
-        Answering(experiment, params)(["1 2 3 1 2 3 1"])
-
-
 def test_a_sample_has_no_control_characters_and_one_line_if_it_has_a_prompt():
     assert sample_text("a", "b", "b") == "a  →  b"
     assert sample_text("a", "b", "c\nd") == r"a  →  c\nd   (expected: b)"
     assert sample_text("", None, "c\nd\x1b") == "c\n" + r"d\x1b"
     assert sample_text("a", "b", "c", True) == "a  →  c   (cut off)   (expected: b)"
+
+
+def test_a_finished_run_is_loaded_and_has_its_config_its_result_and_a_table_of_its_records(finished):
+    workdir, _ = finished
+    loaded = fxf.load(workdir)
+    assert re.fullmatch(r"Run\(reversal, transformer_lm, step 6, [\d,]+ weights\)", repr(loaded))
+    loaded = fxf.load(workdir, step=2, temperature=0.5)
+    assert loaded.step == 2
+    changed = {**loaded.config.decode.to_dict(), "temperature": 0.0}
+    assert {**loaded.config.to_dict(), "decode": changed} == tiny_config(**SECTIONS)
+    assert loaded.config.to_dict().keys() == fxf.read_config("reversal").to_dict().keys()
+    assert loaded.result == json.loads((workdir / "result.json").read_text()) and loaded.result["steps"] == 6
+    assert loaded.metrics == records(workdir)
+    assert loaded.metrics[0].keys() >= {"step", "loss", "learning_rate", "tokens_per_second"}
+
+
+def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(finished, caplog):
+    loaded = fxf.load(finished[0])
+    room = loaded.model.max_len
+    biased = loaded._replace(params={**loaded.params, "final": {**loaded.params["final"], "bias": np.eye(4)[2] * 1e6}})
+    answers = biased.answers(["1 2", "3"])
+    found = [(len(answer.text.split()), answer.score, answer.cut_off) for (answer,) in answers]
+    assert found == [(room - 3, None, True), (room - 2, None, True)]
+    assert biased.generate(text for text in ("1 2", "3")) == [answer.text for (answer,) in answers]
+    assert caplog.messages == ["warning: prompt 1, 2: " + CUT_OFF]
+    beam = fxf.load(finished[0], beam_width=2).answers(["1 2"])[0]
+    assert len(beam) == 2 and beam[0].score >= beam[1].score
+
+
+def test_a_figure_without_a_value_is_never_the_best_and_stands_as_json(tmp_path, monkeypatch):
+    values = iter([float("nan"), 3.0, 2.0, 1.0])
+    monkeypatch.setitem(METRICS, "figure", lambda answers, references: next(values))
+    sections = {"train": {"steps": 3, "evaluate_every": 1}, "checkpoint": {"best": "figure", "keep": 1}}
+    assert train(tmp_path, task={"metrics": "figure"}, **sections)["best_step"] == 2
+    for line in [(tmp_path / "result.json").read_text(), *(tmp_path / "metrics.jsonl").read_text().splitlines()]:
+        json.loads(line, parse_constant=pytest.fail)
+
+
+def train_there(workdir, shown=True, **sections):
+    log = {"tensorboard": shown, "report": shown, "every": 2}
+    return train(workdir, log=log, checkpoint={"every": 2, "keep": 2}, **sections)
+
+
+def test_a_run_in_a_bucket_is_the_run_in_a_folder(tmp_path, capsys, monkeypatch):
+    """`epath.Path` on a local folder stands in for the bucket: the same code runs, without a network."""
+    monkeypatch.setattr(Reversal, "validate", lambda *_: {"exact_match": 0.0})  # answers are tested elsewhere
+    there, here = epath.Path(tmp_path / "there"), tmp_path / "here"
+    assert is_remote(there) and not is_remote(here)
+    result = train_there(there)
+    assert without_times([result]) == without_times([train_there(here, shown=False)])
+    assert_same_bits(run.load(there)[2], run.load(here)[2])
+    assert sorted(path.name for path in (tmp_path / "there" / "checkpoints").iterdir()) == ["4", "6"]
+    assert train_there(there) == result
+    assert "finished already" in capsys.readouterr().out
+    # A checkpoint whose save was cut short has no digests: it is passed over, and its step is saved again.
+    for name in ("result.json", "checkpoints/6/digests.json"):
+        (tmp_path / "there" / name).unlink()
+    train_there(there)
+    assert_same_bits(run.load(there)[2], run.load(here)[2])
+    assert [row["step"] for row in records(tmp_path / "there")] == [2, 4, 6]
+    assert len(list((tmp_path / "there" / "tensorboard").iterdir())) == 2
+    assert "report.html" in [path.name for path in (tmp_path / "there").iterdir()]
+    with pytest.raises(UserError, match="holds another run: seed"):
+        train_there(there, seed=1)

@@ -51,7 +51,6 @@ def test_a_run_that_is_older_than_a_key_or_a_section_has_their_defaults(tmp_path
         del record["config"]["model"]["feed_forward"]
         for section in ("decode", "checkpoint", "start", "log"):
             del record["config"][section]
-        record["identity"] = run_folder.identity_digest(run_folder.identity_of(record["config"], record["digests"]))
 
     changed(tmp_path / "run", older)
     (experiment, identity), expected = open_run(tmp_path / "run"), default_config("reversal").to_dict()
@@ -67,7 +66,6 @@ def test_a_run_that_cannot_be_read_is_refused_in_one_line_with_the_version_that_
     def older(record):
         record["config"]["model"]["n_layer"] = record["config"]["model"].pop("n_layers")
         record["code"], record["git_commit"], record["versions"]["fxf"] = "0a1b", "0a1b2c", "0.1.2"
-        record["identity"] = run_folder.identity_digest(run_folder.identity_of(record["config"], record["digests"]))
 
     changed(tmp_path / "run", older)
     with pytest.raises(UserError, match=r"n_layer.*; .*run was written by fxf 0\.1\.2 of commit 0a1b2c$"):
@@ -139,6 +137,7 @@ def changed(folder, change):
     path = folder / "config.json"
     record = json.loads(path.read_text())
     change(record)
+    record["identity"] = run_folder.identity_digest(run_folder.identity_of(record["config"], record["digests"]))
     path.write_text(json.dumps(record))
 
 

@@ -1,6 +1,5 @@
 """Runs that start from weights that exist, of a run, a file or a folder of transformers; and runs of adapters."""
 
-import dataclasses
 import json
 import shutil
 from types import SimpleNamespace
@@ -12,22 +11,20 @@ import tokenizers
 
 import fxf
 from closeness import assert_close
-from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.base.weights import flatten, leaves, shapes
 from fxf.interop import huggingface, peft, weights_file
-from fxf.models import MODELS, RegisteredModel
 from fxf.models.lora import LORA
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs import run
 from fxf.runs.evaluator import Evaluators
-from fxf.runs.experiment import build, default_config
+from fxf.runs.experiment import build
 from fxf.runs.source import StartConfig
 from fxf.runs.warm_start import Start, chosen, config_from, start_of
 from fxf.training.gradient import batch_loss
 from fxf.training.state import run_keys
 from helpers import one_device, random_params
-from small_runs import KEPT, command, records, text_config, tiny_config, trained, with_sections
+from small_runs import KEPT, command, records, text_config, tiny_config, trained
 
 # As a model of `transformers` is: a Llama.
 LLAMA = {"positions": "rotary", "norm": "rms", "norm_epsilon_in": "variance", "gated": True, "activation": "silu",
@@ -84,29 +81,6 @@ def test_the_first_loss_is_that_of_the_source_which_a_begun_run_no_longer_needs(
     assert started(config, workdir)[1] == Start(digests={"start.path": record["digests"]["start.path"]})
 
 
-@dataclasses.dataclass(frozen=True)
-class WithRank(TransformerLMConfig):
-    name: str = "ranked"
-    rank: int = key(4, "a key of its own", minimum=1)
-
-
-@pytest.mark.parametrize(
-    ("model", "changes", "overridden", "rank"),
-    [
-        ("ranked", {"rank": 7}, {"model.name", "model.rank"}, 7),
-        ("transformer_lm", {"name": "ranked"}, {"model.name"}, 4),  # the config has the keys of another model
-    ],
-)
-def test_a_model_that_adds_a_key_starts_from_a_run_with_the_given_value_or_the_default(
-    model, changes, overridden, rank, source, tmp_path, monkeypatch
-):
-    registered = RegisteredModel(WithRank, MODELS["transformer_lm"].make, in_place_of="transformer_lm")
-    monkeypatch.setitem(MODELS, "ranked", registered)
-    begun = with_sections(default_config("reversal", model=model).to_dict(), {"model": changes})
-    config = config_from(begun, str(source), tmp_path, overridden)
-    assert config["model"] == {**tiny_config(model=LLAMA)["model"], "name": "ranked", "rank": rank}
-
-
 def test_patterns_choose_the_weights_of_a_run_or_a_file_and_the_others_are_drawn(source, tmp_path):
     weights_file.save_weights(tmp_path / "params.safetensors", params := run.load(source)[2])
     for place in (source, tmp_path / "params.safetensors"):
@@ -146,9 +120,12 @@ def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
     params = random_params(fxf.model(vocab_size=11, **vars(llama)).spec)
     huggingface.save(tmp_path / "llama", llama, params, **tokens)
     (tmp_path / "text.txt").write_text("abc dea b cade" * 29)
-    of_text = text_config(tmp_path / "text.txt", task={"length": 8}, model={"max_len": 17})
+    of_text = text_config(tmp_path / "text.txt", task={"length": 8}, model={"dropout": 0.25})
     config = config_from(of_text, str(tmp_path / "llama"), tmp_path / "run", ["model.dropout"])
-    assert (config["model"]["positions"], config["data"]["vocab_size"]) == ("rotary", 8000)
+    kept = config_from(of_text, str(tmp_path / "llama"), tmp_path / "run", ["data.tokenizer"])
+    assert kept["data"]["tokenizer"] == of_text["data"]["tokenizer"] != config["data"]["tokenizer"]
+    found = [config["model"][key] for key in ("positions", "max_len", "dropout")]
+    assert (found, config["data"]["vocab_size"]) == (["rotary", 9, 0.25], 8000)
     experiment, start = started(config, tmp_path / "run")
     assert experiment.task.vocab_size == 7 and experiment.task.tokenizer.encode("bad") == [1, 0, 3]
     theirs = flatten(params)

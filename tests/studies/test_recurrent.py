@@ -8,7 +8,7 @@ import fxf
 from closeness import assert_close
 from fxf.runs.guests import load
 from fxf.testing import assert_consistent
-from helpers import applied, random_params, random_tokens
+from helpers import applied, random_params, random_tokens, some
 from small_runs import ROOT, new_process
 
 recurrent = load(ROOT / "configs/studies/recurrent.py")
@@ -49,30 +49,7 @@ def test_the_hidden_units_are_those_of_the_formula(name):
     assert_close(found, [looped(name, weights, x_TD) for x_TD in x_RTD], operations=30 * T)
 
 
-@pytest.mark.parametrize(
-    ("name", "actions", "values", "top"),
-    [
-        ("stack", [PUSH, PUSH, POP], [1, 2, 3], 1),
-        ("stack", [PUSH, PUSH, STAY], [1, 2, 3], 2),
-        ("stack", [PUSH, PUSH, POP, POP, PUSH], [1, 2, 3, 4, 5], 5),
-        ("stack", [PUSH, POP, POP], [1, 2, 3], 0),  # an empty stack
-        ("tape", [PUSH, PUSH, POP, POP], [1, 2, 3, 4], 1),  # back where it wrote 1, at another cell when it wrote 4
-        ("tape", [STAY, STAY], [1, 2], 2),  # the last writing counts
-    ],
-)
-def test_a_stack_has_what_was_pushed_last_and_a_tape_what_was_written_there(name, actions, values, top):
-    layer = LAYERS[name]
-    cells = np.zeros((1, 9, 8), np.float32)
-    for action, value in zip(actions, values, strict=True):
-        cells = layer.after(cells if name == "stack" else jax.numpy.asarray(cells), np.full((1, 8), value, np.float32))[
-            action
-        ]
-    np.testing.assert_array_equal(cells[0, 0], np.full(8, top))
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param("rnn", marks=pytest.mark.thorough), pytest.param("stack", marks=pytest.mark.thorough), "tape"]
-)
+@some("name", LAYERS, ["tape"])
 def test_it_decodes_with_its_state_as_it_trains(name):
     with new_process():
         config = load(ROOT / "configs/studies/recurrent.py").get_config(name)

@@ -11,6 +11,7 @@ import time
 import jax
 import numpy as np
 import pytest
+from test_points import write
 
 from fxf.base.errors import Interrupted
 from fxf.reports import run_files
@@ -35,15 +36,6 @@ CHANGES = [
 ]
 POINTS = make_points(CONFIG, CHANGES)
 ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
-SEEDS = """import fxf
-
-def get_config():
-    return fxf.read_config("reversal")
-
-def sweep(add):
-    add(seed=1)
-    add(seed=2)
-"""
 
 
 def jobs_of(points, workdir):
@@ -132,7 +124,7 @@ def wait_for(condition):
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_process_that_is_killed_fails_its_run_alone_and_a_signal_saves_the_others(how, tmp_path):
     """Both runs are long: the first to begin is killed, another process takes its place, and the signal ends all."""
-    (tmp_path / "seeds.py").write_text(SEEDS)
+    write(tmp_path / "seeds.py", "def sweep(add):\n    add(seed=1)\n    add(seed=2)")
     flags = [f"--config={tmp_path}/seeds.py", *overrides(train={"steps": 10**6})[2:], f"--workdir={tmp_path}/sweep"]
     command = [*HEARING, sys.executable, "-m", "fxf", "sweep", *flags, "--workers=2"]
     sweep = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -10,7 +10,7 @@ from fxf.base.errors import UserError
 from fxf.runs.configs import read_config
 from fxf.sweeps.evidence import TEST
 from fxf.sweeps.plan import Arm, Budget, choose_metric, keep_plan, make_plan, other_config, with_changes
-from helpers import table
+from helpers import refused, table
 from small_runs import text_config, tiny_config
 
 ORIGIN = {"config_file": "reversal", "overrides": {}}
@@ -26,21 +26,13 @@ def test_the_metric_is_a_figure_of_the_task_and_the_direction_is_known(of, found
     assert choose_metric(experiment(of["metrics"], of["test"]), of["metric"]) == tuple(found.split())
 
 
-@pytest.mark.parametrize(
-    ("changes", "metric", "message"),
-    [
-        ({"vocab_size": 280}, "", "validation_loss is per token, .* name bits_per_character or bits_per_byte"),
-        ({"vocab_size": 280}, "train_loss", "train_loss is per token, and the two configs have other tokenizers"),
-        ({"vocab_size": 280}, "bits_per_byte", None),
-        ({"validation": 0.2}, "bits_per_byte", "the two configs score other data: validation text, test text"),
-    ],
-)
-def test_configs_whose_figures_mean_other_things_are_refused(changes, metric, message, tmp_path):
+@pytest.mark.parametrize(("of", "message"), refused("configs of a trial"))
+def test_configs_whose_figures_mean_other_things_are_refused(of, message, tmp_path):
     (tmp_path / "text.txt").write_text("".join(f"{i} and {i * i}\n" for i in range(90)))
     tokens, path = {"tokenizer": "bpe", "vocab_size": 270}, tmp_path / "text.txt"
-    arms = [Arm(text_config(path, data={**tokens, **more}), ORIGIN) for more in ({}, changes)]
+    arms = [Arm(text_config(path, data={**tokens, **more}), ORIGIN) for more in ({}, of["data"])]
     with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
-        make_plan(*arms, tmp_path, metric=metric)
+        make_plan(*arms, tmp_path, metric=of["metric"])
 
 
 def test_the_plan_says_all_that_decides(tmp_path):
@@ -66,20 +58,6 @@ def test_the_plan_says_all_that_decides(tmp_path):
 )
 def test_three_rates_are_tried_unless_the_configs_differ_in_the_rate_alone(other, given, rates, tmp_path):
     assert make_plan(FIRST, other, tmp_path, rates=given).rates == rates
-
-
-@pytest.mark.parametrize(
-    ("other", "rules", "message"),
-    [
-        (OTHER, {"rates": 2}, "--rates: expected an odd number"),
-        (None, {"rates": 3}, "--rates: expected .* 1 of a null trial, got 3"),
-        (OTHER, {"match": "flop"}, "--match: .*'flop'.*flops"),
-        (FIRST, {}, "the two configs of the trial are the same; --null"),
-    ],
-)
-def test_a_wrong_rule_is_one_line(other, rules, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        make_plan(FIRST, other, tmp_path, **rules)
 
 
 def test_every_attempt_is_added_and_another_plan_is_refused(tmp_path):

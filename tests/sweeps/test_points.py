@@ -1,27 +1,22 @@
-"""Sweeps: the points of a config file, their names and checks, and a sweep as a user runs it."""
+"""Sweeps: the points of a config file, their names and checks, a sweep as a user runs it, and the table of its runs."""
 
 import csv
+import io
+import json
 
 import pytest
 
 from fxf.base.errors import UserError
+from fxf.reports.tables import to_csv, to_markdown
 from fxf.runs import run_folder
 from fxf.runs.configs import read_sweep
-from fxf.sweeps.points import check, grid, make_points, point_name
+from fxf.sweeps.points import check, grid, make_points, point_name, read_rows, write_table
 from helpers import refused
 from small_runs import command, overrides, script, tiny_config
 
 
 def test_a_grid_holds_every_combination_and_the_last_key_changes_fastest():
     assert grid({"a": [1, 2], "b": range(3)}) == [{"a": a, "b": b} for a in (1, 2) for b in (0, 1, 2)]
-
-
-def test_a_point_is_the_config_with_its_keys_changed():
-    config = tiny_config()
-    first, second = make_points(config, [{"model.n_layers": 3, "seed": 5}, {}, {}])
-    assert first.config == tiny_config(model={"n_layers": 3}, seed=5)
-    assert second.config == config == tiny_config()
-    assert (first.name, second.name) == ("model.n_layers=3,seed=5", "unchanged")
 
 
 @pytest.mark.parametrize(("points", "message"), refused("points of a sweep"))
@@ -33,7 +28,7 @@ def test_points_that_cannot_be_are_refused(points, message):
 def test_names_are_file_names_and_differ_where_the_points_do():
     values = ["x/y", "x_y", "x y", "é", "è", "v" * 300, "v" * 301, "..", "", "\ud800"]
     names = [point_name({"data.path": value}) for value in values]
-    assert len(set(names)) == len(values)
+    assert len(set(names)) == len(values) and point_name({}) == "unchanged"
     for name in names:
         assert len(name) < 120
         assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.=,+-")
@@ -98,3 +93,65 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     (left,) = command(*sweep, "--dry_run").stdout.splitlines()
     assert " -P -m fxf train --config=" in left
     assert left.endswith(f"--config.optimizer.learning_rate=1e+30 --workdir={workdir}/optimizer.learning_rate=1e+30")
+
+
+RESULT = {"identity": "12ab", "task": "reversal", "seed": 1, "exact_match": 0.123456, "note": "a|b", "train_loss": 2.0}
+
+
+def begin(point, folder):
+    (folder / point.name).mkdir()
+    (folder / point.name / "config.json").write_text(json.dumps({"config": point.config}))
+
+
+@pytest.fixture
+def points(tmp_path):
+    """Three points, of which the last has no result."""
+    added = [{"model.n_layers": 2, "seed": 1}, {"model.block": "idea", "seed": 1}, {"seed": 7}]
+    points = make_points(tiny_config(), added)
+    for point, extra in zip(points, ({}, {"best_step": 4}), strict=False):
+        begin(point, tmp_path)
+        (tmp_path / point.name / "result.json").write_text(json.dumps(RESULT | extra))
+    return points
+
+
+def test_a_row_holds_every_changed_key_of_the_sweep_and_the_figures_of_its_run(points, tmp_path):
+    first, second, third = read_rows(points, tmp_path)
+    assert first == {"point": "model.n_layers=2,seed=1", "model.n_layers": 2, "model.block": "pre_norm",
+                     "status": "finished", **RESULT}  # fmt: skip
+    assert (second["model.n_layers"], second["model.block"], second["best_step"]) == (1, "idea", 4)
+    assert third == {"point": "seed=7", "model.n_layers": 1, "model.block": "pre_norm", "seed": 7,
+                     "status": "no result"}  # fmt: skip
+
+
+def test_the_csv_reads_back_as_all_figures_of_all_rows(points, tmp_path):
+    rows = read_rows(points, tmp_path)
+    read = list(csv.DictReader(io.StringIO(to_csv(rows))))
+    assert list(read[0]) == ["point", "model.n_layers", "seed", "model.block", "status", "identity",
+                             "task", "exact_match",
+                             "note", "train_loss", "best_step"]  # fmt: skip
+    assert read == [{name: str(row.get(name, "")) for name in read[0]} for row in rows]
+
+
+def test_a_result_overwrites_no_column_of_the_sweep(points, tmp_path):
+    spoilt = {"point": "other", "status": "won", "model.n_layers": 9, "seed": 1, "exact_match": 0.5}
+    (tmp_path / points[0].name / "result.json").write_text(json.dumps(RESULT | spoilt))
+    row = read_rows(points, tmp_path)[0]
+    assert (row["point"], row["status"], row["model.n_layers"], row["seed"]) == (points[0].name, "finished", 2, 1)
+    assert (row["result.point"], row["result.status"], row["result.model.n_layers"]) == ("other", "won", 9)
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "null"])
+def test_a_value_that_is_no_number_is_empty_in_the_csv_and_said_in_markdown(points, tmp_path, value):
+    text = json.dumps(RESULT | {"exact_match": 7}).replace("7", value)
+    (tmp_path / points[0].name / "result.json").write_text(text)
+    rows = list(csv.DictReader(write_table(points, tmp_path).read_text().splitlines()))
+    assert [row["exact_match"] for row in rows] == ["", "0.123456", ""]
+    assert "| finished | no value |" in to_markdown(read_rows(points, tmp_path), ["status", "exact_match"])
+
+
+def test_a_point_that_diverged_is_said_to_have(points, tmp_path):
+    begin(points[2], tmp_path)
+    (tmp_path / points[2].name / "ended.txt").write_text(
+        "error: step 5: the loss is nan and the gradient's norm nan; training stopped\n"
+    )
+    assert [row["status"] for row in read_rows(points, tmp_path)] == ["finished", "finished", "diverged"]

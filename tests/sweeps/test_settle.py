@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 
 import pytest
 from test_trial import FIRST, ORIGIN, QUICK, WIDER, trained  # noqa: F401
@@ -11,6 +10,7 @@ from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from fxf.sweeps.plan import Arm, Budget, make_plan
 from fxf.sweeps.trial import carry_out
+from helpers import table
 from small_runs import tiny_config
 
 RATE = FIRST.config["optimizer"]["learning_rate"]
@@ -26,17 +26,9 @@ def bowl(best):
     return lambda config: abs(math.log2(rate_of(config) / RATE / best)) + 0.001 * (config["seed"] % 10)
 
 
-@pytest.mark.parametrize(
-    ("best", "tried", "bracketed"),
-    [
-        (1, [0.5, 1, 2], True),
-        (2, [0.5, 1, 2, 4], True),
-        (4, [0.5, 1, 2, 4, 8], True),
-        (0.25, [0.125, 0.25, 0.5, 1, 2], True),
-        (64, [0.5, 1, 2, 4, 8], False),
-    ],
-)
-def test_the_search_goes_on_beyond_the_best_rate_by_two_steps_at_most(best, tried, bracketed, tmp_path, trained):  # noqa: F811
+@pytest.mark.parametrize(("of", "rates"), table("search of rates"))
+def test_the_search_goes_on_beyond_the_best_rate_by_two_steps_at_most(of, rates, tmp_path, trained):  # noqa: F811
+    best, bracketed, tried = of["best"], ":" not in rates, [*map(float, rates.partition(":")[0].split())]
     trained.figure = bowl(best)
     found = carry_out(make_plan(FIRST, WIDER, tmp_path, **RULES), tmp_path, Budget(2))
     for name in ("first", "other"):
@@ -130,15 +122,3 @@ def test_equal_compute_changes_the_steps_of_the_other_config(match, tmp_path, tr
     config = json.loads((tmp_path / "other-4/config.json").read_text())["config"]
     assert (config["train"]["steps"], "train.steps" in found.settled["first"].changes) == (steps, False)
     assert f"steps of the other {steps:,}, for equal {match}" in found.lines()
-
-
-def test_runs_of_the_first_config_that_are_copied_from_another_trial_are_not_trained_again(tmp_path, trained):  # noqa: F811
-    trained.figure = bowl(2)
-    base, second = tmp_path / "base", tmp_path / "second"
-    carry_out(make_plan(FIRST, WIDER, base, **RULES), base, Budget(2))
-    for run in (*base.glob("first-*"), *base.glob("rates/first-*")):
-        shutil.copytree(run, second / run.relative_to(base))
-    n, other = len(trained.names), Arm(tiny_config(model={"d_ff": 5}, **QUICK), ORIGIN)
-    found = carry_out(make_plan(FIRST, other, second, **RULES), second, Budget(3))
-    assert [name for name in trained.names[n:] if name.startswith("first")] == ["first-6"]
-    assert len(found.pairs) == 3

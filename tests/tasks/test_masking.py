@@ -4,7 +4,7 @@ import pytest
 
 from fxf.data.text import TextConfig
 from fxf.data.tokenizer import BOS, EOS, MASK, PAD
-from fxf.tasks.masking import Masking, MaskingConfig, masked_batch, predicted
+from fxf.tasks.masking import Masking, MaskingConfig, masked_batch
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
 from helpers import generated
@@ -122,9 +122,3 @@ def test_a_blank_of_subwords_takes_the_space_before_it(tmp_path):
     task = make(tmp_path, tokenizer="bpe", vocab_size=300)
     encode = task.tokenizer.encode
     assert task.encode("a <mask> b") == [BOS, *encode("a"), MASK, *encode(" b"), EOS]
-
-
-def test_padding_is_told_to_the_model():
-    asked = []
-    predicted(Evaluator(None, None, lambda batch: asked.append(batch) or np.zeros((1, 4, 9))), np.array([[0, 7, 2, 1]]))
-    np.testing.assert_array_equal(asked[0]["input_mask"], [[True, True, True, False]])

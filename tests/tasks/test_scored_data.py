@@ -15,6 +15,7 @@ CORPUS = {"data.name": "pairs", "data.path": "pairs.tsv", "data.columns": "en,fr
 CORPUS |= {"data.tokenizer": "character", "model.max_len": 40, "data.max_length": 40}
 STARTS = {
     "text": ("language_model", TEXT),
+    "last": ("language_model", {**TEXT, "task.score": "last"}),
     "tested": ("language_model", {**TEXT, "data.test": 0.1}),
     "documents": ("language_model", DOCUMENTS),
     "masking": ("masking", TEXT),
@@ -47,8 +48,3 @@ def files(tmp_path, monkeypatch):
 )
 def test_it_changes_with_what_is_scored_and_with_nothing_else(name, changes, kept):
     assert (scored(name, **changes) == scored(name)) == (kept == "same")
-
-
-def test_the_last_tokens_of_longer_windows_are_other_ones():
-    last = {"task.score": "last"}
-    assert scored("text", **last) != scored("text", **last, **{"task.length": 7})

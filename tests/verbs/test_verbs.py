@@ -1,13 +1,20 @@
-"""The command `fxf` and its verbs."""
+"""The command `fxf`: verbs, messages, answers, and what it submits; tests/mistakes.txt has what people type wrong."""
 
+import dataclasses
+import json
+import re
 import subprocess
 import sys
 
 import pytest
+import yaml
 
 from fxf.base.errors import why_not_ours
+from fxf.training.parallel import ParallelConfig
 from fxf.verbs import VERBS
-from small_runs import ROOT, script
+from fxf.verbs import flags as cli
+from fxf.verbs.generate import answer_lines
+from small_runs import ROOT, command, script
 
 
 def test_every_module_of_the_room_is_a_verb():
@@ -49,3 +56,104 @@ def test_a_library_that_an_installation_lacks_is_named_with_what_brings_it():
     assert why_not_ours(compiler) == "libtpu is not installed: pip install 'fxf[compile]'"
     assert why_not_ours(lacking) == "safetensors is not installed: pip install 'fxf[interop]'"
     assert why_not_ours(ModuleNotFoundError("of a user's own", name="mine")) == ""
+
+
+REVERSAL = "--config=configs/reversal.py"
+
+
+ANSWERS = [[("a\nb\\\x1b[31m\u2028é", -0.5, False), ("c", -1.25, True)], [("", -2.0, True)]]
+
+
+def test_a_message_too_long_to_read_loses_its_middle_and_has_no_line_end():
+    finished = command("describe", REVERSAL, f"--config.model.activation=x\n{'y' * 5000}z")
+    assert (finished.returncode, finished.stdout) == (2, "")
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("error: model.activation: expected one of") and len(line) < 1100
+    assert all(part in line for part in (r"'x\n", "yyy … yyy", "yyyz'"))
+
+
+def test_every_answer_is_one_line_whatever_is_in_it():
+    assert list(answer_lines(ANSWERS, None, as_json=False)) == [r"a\nb\\\x1b[31m\u2028é", ""]
+    best = ["1\t-0.5000\t" + r"a\nb\\\x1b[31m\u2028é", "1\t-1.2500\tc", "2\t-2.0000\t"]
+    assert list(answer_lines(ANSWERS, 2, as_json=False)) == best
+
+
+def test_an_answer_as_json_has_its_exact_text():
+    plain = [json.loads(line) for line in answer_lines(ANSWERS, None, as_json=True)]
+    assert plain == [
+        {"prompt": 1, "text": ANSWERS[0][0][0], "cut_off": False},
+        {"prompt": 2, "text": "", "cut_off": True},
+    ]
+    lines = list(answer_lines(ANSWERS, 2, as_json=True))
+    assert [json.loads(line)["score"] for line in lines] == [-0.5, -1.25, -2.0]
+    assert not any("\n" in line or "\x1b" in line for line in lines)
+
+
+FIGURES = {"task": "reversal", "train_loss": 0.123456789, "steps": 7}
+
+
+def test_figures_are_a_line_and_an_object_on_request(capsys):
+    cli.print_figures(FIGURES)
+    assert capsys.readouterr().out == "task reversal  train_loss 0.123457  steps 7\n"
+    cli.print_figures(FIGURES, as_json=True)
+    assert json.loads(capsys.readouterr().out) == FIGURES
+
+
+KEYS = {field.name for field in dataclasses.fields(ParallelConfig)}
+K8S = ("--image=registry/fxf:1", "--claim=runs", "--workdir=/runs/My_run")
+
+
+def printed(cluster, *flags):
+    done = command("launch", cluster, "--config=reversal:example0", *flags)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def executable(folder, name, text):
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture(scope="module")
+def sbatch():
+    return printed("slurm", "--workdir=runs/my run", "--nodes=2", "--gpus=8", "--config.model.gated", "--from=a b")
+
+
+def test_a_script_asks_for_the_nodes_and_trains_what_was_said(sbatch):
+    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(.*)$", sbatch, re.MULTILINE))
+    assert {"nodes": "2", "ntasks-per-node": "8", "gres": "gpu:8", "cpus-per-task": "8"}.items() <= asked.items()
+    assert asked["job-name"] == "fxf-my-run" and asked["signal"] == "TERM@120"
+    assert "-m fxf train --config=reversal:example0 '--workdir=runs/my run' --config.model.gated=True " in sbatch
+    assert "'--from=a b' --config.parallel.processes=0\n" in sbatch
+    assert "gres" not in printed("slurm", "--workdir=run", "--gpus=0")
+
+
+@pytest.mark.parametrize(
+    ("code", "restarts", "again"),
+    [(75, "0", True), (75, "100", False), *((code, "0", False) for code in (0, 2, 137))],
+)
+def test_a_job_goes_back_to_the_queue_only_when_it_has_saved_and_not_for_ever(code, restarts, again, sbatch, tmp_path):
+    executable(tmp_path, "srun", f"exit {code}")
+    executable(tmp_path, "scontrol", "echo $*")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_RESTART_COUNT": restarts, "SLURM_JOB_ID": "12"}
+    done = subprocess.run(["bash"], input=sbatch, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert done.stdout == (f"exit code {code}: back to the queue\nrequeue 12\n" if again else "")
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_manifest_has_a_pod_for_each_node_which_meet_at_the_first(nodes):
+    service, job = yaml.safe_load_all(printed("k8s", *K8S, f"--nodes={nodes}", "--gpus=4", "--config.task.n_tokens=9"))
+    (name,) = {part["metadata"]["name"] for part in (service, job)}
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert name == "fxf-my-run" == pod["subdomain"] == service["spec"]["selector"]["job-name"]
+    assert spec["completions"] == spec["parallelism"] == nodes
+    assert spec["podFailurePolicy"]["rules"][-1]["onExitCodes"]["values"] == [75]
+    (container,) = pod["containers"]
+    assert container["resources"] == {"requests": {"cpu": 8}, "limits": {"nvidia.com/gpu": 4}}
+    assert {"/runs"} == {container["workingDir"], *(mount["mountPath"] for mount in container["volumeMounts"])}
+    words = container["command"]
+    assert words[:2] == ["fxf", "train"] and "--config.task.n_tokens=9" in words
+    of_pod = dict(re.findall(r"--config\.parallel\.(\w+)=(\S+)", " ".join(words)))
+    found = {"processes": "3", "coordinator": f"{name}-0.{name}:1234", "process": "$(JOB_COMPLETION_INDEX)"}
+    assert of_pod == (found if nodes > 1 else {}) and of_pod.keys() <= KEYS
