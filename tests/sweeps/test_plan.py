@@ -59,6 +59,7 @@ def test_the_plan_says_all_that_decides(tmp_path):
     ("other", "given", "rates"),
     [
         (OTHER, None, 1),  # it differs in the rate alone
+        (Arm({**FIRST.config, "optimizer": {"name": "adam", "learning_rate": 0.1}}, ORIGIN), None, 1),  # so does it
         (OTHER, 3, 3),
         (Arm(tiny_config(optimizer={"learning_rate": 0.1}, model={"d_ff": 9}), ORIGIN), None, 3),
         (None, None, 1),
