@@ -6,6 +6,7 @@ whom, bool [R, 1, T, T] as Flax has it, or None if all do; and `context` is the 
 """
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -56,7 +57,7 @@ class FlaxModule:
     cached: bool = False
 
     def begin(self, key: jax.Array) -> tuple[jax.Array, dict[str, Any]]:
-        """Returns the module's output on two tokens, and its weights by path, drawn by its own initializers.
+        """Returns the output on two tokens outside of training, and the weights by path, as their initializers draw.
 
         A weight may be in a box of Flax, which names its axes.
         """
@@ -65,14 +66,15 @@ class FlaxModule:
             x, given = jnp.zeros((1, 2, self.width), self.dtype), of_context(whole_rows(2))
         with nnx.use_eager_sharding(False):  # fxf shards weights by the names of their axes
             rngs = {"params": key, "dropout": key}
-            made: Any = self.module.init_with_output(rngs, x, **_taken(self.module, given))
-        output, variables = made
-        weights = flatten_dict(variables.pop("params", {}))
+            variables: Any = self.module.init(rngs, x, **_taken(self.module, given))
+        weights = variables.pop("params", {})
         # Arrays of an NNX module that are no variables stay as the module makes them.
-        if others := [name for name in variables if issubclass(variable_type_from_name(name), nnx.Variable)]:
+        type_of = functools.partial(variable_type_from_name, allow_register=True)
+        if others := [name for name in variables if issubclass(type_of(name), nnx.Variable)]:
             what = f"{self.name} has variables besides its params, {', '.join(others)}"
             raise UserError(f"model: {what}, which fxf does not keep")
-        return output, {"/".join(map(str, path)): value for path, value in weights.items()}
+        flat = {"/".join(map(str, path)): value for path, value in flatten_dict(weights).items()}
+        return self.output(nn.unbox(unflatten_dict(flat, sep="/")), x, None, given), flat
 
     def output(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:
         """Returns the module's output; `given` are arguments for it by name, of which it gets those that it takes."""

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from flax import nnx
 from flax.core import Scope
+from flax.errors import InvalidRngError
 
 from closeness import assert_close
 from fxf.base.errors import UserError
 from fxf.base.weights import flatten, initialize
+from fxf.layers.flax_module import FlaxModule
 from fxf.layers.kinds import LAYERS, layer_of
 from fxf.testing import assert_consistent
 from fxf.training.gradient import loss_and_gradient
@@ -65,6 +67,7 @@ class Mean(nn.Module):
 class Running(nn.Module):
     @nn.compact
     def __call__(self, x):
+        self.sow("seen", "x", x)
         return nn.BatchNorm(use_running_average=True)(x)
 
 
@@ -204,10 +207,15 @@ def test_blocks_train_in_a_loop_as_one_by_one_with_what_the_backward_pass_recomp
         ("Mlp", {"scale": "x"}, r"model\.layers\.Mlp\.scale: expected float, got 'x'"),
         ("Narrow", {}, r"model\.layers\.Narrow\.width: Narrow needs a value"),
         ("Narrow", {"width": 5}, r"Narrow makes \(1, 2, 5\) of 1 row of 2 tokens; expected \(1, 2, 6\)"),
-        ("Running", {}, r"Running has variables besides its params, batch_stats"),
+        ("Running", {}, r"Running has variables besides its params, seen, batch_stats"),
         ("RunningNNX", {}, r"RunningNNX has variables besides its params, batch_stats"),
     ],
 )
 def test_what_does_not_fit_is_one_line(name, keys, message):
     with pytest.raises(UserError, match=message):
         layer(name, **keys).spec()
+
+
+def test_dropout_that_is_on_outside_of_training_fails_before_it():
+    with pytest.raises(InvalidRngError):
+        FlaxModule(nn.Dropout(0.5, deterministic=False), width=6).spec()
