@@ -218,4 +218,4 @@ def test_what_does_not_fit_is_one_line(name, keys, message):
 
 def test_dropout_that_is_on_outside_of_training_fails_before_it():
     with pytest.raises(InvalidRngError):
-        FlaxModule(nn.Dropout(0.5, deterministic=False), width=6).spec()
+        FlaxModule(nn.Sequential([nn.Dropout(0.5, deterministic=False)]), width=6).spec()
