@@ -51,6 +51,14 @@ def without_positions(kind):
 
 
 @EVERY_KIND
+def test_vectors_of_zeros_have_a_gradient(kind):
+    layer = attention_of(small(attention=kind, positions="none"))
+    gradient = jax.jit(jax.grad(lambda p, x: applied(layer, p, x).sum(), argnums=(0, 1)))
+    found = gradient(random_params(layer.spec()), np.zeros((2, 5, 6), np.float32))
+    assert all(np.isfinite(g).all() for g in jax.tree.leaves(found))
+
+
+@EVERY_KIND
 @examples(5)
 @given(st.permutations(range(5)))
 def test_bidirectional_attention_without_positions_is_permutation_equivariant(kind, order):

@@ -141,6 +141,14 @@ def test_no_token_is_dropped_if_all_choose_the_same_experts():
     assert_close(found, expected, largest=np.abs(expected).max())
 
 
+def test_scores_of_chosen_experts_that_are_all_0_in_float32_have_a_gradient():
+    moe = layer({"bias_rate": 0.1, "biased_logits": True}, GATED)
+    params, x = given(moe)
+    params |= {"router_bias": jnp.array([0.0, 9, 0, 0, 9, 0]), "logits_bias": jnp.array([200.0, 0, 0, 0, 0, 0])}
+    gradient, _ = jax.jit(jax.grad(functools.partial(objective, moe), has_aux=True))(params, x, np.ones_like(x))
+    assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradient))
+
+
 def model(blocks="attention+moe", **own):
     sizes = {"n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 2, "max_len": 16, "blocks": blocks}
     return transformer_lm(TransformerLMConfig(**sizes, layers={"moe": {"n_experts": 5, **own}}), 7)
