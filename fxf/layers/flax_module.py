@@ -47,7 +47,7 @@ class FlaxModule:
       module: as `as_linen` returns it.
       width: of the vectors that the module reads; 0: it reads tokens.
       dtype: of the vectors.
-      by_document, cached: as in `fxf.layers.layer.Layer`.
+      by_document, cached, by_row: as in `fxf.layers.layer.Layer`.
     """
 
     module: nn.Module
@@ -55,6 +55,7 @@ class FlaxModule:
     dtype: str = "float32"
     by_document: bool = False
     cached: bool = False
+    by_row: bool = True
 
     def begin(self, key: jax.Array) -> tuple[jax.Array, dict[str, Any]]:
         """Returns the output on two tokens outside of training, and the weights by path, as their initializers draw.
@@ -147,6 +148,7 @@ def flax_layer(cls: Any, values: Mapping[str, Any], path: str, width: int, dtype
     cached, takes = getattr(cls, "cached", False), inspect.signature(cls.__call__).parameters
     by_document = cached or "mask" in takes or "context" in takes
     of_layer: dict[str, Any] = {"width": width, "dtype": dtype, "by_document": by_document, "cached": cached}
+    of_layer["by_row"] = getattr(cls, "by_row", True)
     module = cls(**values) if issubclass(cls, nn.Module) else as_linen(cls, values)
     return FlaxModule(module, **of_layer)
 

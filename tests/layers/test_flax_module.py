@@ -58,6 +58,8 @@ class Gated(nnx.Module):
 class Mean(nn.Module):
     """Each token reads the mean of those that it sees."""
 
+    by_row = False  # as if of all rows
+
     @nn.compact
     def __call__(self, x, mask):
         seen = mask[:, 0].astype(x.dtype)
@@ -214,6 +216,10 @@ def test_blocks_train_in_a_loop_as_one_by_one_with_what_the_backward_pass_recomp
 def test_what_does_not_fit_is_one_line(name, keys, message):
     with pytest.raises(UserError, match=message):
         layer(name, **keys).spec()
+
+
+def test_a_module_that_mixes_rows_keeps_a_cpu_from_cutting_a_batch():
+    assert [small_model(blocks=f"attention+{name}")[0].width for name in ("Mlp", "Mean")] == [6, None]
 
 
 def test_dropout_that_is_on_outside_of_training_fails_before_it():
