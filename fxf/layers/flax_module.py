@@ -6,7 +6,6 @@ whom, bool [R, 1, T, T] as Flax has it, or None if all do; and `context` is the 
 """
 
 import dataclasses
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -70,8 +69,8 @@ class FlaxModule:
             variables: Any = self.module.init(rngs, x, **_taken(self.module, given))
         weights = variables.pop("params", {})
         # Arrays of an NNX module that are no variables stay as the module makes them.
-        type_of = functools.partial(variable_type_from_name, allow_register=True)
-        if others := [name for name in variables if issubclass(type_of(name), nnx.Variable)]:
+        kinds = {name: variable_type_from_name(name, allow_register=True) for name in variables}
+        if others := [name for name, kind in kinds.items() if issubclass(kind, nnx.Variable)]:
             what = f"{self.name} has variables besides its params, {', '.join(others)}"
             raise UserError(f"model: {what}, which fxf does not keep")
         flat = {"/".join(map(str, path)): value for path, value in flatten_dict(weights).items()}
@@ -147,10 +146,8 @@ def flax_layer(cls: Any, values: Mapping[str, Any], path: str, width: int, dtype
             raise UserError(f"{path}.{name}: {cls.__name__} needs a value; it is no key of the model, so give one here")
     cached, takes = getattr(cls, "cached", False), inspect.signature(cls.__call__).parameters
     by_document = cached or "mask" in takes or "context" in takes
-    of_layer: dict[str, Any] = {"width": width, "dtype": dtype, "by_document": by_document, "cached": cached}
-    of_layer["by_row"] = getattr(cls, "by_row", True)
     module = cls(**values) if issubclass(cls, nn.Module) else as_linen(cls, values)
-    return FlaxModule(module, **of_layer)
+    return FlaxModule(module, width, dtype, by_document, cached, getattr(cls, "by_row", True))
 
 
 def fields_of_module(cls: Any) -> dict[str, Field]:

@@ -35,9 +35,8 @@ def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count_and_then
 
 
 def test_learning_rates_stand_in_the_table_where_they_differ():
-    rows = described(
-        build(tiny_config(model={"d_model": 12, "d_ff": 14, "n_heads": 4, "head_dim": 3, "base_width": 6}))
-    )
+    model = {"d_model": 12, "d_ff": 14, "n_heads": 4, "head_dim": 3, "base_width": 6}
+    rows = described(build(tiny_config(model=model)))
     assert rows["weight"][-1] == "rate"
     assert (rows["blocks/*/feed_forward/up"][-1], rows["final/kernel"][-1]) == ("0.5", "1")
 

@@ -87,17 +87,13 @@ def test_rotary_turns_vectors_by_the_wavelengths_of_the_config_and_keeps_their_l
 
 def test_alibi_slopes_of_the_paper():
     assert alibi_geometric_slopes(8) == alibi_slopes(8) == [2.0**-h for h in range(1, 9)]
-    assert_close(
-        np.array(alibi_geometric_slopes(6)), np.array([2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]), operations=8
-    )
+    expected = np.array([2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3])
+    assert_close(np.array(alibi_geometric_slopes(6)), expected, operations=8)
 
 
 @pytest.mark.parametrize(
     ("chunk", "feature_map"),
-    [
-        *((3, feature_map) for feature_map in linear_attention.FEATURE_MAPS),
-        *((chunk, "elu") for chunk in (1, 64)),
-    ],
+    [*((3, feature_map) for feature_map in linear_attention.FEATURE_MAPS), (1, "elu"), (64, "elu")],
 )
 def test_linear_attention_in_chunks_equals_its_recurrence_token_by_token(monkeypatch, feature_map, chunk):
     """The recurrence of seed 002: W_m = W_(m-1) + V_m ⊗ K_m, here with features of the keys, read by the query."""

@@ -103,9 +103,8 @@ def layer(name, **keys):
 
 
 def mlp(params, x, rng=None):
-    return Mlp(6, 11, 3.0, 0.5).apply(
-        {"params": params}, x, rng is not None, rngs=None if rng is None else {"dropout": rng}
-    )
+    rngs = None if rng is None else {"dropout": rng}
+    return Mlp(6, 11, 3.0, 0.5).apply({"params": params}, x, rng is not None, rngs=rngs)
 
 
 def stream(rng):
@@ -116,10 +115,8 @@ def stream(rng):
 def gated(params, x, rng=None):
     with nnx.use_eager_sharding(False):
         module = Gated(6, 11, 0.5, rngs=nnx.Rngs(0) if rng is None else nnx.Rngs(0, dropout=stream(rng)))
-    for i in "01":
-        module.maps[int(i)].kernel[...], module.maps[int(i)].bias[...] = (
-            params["maps"][i][w] for w in ("kernel", "bias")
-        )
+    for i, linear in enumerate(module.maps):
+        linear.kernel[...], linear.bias[...] = (params["maps"][f"{i}"][name] for name in ("kernel", "bias"))
     module.down.kernel[...], module.down.bias[...] = params["down"]["kernel"], params["down"]["bias"]
     module.set_attributes(nnx.Dropout, deterministic=rng is None)
     return module(x)

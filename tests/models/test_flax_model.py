@@ -41,9 +41,8 @@ class Attending(nnx.Module):
 
 
 def linen(params, rng):
-    return Recurrent().apply(
-        {"params": params}, TOKENS, rng is not None, rngs=None if rng is None else {"dropout": rng}
-    )
+    rngs = None if rng is None else {"dropout": rng}
+    return Recurrent().apply({"params": params}, TOKENS, rng is not None, rngs=rngs)
 
 
 def stream(rng):

@@ -7,7 +7,6 @@ import pytest
 
 import fxf
 from closeness import assert_close
-from configs.primer.bilayer import BilayerConfig, bilayer
 from fxf.base.errors import UserError
 from fxf.base.weights import Weight, flatten, leaves, map_weights, without_repeats
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
@@ -148,8 +147,3 @@ def test_a_model_seen_twice_otherwise_is_made_plain_from_the_outside_in():
 def test_weights_without_adapters_and_unread_keys_are_one_line(keys, message):
     with pytest.raises(UserError, match=message):
         lora(plain_model(), LoraConfig(**keys))
-
-
-def test_a_model_without_matrices_between_vectors_has_no_adapters():
-    with pytest.raises(UserError, match=r"^lora.weights: query \[.*\] is no matrix"):
-        lora(bilayer(BilayerConfig(), 4), LoraConfig(rank=1, weights="query"))

@@ -95,9 +95,8 @@ def test_every_attempt_is_added_and_another_plan_is_refused(tmp_path):
         (plan._replace(other=FIRST), r"other.optimizer.learning_rate \(0.1 there"),
         (plan._replace(content={"first: data": "1"}), r"content.first: data \(absent there"),
     ):
-        with pytest.raises(
-            UserError, match=rf"plan.json: the plan of another trial: .*{message}.*; use another --workdir"
-        ):
+        refused = rf"plan.json: the plan of another trial: .*{message}.*; use another --workdir"
+        with pytest.raises(UserError, match=refused):
             keep_plan(changed, Budget(9, 2.5), tmp_path)
 
 
