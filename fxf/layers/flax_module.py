@@ -193,7 +193,7 @@ def _taken(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     if is_nnx(module):
         return {"nnx_method": _called, **given}
-    taken = inspect.signature(module.__call__).parameters
+    _, *taken = inspect.signature(module.__call__).parameters  # whatever the name of what it reads
     for name in WHAT_IS_READ:
         if name in given and name not in taken:
             raise UserError(f"{name}: {type(module).__name__}, a module of Flax, does not take them")

@@ -22,8 +22,8 @@ TOKENS = random_tokens((3, 5))
 
 class Recurrent(nn.Module):
     @nn.compact
-    def __call__(self, tokens, train: bool = False):
-        x = nn.RNN(nn.GRUCell(6))(nn.Embed(VOCAB_SIZE, 6)(tokens))
+    def __call__(self, inputs, train: bool = False):
+        x = nn.RNN(nn.GRUCell(6))(nn.Embed(VOCAB_SIZE, 6)(inputs))
         return nn.Dense(VOCAB_SIZE)(nn.Dropout(0.5, deterministic=not train)(x))
 
 
