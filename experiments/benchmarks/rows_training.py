@@ -30,13 +30,7 @@ from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import TrainState, hyperparameters
-from fxf.training.step import (
-    TrainConfig,
-    Trainer,
-    jit_step,
-    make_step,
-    make_train_steps_from_iterator,
-)
+from fxf.training.step import TrainConfig, Trainer, jit_step, make_step, make_train_steps_from_iterator
 
 PRESETS = load(folder() / "translation.py").PRESETS
 

@@ -79,8 +79,8 @@ def leaves(spec: Spec) -> ItemsView[str, Weight]:
 
 
 def without_repeats(spec: Spec) -> Iterator[tuple[str, Weight, int]]:
-    """Yields (path, weight, copies) for each weight once: equal ones of several blocks together, without an index."""
-    alike = Counter((without_indices(path), weight) for path, weight in leaves(spec))
+    """Yields (path, weight, copies) for each weight once: equal ones of several blocks together, as a pattern."""
+    alike = Counter((of_any_block(path), weight) for path, weight in leaves(spec))
     for (path, weight), copies in alike.items():
         yield path, weight, copies
 
@@ -117,7 +117,7 @@ def matching(patterns: str, paths: Collection[str], where: str = "") -> list[str
     for pattern in filter(None, map(str.strip, patterns.split(","))):
         matched = fnmatch.filter(paths, pattern.removeprefix("!"))
         if where and not matched:
-            examples = ", ".join(dict.fromkeys(map(without_indices, paths)))
+            examples = ", ".join(dict.fromkeys(map(of_any_block, paths)))
             words = {word for path in paths for word in path.split("/")}
             near = nearest(pattern.strip("!*/"), [*paths, *words]) or f"; the weights are {examples}"
             raise UserError(f"{where}: '{pattern}' matches no weight{near}")
@@ -174,6 +174,11 @@ def _keys(key: jax.Array, paths: Sequence[str]) -> jax.Array:
         folded = jax.vmap(jax.random.fold_in)(keys_N[deep], np.array([indices[i][depth] for i in deep], np.uint32))
         keys_N = keys_N.at[deep].set(folded)
     return keys_N
+
+
+def of_any_block(path: str) -> str:
+    """Returns the path with * for the index of a block."""
+    return "/".join("*" if part.isdecimal() else part for part in path.split("/"))
 
 
 def without_indices(path: str) -> str:

@@ -39,7 +39,7 @@ def _table(spec: weights.Spec, layout: Layout) -> list[list[str]]:
     for path, weight, copies in found:
         axes = partition(weight, layout.mesh)
         shard = NamedSharding(layout.mesh, axes).shard_shape(weight.shape)
-        shape = (f"{copies} x " if copies > 1 else "") + " x ".join(map(str, weight.shape))
+        shape = (f"{copies} of " if copies > 1 else "") + " x ".join(map(str, weight.shape))
         row = [path, shape, " ".join(weight.axes), f"{copies * math.prod(weight.shape):,}", f"{weight.rate:.4g}"]
         rows.append([*row, " ".join(axis or "-" for axis in axes), f"{4 * copies * math.prod(shard):,}"])
     rows.append(["total", "", "", f"{weights.count(spec):,}", "", "", ""])

@@ -46,7 +46,7 @@ class FlaxModule:
       module: as `as_linen` returns it.
       width: of the vectors that the module reads; 0: it reads tokens.
       dtype: of the vectors.
-      by_document, cached: as in `fxf.layers.layer.Layer`.
+      by_document, cached, by_row: as in `fxf.layers.layer.Layer`.
     """
 
     module: nn.Module
@@ -54,9 +54,10 @@ class FlaxModule:
     dtype: str = "float32"
     by_document: bool = False
     cached: bool = False
+    by_row: bool = True
 
     def begin(self, key: jax.Array) -> tuple[jax.Array, dict[str, Any]]:
-        """Returns the module's output on two tokens, and its weights by path, drawn by its own initializers.
+        """Returns the output on two tokens outside of training, and the weights by path, as their initializers draw.
 
         A weight may be in a box of Flax, which names its axes.
         """
@@ -65,14 +66,15 @@ class FlaxModule:
             x, given = jnp.zeros((1, 2, self.width), self.dtype), of_context(whole_rows(2))
         with nnx.use_eager_sharding(False):  # fxf shards weights by the names of their axes
             rngs = {"params": key, "dropout": key}
-            made: Any = self.module.init_with_output(rngs, x, **_taken(self.module, given))
-        output, variables = made
-        weights = flatten_dict(variables.pop("params", {}))
+            variables: Any = self.module.init(rngs, x, **_taken(self.module, given))
+        weights = variables.pop("params", {})
         # Arrays of an NNX module that are no variables stay as the module makes them.
-        if others := [name for name in variables if issubclass(variable_type_from_name(name), nnx.Variable)]:
+        kinds = {name: variable_type_from_name(name, allow_register=True) for name in variables}
+        if others := [name for name, kind in kinds.items() if issubclass(kind, nnx.Variable)]:
             what = f"{self.name} has variables besides its params, {', '.join(others)}"
             raise UserError(f"model: {what}, which fxf does not keep")
-        return output, {"/".join(map(str, path)): value for path, value in weights.items()}
+        flat = {"/".join(map(str, path)): value for path, value in flatten_dict(weights).items()}
+        return self.output(nn.unbox(unflatten_dict(flat, sep="/")), x, None, given), flat
 
     def output(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:
         """Returns the module's output; `given` are arguments for it by name, of which it gets those that it takes."""
@@ -144,9 +146,8 @@ def flax_layer(cls: Any, values: Mapping[str, Any], path: str, width: int, dtype
             raise UserError(f"{path}.{name}: {cls.__name__} needs a value; it is no key of the model, so give one here")
     cached, takes = getattr(cls, "cached", False), inspect.signature(cls.__call__).parameters
     by_document = cached or "mask" in takes or "context" in takes
-    of_layer: dict[str, Any] = {"width": width, "dtype": dtype, "by_document": by_document, "cached": cached}
     module = cls(**values) if issubclass(cls, nn.Module) else as_linen(cls, values)
-    return FlaxModule(module, **of_layer)
+    return FlaxModule(module, width, dtype, by_document, cached, getattr(cls, "by_row", True))
 
 
 def fields_of_module(cls: Any) -> dict[str, Field]:
@@ -192,7 +193,7 @@ def _taken(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     if is_nnx(module):
         return {"nnx_method": _called, **given}
-    taken = inspect.signature(module.__call__).parameters
+    _, *taken = inspect.signature(module.__call__).parameters  # whatever the name of what it reads
     for name in WHAT_IS_READ:
         if name in given and name not in taken:
             raise UserError(f"{name}: {type(module).__name__}, a module of Flax, does not take them")

@@ -26,6 +26,9 @@ from fxf.layers.layer import Context
 from fxf.layers.linear import as_float32, linear
 from fxf.layers.named import figure, moved, named, term
 
+# Added to a sum of scores, which may be 0 in float32. The gradient of a quotient has its square below.
+LEAST = 1e-18
+
 
 @dataclasses.dataclass(frozen=True)
 class MoE:
@@ -88,8 +91,7 @@ class MoE:
         chosen_RTK = jax.lax.top_k(self._of_best_groups(preferences_RTE), self.top_k)[1]
         weights_RTK = jnp.take_along_axis(scores_RTE, chosen_RTK, axis=-1)
         if self.normalized:
-            # All scores of a token may be 0 in float32.
-            weights_RTK = weights_RTK / (weights_RTK.sum(-1, keepdims=True) + 1e-20)
+            weights_RTK = weights_RTK / (weights_RTK.sum(-1, keepdims=True) + LEAST)
         return scores_RTE, chosen_RTK, self.scale * weights_RTK
 
     def _logits(self, x_RTD: jax.Array, w_DE: jax.Array) -> jax.Array:
@@ -118,7 +120,7 @@ class MoE:
         counts_E = jnp.where(real_RT1, taken_RTE, 0).sum((0, 1))
         n = real_RT1.sum().astype(scores_RTE.dtype)
         loads_E = named("loads", counts_E / jnp.maximum(n * self.top_k, 1))
-        shares_RTE = scores_RTE / (scores_RTE.sum(-1, keepdims=True) + 1e-20)
+        shares_RTE = scores_RTE / (scores_RTE.sum(-1, keepdims=True) + LEAST)
         total_E = jnp.where(real_RT1, shares_RTE, 0).sum((0, 1))
         if self.balance:
             term("moe/balance", self.balance * self.n_experts * jnp.sum(loads_E * total_E), n)

@@ -10,19 +10,7 @@ from flax.traverse_util import unflatten_dict
 
 from fxf.base.config import key, require_off
 from fxf.base.errors import UserError
-from fxf.base.weights import (
-    EXPERT,
-    Params,
-    Spec,
-    Weight,
-    axes_of_matrix,
-    changed,
-    fan_in,
-    flatten,
-    leaves,
-    matching,
-    stack,
-)
+from fxf.base.weights import EXPERT, Params, Spec, Weight, axes_of_matrix, changed, fan_in, flatten, matching, stack
 from fxf.models.model import Model, reparametrized
 
 LORA = "lora"  # the subtree of the adapters, and the section
@@ -62,7 +50,7 @@ def lora(model: Model, config: LoraConfig) -> Model:
     """
     if not config.rank:
         return model
-    weights = dict(leaves(model.spec))
+    weights = flatten(model.spec)
     chosen = {path: weights[path] for path in matching(config.weights, weights, "lora.weights")}
 
     def to_plain(params: Params) -> Params:

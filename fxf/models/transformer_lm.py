@@ -21,9 +21,9 @@ from fxf.layers.kinds import stack_of
 from fxf.layers.layer import Context, Places
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import POSITIONS, places_of, random_rows, require_room, token_positions
-from fxf.models.decoding import WholeSequences
 from fxf.models.init import initialized_as
 from fxf.models.model import Batch, Model
+from fxf.models.whole_sequences import WholeSequences
 
 Source = tuple[jax.Array, Places]  # the output of an encoder, and its places
 

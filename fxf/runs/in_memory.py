@@ -10,16 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.base import weights
-from fxf.base.config import (
-    Field,
-    checked,
-    defaults,
-    differences,
-    one_of,
-    registered_section,
-    require_keywords,
-    section,
-)
+from fxf.base.config import Field, checked, defaults, differences, one_of, registered_section, require_keywords, section
 from fxf.base.devices import require_devices
 from fxf.base.errors import UserError, shortened
 from fxf.base.on_gpu import in_order

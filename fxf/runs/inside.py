@@ -69,7 +69,7 @@ def contents(experiment: Experiment, step: int, params: Params, texts: list[tupl
     """Returns what inside.json holds; `texts` are pairs of a prompt and an answer that the model reads."""
     rows = []
     for path, weight, copies in weights.without_repeats(experiment.model.spec):
-        shape = ("" if copies == 1 else f"{copies} x ") + " x ".join(map(str, weight.shape))
+        shape = ("" if copies == 1 else f"{copies} of ") + " x ".join(map(str, weight.shape))
         rows.append([path, shape, " ".join(weight.axes), copies * math.prod(weight.shape)])
     readable = texts if experiment.task.has("to_batch") else []
     return {

@@ -172,6 +172,8 @@ def make_plan(
     if chosen[0] != chosen[1]:
         raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")
     _require_same_scores(experiments[0], experiments[1], chosen[0][0])
+    # With every key, as the runs will have them: a change may name an optimizer that has keys of its own.
+    first, other = (arm._replace(config=each.config) for arm, each in zip((first, other), experiments, strict=True))
     one_rate = null or differing_keys(first.config, other.config) == [RATE]
     rates = rates or (1 if one_rate else 3)
     if rates % 2 == 0 or (null and rates > 1):

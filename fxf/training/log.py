@@ -1,4 +1,4 @@
-"""The log of a training run: metrics.jsonl, trackers, the page, and lines."""
+"""The log of a training run: metrics.jsonl, trackers, the page, and lines; `_logged` of loop.py has the figures."""
 
 import dataclasses
 import logging

@@ -27,19 +27,18 @@ def described(experiment):
 def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count_and_then_the_memory():
     experiment = build(tiny_config(model={"n_layers": 3, "scan_blocks": True}))
     rows = described(experiment)
-    query = " ".join(rows["blocks/attention/query"])
-    assert query == "blocks/attention/query 3 x 6 x 2 x 3 embed heads head_dim 108"
+    query = " ".join(rows["blocks/*/attention/query"])
+    assert query == "blocks/*/attention/query 3 of 6 x 2 x 3 embed heads head_dim 108"
     assert rows["final/bias"][1:] == ["4", "vocabulary", "4"]
     assert rows["total"][1:] == [f"{count(experiment.model.spec):,}"]
     assert [rows["weights"], rows["activations"][-2:]] == [["weights", "0.5", "MiB"], ["3.0", "MiB"]]
 
 
 def test_learning_rates_stand_in_the_table_where_they_differ():
-    rows = described(
-        build(tiny_config(model={"d_model": 12, "d_ff": 14, "n_heads": 4, "head_dim": 3, "base_width": 6}))
-    )
+    model = {"d_model": 12, "d_ff": 14, "n_heads": 4, "head_dim": 3, "base_width": 6}
+    rows = described(build(tiny_config(model=model)))
     assert rows["weight"][-1] == "rate"
-    assert (rows["blocks/feed_forward/up"][-1], rows["final/kernel"][-1]) == ("0.5", "1")
+    assert (rows["blocks/*/feed_forward/up"][-1], rows["final/kernel"][-1]) == ("0.5", "1")
 
 
 def test_fed_batches_are_described_by_the_largest():

@@ -6,9 +6,10 @@ import pytest
 
 import oracle
 from closeness import assert_close
+from fxf.layers.kinds import ATTENTIONS
 from fxf.layers.positions import alibi_geometric_slopes, alibi_slopes, places_of
 from fxf.models.transformer_lm import MaskedLMConfig, masked_lm
-from helpers import places, random_params, random_tokens, small, small_model
+from helpers import applied, attention_of, places, random_params, random_tokens, small, small_model
 
 
 def test_alibi_slopes_of_the_paper():
@@ -63,3 +64,11 @@ def test_an_encoder_equals_the_oracle_whatever_its_attention_and_does_not_read_p
     assert np.isfinite(logits).all()  # also where a window holds padding alone
     for row, n, found in zip(tokens, (5, 3), logits, strict=True):
         assert_close(found[:n], oracle.transformer_lm(config, oracle.float64(params), row[:n], oracle.to_all))
+
+
+@pytest.mark.parametrize("kind", ATTENTIONS)
+def test_vectors_of_zeros_have_a_gradient(kind):
+    layer = attention_of(small(attention=kind, positions="none"))
+    gradient = jax.jit(jax.grad(lambda p, x: applied(layer, p, x).sum(), argnums=(0, 1)))
+    found = gradient(random_params(layer.spec()), np.zeros((2, 5, 6), np.float32))
+    assert all(np.isfinite(g).all() for g in jax.tree.leaves(found))

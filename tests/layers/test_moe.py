@@ -29,10 +29,8 @@ CASES = {name: (own, GATED if own.pop("gated", False) else {}) for own, name in 
 
 
 def layer(own, model):
-    config = TransformerConfig(
-        d_model=D, d_ff=F, n_heads=1, layers={"moe": {"n_experts": E, "balance": 0.3, **own}}, **model
-    )
-    return layer_of(config, "moe")
+    layers = {"moe": {"n_experts": E, "balance": 0.3, **own}}
+    return layer_of(TransformerConfig(d_model=D, d_ff=F, n_heads=1, layers=layers, **model), "moe")
 
 
 def given(moe):
@@ -103,8 +101,8 @@ def test_output_balance_and_gradient_are_those_of_the_formulas_token_by_token(na
     assert_as_by_hand(*functions, given(moe), still=["router_bias"])
 
 
-def test_no_token_is_dropped_if_all_choose_the_same_experts():
-    moe = layer({"bias_rate": 0.1}, GATED)
+def test_no_token_is_dropped_if_all_choose_the_same_experts_and_scores_of_0_have_a_gradient():
+    moe = layer({"bias_rate": 0.1, "biased_logits": True}, GATED)
     params, x = given(moe)
     params["router_bias"] = jnp.array([0.0, 9, 0, 0, 9, 0])
     chosen = moe.route(params, jnp.asarray(x))[1]
@@ -112,6 +110,9 @@ def test_no_token_is_dropped_if_all_choose_the_same_experts():
     expected, _ = by_hand(moe, oracle.float64(params), x.astype(np.float64))
     found = jax.jit(lambda x: moe.apply(params, x, context())[0])(x)
     assert_close(found, expected, largest=np.abs(expected).max())
+    params["logits_bias"] = jnp.array([200.0, 0, 0, 0, 0, 0])  # in float32 the scores of both are 0
+    gradient = jax.jit(jax.grad(lambda params: sum(part.sum() for part in with_balance(moe, params, x))))(params)
+    assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradient))
 
 
 def model(blocks="attention+moe", **own):
@@ -144,8 +145,7 @@ def test_the_bias_moves_by_its_own_rate_towards_an_even_load_and_is_no_part_of_t
 
 
 def test_a_cpu_cuts_a_batch_only_if_no_term_is_of_all_its_rows():
-    assert model(balance=0.0).width == 8
-    assert model().width is None
+    assert [model(balance=0.0).width, model().width] == [8, None]
 
 
 def test_muon_and_weight_decay_treat_each_expert_as_a_matrix_of_its_own():

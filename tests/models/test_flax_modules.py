@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from flax import nnx
 from flax.core import Scope
+from flax.errors import InvalidRngError
 
 from closeness import assert_close
 from fxf.base.errors import UserError
 from fxf.base.weights import flatten, initialize
+from fxf.layers.flax_module import FlaxModule
 from fxf.layers.kinds import LAYERS, layer_of
 from fxf.models.flax_model import of_module
 from fxf.testing import assert_consistent
@@ -58,6 +60,8 @@ class Gated(nnx.Module):
 class Mean(nn.Module):
     """Each token reads the mean of those that it sees."""
 
+    by_row = False  # as if of all rows
+
     @nn.compact
     def __call__(self, x, mask):
         seen = mask[:, 0].astype(x.dtype)
@@ -67,6 +71,7 @@ class Mean(nn.Module):
 class Running(nn.Module):
     @nn.compact
     def __call__(self, x):
+        self.sow("seen", "x", x)
         return nn.BatchNorm(use_running_average=True)(x)
 
 
@@ -88,8 +93,8 @@ class Narrow(nn.Module):
 
 class Recurrent(nn.Module):
     @nn.compact
-    def __call__(self, tokens, train: bool = False):
-        x = nn.RNN(nn.GRUCell(6))(nn.Embed(VOCAB_SIZE, 6)(tokens))
+    def __call__(self, inputs, train: bool = False):
+        x = nn.RNN(nn.GRUCell(6))(nn.Embed(VOCAB_SIZE, 6)(inputs))
         return nn.Dense(VOCAB_SIZE)(nn.Dropout(0.5, deterministic=not train)(x)).astype(jnp.bfloat16)
 
 
@@ -211,3 +216,12 @@ def test_a_whole_model_decodes_as_it_trains_and_keeps_apart_the_documents_that_i
 def test_what_does_not_fit_is_one_line(keys, message):
     with pytest.raises(UserError, match=message):
         layer(keys.pop("name"), **keys).spec()
+
+
+def test_a_module_that_mixes_rows_keeps_a_cpu_from_cutting_a_batch():
+    assert [small_model(blocks=f"attention+{name}")[0].width for name in ("Mlp", "Mean")] == [6, None]
+
+
+def test_dropout_that_is_on_outside_of_training_fails_before_it():
+    with pytest.raises(InvalidRngError):
+        FlaxModule(nn.Sequential([nn.Dropout(0.5, deterministic=False)]), width=6).spec()

@@ -51,6 +51,7 @@ def test_the_plan_says_all_that_decides(tmp_path):
     ("other", "given", "rates"),
     [
         (OTHER, None, 1),  # it differs in the rate alone
+        (Arm({**FIRST.config, "optimizer": {"name": "adam", "learning_rate": 0.1}}, ORIGIN), None, 1),  # so does it
         (OTHER, 3, 3),
         (Arm(tiny_config(optimizer={"learning_rate": 0.1}, model={"d_ff": 9}), ORIGIN), None, 3),
         (None, None, 1),
@@ -72,9 +73,8 @@ def test_every_attempt_is_added_and_another_plan_is_refused(tmp_path):
         (plan._replace(other=FIRST), r"other.optimizer.learning_rate \(0.1 there"),
         (plan._replace(content={"first: data": "1"}), r"content.first: data \(absent there"),
     ):
-        with pytest.raises(
-            UserError, match=rf"plan.json: the plan of another trial: .*{message}.*; use another --workdir"
-        ):
+        refused = rf"plan.json: the plan of another trial: .*{message}.*; use another --workdir"
+        with pytest.raises(UserError, match=refused):
             keep_plan(changed, Budget(9, 2.5), tmp_path)
 
 

@@ -217,15 +217,10 @@ def test_the_command_tries_sizes_and_shows_them_on_one_page(tmp_path, trained, m
     out = capsys.readouterr().out.splitlines()
     assert [line for line in out if line.endswith(":")] == ["half:", "as given:", "double:"]
     assert [trial["name"] for trial in data_of(tmp_path / "trial.html")] == ["half", "as given", "double"]
-    runs = [
-        json.loads((tmp_path / size / "other-0/config.json").read_text()) for size in ("half", "as_given", "double")
-    ]
-    models = [run["config"]["model"] for run in runs]
-    assert [(model["d_model"], model["d_ff"], model["n_layers"]) for model in models] == [
-        (4, 4, 1),
-        (8, 9, 1),
-        (16, 18, 2),
-    ]
+    sizes = {"half": (4, 4, 1), "as_given": (8, 9, 1), "double": (16, 18, 2)}
+    for folder, expected in sizes.items():
+        model = json.loads((tmp_path / folder / "other-0/config.json").read_text())["config"]["model"]
+        assert (model["d_model"], model["d_ff"], model["n_layers"]) == expected
 
 
 def test_python_has_the_same_trial(tmp_path, trained):

@@ -2,18 +2,7 @@
 
 from pathlib import Path
 
-from experiments.studies.study import (
-    Cell,
-    Line,
-    Row,
-    Verdict,
-    best,
-    by_exact_match,
-    chart,
-    listed,
-    mean,
-    table,
-)
+from experiments.studies.study import Cell, Line, Row, Verdict, best, by_exact_match, chart, listed, mean, table
 
 NAMES = ("model.positions", "model.position_range", "model.position_stretch")
 LENGTHS = (15, 20, 25, 30)  # 1.5, 2, 2.5 and 3 times the longest of training
