@@ -160,7 +160,7 @@ class Newest(Attention):
     [
         pytest.param({"positions": "rotary"}, marks=pytest.mark.thorough),
         pytest.param({"positions": "alibi", "window": 4}, marks=pytest.mark.thorough),
-        pytest.param({"positions": "none", "attention": "newest"}, marks=pytest.mark.thorough),
+        {"positions": "none", "attention": "newest"},
     ],
     ids=["rotary", "alibi, window", "no positions, an ordered kind"],
 )

@@ -87,7 +87,7 @@ MODELS = {
 }
 
 
-@some("kind", MODELS, ["rotary, groups"])
+@some("kind", MODELS, ["latent, learned"])
 def test_greedy_answers_are_those_of_the_model_alone_for_any_draft(kind):
     model, prompts = MODELS[kind]()
     draft, _ = small_model(vocab_size=7, max_len=13)
