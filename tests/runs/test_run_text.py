@@ -1,5 +1,6 @@
 """Whole runs on texts and on pairs of sentences: trained, cut short, scored, and answering."""
 
+import itertools
 import json
 import random
 import shutil
@@ -121,16 +122,19 @@ def test_answers_keep_the_rules_that_are_given_as_text(of_documents):
 
 
 def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop_and_a_text_comes_once(tmp_path):
-    (tmp_path / "text.txt").write_text("häh héh\n" * 50)
-    experiment = build(text_config(tmp_path / "text.txt", data={"tokenizer": "bpe", "vocab_size": 261}), tmp_path)
+    (tmp_path / "text.txt").write_text("".join(f"häh héh {i}\n" for i in range(50)))
+    data = {"format": "files", "separator": "\n", "tokenizer": "bpe", "vocab_size": 261}
+    experiment = build(text_config(tmp_path / "text.txt", data=data), tmp_path)
     tokens = experiment.task.tokenizer.encode("äé!")
     assert len(tokens) == 5
     parts = [tokens[:n] for n in range(1, 6)]
     expected = {(): ["h", "hä", "hä", "häé", "häé!", "häé!"], ("é!", "x"): ["h", "hä", "hä", "hä", "hä"]}
-    for stop, texts in expected.items():
-        answering = Answering(experiment, {}, stop=stop)
+    for (stop, texts), limit in itertools.product(expected.items(), (5, 6)):
+        answering = Answering(experiment, {}, max_tokens=limit, stop=stop)
         answering._evaluator = answering._evaluator._replace(stream=lambda group: iter(parts))
-        assert [part.text for part in answering.stream("h")] == texts
+        found = [*answering.stream("h")]
+        assert [part.text for part in found] == texts
+        assert found[-1].cut_off == (limit == 5 and not stop)
     found = np.array([[experiment.task.tokenizer.encode(text) for text in "aab"]]), np.array([[-1.0, -2.0, -3.0]])
     answering = Answering(experiment, {})
     answering._evaluator = answering._evaluator._replace(decode=lambda groups: [found])

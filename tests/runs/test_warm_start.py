@@ -1,5 +1,6 @@
 """Runs that start from weights that exist, of a run, a file or a folder of transformers; and runs of adapters."""
 
+import dataclasses
 import json
 import shutil
 from types import SimpleNamespace
@@ -11,20 +12,22 @@ import tokenizers
 
 import fxf
 from closeness import assert_close
+from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.base.weights import flatten, leaves, shapes
 from fxf.interop import huggingface, peft, weights_file
+from fxf.models import MODELS
 from fxf.models.lora import LORA
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs import run
 from fxf.runs.evaluator import Evaluators
-from fxf.runs.experiment import build
+from fxf.runs.experiment import build, default_config
 from fxf.runs.source import StartConfig
 from fxf.runs.warm_start import Start, chosen, config_from, start_of
 from fxf.training.gradient import batch_loss
 from fxf.training.state import run_keys
 from helpers import one_device, random_params
-from small_runs import KEPT, command, records, text_config, tiny_config, trained
+from small_runs import KEPT, command, records, text_config, tiny_config, trained, with_sections
 
 # As a model of `transformers` is: a Llama.
 LLAMA = {"positions": "rotary", "norm": "rms", "norm_epsilon_in": "variance", "gated": True, "activation": "silu",
@@ -79,6 +82,19 @@ def test_the_first_loss_is_that_of_the_source_which_a_begun_run_no_longer_needs(
     assert trained(config, workdir, kept=KEPT) == result
     (workdir / "result.json").unlink()
     assert started(config, workdir)[1] == Start(digests={"start.path": record["digests"]["start.path"]})
+
+
+@dataclasses.dataclass(frozen=True)
+class WithRank(TransformerLMConfig):
+    name: str = "ranked"
+    rank: int = key(4, "a key of its own", minimum=1)
+
+
+def test_a_model_that_adds_a_key_starts_from_a_run_with_the_value_of_its_config(source, tmp_path, monkeypatch):
+    monkeypatch.setitem(MODELS, "ranked", MODELS["transformer_lm"]._replace(config=WithRank))
+    begun = with_sections(default_config("reversal", model="ranked").to_dict(), {"model": {"rank": 7}})
+    config = config_from(begun, str(source), tmp_path, {"model.name"})
+    assert config["model"] == {**tiny_config(model=LLAMA)["model"], "name": "ranked", "rank": 7}
 
 
 def test_patterns_choose_the_weights_of_a_run_or_a_file_and_the_others_are_drawn(source, tmp_path):
