@@ -134,6 +134,14 @@ def drag(found, chart, start, end):
     found.mouse.up()
 
 
+@pytest.fixture
+def charts(opened, tmp_path):
+    """Returns the page of a run of 400 steps in 800 seconds, and its charts."""
+    found, said = opened(report.write(make_run(tmp_path / "run", records=TIMED)).as_uri())
+    yield found, found.locator("figure > svg")
+    assert said == []
+
+
 def shown_steps(chart):
     """Returns the first and the last step whose points a chart shows, to a step, from the values under the pointer."""
     page, box = chart.page, chart.bounding_box()
@@ -144,14 +152,67 @@ def shown_steps(chart):
     return ends
 
 
+def test_dragging_shows_a_part_of_all_charts_and_a_double_click_the_whole(charts):
+    found, (loss, norm) = charts[0], (charts[1].nth(i) for i in range(2))
+    assert shown_steps(loss) == [10, 400]
+    drag(found, loss, 0.4, 0.7)  # x from 50 to 334 of 340 is steps 10 to 400
+    part = [10 + 390 * (340 * share - 50) / 284 for share in (0.4, 0.7)]
+    for chart in (loss, norm):
+        first, last = shown_steps(chart)
+        assert part[0] <= first < part[0] + 10 and part[1] - 10 < last <= part[1]
+    loss.dblclick()
+    assert shown_steps(norm) == [10, 400]
+    drag(found, norm, 0.4, 0.7)
+    found.get_by_role("button", name="whole range").click()
+    assert shown_steps(loss) == [10, 400] and found.get_by_role("button", name="whole range").is_disabled()
+
+
+def test_x_is_steps_tokens_or_time_and_the_height_linear_or_logarithmic(charts):
+    found, loss = charts[0], charts[1].nth(0)
+    read = loss.locator("xpath=..").locator("output")
+    x, height = found.get_by_label("x", exact=True), found.get_by_label("height")
+    assert read.inner_text() == "step 400: 0.02" and "steps" in loss.text_content()
+    x.select_option("tokens")
+    assert read.inner_text() == "80,000 tokens: 0.02"
+    x.select_option("seconds")
+    assert read.inner_text() == "13.33 minutes: 0.02"
+    for choice, is_log in (("linear", False), ("log", True), ("auto", False)):  # 0.8 to 0.02 are less than two decades
+        height.select_option(choice)
+        assert ("(logarithmic height)" in loss.text_content()) == is_log
+
+
+def test_smoothing_draws_a_mean_before_the_values_and_none_at_zero(charts):
+    found, norm = charts[0], charts[1].nth(1)
+    lines = norm.locator("polyline")
+    heights = "node => node.getAttribute('points').split(' ').map(point => Number(point.split(',')[1]))"
+    assert lines.count() == 1
+    plain = lines.nth(0).evaluate(heights)
+    found.get_by_label("smoothing").fill("0.9")
+    assert lines.count() == 2 and lines.nth(0).evaluate(heights) == plain
+    smooth = lines.nth(1).evaluate(heights)
+    assert max(smooth) - min(smooth) < 0.3 * (max(plain) - min(plain))
+    at = [2.5 * i for i in range(40)]  # in hundredths of the whole, but for a factor of 40/39
+    weights = [0.9 ** (abs(place - at[20]) * 40 / 39) for place in at]
+    mean = sum(w * y for w, y in zip(weights, plain, strict=True)) / sum(weights)
+    assert smooth[20] == pytest.approx(mean, abs=0.1)
+
+
 @pytest.fixture
 def served(tmp_path):
-    """Returns a folder with a run that goes on, and the address of its live pages."""
+    """Returns a folder with a run that goes on and two that ended, and the address of its live pages."""
     folder = tmp_path / "runs"
     make_run(folder / "goes on", finished=False, records=TIMED[:20])
+    make_run(folder / f"sweep/{BAD[:8]}", result={"exact_match": 0.75}, seed=3)
+    make_run(folder / "failed", finished=False, records=TIMED)
+    (folder / "failed/ended.txt").write_text(f"error: {BAD}\n")
     with serving(folder) as server, (folder / "goes on/lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder, f"http://{server.server_name}:{server.server_port}/"
+
+
+def add(folder, *records):
+    with (folder / "goes on/metrics.jsonl").open("a") as file:
+        file.write("".join(f"\n{json.dumps(record)}" for record in records) + "\n")
 
 
 def test_a_live_page_shows_new_records_keeps_its_place_and_says_when_its_run_is_gone(served, opened):
@@ -164,8 +225,7 @@ def test_a_live_page_shows_new_records_keeps_its_place_and_says_when_its_run_is_
     found.locator("summary").first.click()
     found.evaluate("scrollTo(0, 300)")
     drawn = loss.locator("polyline").get_attribute("points")
-    with (folder / "goes on/metrics.jsonl").open("a") as file:
-        file.write("".join(f"\n{json.dumps(record)}" for record in TIMED[20:]) + "\n")
+    add(folder, *TIMED[20:])
     state.filter(has_text="step 400 of 6").wait_for(timeout=10_000)
     assert loss.locator("polyline").get_attribute("points") != drawn and shown_steps(loss) == part
     assert found.evaluate("scrollY") == 300 and found.locator("details").first.evaluate("part => part.open")
@@ -179,3 +239,47 @@ def test_a_live_page_shows_new_records_keeps_its_place_and_says_when_its_run_is_
     notice.wait_for(timeout=10_000)
     (folder.parent / "elsewhere").rename(folder / "goes on")
     notice.wait_for(state="hidden", timeout=10_000)
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_the_live_pages_are_whole_and_ask_for_nothing_from_elsewhere(served, opened, width, scheme):
+    for path in ("", "goes on/"):
+        found, said = opened(served[1] + path, width, scheme)
+        found.wait_for_timeout(1500)  # they have asked for newer data
+        assert found.evaluate(CUT) == [] and found.evaluate("document.documentElement.scrollWidth") == width
+        assert said == []
+    assert found.evaluate("fetch('http://127.0.0.2:9/').then(() => 'asked', () => 'refused')") == "refused"
+    assert "Content Security Policy" in said[0]
+
+
+def test_the_page_of_all_runs_sorts_filters_renews_itself_and_leads_to_each(served, opened):
+    folder, address = served
+    found, said = opened(address)
+    rows = found.locator("tbody tr")
+    table = {row[0]: row for row in (rows.nth(i).locator("td").all_inner_texts() for i in range(3))}
+    assert table[f"sweep/{BAD[:8]}"][1:6] == ["finished", "6", "6", "exact_match", "0.75"]
+    assert table["goes on"][1:7] == ["running", "200", "6", "train_loss", "0.04", "6 min 40 s"]
+    assert table["failed"][1] == "failed" and table["failed"][-1].startswith("<script>")
+    for expected in (["failed", "goes on", "sweep/<script>"], ["sweep/<script>", "goes on", "failed"]):
+        found.get_by_role("button", name="run").click()
+        assert [rows.nth(i).locator("td").first.inner_text() for i in range(3)] == expected
+    found.locator("input").fill("reversal RUNNING")
+    assert rows.count() == 1 and found.locator("p.faint").inner_text() == "1 of 3 runs"
+    add(folder, {"step": 290, "loss": 0.125, **SPEEDS})
+    rows.locator("td", has_text="290").wait_for(timeout=10_000)
+    assert rows.count() == 1
+    rows.locator("a").click()
+    found.locator("h1", has_text="goes on · reversal").wait_for()
+    found.get_by_role("link", name="all runs").click()
+    found.locator("h1", has_text="Runs in").wait_for()
+    assert said == []
+
+
+def test_heads_of_a_layer_have_one_scale(opened):
+    found, _ = opened("report")
+    found.evaluate("""insideExample({ title: "t", lens: null, maps: [{ name: "m", rows: ["a"], columns: ["b"],
+      rowName: "r", columnName: "c", unit: " %", heads: [{ title: "weak", values: [25] },
+      { title: "strong", values: [100] }] }] }, 0)
+      .querySelectorAll("figure").forEach(figure => document.body.prepend(figure))""")
+    weak = found.locator("figure", has_text="weak").first
+    assert "full color 100 %" in weak.inner_text()
