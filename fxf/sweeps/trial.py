@@ -14,7 +14,7 @@ from fxf.base.files import folder_at, read_json
 from fxf.runs.api import plain_config
 from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.evidence import Evidence
-from fxf.sweeps.plan import RATE, Arm, Budget, Plan, changed, keep_plan, make_plan
+from fxf.sweeps.plan import RATE, Arm, Budget, Plan, changed, keep_plan, make_plan, read_plan
 from fxf.sweeps.settle import OutOfTimeError, Settled, settle
 from fxf.sweeps.verdict import EARLY, LOG, Pair, Verdict, write, write_page
 
@@ -40,6 +40,7 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
       Interrupted: a signal asked to stop; the steps of the runs are saved.
     """
     keep_plan(plan, budget, workdir)
+    budget = budget._replace(whole=any(attempt["whole"] for attempt in read_plan(workdir)["budgets"]))
     with Crew(budget.workers, budget.minutes) as crew:
         told(f"at most {budget.seeds} pairs of seeds, in {budget.minutes:g} minutes at most")
         try:

@@ -19,7 +19,7 @@ from fxf.sweeps.settle import Settled
 VERDICT, TABLE, PAGE, LOG = "verdict.json", "table.csv", "trial.html", "trial.txt"
 BETTER, WORSE = "better", "worse"
 NOT_BRACKETED, UNEVEN, UNDECIDED = "undecided: not bracketed", "undecided: too uneven", "undecided"
-RATE_DECIDES = "undecided: the rate decides"
+RATE_DECIDES, UNCHECKED = "undecided: the rate decides", "undecided: not yet checked at other rates"
 NO_DIFFERENCE, NO_LARGER = "no difference found", "no difference larger than"
 EARLY = "ended early: "  # begins why a look before the last ended a trial
 
@@ -115,6 +115,8 @@ class Verdict:
             return NOT_BRACKETED
         if self.rate_decides:
             return RATE_DECIDES
+        if not {*self.rates_beside()} <= {*self.checks}:
+            return UNCHECKED
         if found.mean:
             return self._way(found.mean)
         if found.signs:
@@ -135,8 +137,6 @@ class Verdict:
             text += " where neither failed"
         if text.endswith("most seeds"):
             text += "; the mean is undecided"
-        if self.stopped and not self.rate_decides and not {*self.rates_beside()} <= {*self.checks}:
-            text += "; not checked at other rates"
         if found.failures:
             often = f"fails {'more' if found.failures > 0 else 'less'} often"
             text = often if text == UNDECIDED else f"{text}; {often}"

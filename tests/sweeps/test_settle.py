@@ -1,5 +1,6 @@
 """What is settled before the pairs: rates with equal effort and equal compute."""
 
+import dataclasses
 import json
 import math
 
@@ -89,7 +90,9 @@ def test_a_claim_must_stay_at_the_rates_beside_that_of_the_worse_config(
     assert found.verdict == verdict
     assert {rate / RATE: len(figures) for rate, figures in found.checks.items()} == pytest.approx(n_checked)
     n = len(trained.names)
-    assert (carry_out(plan, tmp_path, budget), len(trained.names)) == (found, n)
+    assert (carry_out(plan, tmp_path, budget._replace(whole=False)), len(trained.names)) == (found, n)
+    without = dataclasses.replace(found, checks={}).headline
+    assert (without == "undecided: not yet checked at other rates") == bool(n_checked)
 
 
 def test_pairs_run_with_the_rates_that_were_found_and_a_stopped_trial_keeps_them(tmp_path, trained):  # noqa: F811
