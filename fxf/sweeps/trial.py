@@ -95,9 +95,7 @@ def _at_looks(
 def check_rates(verdict: Verdict, workdir: Path, crew: Crew, told: Told) -> Verdict:
     """Returns the verdict with the figures of the worse config at the rates beside its own, up to one that decides."""
     plan, name = verdict.plan, verdict.worse
-    seeds = [
-        pair.seeds[0] for pair, outcome in zip(verdict.pairs, verdict.outcomes, strict=True) if None not in outcome
-    ]
+    seeds = [pair.seeds[0] for pair, both in zip(verdict.pairs, verdict.outcomes, strict=True) if None not in both]
     for rate in verdict.rates_beside():
         arm = changed(plan.arms[name], {**verdict.settled[name].changes, RATE: rate})
         folder = workdir / f"checks/{name}-{rate:.6g}"

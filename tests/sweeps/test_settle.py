@@ -70,14 +70,7 @@ LOWER = {0.5: 0.9, 1: 0.0, 2: 0.7}  # the first config's figure, without noise, 
         ({0.5: 0.9, 1: 0.0, 2: 0.7}, 32, "no difference larger than", {}),
     ],
 )
-def test_a_claim_must_stay_at_the_rates_beside_that_of_the_worse_config(
-    other,
-    seeds,
-    verdict,
-    n_checked,
-    tmp_path,
-    trained,  # noqa: F811
-):
+def test_a_claim_stays_at_rates_beside_the_worse_one(other, seeds, verdict, n_checked, tmp_path, trained):  # noqa: F811
     def figure(config):
         factor, seed = rate_of(config) / RATE, config["seed"]
         of = LOWER if config["model"]["d_ff"] == FIRST.config["model"]["d_ff"] else other
