@@ -126,7 +126,7 @@ class Run(NamedTuple):
           max_tokens: maximum number of new tokens; 0 for as many as the model's positions, or a translation's
             data.max_length, allow.
           seed: the seed of sampling, which a temperature above 0 turns on.
-          stop: texts, or one; an answer ends in front of the first of them that it has.
+          stop: texts, or one; an answer ends in front of the first of them that is complete in it.
 
         Raises:
           UserError: the task cannot read a text, or the model cannot hold it; the line gives its number.

@@ -31,7 +31,7 @@ class Answering:
     """Answers the prompts of an experiment's task with params; it compiles once for each shape of prompts.
 
     Args:
-      stop: texts; an answer ends in front of the first of them that it has.
+      stop: texts; an answer ends in front of the first of them that is complete in it.
 
     Raises:
       UserError: the task answers no prompts; or, when it is called, cannot read a text.
@@ -105,7 +105,9 @@ class Answering:
 
     def _place_of_stop(self, text: str, tokens: list[int]) -> int | None:
         answer, start = self._task.to_text(text, tokens), len(self._task.to_text(text, []))
-        return min((place for words in self._stop if (place := answer.find(words, start)) >= 0), default=None)
+        found = [(answer.find(words, start), len(words)) for words in self._stop]
+        # The first to be complete, which is that of a stream, too.
+        return min(((place + size, place) for place, size in found if place >= 0), default=(0, None))[1]
 
     def _answer(self, text: str, found: Hypothesis) -> Answer:
         """Returns the answer that the tokens of a hypothesis are."""

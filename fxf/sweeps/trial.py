@@ -14,7 +14,7 @@ from fxf.base.files import folder_at, read_json
 from fxf.runs.api import plain_config
 from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.evidence import Evidence
-from fxf.sweeps.plan import RATE, Arm, Budget, Plan, changed, keep_plan, make_plan
+from fxf.sweeps.plan import RATE, Arm, Budget, Plan, changed, keep_plan, make_plan, read_plan
 from fxf.sweeps.settle import OutOfTimeError, Settled, settle
 from fxf.sweeps.verdict import EARLY, LOG, Pair, Verdict, write, write_page
 
@@ -40,6 +40,7 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
       Interrupted: a signal asked to stop; the steps of the runs are saved.
     """
     keep_plan(plan, budget, workdir)
+    budget = budget._replace(whole=any(attempt["whole"] for attempt in read_plan(workdir)["budgets"]))
     with Crew(budget.workers, budget.minutes) as crew:
         told(f"at most {budget.seeds} pairs of seeds, in {budget.minutes:g} minutes at most")
         try:
@@ -94,9 +95,7 @@ def _at_looks(
 def check_rates(verdict: Verdict, workdir: Path, crew: Crew, told: Told) -> Verdict:
     """Returns the verdict with the figures of the worse config at the rates beside its own, up to one that decides."""
     plan, name = verdict.plan, verdict.worse
-    seeds = [
-        pair.seeds[0] for pair, outcome in zip(verdict.pairs, verdict.outcomes, strict=True) if None not in outcome
-    ]
+    seeds = [pair.seeds[0] for pair, both in zip(verdict.pairs, verdict.outcomes, strict=True) if None not in both]
     for rate in verdict.rates_beside():
         arm = changed(plan.arms[name], {**verdict.settled[name].changes, RATE: rate})
         folder = workdir / f"checks/{name}-{rate:.6g}"

@@ -19,8 +19,9 @@ from fxf.sweeps.settle import Settled
 VERDICT, TABLE, PAGE, LOG = "verdict.json", "table.csv", "trial.html", "trial.txt"
 BETTER, WORSE = "better", "worse"
 NOT_BRACKETED, UNEVEN, UNDECIDED = "undecided: not bracketed", "undecided: too uneven", "undecided"
-RATE_DECIDES = "undecided: the rate decides"
+RATE_DECIDES, UNCHECKED = "undecided: the rate decides", "undecided: not yet checked at other rates"
 NO_DIFFERENCE, NO_LARGER = "no difference found", "no difference larger than"
+ARMS = {"first": "the first config", "other": "the other"}  # as lines call them
 EARLY = "ended early: "  # begins why a look before the last ended a trial
 
 
@@ -115,6 +116,8 @@ class Verdict:
             return NOT_BRACKETED
         if self.rate_decides:
             return RATE_DECIDES
+        if not {*self.rates_beside()} <= {*self.checks}:
+            return UNCHECKED
         if found.mean:
             return self._way(found.mean)
         if found.signs:
@@ -135,8 +138,6 @@ class Verdict:
             text += " where neither failed"
         if text.endswith("most seeds"):
             text += "; the mean is undecided"
-        if self.stopped and not self.rate_decides and not {*self.rates_beside()} <= {*self.checks}:
-            text += "; not checked at other rates"
         if found.failures:
             often = f"fails {'more' if found.failures > 0 else 'less'} often"
             text = often if text == UNDECIDED else f"{text}; {often}"
@@ -187,8 +188,7 @@ class Verdict:
         if found.n:
             first, other = zip(*self.compared, strict=True)
             figures = f"{plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other"
-            seconds = self.seconds
-            took = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.1f} seconds"
+            took = f"{self.seconds / 60:.1f} minutes" if self.seconds >= 60 else f"{self.seconds:.1f} seconds"
             lines = [
                 f"{self.headline}: {figures} ({plan.better} is better)",
                 self._effect_line(),
@@ -196,20 +196,20 @@ class Verdict:
                 self._failures_line(),
             ]
         for name, settled in self.settled.items():
-            arm = "the first config" if name == "first" else "the other"
             if settled.tried:
                 tried = ", ".join(f"{rate:.4g} {_mean([figure])}" for rate, figure in settled.tried)
                 edge = "" if settled.bracketed else ", at the edge: move the config's rate there"
                 if all(figure is None for _, figure in settled.tried):
                     edge = ", but with each a run failed"
-                lines.append(f"rate of {arm} {settled.changes[RATE]:.4g}{edge} (tried: {tried})")
+                lines.append(f"rate of {ARMS[name]} {settled.changes[RATE]:.4g}{edge} (tried: {tried})")
             if steps := settled.changes.get("train.steps"):
-                lines.append(f"steps of {arm} {steps:,}, for equal {plan.match}")
+                lines.append(f"steps of {ARMS[name]} {steps:,}, for equal {plan.match}")
         for rate in self.checks:
             effect, stays = differences(self.at(rate)), still(self.claim, self.at(rate))
-            arm = "the first config" if self.worse == "first" else "the other"
             told = f"effect {statistics.fmean(effect):+.4g}" if effect else "no run without failure"
-            lines.append(f"with the rate {rate:.4g} of {arm} the claim {'stays' if stays else 'falls'}: {told}")
+            lines.append(
+                f"with the rate {rate:.4g} of {ARMS[self.worse]} the claim {'stays' if stays else 'falls'}: {told}"
+            )
         named = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
         lines.append(f"the metric {named}")
         if plan.null:

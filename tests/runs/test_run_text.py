@@ -129,12 +129,15 @@ def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop_and
     assert len(tokens) == 5
     parts = [tokens[:n] for n in range(1, 6)]
     expected = {(): ["h", "hä", "hä", "häé", "häé!", "häé!"], ("é!", "x"): ["h", "hä", "hä", "hä", "hä"]}
+    expected[("äé!", "é")] = ["h", "h", "h", "hä"]  # the longer begins first, and ends last
+    ways = {"stream": lambda group: iter(parts), "decode": lambda groups: [(np.array([[tokens]]), None)]}
     for (stop, texts), limit in itertools.product(expected.items(), (5, 6)):
         answering = Answering(experiment, {}, max_tokens=limit, stop=stop)
-        answering._evaluator = answering._evaluator._replace(stream=lambda group: iter(parts))
+        answering._evaluator = answering._evaluator._replace(**ways)
         found = [*answering.stream("h")]
         assert [part.text for part in found] == texts
         assert found[-1].cut_off == (limit == 5 and not stop)
+        assert answering(["h"])[0][0].text == texts[-1]
     found = np.array([[experiment.task.tokenizer.encode(text) for text in "aab"]]), np.array([[-1.0, -2.0, -3.0]])
     answering = Answering(experiment, {})
     answering._evaluator = answering._evaluator._replace(decode=lambda groups: [found])
