@@ -171,9 +171,9 @@ def _type_of(config: ConfigDict, key: str, flag: str) -> type:
         if not isinstance(found, ConfigDict):
             raise UserError(f"{flag}{key}: '{before}' is a key, not a section; type {flag}{before}=VALUE")
         if name not in found:
-            near = nearest_key(key, config.to_dict(), found)
-            what = f"unknown {'key' if before else 'section'}{near}"
-            raise UserError(f"{flag}{key}: {what} ({before or 'a config'} has: {', '.join(found) or 'NAME.KEY'})")
+            known = f" ({before or 'a config'} has: {', '.join(found) or 'NAME.KEY'})"
+            near = nearest_key(key, config.to_dict(), found) or known
+            raise UserError(f"{flag}{key}: unknown {'key' if before else 'section'}{near}")
         found, before = found[name], f"{before}.{name}" if before else name
     if isinstance(found, ConfigDict):
         example = f"{flag}{before}.{next(iter(found), 'NAME.KEY')}=VALUE"
