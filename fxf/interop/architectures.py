@@ -7,22 +7,26 @@ from typing import Any
 from fxf.interop import recurrent_decoders, rotary_decoders
 from fxf.interop.architecture import Architecture
 
+# The Python classes that read and write config.json, by table; a table like another one has its class.
 CLASSES = {**rotary_decoders.CLASSES, **recurrent_decoders.CLASSES}
 TABLES = [Path(__file__).with_name(f"{name}.toml") for name in ("architectures", "mixtures", "recurrent")]
 
 
-def _architectures() -> dict[str, Architecture]:
+def architectures(text: str) -> dict[str, Architecture]:
+    """Returns what tables say, in the form of architectures.toml, by the `model_type` of config.json."""
     tables: dict[str, dict[str, Any]] = {}
-    text = "\n".join(path.read_text(encoding="utf-8") for path in TABLES)
+    classes: dict[str, type[Architecture]] = {}
     for model_type, own in tomllib.loads(text).items():
-        table = tables.get(own.pop("like", ""), {})
+        like = own.pop("like", "")
+        table, classes[model_type] = tables.get(like, {}), CLASSES.get(model_type, classes.get(like, Architecture))
         inner = {key: {**table.get(key, {}), **value} for key, value in own.items() if isinstance(value, dict)}
         tables[model_type] = {**table, **own, **inner}
     return {
-        model_type: CLASSES.get(model_type, Architecture)(model_type, table.pop("class"), **table)
+        model_type: classes[model_type](model_type, table.pop("class"), **table)
         for model_type, table in tables.items()
         if "class" in table
     }
 
 
-ARCHITECTURES = _architectures()  # by the `model_type` of config.json
+TEXT = "\n".join(path.read_text(encoding="utf-8") for path in TABLES)
+ARCHITECTURES = architectures(TEXT)

@@ -235,9 +235,7 @@ def write_windows(section: Any, needed: bool = False) -> dict[str, Any]:
     return {"sliding_window": section.window or (section.max_len if needed else None), "layer_types": types}
 
 
-# By the `model_type` of config.json.
 CLASSES: dict[str, type[Architecture]] = {
-    **dict.fromkeys(("llama", "mistral", "phi3", "olmo2", "mixtral", "olmoe", "gpt_oss"), RotaryDecoder),
-    **{"qwen2": Qwen, "qwen3": Qwen, "qwen3_moe": Qwen, "gemma": Gemma, "gemma2": Gemma2, "gemma3_text": Gemma3},
-    **{"smollm3": SmolLM3, "deepseek_v2": DeepSeek, "deepseek_v3": DeepSeek},
+    **{"decoder": RotaryDecoder, "gemma": Gemma, "gemma2": Gemma2, "gemma3_text": Gemma3},
+    **{"qwen2": Qwen, "qwen3": Qwen, "qwen3_moe": Qwen, "smollm3": SmolLM3, "deepseek_v3": DeepSeek},
 }

@@ -13,7 +13,7 @@ from fxf.base.errors import UserError
 from fxf.base.weights import flatten
 from fxf.data.tokenizer import train_tokenizer
 from fxf.interop import huggingface
-from fxf.interop.architectures import ARCHITECTURES
+from fxf.interop.architectures import ARCHITECTURES, TEXT, architectures
 from fxf.interop.config_json import read_config, write_config
 from fxf.interop.weights_file import read_weights, write_tensors
 from fxf.models import MODELS
@@ -117,6 +117,13 @@ def test_half_precision_is_read_as_it_is(folder, kind):
     after = huggingface.load(folder).params["norm"]["scale"]
     assert after.dtype == np.float32
     np.testing.assert_array_equal(after, np.asarray(before).astype(kind).astype(np.float32))
+
+
+def test_a_class_that_is_like_another_differs_in_what_its_table_says_alone():
+    table = '[twin]\nlike = "llama"\nclass = "Twin"\ntensors = { "norm/scale" = "model.ln.weight" }'
+    twin, llama = architectures(f"{TEXT}\n{table}")["twin"], ARCHITECTURES["llama"]
+    assert twin.tensors == llama.tensors | {"norm/scale": "model.ln.weight"}
+    assert dataclasses.replace(twin, model_type="llama", name=llama.name, tensors=llama.tensors) == llama
 
 
 @pytest.mark.parametrize("name", CLASSES)
