@@ -38,7 +38,7 @@ class Norm(NamedTuple):
     Attributes:
       spec: returns its weights.
       rows: returns the normalized vectors of [N, D], each on its own, in float32, or in float64 if they are float64.
-      centered: of one that a kernel can compute, whether vectors are less their mean.
+      centered: whether vectors are less their mean, of a kind that a GPU's kernel computes; None where none does.
     """
 
     spec: Callable[[TransformerConfig], Spec]

@@ -37,7 +37,7 @@ Restored = tuple[int, Any, dict[str, Any]]
 class CheckpointConfig:
     """The `checkpoint` section."""
 
-    every: int = key(0, "steps between checkpoints, besides those of the other keys; 0: none by steps", minimum=0)
+    every: int = key(0, "steps between checkpoints, besides those of validations, clock and end; 0: none", minimum=0)
     minutes: float = key(15.0, "minutes without a checkpoint after which one is saved; 0: none by the clock", minimum=0)
     keep: int = key(2, "number of newest checkpoints to keep", minimum=1)
     best: str = key("", "metric of the evaluation whose best checkpoint is kept and used; -METRIC: the lowest is best")
