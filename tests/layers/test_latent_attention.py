@@ -13,7 +13,7 @@ from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.testing import assert_cached_equals_full
-from helpers import random_params, random_tokens, some, table
+from helpers import random_params, random_tokens, scaled, some, table
 
 B, T, D, H = 2, 5, 6, 3
 THETA, EPSILON = 50.0, 1e-6
@@ -74,7 +74,7 @@ def by_hand(attention, weights, x_BTD):
 @pytest.mark.parametrize("name", CASES)
 def test_output_and_gradient_are_those_of_the_formulas(name):
     attention = layer(*CASES[name])
-    params = jax.tree.map(lambda w: 2 * w, random_params(attention.spec()))
+    params = scaled(random_params(attention.spec()), 2)
     x = np.random.default_rng(1).normal(size=(B, T, D)).astype(np.float32)
     context = Context(Places(jnp.arange(T)[None], jnp.arange(T)[None], causal=True))
     read = lambda params, x: attention.apply(params, x, context)[0]  # noqa: E731
@@ -83,7 +83,7 @@ def test_output_and_gradient_are_those_of_the_formulas(name):
 
 @some("name", CASES, ["as DeepSeek-V3"])
 def test_steps_with_absorbed_products_equal_the_whole_sequence(name):
-    model, params = model_of(name, n_layers=2, d_ff=5, max_len=16)
+    model, params = model_of(name, n_layers=2, d_ff=5, max_len=16, position_range=49, position_gap=3)
     assert_cached_equals_full(model, params, {"inputs": random_tokens((2, 6))}, capacities=[6])
 
 

@@ -32,8 +32,7 @@ def interpreted(monkeypatch):
     ("shape", "dtype", "changes", "meshed"),
     [
         ((3, 7, 5), "float32", {"norm": "layer"}, True),
-        ((1, 31, 8), "float32", {"norm": "rms", "zero_centered_scale": True}, False),
-        ((5, 3, 17), "bfloat16", {"norm": "layer", "zero_centered_scale": True}, False),
+        ((1, 31, 8), "bfloat16", {"norm": "rms", "zero_centered_scale": True}, False),
     ],
 )
 def test_a_norm_and_its_gradients_are_those_of_the_formula_with_that_of_the_stream_added(shape, dtype, changes, meshed):

@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -32,15 +31,14 @@ def batch():
     return {**tokens, "inputs": inputs, "weights": ones, "source_mask": ones > 0}
 
 
-def initialized(spec, name=""):
-    """Returns the initial params, or those of one name; NumPy draws what takes a compiler of JAX's programs long."""
+def initialized(spec, names=("",)):
+    """Returns {path: initial weight} of these last names; NumPy draws what takes a compiler of JAX's programs long."""
     rng = np.random.default_rng(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax.random, "normal", lambda key, shape, dtype: rng.normal(size=shape).astype(dtype))
-        chosen = {path: weight for path, weight in leaves(spec) if path.endswith(name)}
+        chosen = {path: weight for path, weight in leaves(spec) if path.endswith(tuple(names))}
         key = jax.random.key(0)
-        params = jax.jit(lambda: {path: w.init(key, w.shape, np.float32) for path, w in chosen.items()})()
-    return next(iter(params.values())) if name else jax.device_put(map_weights(lambda path, _: params[path], spec))
+        return jax.jit(lambda: {path: w.init(key, w.shape, np.float32) for path, w in chosen.items()})()
 
 
 @functools.cache
@@ -61,7 +59,8 @@ def changes(width, base=BASE, make=transformer_lm, **keys):
         updates, moments = optimizer.update(gradient, moments, params)
         return optax.apply_updates(params, updates), moments, outputs
 
-    params = initialized(model.spec)
+    drawn = initialized(model.spec)
+    params = map_weights(lambda path, _: drawn[path], model.spec)
     moments = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(optimizer.init, params))
     outputs = []
     for _ in range(5):
@@ -121,14 +120,22 @@ def test_a_rate_of_a_weights_own_stays_beside_that_of_the_width(keys, rates):
 @pytest.mark.parametrize(("deviations", "keys"), table("initial deviations at width 32"))
 def test_initial_values_are_the_bases_but_those_of_matrices_between_widths_are_smaller(deviations, keys):
     spec = transformer_lm(sized(128, **values(keys)), VOCAB_SIZE).spec
-    for name, deviation in deviations.items():
-        expected = deviation / 2 if name in ("query", "output", "up", "down") else deviation
-        assert np.std(initialized(spec, f"/{name}")) == pytest.approx(expected, rel=0.1), name
+    drawn = initialized(spec, [f"/{name}" for name in deviations])
+    for path, weight in drawn.items():
+        name = path.split("/")[-1]
+        expected = deviations[name] / (2 if name in ("query", "output", "up", "down") else 1)
+        assert np.std(weight) == pytest.approx(expected, rel=0.1), name
+    assert len(drawn) == len(deviations)
 
 
 def test_logits_with_a_base_are_those_of_smaller_features():
     for keys in ({}, {"tied_embeddings": True, "logits_bias": True}):
         plain, wide = (transformer_lm(sized(64, base, final_norm=False, **keys), VOCAB_SIZE) for base in (0, 16))
         params = random_params(plain.spec)
-        x = jnp.linspace(-1, 1, 3 * 64).reshape(3, 64)
-        np.testing.assert_array_equal(wide.readout(params, x), plain.readout(params, x / 4))
+        x = np.linspace(-1, 1, 3 * 64, dtype=np.float32).reshape(3, 64)
+        read = jax.jit(
+            lambda x, both=(wide, plain), params=params: [
+                m.readout(params, x / n) for m, n in zip(both, (1, 4), strict=True)
+            ]
+        )
+        np.testing.assert_array_equal(*read(x))
