@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import oracle
 from closeness import assert_as_by_hand
 from fxf.layers.config import TransformerConfig
 from fxf.layers.kinds import layer_of
@@ -35,16 +36,9 @@ def model_of(name, **sizes):
     return model, random_params(model.spec)
 
 
-def turned(config, x, position):
-    if config.positions == "none":
-        return x
-    pairs = x[0::2] + 1j * x[1::2]
-    pairs = pairs * np.exp(1j * position * THETA ** (-np.arange(len(pairs)) / len(pairs)))
-    return np.stack([pairs.real, pairs.imag], -1).ravel()
-
-
 def by_hand(attention, weights, x_BTD):
     config, y = attention.config, np.zeros(x_BTD.shape)
+    turned = (lambda _, x, position: x) if config.positions == "none" else oracle.rotate
 
     def latent(name, x):
         made, scale = x @ weights[name], weights[f"{name}_scale"] + config.zero_centered_scale

@@ -12,7 +12,7 @@ from closeness import assert_close
 from fxf.base.errors import UserError
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.gradient import loss_and_gradient
-from helpers import random_params, random_tokens, small_model, some
+from helpers import marked, random_params, random_tokens, small_model, some
 
 DOCUMENTS = np.array([[1, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5], [1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3]], np.int32)
 POSITIONS = np.array([[0, 1, 2, 0, 1, 0, 1, 2, 3, 0, 0], [0, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3]], np.int32)
@@ -53,27 +53,11 @@ def test_attention_that_remembers_all_of_a_row_refuses_documents():
 
 NO_TOKEN, SOME = [False] * 5, [True] * 3 + [False] * 2
 HEADS = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 5}
-FILLED = [
-    ("masked_lm", {}),
-    ("masked_lm", {"attention": "expressive", "positions": "alibi", "window": 2}),
-    ("masked_lm", {"attention": "linear", "feature_map": "relu"}),
-    ("masked_lm", {"attention_implementation": "chunked", "positions": "rotary"}),
-    ("transformer_lm", {"positions": "learned"}),
-    ("transformer_lm", {"attention": "linear"}),
-    ("transformer_lm", {"attention": "expressive", "attention_implementation": "chunked"}),
-    ("transformer_lm", {"documents": True}),
-    ("encoder_decoder", {"positions": "rotary"}),
-    ("encoder_decoder", {"attention": "linear"}),
-]
-QUICK = (0, 2)  # an encoder-decoder is in tests/models/test_encoder_decoder.py
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [pytest.param(*each, marks=() if i in QUICK else pytest.mark.thorough) for i, each in enumerate(FILLED)],
-)
-def test_a_row_without_weight_changes_no_bit_of_the_gradient_whatever_its_mask_and_tokens(name, changes):
-    changes = dict(changes)
+@pytest.mark.parametrize("case", marked("rows without weight"))  # test_encoder_decoder.py has one each time
+def test_a_row_without_weight_changes_no_bit_of_the_gradient_whatever_its_mask_and_tokens(case):
+    name, changes = case["name"], {key: value for key, value in case.items() if key != "name"}
     documents = {"documents": np.array([[1, 1, 2, 2, 0], [0, 0, 1, 1, 0]])} if changes.pop("documents", False) else {}
     model = fxf.model(name, vocab_size=7, **{"positions": "none", **HEADS, **changes})
     params, learn = random_params(model.spec), jax.jit(functools.partial(loss_and_gradient, model, label_smoothing=0.1))

@@ -22,7 +22,6 @@ from helpers import one_device, random_params, random_tokens, scaled, some, tabl
 
 R, T, D, F, E = 2, 5, 6, 7, 6
 REAL = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
-ACTIVATIONS = {"silu": lambda x: x / (1 + np.exp(-x)), "relu": lambda x: np.maximum(x, 0)}
 GATED = {"gated": True, "activation": "silu", "feed_forward_bias": False}
 CASES = {name: (own, GATED if own.pop("gated", False) else {}) for own, name in table("mixtures of experts")}
 
@@ -40,15 +39,6 @@ def given(moe):
 
 def context():
     return Context(Places(jnp.arange(T)[None], documents=jnp.asarray(REAL)))
-
-
-def feed_forward(config, weights, x):
-    def mapped(name, x):
-        return x @ weights[name] + weights.get(f"{name}_bias", 0)
-
-    activation = ACTIVATIONS[config.activation]
-    hidden = activation(mapped("gate", x)) * mapped("up", x) if config.gated else activation(mapped("up", x))
-    return mapped("down", hidden)
 
 
 def sigmoid(x):
@@ -76,12 +66,12 @@ def by_hand(moe, weights, x_RTD):
         total = sum(scores[i] for i in chosen) if moe.normalized else 1
         for i in chosen:
             expert = {name: w[i] for name, w in weights["experts"].items()}
-            y[at] += moe.scale * scores[i] / total * feed_forward(moe.config, expert, x)
+            y[at] += moe.scale * scores[i] / total * oracle.feed_forward(moe.config, expert, x)
             loads[i] += REAL[at] / (n * moe.top_k)
         shares += REAL[at] * scores / scores.sum() / n
         if moe.d_shared:
             gate = sigmoid(x @ weights["shared_gate"]) if moe.shared_gate else 1
-            y[at] += gate * feed_forward(moe.config, weights["shared"], x)
+            y[at] += gate * oracle.feed_forward(moe.config, weights["shared"], x)
     return y, moe.balance * E * (loads * shares).sum()
 
 

@@ -1,22 +1,21 @@
 import functools
-import math
 from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from closeness import assert_close
 from fxf.base.errors import UserError
-from fxf.layers.attention import Attention
+from fxf.base.weights import flatten
 from fxf.layers.kinds import ATTENTIONS
 from fxf.layers.positions import POSITIONS
 from fxf.models import decoder as decoder_module
+from fxf.models.cast_once import cast_once
 from fxf.models.decode_config import DecodeConfig
-from fxf.models.decoder import Decoder
+from fxf.models.decoder import Decoder, prefill
 from fxf.models.steps import PromptGroup
-from helpers import VOCAB_SIZE, random_params, random_tokens, scaled, small_model, some, table
+from helpers import VOCAB_SIZE, Newest, marked, random_params, random_tokens, scaled, small_model, some, table
 
 LENGTH, END = 23, 3
 MODEL, _ = small_model(max_len=LENGTH)  # of two blocks tests/models/test_searches.py decodes
@@ -144,25 +143,7 @@ def test_answers_are_the_same_in_any_chunks_and_in_the_order_of_their_prompts(mo
     assert_close(found[0][1], found[1][1])
 
 
-class Newest(Attention):
-    """Attention that reads the order of the keys: each token weighs twice as much as the one before."""
-
-    ordered = True
-
-    def weigh(self, params, scores_BHTC, bias_BHTC):
-        rank_BHTC = jnp.cumsum(bias_BHTC > -jnp.inf, -1)
-        return jax.nn.softmax(scores_BHTC + bias_BHTC + rank_BHTC * math.log(2))
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"positions": "rotary", "attention": "newest"},
-        pytest.param({"positions": "alibi", "window": 4}, marks=pytest.mark.thorough),
-        pytest.param({"positions": "none", "attention": "newest"}, marks=pytest.mark.thorough),
-    ],
-    ids=["rotary, an ordered kind", "alibi, window", "no positions, an ordered kind"],
-)
+@pytest.mark.parametrize("keys", marked("texts beyond max_len"))
 def test_a_text_beyond_max_len_is_continued_as_by_a_window_of_max_len(keys, monkeypatch):
     monkeypatch.setitem(ATTENTIONS, "newest", Newest)
     (model, params), room, n_new = small_model(max_len=6, seed=5, **keys), 6, 24
@@ -184,3 +165,40 @@ def test_only_positions_that_count_distances_pass_max_len():
     passing = {kind for kind in POSITIONS if small_model(positions=kind)[0].rolls}
     assert passing == {"none", "rotary", "alibi", "alibi_geometric"}
     assert not small_model(positions="rotary", position_range=100)[0].rolls
+
+
+N_NEW = 4
+ONE = {"tokens": random_tokens((1, 5)), "lengths": np.array([4], np.int32)}
+CAST = {
+    "tied": {"tied_embeddings": True, "attention_bias": "all"},
+    "latent": {"attention": "latent", "positions": "rotary"},
+}
+
+
+@some("name", CAST, ["tied"])
+def test_weights_that_are_cast_once_give_the_bits_and_tokens_of_steps_that_cast_anew(name):
+    model, params = small_model(dtype="bfloat16", **CAST[name])
+    step = jax.jit(model.step)
+    prompts = PromptGroup((), ONE, N_NEW).whole()
+    cache, last = jax.jit(lambda params: prefill(model, params, prompts, 1, N_NEW))(params)
+    cast, rest = cast_once(model.step, params, cache, last.reshape(-1), dtype=model.dtype)
+    weights, rest, expected = jax.jit(cast)(params), jax.jit(rest), []
+    for _ in range(N_NEW):
+        arguments = cache, last.reshape(-1)
+        logits, cache = results = step(params, *arguments)
+        jax.tree.map(np.testing.assert_array_equal, rest(weights, *arguments), results)
+        last = np.asarray(logits).argmax(-1).astype(np.int32)
+        expected.append(int(last[0]))
+    # Tokens read the table in float32. Where it also makes logits, these read it in bfloat16.
+    table, narrow = params["embedding"]["table"], [w.size for w in weights if w.dtype == "bfloat16"]
+    matrices = [w.size for path, w in flatten(params).items() if w.ndim > 1 and "bias" not in path]
+    assert table.shape in {w.shape for w in weights if w.dtype == "float32"}
+    of_positions = model.max_len * table.shape[1]
+    assert sum(narrow) >= sum(matrices) - of_positions - (0 if name == "tied" else table.size)
+
+    decoder = Decoder(model, -1)
+    assert decoder(params, ONE, N_NEW)[0].tolist() == [[expected]]
+    for _ in range(2):  # the second one compiles nothing
+        *_, streamed = decoder.stream(params, PromptGroup((), ONE, N_NEW))
+        assert streamed == expected
+    assert decoder.gone_on._cache_size() == 1

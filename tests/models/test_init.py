@@ -12,7 +12,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.init import initialized_as
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
-from helpers import random_params, table, values
+from helpers import marked, random_params, table, values
 
 VOCAB_SIZE, LENGTH, HEAD_DIM, BASE = 11, 7, 8, 32
 
@@ -42,9 +42,9 @@ def initialized(spec, names=("",)):
 
 
 @functools.cache
-def changes(width, base=BASE, make=transformer_lm, **keys):
+def changes(width, base=BASE, source=False, **keys):
     """Returns by how much four steps of Adam change the residual stream and the logits, as root mean squares."""
-    config_class = TransformerLMConfig if make is transformer_lm else EncoderDecoderConfig
+    make, config_class = (encoder_decoder, EncoderDecoderConfig) if source else (transformer_lm, TransformerLMConfig)
     model, data = make(sized(width, base, config_class, **keys), VOCAB_SIZE), batch()
     optimizer = make_optimizer(OptimizerConfig(learning_rate=2**-11), 9, model.spec)
 
@@ -79,17 +79,7 @@ def test_steps_change_activations_of_all_widths_alike_with_a_base():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"tied_embeddings": True, "scaled_embeddings": True, "logits_bias": True},
-        {"block": "sandwich", "norm": "rms", "gated": True, "activation": "silu"},
-        {"n_kv_heads": 1, "qk_norm": True, "positions": "rotary", "final_norm": False},
-        {"attention": "expressive", "attention_bias": "all", "head": "transform", "init": "gpt2"},
-        {"make": encoder_decoder, "embeddings": "shared"},
-    ],
-    ids=range(5),
-)
+@pytest.mark.parametrize("keys", marked("kinds of models whose widths share a rate"))
 def test_the_changes_are_alike_for_every_kind_of_model_and_grow_without_a_base(keys):
     assert np.abs(growth(changes(128, **keys), changes(32, **keys))).max() < 0.3
     assert growth(changes(128, 0, **keys), changes(32, 0, **keys))[1] > 0.5

@@ -10,27 +10,20 @@ from closeness import assert_close
 from configs.primer.bilayer import BilayerConfig, bilayer
 from fxf.base.errors import UserError
 from fxf.base.weights import Weight, flatten, initialize, leaves, map_weights, without_repeats
-from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models import MODELS
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import reparametrized
 from fxf.models.quantized import stored_as
-from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
 from fxf.training.fine_tuning import without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
 
-MODELS = {
-    "transformer_lm": (TransformerLMConfig, transformer_lm),
-    "masked_lm": (MaskedLMConfig, masked_lm),
-    "encoder_decoder": (EncoderDecoderConfig, encoder_decoder),
-}
 WEIGHTS = "*/query,*/value,*/output,*/up"
 BATCH = {"inputs": random_tokens((2, 5)), "source": random_tokens((2, 4), seed=1), "source_mask": np.ones((2, 4), bool)}
 
 
 def plain_model(name="transformer_lm", **changes):
-    config_class, make = MODELS[name]
-    return make(small(config_class, **changes), VOCAB_SIZE)
+    return MODELS[name].make(small(MODELS[name].config, **changes), VOCAB_SIZE)
 
 
 def merged(params, scale):

@@ -1,5 +1,6 @@
-"""Greedy decoding and beams, with rules on answers, beside a search over whole sequences in plain Python."""
+"""Greedy decoding and beams, with rules on answers, beside a search over whole sequences; shares of samples."""
 
+import ast
 import dataclasses
 import functools
 import itertools
@@ -11,6 +12,7 @@ import pytest
 
 from closeness import assert_close, largest_of
 from fxf.layers.cache import Cache
+from fxf.models import sampling
 from fxf.models.beam import GROUP, largest
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.decoder import Decoder
@@ -18,7 +20,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.model import Model
 from fxf.models.rules import Words
 from fxf.models.speculative import Speculative
-from helpers import marked, random_params, small, small_model
+from helpers import marked, random_params, small, small_model, table
 
 V, END, OTHER_END, U = 5, 1, 4, 4
 LIMITS = np.array([4, 3, 4], np.int32)  # new tokens of each prompt, of at most U
@@ -179,3 +181,29 @@ def test_the_largest_elements_are_those_of_top_k_in_its_order_also_among_equals(
         shifted, (expected, chosen), (found, row, token) = jax.device_get(best(x, shift))
         assert_close(found, expected, largest=largest_of(shifted))
         np.testing.assert_array_equal(row * vocab_size + token, chosen)
+
+
+PROBABILITIES = np.array([0.1, 0.4, 0.05, 0.25, 0.2])
+N_DRAWS = 5000
+
+
+def test_tokens_are_drawn_with_their_probabilities_and_greedily_the_most_probable():
+    cases = [({}, "[0, 1, 0, 0, 0]"), *table("probabilities of tokens")]
+
+    @jax.jit
+    def draw(logits, key):
+        keys = jax.random.split(key, N_DRAWS)
+        return [sampling.draw(DecodeConfig(**settings), logits, keys) for settings, _ in cases]
+
+    drawn = draw(np.broadcast_to(np.log(PROBABILITIES).astype(np.float32), (N_DRAWS, 5)), jax.random.key(0))
+    for (settings, expected), tokens in zip(cases, drawn, strict=True):
+        shares = np.bincount(tokens, minlength=5) / N_DRAWS
+        atol = 0.025 if settings else 0
+        np.testing.assert_allclose(shares, ast.literal_eval(expected), rtol=0, atol=atol, err_msg=str(settings))
+
+
+def test_the_fewest_tokens_that_have_top_p_also_have_no_more_where_they_have_it_exactly():
+    logits = np.log(np.array([[0.5, 0.25, 0.125, 0.125]], np.float32))
+    configs = [DecodeConfig(temperature=1.0, top_p=top_p) for top_p in (0.5, 0.75, 0.76)]
+    kept = jax.jit(lambda logits: [jnp.isfinite(sampling.restrict(config, logits)).sum() for config in configs])(logits)
+    assert list(map(int, kept)) == [1, 2, 4]

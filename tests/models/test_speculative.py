@@ -68,10 +68,7 @@ def test_samples_have_the_distribution_of_the_model_alone(monkeypatch):
 
 
 PROMPTS = {"tokens": random_tokens((5, 4)), "lengths": np.array([4, 0, 2, 3, 1], np.int32)}
-SOURCE = {
-    "source": random_tokens((5, 3), seed=1),
-    "source_mask": np.arange(3)[None] < np.array([[3], [2], [1], [3], [2]]),
-}
+SOURCE = {"source": random_tokens((5, 3), seed=1), "source_mask": np.tri(3, dtype=bool)[[2, 1, 0, 2, 1]]}
 SIZES = {"vocab_size": 7, "max_len": 13, "n_layers": 2}
 MODELS = {
     "rotary, groups": lambda: (small_model(**SIZES, d_model=12, positions="rotary", n_kv_heads=1)[0], PROMPTS),
