@@ -19,9 +19,10 @@ from fxf.base.devices import compiling_for
 from fxf.base.errors import UserError
 from fxf.base.weights import shapes
 from fxf.layers import chunked_attention, cudnn_attention, flash_attention, splash_attention
-from fxf.layers.attention import Attention, CrossAttention
+from fxf.layers.attention import Attention
 from fxf.layers.config import TransformerConfig
 from fxf.layers.flash_attention import kernel_of
+from fxf.layers.kinds import layer_of
 from fxf.layers.layer import whole_rows
 from fxf.layers.positions import places_of
 from fxf.models import MODELS
@@ -69,13 +70,14 @@ def test_what_queries_read_and_its_gradient_are_those_of_the_default(case, monke
     names = ("xla", "chunked" if kernel == "chunked" else "flash")
     config, _ = configs = [small(config_class, **changes, attention_implementation=name) for name in names]
     batch = a_batch(config_class, case.get("length", T)) | (DOCUMENTS if case.get("documents") else {})
-    kinds, key = [attention_of(each) for each in configs], jax.random.key(0) if config.position_range else None
+    name, key = "attention", jax.random.key(0) if config.position_range else None
     options = {"places": places_of(config, batch, key, causal=case["model"] == "transformer_lm")}
     is_read = batch.get("input_mask", np.ones((B, 1)))[..., None]  # what padding reads is free
     if case["model"] == "encoder_decoder":
-        kinds, side = [*map(CrossAttention, kinds)], {"inputs": batch["source"], "input_mask": batch["source_mask"]}
+        name, side = "cross_attention", {"inputs": batch["source"], "input_mask": batch["source_mask"]}
         z = rng.normal(size=(B, S, config.d_model)).astype(np.float32)
         options["source"] = z, places_of(config, side, None, causal=False)
+    kinds = [layer_of(each, name) for each in configs]
     params, x = random_params(kinds[0].spec()), rng.normal(size=(*batch["inputs"].shape, config.d_model))
     reads = [lambda x, kind=kind: applied(kind, params, x, **options) * is_read for kind in kinds]
     of_both = jax.jit(lambda x: [with_gradients(read, x) if case.get("gradient", True) else read(x) for read in reads])
