@@ -62,7 +62,7 @@ def by_hand(attention, weights, x_BTD):
             values.append(made[width:])
         weigh = np.exp(scores) / np.exp(scores).sum()
         y[b, t] += weigh @ np.array(values) @ weights["output"][h]
-    return y + weights.get("output_bias", 0)
+    return y + (weights["output_bias"] if config.attention_bias == "output" else 0)
 
 
 @pytest.mark.parametrize("name", CASES)
