@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import math
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from jax.extend.core import jaxprs_in_params
 from fxf import testing
 from fxf.base.weights import map_weights
 from fxf.data.phrasebook import phrases
+from fxf.layers.attention import Attention
 from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
 from fxf.models.decode_config import DecodeConfig
@@ -122,13 +124,23 @@ def in_groups(decode):
 
 def places(length, causal=True, documents=None):
     """Returns the places of whole rows of this length."""
-    indices = jnp.arange(length)[None]
+    indices = np.arange(length, dtype=np.int32)[None]
     return Places(indices, indices if causal else None, documents, causal=causal)
 
 
 def applied(layer, params, x, **context):
     """Returns what a layer makes of whole rows, [R, T, D]; without other `places` causally."""
     return layer.apply(params, x, Context(**{"places": places(x.shape[1]), **context}))[0]
+
+
+class Newest(Attention):
+    """Attention that reads the order of the keys: each token weighs twice as much as the one before."""
+
+    ordered = True
+
+    def weigh(self, params, scores_BHTC, bias_BHTC):
+        rank_BHTC = jnp.cumsum(bias_BHTC > -jnp.inf, -1)
+        return jax.nn.softmax(scores_BHTC + bias_BHTC + rank_BHTC * math.log(2))
 
 
 def attention_of(config):

@@ -9,7 +9,7 @@ import pytest
 from fxf.compile import costs, hlo
 from fxf.compile.costs import Collective
 from fxf.compile.hlo import Array
-from helpers import programs
+from helpers import programs, table
 
 N, M, K = 3, 5, 7
 PROGRAMS = programs()
@@ -106,17 +106,10 @@ def test_a_kernel_has_its_kind_type_operations_and_traffic(expected, body):
     assert [found.work.flops, found.work.done, found.n_bytes] == list(map(float, numbers))
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("all-reduce(%x), replica_groups={{0,1},{2,3}}", Collective("all-reduce", 12, [[0, 1], [2, 3]])),
-        ("all-gather-start(%x), replica_groups=[1,4]<=[4]", Collective("all-gather", 48, [[0, 1, 2, 3]])),
-        ("reduce-scatter(%x), replica_groups=[1,4]<=[4]", Collective("reduce-scatter", 12, [[0, 1, 2, 3]])),
-        ("collective-permute(%x), source_target_pairs={{0,1}}", Collective("collective-permute", 12, [[0, 1]])),
-    ],
-)
-def test_collectives_have_their_bytes_and_groups(body, expected):
-    assert collectives(written(f"  %x = f32[3]{{0}} parameter(0)\n  ROOT %c = f32[3]{{0}} {body}")) == (expected,)
+@pytest.mark.parametrize(("expected", "body"), table("collectives"))
+def test_collectives_have_their_bytes_and_groups(expected, body):
+    found = written(f"  %x = f32[3]{{0}} parameter(0)\n  ROOT %c = f32[3]{{0}} {body}")
+    assert collectives(found) == (Collective(*expected.values()),)
 
 
 def test_fused_collectives_of_a_tpu_count_once_each_from_where_they_start_to_where_they_are_awaited():
@@ -151,12 +144,9 @@ def test_a_program_is_read_with_its_spaces_of_memory_and_the_comments_in_its_sha
     assert [kernel.n_bytes for kernel in costs.kernels(module, 8, on_chip=(1,))] == [60]
 
 
-@pytest.mark.parametrize(
-    ("shape", "n_bytes"),
-    [("bf16[3,5]", 30), ("pred[7]", 7), ("s4[7]", 4), ("f64[]", 8), ("c64[3]", 24), ("f8e4m3fn[3]", 3), ("token[]", 0)],
-)
-def test_an_array_has_the_bytes_of_its_type(shape, n_bytes):
-    assert [array.n_bytes for array in hlo.arrays(shape)] == [n_bytes]
+def test_an_array_has_the_bytes_of_its_type():
+    shapes = "(bf16[3,5], pred[7], s4[7], f64[], c64[3], f8e4m3fn[3], token[])"
+    assert [array.n_bytes for array in hlo.arrays(shapes)] == [30, 7, 4, 8, 24, 3, 0]
 
 
 @pytest.mark.parametrize(("expected", "text"), cases("groups"))

@@ -6,8 +6,9 @@ import pytest
 from fxf.base.weights import count
 from fxf.compile.describe import describe
 from fxf.compile.roofline import Program
+from fxf.models.model import Model
 from fxf.runs.experiment import build, default_config
-from fxf.runs.flops import flops_per_token
+from fxf.runs.flops import PerToken, flops_per_token
 from small_runs import tiny_config
 
 
@@ -34,14 +35,16 @@ def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count_and_then
     assert [rows["weights"], rows["activations"][-2:]] == [["weights", "0.5", "MiB"], ["3.0", "MiB"]]
 
 
-def test_learning_rates_stand_in_the_table_where_they_differ():
+def test_learning_rates_stand_in_the_table_where_they_differ(monkeypatch):
+    monkeypatch.setattr("fxf.compile.describe.flops_per_token", lambda _: PerToken(1, 3, frozenset()))
     model = {"d_model": 12, "d_ff": 14, "n_heads": 4, "head_dim": 3, "base_width": 6}
     rows = described(build(tiny_config(model=model)))
     assert rows["weight"][-1] == "rate"
     assert (rows["blocks/*/feed_forward/up"][-1], rows["final/kernel"][-1]) == ("0.5", "1")
 
 
-def test_fed_batches_are_described_by_the_largest():
+def test_fed_batches_are_described_by_the_largest(monkeypatch):
+    monkeypatch.setattr("fxf.runs.flops._of_training", Model.apply)
     d, f, config = 6, 7, default_config("translation").to_dict()
     config["data"] |= {"name": "six", "tokenizer": "word", "shapes": 2}
     config["model"] |= {"n_layers": 1, "d_model": d, "d_ff": f, "n_heads": 2, "max_len": 128}

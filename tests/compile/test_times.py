@@ -10,6 +10,7 @@ from fxf.compile import times, topologies
 from fxf.compile.costs import Collective, Kernel
 from fxf.compile.products import Work
 from fxf.compile.topologies import Topology
+from helpers import table
 
 # One operation, byte or byte over the link takes a second.
 TOPOLOGY = Topology("cpu:2", [], Hardware((), flops=1, memory=1, bandwidth=1, link=1, network=1))
@@ -57,12 +58,10 @@ def test_each_kernel_that_computes_or_moves_something_starts_once_each_time():
     assert times.seconds(kernels, TOPOLOGY, DEVICES, RATES._replace(launch=0.25))["products"] == 3 * 5.25
 
 
-@pytest.mark.parametrize(
-    ("dtype", "h100", "v5p"),
-    [("bf16", 1, 1), ("f32", 0.5, 1), ("f32 highest", 0.068, 1 / 6), ("s8", 2, 2), ("f8e4m3fn", 2, 1)],
-)
-def test_products_of_other_types_have_peaks_of_their_own(dtype, h100, v5p):
-    assert (HARDWARE["h100"].pace(dtype), HARDWARE["v5p"].pace(dtype)) == (h100, v5p)
+def test_products_of_other_types_have_peaks_of_their_own():
+    types = ("bf16", "f32", "f32 highest", "s8", "f8e4m3fn")
+    assert [HARDWARE["h100"].pace(dtype) for dtype in types] == [1, 0.5, 0.068, 2, 2]
+    assert [HARDWARE["v5p"].pace(dtype) for dtype in types] == [1, 1, 1 / 6, 2, 1]
 
 
 class Device(NamedTuple):
@@ -82,19 +81,11 @@ def without_flags(monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
 
 
-@pytest.mark.parametrize(
-    ("kind", "n", "share"),
-    [
-        ("all-reduce", 8, 2 * 7 / 8),
-        ("all-gather", 8, 7 / 8),
-        ("reduce-scatter", 4, 3 / 4),
-        ("collective-permute", 2, 1),
-    ],
-)
-def test_devices_of_a_host_exchange_in_a_ring(kind, n, share):
-    topology = Topology("h100:16", GPUS, HARDWARE["h100"])
-    found = topology.traffic(Collective(kind, 1000, [list(range(n))]), GPUS)
-    assert found == {"NVLink": (1000 * share, 1000 * share / 450e9)}
+@pytest.mark.parametrize(("case", "kind"), table("exchanges in a ring"))
+def test_devices_of_a_host_exchange_in_a_ring(case, kind):
+    topology, sent = Topology("h100:16", GPUS, HARDWARE["h100"]), 1000 * case["share"]
+    found = topology.traffic(Collective(kind, 1000, [list(range(case["n"]))]), GPUS)
+    assert found == {"NVLink": (sent, sent / 450e9)}
     assert topology.traffic(Collective(kind, 1000, [[0]]), GPUS) == {}
 
 
@@ -106,16 +97,11 @@ def test_hosts_exchange_over_the_network_and_their_devices_share_it():
     assert pairs == {"network": (800, 800 / 50e9)}
 
 
-@pytest.mark.parametrize(
-    ("group", "rings", "ways"),
-    [([0, 16], None, 1), (list(range(16)), None, 2), (list(range(32)), None, 3), (list(range(32)), 2, 2)],
-)
-def test_a_tpu_sends_both_ways_along_a_ring_and_one_way_along_a_line_if_so_many_rings_share_it(group, rings, ways):
-    topology = Topology("v5e:2x16", TPUS, HARDWARE["v5e"])
-    sent = (len(group) - 1) / len(group) * 1000
-    assert topology.traffic(Collective("all-gather", 1000, [group], rings), TPUS) == {
-        "ICI": (sent, sent / (ways * 45e9))
-    }
+def test_a_tpu_sends_both_ways_along_a_ring_and_one_way_along_a_line_if_so_many_rings_share_it():
+    topology, row = Topology("v5e:2x16", TPUS, HARDWARE["v5e"]), [*range(32)]
+    for group, rings, ways in (([0, 16], None, 1), (row[:16], None, 2), (row, None, 3), (row, 2, 2)):
+        found, sent = Collective("all-gather", 1000, [group], rings), (len(group) - 1) / len(group) * 1000
+        assert topology.traffic(found, TPUS) == {"ICI": (sent, sent / (ways * 45e9))}
 
 
 @pytest.mark.thorough  # needs the packages of EXTRAS=compile

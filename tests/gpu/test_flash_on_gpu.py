@@ -10,33 +10,18 @@ import pytest
 import flash_models
 from flash_models import MODELS, B, T, a_batch, assert_close_in_bfloat16, of_both
 from fxf.layers import cudnn_attention
-from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, transformer_lm
-from helpers import VOCAB_SIZE, random_params, small
+from fxf.models import MODELS as BY_NAME
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from helpers import VOCAB_SIZE, random_params, small, table
 
 pytestmark = pytest.mark.gpu
 SIZES = {"d_model": 24, "n_layers": 2, "dtype": "bfloat16"}  # heads of a width that cuDNN has
-CASES = [
-    (TransformerLMConfig, T, {"positions": "rotary"}),
-    (TransformerLMConfig, 64, {"positions": "sinusoidal", "n_kv_heads": 1}),
-    (TransformerLMConfig, T, {"positions": "alibi"}),
-    (TransformerLMConfig, 12, {"window": 3, "global_every": 2, "query_scale": 2.0, "head_dim": 16}),
-    (TransformerLMConfig, T, {"positions": "alibi_geometric", "window": 5, "n_kv_heads": 1, "remat": "full"}),
-    (MaskedLMConfig, T, {}),
-    (MaskedLMConfig, T, {"positions": "alibi", "window": 4, "scan_blocks": True}),
-    (EncoderDecoderConfig, T, {"attention_bias": "all", "block": "post_norm"}),
-    (EncoderDecoderConfig, T, {"window": 7, "n_kv_heads": 1}),
-]
 
 
-def name_of(case):
-    config_class, length, changes = case
-    return f"{config_class.__name__} {length} {' '.join(changes)}"
-
-
-@pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_losses_and_gradients_are_those_of_the_default(case):
-    config_class, length, changes = case
+@pytest.mark.parametrize(("case", "model"), table("flash attention on a gpu"))
+def test_losses_and_gradients_are_those_of_the_default(case, model):
+    length = case["length"]
+    config_class, changes = BY_NAME[model].config, {key: value for key, value in case.items() if key != "length"}
     sizes = {**SIZES, **changes, "max_len": 70}
     names = ("xla", "flash")
     models = [MODELS[config_class](small(config_class, **sizes, attention_implementation=x), VOCAB_SIZE) for x in names]

@@ -26,7 +26,7 @@ from fxf.interop.tokenizer_json import tokenizer_json
 from fxf.interop.weights_file import read_weights, write_tensors
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from helpers import random_params, random_tokens, refused, some
+from helpers import random_params, random_tokens, refused, some, table
 from pytorch_models import LENGTH, VOCAB_SIZE, libraries, logits_of, ours, theirs  # noqa: F401  One is a fixture.
 
 pytest.importorskip("safetensors")
@@ -110,16 +110,9 @@ def test_tensors_go_back_as_they_came(name):
     assert {key for key, _ in theirs(name).named_parameters() if "embed_positions" not in key} <= {*tensors}
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("gpt2", r"transformer.", ""),
-        ("bert", "LayerNorm.weight", "LayerNorm.gamma"),
-        ("bert", "LayerNorm.bias", "LayerNorm.beta"),
-    ],
-)
-def test_names_in_older_files_are_read(name, old, new, tmp_path):
-    loaded = ours(name)
+@pytest.mark.parametrize(("case", "name"), table("names in older files"))
+def test_names_in_older_files_are_read(case, name, tmp_path):
+    loaded, old, new = ours(name), *case.values()
     huggingface.save(tmp_path, loaded.config, loaded.params, first=0, end=2, padding=1)
     path = tmp_path / huggingface.TENSORS_FILE
     tensors = read_weights(path)

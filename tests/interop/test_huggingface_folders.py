@@ -183,20 +183,13 @@ def test_the_tokens_that_end_a_text_are_those_of_generation_or_else_of_the_confi
     assert str(huggingface.load(folder).end_tokens) == expected
 
 
-@pytest.mark.parametrize(
-    ("tokens", "bos", "eos", "pad"),
-    [
-        (TOKENS, 0, 2, 1),
-        ({"first": 4, "end": 3, "padding": None}, 4, 3, 3),
-        ({"first": None, "end": None, "padding": 1}, None, None, 1),
-    ],
-)
-def test_files_name_the_same_special_tokens_and_null_where_there_is_none(folder, tmp_path, tokens, bos, eos, pad):
+@pytest.mark.parametrize(("tokens", "expected"), table("special tokens of a folder"))
+def test_files_name_the_same_special_tokens_and_null_where_there_is_none(folder, tmp_path, tokens, expected):
     loaded, tokenizer = huggingface.load(folder), train_tokenizer("character", VOCAB_SIZE, ["abcdef"])
     huggingface.save(tmp_path, loaded.config, loaded.params, **tokens, tokenizer=tokenizer.to_json())
     names = ("config", "generation_config", "tokenizer_config")
     record, generation, config = (json.loads((tmp_path / f"{name}.json").read_text()) for name in names)
-    expected = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}
+    expected = values(expected)
     assert {key: record[key] for key in expected} == {key: generation[key] for key in expected} == expected
     assert generation["max_length"] == loaded.config.max_len + 1
     texts = {key.removesuffix("_id"): n if n is None else tokenizer.name(n) for key, n in expected.items()}

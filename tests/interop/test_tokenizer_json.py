@@ -8,6 +8,7 @@ from fxf.data.tokenizer import BOS, EOS, MASK, PAD, TOKENIZERS, train_tokenizer
 from fxf.data.tokenizer_file import read_tokenizer_file
 from fxf.interop.tokenizer_json import named_tokens, tokenizer_json, tokens_of
 from fxf.runs.experiment import build, default_config
+from helpers import table
 
 TEXTS = ["the cat sat on the mat", "The dog's  hat, où ?\n", "Οδός σας"] * 2
 TEXT = "ΟΔΌΣ Σας, ΟΔΌΣ's 日Σ: the <eos> <unk> dog <pad>? <bos>hat\u00a0<eos>\n <mask> a  <EOS>'s 12\t"
@@ -84,26 +85,22 @@ def test_text_spelled_like_a_special_token_of_a_file_is_text_in_the_run_and_in_t
     assert named_tokens(of, ids, masks=False) == names
 
 
-@pytest.mark.parametrize(
-    ("name", "model", "keys", "expected", "around"),
-    [
-        ("language_model", "transformer_lm", {}, (BOS, None, PAD), ([BOS], [])),
-        ("language_model", "transformer_lm", {"bos": False}, (None, None, PAD), ([], [])),
-        ("masking", "masked_lm", {}, (BOS, EOS, PAD), ([BOS], [EOS])),
-        ("translation", "encoder_decoder", {}, (BOS, EOS, PAD), ([], [EOS])),
-        ("reversal", "transformer_lm", {}, (0, 0, None), None),
-    ],
-)
-def test_a_task_names_what_its_model_reads_around_a_text(name, model, keys, expected, around, tmp_path):
+@pytest.mark.parametrize(("keys", "expected"), table("tokens around a text"))
+def test_a_task_names_what_its_model_reads_around_a_text(keys, expected, tmp_path):
+    name, model, numbers = keys.pop("name"), keys.pop("model"), {"B": BOS, "E": EOS, "P": PAD}
     (tmp_path / "text.txt").write_text("the cat sat on the mat\n" * 40)
     config = default_config(name).to_dict()
     config["task"] |= keys
-    if name != "reversal":
-        config["data"] |= {"name": "six"} if name == "translation" else {"path": str(tmp_path / "text.txt")}
-        config["data"] |= {"tokenizer": "word", "lower_case": True}
+    config["data"] |= {"name": "six"} if name == "translation" else {"path": str(tmp_path / "text.txt")}
+    config["data"] |= {"tokenizer": "word", "lower_case": True}
     task = build(config).task
     found = tokens_of(task, model)
-    assert (found["first"], found["end"], found["padding"]) == expected
-    if around:
-        tokens = task.tokenizer.encode("the <eos> cat")
-        assert read("The <EOS> CAT", found["tokenizer"]) == [*around[0], *tokens, *around[1]]
+    first, end, padding, _, before, after = map(numbers.get, expected.split())
+    assert (found["first"], found["end"], found["padding"]) == (first, end, padding)
+    read_tokens = [before, *task.tokenizer.encode("the <eos> cat"), after]
+    assert read("The <EOS> CAT", found["tokenizer"]) == [token for token in read_tokens if token is not None]
+
+
+def test_a_task_without_texts_names_the_tokens_of_its_own():
+    found = tokens_of(build(default_config("reversal").to_dict()).task, "transformer_lm")
+    assert (found["first"], found["end"], found["padding"]) == (0, 0, None)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.layers.attention import Attention
 from fxf.layers.cache import Cache
 from fxf.layers.layer import Context, Places, Slots, Table
-from helpers import random_params, small
+from helpers import Newest, random_params, small
 
 N_PROMPTS, LENGTHS, ROOM = 3, [0, 2, 5], 5
 SELECT = jax.jit(lambda cache, parents: cache.select(parents))
@@ -65,16 +64,6 @@ def test_a_hypothesis_reads_its_own_tokens_each_at_its_index(width, n_slots, see
             assert order_BC[b, read].tolist() == list(range(len(texts[b][w])))
         n_seen += 1
     assert n_seen > 5
-
-
-class Newest(Attention):
-    """Attention whose weights are the softmax of the rank of a key among those that are seen."""
-
-    ordered = True
-
-    def weigh(self, params, scores_BHTC, bias_BHTC):
-        seen = bias_BHTC > -jnp.inf
-        return jax.nn.softmax(jnp.where(seen, jnp.cumsum(seen, -1), -jnp.inf))
 
 
 def test_a_kind_of_attention_that_needs_the_order_of_tokens_has_it_whatever_slots_a_beam_gave_them():

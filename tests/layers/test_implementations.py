@@ -4,7 +4,6 @@ Here the kernel of TPUs is interpreted, and what JAX has for any device stands i
 what cuDNN is asked for, which itself needs an NVIDIA GPU.
 """
 
-import dataclasses
 import functools
 from contextlib import nullcontext
 
@@ -14,9 +13,8 @@ import numpy as np
 import pytest
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel
 
-import flash_models
 from closeness import assert_close, largest_of
-from flash_models import B, T, a_batch, of_both, with_gradients
+from flash_models import B, S, T, a_batch, with_gradients
 from fxf.base.devices import compiling_for
 from fxf.base.errors import UserError
 from fxf.base.weights import shapes
@@ -24,12 +22,14 @@ from fxf.layers import chunked_attention, cudnn_attention, flash_attention, spla
 from fxf.layers.attention import Attention
 from fxf.layers.config import TransformerConfig
 from fxf.layers.flash_attention import kernel_of
+from fxf.layers.kinds import layer_of
 from fxf.layers.layer import whole_rows
+from fxf.layers.positions import places_of
 from fxf.models import MODELS
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
 from fxf.runs.experiment import build, default_config
-from fxf.training.gradient import batch_loss, loss_and_gradient
-from helpers import VOCAB_SIZE, attention_of, marked, places, random_params, random_tokens, refused, small
+from fxf.training.gradient import batch_loss
+from helpers import VOCAB_SIZE, applied, attention_of, marked, places, random_params, random_tokens, refused, small
 
 FLASH = {"d_model": 24, "dtype": "bfloat16", "positions": "rotary", "attention_implementation": "flash"}
 POSITIONS = np.concatenate([np.arange(n, dtype=np.int32) for n in (4, 1, 6)]) * np.ones((B, 1), np.int32)
@@ -62,18 +62,26 @@ def stand_in(monkeypatch, kernel, unrolled=False):
 
 
 @pytest.mark.parametrize("case", marked("implementations of attention"))
-def test_losses_and_gradients_are_those_of_the_default(case, monkeypatch):
-    kernel, config_class = case["kernel"], MODELS[case["model"]].config
+def test_what_queries_read_and_its_gradient_are_those_of_the_default(case, monkeypatch):
+    kernel, config_class, rng = case["kernel"], MODELS[case["model"]].config, np.random.default_rng(0)
     known = ("kernel", "unrolled", "model", "length", "documents", "gradient")
     changes = {key: value for key, value in case.items() if key not in known}
     asked = stand_in(monkeypatch, kernel, case.get("unrolled", False))
-    config = small(config_class, **changes)
     names = ("xla", "chunked" if kernel == "chunked" else "flash")
-    configs = (dataclasses.replace(config, attention_implementation=name) for name in names)
-    models = [flash_models.MODELS[config_class](each, VOCAB_SIZE) for each in configs]
+    config, _ = configs = [small(config_class, **changes, attention_implementation=name) for name in names]
     batch = a_batch(config_class, case.get("length", T)) | (DOCUMENTS if case.get("documents") else {})
-    # JAX derives the gradients of all cases in the same way.
-    expected, found = of_both(models, batch, loss_and_gradient if case.get("gradient", True) else batch_loss)
+    name, key = "attention", jax.random.key(0) if config.position_range else None
+    options = {"places": places_of(config, batch, key, causal=case["model"] == "transformer_lm")}
+    is_read = batch.get("input_mask", np.ones((B, 1)))[..., None]  # what padding reads is free
+    if case["model"] == "encoder_decoder":
+        name, side = "cross_attention", {"inputs": batch["source"], "input_mask": batch["source_mask"]}
+        z = rng.normal(size=(B, S, config.d_model)).astype(np.float32)
+        options["source"] = z, places_of(config, side, None, causal=False)
+    kinds = [layer_of(each, name) for each in configs]
+    params, x = random_params(kinds[0].spec()), rng.normal(size=(*batch["inputs"].shape, config.d_model))
+    reads = [lambda x, kind=kind: applied(kind, params, x, **options) * is_read for kind in kinds]
+    of_both = jax.jit(lambda x: [with_gradients(read, x) if case.get("gradient", True) else read(x) for read in reads])
+    expected, found = of_both(x.astype(np.float32))
     assert_close(found, expected, largest=largest_of(expected))
     assert bool(asked) == (kernel == "cudnn") and all(size % 2 == 0 for call in asked for size in call["lengths"])
 
@@ -81,9 +89,9 @@ def test_losses_and_gradients_are_those_of_the_default(case, monkeypatch):
 def test_dropout_of_attention_has_bits_of_its_own_in_each_chunk(monkeypatch):
     stand_in(monkeypatch, "chunked")
     options = {"positions": "none", "attention_dropout": 0.5, "attention_implementation": "chunked"}
-    model = masked_lm(small(MaskedLMConfig, n_layers=1, **options), VOCAB_SIZE)  # so that all queries see the same
-    params, same = random_params(model.spec), {"inputs": np.ones((1, 12), np.int32)}
-    drawn = jax.jit(lambda seed: model.apply(params, same, rng=jax.random.key(seed))[0])
+    layer, x = attention_of(small(**options)), np.ones((1, 12, 6), np.float32)
+    params, same = random_params(layer.spec()), places(12, causal=False)  # so that all queries see the same
+    drawn = jax.jit(lambda seed: applied(layer, params, x, rng=jax.random.key(seed), places=same)[0])
     row, other = np.asarray(drawn(0)), drawn(1)
     assert (row != other).any() and (row[4:8] != row[8:12]).any()
 
@@ -102,16 +110,14 @@ def test_memory_of_chunks_grows_with_the_length_and_not_with_its_square():
     assert planned_bytes(2048, "xla") > 2 * half
 
 
-@pytest.mark.parametrize(
-    "changes", [{"window": 3, "n_layers": 2, "global_every": 2, "remat": "full"}, {"scan_blocks": True}]
-)
-def test_causal_attention_is_asked_for_as_such_without_an_array_of_all_pairs(changes, monkeypatch):
+def test_causal_attention_is_asked_for_as_such_without_an_array_of_all_pairs(monkeypatch):
     """In each block, whatever the windows of the others."""
     asked = stand_in(monkeypatch, "cudnn")
+    changes = {"window": 3, "n_layers": 4, "global_every": 2, "remat": "full", "scan_blocks": True}
     model = transformer_lm(small(attention_implementation="flash", **changes), VOCAB_SIZE)
     jax.eval_shape(model.apply, random_params(model.spec), a_batch(TransformerLMConfig))
     windows = [*dict.fromkeys(call["local_window_size"] for call in asked)]  # a loop over blocks is traced twice
-    assert windows == ([(2, 0), None] if "window" in changes else [None])
+    assert windows == [(2, 0), None]
     assert all(call["is_causal"] and not {"bias", "mask"} & set(call) for call in asked)
 
 
@@ -127,39 +133,36 @@ def test_padding_and_the_bias_of_positions_are_handed_over_as_arrays(monkeypatch
 def test_a_query_that_may_see_nothing_leaves_the_others_as_they_are(monkeypatch):
     """Padding whose window holds padding alone, and a row without a token."""
     stand_in(monkeypatch, "cudnn")
-    flash, xla = (small(MaskedLMConfig, window=2, attention_implementation=name) for name in ("flash", "xla"))
-    model = masked_lm(flash, VOCAB_SIZE)
-    params, tokens = random_params(model.spec), random_tokens((2, 7))
-    is_token = np.arange(7) < np.array([[3], [0]])
-    padded = np.asarray(jax.jit(model.apply)(params, {"inputs": tokens, "input_mask": is_token}))
-    whole = jax.jit(masked_lm(xla, VOCAB_SIZE).apply)(params, {"inputs": tokens[:1, :3]})
+    flash, xla = (attention_of(small(window=2, attention_implementation=name)) for name in ("flash", "xla"))
+    params, x = random_params(xla.spec()), np.random.default_rng(0).normal(size=(2, 7, 6)).astype(np.float32)
+    filled = places(7, causal=False, documents=jnp.asarray(np.arange(7) < np.array([[3], [0]]), jnp.int32))
+    alone = places(3, causal=False)
+    of_both = lambda x: (applied(flash, params, x, places=filled), applied(xla, params, x[:1, :3], places=alone))  # noqa: E731
+    padded, whole = jax.jit(of_both)(x)
     assert_close(padded[:1, :3], whole)
     assert np.isfinite(padded).all()
 
 
 LENGTH = 131  # two blocks of a TPU's kernel, of which the second is not full
-PACKED = jnp.asarray(np.sort(np.random.default_rng(1).integers(1, 6, (2, LENGTH))))
-IS_TOKEN = jnp.asarray(np.arange(LENGTH) < np.array([[LENGTH], [70]]), jnp.int32)
+OF_ROWS = {
+    "packed": jnp.asarray(np.sort(np.random.default_rng(1).integers(1, 6, (2, LENGTH)))),
+    "padded": jnp.asarray(np.arange(LENGTH) < np.array([[LENGTH], [70]]), jnp.int32),
+}
 
 
-@pytest.mark.parametrize(
-    ("changes", "options"),
-    [
-        ({"window": 20, "query_scale": 0.3, "attention_softcap": 0.7}, {"documents": PACKED}),
-        ({}, {"causal": False}),
-        pytest.param({}, {}, marks=pytest.mark.thorough),
-        pytest.param({"window": 90}, {"causal": False, "documents": IS_TOKEN}, marks=pytest.mark.thorough),
-    ],
-)
-def test_what_a_tpus_kernel_reads_and_its_gradients_are_those_of_the_default(changes, options, monkeypatch):
+@pytest.mark.parametrize("case", marked("splash attention"))
+def test_what_a_tpus_kernel_reads_and_its_gradients_are_those_of_the_default(case, monkeypatch):
     stand_in(monkeypatch, "splash")
-    layer, where = attention_of(small(n_heads=2, n_kv_heads=1, d_model=6, **changes)), places(LENGTH, **options)
-    rng = np.random.default_rng(0)
+    causal, documents, *_ = case.values()
+    changes = {key: value for key, value in case.items() if key not in ("causal", "documents")}
+    layer = attention_of(small(n_heads=2, n_kv_heads=1, d_model=6, **changes))
+    where, rng = places(LENGTH, causal, OF_ROWS.get(documents)), np.random.default_rng(0)
     arrays = [rng.normal(size=(2, n, LENGTH, 3)).astype(np.float32) for n in (2, 1, 1)]
     is_token = 1 if where.documents is None else (where.documents > 0)[:, None, :, None]  # what padding reads is free
     default = lambda q, *memory: layer.read({}, q, memory, layer.mask({}, where, where)) * is_token  # noqa: E731
     kernel = lambda q, *memory: splash_attention.attend(layer, {}, q, memory, where, where) * is_token  # noqa: E731
-    expected, found = (with_gradients(attend, *arrays) for attend in (default, kernel))
+    compute = with_gradients if causal else lambda attend, *arrays: jax.jit(attend)(*arrays)
+    expected, found = (compute(attend, *arrays) for attend in (default, kernel))
     assert_close(found, expected, largest=largest_of(expected))
 
 
@@ -194,7 +197,7 @@ class OfOnesOwn(Attention):
 def test_a_kind_with_weights_of_its_own_is_refused_where_only_the_pattern_of_blocks_names_it():
     layer, message = OfOnesOwn(small(**FLASH)), r"kernel of 'flash' has no OfOnesOwn\.seen; set it to"
     with compiling_for([Device("gpu", "NVIDIA H100", "9.0")]), pytest.raises(UserError, match=message):
-        layer.apply(random_params(layer.spec()), np.ones((2, 5, 24), "bfloat16"), whole_rows(5))
+        jax.eval_shape(layer.apply, random_params(layer.spec()), np.ones((2, 5, 24), "bfloat16"), whole_rows(5))
 
 
 def test_training_on_another_device_is_refused_and_the_weights_are_read_by_xla():

@@ -15,15 +15,13 @@ from fxf.layers.kinds import layer_of
 from fxf.layers.layer import Context, Places
 from fxf.layers.named import edited
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
-from fxf.training.state import hyperparameters
+from fxf.training.state import TrainState, hyperparameters
 from fxf.training.step import TrainConfig, Trainer, train_step
-from helpers import initial_state, one_device, random_params, random_tokens, some, table
+from helpers import one_device, random_params, random_tokens, scaled, some, table
 
 R, T, D, F, E = 2, 5, 6, 7, 6
 REAL = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
-ACTIVATIONS = {"silu": lambda x: x / (1 + np.exp(-x)), "relu": lambda x: np.maximum(x, 0)}
 GATED = {"gated": True, "activation": "silu", "feed_forward_bias": False}
 CASES = {name: (own, GATED if own.pop("gated", False) else {}) for own, name in table("mixtures of experts")}
 
@@ -35,21 +33,12 @@ def layer(own, model):
 
 def given(moe):
     """Returns params, in which no expert is chosen for all tokens or for none, and vectors."""
-    params = jax.tree.map(lambda w: 3 * w, random_params(moe.spec(), seed=2))
-    return params, np.random.default_rng(1).normal(size=(R, T, D)).astype(np.float32)
+    x = np.random.default_rng(1).normal(size=(R, T, D)).astype(np.float32)
+    return scaled(random_params(moe.spec(), seed=2), 3), x
 
 
 def context():
     return Context(Places(jnp.arange(T)[None], documents=jnp.asarray(REAL)))
-
-
-def feed_forward(config, weights, x):
-    def mapped(name, x):
-        return x @ weights[name] + weights.get(f"{name}_bias", 0)
-
-    activation = ACTIVATIONS[config.activation]
-    hidden = activation(mapped("gate", x)) * mapped("up", x) if config.gated else activation(mapped("up", x))
-    return mapped("down", hidden)
 
 
 def sigmoid(x):
@@ -77,12 +66,12 @@ def by_hand(moe, weights, x_RTD):
         total = sum(scores[i] for i in chosen) if moe.normalized else 1
         for i in chosen:
             expert = {name: w[i] for name, w in weights["experts"].items()}
-            y[at] += moe.scale * scores[i] / total * feed_forward(moe.config, expert, x)
+            y[at] += moe.scale * scores[i] / total * oracle.feed_forward(moe.config, expert, x)
             loads[i] += REAL[at] / (n * moe.top_k)
         shares += REAL[at] * scores / scores.sum() / n
         if moe.d_shared:
             gate = sigmoid(x @ weights["shared_gate"]) if moe.shared_gate else 1
-            y[at] += gate * feed_forward(moe.config, weights["shared"], x)
+            y[at] += gate * oracle.feed_forward(moe.config, weights["shared"], x)
     return y, moe.balance * E * (loads * shares).sum()
 
 
@@ -104,15 +93,19 @@ def test_output_balance_and_gradient_are_those_of_the_formulas_token_by_token(na
 def test_no_token_is_dropped_if_all_choose_the_same_experts_and_scores_of_0_have_a_gradient():
     moe = layer({"bias_rate": 0.1, "biased_logits": True}, GATED)
     params, x = given(moe)
-    params["router_bias"] = jnp.array([0.0, 9, 0, 0, 9, 0])
-    chosen = moe.route(params, jnp.asarray(x))[1]
-    assert set(np.asarray(chosen).ravel()) == {1, 4}
-    expected, _ = by_hand(moe, oracle.float64(params), x.astype(np.float64))
-    found = jax.jit(lambda x: moe.apply(params, x, context())[0])(x)
-    assert_close(found, expected, largest=np.abs(expected).max())
-    params["logits_bias"] = jnp.array([200.0, 0, 0, 0, 0, 0])  # in float32 the scores of both are 0
-    gradient = jax.jit(jax.grad(lambda params: sum(part.sum() for part in with_balance(moe, params, x))))(params)
-    assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradient))
+    params["router_bias"] = np.float32([0, 9, 0, 0, 9, 0])
+
+    def total(params):
+        y, balance = with_balance(moe, params, x)
+        return y.sum() + balance, y
+
+    learn = jax.jit(jax.grad(total, has_aux=True))
+    weights = oracle.float64(params)
+    assert {i for at in np.ndindex(R, T) for i in scores_and_choice(moe, weights, x[at])[1]} == {1, 4}
+    expected, _ = by_hand(moe, weights, x.astype(np.float64))
+    assert_close(learn(params)[1], expected, largest=np.abs(expected).max())
+    params["logits_bias"] = np.float32([200, 0, 0, 0, 0, 0])  # in float32 the scores of both are 0
+    assert all(np.isfinite(g).all() for g in jax.tree.leaves(learn(params)))
 
 
 def model(blocks="attention+moe", **own):
@@ -123,25 +116,31 @@ def model(blocks="attention+moe", **own):
 def test_the_bias_moves_by_its_own_rate_towards_an_even_load_and_is_no_part_of_the_gradients_norm():
     built = model(blocks="moe", bias_rate=0.25, balance=0.0)
     config, train = OptimizerConfig(name="adamw", weight_decay=0.5, clip_norm=1e-3), TrainConfig()
-    optimizer, tokens = make_optimizer(config, 10, built.spec), random_tokens((4, 6))
-    trainer = Trainer(built, optimizer, train, one_device())
+    optimizer, tokens, seen = make_optimizer(config, 10, built.spec), random_tokens((4, 6)), []
     batch = {"inputs": tokens, "targets": tokens, "weights": np.ones((4, 6), np.float32)}
-    state = initial_state(built, optimizer)
+
+    def update(gradient, *state, **known):
+        seen.append(gradient)
+        return optimizer.update(gradient, *state, **known)
+
+    trainer = Trainer(built, optimizer._replace(update=update), train, one_device())
 
     @jax.jit
     def step(state):
-        gradient = loss_and_gradient(built, state.params, batch)[2]
-        return *train_step(trainer, state, batch, hyperparameters(0, train)), gradient
+        return *train_step(trainer, state, batch, hyperparameters(0, train)), seen[0]
 
-    after, metrics, gradient = step(state)
+    params = random_params(built.spec)
+    params["blocks"]["0"]["moe"]["router_bias"] = np.zeros(5, np.float32)
+    start = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(optimizer.init, params))
+    after, metrics, gradient = step(TrainState(np.int32(0), params, start))
     bias = after.params["blocks"]["0"]["moe"]["router_bias"]
     of_bias = gradient["blocks"]["0"]["moe"].pop("router_bias")
-    loads = (np.asarray(of_bias) / tokens.size + 48) / 5  # of 24 tokens, which go to two of five experts each
+    loads = (np.asarray(of_bias) + 48) / 5  # of 24 tokens, which go to two of five experts each
     np.testing.assert_allclose(loads, np.round(loads), atol=1e-4)
     assert np.round(loads).sum() == 48 and len(set(np.sign(of_bias))) > 1
     np.testing.assert_array_equal(bias, -0.25 * np.sign(of_bias))
     squares = sum((np.float64(g) ** 2).sum() for g in jax.tree.leaves(jax.device_get(gradient)))
-    assert metrics["gradient_norm"] == pytest.approx(np.sqrt(squares) / tokens.size, rel=100 * UNIT)
+    assert metrics["gradient_norm"] == pytest.approx(np.sqrt(squares), rel=100 * UNIT)
 
 
 def test_a_cpu_cuts_a_batch_only_if_no_term_is_of_all_its_rows():
@@ -158,7 +157,9 @@ def test_muon_and_weight_decay_treat_each_expert_as_a_matrix_of_its_own():
         optimizer = make_optimizer(config, 10, spec)
         return optimizer.update(gradient, optimizer.init(params), params)[0]
 
-    found = jax.jit(functools.partial(moved, spec))(params, gradient)
-    third = [jax.tree.map(lambda x: x[3], tree) for tree in (params, gradient)]
-    expected = jax.jit(functools.partial(moved, of_one))(*third)
-    assert_close(jax.tree.map(lambda x: x[3], found), expected)
+    @jax.jit
+    def of_third(*trees):
+        found, third = moved(spec, *trees), jax.tree.map(lambda x: x[3], trees)
+        return jax.tree.map(lambda x: x[3], found), moved(of_one, *third)
+
+    assert_close(*of_third(params, gradient))

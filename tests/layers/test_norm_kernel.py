@@ -14,7 +14,7 @@ from fxf.base.devices import compiling_for, over_mesh
 from fxf.layers import norm_kernel
 from fxf.layers.named import edited
 from fxf.layers.normalization import beside, normalize
-from helpers import equations, one_device, random_tokens, small_model
+from helpers import equations, marked, one_device, random_tokens, small_model
 from norms import assert_as_the_formula, setting
 
 GPU = SimpleNamespace(platform="gpu")
@@ -28,15 +28,10 @@ def interpreted(monkeypatch):
         monkeypatch.setattr(norm_kernel, name, value)
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype", "changes", "meshed"),
-    [
-        ((3, 7, 5), "float32", {"norm": "layer"}, True),
-        ((1, 31, 8), "float32", {"norm": "rms", "zero_centered_scale": True}, False),
-        ((5, 3, 17), "bfloat16", {"norm": "layer", "zero_centered_scale": True}, False),
-    ],
-)
-def test_a_norm_and_its_gradients_are_those_of_the_formula_with_that_of_the_stream_added(shape, dtype, changes, meshed):
+@pytest.mark.parametrize("case", marked("kernels of norms"))
+def test_a_norm_and_its_gradients_are_those_of_the_formula_with_that_of_the_stream_added(case):
+    shape, dtype, meshed, *_ = case.values()
+    changes = {key: value for key, value in case.items() if key not in ("shape", "dtype", "meshed")}
     with compiling_for([GPU]), over_mesh(one_device().mesh if meshed else None):
         config, params, (x, *_) = setting(shape, dtype, **changes)
         assert "custom_vjp_call" in str(jax.make_jaxpr(lambda x: normalize(config, params, x))(x))

@@ -1,7 +1,6 @@
 """Positions that a batch, a prompt or the tokens themselves bring."""
 
 import contextlib
-import functools
 
 import jax
 import numpy as np
@@ -10,66 +9,37 @@ import pytest
 from closeness import assert_close
 from fxf.base.errors import UserError
 from fxf.layers.positions import POSITIONS
+from fxf.models import MODELS
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.decoder import Decoder
-from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
-from fxf.models.transformer_lm import MaskedLMConfig, masked_lm
 from fxf.testing import assert_cached_equals_full, assert_causal
-from helpers import (
-    VOCAB_SIZE,
-    full_logits,
-    random_params,
-    random_tokens,
-    refused,
-    scaled,
-    small,
-    small_model,
-    some,
-    twice,
-)
+from helpers import VOCAB_SIZE, full_logits, marked, random_params, random_tokens, refused, scaled, small, small_model
 
-thorough = pytest.mark.thorough
 B, T, S = 4, 11, 5
 TABLES = [name for name, kind in POSITIONS.items() if kind.table]
 # Where tokens may stand: out of order and more than once, within the tables.
 GIVEN = np.random.default_rng(3).integers(0, 13, (B, T)).astype(np.int32)
 
 
-def counted(n_rows, length, dtype=np.int32):
-    return np.tile(np.arange(length, dtype=dtype), (n_rows, 1))
+def counted(n_rows, length):
+    return np.tile(np.arange(length, dtype=np.int32), (n_rows, 1))
 
 
-def built(make, config_class, **changes):
-    model = make(small(config_class, **changes), VOCAB_SIZE)
+def built(name, **changes):
+    model = MODELS[name].make(small(MODELS[name].config, **changes), VOCAB_SIZE)
     return model, random_params(model.spec)
 
 
-BUILDERS = {
-    "transformer_lm": small_model,
-    "encoder_decoder": functools.partial(built, encoder_decoder, EncoderDecoderConfig),
-    "masked_lm": functools.partial(built, masked_lm, MaskedLMConfig),
-}
-
-
-@some("kind", ["learned", "rotary", "alibi"], ["learned", "alibi"])
-def test_positions_0_1_and_so_on_change_no_bit(kind):
-    model, params = small_model(positions=kind, d_model=12)
-    plain = {"inputs": random_tokens((B, T))}
-    dtype = np.int32 if kind in TABLES else np.float32  # a table has rows for whole numbers
-    apply = jax.jit(model.apply)
-    found, expected = (apply(params, batch) for batch in (plain | {"positions": counted(B, T, dtype)}, plain))
+def test_positions_0_1_and_so_on_change_no_bit():
+    model, params = small_model(positions="alibi", d_model=12)
+    plain, apply = {"inputs": random_tokens((B, T))}, jax.jit(model.apply)
+    batches = plain | {"positions": counted(B, T).astype(np.float32)}, plain
+    found, expected = (apply(params, batch) for batch in batches)
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"positions": "alibi", "window": 3},
-        pytest.param({"positions": "learned", "attention": "linear"}, marks=thorough),
-        # Every time an encoder-decoder below is rotary.
-        pytest.param({"positions": "rotary", "window": 2, "global_every": 2, "local_rope_theta": 9.0}, marks=thorough),
-    ],
-)
+@pytest.mark.thorough  # every time an encoder-decoder below is rotary
+@pytest.mark.parametrize("changes", marked("decoding at given positions"))
 def test_prefill_and_steps_at_given_positions_are_the_full_forward_at_them(changes):
     model, params = small_model(d_model=12, n_layers=2, scan_blocks=True, **changes)
     batch = {"inputs": random_tokens((B, T)), "positions": GIVEN}
@@ -80,12 +50,14 @@ def test_prefill_and_steps_at_given_positions_are_the_full_forward_at_them(chang
 
 
 def test_an_encoder_decoder_reads_the_positions_of_both_sides():
-    model, params = BUILDERS["encoder_decoder"](positions="rotary", d_model=12)
+    sizes = {"d_model": 12, "n_layers": 2, "n_kv_heads": 1, "scan_blocks": True}
+    model, params = built("encoder_decoder", positions="rotary", window=3, **sizes)
     batch = {"inputs": random_tokens((B, T)), "source": random_tokens((B, S), seed=2)}
     batch |= {"source_mask": np.arange(S)[None] < np.array([[5], [1], [4], [3]])}
     batch |= {"positions": GIVEN, "source_positions": GIVEN[:, :S]}
-    assert_cached_equals_full(model, params, batch, capacities=[T])
-    batch = twice(batch)
+    assert_cached_equals_full(model, params, batch, capacities=[17])
+    batch = {name: np.repeat(value, 2, axis=0) for name, value in batch.items()}  # the shape of two hypotheses of each
+    assert_causal(model, params, batch)
     for name in ("positions", "source_positions"):
         other = {**batch, name: batch[name][:, ::-1]}
         assert not np.allclose(full_logits(model, params, other), full_logits(model, params, batch))
@@ -122,22 +94,21 @@ def test_beams_keep_the_positions_of_their_prompts():
         decode(params, {**prompts, "positions": given[:, :11]}, 9)
 
 
-@pytest.mark.parametrize(("beyond", "token"), [(13, VOCAB_SIZE), (-1, -1)])
-def test_a_position_or_token_beyond_its_table_is_one_line_and_in_a_compiled_program_not_a_number(beyond, token):
+def test_a_position_or_token_beyond_its_table_is_one_line_and_in_a_compiled_program_not_a_number():
     model, params = small_model(positions="learned")
-    batch = {"inputs": random_tokens((2, 3)), "positions": np.array([[0, 1, beyond], [0, 1, 12]])}
-    logits = np.asarray(jax.jit(model.apply)(params, batch))
-    assert np.isnan(logits[0]).all() and np.isfinite(logits[1]).all()
-    with pytest.raises(UserError, match=f"^positions: expected 0 … 12, the rows of the table, got {beyond}$"):
-        model.apply(params, batch)
-    with pytest.raises(UserError, match=f"^tokens: expected 0 … 6, the rows of the table, got {token}$"):
-        model.apply(params, {"inputs": np.array([[1, token]])})
+    tokens, positions = random_tokens((3, 3)), np.array([[0, 1, 13], [0, 1, -1], [0, 1, 12]])
+    logits = np.asarray(jax.jit(model.apply)(params, {"inputs": tokens, "positions": positions}))
+    assert np.isnan(logits[:2]).all() and np.isfinite(logits[2]).all()
+    for row, (beyond, token) in enumerate(((13, VOCAB_SIZE), (-1, -1))):
+        with pytest.raises(UserError, match=f"^positions: expected 0 … 12, the rows of the table, got {beyond}$"):
+            model.apply(params, {"inputs": tokens[:1], "positions": positions[row : row + 1]})
+        with pytest.raises(UserError, match=f"^tokens: expected 0 … 6, the rows of the table, got {token}$"):
+            model.apply(params, {"inputs": np.array([[1, token]])})
 
 
-@pytest.mark.parametrize("name", BUILDERS)
-@pytest.mark.parametrize("kind", ["learned", "rotary"])
+@pytest.mark.parametrize(("name", "kind"), [*((name, "learned") for name in MODELS), ("encoder_decoder", "rotary")])
 def test_rows_longer_than_a_table_are_one_line_and_other_positions_go_on(name, kind):
-    model, params = BUILDERS[name](positions=kind, d_model=12)
+    model, params = built(name, positions=kind, d_model=12)
     long, short, mask = np.zeros((1, 14), np.int32), np.zeros((1, 2), np.int32), np.ones((1, 14), bool)
     sides = {"inputs": {"inputs": long, "source": short, "source_mask": mask[:, :2]}}
     if name == "encoder_decoder":

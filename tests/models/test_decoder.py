@@ -1,28 +1,27 @@
 import functools
-import math
 from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from closeness import assert_close
 from fxf.base.errors import UserError
-from fxf.layers.attention import Attention
+from fxf.base.weights import flatten
 from fxf.layers.kinds import ATTENTIONS
 from fxf.layers.positions import POSITIONS
 from fxf.models import decoder as decoder_module
+from fxf.models.cast_once import cast_once
 from fxf.models.decode_config import DecodeConfig
-from fxf.models.decoder import Decoder
+from fxf.models.decoder import Decoder, prefill
 from fxf.models.steps import PromptGroup
-from helpers import VOCAB_SIZE, random_params, random_tokens, small_model, some, table
+from helpers import VOCAB_SIZE, Newest, marked, random_params, random_tokens, scaled, small_model, some, table
 
 LENGTH, END = 23, 3
 MODEL, _ = small_model(max_len=LENGTH)  # of two blocks tests/models/test_searches.py decodes
 COMPILED = jax.jit(MODEL.apply)
 SAMPLED = DecodeConfig(temperature=1.0, top_k=5, top_p=0.9)
-DECODINGS = {"sampling": SAMPLED, "beam": DecodeConfig(beam_width=2)}
+DECODINGS = {"sampling": SAMPLED, "beam": DecodeConfig(beam_width=3, early_stop=False)}
 UNEQUAL = [4, 0, 6, *[5] * 17]  # one shape, so one compilation
 
 
@@ -32,8 +31,8 @@ def params_of(seed):
 
 
 @functools.cache
-def decoder(config=DecodeConfig(), key=0):
-    return Decoder(MODEL, END, config=config, seed=key)
+def decoder(config=DecodeConfig()):
+    return Decoder(MODEL, END, config=config)
 
 
 def prompts_of(lengths, seed=0):
@@ -65,9 +64,18 @@ def test_cached_greedy_equals_full_recomputation_token_for_token_up_to_the_last_
         assert tokens[row, 0].tolist() == expected + [END] * (LENGTH - len(expected))
 
 
-def test_a_sample_depends_on_the_seed_its_number_and_its_own_prompt_alone():
+def test_a_sample_depends_on_the_seed_its_number_and_its_own_prompt_alone_and_a_stream_adds_its_tokens_one_by_one():
     prompts, params = prompts_of(UNEQUAL), params_of(0)
     together, _ = decoder(SAMPLED)(params, prompts, 9)
+    seen = set()
+    for i in range(len(UNEQUAL)):
+        prompt = {name: value[i : i + 1] for name, value in prompts.items()}
+        parts, whole = list(decoder(SAMPLED).stream(params, PromptGroup((i,), prompt, 9))), together[i, 0].tolist()
+        whole = whole[: whole.index(END)] if END in whole else whole
+        assert parts[: len(whole)] == [whole[:n] for n in range(1, len(whole) + 1)]
+        assert parts[len(whole) :] == [whole][: 9 - len(whole)]  # the end token adds nothing
+        seen.add(len(whole))
+    assert len(seen) > 1 and 9 in seen
     for i, n in enumerate(UNEQUAL[:3]):
         rows = np.repeat(prompts["tokens"][i : i + 1], 20, axis=0)
         alone, _ = decoder(SAMPLED)(params, {"tokens": rows, "lengths": np.full(20, n, np.int32)}, 9)
@@ -76,22 +84,12 @@ def test_a_sample_depends_on_the_seed_its_number_and_its_own_prompt_alone():
     counts = np.arange(6)[None] < prompts["lengths"][:, None]
     other = prompts | {"tokens": np.where(counts, prompts["tokens"], (prompts["tokens"] + 1) % VOCAB_SIZE)}
     np.testing.assert_array_equal(decoder(SAMPLED)(params, other, 9)[0], together)
-    assert not np.array_equal(decoder(SAMPLED, 1)(params, prompts, 9)[0], together)
+    of_other_seed = Decoder(MODEL, END, config=SAMPLED, seed=1, programs=decoder(SAMPLED).programs)
+    assert not np.array_equal(of_other_seed(params, prompts, 9)[0], together)
     ((by_place, _),) = decoder(SAMPLED).groups(params, [PromptGroup(range(3, 23), prompts, 9)])
     numbered, _ = decoder(SAMPLED)(params, {**prompts, "numbers": np.arange(3, 23, dtype=np.int32)}, 9)
     np.testing.assert_array_equal(by_place, numbered)
     assert not np.array_equal(by_place, together)
-
-
-def test_a_beam_finds_for_a_prompt_alone_what_it_finds_beside_a_longer_one_with_another_limit():
-    prompts, limits = prompts_of([7, 1]), np.array([3, LENGTH - 1], np.int32)
-    decode, params = Decoder(MODEL, 1, config=DecodeConfig(beam_width=3, early_stop=False)), params_of(2)
-    tokens, scores = decode(params, {**prompts, "limits": limits}, LENGTH - 1)
-    alone = {name: value[:1] for name, value in prompts.items()}
-    expected, expected_scores = decode(params, alone, 3)
-    np.testing.assert_array_equal(tokens[0, :, :3], expected[0])
-    assert (tokens[0, :, 3:] == 1).all()
-    assert_close(scores[0], expected_scores[0])
 
 
 def row_bytes(width):
@@ -137,7 +135,7 @@ def test_answers_are_the_same_in_any_chunks_and_in_the_order_of_their_prompts(mo
     monkeypatch.setattr(decoder_module, "WORTHWHILE", 1)
     prompts = prompts_of([4, 0, 6, 3, 2, 5, 1], 2) | {"limits": np.array([5, 7, 3, 7, 5, 7, 1])}
     found = []
-    for n_cores, hypotheses in ((1, 320), (2, 8)):
+    for n_cores, hypotheses in ((1, 320), (2, 8)):  # all at once, or each prompt of a beam alone
         monkeypatch.setattr(decoder_module, "n_cores", lambda n=n_cores: n)
         monkeypatch.setattr(decoder_module, "HYPOTHESES", hypotheses)
         found.append(decoder(DECODINGS[name])(params_of(1), prompts, 7))
@@ -145,39 +143,22 @@ def test_answers_are_the_same_in_any_chunks_and_in_the_order_of_their_prompts(mo
     assert_close(found[0][1], found[1][1])
 
 
-class Newest(Attention):
-    """Attention that reads the order of the keys: each token weighs twice as much as the one before."""
-
-    ordered = True
-
-    def weigh(self, params, scores_BHTC, bias_BHTC):
-        rank_BHTC = jnp.cumsum(bias_BHTC > -jnp.inf, -1)
-        return jax.nn.softmax(scores_BHTC + bias_BHTC + rank_BHTC * math.log(2))
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        pytest.param({"positions": "rotary"}, marks=pytest.mark.thorough),
-        pytest.param({"positions": "alibi", "window": 4}, marks=pytest.mark.thorough),
-        {"positions": "none", "attention": "newest"},
-    ],
-    ids=["rotary", "alibi, window", "no positions, an ordered kind"],
-)
+@pytest.mark.parametrize("keys", marked("texts beyond max_len"))
 def test_a_text_beyond_max_len_is_continued_as_by_a_window_of_max_len(keys, monkeypatch):
     monkeypatch.setitem(ATTENTIONS, "newest", Newest)
-    room, lengths_B = 6, jnp.array([6, 0, 4])
-    tokens_BT = random_tokens((3, 20))
-    model, params = small_model(max_len=room, **keys)
-    prompts = {"inputs": tokens_BT[:, :6], "lengths": lengths_B}
-    cache = jax.jit(model.prefill, static_argnums=2)(params, prompts, room).replace(rolling=True)
-    step, rows_B, found = jax.jit(model.step), jnp.arange(3), []
-    for i in range(14):
-        logits_BV, cache = step(params, cache, tokens_BT[rows_B, lengths_B + i])
-        found.append(logits_BV)
-    whole, _ = small_model(max_len=20, **{**keys, "window": min(room, keys.get("window", room))})
-    expected_BTV = jax.jit(whole.apply)(params, {"inputs": tokens_BT})
-    assert_close(np.stack(found, 1), expected_BTV[rows_B[:, None], lengths_B[:, None] + jnp.arange(14)[None]])
+    (model, params), room, n_new = small_model(max_len=6, seed=5, **keys), 6, 24
+    params, prompts, inputs = scaled(params, 2), prompts_of([6, 0, 4]), np.zeros((3, 7 + n_new), np.int32)
+    decode = Decoder(model, VOCAB_SIZE)
+    answers = decode(params, prompts, n_new)[0][:, 0]
+    for row, n in enumerate(prompts["lengths"]):
+        inputs[row, 1 : 1 + n], inputs[row, 1 + n : 1 + n + n_new] = prompts["tokens"][row, :n], answers[row]
+    whole, _ = small_model(max_len=99, **{**keys, "window": min(room, keys.get("window", room))})
+    best = np.asarray(jax.jit(whole.apply)(params, {"inputs": inputs})).argmax(-1)
+    for row, n in enumerate(prompts["lengths"]):
+        assert answers[row].tolist() == best[row, n : n + n_new].tolist()
+    assert sum(len({*answer[8:]}) for answer in answers.tolist()) > 6
+    with pytest.raises(UserError, match="prompt: 7 tokens; expected at most model\\.max_len 6"):
+        decode(params, prompts_of([7]), 3)
 
 
 def test_only_positions_that_count_distances_pass_max_len():
@@ -186,27 +167,38 @@ def test_only_positions_that_count_distances_pass_max_len():
     assert not small_model(positions="rotary", position_range=100)[0].rolls
 
 
-def test_a_search_passes_max_len_and_a_prompt_must_fit():
-    model, params = small_model(max_len=6, positions="rotary")
-    decode = Decoder(model, VOCAB_SIZE)
-    sliding, _ = small_model(max_len=40, positions="rotary", window=6)
-    expected, _ = Decoder(sliding, VOCAB_SIZE)(params, prompts_of([5]), 30)
-    np.testing.assert_array_equal(decode(params, prompts_of([5]), 30)[0], expected)
-    with pytest.raises(UserError, match="prompt: 7 tokens; expected at most model\\.max_len 6"):
-        decode(params, prompts_of([7]), 3)
+N_NEW = 4
+ONE = {"tokens": random_tokens((1, 5)), "lengths": np.array([4], np.int32)}
+CAST = {
+    "tied": {"tied_embeddings": True, "attention_bias": "all"},
+    "latent": {"attention": "latent", "positions": "rotary"},
+}
 
 
-def test_a_stream_adds_the_tokens_one_by_one_that_the_whole_search_finds():
-    config = DecodeConfig(temperature=2.0, top_k=5, min_tokens=2, repetition_penalty=1.5)
-    one, seen = Decoder(MODEL, (END, END + 1), config=config), set()
-    for seed in range(4):
-        params = params_of(seed)
-        group = PromptGroup((5,), {**prompts_of([4], seed=seed), "limits": np.array([7], np.int32)}, 9)
-        ((tokens, _),) = one.groups(params, [group])
-        whole = tokens[0, 0, :7].tolist()
-        whole = whole[: whole.index(END)] if END in whole else whole
-        parts = list(one.stream(params, group))
-        assert parts[: len(whole)] == [whole[:n] for n in range(1, len(whole) + 1)]
-        assert parts[len(whole) :] == [whole][: 7 - len(whole)]  # the end token adds nothing
-        seen.add(len(whole))
-    assert len(seen) > 1
+@some("name", CAST, ["tied"])
+def test_weights_that_are_cast_once_give_the_bits_and_tokens_of_steps_that_cast_anew(name):
+    model, params = small_model(dtype="bfloat16", **CAST[name])
+    step = jax.jit(model.step)
+    prompts = PromptGroup((), ONE, N_NEW).whole()
+    cache, last = jax.jit(lambda params: prefill(model, params, prompts, 1, N_NEW))(params)
+    cast, rest = cast_once(model.step, params, cache, last.reshape(-1), dtype=model.dtype)
+    weights, rest, expected = jax.jit(cast)(params), jax.jit(rest), []
+    for _ in range(N_NEW):
+        arguments = cache, last.reshape(-1)
+        logits, cache = results = step(params, *arguments)
+        jax.tree.map(np.testing.assert_array_equal, rest(weights, *arguments), results)
+        last = np.asarray(logits).argmax(-1).astype(np.int32)
+        expected.append(int(last[0]))
+    # Tokens read the table in float32. Where it also makes logits, these read it in bfloat16.
+    table, narrow = params["embedding"]["table"], [w.size for w in weights if w.dtype == "bfloat16"]
+    matrices = [w.size for path, w in flatten(params).items() if w.ndim > 1 and "bias" not in path]
+    assert table.shape in {w.shape for w in weights if w.dtype == "float32"}
+    of_positions = model.max_len * table.shape[1]
+    assert sum(narrow) >= sum(matrices) - of_positions - (0 if name == "tied" else table.size)
+
+    decoder = Decoder(model, -1)
+    assert decoder(params, ONE, N_NEW)[0].tolist() == [[expected]]
+    for _ in range(2):  # the second one compiles nothing
+        *_, streamed = decoder.stream(params, PromptGroup((), ONE, N_NEW))
+        assert streamed == expected
+    assert decoder.gone_on._cache_size() == 1

@@ -19,7 +19,6 @@ from oracle import float64
 PRESETS = load(folder() / "translation.py").PRESETS
 
 VOCAB_SIZE = 11
-SIDES = ("source", "target")
 SIZES = {"n_layers": 1, "d_model": 12, "d_ff": 17, "n_heads": 3, "max_len": 13}
 # Transformer-Tiny's choices, and its sizes.
 TINY = {
@@ -34,16 +33,10 @@ def config_of(form, **changes):
     return EncoderDecoderConfig(**{**FORMS[form], **SIZES, **changes})
 
 
-@functools.cache
-def model_and_params(form, vocab_size=VOCAB_SIZE, **changes):
+def model_and_params(form, **changes):
     """The form at a small size, and params."""
-    model = encoder_decoder(config_of(form, **changes), vocab_size)
+    model = encoder_decoder(config_of(form, **changes), VOCAB_SIZE)
     return model, random_params(model.spec)
-
-
-@functools.cache
-def jitted(form, **changes):
-    return jax.jit(model_and_params(form, **changes)[0].apply)
 
 
 def random_batch(source_lengths, n_source, n_inputs, seed=0):
@@ -57,23 +50,17 @@ def random_batch(source_lengths, n_source, n_inputs, seed=0):
     }
 
 
+WINDOW = {"positions": "alibi", "window": 3, "n_kv_heads": 1}
 LINEAR = {"positions": "none", "attention_bias": "output"}
 LARGER = {"n_layers": 2, "n_heads": 4, "d_model": 36, "d_ff": 50, "scan_blocks": True}
 
 
-@pytest.mark.parametrize(
-    ("form", "sizes"),
-    [
-        *((form, {}) for form in PRESETS),
-        ("tiny", LARGER),
-        pytest.param("tiny", {}, marks=pytest.mark.thorough),
-        *(pytest.param(form, LARGER, marks=pytest.mark.thorough) for form in PRESETS),
-    ],
-)
-def test_logits_equal_the_oracle(form, sizes):
-    _, params = model_and_params(form, **sizes)
-    batch = random_batch([7, 1, 4], 7, 9)
-    logits = np.asarray(jitted(form, **sizes)(params, batch))
+@some("case", [each for form in FORMS for each in (form, f"{form}, larger")], [*PRESETS, "tiny, larger"])
+def test_logits_equal_the_oracle(case):
+    form, _, larger = case.partition(", ")
+    sizes, batch = LARGER if larger else {}, random_batch([7, 1, 4], 7, 9)
+    model, params = model_and_params(form, **sizes)
+    logits = np.asarray(jax.jit(model.apply)(params, batch))
     for source, mask, inputs, actual in zip(*batch.values(), logits, strict=True):
         expected = oracle.encoder_decoder(config_of(form, **sizes), float64(params), source[mask], inputs)
         assert_close(actual, expected)
@@ -81,22 +68,19 @@ def test_logits_equal_the_oracle(form, sizes):
 
 @some("form", FORMS, ["tiny"])
 def test_padding_tokens_change_nothing(form):
-    """Bit for bit: neither a logit that counts, nor the loss, nor the gradient."""
+    """Bit for bit: no logit that counts, nor the loss, nor the gradient, also of a row without weight or source."""
     model, params = model_and_params(form)
     batch = random_batch([7, 3, 5], 7, 9)
-    weights = (np.arange(9)[None] < np.array([4, 9, 1])[:, None]).astype(np.float32)
+    weights = (np.arange(9)[None] < np.array([4, 9, 0])[:, None]).astype(np.float32)
     targets = random_batch([1] * 3, 1, 9, seed=1)["inputs"]
     changed = {
         "source": np.where(batch["source_mask"], batch["source"], (batch["source"] + 1) % VOCAB_SIZE),
-        "source_mask": batch["source_mask"],
+        "source_mask": batch["source_mask"] & weights.any(1, keepdims=True),
         "inputs": np.where(weights > 0, batch["inputs"], (batch["inputs"] + 1) % VOCAB_SIZE),
     }
-    logits, other_logits = (np.asarray(jitted(form)(params, b)) for b in (batch, changed))
+    logits, other_logits = map(np.asarray, map(jax.jit(functools.partial(model.apply, params)), (batch, changed)))
     np.testing.assert_array_equal(logits[weights > 0], other_logits[weights > 0])
-    assert not np.array_equal(logits, other_logits)
-    without_source = batch["source_mask"] & np.array([[True], [False], [True]])
-    found = np.asarray(jitted(form)(params, {**batch, "source_mask": without_source}))
-    assert np.isfinite(found).all() and np.array_equal(found[::2], logits[::2])
+    assert not np.array_equal(logits, other_logits) and np.isfinite(other_logits).all()
 
     learn = jax.jit(lambda batch: loss_and_gradient(model, params, {**batch, "weights": weights}))
     other_targets = np.where(weights > 0, targets, (targets + 1) % VOCAB_SIZE)
@@ -104,28 +88,18 @@ def test_padding_tokens_change_nothing(form):
     jax.tree.map(np.testing.assert_array_equal, learned, other_learned)
 
 
-@pytest.mark.parametrize(
-    ("form", "changes"),
-    [
-        ("tiny", {"positions": "alibi", "window": 3, "n_kv_heads": 1}),
-        *(pytest.param(form, {}, marks=pytest.mark.thorough) for form in FORMS),
-        # Every time tests/models/test_searches.py decodes with linear attention.
-        *(pytest.param("tiny", LINEAR | {"attention": kind}, marks=pytest.mark.thorough) for kind in [*ATTENTIONS][1:]),
-    ],
-)
-def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(form, changes):
+@pytest.mark.thorough  # every time test_searches.py decodes with linear attention, and test_positions.py with rotary
+@pytest.mark.parametrize("case", ["tiny, window", *FORMS, *(f"tiny, {kind}" for kind in [*ATTENTIONS][1:])])
+def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(case):
+    form, _, kind = case.partition(", ")
+    changes = WINDOW if kind == "window" else LINEAR | {"attention": kind} if kind else {}
     # What the tokens of a prompt see reaches a logit through the second block.
     model, params = model_and_params(form, n_layers=2, scan_blocks=True, **changes)
     assert_cached_equals_full(model, params, random_batch([7, 1, 4, 3], 7, 11), capacities=[17])
 
 
-@pytest.mark.parametrize(
-    ("choices", "vocab_size", "expected"),
-    [
-        ({**TINY, **TINY_SIZES}, 9712, 2_568_192),
-        (PRESETS["annotated"], 30, 44_116_992),  # seed 003's tables and layers, counted by hand; no norm at the end
-        (PRESETS["wolfram"], 100, 2_946_660),  # seed 000's, with positions up to 512
-    ],
-)
-def test_parameter_counts(choices, vocab_size, expected):
-    assert count(encoder_decoder(EncoderDecoderConfig(**choices), vocab_size).spec) == expected
+def test_parameter_counts():
+    """Of seed 003's tables and layers, counted by hand, with no norm at the end; of seed 000's with 512 positions."""
+    forms = ({**TINY, **TINY_SIZES}, 9712), (PRESETS["annotated"], 30), (PRESETS["wolfram"], 100)
+    counts = [count(encoder_decoder(EncoderDecoderConfig(**form), vocab_size).spec) for form, vocab_size in forms]
+    assert counts == [2_568_192, 44_116_992, 2_946_660]

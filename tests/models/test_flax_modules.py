@@ -19,8 +19,8 @@ from fxf.base.weights import flatten, initialize
 from fxf.layers.flax_module import FlaxModule
 from fxf.layers.kinds import LAYERS, layer_of
 from fxf.models.flax_model import of_module
-from fxf.testing import assert_consistent
-from helpers import VOCAB_SIZE, applied, random_params, random_tokens, refused, small, small_model
+from fxf.testing import assert_cached_equals_full, assert_documents_apart
+from helpers import VOCAB_SIZE, applied, random_params, random_tokens, refused, small, small_model, some
 
 X = np.random.default_rng(0).normal(size=(2, 5, 6)).astype(np.float32)
 TOKENS, DOCUMENTS = random_tokens((3, 5)), np.array([[0, 0, 1, 1, 1]] * 3, np.int32)
@@ -91,10 +91,10 @@ class Narrow(nn.Module):
         return nn.Dense(self.width)(x)
 
 
-class Recurrent(nn.Module):
+class Summing(nn.Module):
     @nn.compact
     def __call__(self, inputs, train: bool = False):
-        x = nn.RNN(nn.GRUCell(6))(nn.Embed(VOCAB_SIZE, 6)(inputs))
+        x = jnp.cumsum(nn.Embed(VOCAB_SIZE, 6)(inputs), axis=1)
         return nn.Dense(VOCAB_SIZE)(nn.Dropout(0.5, deterministic=not train)(x)).astype(jnp.bfloat16)
 
 
@@ -142,7 +142,7 @@ def of_nnx(make, params, x, rng):
 OWN = {
     "Mlp": (functools.partial(linen, Mlp(6, 11, 3.0, 0.5)), {"scale": 3.0, "dropout": 0.5}),
     "Gated": (functools.partial(of_nnx, functools.partial(Gated, 6, 11, 0.5)), {"dropout": 0.5}),
-    "Recurrent": (functools.partial(linen, Recurrent()), Recurrent()),
+    "Summing": (functools.partial(linen, Summing()), Summing()),
     "Attending": (functools.partial(of_nnx, Attending), functools.partial(Attending, width=6)),
 }
 
@@ -159,8 +159,12 @@ def test_values_and_gradients_are_those_of_the_module_itself_in_training_and_wit
         spec, apply = model.spec, lambda params, rng: model.apply(params, {"inputs": TOKENS}, rng=rng)
 
     def both(f, params):
-        rng = jax.random.key(5)
-        return f(params, None), f(params, rng), jax.grad(lambda p: jnp.sin(f(p, rng)).sum())(params)
+        def total(params):
+            trained = f(params, jax.random.key(5))
+            return jnp.sin(trained).sum(), trained
+
+        gradient, trained = jax.grad(total, has_aux=True)(params)
+        return f(params, None), trained, gradient
 
     def in_float32(params, rng):
         return own(params, read, rng).astype(jnp.float32)
@@ -176,10 +180,11 @@ def test_values_and_gradients_are_those_of_the_module_itself_in_training_and_wit
     [("Mlp", {"up/kernel": ("embed", "axis_1")}), ("Gated", {f"maps/{i}/kernel": ("embed", "axis_1") for i in (0, 1)})],
 )
 def test_weights_are_drawn_by_their_own_initializers_and_have_the_axes_that_flax_names(name, axes):
-    spec = flatten(layer(name).spec())
+    tree = layer(name).spec()
+    spec = flatten(tree)
     assert spec == flatten(layer(name).spec())  # so that those of equal layers are drawn together
     assert {path: weight.axes for path, weight in spec.items() if "embed" in weight.axes} == axes
-    drawn = flatten(jax.jit(lambda: initialize(layer(name).spec(), jax.random.key(0)))())
+    drawn = flatten(jax.jit(lambda: initialize(tree, jax.random.key(0)))())
     assert {path: x.shape for path, x in drawn.items()} == {path: weight.shape for path, weight in spec.items()}
     deviations = {path: 1 if path in axes else 11**-0.5 * ("kernel" in path) for path in drawn}
     assert {path: np.std(x) for path, x in drawn.items()} == pytest.approx(deviations, rel=0.35)
@@ -187,26 +192,23 @@ def test_weights_are_drawn_by_their_own_initializers_and_have_the_axes_that_flax
     assert not any(np.allclose(a.ravel()[:5], b.ravel()[:5]) for a, b in itertools.pairwise(kernels))
 
 
-@pytest.mark.parametrize(
-    ("blocks", "cached"),
-    [("Mean+feed_forward", False), pytest.param("attention+Mlp; attention+Gated", True, marks=pytest.mark.thorough)],
-)
-def test_a_model_decodes_as_it_trains_with_a_cache_where_modules_read_each_token_alone(blocks, cached):
+@some("blocks", ["Mean+feed_forward", "attention+Mlp; attention+Gated"], ["Mean+feed_forward"])
+def test_a_model_decodes_as_it_trains_with_a_cache_where_modules_read_each_token_alone(blocks):
     model, params = small_model(n_layers=2, blocks=blocks)
-    assert_consistent(model, params, {"inputs": TOKENS, "documents": DOCUMENTS})
+    assert_cached_equals_full(model, params, {"inputs": TOKENS}, capacities=[5])
+    assert_documents_apart(model, params, {"inputs": TOKENS, "documents": DOCUMENTS})
     prompts = {"inputs": TOKENS, "lengths": np.array([2, 3, 1], np.int32)}
     cache = jax.eval_shape(lambda: model.prefill(params, prompts, 5))
-    assert ("inputs" in cache.layers) != cached
+    assert ("inputs" in cache.layers) == blocks.startswith("Mean")
 
 
-@pytest.mark.parametrize(
-    ("name", "more"),
-    [pytest.param("Recurrent", {}, marks=pytest.mark.thorough), ("Attending", {"documents": DOCUMENTS})],
-)
-def test_a_whole_model_decodes_as_it_trains_and_keeps_apart_the_documents_that_its_module_takes(name, more):
-    model = of_module(OWN[name][1], VOCAB_SIZE)
+@some("name", ["Summing", "Attending"], ["Attending"])
+def test_a_whole_model_decodes_as_it_trains_and_keeps_apart_the_documents_that_its_module_takes(name):
+    model, more = of_module(OWN[name][1], VOCAB_SIZE), {"documents": DOCUMENTS} if name == "Attending" else {}
     params = random_params(model.spec)
-    assert_consistent(model, params, {"inputs": TOKENS, **more})
+    assert_cached_equals_full(model, params, {"inputs": TOKENS}, capacities=[5])
+    if more:
+        assert_documents_apart(model, params, {"inputs": TOKENS, **more})
     for taken in {"documents", "positions"} - {*more}:
         with pytest.raises(UserError, match=rf"{taken}: .*{name}, a module of Flax, does not take them"):
             jax.eval_shape(model.apply, params, {"inputs": TOKENS, taken: TOKENS})

@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -13,7 +12,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.init import initialized_as
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
-from helpers import random_params, table, values
+from helpers import marked, random_params, table, values
 
 VOCAB_SIZE, LENGTH, HEAD_DIM, BASE = 11, 7, 8, 32
 
@@ -32,21 +31,20 @@ def batch():
     return {**tokens, "inputs": inputs, "weights": ones, "source_mask": ones > 0}
 
 
-def initialized(spec, name=""):
-    """Returns the initial params, or those of one name; NumPy draws what takes a compiler of JAX's programs long."""
+def initialized(spec, names=("",)):
+    """Returns {path: initial weight} of these last names; NumPy draws what takes a compiler of JAX's programs long."""
     rng = np.random.default_rng(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax.random, "normal", lambda key, shape, dtype: rng.normal(size=shape).astype(dtype))
-        chosen = {path: weight for path, weight in leaves(spec) if path.endswith(name)}
+        chosen = {path: weight for path, weight in leaves(spec) if path.endswith(tuple(names))}
         key = jax.random.key(0)
-        params = jax.jit(lambda: {path: w.init(key, w.shape, np.float32) for path, w in chosen.items()})()
-    return next(iter(params.values())) if name else jax.device_put(map_weights(lambda path, _: params[path], spec))
+        return jax.jit(lambda: {path: w.init(key, w.shape, np.float32) for path, w in chosen.items()})()
 
 
 @functools.cache
-def changes(width, base=BASE, make=transformer_lm, **keys):
+def changes(width, base=BASE, source=False, **keys):
     """Returns by how much four steps of Adam change the residual stream and the logits, as root mean squares."""
-    config_class = TransformerLMConfig if make is transformer_lm else EncoderDecoderConfig
+    make, config_class = (encoder_decoder, EncoderDecoderConfig) if source else (transformer_lm, TransformerLMConfig)
     model, data = make(sized(width, base, config_class, **keys), VOCAB_SIZE), batch()
     optimizer = make_optimizer(OptimizerConfig(learning_rate=2**-11), 9, model.spec)
 
@@ -61,7 +59,8 @@ def changes(width, base=BASE, make=transformer_lm, **keys):
         updates, moments = optimizer.update(gradient, moments, params)
         return optax.apply_updates(params, updates), moments, outputs
 
-    params = initialized(model.spec)
+    drawn = initialized(model.spec)
+    params = map_weights(lambda path, _: drawn[path], model.spec)
     moments = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(optimizer.init, params))
     outputs = []
     for _ in range(5):
@@ -80,17 +79,7 @@ def test_steps_change_activations_of_all_widths_alike_with_a_base():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"tied_embeddings": True, "scaled_embeddings": True, "logits_bias": True},
-        {"block": "sandwich", "norm": "rms", "gated": True, "activation": "silu"},
-        {"n_kv_heads": 1, "qk_norm": True, "positions": "rotary", "final_norm": False},
-        {"attention": "expressive", "attention_bias": "all", "head": "transform", "init": "gpt2"},
-        {"make": encoder_decoder, "embeddings": "shared"},
-    ],
-    ids=range(5),
-)
+@pytest.mark.parametrize("keys", marked("kinds of models whose widths share a rate"))
 def test_the_changes_are_alike_for_every_kind_of_model_and_grow_without_a_base(keys):
     assert np.abs(growth(changes(128, **keys), changes(32, **keys))).max() < 0.3
     assert growth(changes(128, 0, **keys), changes(32, 0, **keys))[1] > 0.5
@@ -121,14 +110,18 @@ def test_a_rate_of_a_weights_own_stays_beside_that_of_the_width(keys, rates):
 @pytest.mark.parametrize(("deviations", "keys"), table("initial deviations at width 32"))
 def test_initial_values_are_the_bases_but_those_of_matrices_between_widths_are_smaller(deviations, keys):
     spec = transformer_lm(sized(128, **values(keys)), VOCAB_SIZE).spec
-    for name, deviation in deviations.items():
-        expected = deviation / 2 if name in ("query", "output", "up", "down") else deviation
-        assert np.std(initialized(spec, f"/{name}")) == pytest.approx(expected, rel=0.1), name
+    drawn = initialized(spec, [f"/{name}" for name in deviations])
+    for path, weight in drawn.items():
+        name = path.split("/")[-1]
+        expected = deviations[name] / (2 if name in ("query", "output", "up", "down") else 1)
+        assert np.std(weight) == pytest.approx(expected, rel=0.1), name
+    assert len(drawn) == len(deviations)
 
 
 def test_logits_with_a_base_are_those_of_smaller_features():
     for keys in ({}, {"tied_embeddings": True, "logits_bias": True}):
         plain, wide = (transformer_lm(sized(64, base, final_norm=False, **keys), VOCAB_SIZE) for base in (0, 16))
         params = random_params(plain.spec)
-        x = jnp.linspace(-1, 1, 3 * 64).reshape(3, 64)
-        np.testing.assert_array_equal(wide.readout(params, x), plain.readout(params, x / 4))
+        x = np.linspace(-1, 1, 3 * 64, dtype=np.float32).reshape(3, 64)
+        found, expected = jax.jit(wide.readout)(params, x), jax.jit(plain.readout)(params, x / 4)
+        np.testing.assert_array_equal(found, expected)

@@ -6,34 +6,24 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import fxf
 from closeness import assert_close
 from configs.primer.bilayer import BilayerConfig, bilayer
 from fxf.base.errors import UserError
-from fxf.base.weights import Weight, flatten, leaves, map_weights, without_repeats
-from fxf.models.decoder import Decoder
-from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.base.weights import Weight, flatten, initialize, leaves, map_weights, without_repeats
+from fxf.models import MODELS
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import reparametrized
 from fxf.models.quantized import stored_as
-from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
 from fxf.training.fine_tuning import without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
 from helpers import VOCAB_SIZE, random_params, random_tokens, small
 
-MODELS = {
-    "transformer_lm": (TransformerLMConfig, transformer_lm),
-    "masked_lm": (MaskedLMConfig, masked_lm),
-    "encoder_decoder": (EncoderDecoderConfig, encoder_decoder),
-}
 WEIGHTS = "*/query,*/value,*/output,*/up"
 BATCH = {"inputs": random_tokens((2, 5)), "source": random_tokens((2, 4), seed=1), "source_mask": np.ones((2, 4), bool)}
-EVERY = pytest.mark.parametrize("name", MODELS)
 
 
 def plain_model(name="transformer_lm", **changes):
-    config_class, make = MODELS[name]
-    return make(small(config_class, **changes), VOCAB_SIZE)
+    return MODELS[name].make(small(MODELS[name].config, **changes), VOCAB_SIZE)
 
 
 def merged(params, scale):
@@ -47,19 +37,20 @@ def merged(params, scale):
     return plain
 
 
-@EVERY
+@pytest.mark.parametrize("name", ["masked_lm", "encoder_decoder"])
 def test_an_adapted_weight_is_the_base_and_the_scaled_product_of_its_factors(name):
     base, is_stable = plain_model(name), name == "masked_lm"
     model = lora(base, LoraConfig(rank=3, alpha=5.0, weights=WEIGHTS, rank_stabilized=is_stable))
     scale = 5 / np.sqrt(3) if is_stable else 5 / 3
     params = random_params(model.spec)
     expected = merged(params, scale)
-    found = flatten(jax.jit(model.to_plain)(params))
+    plain = map_weights(lambda path, _: np.float32(expected[path]), base.spec)
+    compute = jax.jit(lambda p, q: (model.to_plain(p), model.apply(p, BATCH), base.apply(q, BATCH)))
+    found, logits, of_plain = compute(params, plain)
+    assert_close(logits, of_plain)
+    found = flatten(found)
     assert found.keys() == {path for path, _ in leaves(base.spec)}
     assert_close(found, expected, operations=6)
-    plain = map_weights(lambda path, _: np.float32(expected[path]), base.spec)
-    logits, of_plain = jax.jit(lambda p, q: (model.apply(p, BATCH), base.apply(q, BATCH)))(params, plain)
-    assert_close(logits, of_plain)
     changed = {path for path, value in found.items() if not np.array_equal(value, flatten(params)[path])}
     assert {path.rsplit("/", 1)[-1] for path in changed} == {"query", "value", "output", "up"}
 
@@ -79,10 +70,10 @@ def test_each_expert_of_a_mixture_has_factors_of_its_own():
 
 def test_new_adapters_change_no_bit():
     model = lora(plain_model(), LoraConfig(rank=2))
-    params = fxf.initialize(model, seed=3)
-    base = {name: value for name, value in params.items() if name != LORA}
-    jax.tree.map(np.testing.assert_array_equal, jax.jit(model.to_plain)(params), base)
-    assert all(np.any(value) == path.endswith("/a") for path, value in flatten(params[LORA]).items())
+    adapters = jax.jit(lambda key: initialize(model.spec[LORA], key))(jax.random.key(3))
+    base = random_params({name: spec for name, spec in model.spec.items() if name != LORA})
+    jax.tree.map(np.testing.assert_array_equal, jax.jit(model.to_plain)({**base, LORA: adapters}), base)
+    assert all(np.any(value) == path.endswith("/a") for path, value in flatten(adapters).items())
 
 
 def test_only_adapters_train_and_blocks_alike_stay_one_entry_of_the_table():
@@ -102,9 +93,10 @@ def test_gradients_of_factors_are_products_with_that_of_the_weight_and_the_base_
     model = lora(base, LoraConfig(rank=3, alpha=5.0, weights=WEIGHTS))
     params, batch = random_params(model.spec), {**BATCH, "targets": random_tokens((2, 5), seed=2)}
     batch["weights"] = np.ones((2, 5), np.float32)
-    trained, plain = without_frozen_gradient(model, ""), model.to_plain(params)
-    both = jax.jit(lambda p, q: (loss_and_gradient(trained, p, batch), loss_and_gradient(base, q, batch)))
-    (loss, _, found), (expected_loss, _, of_plain) = both(params, plain)
+    trained = without_frozen_gradient(model, "")
+    of_base = lambda params: loss_and_gradient(base, model.to_plain(params), batch)  # noqa: E731
+    both = jax.jit(lambda params: (loss_and_gradient(trained, params, batch), of_base(params)))
+    (loss, _, found), (expected_loss, _, of_plain) = jax.device_get(both(params))
     assert_close(loss, expected_loss)
     found, of_plain, factors = flatten(found), flatten(of_plain), flatten(params[LORA])
     for path, gradient in found.items():
@@ -149,10 +141,6 @@ QUANTIZED = {
 CASES = [("tied", "fp8"), ("encoder_decoder", "int8"), pytest.param("tied", "int8", marks=pytest.mark.thorough)]
 
 
-def without_an_output(w):
-    return w.at[:, 1].set(0)
-
-
 def rounded(w, summed, dtype):
     """Returns a matrix after rounding to 8 bits, the numbers in these, and the scale of each output, in float64."""
     ends = np.abs(np.asarray(w, np.float64)).max(summed, keepdims=True)
@@ -165,10 +153,10 @@ def rounded(w, summed, dtype):
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_matrices_have_8_bits_and_a_scale_for_each_output_and_the_model_computes_with_their_products(name, dtype):
     model = QUANTIZED[name]()
-    drawn = flatten(random_params(model.spec))
-    params = map_weights(
-        lambda path, _: without_an_output(drawn[path]) if path.endswith("up") else drawn[path], model.spec
-    )
+    params = jax.tree.map(np.array, random_params(model.spec))
+    for path, w in flatten(params).items():
+        if path.endswith("up"):
+            w[:, 1] = 0  # an output that is always 0
     new, narrow = stored_as(dtype, model)
     stored = jax.jit(narrow)(params)
     held, expected = flatten(stored), {}
@@ -188,9 +176,10 @@ def test_matrices_have_8_bits_and_a_scale_for_each_output_and_the_model_computes
         error = np.abs(expected[path] - w)
         assert (error <= (0.501 * scale if dtype == "int8" else np.maximum(np.abs(w) / 15.9, scale / 1000))).all()
     assert {path: w.shape for path, w in held.items()} == {path: weight.shape for path, weight in leaves(new.spec)}
-    plain = jax.device_put(map_weights(lambda path, _: np.float32(expected[path]), model.spec))
-    assert_close(jax.jit(new.apply)(stored, BATCH), jax.jit(model.apply)(plain, BATCH))
-    prompts = {"tokens": BATCH["inputs"], "lengths": np.array([5, 3], np.int32)}
-    prompts |= {} if name == "tied" else {each: BATCH[each] for each in ("source", "source_mask")}
-    tokens, _ = Decoder(new, -1)(stored, prompts, 3)
-    np.testing.assert_array_equal(tokens, Decoder(model, -1)(plain, prompts, 3)[0])
+    plain = map_weights(lambda path, _: np.float32(expected[path]), model.spec)
+    prompts, newest = {**BATCH, "lengths": np.array([5, 3], np.int32)}, np.array([2, 4], np.int32)
+
+    def read(model, params):
+        return model.apply(params, BATCH), model.step(params, model.prefill(params, prompts, 6), newest)[0]
+
+    assert_close(*jax.jit(lambda stored, plain: (read(new, stored), read(model, plain)))(stored, plain))
