@@ -42,7 +42,10 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
             value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
         if values.setdefault(key, value) != value:
             raise UserError(f"{where}: {name}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
-    values |= architecture.read(theirs, where)
+    try:
+        values |= architecture.read(theirs, where)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration) as error:
+        raise UserError(f"{where}: a key of {architecture.name} is missing or of another type: {error!r}") from None
     fixed, others, layers = architecture.section.get("layers", {}), values.get("layers", {}), {}
     blocks = values.get("blocks") or architecture.section.get("blocks") or defaults(config_class)["blocks"]
     for name, keys in _named(architecture, blocks):

@@ -94,6 +94,8 @@ def test_tensors_that_are_no_weights_or_are_elsewhere_are_one_line(folder):
     index = {"weight_map": {"lm_head.weight": "one.safetensors", "more": "two.safetensors"}}
     (folder / huggingface.INDEX_FILE).write_text(json.dumps(index))
     assert_refused(folder, r"two.safetensors: No such file or directory; did you mean 'one.safetensors'\?")
+    (folder / huggingface.INDEX_FILE).write_text("{}")
+    assert_refused(folder, r"gpt2: transformer.wte.weight is absent")
     (folder / huggingface.INDEX_FILE).unlink()
     tensors.rename(folder / "pytorch_model.bin")
     assert_refused(folder, r"gpt2: fxf reads model.safetensors, which is absent, and not pytorch_model.bin$")
