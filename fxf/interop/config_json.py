@@ -81,15 +81,19 @@ class Written(NamedTuple):
     section: TransformerConfig
 
 
-def write_config(config: TransformerConfig) -> Written:
+def write_config(config: TransformerConfig, model_type: str = "") -> Written:
     """Returns the config.json of the class of `transformers` that computes what a `model` section says.
+
+    Args:
+      model_type: that of the class; "" for the first class that fits.
 
     Raises:
       UserError: there is no such class; the text says how the section differs from the class that is most like it.
     """
     name = config.name  # type: ignore[attr-defined]
     of_classes: list[list[str]] = []
-    for architecture in (each for each in ARCHITECTURES.values() if each.model == name):
+    known = [ARCHITECTURES[model_type]] if model_type else ARCHITECTURES.values()
+    for architecture in (each for each in known if each.model == name):
         with contextlib.suppress(UserError):  # no section of this class has such values
             written = _written(architecture, config)
             of_classes.append(list(_differences(architecture, written.section, config)))
