@@ -92,9 +92,9 @@ def write_config(config: TransformerConfig, model_type: str = "") -> Written:
     """
     name = config.name  # type: ignore[attr-defined]
     of_classes: list[list[str]] = []
-    known = [ARCHITECTURES[model_type]] if model_type else ARCHITECTURES.values()
+    known, ignored = ([ARCHITECTURES[model_type]], ()) if model_type else (ARCHITECTURES.values(), (UserError,))
     for architecture in (each for each in known if each.model == name):
-        with contextlib.suppress(UserError):  # no section of this class has such values
+        with contextlib.suppress(*ignored):  # no section of this class has such values
             written = _written(architecture, config)
             of_classes.append(list(_differences(architecture, written.section, config)))
             if not of_classes[-1]:
