@@ -143,7 +143,10 @@ def _pairs(config: DataConfig) -> Corpus:
         wanted = f"expected columns {config.source} and {config.target} in the first line, or data.columns, as en,fr"
         raise UserError(f"{path.name}:1: {wanted}; got {shortened(', '.join(header))}")
     source, target = (columns.index(one_of(getattr(config, s), columns, f"data.{s}")) for s in ("source", "target"))
-    first = 2 if header[: len(columns)] == columns else 1
+    there, asked = ([name.lower() for name in each] for each in (header[: len(columns)], columns))
+    if there != asked and sorted(there) == sorted(asked):
+        raise UserError(f"{path.name}:1: the columns are {', '.join(there)}; data.columns has {', '.join(asked)}")
+    first = 2 if there == asked else 1
     if first == 2:
         say(one_line(f"{path.name}: the first line names the columns: {', '.join(columns)}"))
     sides = text_files.tab_separated(lines[first - 1 :], len(columns), source, target)

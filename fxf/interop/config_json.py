@@ -42,7 +42,10 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
             value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
         if values.setdefault(key, value) != value:
             raise UserError(f"{where}: {name}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
-    values |= architecture.read(theirs, where)
+    try:
+        values |= architecture.read(theirs, where)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration) as error:
+        raise UserError(f"{where}: a key of {architecture.name} is missing or of another type: {error!r}") from None
     fixed, others, layers = architecture.section.get("layers", {}), values.get("layers", {}), {}
     blocks = values.get("blocks") or architecture.section.get("blocks") or defaults(config_class)["blocks"]
     for name, keys in _named(architecture, blocks):
@@ -78,16 +81,20 @@ class Written(NamedTuple):
     section: TransformerConfig
 
 
-def write_config(config: TransformerConfig) -> Written:
+def write_config(config: TransformerConfig, model_type: str = "") -> Written:
     """Returns the config.json of the class of `transformers` that computes what a `model` section says.
+
+    Args:
+      model_type: that of the class; "" for the first class that fits.
 
     Raises:
       UserError: there is no such class; the text says how the section differs from the class that is most like it.
     """
     name = config.name  # type: ignore[attr-defined]
     of_classes: list[list[str]] = []
-    for architecture in (each for each in ARCHITECTURES.values() if each.model == name):
-        with contextlib.suppress(UserError):  # no section of this class has such values
+    known, ignored = ([ARCHITECTURES[model_type]], ()) if model_type else (ARCHITECTURES.values(), (UserError,))
+    for architecture in (each for each in known if each.model == name):
+        with contextlib.suppress(*ignored):  # no section of this class has such values
             written = _written(architecture, config)
             of_classes.append(list(_differences(architecture, written.section, config)))
             if not of_classes[-1]:

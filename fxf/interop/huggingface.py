@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import tokenizers
 
+from fxf.base.config import Field, checked
 from fxf.base.errors import UserError
 from fxf.base.files import read_json, require_file
 from fxf.base.weights import Params, flatten
@@ -72,7 +73,7 @@ def load(folder: str | Path, layout: Layout | None = None) -> Loaded:
         tokenizer = read_backend(folder / TOKENIZER_FILE)
         tokenizer.encode_special_tokens = _optional_json(folder / TOKENIZER_CONFIG_FILE).get(SPLIT) is True
     architecture, config = _section(huggingface, where)
-    vocab_size = huggingface["vocab_size"]
+    vocab_size = checked(huggingface.get("vocab_size"), Field(int, {"minimum": 1}), f"{where}: vocab_size")
     model = MODELS[architecture.model].make(config, vocab_size)
     shardings = {} if layout is None else flatten(layout.weights(model.spec))
 
@@ -83,7 +84,7 @@ def load(folder: str | Path, layout: Layout | None = None) -> Loaded:
     ends = {**huggingface, **_optional_json(folder / GENERATION_FILE)}.get(END)
     tokens = ends if isinstance(ends, list) else [] if ends is None else [ends]
     # Classes have numbers of large vocabularies by default, and older exports have -1 where no token ends a text.
-    end_tokens = tuple(token for token in tokens if 0 <= token < vocab_size)
+    end_tokens = tuple(token for token in tokens if type(token) is int and 0 <= token < vocab_size)
     return Loaded(config, model, params, huggingface, tokenizer, end_tokens)
 
 
@@ -169,7 +170,7 @@ def _open_folder(folder: Path) -> dict[str, StoredTensor]:
         if not (folder / TENSORS_FILE).exists() and (others := sorted(folder.glob("*.bin"))):
             raise UserError(f"{folder}: fxf reads {TENSORS_FILE}, which is absent, and not {others[0].name}")
         return open_tensors(folder / TENSORS_FILE)
-    files = dict.fromkeys(_read_json(folder / INDEX_FILE)["weight_map"].values())
+    files = dict.fromkeys(_read_json(folder / INDEX_FILE).get("weight_map", {}).values())
     return {name: tensor for file in files for name, tensor in open_tensors(folder / file).items()}
 
 

@@ -52,7 +52,7 @@ def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Para
     Raises:
       UserError: `transformers` has no model like `config`, or no module of an adapted weight.
     """
-    architecture, modules = _modules(config, len(params["embedding"]["table"]))
+    architecture, modules = _modules(config, len(params["embedding"]["table"]), base)
     values, tensors, adapters = flatten(params[LORA]), dict[str, np.ndarray](), dict[str, int]()
     for name, parts in modules.items():
         adapted = [part for part in parts if f"{part.path}/a" in values]
@@ -89,7 +89,9 @@ def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Para
     write_tensors(folder / TENSORS_FILE, tensors, {"format": "pt"})
 
 
-def load(folder: Path, config: TransformerConfig, lora: LoraConfig, spec: Spec) -> dict[str, np.ndarray]:
+def load(
+    folder: Path, config: TransformerConfig, lora: LoraConfig, spec: Spec, base: str | None = None
+) -> dict[str, np.ndarray]:
     """Returns the adapters of a folder by path, float32.
 
     The adapter of a matrix of several weights becomes one of each. A scale other than that of `lora` goes into the
@@ -98,13 +100,14 @@ def load(folder: Path, config: TransformerConfig, lora: LoraConfig, spec: Spec) 
     Args:
       config: the `model` section.
       spec: the weights of the model with its adapters.
+      base: as in `save`.
 
     Raises:
       UserError: the folder cannot be read, or its adapters are others than fxf has, or than the `lora` section says.
     """
     record = _read_config(folder)
     tensors = {name.removeprefix(PREFIX): x for name, x in open_tensors(folder / TENSORS_FILE).items()}
-    architecture, modules = _modules(config, spec["embedding"]["table"].shape[0])
+    architecture, modules = _modules(config, spec["embedding"]["table"].shape[0], base)
     found: dict[str, np.ndarray] = {}
     for theirs in (name.removesuffix(A) for name in list(tensors) if name.endswith(A)):
         parts = modules.get(architecture.today(theirs + WEIGHT).removesuffix(WEIGHT))
@@ -131,9 +134,12 @@ def load(folder: Path, config: TransformerConfig, lora: LoraConfig, spec: Spec) 
     return found
 
 
-def _modules(config: TransformerConfig, vocab_size: int) -> tuple[Architecture, dict[str, list[Part]]]:
+def _modules(
+    config: TransformerConfig, vocab_size: int, base: str | None
+) -> tuple[Architecture, dict[str, list[Part]]]:
     """Returns the class of `transformers`, and the weights that make the matrix of each module that has one."""
-    written = write_config(config)
+    of_base = read_json(Path(base) / "config.json", "JSON of transformers") if base else {}
+    written = write_config(config, of_base.get("model_type", ""))
     spec = MODELS[written.architecture.model].make(written.section, vocab_size).spec
     return written.architecture, {
         name.removesuffix(WEIGHT): parts

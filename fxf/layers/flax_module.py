@@ -73,7 +73,11 @@ class FlaxModule:
         if others := [name for name, kind in kinds.items() if issubclass(kind, nnx.Variable)]:
             what = f"{self.name} has variables besides its params, {', '.join(others)}"
             raise UserError(f"model: {what}, which fxf does not keep")
-        flat = {"/".join(map(str, path)): value for path, value in flatten_dict(weights).items()}
+        paths = flatten_dict(weights)
+        names = {part for path in paths for part in path if isinstance(part, str)} if is_nnx(self.module) else set()
+        if number := next(filter(str.isdecimal, names), ""):
+            raise UserError(f"model: {self.name} names a part '{number}', as one in a list; put a letter in front")
+        flat = {"/".join(map(str, path)): value for path, value in paths.items()}
         return self.output(nn.unbox(unflatten_dict(flat, sep="/")), x, None, given), flat
 
     def output(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:

@@ -23,7 +23,7 @@ class DecodeConfig:
     )
     min_tokens: int = key(0, "an answer has at least so many tokens before its end", minimum=0)
     ends: str = key("", "words, with spaces between, each of one token, that end an answer too")
-    banned: str = key("", "words, with spaces between, that no answer has")
+    banned: str = key("", "words, with spaces between, that no answer has in their usual tokens")
     prefix: str = key("", "the text with which each answer begins")
     beam_width: int = key(1, "number of hypotheses in the beam search; 1: no beam search", minimum=1)
     length_penalty: float = key(1.0, "the score of a hypothesis is log-probability / length^length_penalty", minimum=0)

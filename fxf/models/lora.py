@@ -24,7 +24,7 @@ class LoraConfig:
     rank: int = key(0, "rank of the adapters, which alone train; 0: no adapters, the weights train", minimum=0)
     alpha: float = key(16.0, "an adapter is alpha / rank times the product of its factors", above=0)
     rank_stabilized: bool = key(False, "divide alpha by the square root of the rank (Kalajdzievski 2023)")
-    weights: str = key("*/query,*/value", "patterns of the matrices with an adapter, such as blocks/*,!*/key,!*norm*")
+    weights: str = key("*/query,*/value", "patterns of the matrices with an adapter, such as blocks/*,!*norm*,!*bias")
 
     def __post_init__(self) -> None:
         if not self.rank:

@@ -172,6 +172,8 @@ def _type_of(config: ConfigDict, key: str, flag: str) -> type:
             raise UserError(f"{flag}{key}: '{before}' is a key, not a section; type {flag}{before}=VALUE")
         if name not in found:
             known = f" ({before or 'a config'} has: {', '.join(found) or 'NAME.KEY'})"
+            if ":" in str(found.get("name", "")):
+                known += "; default_config of a config file makes those of your own"
             near = nearest_key(key, config.to_dict(), found) or known
             raise UserError(f"{flag}{key}: unknown {'key' if before else 'section'}{near}")
         found, before = found[name], f"{before}.{name}" if before else name

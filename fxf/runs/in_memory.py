@@ -128,8 +128,9 @@ def fit(
         params, losses = fxf.fit(model, batch, steps=200, learning_rate=1e-2, schedule="cosine")
 
     Args:
-      batch: `batch(key, step)` returns the batch of a step. It is a pure function, compiled as part of the step. The
-        random key derives from (seed, step); the step is an int32 scalar from 0. All batches have one shape.
+      batch: `batch(key, step)` returns the batch of a step. It is a pure function, compiled as part of the step: what
+        NumPy draws in it is drawn once, for all steps. The random key derives from (seed, step); the step is an int32
+        scalar from 0. All batches have one shape.
       params: the initial params, which stay as they are; None draws them from the seed.
       seed: the seed of the initial params, the keys of the batches, and dropout.
       optimizer: one of `fxf.training.optimizer.OPTIMIZERS`.

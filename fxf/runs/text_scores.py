@@ -24,6 +24,7 @@ from fxf.tasks.task import Evaluator
 log = logging.getLogger(__name__)
 
 RESAMPLES, LEVEL = 2000, 0.95
+FEWEST = 6  # lines of a verdict: in fewer even the same sign in all is no evidence at this level
 LOGITS_AT_ONCE = 2**26
 
 
@@ -119,6 +120,8 @@ def text_scores(
     scorer = TextScorer(workdir, step, weights)
     lines = scorer.lines(text)
     bits, loss = lines.nats / math.log(2), lines.nats.sum() / lines.tokens.sum()
+    if len(bits) < FEWEST:
+        log.warning("warning: --text: %s has %d lines; an interval and a verdict need %d", path, len(bits), FEWEST)
     figures = {
         "step": scorer.step,
         "loss": float(loss),
@@ -136,7 +139,8 @@ def text_scores(
     other = others.nats / math.log(2)
     difference = ratio("difference", bits - other, lines.bytes)
     _, low, high = difference.values()
-    verdict = "better" if high < 0 else "worse" if low > 0 else "no difference found"
+    is_sure = len(bits) >= FEWEST and not low <= 0 <= high
+    verdict = ("better" if high < 0 else "worse") if is_sure else "no difference found"
     if (lines.unknown != others.unknown).any():
         verdict = "not comparable"  # what a vocabulary lacks is easy to predict
     return figures | {"against_bits_per_byte": float(other.sum() / lines.bytes.sum()), **difference, "verdict": verdict}

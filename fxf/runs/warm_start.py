@@ -57,7 +57,7 @@ def start_of(experiment: Experiment, layout: Layout, workdir: Path) -> Start:
     if recorded and (checkpoint.steps_in(workdir / CHECKPOINTS) or (workdir / run_folder.RESULT).exists()):
         return Start(digests=recorded)
     source = source_of(config.path)
-    adapters, digests = _adapters(experiment)
+    adapters, digests = _adapters(experiment, str(source.place) if source.kind == "folder" else None)
     found, of_source, step = _read(source, experiment, layout)
     if not any(path.startswith(f"{LORA}/") for path in found):  # new adapters, which change nothing yet, are drawn
         spec = {name: part for name, part in spec.items() if name != LORA}
@@ -75,14 +75,14 @@ def start_of(experiment: Experiment, layout: Layout, workdir: Path) -> Start:
     return Start(given, {run_folder.SOURCE: of_source, **digests}, origin, (said, *lines))
 
 
-def _adapters(experiment: Experiment) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns the adapters that `start.adapters` names by path, and their digest."""
+def _adapters(experiment: Experiment, base: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the adapters that `start.adapters` names by path, and their digest; `base` is as in `peft.save`."""
     if not experiment.start.adapters:
         return {}, {}
     if not experiment.lora.rank:
         raise UserError("start.adapters: without lora.rank the model has no adapters; set it to theirs")
     folder = folder_at(experiment.start.adapters, "start.adapters")
-    found = peft.load(folder, experiment.model_config, experiment.lora, experiment.model.spec)
+    found = peft.load(folder, experiment.model_config, experiment.lora, experiment.model.spec, base)
     return found, {run_folder.ADAPTERS: file_digest(folder / peft.TENSORS_FILE)}
 
 

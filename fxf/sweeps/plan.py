@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from fxf.base.config import differences, differing_keys, one_of, with_values
+from fxf.base.config import Field, checked, differences, differing_keys, one_of, with_values
 from fxf.base.errors import UserError, nearest
 from fxf.base.files import is_remote, read_json, write_atomically
 from fxf.reports.best import PER_TOKEN
@@ -154,6 +154,7 @@ def make_plan(
     if is_remote(workdir) or is_run(workdir):
         raise UserError(f"--workdir: {workdir}: a trial needs a local folder of its own, which is no run")
     one_of(match, MATCHES, "--match")
+    failed = None if failed is None else checked(failed, Field(float, {}), "--failed")
     null, other = other is None, other or first
     other = other._replace(config={**other.config, "seed": first.config["seed"]})
     if not null and first.config == other.config:

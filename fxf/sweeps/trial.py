@@ -9,6 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from fxf.base.config import Field, checked
 from fxf.base.errors import UserError
 from fxf.base.files import folder_at, read_json
 from fxf.runs.api import plain_config
@@ -39,6 +40,8 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
       UserError: the folder holds a trial with another plan, or a run failed otherwise than by diverging.
       Interrupted: a signal asked to stop; the steps of the runs are saved.
     """
+    checked(budget.seeds, Field(int, {"minimum": 2}), "--seeds")
+    checked(budget.minutes, Field(float, {"minimum": 0}), "--minutes")
     keep_plan(plan, budget, workdir)
     budget = budget._replace(whole=any(attempt["whole"] for attempt in read_plan(workdir)["budgets"]))
     with Crew(budget.workers, budget.minutes) as crew:

@@ -69,7 +69,7 @@ def test_the_columns_are_in_the_languages_that_the_config_or_the_first_line_says
     names = [name.strip() for name in columns.split(",")]
     lines, header = ["\t".join(f"{name} {i}" for name in names) for i in range(9)], "\t".join(names)
     unnamed = [f"{line}\tCC-BY" for line in lines]  # a last column that has no name
-    named, with_more = [header, *lines], [f"{header}\tby", *unnamed]
+    named, with_more = [header, *lines], [f"{header.upper()}\tby", *unnamed]
     for given, said, first in (unnamed, columns, 1), (named, columns, 2), (named, "", 2), (with_more, columns, 2):
         found = read_corpus(pairs(tmp_path, given, columns=said, source=source, target=target))
         expected = [Example(f"{source} {i}", f"{target} {i}", f"fra.txt:{first + i}") for i in range(9)]
@@ -122,7 +122,7 @@ def test_the_phrasebook_has_three_splits_and_six_is_all_at_once(monkeypatch):
 def test_a_key_that_names_nothing_is_refused(wrong, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = "\n".join(LINES)
-    contents = {"packed": gzip.compress(text.encode()), "utf16": text.encode("utf-16")}
+    contents = {"turned": b"fr\ten\nVa\tGo\n", "packed": gzip.compress(text.encode()), "utf16": text.encode("utf-16")}
     for name, content in {"empty": b"", "blank": b"\n\n", **contents}.items():
         Path(name).write_bytes(content)
     pairs(tmp_path, LINES)

@@ -8,17 +8,20 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from flax.traverse_util import unflatten_dict
 
+from closeness import assert_close
 from fxf.base.errors import UserError
 from fxf.base.weights import flatten
 from fxf.data.tokenizer import train_tokenizer
-from fxf.interop import huggingface
+from fxf.interop import huggingface, peft
 from fxf.interop.architectures import ARCHITECTURES, TEXT, architectures
 from fxf.interop.config_json import read_config, write_config
 from fxf.interop.weights_file import read_weights, write_tensors
 from fxf.models import MODELS
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from fxf.models.transformer_lm import TransformerLMConfig
+from fxf.models.lora import LoraConfig, lora
+from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from helpers import one_device, random_params, refused, table, values
 
 pytest.importorskip("safetensors")
@@ -94,6 +97,8 @@ def test_tensors_that_are_no_weights_or_are_elsewhere_are_one_line(folder):
     index = {"weight_map": {"lm_head.weight": "one.safetensors", "more": "two.safetensors"}}
     (folder / huggingface.INDEX_FILE).write_text(json.dumps(index))
     assert_refused(folder, r"two.safetensors: No such file or directory; did you mean 'one.safetensors'\?")
+    (folder / huggingface.INDEX_FILE).write_text("{}")
+    assert_refused(folder, r"gpt2: transformer.wte.weight is absent")
     (folder / huggingface.INDEX_FILE).unlink()
     tensors.rename(folder / "pytorch_model.bin")
     assert_refused(folder, r"gpt2: fxf reads model.safetensors, which is absent, and not pytorch_model.bin$")
@@ -214,3 +219,15 @@ def test_a_folder_of_an_older_export_is_read_with_its_tokenizer(tmp_path):
     assert loaded.tokenizer.encode("a b").ids == tokenizer.encode("a b")
     (tmp_path / huggingface.TOKENIZER_FILE).write_text("{")
     assert_refused(tmp_path, "tokenizer.json: not a tokenizer file: ")
+
+
+def test_adapters_are_those_of_the_class_of_their_base(tmp_path):
+    base = TransformerLMConfig(**ROTARY)
+    sections = [LoraConfig(rank=rank, weights="*/query,*/key,*/value") for rank in (2, 6)]
+    model, of_sums = (lora(transformer_lm(base, VOCAB_SIZE), section) for section in sections)
+    params = random_params(model.spec)
+    (tmp_path / "config.json").write_text('{"model_type": "phi3"}')  # whose queries, keys and values are one matrix
+    peft.save(tmp_path / "peft", base, sections[0], params, str(tmp_path))
+    found = peft.load(tmp_path / "peft", base, sections[1], of_sums.spec, str(tmp_path))
+    plain = of_sums.to_plain({**params, **unflatten_dict(found, sep="/")})
+    assert_close(plain, model.to_plain(params))

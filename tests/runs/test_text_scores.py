@@ -76,18 +76,26 @@ def test_figures_are_sums_over_the_lines_which_two_runs_share_whatever_their_tok
     assert 0 < abs(rounded["difference"]) < 0.05
 
 
-def test_a_run_is_better_or_worse_only_where_the_whole_interval_is(tmp_path, monkeypatch):
+def test_a_run_is_better_or_worse_only_where_the_whole_interval_of_some_lines_is(tmp_path, monkeypatch, caplog):
     class Given:
         def __init__(self, nats, step=None, weights=None):
             self.nats, self.step = np.array(nats), step
 
         def lines(self, text):
-            return Lines(*np.ones((2, 4)), self.nats, np.ones(4), np.zeros(4))
+            n = len(self.nats)
+            return Lines(*np.ones((2, n)), self.nats, np.ones(n), np.zeros(n))
 
     monkeypatch.setattr(scores, "TextScorer", Given)
     (tmp_path / "text.txt").write_text(TEXT)
-    for nats, verdict in {(1, 1, 2, 2): "better", (1, 1, 9, 9): "no difference found", (5, 5, 9, 9): "worse"}.items():
-        assert text_scores(nats, tmp_path / "text.txt", (4, 4, 4, 4))["verdict"] == verdict
+    verdicts = {
+        (1, 2) * 3: "better",
+        (1, 9) * 3: "no difference found",
+        (5, 9) * 3: "worse",
+        (1,): "no difference found",
+    }
+    for nats, verdict in verdicts.items():
+        assert text_scores(nats, tmp_path / "text.txt", (4,) * len(nats))["verdict"] == verdict
+    assert caplog.messages == [f"warning: --text: {tmp_path}/text.txt has 1 lines; an interval and a verdict need 6"]
 
 
 def test_a_fortieth_of_the_resamples_lie_beyond_each_end_of_the_interval():
