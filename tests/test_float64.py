@@ -49,12 +49,26 @@ def test_decoding_with_a_cache_equals_the_oracle(number):
             close(logits, np.stack(expected)[:, t])
 
 
+@some("key", ["greedy", "beam_width", "draft"], ["greedy", "beam_width"])
+def test_an_answer_is_that_of_the_full_forward_pass(key):
+    with jax.enable_x64(True):
+        model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **KEYS)
+        params = fxf.initialize(model)
+        read = TOKENS[:, :5]
+        keys = {"greedy": {}, "beam_width": {"beam_width": 2}, "draft": {"draft": (model, params)}}[key]
+        for _ in range(n := 1 if key == "beam_width" else 3):
+            read = np.concatenate([read, model.apply(params, {"inputs": read})[:, -1:].argmax(-1)], 1)
+        found = fxf.decode(model, params, TOKENS[:, :5].tolist(), max_tokens=n, first_token=None, **keys)
+        assert found == read[:, 5:].tolist()
+
+
 def test_a_step_follows_the_gradient_of_the_oracles_loss():
     with jax.enable_x64(True):
         model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **KEYS)
         params = jax.tree.map(lambda w: np.asarray(w, np.float64), random_params(model.spec))
         sequences = TOKENS[:, :8]
         batch = fxf.language_model_batch(sequences)
+        batch["weights"] = batch["weights"].astype(jnp.float32)  # as tasks have them
         moved, losses = fxf.fit(model, lambda *_: batch, steps=1, params=params, optimizer="sgd", learning_rate=0.3)
         weights = as_float64(params)
         ones = np.ones(sequences.shape)

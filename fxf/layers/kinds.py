@@ -116,8 +116,9 @@ def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) 
                 where = f"model.layers.NAME with kind={names[0].strip()}"
                 raise UserError(f"model.blocks: {item!r} names a layer twice; give one of them a section {where}")
             cls, short = BLOCKS[one_of(config.block, BLOCKS, "model.block")], config.block.rpartition(":")[2]
-            own = config.layers.get(short, {})
-            found.append(_made(cls, f"model.layers.{short}", config, own, {"layers": layers}))
+            own, path = config.layers.get(short, {}), f"model.layers.{short}"
+            _check_names(cls, fields_of(type(config)), path)
+            found.append(_made(cls, path, config, own, {"layers": layers}))
             continue
         times, mark, kind, inside = match.groups()
         inner = _blocks(inside, config, cross, vocab_size) if inside.strip() else []
@@ -159,20 +160,35 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     kind = own.pop("kind", name)
     cls = LAYERS[one_of(kind, LAYERS, "model.blocks")]
     path, of_model = f"model.layers.{short}", fields_of(type(config))
+    if kind in OF_MODEL:
+        choices, key = OF_MODEL[kind]
+        cls = choices[one_of(own.get(key, getattr(config, key)), choices, f"model.{key}")]
+    _check_names(cls, of_model, path)
     changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in of_model}
     changed = dataclasses.replace(config, **changes, layers={}) if changes else config
     rest = {key: value for key, value in own.items() if key not in changes}
-    if kind in OF_MODEL:
-        choices, key = OF_MODEL[kind]
-        cls = choices[one_of(getattr(changed, key), choices, f"model.{key}")]
     if kind == "cross_attention":
         return CrossAttention(_made(cls, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, {}))
     return _made(cls, path, changed, rest, given)
 
 
+def _check_names(cls: type, of_model: Mapping[str, Any], path: str) -> None:
+    """Raises a UserError if a field of a layer has the name of a key of the model, whose type it cannot have."""
+    fields = fields_of(cls) if dataclasses.is_dataclass(cls) and not _of_flax(cls) else {}
+    for name in fields.keys() & of_model.keys():
+        mine, theirs = fields[name].kind, of_model[name].kind
+        if {mine, theirs} <= {bool, int, float, str} and mine is not theirs and (mine, theirs) != (float, int):
+            what = f"{cls.__name__} has it as {mine.__name__}, and it would have the value of model.{name}"
+            raise UserError(f"{path}.{name}: {what}, which is {theirs.__name__}; give the field another name")
+
+
+def _of_flax(cls: type) -> bool:
+    return any(base.__module__ in FLAX for base in getattr(cls, "__mro__", ()))
+
+
 def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     """Returns a layer of a class, whose fields are `given`, of its own section, of the model, or have their default."""
-    of_flax = any(base.__module__ in FLAX for base in getattr(cls, "__mro__", ()))
+    of_flax, of_model = _of_flax(cls), fields_of(type(config))
     if of_flax:
         from fxf.layers import flax_module  # imported here, because NNX takes most of a second
     elif not dataclasses.is_dataclass(cls):
@@ -181,13 +197,13 @@ def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapp
     for key in own:
         if key not in fields:
             names = [name for name in fields if name not in ("config", *given)]
-            near = nearest(key, [*names, *fields_of(type(config))]) or f"; {cls.__name__} has: {', '.join(names)}"
+            near = nearest(key, [*names, *of_model]) or f"; {cls.__name__} has: {', '.join(names)}"
             raise UserError(f"{path}.{key}: unknown key{near}")
     values = {"config": config, **given}
     for name, field in fields.items():
         if name in own:
             values[name] = checked(own[name], field, f"{path}.{name}")
-        elif name not in values and hasattr(config, name) and field.kind is not Callable:
+        elif name not in values and name in of_model and field.kind is not Callable:
             values[name] = getattr(config, name)
     values = {name: value for name, value in values.items() if name in fields}
     for own_field in () if of_flax else dataclasses.fields(cls):

@@ -45,7 +45,7 @@ class BeamSearch:
     def start(self, numbers_B: jax.Array, limit_B: jax.Array, max_tokens: int) -> Beams:
         """Returns the search before its first step."""
         shape = len(limit_B), self.width
-        tokens_BWU = jnp.full((*shape, max_tokens), self.rules.ends[0])
+        tokens_BWU = jnp.full((*shape, max_tokens), self.rules.ends[0], jnp.int32)
         nothing_BW = jnp.full(shape, -jnp.inf)
         log_BW = nothing_BW.at[:, 0].set(0)  # one hypothesis is enough while all are the same
         is_finished_B = jnp.zeros(len(limit_B), bool)
@@ -116,7 +116,8 @@ def largest(x_BWV: jax.Array, shift_BW: jax.Array, n: int) -> tuple[jax.Array, j
     maxima = maxima.reshape(batch_size, -1)
     # Sorted indices of groups keep the order of equal elements.
     chosen = jnp.sort(jax.lax.top_k(maxima, min(n, maxima.shape[1]))[1])
-    row, token = chosen // n_groups, (chosen % n_groups * GROUP)[..., None] + jnp.arange(GROUP)[None, None]
+    columns_11G = jnp.arange(GROUP, dtype=jnp.int32)[None, None]
+    row, token = chosen // n_groups, (chosen % n_groups * GROUP)[..., None] + columns_11G
     row_B11 = jnp.arange(batch_size)[:, None, None]
     values = x_BWV.at[row_B11, row[..., None], token].get(mode="fill", fill_value=-jnp.inf)  # [B, groups, GROUP]
     values = values + _take(shift_BW, row)[..., None]

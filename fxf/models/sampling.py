@@ -37,7 +37,7 @@ class Sampling:
 
     def start(self, number_B: jax.Array, limit_B: jax.Array, max_tokens: int) -> Answers:
         """Returns answers without tokens."""
-        tokens_BU = jnp.full((len(number_B), max_tokens), self.rules.ends[0])
+        tokens_BU = jnp.full((len(number_B), max_tokens), self.rules.ends[0], jnp.int32)
         return Answers(number_B, limit_B, jnp.zeros_like(limit_B), tokens_BU, jnp.zeros(len(limit_B), bool))
 
     def choose(self, state: Answers, logits_B1V: jax.Array) -> tuple[Answers, jax.Array, jax.Array]:
@@ -57,7 +57,7 @@ class Sampling:
         is_new_BI &= jnp.cumsum(is_end_BI, axis=1) - is_end_BI == 0
         places_BI = jnp.where(is_new_BI, state.n_tokens_B[:, None] + indices_1I, state.tokens_BU.shape[1])  # or beyond
         tokens_BU = state.tokens_BU.at[jnp.arange(len(tokens_BI))[:, None], places_BI].set(tokens_BI)
-        n_new_B = is_new_BI.sum(1)
+        n_new_B = is_new_BI.sum(1, dtype=jnp.int32)  # as the counts, also with JAX_ENABLE_X64
         n_tokens_B = state.n_tokens_B + n_new_B
         is_finished_B = (is_end_BI & is_new_BI).any(1) | (n_tokens_B == state.limit_B)
         return state.replace(n_tokens_B=n_tokens_B, tokens_BU=tokens_BU, is_finished_B=is_finished_B), n_new_B

@@ -91,9 +91,10 @@ def train_step(
     if penalty := model.penalty:
         of_penalty = jax.grad(lambda params: penalty(model.to_plain(params), state.step))(state.params)
         gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
-    factor = 1 / or_one(weight_sum)
     # Of arrays that are there; the scaled ones would have to be written.
-    norm = factor * norm_of(of_optimizer(model.spec, gradient))
+    norm = norm_of(of_optimizer(model.spec, gradient))
+    factor = 1 / or_one(weight_sum.astype(norm.dtype))  # a task's weights may be float32 where all else is float64
+    norm = factor * norm
     gradient = optax.tree.scale(after(norm, factor), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
     known = {"numbers": hyperparameters.optimizer, "norm": norm, "step": state.step}

@@ -2,7 +2,7 @@
 
 fxf try --config=reversal:example0 --change=model.activation=silu --workdir=runs/silu
 fxf try --config=characters --other=mine.py --metric=test_loss --minutes=90 --workdir=runs/mine
-fxf try --config=reversal:example0 --change=model.attention=mine:sigmoid --failed=0.9 --workdir=runs/mine
+fxf try --config=reversal:example0 --change=model.attention=mine:Sigmoid --failed=0.9 --workdir=runs/mine
 fxf try --config=reversal:example0 --null --workdir=runs/null
 
 The other config is --other, or that of --config. Each --change=KEY=VALUE changes it alone. --config.KEY=VALUE changes
