@@ -10,6 +10,7 @@ mistakes.txt has the cases. A line of it begins with
 """
 
 import functools
+import os
 import re
 import shlex
 import shutil
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 import fxf
+from fxf.training import checkpoint
 from fxf.verbs.flags import EXITS, read_lines
 from helpers import random_params
 from small_runs import ROOT, command, overrides, script
@@ -102,6 +104,22 @@ def box(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module", autouse=True)
+def read_once():
+    """What a file of arrays holds is read once, for Orbax takes most of the time of a mistake with a run."""
+    read, found = checkpoint._read, {}
+
+    def kept(folder, shapes, identity):
+        key = str(folder), str(shapes), str(identity)
+        if key not in found:
+            found[key] = read(folder, shapes, identity)
+        return found[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "_read", kept)
+        yield
+
+
 @functools.cache
 def names_of_python():
     """Returns what the cases in Python name: a model and one with a source, params of each, rows and their batch."""
@@ -129,9 +147,10 @@ def change(folder, kind, name, text):
 
 
 def contents(folder):
-    """Returns the content of each file in a folder, but for locks."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
-    return {path: path.read_bytes() for path in files if path.name != "lock"}
+    """Returns of each file in a folder, but for locks, which it is, its size, and when it was last written."""
+    paths = [f"{at}/{name}" for at, _, names in os.walk(folder) if "__pycache__" not in at for name in names]
+    found = {path: os.stat(path) for path in paths if not path.endswith("/lock")}
+    return {path: (file.st_ino, file.st_size, file.st_mtime_ns) for path, file in found.items()}
 
 
 def ended(case, folder):

@@ -16,7 +16,7 @@ from helpers import random_params, random_tokens, twice
 from small_runs import ROOT
 
 walks = load(ROOT / "configs/studies/walks.py")
-V, B, T = 4, 3, 11
+V, B, T = 4, 3, 12
 OF_3_TOKENS = 3 * len(walks.OF_TOKEN) + 3  # and of their pairs
 M = len(walks.OF_SEPARATOR) + OF_3_TOKENS
 TURNED, RETURNED = 1, 2
@@ -55,12 +55,12 @@ def walking_model(**changes):
     return model, random_params(model.spec, 3)
 
 
-@pytest.mark.parametrize("n_walks", [1, 20, M, 60])
+@pytest.mark.parametrize("n_walks", [1, 20, 60])
 def test_walks_are_those_of_plain_loops_also_in_parts_and_where_tokens_have_none_of_their_own(n_walks):
     tokens_BT, state = random_tokens((B, T), V), np.zeros((B, n_walks, 4), np.float32)
     whole = looped(n_walks, tokens_BT)
     np.testing.assert_array_equal(walked(tokens_BT, state), whole)
-    for begin, end in ((0, 5), (5, T)):
+    for begin, end in ((0, T // 2), (T // 2, T)):
         part = np.asarray(walked(tokens_BT[:, begin:end], state))
         np.testing.assert_array_equal(part, whole[:, :, begin:end])
         state = part[:, :, -1]

@@ -62,11 +62,16 @@ LOWER = {0.5: 0.9, 1: 0.0, 2: 0.7}  # the first config's figure, without noise, 
     [
         ({0.5: 1.0, 1: 0.4, 2: 0.9}, 32, "worse", {2: 32, 0.5: 32}),
         ({0.5: 1.0, 1: 0.4, 2: 0.9}, 8, "worse in most seeds", {2: 8, 0.5: 8}),
-        ({0.5: 0.5, 1: 0.4, 2: 0.6, "pairs": {2: -0.01}}, 32, "undecided: the rate decides", {0.5: 32, 2: 32}),
-        ({0.5: 0.5, 1: 0.4, 2: 0.6, "pairs": {0.5: 0.0}}, 32, "undecided: the rate decides", {0.5: 32}),
-        ({0.5: 0.5, 1: 0.4, 2: 0.6, "pairs": {0.5: math.nan}}, 32, "worse", {0.5: 32, 2: 32}),  # fails with it
-        ({0.5: math.nan, 1: 0.4, 2: 0.6}, 32, "worse", {2: 32}),  # failed as rates were tried
-        ({0.5: 0.9, 1: -0.4, 2: 0.7}, 32, "better", {2: 32, 0.5: 32}),  # the first is checked
+        ({0.5: 0.5, 1: 0.4, 2: 0.6, "pairs": {2: -0.01}}, 8, "undecided: the rate decides", {0.5: 8, 2: 8}),
+        ({0.5: 0.5, 1: 0.4, 2: 0.6, "pairs": {0.5: 0.0}}, 8, "undecided: the rate decides", {0.5: 8}),
+        (
+            {0.5: 0.5, 1: 0.4, 2: 0.6, "pairs": {0.5: math.nan}},
+            8,
+            "worse in most seeds",
+            {0.5: 8, 2: 8},
+        ),  # fails with it
+        ({0.5: math.nan, 1: 0.4, 2: 0.6}, 8, "worse in most seeds", {2: 8}),  # failed as rates were tried
+        ({0.5: 0.9, 1: -0.4, 2: 0.7}, 8, "better in most seeds", {2: 8, 0.5: 8}),  # the first is checked
         ({0.5: 0.9, 1: 0.0, 2: 0.7}, 32, "no difference larger than", {}),
     ],
 )

@@ -5,6 +5,7 @@ import importlib
 import json
 import math
 import re
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -174,7 +175,7 @@ def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(name, t
     finished_runs(tmp_path, plan, [1.0], [1.0])
     (tmp_path / "first-4" / name).write_text(text)
     with pytest.raises(UserError, match=message):
-        carry_out(plan, tmp_path, Budget(2))
+        carry_out(plan, tmp_path, Budget(1))
 
 
 @pytest.mark.thorough
@@ -190,7 +191,13 @@ def test_runs_side_by_side_are_those_of_one_process_also_with_what_a_config_file
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_run_that_fails_otherwise_than_by_diverging_ends_the_trial_in_one_line(workers, tmp_path):
+def test_a_run_that_fails_otherwise_than_by_diverging_ends_the_trial_in_one_line(workers, tmp_path, monkeypatch):
+    start, pipe = crew._worker, subprocess.PIPE
+
+    def started(number, n):  # the other worker never answers, and takes no time to start
+        return subprocess.Popen(["sleep", "600"], stdin=pipe, stdout=pipe, text=True) if number else start(number, n)
+
+    monkeypatch.setattr(crew, "_worker", started)
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     train = {**OTHER.config["train"], "steps": -1}
     broken = plan._replace(first=Arm({**FIRST.config, "train": train}, ORIGIN))
