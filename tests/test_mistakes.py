@@ -7,6 +7,7 @@ mistakes.txt has the cases. A line of it begins with
   +   a file to write first, "NAME: CONTENT", in which \n, \t and \xff are as in Python; - removes a file or folder
   ~   a folder whose files are cut in half first; % a text to replace in a file first, "NAME: OLD => NEW"
   <   standard input
+and one with @ says which flags a NAME stands for.
 """
 
 import functools
@@ -25,23 +26,7 @@ from fxf.verbs.flags import EXITS, read_lines
 from helpers import random_params
 from small_runs import ROOT, command, overrides, script
 
-TINY = (
-    "--config.model.n_layers=1 --config.model.d_model=6 --config.model.d_ff=7 --config.model.n_heads=2"
-    " --config.optimizer.warmup_steps=0 --config.train.steps=6 --config.train.batch_size=5 --config.checkpoint.every=2"
-    " --config.checkpoint.keep=3 --config.log.every=3 --config.log.tensorboard=false --config.log.report=false"
-)
-PAIRS = (
-    f"--config=translation {TINY} --config.data.max_length=40 --config.model.max_len=40 --config.data.vocab_size=300"
-)
-FLAGS = {
-    "reversal": " ".join(flag for flag in overrides() if "start." not in flag).replace(
-        "configs/reversal.py", "reversal"
-    ),
-    "characters": f"--config=characters {TINY} --config.data.path=text.txt --config.task.length=8",
-    "documents": f"--config=documents:json_lines {TINY} --config.data.path=text.jsonl",
-    "pairs": f"{PAIRS} --config.data.name=pairs --config.data.path=pairs.tsv --config.data.columns=en,fr",
-    "parallel": f"{PAIRS} --config.data.name=parallel --config.data.path=parallel",
-}
+FLAGS = {"reversal": " ".join(["--config=reversal", *(flag for flag in overrides()[1:] if "start." not in flag)])}
 PHRASES = [
     f"{i} see the {noun}\tje vois le {nom}\n" for i in range(9) for noun, nom in (("cat", "chat"), ("dog", "chien"))
 ]
@@ -70,6 +55,8 @@ def cases():
             case = Case(0)
         elif kind == "$":
             case.command = text
+        elif kind.startswith("@"):
+            FLAGS[kind[1:]] = text
         elif kind == "<":
             case.stdin = text.encode().decode("unicode_escape")
         elif kind in ("+", "-", "~", "%"):
@@ -78,11 +65,16 @@ def cases():
     return found
 
 
+def flags_of(word):
+    """Returns the flags that @NAME stands for; another word stands for itself."""
+    return [flag for part in FLAGS[word[1:]].split() for flag in flags_of(part)] if word.startswith("@") else [word]
+
+
 def arguments_of(command):
     """Returns the words of a command; a flag takes the place of an earlier one that @NAME stands for."""
-    words = [[w] if w[0] != "@" else FLAGS[w[1:]].split() for w in shlex.split(command)]
-    typed = {w[0].split("=")[0] for w in words if len(w) == 1}
-    return [w for of in words for w in of if len(of) == 1 or w.split("=")[0] not in typed]
+    words = shlex.split(command)
+    typed = {word.split("=")[0] for word in words}
+    return [flag for word in words for flag in flags_of(word) if flag == word or flag.split("=")[0] not in typed]
 
 
 CASES = cases()

@@ -22,32 +22,14 @@ from helpers import lines_of, random_params, some, table
 from small_runs import KEPT, assert_serves, assert_stops, new_process, records, sharing_programs, tiny_config, trained
 
 HERE = Path(__file__).parent
-# The most lines that the file of each guest may have.
-LENGTHS = {
-    **{"attention": 8, "positions": 10, "optimizer": 6, "norm": 12, "feed_forward": 18, "block": 11, "corpus": 10},
-    **{"model": 35, "task": 60, "metric": 8, "flax_layer": 12, "flax_model": 20},
-}
+((LENGTHS, _),) = table("lines of guests")
 # Guests that go through the verbs together: the config of the first, with what the others are chosen by.
 TOGETHER = {name: keys for keys, name in table("guests together")}
-COMBINED = """from {} import get_config as of_one
-
-
-def get_config():
-    config = of_one()
-    config.update_from_flattened_dict({})
-    return config
-
-
-def sweep(add):
-    add(seed=0)
-"""
-TINY = {
-    **{"task.n_tokens": 3, "task.max_length": 2, "task.length": 2, "train.steps": 3, "train.batch_size": 5},
-    **{"data.tokenizer": "character", "data.max_length": 10, "data.batch_tokens": 64, "data.shapes": 1},
-    **{"model.n_layers": 1, "model.d_model": 8, "model.d_ff": 8, "model.n_heads": 2, "model.max_len": 11},
-    **{"optimizer.warmup_steps": 0, "checkpoint.every": 2, "log.every": 2, "log.tensorboard": False},
-    "log.report": False,
-}
+COMBINED = (
+    "from {} import get_config as of_one\n\ndef get_config():\n    config = of_one()\n"
+    "    config.update_from_flattened_dict({})\n    return config\n\ndef sweep(add):\n    add(seed=0)\n"
+)
+((TINY, _),) = table("tiny guests")
 
 
 def tiny(path):

@@ -17,8 +17,6 @@ from small_runs import ROOT
 
 walks = load(ROOT / "configs/studies/walks.py")
 V, B, T = 4, 3, 12
-OF_3_TOKENS = 3 * len(walks.OF_TOKEN) + 3  # and of their pairs
-M = len(walks.OF_SEPARATOR) + OF_3_TOKENS
 TURNED, RETURNED = 1, 2
 SIZES = {"n_layers": 1, "d_model": 12, "d_ff": 11, "n_heads": 3, "max_len": 150, "n_walks": 15}
 

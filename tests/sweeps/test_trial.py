@@ -19,7 +19,7 @@ from fxf.sweeps.evidence import evidence
 from fxf.sweeps.plan import Arm, Budget, changed, make_plan
 from fxf.sweeps.trial import carry_out
 from fxf.verbs.flags import Parser
-from helpers import table
+from helpers import refused, table
 from small_runs import ROOT, command, overrides, tiny_config
 
 ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
@@ -163,17 +163,11 @@ def test_a_figure_that_is_no_number_has_failed(value, tmp_path):
     json.loads((tmp_path / "verdict.json").read_text(), parse_constant=pytest.fail)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("result.json", '{"loss": 2.0, "wall_seconds": 1}', "first-4: no train_loss"),
-        ("config.json", '{"config": {"task": {}, "seed": 5}}', r"first-4: holds another run: seed \(5 there, 4 here\)"),
-    ],
-)
-def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(name, text, message, tmp_path):
+@pytest.mark.parametrize(("of", "message"), refused("results that are not of the arm"))
+def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(of, message, tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     finished_runs(tmp_path, plan, [1.0], [1.0])
-    (tmp_path / "first-4" / name).write_text(text)
+    (tmp_path / "first-4" / of["name"]).write_text(of["text"])
     with pytest.raises(UserError, match=message):
         carry_out(plan, tmp_path, Budget(1))
 
