@@ -31,15 +31,15 @@ def is_no_number(scores, bias):
     return jax.nn.softmax(scores + bias) * jnp.nan
 
 
-@pytest.mark.parametrize(
-    ("weigh", "message"),
-    [
-        (capacity_counts, "with a cache for 7 tokens, 1 tokens in each of 2 hypotheses after prompts of"),
-        (sees_the_future, "with other tokens from position 1 on"),
-        (mixes_rows, "of row 0 alone"),
-        (is_no_number, "differ from those of the full forward pass by nan"),
-    ],
-)
+WRONG = {
+    capacity_counts: "with a cache for 7 tokens, 1 tokens in each of 2 hypotheses after prompts of",
+    sees_the_future: "with other tokens from position 1 on",
+    mixes_rows: "of row 0 alone",
+    is_no_number: "differ from those of the full forward pass by nan",
+}
+
+
+@pytest.mark.parametrize(("weigh", "message"), WRONG.items())
 def test_a_kind_of_attention_that_is_wrong_is_found(monkeypatch, weigh, message):
     class Wrong(Attention):
         def weigh(self, params, scores_BHTC, bias_BHTC):

@@ -128,14 +128,11 @@ def talking_heads(config, weights, x_TD, number, carry):
     heads_THK = np.zeros_like(v_THK)
     for t in range(len(x_TD)):
         products_HC = np.einsum("hk,chk->hc", q_THK[t], k_THK[: t + 1]) / math.sqrt(q_THK.shape[-1])
-        mixed = [
-            sum(products_HC[g] * weights["mix_scores"][g, h] for g in range(len(products_HC)))
-            for h in range(len(products_HC))
-        ]
+        heads = range(len(products_HC))
+        mixed = [sum(products_HC[g] * weights["mix_scores"][g, h] for g in heads) for h in heads]
         normalized = [oracle.softmax(row) for row in mixed]
-        for h in range(len(mixed)):
-            read = sum(normalized[g] * weights["mix_weights"][g, h] for g in range(len(mixed)))
-            heads_THK[t, h] = read @ v_THK[: t + 1, h]
+        for h in heads:
+            heads_THK[t, h] = sum(normalized[g] * weights["mix_weights"][g, h] for g in heads) @ v_THK[: t + 1, h]
     return heads_THK
 
 

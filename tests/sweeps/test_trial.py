@@ -189,7 +189,7 @@ def test_a_run_that_fails_otherwise_than_by_diverging_ends_the_trial_in_one_line
     start, pipe = crew._worker, subprocess.PIPE
 
     def started(number, n):  # the other worker never answers, and takes no time to start
-        return subprocess.Popen(["sleep", "600"], stdin=pipe, stdout=pipe, text=True) if number else start(number, n)
+        return subprocess.Popen(["sleep", "120"], stdin=pipe, stdout=pipe, text=True) if number else start(number, n)
 
     monkeypatch.setattr(crew, "_worker", started)
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
