@@ -145,13 +145,6 @@ def contents(folder):
     return {path: (file.st_ino, file.st_size, file.st_mtime_ns) for path, file in found.items()}
 
 
-def ended(case, folder):
-    """Runs the command of a case in a folder, and returns its exit code, output and lines of stderr."""
-    verb, *arguments = arguments_of(case.command)
-    finished = command(verb, *arguments, cwd=folder, stdin=case.stdin)
-    return finished.returncode, finished.stdout, finished.stderr.splitlines()
-
-
 def assert_names_the_users_line(case, code, lines):
     """Asserts that the last place of the user's file in a traceback is the line that raised, and the error the last."""
     file, number, error = case.words.split()
@@ -174,11 +167,13 @@ def test_a_mistake_is_one_line_that_helps_and_costs_nothing(case, box, tmp_path,
             exec(case.command.removeprefix(">>> "), names_of_python())
         lines = str(raised.value).splitlines()
     else:
-        code, output, lines = ended(case, folder)
+        verb, *arguments = arguments_of(case.command)
+        finished = command(verb, *arguments, cwd=folder, stdin=case.stdin)
+        lines = finished.stderr.splitlines()
         if case.of_user:
-            assert_names_the_users_line(case, code, lines)
+            assert_names_the_users_line(case, finished.returncode, lines)
             return
-        assert (code, output) == (2, ""), lines
+        assert (finished.returncode, finished.stdout) == (2, ""), lines
         assert lines[0].startswith("error: ")
     assert len(lines) == 1 and re.search(".*".join(map(re.escape, case.words.split(" … "))), lines[0]), lines
     assert contents(folder) == before

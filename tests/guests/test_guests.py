@@ -1,7 +1,9 @@
 """What a config names by path goes through every verb, each as in a process and a folder of its own."""
 
 import shutil
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -11,14 +13,14 @@ import fxf
 from closeness import assert_close
 from fxf.base.errors import UserError
 from fxf.compile.describe import describe
-from fxf.interop.weights_file import save_weights
+from fxf.models import RegisteredModel
 from fxf.runs import run
-from fxf.runs.compatibility import first_batch
 from fxf.runs.configs import read_config, read_sweep
 from fxf.runs.experiment import build
-from fxf.runs.guests import record
+from fxf.runs.guests import load, record
 from fxf.sweeps.points import check, make_points
-from helpers import lines_of, random_params, some, table
+from fxf.training.gradient import objective_and_gradient
+from helpers import VOCAB_SIZE, lines_of, random_params, random_tokens, small, small_model, some, table
 from small_runs import KEPT, assert_serves, assert_stops, new_process, records, sharing_programs, tiny_config, trained
 
 HERE = Path(__file__).parent
@@ -113,29 +115,33 @@ def preference(mine, before, batch):
 OBJECTIVES = {"teacher": ("term/teacher", divergence), "preferences": ("term/preference", preference)}
 
 
-def trained_from(params, config, folder, origin=None):
-    """Trains a run in a folder from these weights."""
-    save_weights(folder / "params.safetensors", params)
-    config["start"] |= {"path": str(folder / "params.safetensors")}
-    trained(config, folder / "run", origin, kept=KEPT)
-    return folder / "run"
-
-
-@some("name", OBJECTIVES, ["teacher"])
-def test_an_objective_beside_a_trained_run_is_that_of_its_paper(name, elsewhere):
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_an_objective_beside_a_model_is_that_of_its_paper(name, monkeypatch):
     term, formula = OBJECTIVES[name]
+    tokens, weights = random_tokens((2, 6, 5)), np.random.default_rng(0).uniform(0.5, 1.5, (6, 5)).astype(np.float32)
+    batch = {"inputs": tokens[0], "targets": tokens[1], "weights": weights}
+    with new_process():
+        module, (plain, earlier) = load(HERE / f"{name}.py"), small_model()
+        found = SimpleNamespace(experiment=SimpleNamespace(model=plain), params=earlier)
+        monkeypatch.setattr(module, "loaded", lambda _: found)
+        (registered,) = (value for value in vars(module).values() if isinstance(value, RegisteredModel))
+        model, params = registered.make(small(registered.config), VOCAB_SIZE), random_params(plain.spec, 1)
+        shown = jax.jit(partial(objective_and_gradient, model))(params, batch, jax.random.key(0))[3]
+    apply = jax.jit(plain.apply)
+    logits = [np.float64(apply(weights, batch)) for weights in (params, earlier)]
+    assert_close(shown[term], formula(*logits, batch), operations=300)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_guest_that_reads_a_run_learns_beside_it_and_answers(name, elsewhere):
     path = shutil.copy(HERE / f"{name}.py", elsewhere)
     assert lines_of(Path(path)) <= 60
-    params = [random_params(build(tiny_config()).model.spec, seed) for seed in (0, 1)]
     with new_process():
-        base = trained_from(params[0], tiny_config(), elsewhere)
-        config = read_config(f"{path}:{base}").to_dict()
-        assert name == "teacher" or config["start"]["path"] == str(base)
+        trained(tiny_config(), elsewhere / "base", kept=KEPT)
+        config = read_config(f"{path}:{elsewhere / 'base'}").to_dict()
         config["train"] |= {"batch_size": 6, "steps": 3}
-        config["log"] |= {"every": 1}
-        workdir = trained_from(params[1], config, elsewhere / "cwd", {"config_file": str(path), "overrides": {}})
-        batch, earlier = first_batch(fxf.load(workdir).experiment.task.batch, 0), fxf.load(base)
-        assert len(batch["weights"]) == 6
-        apply = jax.jit(earlier.experiment.model.apply)
-        logits = [np.float64(apply(weights, batch)) for weights in (params[1], earlier.params)]
-        assert_close(records(workdir)[0][term], formula(*logits, batch), operations=300)
+        trained(config, elsewhere / "run", {"config_file": str(path), "overrides": {}})
+        first = next(each[OBJECTIVES[name][0]] for each in records(elsewhere / "run"))
+        assert first > 0 if name == "teacher" else first == pytest.approx(np.log(2), rel=0.01)
+        assert fxf.load(elsewhere / "run").generate(["3 1"])
