@@ -37,12 +37,8 @@ def position_vector(config, weights, t):
 def embedding(config, weights, tokens, scaled=False, segments=None):
     scaled = scaled or getattr(config, "scaled_embeddings", False)
     factor = math.sqrt(config.d_model) if scaled else 1.0
-    x = np.array(
-        [
-            factor * weights["table"][token] + position_vector(config, weights, place(config, t))
-            for t, token in enumerate(tokens)
-        ]
-    )
+    positions = [position_vector(config, weights, place(config, t)) for t in range(len(tokens))]
+    x = factor * weights["table"][np.asarray(tokens)] + np.array(positions)
     if "segments" in weights:
         x = x + np.array([weights["segments"][segment] for segment in segments])
     return normalize(config, weights["norm"], x) if config.embedding_norm else x

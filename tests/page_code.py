@@ -2,22 +2,11 @@
 
 import re
 
+from helpers import table
 from small_runs import ROOT
 
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")))
-# The file, its page, and the number of the code block there.
-FILES = (
-    ("sort.py", "docs/own_task.md", 0),
-    ("idea.py", "README.md", 0),
-    ("mine.py", "docs/extending.md", 0),
-    ("shift.py", "docs/extending.md", 2),
-    ("parallel.py", "docs/extending.md", 3),
-    ("small.py", "docs/extending.md", 4),
-    ("mlp.py", "docs/flax.md", 0),
-    ("pairs.py", "docs/own_parts.md", 0),
-    ("make_data.py", "docs/first_week.md", 0),
-    ("week.py", "docs/first_week.md", 1),
-)
+FILES = [(name, of["page"], of["number"]) for of, name in table("files of pages")]
 
 
 def code_of(page):

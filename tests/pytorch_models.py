@@ -67,12 +67,7 @@ def ours(name):
     return imported(theirs(name))
 
 
-NAMES = {
-    "llama": {"inputs": "input_ids"},
-    "gpt2": {"inputs": "input_ids"},
-    "bert": {"inputs": "input_ids", "input_mask": "attention_mask", "segments": "token_type_ids"},
-    "marian": {"inputs": "decoder_input_ids", "source": "input_ids", "source_mask": "attention_mask"},
-}
+NAMES = {name: names for names, name in table("names of arrays in transformers")}
 
 
 def logits_of(model, name, batch):

@@ -22,17 +22,12 @@ from fxf.base.errors import Interrupted
 from fxf.runs import guests, probe, run
 from fxf.runs.experiment import default_config
 from fxf.training import record
+from helpers import table
 
 ROOT = Path(__file__).parent.parent
 # Starts a process that hears signals which the tests themselves ignore, as under nohup or in the background of a shell.
 HEARING = ("env", "--default-signal=INT,HUP,TERM")
-TINY = {
-    "task": {"n_tokens": 3, "min_length": 1, "max_length": 2},
-    "model": {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11},
-    "train": {"steps": 6, "batch_size": 5},
-    "checkpoint": {"every": 2, "keep": 3},
-    "log": {"every": 3, "tensorboard": False, "report": False},
-}
+TINY, TEXT = (sections for sections, _ in table("small runs"))
 ORIGIN = {"config_file": "test", "overrides": {}}
 KEPT = {}  # the programs of runs in this process, whose files of tests have many of them in common
 
@@ -44,14 +39,7 @@ def tiny_config(**sections):
 
 def text_config(path, **sections):
     """Returns a config of a language model on a text that trains in no time."""
-    tiny = {
-        "model": {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 17},
-        "task": {"length": 11},
-        "data": {"path": str(path)},
-        "train": {"batch_size": 5},
-        "log": {"tensorboard": False, "report": False},
-    }
-    return with_sections(default_config("language_model").to_dict(), tiny, sections)
+    return with_sections(default_config("language_model").to_dict(), TEXT, {"data": {"path": str(path)}}, sections)
 
 
 def with_sections(config, *changes):

@@ -8,9 +8,9 @@ from experiments.race import __main__ as race
 from experiments.race import entries
 from experiments.runner import filled
 from fxf.verbs.flags import Parser
+from helpers import table
 
 TUNED = [[0.1, 3.0], [0.2, 2.0], [0.4, 3.0]]
-LOW, HIGH = [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], [1.5, 1.61, 1.7, 1.6, 1.49, 1.6]
 
 
 def results(one, other):
@@ -39,18 +39,9 @@ def test_kept_runs_are_of_the_config_that_their_arm_has_now(name):
     assert [run["seed"] for run in kept["runs"]] == [*range(arms.SEEDS)]
 
 
-@pytest.mark.parametrize(
-    ("claim", "one", "other", "verdict"),
-    [
-        (paired(), LOW, HIGH, "holds"),
-        (paired(better="higher"), HIGH, LOW, "holds"),
-        (paired(), [*LOW[:5], 1.61], HIGH, "undecided"),  # 5 of 6
-        (paired(-0.1), [1.01, 1.12, 1.21, 1.1, 1.02, 1.1], LOW, "holds"),
-        (paired(), LOW, LOW, "undecided"),
-    ],
-)
-def test_the_signs_of_the_effects_decide(claim, one, other, verdict):
-    assert claim.outcome(results(one, other)).verdict == verdict
+@pytest.mark.parametrize(("of", "verdict"), table("verdicts of a claim"))
+def test_the_signs_of_the_effects_decide(of, verdict):
+    assert paired(of["least"], of["better"]).outcome(results(of["one"], of["other"])).verdict == verdict
 
 
 @pytest.mark.parametrize(("above", "below", "p"), [(8, 0, 2 / 256), (7, 1, 18 / 256), (4, 4, 1.0), (0, 6, 2 / 64)])

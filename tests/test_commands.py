@@ -14,6 +14,7 @@ from pyarrow import parquet
 
 from fxf.runs.experiment import default_config
 from fxf.runs.guests import load
+from helpers import table
 from page_code import FILES, PAGES, code_of, ran, write_files
 from small_runs import ROOT, command, environment, new_process, script
 
@@ -26,14 +27,7 @@ SIX_STEPS = {"--config.train.steps=6", "--config.optimizer.warmup_steps=0"}
 SHORT = {"train": {"--smoke"}, "sweep": SIX_STEPS, "try": SIX_STEPS | {"--seeds=2", "--rates=1", "--workers=1"}}
 AS_IT_IS = {"--config=reversal:example0", "--workdir=runs/example0"}
 # Commands that need what most machines do not have or take minutes, and the tests that run their like.
-ELSEWHERE = {
-    "fxf compile": "tests/compile/test_roofline.py",
-    "fxf report --live": "tests/test_wheel.py",  # until it is stopped
-    "fxf train .*parallel.processes": "tests/training/test_sharding.py",
-    "fxf train .*parallel.fsdp": "tests/training/test_sharding.py",
-    "make environment": "tests/test_environment.py",
-    "make seeds": "tests/test_seeds.py",
-}
+ELSEWHERE = {of["pattern"]: test for of, test in table("commands that are tried elsewhere")}
 
 
 def commands_of(page):

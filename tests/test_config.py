@@ -10,7 +10,6 @@ from fxf.base.errors import UserError
 from fxf.data.documents import DocumentsConfig
 from fxf.models import MODELS
 from fxf.models.decode_config import DecodeConfig, changed_decode
-from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs.experiment import SECTIONS, build, default_config
 from fxf.tasks import TASKS
@@ -23,14 +22,9 @@ ALL_SECTIONS = [
     *(registered.config for registered in MODELS.values()),
     *(cls for registered in TASKS.values() for cls in registered.sections.values()),
 ]
-SECTIONS_REFUSED = {
-    "model of transformer_lm": TransformerLMConfig,
-    "model of encoder_decoder": EncoderDecoderConfig,
-    "checkpoint": CheckpointConfig,
-    "decode": DecodeConfig,
-    "data of documents": DocumentsConfig,
-    "task of reversal": ReversalConfig,
-}
+SECTIONS_REFUSED = {f"model of {name}": MODELS[name].config for name in ("transformer_lm", "encoder_decoder")}
+SECTIONS_REFUSED |= {"checkpoint": CheckpointConfig, "decode": DecodeConfig}
+SECTIONS_REFUSED |= {"data of documents": DocumentsConfig, "task of reversal": ReversalConfig}
 CONFIGS_REFUSED = (*("reversal", "language_model transformer_lm"), "masking masked_lm")
 
 

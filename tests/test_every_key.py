@@ -18,7 +18,6 @@ import numpy as np
 import optax
 import pytest
 
-from fxf.base.config import flatten
 from fxf.base.errors import UserError
 from fxf.base.weights import initialize, leaves, shapes
 from fxf.interop.weights_file import save_weights
@@ -35,7 +34,7 @@ from fxf.training import hang
 from fxf.training.gradient import batch_loss
 from fxf.training.state import TrainState, run_keys
 from fxf.training.step import make_step
-from helpers import in_groups, one_device, random_params, scaled, values
+from helpers import in_groups, one_device, random_params, scaled, table, values
 from small_runs import KEPT, ROOT, records, trained
 
 
@@ -57,15 +56,7 @@ CASES = cases()
 STAGES = dict(re.findall(r"^; ([\w.]+): ([\w ]+)$", Path(__file__).with_name("keys.txt").read_text(), re.MULTILINE))
 BOOLEAN_MAP = "primer.boolean_map:BOOLEAN_MAP"  # the smallest experiment, of which most sections are seen
 
-TINY_MODEL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 17}
-TINY: dict[str, dict[str, Any]] = {
-    "reversal": {"task": {"n_tokens": 5, "max_length": 3}, "model": TINY_MODEL},
-    "boolean_map": {"model": {"n_layers": 1}, "optimizer": {"learning_rate": 0.1}},
-    "language_model": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},
-    "masking": {"task": {"length": 8}, "data": {"path": "text.txt"}, "model": TINY_MODEL},
-    "translation": {"data": {"name": "six", "tokenizer": "word", "max_length": 17}, "model": TINY_MODEL},
-}
-COMMON = {"train": {"steps": 3, "batch_size": 4}, "log": {"every": 3, "tensorboard": False, "report": False}}
+TINY = {name: keys for keys, name in table("small configs of tasks")}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -120,9 +111,8 @@ def test_every_key_has_a_case():
 def plain_config(owner, under=()):
     """Returns the small config of a task, or of the task of a model, with the keys `under` changed."""
     task = owner if owner in TINY else next(name for name, task in TASKS.items() if task.models[0] == owner)
-    changes = dict(flatten({**COMMON, **TINY[task]}))
     named = BOOLEAN_MAP if task == "boolean_map" else task
-    return make_points(default_config(named).to_dict(), [changes | dict(under)])[0].config
+    return make_points(default_config(named).to_dict(), [TINY[task] | dict(under)])[0].config
 
 
 @functools.cache

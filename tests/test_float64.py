@@ -22,6 +22,10 @@ def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
+def random_float64(model):
+    return oracle.float64(random_params(model.spec))
+
+
 def as_float64(params):
     assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(params))
     return oracle.float64(params)
@@ -38,7 +42,10 @@ def test_decoding_with_a_cache_equals_the_oracle(number):
     form = FORMS[number]
     with jax.enable_x64(True):
         model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **{**KEYS, **form})
-        params = fxf.initialize(model)
+        assert {leaf.dtype for leaf in jax.tree.leaves(jax.eval_shape(lambda: fxf.initialize(model)))} == {
+            np.dtype("float64")
+        }
+        params = random_float64(model)
         expected = [oracle.transformer_lm(small(**form), as_float64(params), row) for row in TOKENS]
         close(jax.jit(model.apply)(params, {"inputs": TOKENS}), expected)
         prompts = {"inputs": TOKENS[:, :5], "lengths": jnp.full(3, 5, jnp.int32)}
@@ -65,7 +72,7 @@ def test_an_answer_is_that_of_the_full_forward_pass(key):
 def test_a_step_follows_the_gradient_of_the_oracles_loss():
     with jax.enable_x64(True):
         model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **KEYS)
-        params = jax.tree.map(lambda w: np.asarray(w, np.float64), random_params(model.spec))
+        params = random_float64(model)
         sequences = TOKENS[:, :8]
         batch = fxf.language_model_batch(sequences)
         batch["weights"] = batch["weights"].astype(jnp.float32)  # as tasks have them

@@ -7,9 +7,11 @@ mistakes.txt has the cases. A line of it begins with
   +   a file to write first, "NAME: CONTENT", in which \n, \t and \xff are as in Python; - removes a file or folder
   ~   a folder whose files are cut in half first; % a text to replace in a file first, "NAME: OLD => NEW"
   <   standard input
+and one with @ says which flags a NAME stands for.
 """
 
 import functools
+import os
 import re
 import shlex
 import shutil
@@ -19,27 +21,12 @@ import numpy as np
 import pytest
 
 import fxf
+from fxf.training import checkpoint
 from fxf.verbs.flags import EXITS, read_lines
 from helpers import random_params
 from small_runs import ROOT, command, overrides, script
 
-TINY = (
-    "--config.model.n_layers=1 --config.model.d_model=6 --config.model.d_ff=7 --config.model.n_heads=2"
-    " --config.optimizer.warmup_steps=0 --config.train.steps=6 --config.train.batch_size=5 --config.checkpoint.every=2"
-    " --config.checkpoint.keep=3 --config.log.every=3 --config.log.tensorboard=false --config.log.report=false"
-)
-PAIRS = (
-    f"--config=translation {TINY} --config.data.max_length=40 --config.model.max_len=40 --config.data.vocab_size=300"
-)
-FLAGS = {
-    "reversal": " ".join(flag for flag in overrides() if "start." not in flag).replace(
-        "configs/reversal.py", "reversal"
-    ),
-    "characters": f"--config=characters {TINY} --config.data.path=text.txt --config.task.length=8",
-    "documents": f"--config=documents:json_lines {TINY} --config.data.path=text.jsonl",
-    "pairs": f"{PAIRS} --config.data.name=pairs --config.data.path=pairs.tsv --config.data.columns=en,fr",
-    "parallel": f"{PAIRS} --config.data.name=parallel --config.data.path=parallel",
-}
+FLAGS = {"reversal": " ".join(["--config=reversal", *(flag for flag in overrides()[1:] if "start." not in flag)])}
 PHRASES = [
     f"{i} see the {noun}\tje vois le {nom}\n" for i in range(9) for noun, nom in (("cat", "chat"), ("dog", "chien"))
 ]
@@ -68,6 +55,8 @@ def cases():
             case = Case(0)
         elif kind == "$":
             case.command = text
+        elif kind.startswith("@"):
+            FLAGS[kind[1:]] = text
         elif kind == "<":
             case.stdin = text.encode().decode("unicode_escape")
         elif kind in ("+", "-", "~", "%"):
@@ -76,11 +65,16 @@ def cases():
     return found
 
 
+def flags_of(word):
+    """Returns the flags that @NAME stands for; another word stands for itself."""
+    return [flag for part in FLAGS[word[1:]].split() for flag in flags_of(part)] if word.startswith("@") else [word]
+
+
 def arguments_of(command):
     """Returns the words of a command; a flag takes the place of an earlier one that @NAME stands for."""
-    words = [[w] if w[0] != "@" else FLAGS[w[1:]].split() for w in shlex.split(command)]
-    typed = {w[0].split("=")[0] for w in words if len(w) == 1}
-    return [w for of in words for w in of if len(of) == 1 or w.split("=")[0] not in typed]
+    words = shlex.split(command)
+    typed = {word.split("=")[0] for word in words}
+    return [flag for word in words for flag in flags_of(word) if flag == word or flag.split("=")[0] not in typed]
 
 
 CASES = cases()
@@ -100,6 +94,22 @@ def box(tmp_path_factory):
     finished = command(*arguments_of("train @reversal --workdir=reversal"), cwd=folder)
     assert finished.returncode == 0, finished.stderr
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_once():
+    """What a file of arrays holds is read once, for Orbax takes most of the time of a mistake with a run."""
+    read, found = checkpoint._read, {}
+
+    def kept(folder, shapes, identity):
+        key = str(folder), str(shapes), str(identity)
+        if key not in found:
+            found[key] = read(folder, shapes, identity)
+        return found[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "_read", kept)
+        yield
 
 
 @functools.cache
@@ -129,16 +139,10 @@ def change(folder, kind, name, text):
 
 
 def contents(folder):
-    """Returns the content of each file in a folder, but for locks."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
-    return {path: path.read_bytes() for path in files if path.name != "lock"}
-
-
-def ended(case, folder):
-    """Runs the command of a case in a folder, and returns its exit code, output and lines of stderr."""
-    verb, *arguments = arguments_of(case.command)
-    finished = command(verb, *arguments, cwd=folder, stdin=case.stdin)
-    return finished.returncode, finished.stdout, finished.stderr.splitlines()
+    """Returns of each file in a folder, but for locks, which it is, its size, and when it was last written."""
+    paths = [f"{at}/{name}" for at, _, names in os.walk(folder) if "__pycache__" not in at for name in names]
+    found = {path: os.stat(path) for path in paths if not path.endswith("/lock")}
+    return {path: (file.st_ino, file.st_size, file.st_mtime_ns) for path, file in found.items()}
 
 
 def assert_names_the_users_line(case, code, lines):
@@ -163,11 +167,13 @@ def test_a_mistake_is_one_line_that_helps_and_costs_nothing(case, box, tmp_path,
             exec(case.command.removeprefix(">>> "), names_of_python())
         lines = str(raised.value).splitlines()
     else:
-        code, output, lines = ended(case, folder)
+        verb, *arguments = arguments_of(case.command)
+        finished = command(verb, *arguments, cwd=folder, stdin=case.stdin)
+        lines = finished.stderr.splitlines()
         if case.of_user:
-            assert_names_the_users_line(case, code, lines)
+            assert_names_the_users_line(case, finished.returncode, lines)
             return
-        assert (code, output) == (2, ""), lines
+        assert (finished.returncode, finished.stdout) == (2, ""), lines
         assert lines[0].startswith("error: ")
     assert len(lines) == 1 and re.search(".*".join(map(re.escape, case.words.split(" … "))), lines[0]), lines
     assert contents(folder) == before

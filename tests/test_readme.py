@@ -20,7 +20,7 @@ from fxf.runs.guests import load
 from fxf.testing import assert_consistent
 from fxf.verbs.flags import Parser
 from helpers import random_tokens, small_model
-from page_code import PAGES, ran, write_files
+from page_code import PAGES, write_files
 from small_runs import ROOT, new_process
 
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
@@ -79,10 +79,6 @@ def test_links_lead_to_pages_and_headings():
 def test_every_name_of_the_face_has_a_line_in_a_page():
     aside = ("Model", "Run", "__version__")
     assert [name for name in fxf.__all__ if f"fxf.{name}" not in TEXT and name not in aside] == []
-
-
-def test_the_code_of_the_readme_prints_what_it_says(capsys):
-    assert ran("README.md", 1, {}) == capsys.readouterr().out.splitlines() != []
 
 
 def test_the_idea_of_the_readme_decodes_as_it_trains(own_files):

@@ -1,7 +1,7 @@
 """Kinds of attention of configs/ideas in NumPy float64, query by query, from the formulas of their papers.
 
 An oracle gets the model's config, the weights of its blocks and the vectors [T, D] of one sequence, and returns them
-after the blocks. KEYS has the model's keys with which a tiny model reaches every case of the formulas.
+after the blocks.
 """
 
 import math
@@ -9,17 +9,7 @@ import math
 import numpy as np
 
 import oracle
-
-KEYS = {
-    "t5_bias": {"layers": {"attention": {"buckets": 6, "max_distance": 6}}},
-    "fire": {"layers": {"attention": {"width": 5, "threshold": 3.0}}},
-    "cope": {"layers": {"attention": {"n_positions": 3}}},
-    "xpos": {"layers": {"attention": {"unit": 8.0}}},
-    "sink_logits:at_0": {"layers": {"attention": {"learned": False}}},
-    "gated_attention:by_head": {"layers": {"attention": {"gates": "head"}}},
-    "sigmoid:of_9": {"layers": {"attention": {"n_keys": 9}}},
-    "stick_breaking:own": {"layers": {"attention": {"own": True}}},
-}
+from helpers import table
 
 
 def blocks(attention):
@@ -138,14 +128,11 @@ def talking_heads(config, weights, x_TD, number, carry):
     heads_THK = np.zeros_like(v_THK)
     for t in range(len(x_TD)):
         products_HC = np.einsum("hk,chk->hc", q_THK[t], k_THK[: t + 1]) / math.sqrt(q_THK.shape[-1])
-        mixed = [
-            sum(products_HC[g] * weights["mix_scores"][g, h] for g in range(len(products_HC)))
-            for h in range(len(products_HC))
-        ]
+        heads = range(len(products_HC))
+        mixed = [sum(products_HC[g] * weights["mix_scores"][g, h] for g in heads) for h in heads]
         normalized = [oracle.softmax(row) for row in mixed]
-        for h in range(len(mixed)):
-            read = sum(normalized[g] * weights["mix_weights"][g, h] for g in range(len(mixed)))
-            heads_THK[t, h] = read @ v_THK[: t + 1, h]
+        for h in heads:
+            heads_THK[t, h] = sum(normalized[g] * weights["mix_weights"][g, h] for g in heads) @ v_THK[: t + 1, h]
     return heads_THK
 
 
@@ -195,4 +182,4 @@ BY_QUERY = (t5_bias, fire, cope, xpos, sink_logits, forgetting, sigmoid, stick_b
 ORACLES = {f.__name__: blocks(by_query(f)) for f in BY_QUERY}
 ORACLES |= {f.__name__: blocks(by_query(f, weighs=False)) for f in (differential, value_residual)}
 ORACLES |= {f.__name__: blocks(f) for f in (talking_heads, gated_attention)}
-ORACLES |= {name: ORACLES[name.partition(":")[0]] for name in KEYS}
+ORACLES |= {name: ORACLES[name.partition(":")[0]] for _, name in table("keys of tiny ideas") if ":" in name}

@@ -1,6 +1,6 @@
 """Blocks, layers and objectives of configs/ideas in NumPy float64, token by token, from the formulas of their papers.
 
-test_ideas.py says what ORACLES, OBJECTIVES and KEYS are.
+test_ideas.py says what ORACLES and OBJECTIVES are.
 """
 
 import math
@@ -8,17 +8,6 @@ import math
 import numpy as np
 
 import oracle
-
-KEYS = {
-    "hyper_connections": {"layers": {"HyperConnections": {"streams": 3}}},
-    "layer_scale": {"layers": {"LayerScale": {"first_scale": 0.5}}},
-    "looped": {"blocks": "3@(attention+feed_forward)"},
-    "mixture_of_depths": {"layers": {"Depths": {"agree": 0.3}}},
-    "multi_token": {"ahead": 3, "ahead_weight": 0.7},
-    "product_keys": {"layers": {"ProductKeys": {"heads": 2, "halves": 5, "best": 3, "half_dim": 2}}},
-    "unet": {"n_layers": 5},
-    "z_loss": {"z_loss": 0.1},
-}
 
 
 def unit(x, axis=-1):

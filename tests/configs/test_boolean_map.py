@@ -64,10 +64,8 @@ def procedure(copies):
 
     @jax.jit
     def moved(params, n):
-        batch, state = (
-            experiment.task.batch(jax.random.key(0), 0),
-            TrainState(0, params, trainer.optimizer.init(params)),
-        )
+        batch = experiment.task.batch(jax.random.key(0), 0)
+        state = TrainState(0, params, trainer.optimizer.init(params))
         step = lambda _, state: train_step(trainer, state, batch, numbers)[0]  # noqa: E731
         return jax.lax.fori_loop(0, n, step, state).params
 

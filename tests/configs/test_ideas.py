@@ -2,7 +2,7 @@
 
 The tables are those of ideas_ideas*.py beside this file, in NumPy float64. ORACLES has by name of the idea, with a
 variant after a colon where it has several, a function of the model's config, the weights of its blocks and the vectors
-[T, D] of a sequence, which returns them after the blocks. KEYS has changes of the model's keys in tiny models.
+[T, D] of a sequence, which returns them after the blocks.
 OBJECTIVES, for ideas that change the whole model or its objective, has functions of the model's config, all weights,
 and the inputs, targets and weights [T] of a sequence, which return the objective; and whether with a random key.
 """
@@ -30,15 +30,15 @@ from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs.guests import load, record
 from fxf.testing import assert_consistent
 from fxf.training.gradient import batch_loss
-from helpers import lines_of, random_params, random_tokens, some
+from helpers import lines_of, random_params, random_tokens, some, table
 from small_runs import ROOT, new_process
 
 FOLDER = ROOT / "configs" / "ideas"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 TABLES = [importlib.import_module(path.stem) for path in sorted(Path(__file__).parent.glob("ideas_ideas*.py"))]
-ORACLES = {name: oracle for table in TABLES for name, oracle in table.ORACLES.items()}
-OBJECTIVES = {name: each for table in TABLES for name, each in getattr(table, "OBJECTIVES", {}).items()}
-KEYS = {name: keys for table in TABLES for name, keys in table.KEYS.items()}
+ORACLES = {name: oracle for module in TABLES for name, oracle in module.ORACLES.items()}
+OBJECTIVES = {name: each for module in TABLES for name, each in getattr(module, "OBJECTIVES", {}).items()}
+KEYS = {name: keys for keys, name in table("keys of tiny ideas")}
 T, VOCAB_SIZE = 7, 13
 ALLOWED = 1e-5  # relative to the largest number of an array
 
@@ -153,12 +153,16 @@ def test_a_layer_of_stochastic_depth_computes_for_a_whole_row_or_not_at_all_as_o
     params = random_params(block.spec())
     x_RTD = np.random.default_rng(0).normal(size=(n_rows, 2, 6)).astype(np.float32)
 
-    def change(rng):
-        return block.apply(params, x_RTD, Context(Places(np.arange(2)[None]), rng=rng))[0] - x_RTD
+    @jax.jit
+    def changes():
+        place = Places(np.arange(2)[None])
+        return [block.apply(params, x_RTD, Context(place, rng=rng))[0] - x_RTD for rng in (None, jax.random.key(0))]
 
-    whole_RTD, change_RTD = change(None) / survival, change(jax.random.key(0))
+    whole_RTD, change_RTD = jax.device_get(changes())
     computes_R = np.abs(change_RTD).max((1, 2)) > 0
-    np.testing.assert_allclose(change_RTD, np.where(computes_R[:, None, None], whole_RTD, 0), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        change_RTD, np.where(computes_R[:, None, None], whole_RTD / survival, 0), rtol=0, atol=1e-5
+    )
     assert abs(computes_R.mean() - survival) < 4 * (survival * (1 - survival) / n_rows) ** 0.5
 
 

@@ -11,33 +11,17 @@ import fxf
 from fxf.reports.compare import comparison, runs_of
 from fxf.runs import run
 from fxf.sweeps.points import check, grid, make_points
+from helpers import table
 from small_runs import KEPT, ROOT, assert_serves, assert_stops, new_process, script, sharing_programs
 
 FOLDER = ROOT / "configs" / "ideas"
 IDEAS = sorted(path.stem for path in FOLDER.glob("*.py"))
-# Layers of the core, and adapters, by the keys that choose them.
-OF_CORE = {
-    "moe": {"model.blocks": "attention+moe"},
-    "delta": {"model.blocks": "delta+feed_forward"},
-    "mamba2": {"model.blocks": "mamba2"},
-    "latent_attention": {"model.attention": "latent"},
-    "lora": {"lora.rank": 2},
-}
+OF_CORE = {name: keys for keys, name in table("layers of the core")}
 EVERY = pytest.mark.parametrize("name", [*IDEAS, *OF_CORE])
 pytestmark = pytest.mark.thorough  # an idea takes half a minute; tests/guests has the same for one guest each time
-SIZES = {"model.n_layers": 2, "model.d_model": 8, "model.d_ff": 12, "model.n_heads": 2, "model.max_len": 26}
-TINY = {
-    **SIZES,
-    **{"train.steps": 4, "train.batch_size": 8, "optimizer.warmup_steps": 0, "checkpoint.every": 2, "log.every": 1},
-    **{"log.tensorboard": False, "log.report": False},
-}
-
-# By task: its sizes, its score, and what is asked and answered.
-OF_TASK = {
-    "reversal": {"task.n_tokens": 3, "task.max_length": 3, "task.longer": 0, "task.examples": 16},
-    "language_model": {"task.length": 25},
-}
-TEXTS = {"reversal": ("2 1", "1 2"), "language_model": ("The ", "boy")}
+SMALL = {name: keys for keys, name in table("small runs of ideas")}
+SIZES, TINY = SMALL["sizes"], SMALL["sizes"] | SMALL["run"]
+TEXTS = {name: keys.pop("texts") for name, keys in SMALL.items() if "texts" in keys}
 
 
 def file_of(name):
@@ -47,7 +31,7 @@ def file_of(name):
 def config_of(name):
     """Returns the small config of an idea or of a layer of the core, as plain dicts."""
     config = fxf.read_config(file_of(name)).to_dict()
-    return make_points(config, [{**TINY, **OF_TASK[config["task"]["name"]], **OF_CORE.get(name, {})}])[0].config
+    return make_points(config, [{**TINY, **SMALL[config["task"]["name"]], **OF_CORE.get(name, {})}])[0].config
 
 
 def train(name, workdir):

@@ -31,14 +31,8 @@ RECORDS = [
 def make_run(folder, finished=True, records=RECORDS, result=None, record=None, **sections):
     """Writes a run folder; `result` and `record` have more of result.json and config.json."""
     folder.mkdir(parents=True)
-    origin = {
-        "config_file": BAD,
-        "overrides": {"train.steps": 6},
-        "git_commit": "12ab",
-        "versions": {"jax": "1"},
-        **(record or {}),
-    }
-    (folder / "config.json").write_text(json.dumps({"config": tiny_config(**sections), **origin}))
+    origin = {"config_file": BAD, "overrides": {"train.steps": 6}, "git_commit": "12ab", "versions": {"jax": "1"}}
+    (folder / "config.json").write_text(json.dumps({"config": tiny_config(**sections), **origin, **(record or {})}))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records) + '{"step": 9, "lo')
     if finished:
         known = {"task": "reversal", "seed": 0, "exact_match": 0.5, "train_loss": records[-1]["loss"]}

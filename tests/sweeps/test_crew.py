@@ -20,20 +20,11 @@ from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.sweeps.crew import Crew, Job, last_line
 from fxf.sweeps.points import make_points
-from helpers import refused
+from helpers import refused, table
 from small_runs import HEARING, ROOT, overrides, tiny_config, trained
 
-CONFIG = tiny_config(
-    checkpoint={"every": 0},
-    optimizer={"name": "adamw", "clip_norm": 1.0},
-    train={"label_smoothing": 0.1},
-    log={"report": True},
-)
-CHANGES = [
-    {"seed": 1},
-    {"optimizer.learning_rate": 1e38},  # diverges
-    {"seed": 2, "optimizer.learning_rate": 0.03, "optimizer.weight_decay": 0.2, "train.label_smoothing": 0.3},
-]
+SECTIONS, *CHANGES = (keys for keys, _ in table("points of a crew"))
+CONFIG = tiny_config(**SECTIONS)
 POINTS = make_points(CONFIG, CHANGES)
 ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
 

@@ -7,6 +7,7 @@ import pytest
 from scipy import optimize, stats
 
 from fxf.sweeps.evidence import FAILURES, LOOKS, SIGNS, Evidence, evidence, exact_sign, student_and_hall
+from helpers import table
 
 GAUSSIAN = np.random.default_rng(3).normal(0.4, 1, 64).tolist()
 SKEWED = np.random.default_rng(4).lognormal(size=64).tolist()
@@ -51,29 +52,12 @@ def test_another_unit_or_direction_changes_nothing_but_the_numbers():
 
 
 UP, DOWN = [1.0, 1.1, 0.9, 1.2], [-1.0, -1.1, -0.9, -1.2]
-ONE_OUTLIER = [0.02 + 0.001 * (i % 5) for i in range(31)]
 
 
-@pytest.mark.parametrize(
-    ("x", "mean", "signs", "uneven"),
-    [
-        (UP + UP[:3], 0, 0, False),
-        (UP * 2, 0, 1, False),
-        (UP + UP[:3] + [0.0], 0, 0, False),  # a tie speaks for neither
-        (UP + UP[:3] + [None], 0, 0, False),
-        (DOWN[:1] + UP * 3 + UP[:3], 0, 1, False),
-        (DOWN[:2] + UP * 3 + UP[:2], 0, 0, False),
-        (UP * 7 + UP[:3], 0, 1, False),  # 31 pairs: no mean yet
-        (UP * 8, 1, 1, False),
-        ([0.3] * 32, 1, 1, False),
-        ([0.0] * 32, 0, 0, False),
-        ([0.5, -0.4, -0.5, 0.4] * 8, 0, 0, False),
-        ([0.5, -0.4, -0.5, 0.8] * 16, 0, 0, False),
-        ([0.5, -0.4, -0.5, 1.8] * 16, 1, 0, False),  # at 64
-        ([*ONE_OUTLIER, -0.15], 0, 1, True),  # Student's alone is clear
-    ],
-)
-def test_a_mean_is_claimed_at_32_and_64_pairs_and_signs_at_each_look(x, mean, signs, uneven):
+@pytest.mark.parametrize("case", [case for case, _ in table("claims of differences")])
+def test_a_mean_is_claimed_at_32_and_64_pairs_and_signs_at_each_look(case):
+    mean, signs, uneven = case["mean"], case["signs"], case["uneven"]
+    x = [difference for part, times in case["x"] for difference in part * times]
     found = of(x)
     assert (found.n, found.mean, found.signs, found.uneven) == (len(x), mean, signs, uneven)
     assert math.isfinite(found.low) == (len(x) >= 32)

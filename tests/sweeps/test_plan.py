@@ -47,18 +47,10 @@ def test_the_plan_says_all_that_decides(tmp_path):
     assert [(each["seeds"], each["minutes"], each["whole"]) for each in there["budgets"]] == [(7, 2.5, False)]
 
 
-@pytest.mark.parametrize(
-    ("other", "given", "rates"),
-    [
-        (OTHER, None, 1),  # it differs in the rate alone
-        (Arm({**FIRST.config, "optimizer": {"name": "adam", "learning_rate": 0.1}}, ORIGIN), None, 1),  # so does it
-        (OTHER, 3, 3),
-        (Arm(tiny_config(optimizer={"learning_rate": 0.1}, model={"d_ff": 9}), ORIGIN), None, 3),
-        (None, None, 1),
-    ],
-)
-def test_three_rates_are_tried_unless_the_configs_differ_in_the_rate_alone(other, given, rates, tmp_path):
-    assert make_plan(FIRST, other, tmp_path, rates=given).rates == rates
+@pytest.mark.parametrize(("of", "rates"), table("rates of a trial"))
+def test_three_rates_are_tried_unless_the_configs_differ_in_the_rate_alone(of, rates, tmp_path):
+    other = Arm({**tiny_config(**of["sections"]), **of.get("whole", {})}, ORIGIN) if "sections" in of else None
+    assert make_plan(FIRST, other, tmp_path, rates=of["given"]).rates == int(rates)
 
 
 def test_every_attempt_is_added_and_another_plan_is_refused(tmp_path):

@@ -57,35 +57,23 @@ def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst
 LOWER = {0.5: 0.9, 1: 0.0, 2: 0.7}  # the first config's figure, without noise, by the factor of its rate
 
 
-@pytest.mark.parametrize(
-    ("other", "seeds", "verdict", "n_checked"),
-    [
-        ({0.5: 1.0, 1: 0.4, 2: 0.9}, 32, "worse", {2: 32, 0.5: 32}),
-        ({0.5: 1.0, 1: 0.4, 2: 0.9}, 8, "worse in most seeds", {2: 8, 0.5: 8}),
-        ({0.5: 0.5, 1: 0.4, 2: 0.6, "pairs": {2: -0.01}}, 32, "undecided: the rate decides", {0.5: 32, 2: 32}),
-        ({0.5: 0.5, 1: 0.4, 2: 0.6, "pairs": {0.5: 0.0}}, 32, "undecided: the rate decides", {0.5: 32}),
-        ({0.5: 0.5, 1: 0.4, 2: 0.6, "pairs": {0.5: math.nan}}, 32, "worse", {0.5: 32, 2: 32}),  # fails with it
-        ({0.5: math.nan, 1: 0.4, 2: 0.6}, 32, "worse", {2: 32}),  # failed as rates were tried
-        ({0.5: 0.9, 1: -0.4, 2: 0.7}, 32, "better", {2: 32, 0.5: 32}),  # the first is checked
-        ({0.5: 0.9, 1: 0.0, 2: 0.7}, 32, "no difference larger than", {}),
-    ],
-)
-def test_a_claim_stays_at_rates_beside_the_worse_one(other, seeds, verdict, n_checked, tmp_path, trained):  # noqa: F811
+@pytest.mark.parametrize(("of", "verdict"), table("claims beside other rates"))
+def test_a_claim_stays_at_rates_beside_the_worse_one(of, verdict, tmp_path, trained):  # noqa: F811
     def figure(config):
         factor, seed = rate_of(config) / RATE, config["seed"]
-        of = LOWER if config["model"]["d_ff"] == FIRST.config["model"]["d_ff"] else other
-        level = of[factor] if seed >= 1_000_000 else of.get("pairs", {}).get(factor, of[factor])
-        return level + 0.01 * math.sin(9 * seed + factor)
+        levels = LOWER if config["model"]["d_ff"] == FIRST.config["model"]["d_ff"] else of["other"]
+        level = levels[factor] if seed >= 1_000_000 else levels.get("pairs", {}).get(factor, levels[factor])
+        return math.nan if level is None else level + 0.01 * math.sin(9 * seed + factor)
 
     trained.figure = figure
-    plan, budget = make_plan(FIRST, WIDER, tmp_path, **RULES), Budget(seeds, whole=True)
+    plan, budget = make_plan(FIRST, WIDER, tmp_path, **RULES), Budget(of["seeds"], whole=True)
     found = carry_out(plan, tmp_path, budget)
     assert found.verdict == verdict
-    assert {rate / RATE: len(figures) for rate, figures in found.checks.items()} == pytest.approx(n_checked)
+    assert {rate / RATE: len(figures) for rate, figures in found.checks.items()} == pytest.approx(of["checked"])
     n = len(trained.names)
     assert (carry_out(plan, tmp_path, budget._replace(whole=False)), len(trained.names)) == (found, n)
     without = dataclasses.replace(found, checks={}).headline
-    assert (without == "undecided: not yet checked at other rates") == bool(n_checked)
+    assert (without == "undecided: not yet checked at other rates") == bool(of["checked"])
 
 
 def test_pairs_run_with_the_rates_that_were_found_and_a_stopped_trial_keeps_them(tmp_path, trained):  # noqa: F811

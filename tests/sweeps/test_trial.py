@@ -5,6 +5,7 @@ import importlib
 import json
 import math
 import re
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,7 @@ from fxf.sweeps.evidence import evidence
 from fxf.sweeps.plan import Arm, Budget, changed, make_plan
 from fxf.sweeps.trial import carry_out
 from fxf.verbs.flags import Parser
-from helpers import table
+from helpers import refused, table
 from small_runs import ROOT, command, overrides, tiny_config
 
 ORIGIN = {"config_file": "configs/reversal.py", "overrides": {}}
@@ -162,19 +163,13 @@ def test_a_figure_that_is_no_number_has_failed(value, tmp_path):
     json.loads((tmp_path / "verdict.json").read_text(), parse_constant=pytest.fail)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("result.json", '{"loss": 2.0, "wall_seconds": 1}', "first-4: no train_loss"),
-        ("config.json", '{"config": {"task": {}, "seed": 5}}', r"first-4: holds another run: seed \(5 there, 4 here\)"),
-    ],
-)
-def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(name, text, message, tmp_path):
+@pytest.mark.parametrize(("of", "message"), refused("results that are not of the arm"))
+def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(of, message, tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     finished_runs(tmp_path, plan, [1.0], [1.0])
-    (tmp_path / "first-4" / name).write_text(text)
+    (tmp_path / "first-4" / of["name"]).write_text(of["text"])
     with pytest.raises(UserError, match=message):
-        carry_out(plan, tmp_path, Budget(2))
+        carry_out(plan, tmp_path, Budget(1))
 
 
 @pytest.mark.thorough
@@ -190,7 +185,13 @@ def test_runs_side_by_side_are_those_of_one_process_also_with_what_a_config_file
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_run_that_fails_otherwise_than_by_diverging_ends_the_trial_in_one_line(workers, tmp_path):
+def test_a_run_that_fails_otherwise_than_by_diverging_ends_the_trial_in_one_line(workers, tmp_path, monkeypatch):
+    start, pipe = crew._worker, subprocess.PIPE
+
+    def started(number, n):  # the other worker never answers, and takes no time to start
+        return subprocess.Popen(["sleep", "120"], stdin=pipe, stdout=pipe, text=True) if number else start(number, n)
+
+    monkeypatch.setattr(crew, "_worker", started)
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     train = {**OTHER.config["train"], "steps": -1}
     broken = plan._replace(first=Arm({**FIRST.config, "train": train}, ORIGIN))
