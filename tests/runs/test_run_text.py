@@ -16,7 +16,7 @@ from fxf.runs import run
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.runs.generation import Answering
-from small_runs import command, records, text_config, trained
+from small_runs import Shared, command, records, text_config, trained
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
 
@@ -34,14 +34,7 @@ def without_data(workdir, folder, path="absent"):
     return copy
 
 
-class Shared(dict):
-    """Keeps the programs of runs that differ in the folder of their prepared tokens alone."""
-
-    def setdefault(self, key, programs):
-        return super().setdefault("", programs)
-
-
-PROGRAMS = Shared()
+PROGRAMS = Shared()  # of runs that differ in steps and in the folder of their prepared tokens
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +44,9 @@ def of_documents(tmp_path_factory):
     (folder / "texts.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in LINES.splitlines()))
     config = text_config(
         folder / "texts.jsonl",
-        model={"max_len": 17, "dropout": 0.1},
         data={"format": "json_lines", "test": 0.1},
         optimizer={"name": "sgd", "learning_rate": 3.0},
-        train={"steps": 20, "evaluate_every": 5},
+        train={"steps": 20, "evaluate_every": 5, "skip_nonfinite": 1},
         checkpoint={"every": 5, "keep": 4, "best": "-validation_loss"},
         log={"every": 5},
     )
@@ -89,6 +81,27 @@ def test_a_run_that_is_cut_short_ends_with_the_same_bits(of_documents, tmp_path)
         UserError, match=r"run: was trained on other data: data.path \(.*\); put the data back at .*other.jsonl$"
     ):
         run.evaluate(copy)
+
+
+def test_steps_that_are_not_finite_are_skipped_and_counted_up_to_a_limit(of_documents, tmp_path, monkeypatch):
+    """Batches of steps 2 and 4 have a weight that is not a number."""
+    _, config, _ = of_documents
+    make = run.make_train_steps_from_iterator
+
+    def spoiled(trainer, batches, *rest):
+        bad = ({**each, "weights": each["weights"] * (np.nan if i in (2, 4) else 1)} for i, each in enumerate(batches))
+        return make(trainer, bad, *rest)
+
+    def skipping(most):
+        sections = {"train": {**config["train"], "steps": 6, "skip_nonfinite": most}}
+        return trained({**config, **sections}, tmp_path / str(most), kept=PROGRAMS)
+
+    monkeypatch.setattr(run, "make_train_steps_from_iterator", spoiled)
+    with pytest.raises(UserError, match="step 5: the loss is nan"):
+        skipping(1)
+    result = skipping(2)
+    assert result["skipped_steps"] == 2 and np.isfinite(result["train_loss"])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params(tmp_path / "2")))
 
 
 def test_prompts_are_continued_without_the_text_and_past_max_len_where_positions_count_distances(
