@@ -14,9 +14,6 @@ DRAWS = {
     "bytes": lambda key: jax.random.bits(key, (11,), jnp.uint8),
     "keys": lambda key: jax.random.key_data(jax.random.split(key, (3, 2)))[..., :2],
     "a key of a number": lambda key: jax.random.key_data(jax.random.fold_in(key, 2**31 + 5))[:2],
-    "whole numbers": lambda key: jax.random.randint(key, (4, 3), -2, 99),
-    "normal numbers": lambda key: jax.random.normal(key, (5, 3)),
-    "choices": lambda key: jax.random.categorical(key, jnp.zeros((3, 9))),
     "without replacement": lambda key: jax.random.choice(key, 31, (7,), replace=False),
     "of several keys": lambda key: jax.vmap(lambda each: jax.random.uniform(each, (3,)))(jax.random.split(key, 5)),
 }

@@ -24,7 +24,7 @@ ALPHABET = sorted(set("".join([*TEXTS, "a\n\r\t\x00\u2028👩‍👧e\u0301"])))
 CHARACTERS = train_tokenizer("character", 100, ALPHABET)
 
 
-@examples(40)
+@examples(20)
 @given(st.text())
 @example("  two  spaces\tand\n\nmore \r\n\x00\x1f\x7f\x85\u2028\ufeff")
 @example("👩‍👩‍👧 e\u0301 é \U0010ffff<eos><pad> <unk>")

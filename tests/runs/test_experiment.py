@@ -43,7 +43,6 @@ def of_errors(outputs_BTV, batch):
 @pytest.mark.parametrize(
     ("loss", "expected"),
     [
-        (CROSS_ENTROPY, of_logits),
         (Loss(tripled, of_logits=True), of_logits),
         (Loss(squared_error, of_logits=False), of_errors),
     ],

@@ -17,7 +17,7 @@ from small_runs import command, ended, no_file_larger_than, overrides, records, 
 STEPS = 22
 # The clock saves after each call of the loop, so also between two records.
 FLAGS, UNSAVED = (
-    overrides(train={"steps": STEPS}, checkpoint={"every": 0, "minutes": minutes}, log={"every": 2})
+    overrides(train={"steps": STEPS}, checkpoint={"every": 0, "minutes": minutes}, log={"every": 3})
     for minutes in (1e-9, 0.0)
 )
 SAVING = 0.05  # seconds after a checkpoint is in its place, while the next save, which takes about 0.07 s, goes on
