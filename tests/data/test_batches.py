@@ -4,6 +4,7 @@ import pytest
 from fxf.data.batches import Batches, seq2seq_batch
 from fxf.data.corpus import TokenPair
 from fxf.data.tokenizer import BOS, EOS, PAD, Special
+from helpers import table
 
 
 def pairs(n=101, seed=0, longest=13):
@@ -30,12 +31,9 @@ def filled(tokens, length, value=PAD):
     return [*tokens, *[value] * (length - len(tokens))]
 
 
-@pytest.mark.parametrize(
-    ("n", "keys"),
-    [(101, {}), (101, {"shapes": 1}), (101, {"multiple": 3}), (7, {"multiple": 7, "batch_tokens": 1}),
-     (3, {"batch_size": 9}), (3, {"multiple": 3}), (101, {"batch_size": 9, "shapes": 2}), (18, {})],
-)  # fmt: skip
-def test_each_epoch_has_each_pair_once_behind_bos_within_the_budgets(n, keys):
+@pytest.mark.parametrize(("keys", "_"), table("batches of pairs"))
+def test_each_epoch_has_each_pair_once_behind_bos_within_the_budgets(keys, _):
+    n = keys.pop("n", 101)
     batches, everything, multiple = make(n, **keys), pairs(n), keys.get("multiple", 1)
     for epoch in ([*batches.epoch()], epoch_of(batches), epoch_of(batches, 3)):
         assert sorted(i for batch in epoch for i in sentences(batch)) == list(range(n))

@@ -20,7 +20,7 @@ from fxf.tasks.task import language_model_batch
 from fxf.training.gradient import batch_loss, loss_and_gradient, objective_and_gradient, parts_in_cache
 from fxf.training.loop import _logged
 from fxf.training.record import Record, after
-from helpers import random_params, random_tokens, small_model
+from helpers import random_params, random_tokens, small_model, table
 
 MODEL, PARAMS = small_model(dropout=0.5, attention_dropout=0.3)
 WEIGHTS = np.random.default_rng(0).uniform(0, 1, (6, 8)).astype(np.float32)
@@ -71,18 +71,9 @@ def test_only_a_cpu_cuts_a_batch():
         assert parts_in_cache(model, (8, 2**9), 1, None) == 1
 
 
-@pytest.mark.parametrize(
-    ("n_rows", "row_size", "parts"),
-    [
-        (64, 2**15, 1),
-        (65, 2**15, 5),  # 13 rows; 65 / 32 is above 2, and 5 is the next divisor
-        (64, 98_304, 8),  # nanoGPT's size for a GPU
-        (3, 2**21, 3),  # a row is larger than a part should be
-        (67, 2**15, 1),  # a prime number of rows, each too small alone
-    ],
-)
-def test_parts_have_equal_sizes_that_fit_the_caches(n_rows, row_size, parts):
-    assert on_cpu.n_parts(n_rows, row_size) == parts
+@pytest.mark.parametrize(("rows", "parts"), table("parts of a batch on a CPU"))
+def test_parts_have_equal_sizes_that_fit_the_caches(rows, parts):
+    assert on_cpu.n_parts(rows["n"], rows["size"]) == int(parts)
 
 
 @functools.cache

@@ -112,14 +112,11 @@ def test_each_axis_of_the_mesh_cuts_the_first_axis_that_it_divides(sizes, expect
     assert [cut or "-" for cut in (*cuts, *[None] * (len(axes) - len(cuts)))] == expected.split()
 
 
-@pytest.mark.parametrize(
-    ("platform", "tensor", "padded"),
-    [("cpu", 1, 50_257), ("cpu", 4, 50_260), ("gpu", 1, 50_304), ("tpu", 4, 50_688), ("tpu", 393, 50_304)],
-)
-def test_a_vocabulary_is_padded_to_what_tensor_and_an_accelerator_divide(platform, tensor, padded):
-    layout = Layout(Devices(tensor=tensor, platform=platform))
-    assert layout.padded_vocabulary(50_257) == padded
-    assert layout.pads == (padded > 50_257)
+@pytest.mark.parametrize(("devices", "padded"), table("padded vocabularies"))
+def test_a_vocabulary_is_padded_to_what_tensor_and_an_accelerator_divide(devices, padded):
+    layout = Layout(Devices(**devices))
+    assert layout.padded_vocabulary(50_257) == int(padded)
+    assert layout.pads == (int(padded) > 50_257)
 
 
 def test_a_single_cpu_gathers_and_pads_nothing():
