@@ -11,6 +11,7 @@ import pytest
 
 from fxf.base.devices import require_devices
 from fxf.base.errors import UserError
+from helpers import table
 from small_runs import HEARING, ROOT
 
 START = """
@@ -26,13 +27,7 @@ except UserError as error:
 """
 
 
-@pytest.mark.parametrize(
-    ("variables", "said"),
-    [
-        ({"JAX_NUM_CPU_DEVICES": "abc"}, 'JAX does not start: Invalid value "abc" for JAX flag jax_num_cpu_devices ('),
-        ({}, "cpu"),  # it looks for no accelerator where the system shows none and the user names none
-    ],
-)
+@pytest.mark.parametrize(("variables", "said"), table("environments in which JAX starts"))
 def test_jax_starts_on_what_is_there_or_one_line_says_why_not(variables, said):
     environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"} | variables
     done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, env=environment)
@@ -91,14 +86,7 @@ sys.exit(signals.exit_code())
 """
 
 
-@pytest.mark.parametrize(
-    ("numbers", "begun", "left"),
-    [
-        ([signal.SIGINT], "", (130, "", "saved\n")),
-        ([signal.SIGHUP, signal.SIGTERM, signal.SIGHUP], "in_c(0.3)\nin_c(0.3)", (75, "", "saved\n")),
-        ([signal.SIGHUP, signal.SIGTERM], "signals.print_last_line('saved')\nin_c()", (75, "", "saved\n")),
-        ([signal.SIGHUP], "signals.release()\nprint('too far')", (75, "", "stopped by SIGHUP\n")),
-    ],
-)
-def test_what_is_held_is_saved_whatever_comes_next(numbers, begun, left):
-    assert meet(SAVES.replace("SAVED", begun), *numbers) == left
+@pytest.mark.parametrize(("case", "said"), table("signals while a run saves"))
+def test_what_is_held_is_saved_whatever_comes_next(case, said):
+    numbers = [signal.Signals[f"SIG{name}"] for name in case["signals"].split()]
+    assert meet(SAVES.replace("SAVED", case["saved"]), *numbers) == (case["code"], "", f"{said}\n")

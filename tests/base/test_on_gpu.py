@@ -22,6 +22,7 @@ from fxf.layers.loss import cross_entropy
 from fxf.models.decoder import Decoder
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.quantized import stored_as
+from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.training.gradient import loss_and_gradient
 from helpers import VOCAB_SIZE, equations, random_params, random_tokens, scaled, small, small_model, table
 
@@ -73,15 +74,20 @@ OTHERWISE = {"positions": "learned", "norm": "rms", "norm_epsilon_in": "variance
 
 
 def test_losses_and_gradients_of_a_gpus_step_are_those_of_a_cpus_and_nothing_is_added_in_any_order():
-    config = small(EncoderDecoderConfig, **OTHERWISE)
     # Each device has a model of its own: JAX keeps what it has traced of one for another device.
-    models = [encoder_decoder(config, VOCAB_SIZE) for _ in range(2)]
-    params, batch = random_params(models[0].spec), a_batch(EncoderDecoderConfig)
-    learn, of_gpu = [lambda params, model=model: loss_and_gradient(model, params, batch) for model in models]
-    expected, program = jax.tree.leaves(jax.jit(learn)(params)), traced_for(GPU, of_gpu, params)
+    of_cpu, of_gpu = (small_model(tied_embeddings=True, **OTHERWISE)[0] for _ in range(2))
+    two_sided = encoder_decoder(small(EncoderDecoderConfig, **OTHERWISE), VOCAB_SIZE)
+
+    def learn(model, config_class=TransformerLMConfig):
+        batch = a_batch(config_class)
+        return lambda params: loss_and_gradient(model, params, batch)
+
+    params = random_params(of_cpu.spec)
+    expected, program = jax.tree.leaves(jax.jit(learn(of_cpu))(params)), traced_for(GPU, learn(of_gpu), params)
     found = jax.jit(jaxpr_as_fun(program))(*jax.tree.leaves(params))
     assert_close(found, expected, largest=largest_of(expected))
-    added = [e for e in equations(program.jaxpr) if e.primitive.name == "scatter-add"]
+    other = traced_for(GPU, learn(two_sided, EncoderDecoderConfig), random_params(two_sided.spec))
+    added = [e for each in (program, other) for e in equations(each.jaxpr) if e.primitive.name == "scatter-add"]
     assert all(e.params["unique_indices"] for e in added), added
 
 

@@ -67,3 +67,5 @@ def test_the_keys_of_parts_draw_the_parts_of_the_whole_array():
     assert_same(
         {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}, all_draws(random_key(3), 20)
     )
+    of_jax = [jax.random.key_data(key_of_part(jax.random.key(3), number)).tolist() for number in range(2)]
+    assert of_jax[0] != of_jax[1]

@@ -1,7 +1,6 @@
 import functools
 import json
 import logging
-import math
 import shutil
 import threading
 from contextlib import closing
@@ -114,15 +113,8 @@ def kept_and_used(folder, steps, last, evaluated=None, **keys):
 
 @pytest.mark.parametrize(("case", "kept"), table("checkpoints that are kept"))
 def test_the_newest_and_the_best_are_kept_and_the_best_is_used(case, kept, tmp_path):
-    used, figures = case.pop("used"), {step: float(x) for step, x in case.pop("figures").items()}
+    used, figures = case.pop("used"), {step: x and float(x) for step, x in case.pop("figures").items()}
     assert kept_and_used(tmp_path, range(1, 6), 5, figures, **case) == ([*map(int, kept.split())], [used])
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
-@pytest.mark.parametrize("best", ["exact_match", "-exact_match"])
-def test_what_has_no_value_is_never_the_best(value, best, tmp_path):
-    figures = {1: value, 2: 0.5, 5: value}
-    assert kept_and_used(tmp_path, range(1, 6), 5, figures, keep=1, best=best) == ([2, 5], [2])
 
 
 @pytest.mark.parametrize(("run", "used"), table("checkpoints that are averaged"))

@@ -17,7 +17,7 @@ from fxf.base.devices import compiling_for
 from fxf.base.random_keys import random_key
 from fxf.layers.named import term
 from fxf.tasks.task import language_model_batch
-from fxf.training.gradient import batch_loss, loss_and_gradient, objective_and_gradient, parts_in_cache
+from fxf.training.gradient import batch_loss, loss_and_gradient, objective_and_gradient
 from fxf.training.loop import _logged
 from fxf.training.record import Record, after
 from helpers import random_params, random_tokens, small_model, table
@@ -47,28 +47,13 @@ def test_a_cpu_cuts_a_batch_whose_rows_do_not_depend_on_each_other(monkeypatch):
         learn = functools.partial(loss_and_gradient, model._replace(width=width), **options)
         return str(jax.make_jaxpr(learn)(random_params(SPEC), batch(), random_key(3)))
 
-    whole, in_four = program(4), program(4, microbatches=4)
+    whole, in_two, in_four = (program(4, microbatches=n) for n in (1, 2, 4))
     monkeypatch.setattr(on_cpu, "IN_CACHE", 2 * LENGTH * 4)
     monkeypatch.setattr(on_cpu, "SMALL", 1)
     assert program(4) == in_four != whole == program(None)
-
-
-@pytest.mark.thorough
-def test_equal_rows_drop_out_differently_in_different_parts():
-    row = jax.tree.map(lambda x: x[:1], BATCH)
-    twice = jax.tree.map(lambda x: np.repeat(x, 2, axis=0), row)
-    for key in (random_key(0), jax.random.key(0)):
-        loss, *_ = compiled()(PARAMS, row, key)
-        both, *_ = compiled(microbatches=2)(PARAMS, twice, key)
-        assert float(both) != pytest.approx(2 * float(loss), rel=1e-3)
-
-
-def test_only_a_cpu_cuts_a_batch():
-    model = MODEL._replace(width=2**10)
-    assert parts_in_cache(model, (8, 2**9), 1, None) == 4
-    assert parts_in_cache(model, (8, 2**9), 2, None) == 1  # of each microbatch
-    with compiling_for([type("Device", (), {"platform": "gpu"})()]):
-        assert parts_in_cache(model, (8, 2**9), 1, None) == 1
+    assert program(4, microbatches=2) == in_two  # whose parts are as small as that
+    with compiling_for([types.SimpleNamespace(platform="gpu")]):
+        assert program(4) == whole
 
 
 @pytest.mark.parametrize(("rows", "parts"), table("parts of a batch on a CPU"))

@@ -86,7 +86,7 @@ def test_two_processes_have_the_numbers_of_one_device_and_one_notices_that_the_o
 @pytest.mark.thorough
 def test_models_with_adapters_experts_terms_and_modules_of_flax_have_the_numbers_of_one_device():
     ((found,), _) = answers("models_on_devices")
-    assert found.keys() == {"layers", "model", "adapters", "terms", "experts"}
+    assert found.keys() == {"layers", "adapters", "terms", "experts"}
     for of_model in found.values():
         assert_near(of_model, *of_model)
 
@@ -160,15 +160,12 @@ def test_data_alone_goes_across_slices_of_tpus_which_need_not_stand_in_their_ord
         make_layout(ParallelConfig(fsdp=12), devices)
 
 
-def test_a_batch_that_the_devices_do_not_divide_is_an_error_that_names_the_sizes():
+def test_a_batch_and_sequences_that_the_devices_do_not_divide_are_an_error_that_names_the_sizes():
     layout = Layout(Devices(data=4, fsdp=2))
     require_divisible(layout, 16, 2)
     message = r"^train.batch_size: 16 / train.microbatches 4 does not divide into 8 equal .*data 4 × parallel.fsdp 2"
     with pytest.raises(UserError, match=message):
         require_divisible(layout, 16, 4)
-
-
-def test_sequences_that_the_devices_do_not_divide_are_an_error_that_names_the_length():
     batch = {"row": np.zeros(3), "inputs": np.zeros((3, 6)), "source": np.zeros((3, 7))}
     Layout(Devices(sequence=1)).require_divisible_sequences(batch)
     with pytest.raises(UserError, match=r"^parallel\.sequence: 2 does not divide the length 7 of the batch's source$"):

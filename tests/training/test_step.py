@@ -17,23 +17,14 @@ from fxf.layers.linear import as_float32, linear, linear_spec
 from fxf.models.model import Model
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
-from fxf.training import step as step_module
+from fxf.training import step as steps
 from fxf.training.copies import are_only_cast
 from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OptimizerConfig, make_optimizer, make_schedule
 from fxf.training.state import TrainState, hyperparameters, run_keys
-from fxf.training.step import (
-    TrainConfig,
-    Trainer,
-    jit_step,
-    make_step,
-    make_train_steps,
-    make_train_steps_from_iterator,
-    train_step,
-)
 from helpers import one_device, random_params, small_model
 
-TRAIN = TrainConfig(batch_size=6)
+TRAIN = steps.TrainConfig(batch_size=6)
 # Adam divides gradients by their size: of one that is rounding alone, it makes a whole step.
 SGD = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9, clip_norm=1.0, warmup_steps=2)
 TASK = Reversal(ReversalConfig(n_tokens=4, min_length=1, max_length=3), RunInfo(train=TRAIN))
@@ -66,7 +57,7 @@ MODEL, IN_FLOAT32 = model_of(), model_of("float32", 0.0)
 
 
 def make_trainer(model=MODEL, **config):
-    return Trainer(model, make_optimizer(SGD, 20, SPEC), dataclasses.replace(TRAIN, **config), one_device())
+    return steps.Trainer(model, make_optimizer(SGD, 20, SPEC), dataclasses.replace(TRAIN, **config), one_device())
 
 
 def start(trainer=None):
@@ -78,7 +69,7 @@ def start(trainer=None):
 
 @functools.cache
 def compiled_steps():
-    return make_train_steps(make_trainer(), TASK.batch, max_steps=7)
+    return steps.make_train_steps(make_trainer(), TASK.batch, max_steps=7)
 
 
 @functools.cache
@@ -117,7 +108,7 @@ def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_and_adds
     trainer = make_trainer(IN_FLOAT32._replace(penalty=penalty), label_smoothing=0.3, microbatches=3)
     trainer = trainer._replace(optimizer=optax.sgd(1.0))
     state, batch, numbers = start(trainer), make_batch(KEY, 0), hyperparameters(0, trainer.config)
-    moved, metrics = jax.jit(functools.partial(train_step, trainer))(state, batch, numbers)
+    moved, metrics = jax.jit(functools.partial(steps.train_step, trainer))(state, batch, numbers)
     whole = jax.jit(lambda smoothing, *given: loss_and_gradient(IN_FLOAT32, *given, label_smoothing=smoothing))
     loss_sum, weight_sum, gradient = jax.device_get(whole(0.3, state.params, batch))
     gradient = jax.tree.map(lambda g: g / weight_sum, gradient)
@@ -142,9 +133,9 @@ def fed(n_calls, batch_of=host_batch, rate=SGD.learning_rate, bits="threefry"):
     trainer, losses = make_trainer(dropout_bits=bits), []
     state = jax.device_put(start(), one_device().replicated)
     batches = map(batch_of, itertools.count())
-    steps = make_train_steps_from_iterator(trainer, batches, programs=PROGRAMS[bits])
+    train_steps = steps.make_train_steps_from_iterator(trainer, batches, programs=PROGRAMS[bits])
     for n in n_calls:
-        state, metrics = steps(state, hyperparameters(0, TRAIN, dataclasses.replace(SGD, learning_rate=rate)), n)
+        state, metrics = train_steps(state, hyperparameters(0, TRAIN, dataclasses.replace(SGD, learning_rate=rate)), n)
         assert {len(values) for values in metrics.values()} == {n}
         losses += [metrics["loss_sum"]]
     return jax.tree.map(np.asarray, state), np.concatenate(losses)
@@ -168,7 +159,7 @@ def test_dropout_differs_from_step_to_step_and_may_draw_the_bits_of_the_device()
 
 def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(monkeypatch):
     now = 5.0
-    monkeypatch.setattr(step_module, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(steps, "time", SimpleNamespace(perf_counter=lambda: now))
 
     def take(state, batch, numbers):
         nonlocal now
@@ -181,12 +172,14 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
             now += n_rows / 4
             yield {"weights": np.ones((n_rows, 3), np.float32)}
 
-    monkeypatch.setattr(step_module, "in_order", lambda _: take)
+    monkeypatch.setattr(steps, "in_order", lambda _: take)
     arguments = make_trainer(), batches()
-    _, metrics = make_train_steps_from_iterator(*arguments, lambda batch: len(batch["weights"]) / 8)(None, None, 2)
+    _, metrics = steps.make_train_steps_from_iterator(*arguments, lambda batch: len(batch["weights"]) / 8)(
+        None, None, 2
+    )
     assert metrics["data_seconds"].tolist() == [0.5, 1.5]
     assert metrics["seconds_at_peak"].tolist() == [0.25, 0.75]
-    _, metrics = make_train_steps_from_iterator(*arguments)(None, None, 1)
+    _, metrics = steps.make_train_steps_from_iterator(*arguments)(None, None, 1)
     assert metrics["data_seconds"] == [1.0] and "seconds_at_peak" not in metrics
 
 
@@ -200,7 +193,7 @@ def test_after_skipped_steps_a_step_has_the_rate_of_its_number_and_adam_counts_u
     trainer = make_trainer(IN_FLOAT32._replace(penalty=penalty), skip_nonfinite=3)
     trainer = trainer._replace(optimizer=make_optimizer(adam, 9, SPEC))
     schedule, state = make_schedule(adam, 9), jax.device_put(start(trainer), one_device().replicated)
-    step = jit_step(make_step(trainer), trainer)
+    step = steps.jit_step(steps.make_step(trainer), trainer)
     batch = jax.device_get(make_batch(KEY, 0))
     bad = {**batch, "weights": batch["weights"] * np.nan}
     for number in range(9):
