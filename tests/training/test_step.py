@@ -67,19 +67,24 @@ def start(trainer=None):
     return TrainState(np.int32(0), params, jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
 
 
+def through(n_calls, train_steps, seed=0, rate=SGD.learning_rate):
+    """Returns the state and the loss of each step, after the given numbers of steps a call, and the metrics."""
+    state, losses = jax.device_put(start(), one_device().replicated), []
+    numbers = hyperparameters(seed, TRAIN, dataclasses.replace(SGD, learning_rate=rate))
+    for n in n_calls:
+        state, metrics = train_steps(state, numbers, n)
+        losses += [np.asarray(metrics["loss_sum"])[:n]]
+    return jax.tree.map(np.asarray, state), np.concatenate(losses)
+
+
 @functools.cache
-def compiled_steps():
+def on_device():
     return steps.make_train_steps(make_trainer(), TASK.batch, max_steps=7)
 
 
 @functools.cache
 def train(n_calls, seed=0):
-    """Returns the state and the loss of each step, after the given numbers of steps a call."""
-    state, losses = jax.device_put(start(), one_device().replicated), []
-    for n in n_calls:
-        state, metrics = compiled_steps()(state, hyperparameters(seed, TRAIN, SGD), n)
-        losses += [np.asarray(metrics["loss_sum"])[:n]]
-    return jax.tree.map(np.asarray, state), np.concatenate(losses)
+    return through(n_calls, on_device(), seed)
 
 
 def test_calls_of_any_size_take_the_same_steps_to_the_bit():
@@ -130,15 +135,8 @@ PROGRAMS = {"threefry": {}, "device": {}}
 @functools.cache
 def fed(n_calls, batch_of=host_batch, rate=SGD.learning_rate, bits="threefry"):
     """The same as `train`, on the same batches in the host's memory, or those of `batch_of(step)`."""
-    trainer, losses = make_trainer(dropout_bits=bits), []
-    state = jax.device_put(start(), one_device().replicated)
-    batches = map(batch_of, itertools.count())
-    train_steps = steps.make_train_steps_from_iterator(trainer, batches, programs=PROGRAMS[bits])
-    for n in n_calls:
-        state, metrics = train_steps(state, hyperparameters(0, TRAIN, dataclasses.replace(SGD, learning_rate=rate)), n)
-        assert {len(values) for values in metrics.values()} == {n}
-        losses += [metrics["loss_sum"]]
-    return jax.tree.map(np.asarray, state), np.concatenate(losses)
+    trainer, batches = make_trainer(dropout_bits=bits), map(batch_of, itertools.count())
+    return through(n_calls, steps.make_train_steps_from_iterator(trainer, batches, programs=PROGRAMS[bits]), rate=rate)
 
 
 def test_steps_on_batches_from_the_host_are_the_steps_on_the_device():
