@@ -45,10 +45,7 @@ def of_errors(outputs_BTV, batch):
 
 @pytest.mark.parametrize(
     ("loss", "expected"),
-    [
-        (Loss(tripled, of_logits=True), of_logits),
-        (Loss(squared_error, of_logits=False), of_errors),
-    ],
+    [(Loss(tripled, of_logits=True), of_logits), (Loss(squared_error, of_logits=False), of_errors)],
 )
 def test_whatever_trains_logits_they_are_scored_by_cross_entropy_and_other_outputs_by_their_loss(loss, expected):
     smoothing = 0.3 * loss.of_logits

@@ -54,9 +54,7 @@ def unbroken(tmp_path_factory):
     return folder
 
 
-def test_a_run_killed_asked_to_stop_and_left_without_room_ends_with_the_bits_of_one_that_never_stopped(
-    unbroken, tmp_path
-):
+def test_a_run_killed_stopped_and_left_without_room_ends_with_the_bits_of_an_unbroken_one(unbroken, tmp_path):
     again = ("train", *FLAGS, f"--workdir={tmp_path}")
     stopped(tmp_path, 3, signal.SIGKILL, SAVING)
     code, errors = stopped(tmp_path, 6, signal.SIGTERM)

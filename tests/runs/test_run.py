@@ -104,9 +104,7 @@ def test_a_run_leaves_the_folder_and_the_result_that_it_promises_and_repeats_the
     assert {path: path.stat().st_mtime_ns for path in workdir.rglob("*")} == before
 
 
-def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_names_of_the_model(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_names(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(flops, "hardware_of", lambda device: HARDWARE["h100"])
     held = {"device_peak_bytes": 3, "device_bytes": 7}
     monkeypatch.setattr(memory, "held_on_a_device", lambda: held)

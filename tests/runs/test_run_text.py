@@ -105,9 +105,7 @@ def test_steps_that_are_not_finite_are_skipped_and_counted_up_to_a_limit(of_docu
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params(tmp_path / "2")))
 
 
-def test_prompts_are_continued_without_the_text_and_past_max_len_where_positions_count_distances(
-    of_documents, tmp_path, caplog
-):
+def test_prompts_are_continued_without_the_text_and_past_max_len_by_distances(of_documents, tmp_path, caplog):
     workdir = without_data(of_documents[0], tmp_path)
     ((alone, *_),), ((empty, *_),) = fxf.load(workdir).answers(["7 an", ""])
     assert alone.startswith("7 an") and 4 <= len(alone) <= 17 and len(empty) <= 17

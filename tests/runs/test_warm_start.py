@@ -146,9 +146,7 @@ def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
     assert start.lines[0].endswith(f"{len(theirs)} weights and the tokenizer") and len(start.lines) == 1
 
 
-def test_training_adapters_keeps_the_bits_of_the_base_which_has_no_moments_and_resumes_with_them(
-    source, tuned, tmp_path
-):
+def test_training_adapters_keeps_the_bits_of_the_base_without_moments_and_resumes(source, tuned, tmp_path):
     experiment, _, params = run.load(tuned, as_trained=True)
     base, after = bits(run.load(source)[2]), bits(params)
     assert {path: value for path, value in after.items() if not path.startswith(LORA)} == base

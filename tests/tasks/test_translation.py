@@ -138,9 +138,7 @@ def test_an_answer_may_be_as_long_as_the_longest_target_whatever_its_source_and_
     assert figures["cut_off"] == 0 and all(len(sample) == 3 for sample in figures["samples"])
 
 
-def test_answers_come_in_the_order_of_their_prompts_whatever_their_length_without_the_text_it_learned_from(
-    data, tmp_path
-):
+def test_answers_come_in_the_order_of_their_prompts_without_the_text_it_learned_from(data, tmp_path):
     for name, text in make(data).files.items():
         (tmp_path / name).write_text(text)
     task = make(dataclasses.replace(data, path="absent"), tmp_path)

@@ -1,7 +1,6 @@
 """The gradient of a batch in parts; terms, figures and moved weights in training."""
 
 import functools
-import re
 import types
 from itertools import accumulate
 
@@ -15,9 +14,8 @@ from closeness import assert_close, largest_of
 from fxf.base import on_cpu
 from fxf.base.devices import compiling_for
 from fxf.base.random_keys import random_key
-from fxf.layers.named import term
 from fxf.tasks.task import language_model_batch
-from fxf.training.gradient import batch_loss, loss_and_gradient, objective_and_gradient
+from fxf.training.gradient import loss_and_gradient, objective_and_gradient
 from fxf.training.loop import _logged
 from fxf.training.record import Record, after
 from helpers import random_params, random_tokens, small_model, table
@@ -89,37 +87,6 @@ def test_terms_train_also_where_no_token_has_a_weight():
     (size, means), of_sizes = jax.jit(jax.value_and_grad(sizes, has_aux=True))(params["scales"])
     assert weight_sum == 0
     assert_close((metrics["term/size"], gradient["scales"]), (size, of_sizes + means))
-
-
-def test_a_model_that_asks_for_nothing_has_the_program_of_its_loss_alone():
-    model, params = small_model(n_layers=2, scan_blocks=True, remat="full", dropout=0.1)
-    tokens = np.ones((4, 6), np.int32)
-    given = {"inputs": tokens, "targets": tokens, "weights": tokens.astype(np.float32)}
-
-    def alone(*args):
-        return jax.value_and_grad(functools.partial(batch_loss, model), has_aux=True)(*args)
-
-    def asking(*args):
-        loss_sum, weight_sum, gradient, metrics = objective_and_gradient(model, *args)
-        assert metrics == {}
-        return (loss_sum, weight_sum), gradient
-
-    programs = [str(jax.make_jaxpr(each)(params, given, jax.random.key(0))) for each in (alone, asking)]
-    assert len({re.sub("0x[0-9a-f]+", "", program) for program in programs}) == 1
-
-
-def test_evaluation_and_decoding_compute_no_term():
-    """A term with a product of a size of its own is in the training program alone."""
-    model, params = model_of("in a row"), random_params(SPEC)
-
-    def features(params, batch, *, rng=None):
-        x_BTD = model.features(params, batch, rng=rng)
-        term("wide", (x_BTD @ jnp.ones((x_BTD.shape[-1], 1013))).sum())
-        return x_BTD
-
-    programs = (functools.partial(f, model._replace(features=features)) for f in (objective_and_gradient, batch_loss))
-    texts = [jax.jit(program).lower(params, batch()).compile().as_text() for program in programs]
-    assert ["1013" in text for text in texts] == [True, False]
 
 
 def test_a_skipped_step_leaves_no_term_that_is_not_finite():

@@ -180,9 +180,7 @@ def test_tensorboard_without_room_is_given_up_in_one_warning(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(("case", "warnings"), table("steps that take long"))
-def test_steps_that_take_many_times_the_usual_are_said_once_with_where_they_stand_but_not_compiling(
-    case, warnings, caplog, monkeypatch
-):
+def test_steps_that_take_long_are_said_once_with_where_they_are_but_not_compiling(case, warnings, caplog, monkeypatch):
     monkeypatch.setattr(hang, "LEAST", 0.0)
     if case["compiles"]:
         monkeypatch.setattr(hang, "COMPILER", __file__)
