@@ -25,7 +25,7 @@ from fxf.tasks.reversal import Reversal
 from fxf.tasks.text_metrics import METRICS
 from fxf.training import checkpoint
 from helpers import one_device
-from small_runs import Shared, crash_after, records, sharing_programs, tiny_config, trained
+from small_runs import Shared, command, crash_after, records, sharing_programs, tiny_config, trained
 
 PROGRAMS = Shared()  # of runs whose steps and figures differ, of which their programs know nothing
 
@@ -198,7 +198,7 @@ def test_a_finished_run_is_loaded_and_has_its_config_its_result_and_a_table_of_i
     assert loaded.metrics[0].keys() >= {"step", "loss", "learning_rate", "tokens_per_second"}
 
 
-def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(finished, caplog):
+def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(finished, caplog, tmp_path):
     loaded = fxf.load(finished[0])
     room = loaded.model.max_len
     biased = loaded._replace(params={**loaded.params, "final": {**loaded.params["final"], "bias": np.eye(4)[2] * 1e6}})
@@ -207,8 +207,13 @@ def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(finished, c
     assert found == [(room - 3, None, True), (room - 2, None, True)]
     assert biased.generate(text for text in ("1 2", "3")) == [answer.text for (answer,) in answers]
     assert caplog.messages == ["warning: prompt 1, 2: " + CUT_OFF]
-    beam = fxf.load(finished[0], beam_width=2).answers(["1 2"])[0]
-    assert len(beam) == 2 and beam[0].score >= beam[1].score
+    (tmp_path / "input.txt").write_text("1 2\n\n3\n")
+    words = (f"--workdir={finished[0]}", f"--input={tmp_path / 'input.txt'}", "--beam_width=2", "--n_best=2")
+    done = command("generate", *words)
+    assert done.returncode == 0, done.stderr
+    numbers, scores, _ = zip(*(line.split("\t") for line in done.stdout.splitlines()), strict=True)
+    assert "".join(numbers) == "112233"
+    assert all(float(first) >= float(second) for first, second in zip(scores[::2], scores[1::2], strict=True))
 
 
 def test_a_figure_without_a_value_is_never_the_best_and_stands_as_json(tmp_path, monkeypatch):
