@@ -1,5 +1,6 @@
 """Faults at any moment, then the same command again: the run ends with the bits of one that never stopped."""
 
+import functools
 import os
 import re
 import signal
@@ -23,6 +24,14 @@ FLAGS, UNSAVED = (
 SAVING = 0.05  # seconds after a checkpoint is in its place, while the next save, which takes about 0.07 s, goes on
 
 
+@pytest.fixture(scope="module")
+def sharing():
+    """Lets the commands in this process share their programs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "train", functools.partial(run.train, kept={}))
+        yield
+
+
 def saved(folder):
     """Returns the steps of the checkpoints of a run folder, in order."""
     return sorted(int(path.name) for path in (folder / "checkpoints").glob("*") if path.name.isdigit())
@@ -32,7 +41,7 @@ def stopped(folder, step, number, seconds=0.0):
     """Returns exit code and standard error of a run that gets a signal some seconds after a step is saved."""
     with started("train", *FLAGS, f"--workdir={folder}") as running:
         while max(saved(folder), default=0) < step and running.poll() is None:
-            time.sleep(0.002)
+            time.sleep(0.01)
         time.sleep(seconds)
         os.kill(running.pid, number)
         code, errors = ended(running)
@@ -47,7 +56,7 @@ def state(folder):
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory):
+def unbroken(tmp_path_factory, sharing):
     """A run that meets no fault."""
     folder = tmp_path_factory.mktemp("unbroken") / "run"
     assert command("train", *UNSAVED, f"--workdir={folder}").returncode == 0
