@@ -43,10 +43,8 @@ LAYOUTS = {
     "fsdp 2, sequence 2, tensor 2": ({"fsdp": 2, "sequence": 2, "tensor": 2}, 2),
     "pmap 8": ({"kind": "pmap"}, 1),
 }
-MORE_LAYOUTS = {
-    "data 2, fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2),
-    "data 4, sequence 2": ({"sequence": 2, "slices": 2}, 1),
-}
+MORE_LAYOUTS = {"data 2, fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2)}
+MORE_LAYOUTS["data 4, sequence 2"] = {"sequence": 2, "slices": 2}, 1
 STEPS, ROWS, LENGTH = 5, 24, 6
 VOCAB_SIZE = 11  # which two parts under `tensor` do not divide
 SIZES = {"n_layers": 2, "d_model": 8, "d_ff": 14, "n_heads": 2, "max_len": LENGTH}

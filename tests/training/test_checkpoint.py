@@ -4,6 +4,7 @@ import logging
 import shutil
 import threading
 from contextlib import closing
+from pathlib import Path
 from unittest import mock
 
 import jax
@@ -136,16 +137,12 @@ def flip_a_bit(path):
     path.write_bytes(data)
 
 
-def remove(path):
-    path.unlink()
-
-
-@pytest.mark.parametrize("damage", [flip_a_bit, remove])
+@pytest.mark.parametrize("damage", [flip_a_bit, Path.unlink])
 def test_damage_to_any_file_is_passed_over_with_one_warning(damage, tmp_path, caplog):
     save(tmp_path, 1, 2)
     for path in [path for path in (tmp_path / "2").rglob("*") if path.is_file()]:
         content = path.read_bytes()
-        if not content and damage is not remove:
+        if not content and damage is not Path.unlink:
             continue
         damage(path)
         caplog.clear()
