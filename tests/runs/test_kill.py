@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fxf.runs import run
+from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint
 from helpers import one_device
 from small_runs import command, ended, no_file_larger_than, overrides, records, started
@@ -26,9 +27,10 @@ SAVING = 0.05  # seconds after a checkpoint is in its place, while the next save
 
 @pytest.fixture(scope="module")
 def sharing():
-    """Lets the commands in this process share their programs."""
+    """Lets the commands in this process share their programs, and compile none for answers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "train", functools.partial(run.train, kept={}))
+        patch.setattr(Reversal, "test", lambda *_: {"exact_match": 0.0})
         yield
 
 

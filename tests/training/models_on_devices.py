@@ -9,7 +9,7 @@ import eight_devices
 import flax.linen as nn
 import jax
 import optax
-from eight_devices import ADAM, KEEP, LAYOUTS, MODEL, SIZES, VOCAB_SIZE, compare
+from eight_devices import ADAM, KEEP, LAYOUTS, MODEL, PMAP, SIZES, VOCAB_SIZE, compare
 from flax import nnx
 from terms_model import model_of
 
@@ -62,7 +62,7 @@ if __name__ == "__main__":
     found = {
         "experts": compare(over_experts, model=transformer_lm(TransformerLMConfig(**SIZES, **mixture), VOCAB_SIZE)),
         "layers": compare(rows, model=layers),
-        "adapters": compare(LAYOUTS, model=adapters, optimizer=adam),
-        "terms": compare({**rows, "pmap 8": ({"kind": "pmap"}, 1)}, model=model_of()),
+        "adapters": compare({**LAYOUTS, **PMAP}, model=adapters, optimizer=adam),
+        "terms": compare({**rows, **PMAP}, model=model_of()),
     }
     print(json.dumps(found))
