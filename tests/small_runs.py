@@ -32,6 +32,13 @@ ORIGIN = {"config_file": "test", "overrides": {}}
 KEPT = {}  # the programs of runs in this process, whose files of tests have many of them in common
 
 
+class Shared(dict):
+    """Keeps one set of programs for runs that compile the same ones, though their keys differ, and puts it in KEPT."""
+
+    def setdefault(self, key, programs):
+        return super().setdefault("", KEPT.setdefault(key, programs))
+
+
 def tiny_config(**sections):
     """Returns a config that trains in no time; `sections` change keys, for example model={'n_layers': 2}."""
     return with_sections(default_config("reversal").to_dict(), TINY, sections)

@@ -1,16 +1,27 @@
-"""What the environment asks of JAX and cannot have, and what small processes without JAX do at signals."""
+"""What the environment asks of JAX and cannot have, and what small processes without JAX do at signals.
+
+What a process keeps: programs and memory; and what it tells of compiling and of the memory of devices.
+"""
 
 import os
 import signal
+import stat
 import subprocess
 import sys
+from functools import partial
+from types import SimpleNamespace
 from unittest import mock
 
 import jax
+import jax.numpy as jnp
 import pytest
 
+from fxf.base import compiled, memory
+from fxf.base.compiled import seconds_of_compiling
 from fxf.base.devices import require_devices
 from fxf.base.errors import UserError
+from fxf.base.kept_programs import folder_of_programs, keep_programs
+from helpers import table
 from small_runs import HEARING, ROOT
 
 START = """
@@ -26,13 +37,7 @@ except UserError as error:
 """
 
 
-@pytest.mark.parametrize(
-    ("variables", "said"),
-    [
-        ({"JAX_NUM_CPU_DEVICES": "abc"}, 'JAX does not start: Invalid value "abc" for JAX flag jax_num_cpu_devices ('),
-        ({}, "cpu"),  # it looks for no accelerator where the system shows none and the user names none
-    ],
-)
+@pytest.mark.parametrize(("variables", "said"), table("environments in which JAX starts"))
 def test_jax_starts_on_what_is_there_or_one_line_says_why_not(variables, said):
     environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"} | variables
     done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, env=environment)
@@ -91,14 +96,63 @@ sys.exit(signals.exit_code())
 """
 
 
-@pytest.mark.parametrize(
-    ("numbers", "begun", "left"),
-    [
-        ([signal.SIGINT], "", (130, "", "saved\n")),
-        ([signal.SIGHUP, signal.SIGTERM, signal.SIGHUP], "in_c(0.3)\nin_c(0.3)", (75, "", "saved\n")),
-        ([signal.SIGHUP, signal.SIGTERM], "signals.print_last_line('saved')\nin_c()", (75, "", "saved\n")),
-        ([signal.SIGHUP], "signals.release()\nprint('too far')", (75, "", "stopped by SIGHUP\n")),
-    ],
-)
-def test_what_is_held_is_saved_whatever_comes_next(numbers, begun, left):
-    assert meet(SAVES.replace("SAVED", begun), *numbers) == left
+@pytest.mark.parametrize(("case", "said"), table("signals while a run saves"))
+def test_what_is_held_is_saved_whatever_comes_next(case, said):
+    numbers = [signal.Signals[f"SIG{name}"] for name in case["signals"].split()]
+    assert meet(SAVES.replace("SAVED", case["saved"]), *numbers) == (case["code"], "", f"{said}\n")
+
+
+def config(folder=None, enabled=True):
+    """Returns what `keep_programs` reads and changes of `jax.config`."""
+    found = SimpleNamespace(jax_compilation_cache_dir=folder, jax_enable_compilation_cache=enabled)
+    found.update = partial(setattr, found)
+    return found
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+
+
+def test_programs_are_kept_in_a_folder_that_only_the_user_can_read(home):
+    keep_programs(found := config())
+    assert found.jax_compilation_cache_dir == str(folder_of_programs())
+    assert stat.S_IMODE(folder_of_programs().stat().st_mode) == 0o700
+    assert found.jax_persistent_cache_min_compile_time_secs == 0
+
+
+@pytest.mark.parametrize("given", [config("elsewhere"), config(enabled=False)])
+def test_the_environment_may_name_another_folder_or_none(given, home):
+    before = vars(given).copy()
+    keep_programs(given)
+    assert vars(given) == before
+    assert not folder_of_programs().exists()
+
+
+def test_the_fullest_device_counts_and_a_cpu_tells_nothing(monkeypatch):
+    for statistics, expected in (
+        ([None, None], {}),
+        ([{"peak_bytes_in_use": 3}, {"peak_bytes_in_use": 5}], {"device_peak_bytes": 5}),
+        ([{"peak_bytes_in_use": 3, "bytes_limit": 7}], {"device_peak_bytes": 3, "device_bytes": 7}),
+    ):
+        devices = [SimpleNamespace(memory_stats=lambda stats=stats: stats) for stats in statistics]
+        monkeypatch.setattr(jax, "local_devices", lambda devices=devices: devices)
+        assert memory.held_on_a_device() == expected
+
+
+def test_what_is_compiled_inside_of_another_is_not_counted(monkeypatch):
+    monkeypatch.setattr(compiled, "_spans", [])
+    monkeypatch.setattr(compiled.time, "perf_counter", iter([7.0, 8.0, 12.0]).__next__)
+    for event, duration in (("jaxpr_trace_duration", 2.0), ("jaxpr_trace_duration", 4.0), ("backend_compile", 3.0)):
+        compiled._count(f"/jax/core/compile/{event}", duration)
+    assert seconds_of_compiling() == 7  # the first trace is a part of the second
+
+
+def test_jax_tells_of_each_program_once():
+    function, x = jax.jit(lambda x: jnp.sin(x) + 1), jnp.ones(3)
+    seconds = []
+    for _ in range(2):
+        before = seconds_of_compiling()
+        function(x)
+        seconds.append(seconds_of_compiling() - before)
+    assert seconds[0] > 0 == seconds[1]

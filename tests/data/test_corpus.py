@@ -59,13 +59,9 @@ def test_a_limit_keeps_the_first_pairs_and_pairs_to_learn_by_heart_are_in_every_
         assert found[:3] == (expected[: limit or 5],) * 3
 
 
-@pytest.mark.parametrize(
-    ("columns", "source", "target"),
-    [("en,fr", "en", "fr"), ("en,fr", "fr", "en"), ("de, en", "en", "de"), ("en,de,fr", "fr", "en")],
-)
-def test_the_columns_are_in_the_languages_that_the_config_or_the_first_line_says(
-    columns, source, target, tmp_path, capsys
-):
+@pytest.mark.parametrize(("keys", "_"), table("columns of a corpus"))
+def test_the_columns_are_in_the_languages_that_the_config_or_the_first_line_says(keys, _, tmp_path, capsys):
+    columns, source, target = keys.values()
     names = [name.strip() for name in columns.split(",")]
     lines, header = ["\t".join(f"{name} {i}" for name in names) for i in range(9)], "\t".join(names)
     unnamed = [f"{line}\tCC-BY" for line in lines]  # a last column that has no name

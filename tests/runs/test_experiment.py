@@ -1,4 +1,4 @@
-"""What a config names is built, and what does not fit is refused before anything is trained."""
+"""What a config names is built, and what does not fit is refused before anything is trained; all keys of a config."""
 
 import jax
 import numpy as np
@@ -6,14 +6,17 @@ import pytest
 
 from closeness import assert_close
 from configs.primer.bilayer import squared_error
+from fxf.base.config import flatten
 from fxf.base.errors import UserError
 from fxf.layers.loss import CROSS_ENTROPY, Loss
 from fxf.models import MODELS
 from fxf.runs.compatibility import require_tokens
 from fxf.runs.evaluator import Evaluators
-from fxf.runs.experiment import build
+from fxf.runs.experiment import build, default_config
+from fxf.runs.keys import of_config, sections
+from fxf.tasks import TASKS
 from helpers import one_device, random_params
-from small_runs import tiny_config
+from small_runs import ROOT, command, tiny_config
 
 
 @pytest.mark.parametrize("absent", ["prefill", "step"])
@@ -42,11 +45,7 @@ def of_errors(outputs_BTV, batch):
 
 @pytest.mark.parametrize(
     ("loss", "expected"),
-    [
-        (CROSS_ENTROPY, of_logits),
-        (Loss(tripled, of_logits=True), of_logits),
-        (Loss(squared_error, of_logits=False), of_errors),
-    ],
+    [(Loss(tripled, of_logits=True), of_logits), (Loss(squared_error, of_logits=False), of_errors)],
 )
 def test_whatever_trains_logits_they_are_scored_by_cross_entropy_and_other_outputs_by_their_loss(loss, expected):
     smoothing = 0.3 * loss.of_logits
@@ -67,3 +66,19 @@ def test_a_target_without_weight_may_be_any_number():
     require_tokens("batch", batch, 11)
     with pytest.raises(UserError, match=r"^batch: targets: expected tokens 0 … 10, got -100"):
         require_tokens("batch", {**batch, "weights": np.ones((5, 12))}, 11)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_the_keys_of_a_config_are_all_its_keys_with_its_values(task, optimizer):
+    for model in TASKS[task].models:
+        config = default_config(task, model, optimizer=optimizer).to_dict()
+        found = {f"{path}.{key.name}": key.default for path, keys in of_config(config).items() for key in keys}
+        values = {path: repr(value) if value == "" else str(value) for path, value in flatten(config) if path != "seed"}
+        assert found == values
+
+
+def test_the_page_of_all_keys_is_what_the_command_prints():
+    assert all(key.meaning for keys in sections().values() for key in keys)
+    page, printed = (ROOT / "docs/keys.md").read_text(), command("keys").stdout
+    assert page.endswith(f"\n\n{printed}"), "put what fxf keys prints into docs/keys.md"

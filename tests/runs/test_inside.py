@@ -49,11 +49,11 @@ def test_an_array_of_any_shape_and_type_is_a_table(of, expected, reading):
     assert probe.as_text(shown, "table").splitlines()[3].split() == second_line.split()
 
 
-@pytest.mark.parametrize("changes", [{"remat": "full"}, {"attention_implementation": "chunked"}])
-def test_a_loop_over_blocks_that_are_computed_again_or_in_chunks_shows_the_same(changes, reading, monkeypatch):
+def test_a_loop_over_blocks_that_are_computed_again_and_in_chunks_shows_the_same(reading, monkeypatch):
     monkeypatch.setattr(chunked_attention, "WORTHWHILE", 2)  # so that few tokens are several chunks
     experiment, params, batch, arrays = reading
-    changed = {**experiment.config["model"], "scan_blocks": True, **changes}
+    changes = {"scan_blocks": True, "remat": "full", "attention_implementation": "chunked"}
+    changed = {**experiment.config["model"], **changes}
     found = probe.arrays_inside(build({**experiment.config, "model": changed}), params, batch)
     assert list(found) == list(arrays)
     assert_close(found, arrays)

@@ -1,5 +1,6 @@
 """Faults at any moment, then the same command again: the run ends with the bits of one that never stopped."""
 
+import functools
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from fxf.runs import run
+from fxf.tasks.reversal import Reversal
 from fxf.training import checkpoint
 from helpers import one_device
 from small_runs import command, ended, no_file_larger_than, overrides, records, started
@@ -17,10 +19,19 @@ from small_runs import command, ended, no_file_larger_than, overrides, records, 
 STEPS = 22
 # The clock saves after each call of the loop, so also between two records.
 FLAGS, UNSAVED = (
-    overrides(train={"steps": STEPS}, checkpoint={"every": 0, "minutes": minutes}, log={"every": 2})
+    overrides(train={"steps": STEPS}, checkpoint={"every": 0, "minutes": minutes}, log={"every": 3})
     for minutes in (1e-9, 0.0)
 )
 SAVING = 0.05  # seconds after a checkpoint is in its place, while the next save, which takes about 0.07 s, goes on
+
+
+@pytest.fixture(scope="module")
+def sharing():
+    """Lets the commands in this process share their programs, and compile none for answers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "train", functools.partial(run.train, kept={}))
+        patch.setattr(Reversal, "test", lambda *_: {"exact_match": 0.0})
+        yield
 
 
 def saved(folder):
@@ -32,7 +43,7 @@ def stopped(folder, step, number, seconds=0.0):
     """Returns exit code and standard error of a run that gets a signal some seconds after a step is saved."""
     with started("train", *FLAGS, f"--workdir={folder}") as running:
         while max(saved(folder), default=0) < step and running.poll() is None:
-            time.sleep(0.002)
+            time.sleep(0.01)
         time.sleep(seconds)
         os.kill(running.pid, number)
         code, errors = ended(running)
@@ -47,16 +58,14 @@ def state(folder):
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory):
+def unbroken(tmp_path_factory, sharing):
     """A run that meets no fault."""
     folder = tmp_path_factory.mktemp("unbroken") / "run"
     assert command("train", *UNSAVED, f"--workdir={folder}").returncode == 0
     return folder
 
 
-def test_a_run_killed_asked_to_stop_and_left_without_room_ends_with_the_bits_of_one_that_never_stopped(
-    unbroken, tmp_path
-):
+def test_a_run_killed_stopped_and_left_without_room_ends_with_the_bits_of_an_unbroken_one(unbroken, tmp_path):
     again = ("train", *FLAGS, f"--workdir={tmp_path}")
     stopped(tmp_path, 3, signal.SIGKILL, SAVING)
     code, errors = stopped(tmp_path, 6, signal.SIGTERM)

@@ -6,7 +6,6 @@ import re
 import shutil
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
@@ -25,12 +24,14 @@ from fxf.runs.generation import CUT_OFF
 from fxf.tasks.reversal import Reversal
 from fxf.tasks.text_metrics import METRICS
 from fxf.training import checkpoint
-from helpers import one_device, with_attributes
-from small_runs import KEPT, crash_after, records, sharing_programs, tiny_config, trained
+from helpers import one_device
+from small_runs import Shared, command, crash_after, records, sharing_programs, tiny_config, trained
+
+PROGRAMS = Shared()  # of runs whose steps and figures differ, of which their programs know nothing
 
 
-def train(workdir, kept=KEPT, **sections):
-    return trained(tiny_config(**sections), workdir, kept=kept)
+def train(workdir, **sections):
+    return trained(tiny_config(**sections), workdir, kept=PROGRAMS)
 
 
 def without_times(rows):
@@ -103,14 +104,12 @@ def test_a_run_leaves_the_folder_and_the_result_that_it_promises_and_repeats_the
     assert {path: path.stat().st_mtime_ns for path in workdir.rglob("*")} == before
 
 
-def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_the_names_of_the_model(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_names(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(flops, "hardware_of", lambda device: HARDWARE["h100"])
     held = {"device_peak_bytes": 3, "device_bytes": 7}
     monkeypatch.setattr(memory, "held_on_a_device", lambda: held)
     config = tiny_config()
-    result = trained(config, tmp_path, profile=True, kept=KEPT)
+    result = trained(config, tmp_path, profile=True, kept=PROGRAMS)
     experiment, rows = build(config), records(tmp_path)
     per_step = 3 * flops.flops_per_token(experiment)[0] * experiment.task.largest_batch()["weights"].size
     peak = 989.4e12 * jax.device_count()
@@ -149,26 +148,6 @@ def test_a_loss_that_is_zero_nonfinite_stops_the_run_and_keeps_the_last_good_che
     assert np.isfinite(jax.tree.leaves(params)[0]).all() or step == 1
     assert not (tmp_path / "result.json").exists()
     assert run_files.read(tmp_path).state == run_files.DIVERGED
-
-
-def test_steps_that_are_zero_nonfinite_are_skipped_and_counted_up_to_a_limit(tmp_path, monkeypatch):
-    """Batches of steps 2 and 4 have a weight that is not a number."""
-
-    def with_bad_steps(task):
-        def batch(key, step):
-            made = task.batch(key, step)
-            bad = (step == 2) | (step == 4)
-            return {**made, "weights": jnp.where(bad, jnp.nan, made["weights"])}
-
-        return with_attributes(task, batch=batch)
-
-    make = run.build
-    monkeypatch.setattr(run, "build", lambda *a: (e := make(*a))._replace(task=with_bad_steps(e.task)))
-    with pytest.raises(UserError, match="step 5: the loss is nan"):
-        train(tmp_path / "one", train={"skip_nonfinite": 1})
-    result = train(tmp_path / "two", train={"skip_nonfinite": 2})
-    assert result["skipped_steps"] == 2 and np.isfinite(result["train_loss"])
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.load(tmp_path / "two")[2]))
 
 
 def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path):
@@ -219,7 +198,7 @@ def test_a_finished_run_is_loaded_and_has_its_config_its_result_and_a_table_of_i
     assert loaded.metrics[0].keys() >= {"step", "loss", "learning_rate", "tokens_per_second"}
 
 
-def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(finished, caplog):
+def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(finished, caplog, tmp_path):
     loaded = fxf.load(finished[0])
     room = loaded.model.max_len
     biased = loaded._replace(params={**loaded.params, "final": {**loaded.params["final"], "bias": np.eye(4)[2] * 1e6}})
@@ -228,8 +207,13 @@ def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(finished, c
     assert found == [(room - 3, None, True), (room - 2, None, True)]
     assert biased.generate(text for text in ("1 2", "3")) == [answer.text for (answer,) in answers]
     assert caplog.messages == ["warning: prompt 1, 2: " + CUT_OFF]
-    beam = fxf.load(finished[0], beam_width=2).answers(["1 2"])[0]
-    assert len(beam) == 2 and beam[0].score >= beam[1].score
+    (tmp_path / "input.txt").write_text("1 2\n\n3\n")
+    words = (f"--workdir={finished[0]}", f"--input={tmp_path / 'input.txt'}", "--beam_width=2", "--n_best=2")
+    done = command("generate", *words)
+    assert done.returncode == 0, done.stderr
+    numbers, scores, _ = zip(*(line.split("\t") for line in done.stdout.splitlines()), strict=True)
+    assert "".join(numbers) == "112233"
+    assert all(float(first) >= float(second) for first, second in zip(scores[::2], scores[1::2], strict=True))
 
 
 def test_a_figure_without_a_value_is_never_the_best_and_stands_as_json(tmp_path, monkeypatch):
@@ -242,7 +226,7 @@ def test_a_figure_without_a_value_is_never_the_best_and_stands_as_json(tmp_path,
 
 
 def train_there(workdir, shown=True, **sections):
-    log = {"tensorboard": shown, "report": shown, "every": 2}
+    log = {"tensorboard": shown, "report": shown}
     return train(workdir, log=log, checkpoint={"every": 2, "keep": 2}, **sections)
 
 
@@ -262,7 +246,7 @@ def test_a_run_in_a_bucket_is_the_run_in_a_folder(tmp_path, capsys, monkeypatch)
         (tmp_path / "there" / name).unlink()
     train_there(there)
     assert_same_bits(run.load(there)[2], run.load(here)[2])
-    assert [row["step"] for row in records(tmp_path / "there")] == [2, 4, 6]
+    assert [row["step"] for row in records(tmp_path / "there")] == [2, 3, 4, 6]
     assert len(list((tmp_path / "there" / "tensorboard").iterdir())) == 2
     assert "report.html" in [path.name for path in (tmp_path / "there").iterdir()]
     with pytest.raises(UserError, match="holds another run: seed"):

@@ -11,6 +11,7 @@ from fxf.runs import code_version, run_folder
 from fxf.runs.experiment import default_config
 from fxf.runs.loading import open_run
 from fxf.runs.warm_start import config_from
+from helpers import table
 from small_runs import tiny_config
 
 DATA, FILES, ORIGIN = {"text.txt": "0a1b"}, {"tokenizer.json": "{}\n"}, {"config_file": "test", "overrides": {}}
@@ -97,11 +98,7 @@ def test_a_run_may_go_on_to_more_steps_and_a_line_says_what_that_changes(schedul
     assert not (tmp_path / "result.json").exists()
 
 
-@pytest.mark.parametrize(("other", "what"), [
-    ({"seed": 1}, "seed (0 there, 1 here)"),
-    ({"data": {"text.txt": "ffff"}}, "content of text.txt (0a1b there, ffff here)"),
-    ({"files": {"tokenizer.json": "{ }\n"}}, "content of tokenizer.json ("),
-])  # fmt: skip
+@pytest.mark.parametrize(("other", "what"), table("runs that are not that of a folder"))
 def test_another_run_is_refused_by_a_line_that_names_both_sides(other, what, tmp_path):
     opened(tmp_path)
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')

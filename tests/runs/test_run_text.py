@@ -1,8 +1,7 @@
-"""Whole runs on texts and on pairs of sentences: trained, cut short, scored, and answering."""
+"""Whole runs on texts: trained, cut short, scored, and answering."""
 
 import itertools
 import json
-import random
 import shutil
 
 import jax
@@ -10,13 +9,11 @@ import numpy as np
 import pytest
 
 import fxf
-from fxf.base.config import flatten
 from fxf.base.errors import UserError
 from fxf.runs import run
-from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
 from fxf.runs.generation import Answering
-from small_runs import command, records, text_config, trained
+from small_runs import Shared, records, text_config, trained
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
 
@@ -34,14 +31,7 @@ def without_data(workdir, folder, path="absent"):
     return copy
 
 
-class Shared(dict):
-    """Keeps the programs of runs that differ in the folder of their prepared tokens alone."""
-
-    def setdefault(self, key, programs):
-        return super().setdefault("", programs)
-
-
-PROGRAMS = Shared()
+PROGRAMS = Shared()  # of runs that differ in steps and in the folder of their prepared tokens
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +41,9 @@ def of_documents(tmp_path_factory):
     (folder / "texts.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in LINES.splitlines()))
     config = text_config(
         folder / "texts.jsonl",
-        model={"max_len": 17, "dropout": 0.1},
         data={"format": "json_lines", "test": 0.1},
         optimizer={"name": "sgd", "learning_rate": 3.0},
-        train={"steps": 20, "evaluate_every": 5},
+        train={"steps": 20, "evaluate_every": 5, "skip_nonfinite": 1},
         checkpoint={"every": 5, "keep": 4, "best": "-validation_loss"},
         log={"every": 5},
     )
@@ -63,6 +52,10 @@ def of_documents(tmp_path_factory):
 
 def test_the_checkpoint_with_the_lowest_validation_loss_is_the_one_in_use(of_documents):
     workdir, _, result = of_documents
+    rows = [row for row in records(workdir) if "loss" in row]
+    assert rows and all(0 < row["data_seconds_per_step"] < 1 / row["steps_per_second"] for row in rows)
+    # There is no utilization, and no memory of a device, on a CPU.
+    assert not {"mfu", "device_peak_bytes", "device_bytes"} & {*result, *(name for row in rows for name in row)}
     losses = {row["step"]: row["validation_loss"] for row in records(workdir) if "validation_loss" in row}
     best = min(losses, key=losses.get)
     assert losses[best] < max(losses.values())
@@ -91,9 +84,28 @@ def test_a_run_that_is_cut_short_ends_with_the_same_bits(of_documents, tmp_path)
         run.evaluate(copy)
 
 
-def test_prompts_are_continued_without_the_text_and_past_max_len_where_positions_count_distances(
-    of_documents, tmp_path, caplog
-):
+def test_steps_that_are_not_finite_are_skipped_and_counted_up_to_a_limit(of_documents, tmp_path, monkeypatch):
+    """Batches of steps 2 and 4 have a weight that is not a number."""
+    _, config, _ = of_documents
+    make = run.make_train_steps_from_iterator
+
+    def spoiled(trainer, batches, *rest):
+        bad = ({**each, "weights": each["weights"] * (np.nan if i in (2, 4) else 1)} for i, each in enumerate(batches))
+        return make(trainer, bad, *rest)
+
+    def skipping(most):
+        sections = {"train": {**config["train"], "steps": 6, "skip_nonfinite": most}}
+        return trained({**config, **sections}, tmp_path / str(most), kept=PROGRAMS)
+
+    monkeypatch.setattr(run, "make_train_steps_from_iterator", spoiled)
+    with pytest.raises(UserError, match="step 5: the loss is nan"):
+        skipping(1)
+    result = skipping(2)
+    assert result["skipped_steps"] == 2 and np.isfinite(result["train_loss"])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params(tmp_path / "2")))
+
+
+def test_prompts_are_continued_without_the_text_and_past_max_len_by_distances(of_documents, tmp_path, caplog):
     workdir = without_data(of_documents[0], tmp_path)
     ((alone, *_),), ((empty, *_),) = fxf.load(workdir).answers(["7 an", ""])
     assert alone.startswith("7 an") and 4 <= len(alone) <= 17 and len(empty) <= 17
@@ -142,59 +154,3 @@ def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop_and
     answering = Answering(experiment, {})
     answering._evaluator = answering._evaluator._replace(decode=lambda groups: [found])
     assert [(each.text, each.score) for each in answering(["h"])[0]] == [("ha", -1.0), ("hb", -3.0)]
-
-
-def pairs():
-    rng = random.Random(0)
-    words = {"a": "un", "b": "deux", "c": "trois", "d": "quatre"}
-    sources = sorted({" ".join(rng.choices(list(words), k=rng.randint(2, 9))) for _ in range(90)})
-    return "".join(f"{source}\t{' '.join(words[w] for w in source.split())}\n" for source in sources)
-
-
-TRANSLATION = {
-    "model": {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 20, "dropout": 0.1},
-    "data": {"name": "pairs", "columns": "en,fr", "held_out": 0.1, "max_length": 20, "shapes": 1, "vocab_size": 30},
-    "train": {"steps": 16, "batch_size": 8},
-    "optimizer": {"warmup_steps": 5},
-    "checkpoint": {"every": 0},
-    "log": {"every": 2, "tensorboard": False, "report": False},
-}
-
-
-@pytest.fixture(scope="module")
-def translation(tmp_path_factory):
-    """Returns the folder and the result of the shipped translation, made small, on a file of pairs."""
-    folder = tmp_path_factory.mktemp("translation")
-    (folder / "pairs.txt").write_text(pairs())
-    config = read_config("configs/translation.py")
-    changes = {"data.path": str(folder / "pairs.txt"), "data.tokenizer": "word"}
-    config.update_from_flattened_dict({**dict(flatten(TRANSLATION)), **changes})
-    return folder / "run", trained(config.to_dict(), folder / "run")
-
-
-@pytest.mark.thorough  # translation itself, decoding and what a run keeps are tested each time
-def test_a_translation_has_its_figures_its_tokenizer_and_the_time_of_its_batches(translation):
-    workdir, result = translation
-    scores = {"bleu", "chrf", "bleu_lower_case", "bleu_signature", "exact_match", "examples", "padding_share"}
-    assert result.keys() >= scores and (workdir / "tokenizer.json").exists()
-    rows = [row for row in records(workdir) if "loss" in row]
-    assert rows and all(0 < row["data_seconds_per_step"] < 1 / row["steps_per_second"] for row in rows)
-    # There is no utilization, and no memory of a device, on a CPU.
-    assert not {"mfu", "device_peak_bytes", "device_bytes"} & {*result, *(name for row in rows for name in row)}
-
-
-@pytest.mark.thorough
-def test_a_run_translates_without_the_text_it_learned_from_with_n_best_lines_of_number_score_and_text(
-    translation, tmp_path
-):
-    workdir = without_data(translation[0], tmp_path)
-    (tmp_path / "input.txt").write_text("a b c\n\nd\n")
-    words = ("generate", f"--workdir={workdir}", f"--input={tmp_path / 'input.txt'}")
-    greedy, beam = command(*words), command(*words, "--beam_width=4", "--n_best=3")
-    assert (greedy.returncode, beam.returncode) == (0, 0), greedy.stderr + beam.stderr
-    first, blank, last = greedy.stdout.split("\n")[:-1]
-    assert blank == "" and first and last and first != last
-    rows = [line.split("\t") for line in beam.stdout.splitlines()]
-    assert [row[0] for row in rows if row[2]] == ["1"] * 3 + ["3"] * 3
-    scores = [float(row[1]) for row in rows if row[2]]
-    assert scores[:3] == sorted(scores[:3], reverse=True) and scores[3:] == sorted(scores[3:], reverse=True)

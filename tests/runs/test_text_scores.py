@@ -2,7 +2,6 @@
 
 import math
 
-import jax
 import numpy as np
 import pytest
 
@@ -39,17 +38,19 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_each_token_counts_once_after_all_tokens_of_its_window(folder, name):
-    scorer, (experiment, _, params) = TextScorer(folder / name), scores.load(folder / name, None, None)
+    scorer = TextScorer(folder / name)
     tokens = scorer.task.tokenizer.encode(TEXT)
     first = [] if scorer.task.first is None else [scorer.task.first]
     step = LENGTH - bool(first)  # a window begins with the last token of the one before
     expected = [] if first else [0.0]
-    apply = jax.jit(experiment.model.apply)
+    n_windows = len(scorer.windows(np.array(tokens))[0])
     while len(expected) < len(tokens):
         start = (len(expected) - 1) // step * step if expected else 0
         read = [*first, *tokens[start : len(expected)]]
         padded = np.array([read + [0] * (LENGTH - len(read))])
-        logits = np.asarray(apply(params, {"inputs": padded}), np.float64)[0, len(read) - 1]
+        logits = scorer.evaluator.logits({"inputs": np.repeat(padded, n_windows, axis=0)})[0, len(read) - 1].astype(
+            np.float64
+        )
         expected.append(np.log(np.exp(logits).sum()) - logits[tokens[len(expected)]])
     np.testing.assert_allclose(scorer.nats(np.array(tokens)), expected, rtol=1e-5, atol=1e-5)
 
@@ -116,6 +117,6 @@ def test_texts_and_runs_that_have_no_score_and_lines_of_json_are_said(folder, ca
         (folder / "refused.txt").write_text(text)
         with pytest.raises(UserError, match=line):
             text_scores(folder / run, folder / "refused.txt")
-    (folder / "text.jsonl").write_text('{"text": "7 and 49"}\n')
-    assert text_scores(folder / "bos", folder / "text.jsonl")["bytes"] == 21
+    (folder / "text.jsonl").write_text('{"text": "7 and 49, 8 and 64"}\n')
+    assert text_scores(folder / "bos", folder / "text.jsonl")["bytes"] == 31
     assert "looks like lines of JSON; it is scored as it stands" in caplog.text

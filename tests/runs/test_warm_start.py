@@ -26,13 +26,14 @@ from fxf.runs.source import StartConfig
 from fxf.runs.warm_start import Start, chosen, config_from, start_of
 from fxf.training.gradient import batch_loss
 from fxf.training.state import run_keys
-from helpers import one_device, random_params
-from small_runs import KEPT, command, records, text_config, tiny_config, trained, with_sections
+from helpers import one_device, random_params, table
+from small_runs import KEPT, Shared, command, records, text_config, tiny_config, trained, with_sections
 
 # As a model of `transformers` is: a Llama.
 LLAMA = {"positions": "rotary", "norm": "rms", "norm_epsilon_in": "variance", "gated": True, "activation": "silu",
          "attention_bias": "none", "feed_forward_bias": False, "final_bias": False, "n_heads": 1,
          "head_dim": 6}  # fmt: skip
+PROGRAMS = Shared()  # of runs of such a model, which differ in what they start from
 ADAPTERS = {"rank": 2, "alpha": 3.0}
 ADAMW = {"name": "adamw", "weight_decay": 0.5, "clip_norm": 1.0, "ema_decay": 0.5, "learning_rate": 0.3}
 
@@ -51,7 +52,7 @@ def started(config, workdir):
 def source(tmp_path_factory):
     """A run with checkpoints of steps 2, 4 and 6."""
     workdir = tmp_path_factory.mktemp("start") / "source"
-    trained(tiny_config(model=LLAMA), workdir, kept=KEPT)
+    trained(tiny_config(model=LLAMA), workdir, kept=PROGRAMS)
     return workdir
 
 
@@ -68,7 +69,7 @@ def test_the_first_loss_is_that_of_the_source_which_a_begun_run_no_longer_needs(
     copy, workdir = shutil.copytree(source, tmp_path / "copy"), tmp_path / "run"
     plain = tiny_config(seed=3, optimizer={"learning_rate": 1e-30})  # the first record has the mean of two steps
     config = config_from(plain, f"{copy}:4", workdir)
-    result = trained(config, workdir, kept=KEPT)
+    result = trained(config, workdir, kept=PROGRAMS)
     experiment, _, params = run.load(copy, step=4)
     data, batch = run_keys(3).data, jax.jit(build(config).task.batch)
     batches = [batch(jax.random.fold_in(data, step), step) for step in range(2)]
@@ -79,7 +80,7 @@ def test_the_first_loss_is_that_of_the_source_which_a_begun_run_no_longer_needs(
     assert record["start"] == {"path": str(copy), "step": 4} and len(record["digests"]["start.path"]) == 32
     shutil.rmtree(copy)
     assert config_from(plain, f"{copy}:4", workdir) == config
-    assert trained(config, workdir, kept=KEPT) == result
+    assert trained(config, workdir, kept=PROGRAMS) == result
     (workdir / "result.json").unlink()
     assert started(config, workdir)[1] == Start(digests={"start.path": record["digests"]["start.path"]})
 
@@ -102,6 +103,7 @@ def test_patterns_choose_the_weights_of_a_run_or_a_file_and_the_others_are_drawn
     for place in (source, tmp_path / "params.safetensors"):
         start = {"path": str(place), "weights": "blocks/*,!*/scale"}
         experiment, begun = started(tiny_config(model=LLAMA, start=start, seed=5), tmp_path)
+        experiment = experiment.sharing(PROGRAMS)
         new, theirs = flatten(experiment.new_state(one_device(), begun.given).params), flatten(params)
         taken = [path for path in new if path.startswith("blocks/") and not path.endswith("/scale")]
         assert begun.given.keys() == set(taken) and 0 < len(taken) < len(new)
@@ -111,20 +113,14 @@ def test_patterns_choose_the_weights_of_a_run_or_a_file_and_the_others_are_drawn
             np.testing.assert_array_equal(value, (theirs if path in taken else fresh)[path])
 
 
-@pytest.mark.parametrize(
-    ("change", "drawn", "said"),
-    [
-        ({"final/bias": None}, {"final/bias"}, "drawn at random: final/bias"),
-        ({"final/bias": (6,)}, {"final/bias"}, "drawn at random: final/bias"),
-        ({"other/scale": (6,)}, set(), "left out: other/scale"),
-    ],
-)
-def test_what_does_not_fit_is_drawn_or_left_out_on_request(change, drawn, said):
+@pytest.mark.parametrize(("change", "said"), table("weights that do not fit"))
+def test_what_does_not_fit_is_drawn_or_left_out_on_request(change, said):
     spec = fxf.model(vocab_size=5, n_layers=1, d_model=6, n_heads=3).spec
     ours = {path: weight.shape for path, weight in leaves(spec)}
-    theirs = {path: SimpleNamespace(shape=shape) for path, shape in {**ours, **change}.items() if shape}
+    name, shape = change["name"], change["shape"]
+    theirs = {path: SimpleNamespace(shape=shape) for path, shape in {**ours, name: shape}.items() if shape}
     given, lines = chosen(StartConfig("there", on_mismatch="draw"), spec, theirs)
-    assert given.keys() == ours.keys() - drawn and lines == (said,)
+    assert given.keys() == ours.keys() - {name} and lines == (said,)
 
 
 def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
@@ -150,9 +146,7 @@ def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
     assert start.lines[0].endswith(f"{len(theirs)} weights and the tokenizer") and len(start.lines) == 1
 
 
-def test_training_adapters_keeps_the_bits_of_the_base_which_has_no_moments_and_resumes_with_them(
-    source, tuned, tmp_path
-):
+def test_training_adapters_keeps_the_bits_of_the_base_without_moments_and_resumes(source, tuned, tmp_path):
     experiment, _, params = run.load(tuned, as_trained=True)
     base, after = bits(run.load(source)[2]), bits(params)
     assert {path: value for path, value in after.items() if not path.startswith(LORA)} == base

@@ -10,7 +10,7 @@ from fxf.models.decode_config import DecodeConfig
 from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
-from helpers import generated, in_groups
+from helpers import generated, in_groups, table
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(60))
 DOCUMENTS = [f"{i} and {i * i} ß" for i in range(80)]
@@ -78,12 +78,9 @@ def test_a_prompt_is_read_behind_bos_or_by_itself(tmp_path, bos, expected):
     assert [task.tokenizer.decode([token]) for token in inputs.tolist()] == [*[""] * bos, *"1 and"]
 
 
-@pytest.mark.parametrize(
-    ("share", "bos", "part", "name"),
-    [(0.0, True, "validation", "validation_loss"), (0.0, False, "validation", "validation_loss"),
-     (0.0, True, "test", "validation_loss"), (0.2, True, "test", "test_loss")],
-)  # fmt: skip
-def test_a_part_counts_each_of_its_tokens_once_but_without_bos_not_the_first(share, bos, part, name, tmp_path):
+@pytest.mark.parametrize(("keys", "name"), table("parts of a text"))
+def test_a_part_counts_each_of_its_tokens_once_but_without_bos_not_the_first(keys, name, tmp_path):
+    part, bos, share = keys["part"], keys["bos"], keys["test"]
     task = make(tmp_path, bos=bos, test=share)
     counted, figures = scored(task.validate if part == "validation" else task.test)
     assert task.tokenizer.decode(counted) == LINES[int(len(LINES) * (1 - (share or 0.1))) :][not bos :]
@@ -129,12 +126,9 @@ def test_a_model_without_cross_entropy_has_the_share_of_right_first_choices(tmp_
     assert task.validate(model) == {"validation_loss": 3.0, "accuracy": pytest.approx(np.mean(np.array(counted) % 2))}
 
 
-@pytest.mark.parametrize(
-    ("kind", "share", "name"),
-    [("character", 0.0, "validation_loss"), ("bpe", 0.0, "validation_loss"), ("character", 0.3, "test_loss")],
-)
-def test_bits_of_documents_are_per_byte_and_character_of_their_part_whatever_the_tokens(kind, share, name, tmp_path):
-    task = on_documents(tmp_path, tokenizer=kind, vocab_size=300, test=share)
+@pytest.mark.parametrize(("keys", "name"), table("parts of documents"))
+def test_bits_of_documents_are_per_byte_and_character_of_their_part_whatever_the_tokens(keys, name, tmp_path):
+    task, share = on_documents(tmp_path, vocab_size=300, **keys), keys["test"]
     held_out = [text for text in DOCUMENTS if part_of(task.data, text) == ("test" if share else "validation")]
     counted, figures = scored(task.test, 2)
     assert counted.count(task.end_token) == len(held_out) > 9

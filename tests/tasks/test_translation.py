@@ -40,8 +40,8 @@ def data(tmp_path):
     return DataConfig(name="pairs", path=str(path), tokenizer="word", vocab_size=99, max_length=41, **sides)
 
 
-def make(data, **more):
-    return Translation(TranslationConfig(**more), RunInfo(TrainConfig(batch_size=8), data))
+def make(data, folder=None):
+    return Translation(TranslationConfig(), RunInfo(TrainConfig(batch_size=8), data, folder=folder))
 
 
 def evaluator_of(task, spoil=0):
@@ -138,8 +138,11 @@ def test_an_answer_may_be_as_long_as_the_longest_target_whatever_its_source_and_
     assert figures["cut_off"] == 0 and all(len(sample) == 3 for sample in figures["samples"])
 
 
-def test_answers_come_in_the_order_of_their_prompts_whatever_their_length(data):
-    task, prompts = make(data), ["a b", "", "c " * 39, "d", " "]
+def test_answers_come_in_the_order_of_their_prompts_without_the_text_it_learned_from(data, tmp_path):
+    for name, text in make(data).files.items():
+        (tmp_path / name).write_text(text)
+    task = make(dataclasses.replace(data, path="absent"), tmp_path)
+    prompts = ["a b", "", "c " * 39, "d", " "]
     answers = [answer[0][0] for answer in generated(task, evaluator_of(task), prompts, 0, 41)]
     assert answers == ["un deux", "", " ".join(["trois"] * 39), "quatre", ""]
     with pytest.raises(UserError, match=r"prompt 1: 42 tokens; data.max_length is 41"):  # with the end token

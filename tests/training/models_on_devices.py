@@ -9,12 +9,11 @@ import eight_devices
 import flax.linen as nn
 import jax
 import optax
-from eight_devices import ADAM, KEEP, LAYOUTS, MODEL, SIZES, VOCAB_SIZE, compare
+from eight_devices import ADAM, KEEP, LAYOUTS, MODEL, PMAP, SIZES, VOCAB_SIZE, compare
 from flax import nnx
 from terms_model import model_of
 
 from fxf.layers.kinds import LAYERS
-from fxf.models.flax_model import of_module
 from fxf.models.lora import LoraConfig, lora
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.fine_tuning import freeze, without_frozen_gradient
@@ -46,17 +45,6 @@ class Gate(nnx.Module):
         return x * nnx.sigmoid(self.gate(x))
 
 
-class Whole(nn.Module):
-    @nn.compact
-    def __call__(self, tokens, documents=None):
-        mask = nn.make_causal_mask(tokens)
-        if documents is not None:
-            mask = mask * nn.make_attention_mask(documents, documents, jax.numpy.equal)
-        x = nn.Embed(VOCAB_SIZE, 8, embedding_init=named("vocabulary", "embed"))(tokens)
-        x = x + Mlp(8, 12)(nn.MultiHeadDotProductAttention(2)(x, mask=mask))
-        return nn.Dense(VOCAB_SIZE, kernel_init=named("embed", "vocabulary"))(x)
-
-
 if __name__ == "__main__":
     eight_devices.start_jax(8)
     jax.config.update("jax_numpy_rank_promotion", "allow")  # as Flax does
@@ -74,8 +62,7 @@ if __name__ == "__main__":
     found = {
         "experts": compare(over_experts, model=transformer_lm(TransformerLMConfig(**SIZES, **mixture), VOCAB_SIZE)),
         "layers": compare(rows, model=layers),
-        "model": compare(rows, model=of_module(Whole(), VOCAB_SIZE)),
-        "adapters": compare(LAYOUTS, model=adapters, optimizer=adam),
-        "terms": compare({**rows, "pmap 8": ({"kind": "pmap"}, 1)}, model=model_of()),
+        "adapters": compare({**LAYOUTS, **PMAP}, model=adapters, optimizer=adam),
+        "terms": compare({**rows, **PMAP}, model=model_of()),
     }
     print(json.dumps(found))

@@ -22,14 +22,9 @@ from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig
 from fxf.training.gradient import loss_and_gradient
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
-from helpers import VOCAB_SIZE, attention_of, places, random_params, small
+from helpers import VOCAB_SIZE, attention_of, places, random_params, small, table
 
 LENGTH = 24
-LAYOUTS = {
-    "8": {"data": 1, "sequence": 8},
-    "3x2": {"data": 1, "fsdp": 3, "sequence": 2},
-    "4x2": {"data": 1, "sequence": 4, "tensor": 2},
-}
 WINDOWS = {"positions": "rotary", "window": 7, "n_layers": 2, "global_every": 2}
 MODELS = {
     "three heads": (TransformerLMConfig, {}),
@@ -37,16 +32,6 @@ MODELS = {
     "padding": (MaskedLMConfig, {"positions": "alibi", "window": 2, "n_kv_heads": 1}),
     "source": (EncoderDecoderConfig, {"positions": "learned"}),
     "documents": (TransformerLMConfig, {"positions": "none"}),
-}
-CASES = {
-    "flash": {
-        "three heads": ["8", "4x2"],
-        "windows": ["8", "3x2"],
-        "padding": ["4x2"],
-        "source": ["3x2"],
-        "documents": ["8"],
-    },
-    "chunked": {"windows": ["8"], "padding": ["3x2"]},
 }
 
 
@@ -102,11 +87,11 @@ def learned(name, implementation="xla", parallel=None):
 def of_models():
     """Returns how far models on eight devices are from the default on one, by their names."""
     expected, found = functools.cache(learned), {}
-    for implementation, models in CASES.items():
-        for name, layouts in models.items():
-            for layout in layouts:
-                got = learned(name, implementation, LAYOUTS[layout])
-                found[f"{name}, {implementation}, {layout}"] = eight_devices.distance(got, expected(name))
+    for case, name in table("sequences on eight devices"):
+        implementation = case.pop("implementation")
+        found[f"{name}, {implementation}, {case}"] = eight_devices.distance(
+            learned(name, implementation, {"data": 1, **case}), expected(name)
+        )
     return found
 
 

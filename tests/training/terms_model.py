@@ -44,14 +44,14 @@ def in_a_loop(params, x, real, wrap=lambda f: f):
 
 FORMS = {
     "in a row": in_a_row,
-    "in a loop": in_a_loop,
-    "in a loop, computed again": functools.partial(in_a_loop, wrap=jax.checkpoint),
-    "each compiled": functools.partial(in_a_row, wrap=jax.jit),
+    "in a loop, each compiled and computed again": functools.partial(
+        in_a_loop, wrap=lambda f: jax.checkpoint(jax.jit(f))
+    ),
     "row by row": lambda params, x, real: jax.vmap(in_a_row, (None, 0, 0))(params, x, real),
 }
 
 
-def model_of(form="in a loop, computed again"):
+def model_of(form="in a loop, each compiled and computed again"):
     def features(params, batch, *, rng=None):
         return FORMS[form](params, params["table"][batch["inputs"]], batch["weights"] > 0)
 

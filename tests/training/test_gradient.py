@@ -14,12 +14,11 @@ from closeness import assert_close, largest_of
 from fxf.base import on_cpu
 from fxf.base.devices import compiling_for
 from fxf.base.random_keys import random_key
-from fxf.layers.named import term
 from fxf.tasks.task import language_model_batch
-from fxf.training.gradient import batch_loss, loss_and_gradient, objective_and_gradient, parts_in_cache
+from fxf.training.gradient import loss_and_gradient, objective_and_gradient
 from fxf.training.loop import _logged
 from fxf.training.record import Record, after
-from helpers import random_params, random_tokens, small_model
+from helpers import random_params, random_tokens, small_model, table
 
 MODEL, PARAMS = small_model(dropout=0.5, attention_dropout=0.3)
 WEIGHTS = np.random.default_rng(0).uniform(0, 1, (6, 8)).astype(np.float32)
@@ -31,57 +30,33 @@ def compiled(model=MODEL, **options):
     return jax.jit(functools.partial(loss_and_gradient, model, label_smoothing=0.1, **options))
 
 
-def scans(model, params, batch):
-    """Returns the numbers of turns of the loops in the program of a gradient that take several."""
-    jaxpr = jax.make_jaxpr(functools.partial(loss_and_gradient, model))(params, batch)
-    turns = [equation.params["length"] for equation in jaxpr.eqns if equation.primitive.name == "scan"]
-    return [n for n in turns if n > 1]
-
-
 def test_microbatches_give_loss_gradient_and_dropout_of_the_whole_batch_also_those_that_a_cpu_cuts(monkeypatch):
     whole = compiled()
     one = whole(PARAMS, BATCH, random_key(3))
     assert_close(one[1], BATCH["weights"].sum())
     assert float(whole(PARAMS, BATCH, random_key(4))[0]) != pytest.approx(float(one[0]), rel=1e-3)
     assert_close(one, compiled(microbatches=3)(PARAMS, BATCH, random_key(3)), largest=largest_of(one))
-    assert scans(MODEL, PARAMS, BATCH) == []
-    monkeypatch.setattr(on_cpu, "IN_CACHE", 2 * 8 * MODEL.width)
+
+
+def test_a_cpu_cuts_a_batch_whose_rows_do_not_depend_on_each_other(monkeypatch):
+    model = model_of("in a row")._replace(features=lambda params, batch, *, rng: params["table"][batch["inputs"]])
+
+    def program(width, **options):
+        learn = functools.partial(loss_and_gradient, model._replace(width=width), **options)
+        return str(jax.make_jaxpr(learn)(random_params(SPEC), batch(), random_key(3)))
+
+    whole, in_two, in_four = (program(4, microbatches=n) for n in (1, 2, 4))
+    monkeypatch.setattr(on_cpu, "IN_CACHE", 2 * LENGTH * 4)
     monkeypatch.setattr(on_cpu, "SMALL", 1)
-    assert scans(MODEL, PARAMS, BATCH) == [3]
-    assert_close(one, compiled()(PARAMS, BATCH, random_key(3)), largest=largest_of(one))
-    assert scans(MODEL._replace(width=None), PARAMS, BATCH) == []  # rows that may depend on each other
+    assert program(4) == in_four != whole == program(None)
+    assert program(4, microbatches=2) == in_two  # whose parts are as small as that
+    with compiling_for([types.SimpleNamespace(platform="gpu")]):
+        assert program(4) == whole
 
 
-@pytest.mark.thorough
-def test_equal_rows_drop_out_differently_in_different_parts():
-    row = jax.tree.map(lambda x: x[:1], BATCH)
-    twice = jax.tree.map(lambda x: np.repeat(x, 2, axis=0), row)
-    for key in (random_key(0), jax.random.key(0)):
-        loss, *_ = compiled()(PARAMS, row, key)
-        both, *_ = compiled(microbatches=2)(PARAMS, twice, key)
-        assert float(both) != pytest.approx(2 * float(loss), rel=1e-3)
-
-
-def test_only_a_cpu_cuts_a_batch():
-    model = MODEL._replace(width=2**10)
-    assert parts_in_cache(model, (8, 2**9), 1, None) == 4
-    assert parts_in_cache(model, (8, 2**9), 2, None) == 1  # of each microbatch
-    with compiling_for([type("Device", (), {"platform": "gpu"})()]):
-        assert parts_in_cache(model, (8, 2**9), 1, None) == 1
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "row_size", "parts"),
-    [
-        (64, 2**15, 1),
-        (65, 2**15, 5),  # 13 rows; 65 / 32 is above 2, and 5 is the next divisor
-        (64, 98_304, 8),  # nanoGPT's size for a GPU
-        (3, 2**21, 3),  # a row is larger than a part should be
-        (67, 2**15, 1),  # a prime number of rows, each too small alone
-    ],
-)
-def test_parts_have_equal_sizes_that_fit_the_caches(n_rows, row_size, parts):
-    assert on_cpu.n_parts(n_rows, row_size) == parts
+@pytest.mark.parametrize(("rows", "parts"), table("parts of a batch on a CPU"))
+def test_parts_have_equal_sizes_that_fit_the_caches(rows, parts):
+    assert on_cpu.n_parts(rows["n"], rows["size"]) == int(parts)
 
 
 @functools.cache
@@ -89,62 +64,29 @@ def expected():
     return jax.device_get(jax.jit(by_hand)(random_params(SPEC), batch()))
 
 
-@pytest.mark.parametrize(("form", "microbatches"), [*((form, 2) for form in FORMS), ("cut by a CPU", 2)])
-def test_the_gradient_is_that_of_the_sum_written_out_whatever_the_form_and_the_parts(form, microbatches, monkeypatch):
-    if form == "cut by a CPU":
+@pytest.mark.parametrize("form", FORMS)
+def test_the_gradient_is_that_of_the_sum_written_out_whatever_the_form_and_the_parts(form, monkeypatch):
+    if form == "in a row":  # a CPU cuts each part further
         monkeypatch.setattr(on_cpu, "IN_CACHE", 4)
         monkeypatch.setattr(on_cpu, "SMALL", 1)
-    model = model_of(form if form in FORMS else "in a loop")
-    compute = jax.jit(functools.partial(objective_and_gradient, model, microbatches=microbatches))
+    compute = jax.jit(functools.partial(objective_and_gradient, model_of(form), microbatches=2))
     _, weight_sum, gradient, metrics = compute(random_params(SPEC), batch())
     found = jax.tree.map(lambda g: g / weight_sum, gradient), metrics
     assert_close(found, expected(), largest=largest_of(expected()))
 
 
 def test_terms_train_also_where_no_token_has_a_weight():
-    given = {**batch(), "weights": np.zeros((ROWS, LENGTH), np.float32)}
-    step = functools.partial(objective_and_gradient, model_of("in a loop"), microbatches=2)
-    _, weight_sum, gradient, metrics = jax.jit(step)(random_params(SPEC), given)
-    x_BTD = random_params(SPEC)["table"][given["inputs"]]
+    given, params = {**batch(), "weights": np.zeros((ROWS, LENGTH), np.float32)}, random_params(SPEC)
+    step = functools.partial(objective_and_gradient, model_of("in a row"), microbatches=2)
+    _, weight_sum, gradient, metrics = jax.jit(step)(params, given)
 
     def sizes(scales):  # the term "square" has no weight either
-        return sum(jnp.abs(x).mean() for x in accumulate(scales, update, initial=x_BTD)) - jnp.abs(x_BTD).mean()
+        _, *streams = accumulate(scales, update, initial=params["table"][given["inputs"]])
+        return sum(jnp.abs(x).mean() for x in streams), jnp.stack([x.mean((0, 1)) for x in streams])
 
+    (size, means), of_sizes = jax.jit(jax.value_and_grad(sizes, has_aux=True))(params["scales"])
     assert weight_sum == 0
-    assert_close(metrics["term/size"], sizes(random_params(SPEC)["scales"]))
-    means = [x.mean((0, 1)) for x in accumulate(random_params(SPEC)["scales"], update, initial=x_BTD)][1:]
-    assert_close(gradient["scales"], jax.grad(sizes)(random_params(SPEC)["scales"]) + jnp.stack(means))
-
-
-def test_a_model_that_asks_for_nothing_has_the_program_of_its_loss_alone():
-    model, params = small_model(n_layers=2, scan_blocks=True, remat="full", dropout=0.1)
-    tokens = np.ones((4, 6), np.int32)
-    given = {"inputs": tokens, "targets": tokens, "weights": tokens.astype(np.float32)}
-
-    def alone(*args):
-        return jax.value_and_grad(functools.partial(batch_loss, model), has_aux=True)(*args)
-
-    def asking(*args):
-        loss_sum, weight_sum, gradient, metrics = objective_and_gradient(model, *args)
-        assert metrics == {}
-        return (loss_sum, weight_sum), gradient
-
-    texts = [jax.jit(each).lower(params, given, jax.random.key(0)).as_text() for each in (alone, asking)]
-    assert texts[0].replace("jit_alone", "jit_asking") == texts[1]
-
-
-def test_evaluation_and_decoding_compute_no_term():
-    """A term with a product of a size of its own is in the training program alone."""
-    model, params = model_of("in a row"), random_params(SPEC)
-
-    def features(params, batch, *, rng=None):
-        x_BTD = model.features(params, batch, rng=rng)
-        term("wide", (x_BTD @ jnp.ones((x_BTD.shape[-1], 1013))).sum())
-        return x_BTD
-
-    programs = (functools.partial(f, model._replace(features=features)) for f in (objective_and_gradient, batch_loss))
-    texts = [jax.jit(program).lower(params, batch()).compile().as_text() for program in programs]
-    assert ["1013" in text for text in texts] == [True, False]
+    assert_close((metrics["term/size"], gradient["scales"]), (size, of_sizes + means))
 
 
 def test_a_skipped_step_leaves_no_term_that_is_not_finite():

@@ -11,6 +11,7 @@ import fxf.training.log
 from fxf.training import hang
 from fxf.training.log import Clock, LogConfig, MetricsLog, goodput, last_wall_seconds
 from fxf.training.trackers import TRACKERS, Trackers
+from helpers import table
 from small_runs import no_file_larger_than
 
 
@@ -178,29 +179,18 @@ def test_tensorboard_without_room_is_given_up_in_one_warning(tmp_path, caplog):
     assert "tracker tensorboard failed and gets no more records: " in warning.getMessage()
 
 
-@pytest.mark.parametrize(
-    ("factor", "usual", "compiles", "expected"),
-    [
-        (10.0, 0.002, False, 1),
-        (10.0, 0.002, True, 0),
-        (0.0, 0.002, False, 0),
-        (10.0, 0.0, False, 0),
-        (1e4, 1.0, False, 0),
-    ],
-)
-def test_steps_that_take_many_times_the_usual_are_said_once_with_where_they_stand_but_not_compiling(
-    factor, usual, compiles, expected, caplog, monkeypatch
-):
+@pytest.mark.parametrize(("case", "warnings"), table("steps that take long"))
+def test_steps_that_take_long_are_said_once_with_where_they_are_but_not_compiling(case, warnings, caplog, monkeypatch):
     monkeypatch.setattr(hang, "LEAST", 0.0)
-    if compiles:
+    if case["compiles"]:
         monkeypatch.setattr(hang, "COMPILER", __file__)
-    with hang.watched(7, usual, factor):
+    with hang.watched(7, case["usual"], case["factor"]):
         limit = time.monotonic() + 30
-        while expected and not caplog.text and time.monotonic() < limit:
+        while warnings != "0" and not caplog.text and time.monotonic() < limit:
             time.sleep(0.005)
         time.sleep(0.1)
-    assert len(caplog.records) == expected
-    if expected:
+    assert len(caplog.records) == int(warnings)
+    if caplog.records:
         text = caplog.records[0].getMessage()
         assert text.startswith("warning: step 7: no step has ended for 0 s, where 0.002 s are usual; it is in ")
         assert f"({__file__}:" in text and caplog.records[0].levelno == logging.WARNING

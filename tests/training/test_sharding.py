@@ -1,6 +1,9 @@
+"""Devices and processes that share training. tests/cluster/run.sh trains under launchers."""
+
 import json
 import signal
 import socket
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -11,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 from fxf.base.devices import compiling_for, target_devices
 from fxf.base.errors import UserError
 from fxf.base.weights import Weight
+from fxf.training import processes
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import AXES, Layout, make_layout, partition, require_divisible
@@ -67,7 +71,7 @@ def test_devices_sum_the_gradients_of_bfloat16_in_float32_or_as_asked_in_bfloat1
 
 @pytest.mark.thorough
 def test_of_eight_devices_each_holds_an_eighth_and_a_run_goes_on_with_one(more_figures):
-    assert_near(more_figures["distances"], "data 2, fsdp 2, tensor 2", "data 4, sequence 2")
+    assert_near(more_figures["distances"], "data 2, fsdp 2, tensor 2", "data 4, sequence 2", "pmap 8")
     assert more_figures["resumed"] <= 1
     assert 1 / 8 <= more_figures["share"] <= 1 / 7  # of the optimizer's state
 
@@ -86,7 +90,7 @@ def test_two_processes_have_the_numbers_of_one_device_and_one_notices_that_the_o
 @pytest.mark.thorough
 def test_models_with_adapters_experts_terms_and_modules_of_flax_have_the_numbers_of_one_device():
     ((found,), _) = answers("models_on_devices")
-    assert found.keys() == {"layers", "model", "adapters", "terms", "experts"}
+    assert found.keys() == {"layers", "adapters", "terms", "experts"}
     for of_model in found.values():
         assert_near(of_model, *of_model)
 
@@ -112,14 +116,11 @@ def test_each_axis_of_the_mesh_cuts_the_first_axis_that_it_divides(sizes, expect
     assert [cut or "-" for cut in (*cuts, *[None] * (len(axes) - len(cuts)))] == expected.split()
 
 
-@pytest.mark.parametrize(
-    ("platform", "tensor", "padded"),
-    [("cpu", 1, 50_257), ("cpu", 4, 50_260), ("gpu", 1, 50_304), ("tpu", 4, 50_688), ("tpu", 393, 50_304)],
-)
-def test_a_vocabulary_is_padded_to_what_tensor_and_an_accelerator_divide(platform, tensor, padded):
-    layout = Layout(Devices(tensor=tensor, platform=platform))
-    assert layout.padded_vocabulary(50_257) == padded
-    assert layout.pads == (padded > 50_257)
+@pytest.mark.parametrize(("devices", "padded"), table("padded vocabularies"))
+def test_a_vocabulary_is_padded_to_what_tensor_and_an_accelerator_divide(devices, padded):
+    layout = Layout(Devices(**devices))
+    assert layout.padded_vocabulary(50_257) == int(padded)
+    assert layout.pads == (int(padded) > 50_257)
 
 
 def test_a_single_cpu_gathers_and_pads_nothing():
@@ -163,15 +164,12 @@ def test_data_alone_goes_across_slices_of_tpus_which_need_not_stand_in_their_ord
         make_layout(ParallelConfig(fsdp=12), devices)
 
 
-def test_a_batch_that_the_devices_do_not_divide_is_an_error_that_names_the_sizes():
+def test_a_batch_and_sequences_that_the_devices_do_not_divide_are_an_error_that_names_the_sizes():
     layout = Layout(Devices(data=4, fsdp=2))
     require_divisible(layout, 16, 2)
     message = r"^train.batch_size: 16 / train.microbatches 4 does not divide into 8 equal .*data 4 × parallel.fsdp 2"
     with pytest.raises(UserError, match=message):
         require_divisible(layout, 16, 4)
-
-
-def test_sequences_that_the_devices_do_not_divide_are_an_error_that_names_the_length():
     batch = {"row": np.zeros(3), "inputs": np.zeros((3, 6)), "source": np.zeros((3, 7))}
     Layout(Devices(sequence=1)).require_divisible_sequences(batch)
     with pytest.raises(UserError, match=r"^parallel\.sequence: 2 does not divide the length 7 of the batch's source$"):
@@ -192,3 +190,47 @@ def test_functions_of_a_model_on_one_of_several_devices_are_made_for_that_one():
     with compiling_for([object(), object()]):
         known = one_device().with_mesh(model)
         assert known.features() == known.readout() == jax.devices()[:1]
+
+
+def raises(error):
+    with processes.ending_with_the_others():
+        raise error
+
+
+@pytest.mark.parametrize("error", [jax.errors.JaxRuntimeError, TimeoutError])
+def test_the_loss_of_another_process_ends_this_one_in_one_line(error, monkeypatch, capsys):
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    monkeypatch.setattr(processes.os, "_exit", sys.exit)
+    with pytest.raises(SystemExit, match="75"):
+        raises(error("UNKNOWN: Gloo AllGather failed: Connection closed by peer\nand more"))
+    assert capsys.readouterr().err == (
+        "error: process 0 of 3: lost another one; the same command resumes from the newest checkpoint "
+        "(UNKNOWN: Gloo AllGather failed: Connection closed by peer)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "message"), [(1, "UNKNOWN: anything"), (3, "RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")]
+)
+def test_what_no_other_process_is_the_cause_of_stays_what_it_is(count, message, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: count)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+        raises(jax.errors.JaxRuntimeError(message))
+
+
+def test_processes_with_other_configs_are_refused(monkeypatch):
+    """A gather that adds what another process has sent."""
+    sent = []
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes.multihost_utils, "process_allgather", lambda x: sent.append(x) or np.stack(sent))
+    processes.require_same_config({"seed": 0, "parallel": {"processes": 2, "process": 0}})
+    processes.require_same_config({"seed": 0, "parallel": {"processes": 2, "process": 1}})
+    with pytest.raises(UserError, match=r"^process 0 of 2: another process has another config, data or code"):
+        processes.require_same_config({"seed": 3, "parallel": {"processes": 2, "process": 1}})
+
+
+def test_one_process_agrees_with_itself():
+    assert processes.is_first()
+    assert [processes.any_of(told) for told in (True, False)] == [True, False]
+    assert processes.of_first(7) == 7
+    processes.barrier()

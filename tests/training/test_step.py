@@ -11,70 +11,89 @@ import optax
 import pytest
 
 from closeness import assert_close, largest_of
-from fxf.base.weights import map_weights
+from fxf.base.weights import Weight, map_weights
+from fxf.layers.dropout import dropout
+from fxf.layers.linear import as_float32, linear, linear_spec
+from fxf.models.model import Model
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
-from fxf.training import step as step_module
+from fxf.training import step as steps
 from fxf.training.copies import are_only_cast
 from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OptimizerConfig, make_optimizer, make_schedule
-from fxf.training.state import hyperparameters, run_keys
-from fxf.training.step import (
-    TrainConfig,
-    Trainer,
-    jit_step,
-    make_step,
-    make_train_steps,
-    make_train_steps_from_iterator,
-    train_step,
-)
-from helpers import initial_state, one_device, small_model
+from fxf.training.state import TrainState, hyperparameters, run_keys
+from helpers import one_device, random_params, small_model
 
-TRAIN = TrainConfig(batch_size=6)
+TRAIN = steps.TrainConfig(batch_size=6)
 # Adam divides gradients by their size: of one that is rounding alone, it makes a whole step.
 SGD = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9, clip_norm=1.0, warmup_steps=2)
 TASK = Reversal(ReversalConfig(n_tokens=4, min_length=1, max_length=3), RunInfo(train=TRAIN))
+WIDTH = 6
+SPEC = {
+    "table": Weight((TASK.vocab_size, WIDTH), ("vocabulary", "embed"), None),
+    "kernel": Weight((WIDTH, WIDTH), ("embed", "mlp"), None),
+    "final": linear_spec({"mlp": WIDTH, "vocabulary": TASK.vocab_size}),
+}
 
 
 make_batch = jax.jit(TASK.batch)
 KEY = jax.random.key(1)
 
 
-def make_trainer(**changes):
-    model, _ = small_model(vocab_size=TASK.vocab_size, n_layers=1, **changes)
-    return Trainer(model, make_optimizer(SGD, 20, model.spec), TRAIN, one_device())
+def model_of(dtype="bfloat16", rate=0.5):
+    """Returns a model that is quick to compile: a step takes any. One in bfloat16 has weights with copies."""
+
+    def features(params, batch, *, rng=None):
+        x_BTD = dropout(rng, params["table"][batch["inputs"]].astype(dtype), rate)
+        return jnp.tanh(linear(x_BTD, params["kernel"]))
+
+    def readout(params, x):
+        return as_float32(linear(x, params["final"]["kernel"], params["final"]["bias"]))
+
+    return Model(SPEC, features, readout, dtype=dtype, width=WIDTH)
 
 
-@functools.cache
-def start():
-    """Returns the state of step 0 of every trainer here, in the host's memory."""
-    trainer = make_trainer()
-    return jax.device_get(initial_state(trainer.model, trainer.optimizer))
+MODEL, IN_FLOAT32 = model_of(), model_of("float32", 0.0)
 
 
-@functools.cache
-def compiled_steps(**changes):
-    return make_train_steps(make_trainer(**changes), TASK.batch, max_steps=7)
+def make_trainer(model=MODEL, **config):
+    return steps.Trainer(model, make_optimizer(SGD, 20, SPEC), dataclasses.replace(TRAIN, **config), one_device())
 
 
-@functools.cache
-def train(n_calls, seed=0, **changes):
-    """Returns the state and the loss of each step, after the given numbers of steps a call."""
+def start(trainer=None):
+    """Returns the state of step 0 of a trainer in the host's memory; no program is compiled for it."""
+    params = jax.device_get(random_params(SPEC))
+    shapes = jax.eval_shape((trainer or make_trainer()).optimizer.init, params)
+    return TrainState(np.int32(0), params, jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
+
+
+def through(n_calls, train_steps, seed=0, rate=SGD.learning_rate):
+    """Returns the state and the loss of each step, after the given numbers of steps a call, and the metrics."""
     state, losses = jax.device_put(start(), one_device().replicated), []
+    numbers = hyperparameters(seed, TRAIN, dataclasses.replace(SGD, learning_rate=rate))
     for n in n_calls:
-        state, metrics = compiled_steps(**changes)(state, hyperparameters(seed, TRAIN, SGD), n)
+        state, metrics = train_steps(state, numbers, n)
         losses += [np.asarray(metrics["loss_sum"])[:n]]
     return jax.tree.map(np.asarray, state), np.concatenate(losses)
 
 
-@pytest.mark.parametrize("changes", [{"dropout": 0.5}, {"dtype": "bfloat16"}])
-def test_calls_of_any_size_take_the_same_steps_to_the_bit(changes):
-    """Where weights have copies, each call casts them anew."""
-    whole = train((7,), **changes)
+@functools.cache
+def on_device():
+    return steps.make_train_steps(make_trainer(), TASK.batch, max_steps=7)
+
+
+@functools.cache
+def train(n_calls, seed=0):
+    return through(n_calls, on_device(), seed)
+
+
+def test_calls_of_any_size_take_the_same_steps_to_the_bit():
+    """Weights have copies, which each call casts anew."""
+    whole = train((7,))
     assert whole[0].step == 7
     for calls in ((3, 4), (1,) * 7):
-        jax.tree.map(np.testing.assert_array_equal, whole, train(calls, **changes))
-    assert not np.array_equal(whole[1], train((7,), seed=1, **changes)[1])
+        jax.tree.map(np.testing.assert_array_equal, whole, train(calls))
+    assert not np.array_equal(whole[1], train((7,), seed=1)[1])
 
 
 def test_weights_have_a_copy_but_for_those_that_are_read_in_float32():
@@ -91,14 +110,11 @@ def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_and_adds
     def penalty(params, step):
         return (step + 2) * params["final"]["bias"].sum()
 
-    config = TrainConfig(label_smoothing=0.3, microbatches=3)
-    trainer = make_trainer()._replace(optimizer=optax.sgd(1.0), config=config)
-    model, batch, numbers = trainer.model, make_batch(KEY, 0), hyperparameters(0, config)
-    state = dataclasses.replace(start(), opt_state=trainer.optimizer.init({}))
-    moved, metrics = jax.jit(lambda s, b: train_step(
-        trainer._replace(model=model._replace(penalty=penalty)), s, b, numbers
-    ))(state, batch)  # fmt: skip
-    whole = jax.jit(lambda smoothing, *given: loss_and_gradient(model, *given, label_smoothing=smoothing))
+    trainer = make_trainer(IN_FLOAT32._replace(penalty=penalty), label_smoothing=0.3, microbatches=3)
+    trainer = trainer._replace(optimizer=optax.sgd(1.0))
+    state, batch, numbers = start(trainer), make_batch(KEY, 0), hyperparameters(0, trainer.config)
+    moved, metrics = jax.jit(functools.partial(steps.train_step, trainer))(state, batch, numbers)
+    whole = jax.jit(lambda smoothing, *given: loss_and_gradient(IN_FLOAT32, *given, label_smoothing=smoothing))
     loss_sum, weight_sum, gradient = jax.device_get(whole(0.3, state.params, batch))
     gradient = jax.tree.map(lambda g: g / weight_sum, gradient)
     gradient["final"]["bias"] += 2
@@ -118,21 +134,13 @@ PROGRAMS = {"threefry": {}, "device": {}}
 
 @functools.cache
 def fed(n_calls, batch_of=host_batch, rate=SGD.learning_rate, bits="threefry"):
-    """The same as `train` with dropout, on the same batches in the host's memory, or those of `batch_of(step)`."""
-    trainer = make_trainer(dropout=0.5)
-    trainer = trainer._replace(config=dataclasses.replace(TRAIN, dropout_bits=bits))
-    state, losses = jax.device_put(start(), one_device().replicated), []
-    batches = map(batch_of, itertools.count())
-    steps = make_train_steps_from_iterator(trainer, batches, programs=PROGRAMS[bits])
-    for n in n_calls:
-        state, metrics = steps(state, hyperparameters(0, TRAIN, dataclasses.replace(SGD, learning_rate=rate)), n)
-        assert {len(values) for values in metrics.values()} == {n}
-        losses += [metrics["loss_sum"]]
-    return jax.tree.map(np.asarray, state), np.concatenate(losses)
+    """The same as `train`, on the same batches in the host's memory, or those of `batch_of(step)`."""
+    trainer, batches = make_trainer(dropout_bits=bits), map(batch_of, itertools.count())
+    return through(n_calls, steps.make_train_steps_from_iterator(trainer, batches, programs=PROGRAMS[bits]), rate=rate)
 
 
 def test_steps_on_batches_from_the_host_are_the_steps_on_the_device():
-    fed_steps, (state, losses) = fed((3, 4)), train((7,), dropout=0.5)
+    fed_steps, (state, losses) = fed((3, 4)), train((7,))
     assert_close(fed_steps[0], state, largest=largest_of(state.params))
     assert_close(fed_steps[1], losses)
     jax.tree.map(np.testing.assert_array_equal, fed_steps, fed((1, 5, 1)))
@@ -149,7 +157,7 @@ def test_dropout_differs_from_step_to_step_and_may_draw_the_bits_of_the_device()
 
 def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(monkeypatch):
     now = 5.0
-    monkeypatch.setattr(step_module, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(steps, "time", SimpleNamespace(perf_counter=lambda: now))
 
     def take(state, batch, numbers):
         nonlocal now
@@ -162,12 +170,14 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
             now += n_rows / 4
             yield {"weights": np.ones((n_rows, 3), np.float32)}
 
-    monkeypatch.setattr(step_module, "in_order", lambda _: take)
+    monkeypatch.setattr(steps, "in_order", lambda _: take)
     arguments = make_trainer(), batches()
-    _, metrics = make_train_steps_from_iterator(*arguments, lambda batch: len(batch["weights"]) / 8)(None, None, 2)
+    _, metrics = steps.make_train_steps_from_iterator(*arguments, lambda batch: len(batch["weights"]) / 8)(
+        None, None, 2
+    )
     assert metrics["data_seconds"].tolist() == [0.5, 1.5]
     assert metrics["seconds_at_peak"].tolist() == [0.25, 0.75]
-    _, metrics = make_train_steps_from_iterator(*arguments)(None, None, 1)
+    _, metrics = steps.make_train_steps_from_iterator(*arguments)(None, None, 1)
     assert metrics["data_seconds"] == [1.0] and "seconds_at_peak" not in metrics
 
 
@@ -178,11 +188,10 @@ def test_after_skipped_steps_a_step_has_the_rate_of_its_number_and_adam_counts_u
         return jnp.where(step == 3, jnp.inf, 0) * params["final"]["bias"].sum()
 
     adam = OptimizerConfig(learning_rate=0.1, schedule="linear", warmup_steps=2, b1=0.0, b2=0.0, eps=1e-20)
-    trainer = make_trainer()._replace(config=TrainConfig(batch_size=6, skip_nonfinite=3))
-    trainer = trainer._replace(optimizer=make_optimizer(adam, 9, trainer.model.spec))
-    trainer = trainer._replace(model=trainer.model._replace(penalty=penalty))
-    schedule, state = make_schedule(adam, 9), initial_state(trainer.model, trainer.optimizer)
-    step = jit_step(make_step(trainer), trainer)
+    trainer = make_trainer(IN_FLOAT32._replace(penalty=penalty), skip_nonfinite=3)
+    trainer = trainer._replace(optimizer=make_optimizer(adam, 9, SPEC))
+    schedule, state = make_schedule(adam, 9), jax.device_put(start(trainer), one_device().replicated)
+    step = steps.jit_step(steps.make_step(trainer), trainer)
     batch = jax.device_get(make_batch(KEY, 0))
     bad = {**batch, "weights": batch["weights"] * np.nan}
     for number in range(9):

@@ -14,6 +14,7 @@ from fxf.training.parallel import ParallelConfig
 from fxf.verbs import VERBS
 from fxf.verbs import flags as cli
 from fxf.verbs.generate import answer_lines
+from helpers import table
 from small_runs import ROOT, command, script
 
 
@@ -128,17 +129,15 @@ def test_a_script_asks_for_the_nodes_and_trains_what_was_said(sbatch):
     assert "gres" not in printed("slurm", "--workdir=run", "--gpus=0")
 
 
-@pytest.mark.parametrize(
-    ("code", "restarts", "again"),
-    [(75, "0", True), (75, "100", False), *((code, "0", False) for code in (0, 2, 137))],
-)
-def test_a_job_goes_back_to_the_queue_only_when_it_has_saved_and_not_for_ever(code, restarts, again, sbatch, tmp_path):
+@pytest.mark.parametrize(("job", "said"), table("ends of a job"))
+def test_a_job_goes_back_to_the_queue_only_when_it_has_saved_and_not_for_ever(job, said, sbatch, tmp_path):
+    code, restarts = job.values()
     executable(tmp_path, "srun", f"exit {code}")
     executable(tmp_path, "scontrol", "echo $*")
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_RESTART_COUNT": restarts, "SLURM_JOB_ID": "12"}
     done = subprocess.run(["bash"], input=sbatch, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, "")
-    assert done.stdout == (f"exit code {code}: back to the queue\nrequeue 12\n" if again else "")
+    assert done.stdout == (f"exit code {code}: {said}\nrequeue 12\n" if said else "")
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
