@@ -166,10 +166,10 @@ def test_a_figure_that_is_no_number_has_failed(value, tmp_path):
 @pytest.mark.parametrize(("of", "message"), refused("results that are not of the arm"))
 def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(of, message, tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
-    finished_runs(tmp_path, plan, [1.0], [1.0])
+    finished_runs(tmp_path, plan, [1.0, 1.0], [1.0, 1.0])
     (tmp_path / "first-4" / of["name"]).write_text(of["text"])
     with pytest.raises(UserError, match=message):
-        carry_out(plan, tmp_path, Budget(1))
+        carry_out(plan, tmp_path, Budget(2))
 
 
 @pytest.mark.thorough
