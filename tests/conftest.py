@@ -62,11 +62,6 @@ def pytest_addoption(parser):
     parser.addoption("--no-skips", action="store_true", help="a test that would be skipped fails")
 
 
-def pytest_xdist_auto_num_workers():
-    """Returns one worker more than there are cores, because tests wait for processes that they start."""
-    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
-
-
 @pytest.hookimpl(tryfirst=True)  # before any test is deselected
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.name not in FIRST)
