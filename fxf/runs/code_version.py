@@ -26,12 +26,8 @@ def made_by() -> dict[str, Any]:
 
 def code() -> dict[str, Any]:
     """Returns the digest of the code, and the versions of Python and the packages."""
-    return {"code": code_digest(), "versions": {"python": platform.python_version(), **_versions()}}
-
-
-@functools.cache
-def _versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in PACKAGES}
+    versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES}
+    return {"code": code_digest(), "versions": versions}
 
 
 def other_code(record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:

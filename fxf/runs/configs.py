@@ -29,10 +29,8 @@ def folder() -> Path:
 
 def names() -> list[str]:
     """Returns the names of the configs, such as `reversal` and `studies/positions`. What stands in packages is none."""
-    root = str(folder())
-    walked = ((at, found) for at, _, found in os.walk(root) if "__init__.py" not in found)
-    files = (f"{at}/{name}" for at, found in walked for name in found if name.endswith(".py"))
-    return sorted(file[len(root) + 1 : -len(".py")] for file in files)
+    files = (path for path in folder().rglob("*.py") if not path.with_name("__init__.py").exists())
+    return sorted(path.relative_to(folder()).with_suffix("").as_posix() for path in files)
 
 
 def located(config: str) -> tuple[str, list[str]]:
