@@ -12,6 +12,7 @@ from fxf.base.files import read_json, remove
 from fxf.reports.run_files import CONFIG, is_run
 
 STEPS = 6
+BLOCKS = 2  # at least; some are only between two
 TOKENS = 1024  # of a batch
 # The most of other sizes: of scored examples, of the windows of a text, of symbols more than in training, of a batch.
 MOST = {"task.examples": 20, "task.length": 256, "task.longer": 5, "data.shapes": 1, "data.batch_tokens": TOKENS}
@@ -45,7 +46,7 @@ def smoke_changes(config: Mapping[str, Any]) -> dict[str, Any]:
     if keys.get("task.longer_every"):
         found["task.longer_every"] = 0
     if "model.n_layers" in keys and not keys["start.path"] and not keys["optimizer.frozen"]:  # else they have names
-        found["model.n_layers"] = min(keys["model.n_layers"], max(1, keys.get("model.global_every", 0)))
+        found["model.n_layers"] = min(keys["model.n_layers"], max(BLOCKS, keys.get("model.global_every", 0)))
     path = Path(keys.get("data.path", ""))
     large = path == Path() or (path.is_file() and path.stat().st_size * SHARE > LARGE_PART)
     if isinstance(keys.get("data.validation"), float) and large:
