@@ -115,12 +115,13 @@ def require_texts(model: Model, params: Params, read: dict[str, Any], end_token:
     one: Any = np.ones((1, 1), np.int32)
     names = ("inputs", "source", "source_mask") if read["source"] else ("inputs",)
     size = vocab_size_of(model, params, dict.fromkeys(names, one))
-    try:
-        is_read = not read["source"] or not vocab_size_of(model, params, {"inputs": one})
-    except UserError:  # of an encoder
-        is_read = True
-    if not is_read:
-        raise UserError("sources: the model reads none")
+    if read["source"]:
+        try:
+            vocab_size_of(model, params, {"inputs": one})
+        except UserError:
+            pass  # it reads a source, without which it has no logits
+        else:
+            raise UserError("sources: the model reads none")
     if end_token >= size:
         raise UserError(f"end_token: expected one of the tokens 0 … {size - 1}, got {end_token}")
     for what, texts in read.items():
