@@ -7,6 +7,7 @@ its claims, and `draw(path, rows)`. So every figure of a page is computed from t
 
 import csv
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean as mean
@@ -191,7 +192,8 @@ def chart(path: Path, panels: Mapping[str, Sequence[Line]], columns: int = 3, **
 def keep(study: str, sweep: Path) -> None:
     """Keeps the table of a sweep, and writes a line for each run: what it came from, its result and its records.
 
-    Rows and lines of points that have not begun in this sweep stay as they were.
+    Rows and lines of points that have not begun in this sweep stay as they were. If all have, made_by.json says what
+    made the last one.
     """
     place = FOLDER / study
     rows_before = {row[0]: row for row in csv.reader(_lines(place / "table.csv"))}
@@ -215,6 +217,10 @@ def keep(study: str, sweep: Path) -> None:
         metrics = list(map(json.loads, _lines(folder / "metrics.jsonl")))
         lines.append(json.dumps({"point": row["point"], **origin, "result": result, "metrics": metrics}) + "\n")
     (place / "runs.jsonl").write_text("".join(lines))
+    if all(begun.values()):
+        made = {"date": time.strftime("%F", time.gmtime((folder / "config.json").stat().st_mtime))}
+        made |= {name: origin[name] for name in ("git_commit", "machine", "versions")}
+        (place / "made_by.json").write_text(json.dumps(made, indent=1) + "\n")
 
 
 def _lines(path: Path) -> list[str]:
