@@ -5,9 +5,8 @@ fxf export --workdir=runs/translation --format=huggingface
 fxf export --workdir=runs/tuned --format=peft
 
 safetensors: the weights by path, in RUN/params.safetensors. huggingface: a folder for `from_pretrained` of
-`transformers`, in RUN/huggingface, with the tokenizer if there is one; the model must make all the choices of GPT-2,
-BERT, Marian, Llama, Mistral, Qwen 2, Qwen 3, SmolLM3, OLMo 2, gpt-oss or Gemma 1 to 3. Both merge the adapters of a run
-with lora.rank into its weights.
+`transformers`, in RUN/huggingface, with the tokenizer if there is one; the model must make all the choices of a
+class there (docs/python.md). Both merge the adapters of a run with lora.rank into its weights.
 peft: the adapters alone, a folder for `PeftModel.from_pretrained` of `peft`, in RUN/peft; the model as for huggingface.
 """
 

@@ -21,7 +21,7 @@ CHANGE = "--config.="  # of it argparse makes a flag of the word --config.KEY=VA
 THIS_FXF = (sys.executable, "-P", "-m", "fxf")
 EXITS = """exit codes:
   0    done
-  1    a run of a sweep has no result
+  1    a run of a sweep has no result; or a fault in the code, with a traceback
   2    the input is wrong, the machine lacks something, or the loss is not finite: one line says what
   75   stopped by SIGTERM or SIGHUP; the same command goes on from the last step
   130  stopped by Ctrl-C, which is the same

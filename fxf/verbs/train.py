@@ -4,7 +4,7 @@ fxf train --config=reversal --workdir=runs/reversal
 
 With --from the weights, the model and the tokenizer are those of another run (RUN, or RUN:STEP), of a folder of
 transformers, or, without model and tokenizer, of a safetensors file. Keys of `model` on the command line stay. Weights
-that do not fit are drawn, and a line names them.
+that do not fit end it in one line, or are drawn with --config.start.on_mismatch=draw.
 
 fxf train --config=reversal --workdir=runs/longer --from=runs/reversal --config.train.steps=300
 """

@@ -21,9 +21,9 @@ def made(folder, data=DATA, files=FILES, **sections):
     return run_folder.MadeFrom(folder, tiny_config(**sections), data, files)
 
 
-def opened(folder, data=DATA, files=FILES, **sections):
+def opened(folder, data=DATA, files=FILES, origin=ORIGIN, **sections):
     folder.mkdir(exist_ok=True)
-    return run_folder.open_for_training(made(folder, data, files, **sections), ORIGIN)
+    return run_folder.open_for_training(made(folder, data, files, **sections), origin)
 
 
 def identity_of(digest="0a1b", **sections):
@@ -91,7 +91,8 @@ def test_a_run_may_go_on_to_more_steps_and_a_line_says_what_that_changes(schedul
     assert run_folder.finished(made(tmp_path, **keys))["steps"] == 6
     more = {**keys, "train": {"steps": 9}}
     assert run_folder.finished(made(tmp_path, **more)) is None
-    assert opened(tmp_path, **more) == identity
+    assert opened(tmp_path, origin={**ORIGIN, "overrides": {"train.steps": 9}}, **more) == identity
+    assert json.loads((tmp_path / "config.json").read_text())["overrides"] == {"train.steps": 9}
     (line,) = caplog.messages
     assert "train.steps (6 there, 9 here)" in line
     assert ("; optimizer.schedule 'cosine' depends on train.steps" in line) == (schedule == "cosine")
