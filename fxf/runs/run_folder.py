@@ -81,7 +81,7 @@ def open_for_training(made: MadeFrom, origin: dict[str, Any]) -> Identity:
     processes, the first one writes.
 
     Args:
-      origin: the origin of the config: file and overrides.
+      origin: the origin of the config: file and overrides, of a run that goes on those of the newest call.
 
     Returns:
       The run's identity.
@@ -113,7 +113,7 @@ def open_for_training(made: MadeFrom, origin: dict[str, Any]) -> Identity:
             (workdir / RESULT).unlink(missing_ok=True)  # of fewer steps
         change = {"time": time.strftime("%F %T"), "keys": keys} | (code[1] if code else {})
         history = [*there.get("changes", []), change]
-        _write(workdir / CONFIG, {**there, GUESTS: guests, "config": config, "changes": history})
+        _write(workdir / CONFIG, {**there, **origin, "config": config, "changes": history})
     return identity
 
 
