@@ -71,6 +71,8 @@ def train(
         experiment = build(config, workdir).sharing(kept)
         layout, figures, start, made_from = _made_from(experiment, workdir)
         if (finished := run_folder.finished(made_from)) is not None:
+            if processes.is_first():
+                print(f"{workdir}: finished already, nothing to do")
             return finished
         run.enter_context(run_folder.locked(workdir))
         origin = {**origin, guests.GUESTS: guests.record(experiment.config), **start.origin, **scoring_of(experiment)}

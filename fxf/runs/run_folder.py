@@ -118,7 +118,7 @@ def open_for_training(made: MadeFrom, origin: dict[str, Any]) -> Identity:
 
 
 def finished(made: MadeFrom) -> dict[str, Any] | None:
-    """Returns the figures of the run in the folder, and says that it has finished; None if it has not.
+    """Returns the figures of the run in the folder; None if it has not finished.
 
     Raises:
       UserError: the folder holds another run, or a finished one with other keys of scoring.
@@ -130,8 +130,6 @@ def finished(made: MadeFrom) -> dict[str, Any] | None:
     for key in differing_keys(there["config"], config) if result else ():
         if key.startswith(SCORING) or (key == "checkpoint.every" and config["checkpoint"]["average"] > 1):
             raise UserError(f"{workdir}: a finished run with another {key}; `fxf evaluate` scores it with other keys")
-    if result and processes.is_first():
-        print(f"{workdir}: finished already, nothing to do")
     return result
 
 

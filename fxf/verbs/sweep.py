@@ -56,8 +56,7 @@ def main(args: Namespace) -> None:
     if is_remote(workdir):
         raise UserError(f"--workdir: {workdir}: a sweep writes its logs and tables into a local folder")
     points = make_points(config, read_sweep(config_file), overrides)
-    check(points, workdir)
-    left = [point for point in points if read_result(workdir / point.name) is None]
+    left = check(points, workdir)
     if args.dry_run:
         for point in left:
             keys = [f"--config.{key}={value}" for key, value in {**overrides, **point.changes}.items()]
