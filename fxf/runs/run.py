@@ -51,8 +51,7 @@ def train(
 ) -> dict[str, Any]:
     """Trains the run in `workdir` from its newest checkpoint to its last step, and returns its result.
 
-    A finished run stays as it is. If `parallel` names several processes, each one calls this function with the same
-    arguments, except for `parallel.process`. All must see `workdir`.
+    A finished run stays as it is. Several processes call this, each with its `parallel.process`; all see `workdir`.
 
     Args:
       origin: the origin of the config, which config.json records.

@@ -96,6 +96,7 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     assert [row["examples"] for row in rows] == ["12", ""]
 
     assert command(*sweep, "--workers=0").stdout.startswith("2 points, 1 finished already\n")
+    assert command(*sweep, "--config.train.steps=99", "--workers=0").stderr.count(": no result; ") == 2  # of 99 steps
     (left,) = command(*sweep, "--dry_run").stdout.splitlines()
     assert " -P -m fxf train --config=" in left
     assert left.endswith(f"--config.optimizer.learning_rate=1e+30 --workdir={workdir}/optimizer.learning_rate=1e+30")
