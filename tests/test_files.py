@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from fxf.base.errors import UserError
+from fxf.base.errors import UserError, why_not_ours
 from fxf.base.files import folder_at, read_file, read_json, to_json, why_not_written, write_atomically
 from helpers import table
 from small_runs import no_file_larger_than
@@ -27,6 +27,8 @@ def test_a_disk_without_room_is_told_from_other_errors_by_whoever_raises_it(of, 
     number = getattr(errno, of["number"])
     assert why_not_written(OSError(number, os.strerror(number))) == why
     assert why_not_written(ValueError(TENSORSTORE.format(os.strerror(number)))) == why
+    full = of["number"] in ("ENOSPC", "EDQUOT")  # an open file does not name itself
+    assert why_not_ours(OSError(number, os.strerror(number))) == (f"a file: {why}" if full else "")
 
 
 def test_a_tilde_that_the_shell_has_left_is_the_home(monkeypatch):
@@ -37,7 +39,7 @@ def test_a_tilde_that_the_shell_has_left_is_the_home(monkeypatch):
 def test_without_room_a_file_stays_as_it_was_and_nothing_is_left_beside_it(tmp_path):
     write_atomically(tmp_path / "file", "old")
     with no_file_larger_than(2), pytest.raises(OSError, match="File too large"):
-        write_atomically(tmp_path / "file", "new text")
+        write_atomically(tmp_path / "file", b"new text")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "old"
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import errno
 import re
 import traceback
 from collections.abc import Iterable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 EXIT_USER_ERROR = 2
 MAX_MESSAGE = 1000  # characters
+FULL = (errno.ENOSPC, errno.EDQUOT)  # of a write to an open file, whose error does not name it
 # Libraries that an installation may lack, and what pip calls what brings them.
 BROUGHT_BY = {
     "safetensors": "'fxf[interop]'",
@@ -125,8 +127,8 @@ def why_not_ours(error: BaseException) -> str:
     if isinstance(error, MemoryError) or (kind == "JaxRuntimeError" and text.startswith("RESOURCE_EXHAUSTED")):
         less = "a smaller train.batch_size, model or decode.beam_width, or more train.microbatches, may help"
         return f"out of memory: {text or 'of the host'}; {less}"
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror and (error.filename or error.errno in FULL):
+        return f"{error.filename or 'a file'}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError) and (name := (error.name or "").split(".")[0]) in BROUGHT_BY:
         return f"{name} is not installed: pip install {BROUGHT_BY[name]}"
     if kind == "PanicException":  # from a library in Rust; it is not an Exception

@@ -82,16 +82,17 @@ def is_remote(path: Path | str) -> bool:
     return not isinstance(path, Path | str)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Writes `text` to `path`; even after a crash the file holds either its old content or all of the text."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Writes text or bytes to `path`; even after a crash the file holds either its old content or all of the new."""
+    content = content.encode() if isinstance(content, str) else content
     if is_remote(path):
-        path.write_text(text)
+        path.write_bytes(content)
         return
     # Another thread, process or machine may write the same file.
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

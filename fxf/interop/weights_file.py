@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.base.errors import UserError, nearest
-from fxf.base.files import require_file
+from fxf.base.files import require_file, write_atomically
 from fxf.base.weights import Params, flatten
 
 
@@ -52,7 +52,7 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: dict[s
     from safetensors.numpy import save
 
     # The library's own `save_file` makes the file readable by its owner alone.
-    path.write_bytes(save({name: np.ascontiguousarray(x) for name, x in arrays.items()}, metadata))
+    write_atomically(path, save({name: np.ascontiguousarray(x) for name, x in arrays.items()}, metadata))
 
 
 class StoredTensor(NamedTuple):

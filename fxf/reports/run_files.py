@@ -95,12 +95,14 @@ def read(folder: Path) -> RunFiles:
     """Returns what stands in a run folder, also of a run that goes on.
 
     Raises:
-      UserError: there is no config.json, or it is damaged.
+      UserError: there is no config.json, or it is damaged, or that of another program, as an exported model has.
     """
     try:
         record = read_json(folder / CONFIG, "a run's config")
     except (FileNotFoundError, NotADirectoryError):
         raise no_run(folder) from None
+    if not isinstance(record.get("config"), dict) or not isinstance(record["config"].get("task"), dict):
+        raise UserError(f"{folder / CONFIG}: not a run's config: it has no config with a task")
     metrics, samples, result = lines(folder / RECORDS), lines(folder / SAMPLES), _object(folder / RESULT)
     state, said = _state(folder, record["config"], metrics, result)
     return RunFiles(folder, record, metrics, samples, result, _object(folder / INSIDE), state, said)

@@ -108,6 +108,8 @@ def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
     if tokens_BT.ndim != 2:
         raise UserError(f"tokens: expected int32 [B, T], got the shape {[*tokens_BT.shape]}")
     weights_BT = jnp.ones(tokens_BT.shape) if weights is None else jnp.asarray(weights, jnp.float32)
+    if weights_BT.shape != tokens_BT.shape:
+        raise UserError(f"weights: expected the shape of the tokens, {[*tokens_BT.shape]}, got {[*weights_BT.shape]}")
     return task.language_model_batch(tokens_BT, weights_BT)
 
 

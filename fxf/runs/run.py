@@ -51,8 +51,7 @@ def train(
 ) -> dict[str, Any]:
     """Trains the run in `workdir` from its newest checkpoint to its last step, and returns its result.
 
-    A finished run stays as it is. If `parallel` names several processes, each one calls this function with the same
-    arguments, except for `parallel.process`. All must see `workdir`.
+    A finished run stays as it is. Several processes call this, each with its `parallel.process`; all see `workdir`.
 
     Args:
       origin: the origin of the config, which config.json records.
@@ -71,6 +70,8 @@ def train(
         experiment = build(config, workdir).sharing(kept)
         layout, figures, start, made_from = _made_from(experiment, workdir)
         if (finished := run_folder.finished(made_from)) is not None:
+            if processes.is_first():
+                print(f"{workdir}: finished already, nothing to do")
             return finished
         run.enter_context(run_folder.locked(workdir))
         origin = {**origin, guests.GUESTS: guests.record(experiment.config), **start.origin, **scoring_of(experiment)}

@@ -81,7 +81,7 @@ def open_for_training(made: MadeFrom, origin: dict[str, Any]) -> Identity:
     processes, the first one writes.
 
     Args:
-      origin: the origin of the config: file and overrides.
+      origin: the origin of the config: file and overrides, of a run that goes on those of the newest call.
 
     Returns:
       The run's identity.
@@ -113,12 +113,12 @@ def open_for_training(made: MadeFrom, origin: dict[str, Any]) -> Identity:
             (workdir / RESULT).unlink(missing_ok=True)  # of fewer steps
         change = {"time": time.strftime("%F %T"), "keys": keys} | (code[1] if code else {})
         history = [*there.get("changes", []), change]
-        _write(workdir / CONFIG, {**there, **origin, GUESTS: guests, "config": config, "changes": history})
+        _write(workdir / CONFIG, {**there, **origin, "config": config, "changes": history})
     return identity
 
 
 def finished(made: MadeFrom) -> dict[str, Any] | None:
-    """Returns the figures of the run in the folder, and says that it has finished; None if it has not.
+    """Returns the figures of the run in the folder; None if it has not finished.
 
     Raises:
       UserError: the folder holds another run, or a finished one with other keys of scoring.
@@ -130,8 +130,6 @@ def finished(made: MadeFrom) -> dict[str, Any] | None:
     for key in differing_keys(there["config"], config) if result else ():
         if key.startswith(SCORING) or (key == "checkpoint.every" and config["checkpoint"]["average"] > 1):
             raise UserError(f"{workdir}: a finished run with another {key}; `fxf evaluate` scores it with other keys")
-    if result and processes.is_first():
-        print(f"{workdir}: finished already, nothing to do")
     return result
 
 

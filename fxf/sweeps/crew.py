@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TextIO
 
 from fxf.base import signals, status
 from fxf.base.config import differences
-from fxf.base.errors import DivergedError, Interrupted, UserError, shortened, why_not_ours
+from fxf.base.errors import DivergedError, Interrupted, UserError, shortened, text_of, why_not_ours
 from fxf.reports.run_files import DIVERGED, is_run, read
 from fxf.runs import guests, run
 from fxf.runs.experiment import Kept
@@ -187,7 +187,7 @@ def train(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:
             line = str(error) if isinstance(error, UserError) else why_not_ours(error)
             if not line:
                 traceback.print_exc()
-                line = f"{type(error).__name__}: {error}"
+                line = f"{type(error).__name__}: {text_of(error)}"
             print(f"error: {shortened(line)}", file=sys.stderr)
             signals.release()  # its steps need not be saved
             return "" if isinstance(error, DivergedError) else line

@@ -93,12 +93,13 @@ def point_name(changes: Mapping[str, Any]) -> str:
 
 
 @stage("checking the points")
-def check(points: Sequence[Point], workdir: Path) -> None:
-    """Builds every point, which also prepares its data.
+def check(points: Sequence[Point], workdir: Path) -> list[Point]:
+    """Builds every point, which also prepares its data, and returns those that have not come to their last step.
 
     Raises:
       UserError: a point's config is wrong, or its folder in `workdir` holds a run of another config; names the point.
     """
+    left = []
     for number, point in enumerate(points, 1):
         folder = workdir / point.name
         try:
@@ -106,9 +107,11 @@ def check(points: Sequence[Point], workdir: Path) -> None:
             task = experiment.task
             of_source = run_folder.source_digest(folder, experiment.start.path)
             digests = task.digests() | guests.digests(experiment.config, folder) | of_source
-            run_folder.require_same_run(run_folder.MadeFrom(folder, experiment.config, digests, task.files))
+            made = run_folder.MadeFrom(folder, experiment.config, digests, task.files)
+            left += [] if run_folder.finished(made) else [point]
         except UserError as error:
             raise UserError(f"sweep: point {number} ({point.name}): {error}") from None
+    return left
 
 
 def write_table(points: Sequence[Point], workdir: Path) -> Path:

@@ -225,7 +225,8 @@ class Verdict:
         if not math.isfinite(found.low):
             return f"effect so far {found.effect:+.4g}; a mean is claimed at {' or '.join(map(str, LEVELS))} pairs only"
         uneven = "; its outcomes are too uneven to tell from 0" if found.uneven else ""
-        return f"effect {found.effect:+.4g}, interval {found.low:+.4g} to {found.high:+.4g}{uneven}"
+        of = "" if found.n in LEVELS else f" of the first {max(look for look in LEVELS if look < found.n)} pairs"
+        return f"effect {found.effect:+.4g}, interval{of} {found.low:+.4g} to {found.high:+.4g}{uneven}"
 
     def _failures_line(self) -> str:
         found, worst = self.evidence, self.plan.failed

@@ -56,8 +56,7 @@ def main(args: Namespace) -> None:
     if is_remote(workdir):
         raise UserError(f"--workdir: {workdir}: a sweep writes its logs and tables into a local folder")
     points = make_points(config, read_sweep(config_file), overrides)
-    check(points, workdir)
-    left = [point for point in points if read_result(workdir / point.name) is None]
+    left = check(points, workdir)
     if args.dry_run:
         for point in left:
             keys = [f"--config.{key}={value}" for key, value in {**overrides, **point.changes}.items()]
@@ -79,7 +78,7 @@ def main(args: Namespace) -> None:
     print(write_table(points, workdir))
     if any(map(is_run, workdir.iterdir())):
         print(*best.lines(comparison(runs_of([workdir]))), sep="\n", file=sys.stderr)
-    if missing := [point for point in left if read_result(workdir / point.name) is None]:
+    if missing := [point for point in left if not jobs or read_result(workdir / point.name) is None]:
         for point in missing:
             print(one_line(f"{workdir / point.name}: no result; {last_line(workdir / point.name)}"), file=sys.stderr)
         sys.exit(1)

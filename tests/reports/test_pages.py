@@ -187,8 +187,9 @@ def test_a_run_is_served_by_its_name_with_the_data_of_its_page(asked, tmp_path):
 
 
 def test_all_runs_are_listed_with_what_they_have_reached(asked, tmp_path):
-    (tmp_path / "runs/broken").mkdir()
-    (tmp_path / "runs/broken/config.json").write_text("{")
+    for name, text in {"broken": "{", "a b/huggingface": '{"model_type": "gpt2"}'}.items():
+        (tmp_path / "runs" / name).mkdir()
+        (tmp_path / "runs" / name / "config.json").write_text(text)
 
     def rows():
         found = sorted(json.loads(asked("/data.json")[2])["runs"], key=lambda row: row["name"])

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from fxf.base.errors import UserError
+from fxf.reports import report
 from fxf.runs import code_version, run_folder
 from fxf.runs.experiment import default_config
 from fxf.runs.loading import open_run
@@ -114,7 +115,9 @@ def test_other_keys_that_cannot_change_training_and_other_code_are_named_and_rec
     identity = opened(tmp_path)
     run_folder.read_config(tmp_path)
     assert not caplog.records
-    assert opened(tmp_path, log={"every": 2}) == identity
+    typed = {**ORIGIN, "overrides": {"log.every": 2}}
+    assert run_folder.open_for_training(made(tmp_path, log={"every": 2}), typed) == identity
+    assert report.command(json.loads((tmp_path / "config.json").read_text())).endswith("every=2 --workdir=runs/again")
     monkeypatch.setattr(code_version, "code_digest", lambda: "ffff")
     run_folder.read_config(tmp_path)
     opened(tmp_path, log={"every": 2})

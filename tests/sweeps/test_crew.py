@@ -99,6 +99,12 @@ def test_a_signal_stops_the_process_and_not_only_the_point(tmp_path, monkeypatch
     assert started == [POINTS[0].name]
 
 
+def test_an_error_of_several_lines_is_told_in_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "train", lambda *_, **__: exec("raise TypeError('shapes differ:\\n(3,)\\n\\nSee a page')"))
+    ((_, why),) = Crew(1).train(jobs_of(POINTS[:1], tmp_path))
+    assert why == "TypeError: shapes differ: (3,) See a page"
+
+
 def step_of(folder):
     records = run_files.read(folder).metrics if run_files.is_run(folder) else []
     return records[-1]["step"] if records else 0

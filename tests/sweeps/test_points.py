@@ -42,9 +42,15 @@ def test_every_point_is_built_and_its_folder_looked_at_before_anything_runs(tmp_
     assert not list(tmp_path.iterdir())
     folder = tmp_path / points[1].name
     folder.mkdir()
-    run_folder.open_for_training(run_folder.MadeFrom(folder, points[1].config), {})
+    identity = run_folder.open_for_training(run_folder.MadeFrom(folder, points[1].config), {})
     (folder / "metrics.jsonl").write_text('{"step": 1}\n')
-    check(points[:2], tmp_path)
+    assert check(points[:2], tmp_path) == points[:2]
+    run_folder.write_result(folder, {}, identity)
+    assert check(points[:2], tmp_path) == points[:1]
+    longer = make_points(tiny_config(train={"steps": 99}), [{"model.n_heads": 2}])
+    assert check(longer, tmp_path) == longer  # it goes on, as by fxf train
+    with pytest.raises(UserError, match=r"a finished run with another decode\.beam_width"):
+        check(make_points(tiny_config(decode={"beam_width": 2}), [{"model.n_heads": 2}]), tmp_path)
     changed = make_points(tiny_config(train={"batch_size": 7}), [{"model.n_heads": 2}])
     with pytest.raises(
         UserError, match=r"point 1 \(model.n_heads=2\): .* another run: train.batch_size \(5 there, 7 here\)"
@@ -90,6 +96,7 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     assert [row["examples"] for row in rows] == ["12", ""]
 
     assert command(*sweep, "--workers=0").stdout.startswith("2 points, 1 finished already\n")
+    assert command(*sweep, "--config.train.steps=99", "--workers=0").stderr.count(": no result; ") == 2  # of 99 steps
     (left,) = command(*sweep, "--dry_run").stdout.splitlines()
     assert " -P -m fxf train --config=" in left
     assert left.endswith(f"--config.optimizer.learning_rate=1e+30 --workdir={workdir}/optimizer.learning_rate=1e+30")

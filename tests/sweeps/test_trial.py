@@ -145,7 +145,7 @@ def test_a_trial_ends_at_a_look_or_with_its_budget_and_says_what_is_better(of, e
     there = json.loads((tmp_path / "verdict.json").read_text())
     none = stopped.startswith("ended early") or math.isnan(found.evidence.effect)
     assert (there["effect"] is None) == none
-    assert "nan" not in str(found)
+    assert "nan" not in str(found) and ("of the first 32 pairs" in str(found)) == (n == "40")
     if there["effect"] is not None:
         assert there["effect"] == pytest.approx(found.evidence.effect)
         said = re.search(r"(\S+) of the first config, (\S+) of the other", str(found)).groups()
