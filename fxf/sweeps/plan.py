@@ -21,6 +21,7 @@ from fxf.runs.code_version import made_by
 from fxf.runs.evaluator import scored_of
 from fxf.runs.experiment import Experiment, build
 from fxf.sweeps.evidence import LOOKS, TEST
+from fxf.sweeps.points import TABLE
 
 PLAN = "plan.json"
 RATE = "optimizer.learning_rate"
@@ -151,8 +152,9 @@ def make_plan(
       UserError: an arm's config is wrong, the arms are the same or score other data, the metric is not a figure of both
         or has another unit in each, it is not known whether lower or higher is better, or a rule is wrong.
     """
-    if is_remote(workdir) or is_run(workdir):
-        raise UserError(f"--workdir: {workdir}: a trial needs a local folder of its own, which is no run")
+    of_a_sweep = (workdir / TABLE).exists() and not (workdir / PLAN).exists()
+    if is_remote(workdir) or is_run(workdir) or of_a_sweep:
+        raise UserError(f"--workdir: {workdir}: a trial needs a local folder of its own, not that of a run or a sweep")
     one_of(match, MATCHES, "--match")
     failed = None if failed is None else checked(failed, Field(float, {}), "--failed")
     null, other = other is None, other or first

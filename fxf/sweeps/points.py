@@ -28,6 +28,8 @@ from fxf.reports.tables import Row, to_csv
 from fxf.runs import guests, run_folder
 from fxf.runs.experiment import build
 
+TABLE = "table.csv"  # of a sweep's points, or of a trial's pairs
+
 MAX_NAME = 100  # characters
 NO_RESULT = "no result"  # the status of a point that has not begun
 
@@ -116,7 +118,7 @@ def check(points: Sequence[Point], workdir: Path) -> list[Point]:
 
 def write_table(points: Sequence[Point], workdir: Path) -> Path:
     """Writes table.csv in `workdir`, with a row for each point, and returns its path."""
-    path = workdir / "table.csv"
+    path = workdir / TABLE
     workdir.mkdir(parents=True, exist_ok=True)
     write_atomically(path, to_csv(read_rows(points, workdir)))
     return path

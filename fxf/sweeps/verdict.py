@@ -14,9 +14,10 @@ from fxf.reports.page import page
 from fxf.reports.tables import to_csv
 from fxf.sweeps.evidence import LEVELS, Evidence, Figures, differences, evidence, still
 from fxf.sweeps.plan import RATE, Plan, read_plan
+from fxf.sweeps.points import TABLE
 from fxf.sweeps.settle import Settled
 
-VERDICT, TABLE, PAGE, LOG = "verdict.json", "table.csv", "trial.html", "trial.txt"
+VERDICT, PAGE, LOG = "verdict.json", "trial.html", "trial.txt"
 BETTER, WORSE = "better", "worse"
 NOT_BRACKETED, UNEVEN, UNDECIDED = "undecided: not bracketed", "undecided: too uneven", "undecided"
 RATE_DECIDES, UNCHECKED = "undecided: the rate decides", "undecided: not yet checked at other rates"

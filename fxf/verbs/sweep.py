@@ -43,6 +43,7 @@ def main(args: Namespace) -> None:
     from fxf.runs.configs import origin_of, read_sweep
     from fxf.runs.run_folder import read_result
     from fxf.sweeps.crew import Crew, Job, last_line
+    from fxf.sweeps.plan import PLAN
     from fxf.sweeps.points import check, make_points, write_table
 
     if args.workers != 1 or args.dry_run:
@@ -51,8 +52,9 @@ def main(args: Namespace) -> None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     config, origin = config_and_origin(args)
     workdir, (config_file, overrides) = require_workdir(args), (origin["config_file"], origin["overrides"])
-    if is_run(workdir):
-        raise UserError(f"--workdir: {workdir} is a run folder; expected a folder of a sweep, or a new path for one")
+    if is_run(workdir) or (workdir / PLAN).exists():
+        what = "is the folder of a run or a trial; expected that of a sweep, or a new path for one"
+        raise UserError(f"--workdir: {workdir} {what}")
     if is_remote(workdir):
         raise UserError(f"--workdir: {workdir}: a sweep writes its logs and tables into a local folder")
     points = make_points(config, read_sweep(config_file), overrides)
