@@ -20,7 +20,9 @@ def verdicts(rows: list[Row]) -> list[Verdict]:
     known = [mean(shares(rows, kind, "shorter")) for kind in (RELATIVE, ABSOLUTE)]
     apart = abs(known[0] - known[1])
     found = [(mean(gains), min(gains) > 0 and mean(gains) >= GAIN), (apart, apart <= ALIKE)]
-    return [Verdict(figure, holds if min(known) >= LEARNED else None).against(False) for figure, holds in found]
+    learned = min(known) >= LEARNED
+    # Each kind has one rate.
+    return [Verdict(figure, holds and learned).if_bracketed(False).against(False) for figure, holds in found]
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
@@ -34,8 +36,8 @@ def conclusion(rows: list[Row]) -> list[str]:
     of = {(kind, figure): mean(shares(rows, kind, figure)) for kind in (ABSOLUTE, RELATIVE) for figure in FIGURES}
     return [
         f"On longer commands rotary positions have {of[RELATIVE, 'longer']:.3f} and sinusoids "
-        f"{of[ABSOLUTE, 'longer']:.3f}: the first claim {longer}.",
-        f"On held-out shorter ones they are {shorter.figure:.3f} apart: the second {shorter}.",
+        f"{of[ABSOLUTE, 'longer']:.3f}: the first claim is {longer}.",
+        f"On held-out shorter ones they are {shorter.figure:.3f} apart: the second is {shorter}.",
     ]
 
 
