@@ -96,6 +96,13 @@ def test_only_matrices_of_an_encoder_decoder_decay_too(embeddings):
     assert decaying == {path for path, _ in leaves(spec) if path.endswith(maps)}
 
 
+def test_norms_and_biases_of_heads_in_groups_neither_decay_nor_are_drawn_as_matrices():
+    spec = flatten(small_model(blocks="mamba2+feed_forward", init="gpt2")[0].spec)
+    decaying = [path for path, decays in flatten(decay_mask(spec)).items() if decays]
+    assert not [path for path in decaying if path.endswith(("scale", "bias"))]
+    assert spec["blocks/0/mamba2/scale"].init is jax.nn.initializers.ones
+
+
 def test_matrices_are_the_linear_maps_between_vectors_with_heads_cut_in_two_as_one_axis():
     model, _ = small_model(attention_bias="all", n_layers=1)
     axes = map_weights(lambda _, weight: axes_of_matrix(weight), model.spec)["blocks"]["0"]

@@ -275,6 +275,7 @@ class CrossAttention:
     """
 
     kind: Attention
+    by_document: ClassVar[bool] = False
 
     def spec(self) -> Spec:
         return self.kind.spec()

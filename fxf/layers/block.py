@@ -285,5 +285,5 @@ def require_documents(stack: Stack, batch: Mapping[str, Any]) -> None:
     """Raises a UserError if rows hold several documents and a layer reads across them."""
     for layer in layers_of(stack) if "documents" in batch else ():
         if not getattr(layer, "by_document", True):
-            what = f"{type(layer).__name__} of model.blocks remembers all earlier tokens of a row"
+            what = f"{type(layer).__name__} of model.blocks remembers or reads other documents of a row"
             raise UserError(f"documents: {what}; leave attention within a document (task.document_mask) off")

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fxf.base.devices import sums_in_float32
 from fxf.base.errors import UserError
@@ -113,6 +114,7 @@ def require_rows(name: str, indices: Any, table: Any) -> None:
     """Raises a UserError if a table has no row for an index. Under `jax.jit` the indices are not known."""
     if isinstance(indices, jax.core.Tracer) or not indices.size:
         return
-    for index in (int(indices.min()), int(indices.max())):
+    known = np.asarray(indices)  # also where a program is traced that has them as constants
+    for index in (known.min(), known.max()):
         if not 0 <= index < len(table):
             raise UserError(f"{name}: expected 0 … {len(table) - 1}, the rows of the table, got {index}")

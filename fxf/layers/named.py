@@ -27,6 +27,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from fxf.base.errors import UserError, nearest
 from fxf.base.named_arrays import OF_TRAINING, Chosen, Edit, Key, evaluate, places_in
+from fxf.layers.linear import as_float32
 
 # How the names of a term's two arrays end, and how that of one that `moved` makes begins.
 TOTAL, WEIGHT, MOVED = "/total", "/weight", "term/moved/"
@@ -47,8 +48,7 @@ def term(name: str, total: jax.Array, weight: jax.Array | float = 1.0) -> None:
       total: a scalar.
       weight: a scalar, such as the number of tokens in the total. It has no gradient.
     """
-    total = jnp.asarray(total)
-    named(f"term/{name}{TOTAL}", total.astype(jnp.promote_types(total.dtype, jnp.float32)))
+    named(f"term/{name}{TOTAL}", as_float32(jnp.asarray(total)))
     named(f"term/{name}{WEIGHT}", jax.lax.stop_gradient(jnp.asarray(weight, jnp.float32)))
 
 
@@ -66,7 +66,7 @@ def figure(name: str, value: jax.Array) -> None:
 
     A record shows its mean over blocks of this name, over the parts of a batch, and over the steps since the last one.
     """
-    named(f"figure/{name}", jnp.asarray(value))
+    named(f"figure/{name}", as_float32(jnp.asarray(value)))
 
 
 def edited(

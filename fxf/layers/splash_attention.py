@@ -31,6 +31,9 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
         raise UserError("model.attention_implementation: 'flash' has no bias of scores on a TPU; set it to 'chunked'")
     config, (n_rows, _, n_queries, width), n_keys = layer.config, q_BHTK.shape, memory[0].shape[2]
     causal, window = queries.causal and keys.causal, config.window if config.window < max(n_queries, n_keys) else 0
+    if not causal and queries.order is not None and keys.order is not None:
+        what = "on a TPU reads tokens in the order 0, 1, …, not in a batch's own or where a layer has picked some"
+        raise UserError(f"model.attention_implementation: 'flash' {what}; set it to 'chunked'")
     n_parts = context_parallel.n_parts()
     swaps = causal and n_parts > 1 and not window
     n_pieces = n_parts * (1 + swaps)

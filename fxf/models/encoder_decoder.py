@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fxf.base.config import key, require_off
 from fxf.base.weights import Params, Spec
-from fxf.layers.block import Stack
+from fxf.layers.block import Stack, require_documents
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
@@ -76,6 +76,7 @@ class EncoderDecoder(TransformerLM):
         may have `source_positions` [B, S] and `positions` [B, T].
         """
         rng_encoder, rng_embedding, rng_blocks, rng_positions = split(rng, 4)
+        require_documents(self.decoder, batch)
         source = self.source(params, batch, rng_encoder)
         with jax.named_scope("decoder"):
             places = places_of(self.config, batch, rng_positions, causal=True)

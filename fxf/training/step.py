@@ -90,7 +90,7 @@ def train_step(
     )
     if penalty := model.penalty:
         of_penalty = jax.grad(lambda params: penalty(model.to_plain(params), state.step))(state.params)
-        gradient = jax.tree.map(lambda g, p: g + weight_sum * p, gradient, of_penalty)
+        gradient = jax.tree.map(lambda g, p: g + or_one(weight_sum) * p, gradient, of_penalty)
     # Of arrays that are there; the scaled ones would have to be written.
     norm = norm_of(of_optimizer(model.spec, gradient))
     factor = 1 / or_one(weight_sum.astype(norm.dtype))  # a task's weights may be float32 where all else is float64

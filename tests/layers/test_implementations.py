@@ -166,6 +166,13 @@ def test_what_a_tpus_kernel_reads_and_its_gradients_are_those_of_the_default(cas
     assert_close(found, expected, largest=largest_of(expected))
 
 
+def test_a_tpus_kernel_refuses_tokens_of_another_order_which_it_cannot_mask(monkeypatch):
+    stand_in(monkeypatch, "splash")
+    layer, picked = attention_of(small(attention_implementation="flash")), places(7).pick(lambda x: x[:, 2:])
+    with pytest.raises(UserError, match=r"'flash' on a TPU reads tokens in the order 0, 1, …, .* set it to 'chunked'"):
+        applied(layer, random_params(layer.spec()), np.ones((2, 5, 6), np.float32), places=picked)
+
+
 @pytest.mark.parametrize(("window", "n_parts", "swaps"), [(4096, 8, False), (0, 8, True)])
 def test_blocks_of_a_long_row_have_at_most_a_tenth_more_pairs_than_are_seen(window, n_parts, swaps):
     length = 32768

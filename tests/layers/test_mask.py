@@ -12,7 +12,7 @@ from closeness import assert_close
 from fxf.base.errors import UserError
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.gradient import loss_and_gradient
-from helpers import marked, random_params, random_tokens, small_model, some
+from helpers import marked, random_params, random_tokens, some
 
 DOCUMENTS = np.array([[1, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5], [1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3]], np.int32)
 POSITIONS = np.array([[0, 1, 2, 0, 1, 0, 1, 2, 3, 0, 0], [0, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3]], np.int32)
@@ -44,11 +44,12 @@ def test_a_document_has_the_logits_that_it_has_alone_and_padding_in_front_of_it_
         assert_close(logits, expected[: len(logits)])
 
 
-def test_attention_that_remembers_all_of_a_row_refuses_documents():
-    model, params = small_model(attention="linear", positions="none")
-    message = r"documents: LinearAttention of model.blocks remembers .*task.document_mask\) off"
+@pytest.mark.parametrize(("name", "kind"), [("transformer_lm", "linear"), ("encoder_decoder", "cross")])
+def test_attention_that_reads_all_of_a_row_or_of_a_source_refuses_documents(name, kind):
+    model = fxf.model(name, vocab_size=23, **HEADS, **({"attention": kind} if kind == "linear" else {}))
+    message = rf"documents: {kind.title()}Attention of model.blocks remembers .*task.document_mask\) off"
     with pytest.raises(UserError, match=message):
-        jax.eval_shape(model.features, params, BATCH)
+        jax.eval_shape(model.features, random_params(model.spec), BATCH)
 
 
 NO_TOKEN, SOME = [False] * 5, [True] * 3 + [False] * 2

@@ -104,6 +104,8 @@ def test_a_position_or_token_beyond_its_table_is_one_line_and_in_a_compiled_prog
             model.apply(params, {"inputs": tokens[:1], "positions": positions[row : row + 1]})
         with pytest.raises(UserError, match=f"^tokens: expected 0 … 6, the rows of the table, got {token}$"):
             model.apply(params, {"inputs": np.array([[1, token]])})
+    known = jax.device_put(tokens)  # a constant of the program
+    assert jax.jit(lambda params: model.apply(params, {"inputs": known}))(params).shape == (3, 3, VOCAB_SIZE)
 
 
 @pytest.mark.parametrize(("name", "kind"), [*((name, "learned") for name in MODELS), ("encoder_decoder", "rotary")])

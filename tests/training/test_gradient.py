@@ -14,6 +14,7 @@ from closeness import assert_close, largest_of
 from fxf.base import on_cpu
 from fxf.base.devices import compiling_for
 from fxf.base.random_keys import random_key
+from fxf.layers.named import figure
 from fxf.tasks.task import language_model_batch
 from fxf.training.gradient import loss_and_gradient, objective_and_gradient
 from fxf.training.loop import _logged
@@ -73,6 +74,15 @@ def test_the_gradient_is_that_of_the_sum_written_out_whatever_the_form_and_the_p
     _, weight_sum, gradient, metrics = compute(random_params(SPEC), batch())
     found = jax.tree.map(lambda g: g / weight_sum, gradient), metrics
     assert_close(found, expected(), largest=largest_of(expected()))
+
+
+def test_the_mean_of_a_figure_over_parts_is_not_rounded_to_the_type_of_the_figure():
+    def features(params, batch, *, rng=None):
+        figure("share", jnp.bfloat16(0.7))
+        return params["table"][batch["inputs"]]
+
+    compute = functools.partial(objective_and_gradient, model_of()._replace(features=features), microbatches=ROWS)
+    assert jax.jit(compute)(random_params(SPEC), batch())[3] == {"figure/share": jnp.bfloat16(0.7)}
 
 
 def test_terms_train_also_where_no_token_has_a_weight():

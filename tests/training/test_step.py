@@ -113,7 +113,8 @@ def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_and_adds
     trainer = make_trainer(IN_FLOAT32._replace(penalty=penalty), label_smoothing=0.3, microbatches=3)
     trainer = trainer._replace(optimizer=optax.sgd(1.0))
     state, batch, numbers = start(trainer), make_batch(KEY, 0), hyperparameters(0, trainer.config)
-    moved, metrics = jax.jit(functools.partial(steps.train_step, trainer))(state, batch, numbers)
+    step = jax.jit(functools.partial(steps.train_step, trainer))
+    moved, metrics = step(state, batch, numbers)
     whole = jax.jit(lambda smoothing, *given: loss_and_gradient(IN_FLOAT32, *given, label_smoothing=smoothing))
     loss_sum, weight_sum, gradient = jax.device_get(whole(0.3, state.params, batch))
     gradient = jax.tree.map(lambda g: g / weight_sum, gradient)
@@ -123,6 +124,8 @@ def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_and_adds
     expected = jax.tree.map(lambda p, g: p - g, state.params, gradient)
     assert_close(moved.params, expected, largest=largest_of(expected))
     assert_close(metrics["gradient_norm"], np.sqrt(sum(np.square(g).sum() for g in jax.tree.leaves(gradient))))
+    without_weight, _ = step(state, {**batch, "weights": np.zeros_like(batch["weights"])}, numbers)
+    assert_close(without_weight.params["final"]["bias"], state.params["final"]["bias"] - 2)
 
 
 def host_batch(step):
