@@ -199,14 +199,19 @@ def count(spec: Spec) -> int:
 def decay_mask(spec: Spec) -> Any:
     """Returns a tree of bools: True for the matrices of linear maps, False for biases, norms and tables of rows.
 
-    Tables of rows are those of embedding and positions. The axes `heads` and `head_dim` count as one.
+    Tables of rows are those of embedding and positions. The axes `heads` and `head_dim` count as one (`is_vector`).
     """
 
     def decays(_: str, weight: Weight) -> bool:
         axes = [axis for axis in weight.axes if axis not in (LAYERS, COPIES, EXPERT, "heads")]
-        return len(axes) >= 2 and axes[0] not in TABLES
+        return len(axes) >= 2 and axes[0] not in TABLES and not is_vector(weight)
 
     return map_weights(decays, spec)
+
+
+def is_vector(weight: Weight) -> bool:
+    """Returns whether a weight is a vector of all heads, or one of each expert: `head_dim` goes on with the axis before."""
+    return {*weight.axes} - {LAYERS, COPIES, EXPERT} == {"heads", "head_dim"}
 
 
 def axes_of_matrix(weight: Weight) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

@@ -24,7 +24,6 @@ from fxf.layers.recurrence import fading_memory, log_decays, rates, step_biases
 
 CONVOLVED = ("query", "key", "value")
 AXES = ("heads", "head_dim", "head_dim")
-OF_VECTOR = ("heads", "heads", "head_dim")  # what such axes are called in a vector: two of `head_dim` make a matrix
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,8 +129,8 @@ class Mamba2(FadingMemory):
     def spec(self) -> Spec:
         spec, zeros, ones = super().spec(), jax.nn.initializers.zeros, jax.nn.initializers.ones
         shapes = {name: spec[name].shape[1:] for name in (*CONVOLVED, "step")}
-        biases = {f"{n}_taps_bias": Weight(shapes[n], OF_VECTOR[-len(shapes[n]) :], zeros) for n in CONVOLVED}
-        scales = {"skip": Weight(shapes["step"], AXES[:2], ones), "scale": Weight(shapes["value"], OF_VECTOR, ones)}
+        biases = {f"{n}_taps_bias": Weight(shapes[n], AXES[: len(shapes[n])], zeros) for n in CONVOLVED}
+        scales = {"skip": Weight(shapes["step"], AXES[:2], ones), "scale": Weight(shapes["value"], AXES, ones)}
         return {**spec, **biases, **scales}
 
     def heads(self, params: Params, x: jax.Array, inputs: list[jax.Array], context: Context) -> list[jax.Array]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from fxf.base.weights import EXPERT, WIDTHS, Initializer, Spec, Weight, axes_of_matrix, changed, uniform_half
+from fxf.base.weights import EXPERT, WIDTHS, Initializer, Spec, Weight, axes_of_matrix, changed, is_vector, uniform_half
 from fxf.layers.config import TransformerConfig
 from fxf.layers.positions import sinusoids
 
@@ -45,7 +45,7 @@ def _named(config: TransformerConfig, path: str, weight: Weight) -> Initializer 
     if config.init == "uniform":
         return uniform_half
     axes = [axis for axis in weight.axes if axis not in ("heads", EXPERT)]
-    if config.init == "default" or len(axes) < 2 or weight.init is sinusoids:
+    if config.init == "default" or len(axes) < 2 or is_vector(weight) or weight.init is sinusoids:
         return None
     last = path.split("/")[-1] in ("output", "down")
     return jax.nn.initializers.normal(0.02 / math.sqrt(2 * config.n_layers) if last else 0.02)
