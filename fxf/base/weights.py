@@ -210,7 +210,7 @@ def decay_mask(spec: Spec) -> Any:
 
 
 def is_vector(weight: Weight) -> bool:
-    """Returns whether a weight is a vector of all heads, or one of each expert: `head_dim` goes on with the axis before."""
+    """Returns whether a weight is a vector of all heads: `head_dim` goes on with the axis in front of it."""
     return {*weight.axes} - {LAYERS, COPIES, EXPERT} == {"heads", "head_dim"}
 
 
