@@ -7,6 +7,7 @@ from experiments.claims.pairs import Paired
 from experiments.race import __main__ as race
 from experiments.race import entries
 from experiments.runner import filled
+from fxf.sweeps.evidence import exact_sign
 from fxf.verbs.flags import Parser
 from helpers import table
 
@@ -26,7 +27,7 @@ def test_the_page_is_what_the_kept_results_give_and_at_most_1500_words():
     text = page.PAGE.read_text()
     assert filled(page.PAGE, page.tables()) == text
     assert len(text.split()) <= 1500
-    p = pairs.p_of_signs(arms.SEEDS, 0)
+    p = exact_sign(arms.SEEDS, 0)
     assert f"p = {p:.3f}" in text
     assert f"Of {len(pairs.DEBATED)} claims, {len(pairs.DEBATED) * p:.2f} would" in text
 
@@ -42,11 +43,6 @@ def test_kept_runs_are_of_the_config_that_their_arm_has_now(name):
 @pytest.mark.parametrize(("of", "verdict"), table("verdicts of a claim"))
 def test_the_signs_of_the_effects_decide(of, verdict):
     assert paired(of["least"], of["better"]).outcome(results(of["one"], of["other"])).verdict == verdict
-
-
-@pytest.mark.parametrize(("above", "below", "p"), [(8, 0, 2 / 256), (7, 1, 18 / 256), (4, 4, 1.0), (0, 6, 2 / 64)])
-def test_the_sign_test_is_exact(above, below, p):
-    assert pairs.p_of_signs(above, below) == pytest.approx(p)
 
 
 def test_tuning_goes_on_until_the_best_rate_is_between_two_worse_ones():

@@ -5,11 +5,11 @@ may hold at the paper's size, and the other way round.
 """
 
 from collections.abc import Mapping, Sequence
-from math import comb
 from statistics import fmean, median, stdev
 from typing import Any, Literal, NamedTuple
 
 from experiments.claims.arms import is_bracketed
+from fxf.sweeps.evidence import exact_sign
 
 LEVEL = 0.05
 Results = Mapping[str, Any]  # kept figures by the name of the job that measured them
@@ -78,7 +78,7 @@ class Paired(NamedTuple):
         effects = [sign * (a - b) for a, b in zip(*self.figures(results), strict=True)]
         above, below = (sum(x > self.least for x in effects), sum(x < self.least for x in effects))
         verdict = "undecided"
-        if p_of_signs(above, below) <= LEVEL:
+        if exact_sign(above, below) <= LEVEL:
             tuned = all(is_bracketed(results[arm]) for arm in self.arms)
             refuted = "does not hold" if tuned else "undecided: not bracketed"
             verdict = ("holds" if tuned else "holds at one rate") if above > below else refuted
@@ -86,12 +86,6 @@ class Paired(NamedTuple):
         shown = f"{figure} {median(effects):.2g} ({min(effects):.2g} to {max(effects):.2g})"
         diverged = sum("error" in run for arm in self.arms for run in results[arm]["runs"])
         return Outcome(shown + f"; {diverged} runs diverged" * bool(diverged), verdict)
-
-
-def p_of_signs(above: int, below: int) -> float:
-    """Returns the probability that n fair coins fall as unevenly as this, or more so."""
-    n, most = above + below, max(above, below)
-    return min(1.0, 2 * sum(comb(n, k) for k in range(most, n + 1)) / 2**n)
 
 
 def spread(figures: Sequence[float]) -> str:
