@@ -84,17 +84,21 @@ class TextScorer:
             log.warning("warning: %s reads %.2g of the tokens as <unk>, %s", self.workdir, unknown_N.mean(), what)
         counted = (np.bincount(numbers_N, each, len(lines)) for each in (self.nats(tokens_N), None, unknown_N))
         sizes = np.array([(len(line), len(line.encode())) for line in lines], np.float64)
-        return Lines(*sizes.T, *counted)
+        return Lines(*sizes.T, *counted, tokenizer.decode(tokens_N.tolist()).strip())
 
 
 class Lines(NamedTuple):
-    """Sums over each of L lines of a text, [L]; `unknown` counts the tokens that stand for unknown text."""
+    """Sums over each of L lines of a text, [L]; `unknown` counts the tokens that stand for unknown text.
+
+    `read` is what the tokens keep of the text.
+    """
 
     characters: np.ndarray
     bytes: np.ndarray
     nats: np.ndarray
     tokens: np.ndarray
     unknown: np.ndarray
+    read: str = ""
 
 
 def text_scores(
@@ -141,8 +145,8 @@ def text_scores(
     _, low, high = difference.values()
     is_sure = len(bits) >= FEWEST and not low <= 0 <= high
     verdict = ("better" if high < 0 else "worse") if is_sure else "no difference found"
-    if (lines.unknown != others.unknown).any():
-        verdict = "not comparable"  # what a vocabulary lacks is easy to predict
+    if lines.read != others.read:
+        verdict = "not comparable"  # what a vocabulary lacks or lower case hides need not be predicted
     return figures | {"against_bits_per_byte": float(other.sum() / lines.bytes.sum()), **difference, "verdict": verdict}
 
 

@@ -12,10 +12,11 @@ from fxf.runs.text_scores import Lines, TextScorer, ratio, text_scores
 from helpers import random_params
 from small_runs import text_config, tiny_config, with_sections
 
-LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
+LINES = "".join(f"{i} and {i * i}\n" for i in range(90)) + "7 AND 8\n"
 TEXT = "7 and 49\n\n3 and 9, not 27\n88 & 7744\n"
 LENGTH = 5  # of a window
 RUNS = {"bos": {}, "word": {"task": {"bos": False}, "data": {"tokenizer": "word"}}}
+LOWER = {"lower": {"data": {"lower_case": True}}}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def folder(tmp_path_factory):
     (folder / "text.txt").write_text(TEXT)
 
     def load(workdir, step, decode):
-        changes = {"task": {"length": LENGTH}, "data": {"vocab_size": 300}}, RUNS.get(workdir.name, {})
+        changes = {"task": {"length": LENGTH}, "data": {"vocab_size": 300}}, (RUNS | LOWER).get(workdir.name, {})
         config = with_sections(text_config(folder / "train.txt"), *changes, {"decode": decode or {}})
         experiment = build(tiny_config() if workdir.name == "reversal" else config)
         return experiment.sharing(programs), 3, random_params(experiment.model.spec)
@@ -70,6 +71,9 @@ def test_figures_are_sums_over_the_lines_which_two_runs_share_whatever_their_tok
     assert both["difference"] == pytest.approx(figures["bits_per_byte"] - other)
     unknown = sum(character not in LINES for character in TEXT)
     assert figures["unknown_share"] == unknown / len(TEXT) > 0 and both["verdict"] == "not comparable"
+    (folder / "known.txt").write_text(LINES)
+    for losing in ("lower", "word"):
+        assert text_scores(folder / "bos", folder / "known.txt", folder / losing)["verdict"] == "not comparable"
     same = text_scores(folder / "bos", folder / "text.txt", folder / "bos")
     assert same["difference_low"] == same["difference_high"] == 0 and same["verdict"] == "no difference found"
     rounded = text_scores(folder / "bos", folder / "text.txt", folder / "bos", weights="int8")
