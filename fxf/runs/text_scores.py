@@ -67,10 +67,10 @@ class TextScorer:
         return np.concatenate(logs)[: len(inputs_WT)], np.concatenate(first)[: len(inputs_WT)]
 
     def nats(self, tokens_N: np.ndarray) -> np.ndarray:
-        """Returns the negative log-probability of each token of a text, [N]; 0 for one that does not count."""
+        """Returns the negative log-probability of each token of a text, [N]; of one that does not count the mean."""
         inputs_WT, targets_WT, counts_WT = self.windows(tokens_N)
         counted = -self.logs(inputs_WT, targets_WT)[0][counts_WT].astype(np.float64)
-        return np.concatenate([np.zeros(len(tokens_N) - len(counted)), counted])
+        return np.concatenate([np.full(len(tokens_N) - len(counted), counted.mean()), counted])
 
     def lines(self, text: str) -> "Lines":
         """Returns the sums over each line of a text."""
