@@ -119,8 +119,6 @@ def text_scores(
       UserError: as `TextScorer`; or the file cannot be read.
     """
     text = file_text(Path(path), "--text")
-    if text.startswith('{"'):
-        log.warning("warning: --text: %s looks like lines of JSON; it is scored as it stands", path)
     scorer = TextScorer(workdir, step, weights)
     lines = scorer.lines(text)
     bits, loss = lines.nats / math.log(2), lines.nats.sum() / lines.tokens.sum()
