@@ -18,7 +18,7 @@ from fxf.data.text import file_text, scoring_windows
 from fxf.data.tokenizer import lines_of
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.loading import load
-from fxf.tasks.language_model import LanguageModel
+from fxf.tasks.language_model import Documents, LanguageModel
 from fxf.tasks.task import Evaluator
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,13 @@ class TextScorer:
     def windows(self, tokens_N: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns inputs and targets, [W, T], and which targets count, each token once, after one of the text.
 
-        The first token counts only where the model reads one in front of a text.
+        The first token counts only where the model reads one in front of a text. A model of documents has learned it
+        there alone, so that its later windows begin as its rows do, with the last token of the one before.
         """
+        if isinstance(self.task, Documents):
+            rows = self.task.rows(tokens_N)
+            inputs_WT, targets_WT, counts_WT, *_ = rows.batch(np.arange(rows.n_rows)).values()
+            return inputs_WT, targets_WT, counts_WT > 0
         first = self.task.first
         targets_WT, counts_WT = scoring_windows(tokens_N, self.length + (first is None))
         if first is None:
