@@ -148,7 +148,7 @@ def write_answers(experiment: Experiment, folder: Path, answers: Answers | None)
     if not answers:
         raise UserError(f"--output: task '{experiment.config['task']['name']}' has no answers to write")
     sources, references, hypotheses = zip(*answers, strict=True)
-    texts = {"sources": sources, "hypotheses": hypotheses}
+    texts: dict[str, Sequence[str]] = {"sources": sources, "hypotheses": hypotheses}
     for n in range(max(map(len, references))):
         texts[f"references_{n + 1}" if n else "references"] = [(right[n:] or right or [""])[0] for right in references]
     try:

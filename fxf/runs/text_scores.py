@@ -89,7 +89,7 @@ class TextScorer:
             log.warning("warning: %s reads %.2g of the tokens as <unk>, %s", self.workdir, unknown_N.mean(), what)
         counted = (np.bincount(numbers_N, each, len(lines)) for each in (self.nats(tokens_N), None, unknown_N))
         sizes = np.array([(len(line), len(line.encode())) for line in lines], np.float64)
-        return Lines(*sizes.T, *counted, tokenizer.decode(tokens_N.tolist()).strip())
+        return Lines(*sizes.T, *counted)._replace(read=tokenizer.decode(tokens_N.tolist()).strip())
 
 
 class Lines(NamedTuple):
