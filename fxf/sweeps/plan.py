@@ -210,7 +210,7 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
       UserError: it is not a figure of such a run, or it is not known whether lower or higher is better.
     """
     has_test = experiment.config.get("data", {}).get("test")
-    metrics = ["-test_loss" if has_test and m == "-validation_loss" else m for m in experiment.task.metrics]
+    metrics = [re.sub("^-validation_loss", "-test_loss", m) if has_test else m for m in experiment.task.metrics]
     in_result = {each.removeprefix("-"): each for each in reversed(metrics)}
     name, known = metric.lstrip("+-") or metrics[0].removeprefix("-"), [*in_result, *ALWAYS]
     if name not in known:
