@@ -18,7 +18,7 @@ from fxf.data.text import file_text, scoring_windows
 from fxf.data.tokenizer import lines_of
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.loading import load
-from fxf.tasks.language_model import Documents, LanguageModel
+from fxf.tasks.language_model import Documents, RunningText
 from fxf.tasks.task import Evaluator
 
 log = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ class TextScorer:
         experiment, self.step, params = load(workdir, step, {"weights": weights} if weights else None)
         task = experiment.task
         self.evaluator: Evaluator = Evaluators(experiment, experiment.layout_of_one_copy())(params)
-        if not isinstance(task, LanguageModel) or task.context or not self.evaluator.in_nats:
+        if not isinstance(task, RunningText | Documents) or task.context or not self.evaluator.in_nats:
             raise UserError(f"{workdir}: only a language model that scores all tokens gives a text a probability")
-        self.task, self.length, self.workdir = task, task.config.length, workdir
+        self.task, self.workdir = task, workdir
 
     def windows(self, tokens_N: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns inputs and targets, [W, T], and which targets count, each token once, after one of the text.
@@ -49,15 +49,12 @@ class TextScorer:
         The first token counts only where the model reads one in front of a text. A model of documents has learned it
         there alone, so that its later windows begin as its rows do, with the last token of the one before.
         """
-        if isinstance(self.task, Documents):
+        if isinstance(self.task, RunningText):
+            batch = jax.device_get(self.task.batch_of(*scoring_windows(tokens_N, self.task.window)))
+        else:
             rows = self.task.rows(tokens_N)
-            inputs_WT, targets_WT, counts_WT, *_ = rows.batch(np.arange(rows.n_rows)).values()
-            return inputs_WT, targets_WT, counts_WT > 0
-        first = self.task.first
-        targets_WT, counts_WT = scoring_windows(tokens_N, self.length + (first is None))
-        if first is None:
-            return targets_WT[:, :-1], targets_WT[:, 1:], counts_WT[:, 1:] > 0
-        return np.pad(targets_WT, ((0, 0), (1, 0)), constant_values=first)[:, :-1], targets_WT, counts_WT > 0
+            batch = rows.batch(np.arange(rows.n_rows))
+        return batch["inputs"], batch["targets"], batch["weights"] > 0
 
     def logs(self, inputs_WT: np.ndarray, targets_WT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the log-probability of each target, and whether it is the most probable token, [W, T]."""
