@@ -8,6 +8,7 @@ import logging
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import jax
 import jax.numpy as jnp
@@ -81,12 +82,13 @@ class TextScorer:
         if len(tokens_N) < 2:
             raise UserError("--text: expected a text of at least two tokens")
         unknown_N = tokens_N == tokenizer.special.unk
-        if unknown_N.any():
-            what = "so its bits per byte compare with those of the same vocabulary alone"
-            log.warning("warning: %s reads %.2g of the tokens as <unk>, %s", self.workdir, unknown_N.mean(), what)
+        read, whole = (normalize("NFC", x).strip() for x in (tokenizer.decode(tokens_N.tolist()), "".join(lines)))
+        if read != whole:
+            what = "so its bits per byte compare with those of runs that read the same alone"
+            log.warning("warning: %s reads less than the text (%.2g <unk>), %s", self.workdir, unknown_N.mean(), what)
         counted = (np.bincount(numbers_N, each, len(lines)) for each in (self.nats(tokens_N), None, unknown_N))
         sizes = np.array([(len(line), len(line.encode())) for line in lines], np.float64)
-        return Lines(*sizes.T, *counted)._replace(read=tokenizer.decode(tokens_N.tolist()).strip())
+        return Lines(*sizes.T, *counted)._replace(read=read)
 
 
 class Lines(NamedTuple):
