@@ -180,7 +180,7 @@ def marked(name):
 
 def values(keys):
     """Returns {key: value} of "KEY=VALUE, …" with Python's literals."""
-    _, *parts = re.split(r"(?:^|, )([\w.]+)=", keys)
+    _, *parts = re.split(r"(?:^|, )([\w./]+)=", keys)
     return dict(zip(parts[::2], map(ast.literal_eval, parts[1::2]), strict=True))
 
 

@@ -83,15 +83,15 @@ def read_corpus(config: DataConfig) -> Corpus:
     if "path" in keys and not config.path:
         raise UserError(f"data.path: corpus '{config.name}' needs it; give --config.data.path")
     train, validation, test, skipped, digests = read(config)
-    if "train" in keys:
-        known = {example.source for example in train}
-        if n := sum(example.source in known for example in test):
-            log.warning("warning: %d of the %d test sentences are in the training part too", n, len(test))
     if config.limit:
         parts = train, validation, test
         train, validation, test = (part[: config.limit] if part == train else part for part in parts)
     if config.lower_case:
         train, validation, test = (_changed(str.lower, split) for split in (train, validation, test))
+    if "train" in keys:
+        known = {example.source for example in train}
+        if n := sum(example.source in known for example in test):
+            log.warning("warning: %d of the %d test sentences are in the training part too", n, len(test))
     if config.unpunctuated:
         chosen = np.random.default_rng(0).random(len(train)) < config.unpunctuated
         train = [b if c else a for a, b, c in zip(train, _changed(_unpunctuated, train), chosen, strict=True)]

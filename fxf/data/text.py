@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from fxf.data import phrasebook
 from fxf.data.text_files import decoded, read_text_file
 from fxf.data.tokenizer import PAD, VOCAB_SIZE, lines_of
 from fxf.data.tokenizer_file import any_tokenizer
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,4 +133,6 @@ def file_text(path: Path, key: str) -> str:
       UserError: as `read_text_file`; or the file is no text in UTF-8.
     """
     text = decoded(read_text_file(path, key), path).replace("\r\n", "\n")
+    if text.startswith('{"'):
+        log.warning("warning: %s: %s looks like lines of JSON; it is read as it stands", key, path)
     return text if "\n" in text else text.replace("\r", "\n")

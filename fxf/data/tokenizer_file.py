@@ -65,8 +65,6 @@ def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
       UserError: the file is missing or no tokenizer, or no special token of it ends a document.
     """
     backend = read_backend(path, key)
-    backend.no_truncation()
-    backend.no_padding()
     backend.encode_special_tokens = True
     text, added = backend.to_str(), _special_names(backend)
     eos = _first(ENDS, added, backend)
@@ -118,12 +116,15 @@ def _is_piece(backend: tokenizers.Tokenizer, name: str) -> bool:
 
 
 def read_backend(path: Path, key: str = "") -> tokenizers.Tokenizer:
-    """Returns what the library reads in a `tokenizer.json`; arguments and errors as `read_tokenizer_file`."""
+    """Returns the tokenizer of whole texts in a `tokenizer.json`; arguments and errors as `read_tokenizer_file`."""
     content = read_file(path, key)
     try:
-        return tokenizers.Tokenizer.from_str(content.decode("utf-8"))
+        backend = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
     except Exception as error:  # the library raises no narrower type
         raise UserError(f"{f'{key}: ' if key else ''}{path}: not a tokenizer file: {text_of(error)}") from None
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
 
 
 def _special_names(backend: tokenizers.Tokenizer) -> set[str]:

@@ -35,6 +35,7 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
     "lora_bias": (False,),
     "modules_to_save": (),
     "layer_replication": (),
+    "alora_invocation_tokens": (),  # before which the adapters are off
     "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),  # the others also change the base
 }
 

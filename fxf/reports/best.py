@@ -17,8 +17,8 @@ from fxf.reports.figures import HIGHER, LOWER
 from fxf.reports.run_files import FINISHED
 
 LEVEL = 0.95
-PER_TOKEN = r".*loss|perplexity|.*accuracy"
-OF_THE_TEXT = r"bits_per_\w+"
+PER_TOKEN = r"(.*loss|perplexity|.*accuracy)(/.*)?"  # behind a slash is a source of a mixture
+OF_THE_TEXT = r"bits_per_\w+(/.*)?"
 MOST_UNKNOWN = 1e-3  # share of tokens; with more, bits leave out too much of the text
 
 GroupT = TypeVar("GroupT")
@@ -66,7 +66,7 @@ def why_not_ranked(found: Comparison, name: str) -> str:
     if any(name not in entry.figures for entry in compared):
         return "some runs lack it"
     units = {entry.run.record.get("unit") for entry in compared} - {None}
-    if re.fullmatch(r".*loss|perplexity", name) and len(units) > 1:
+    if re.fullmatch(r"(.*loss|perplexity)(/.*)?", name) and len(units) > 1:
         return "the losses have other units"
     if len({tokenizer_of(entry.run) for entry in compared}) > 1:
         if re.fullmatch(PER_TOKEN, name):

@@ -1,6 +1,5 @@
 """Answers of a task: generated ones as texts, the scores of given pairs, and files of answers."""
 
-import itertools
 import logging
 import sys
 from collections.abc import Iterator, Sequence
@@ -140,8 +139,8 @@ def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dic
 def write_answers(experiment: Experiment, folder: Path, answers: Answers | None) -> None:
     """Writes the prompts, answers and right answers, a line each: sources.txt, hypotheses.txt and references.txt.
 
-    If some prompts have several right answers, references_2.txt has the second ones, and so on, with an empty line
-    where there is none. These are files as sacreBLEU reads them.
+    If some prompts have several right answers, references_2.txt has the second ones, and so on, or the first again
+    where there is none: sacreBLEU, which reads such files, would count an empty line as a right answer.
 
     Raises:
       UserError: the task has no answers, or a file cannot be written.
@@ -149,9 +148,9 @@ def write_answers(experiment: Experiment, folder: Path, answers: Answers | None)
     if not answers:
         raise UserError(f"--output: task '{experiment.config['task']['name']}' has no answers to write")
     sources, references, hypotheses = zip(*answers, strict=True)
-    texts = {"sources": sources, "hypotheses": hypotheses}
-    for n, right in enumerate(itertools.zip_longest(*references, fillvalue=""), 1):
-        texts["references" if n == 1 else f"references_{n}"] = right
+    texts: dict[str, Sequence[str]] = {"sources": sources, "hypotheses": hypotheses}
+    for n in range(max(map(len, references))):
+        texts[f"references_{n + 1}" if n else "references"] = [(right[n:] or right or [""])[0] for right in references]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, lines in texts.items():

@@ -100,8 +100,10 @@ class FxfLM(TemplateLM):
                 raise UserError(f"max_gen_toks: {new} leave no room for a context among {self.max_length} tokens")
             temperature = float(options.get("temperature", 0.0)) if options.get("do_sample") else 0.0
             answering = self._answering(temperature, new, (until,) if isinstance(until, str) else tuple(until))
-            kept = self.task.tokenizer.encode(self.task.cased(context))[-(self.max_length - new) :]
+            kept = self.tok_encode(context, add_special_tokens=False)[-(self.max_length - new) :]
             prompt = self.task.tokenizer.decode(kept)
+            while len(self.tok_encode(prompt, add_special_tokens=False)) > len(kept):
+                prompt = prompt[1:]  # a character that was cut through
             answers.append(answering([prompt])[0][0].text[len(prompt) :])
         return answers
 

@@ -8,6 +8,7 @@ import logging
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from fxf.data.text import file_text, scoring_windows
 from fxf.data.tokenizer import lines_of
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.loading import load
-from fxf.tasks.language_model import LanguageModel
+from fxf.tasks.language_model import Documents, RunningText
 from fxf.tasks.task import Evaluator
 
 log = logging.getLogger(__name__)
@@ -39,20 +40,22 @@ class TextScorer:
         experiment, self.step, params = load(workdir, step, {"weights": weights} if weights else None)
         task = experiment.task
         self.evaluator: Evaluator = Evaluators(experiment, experiment.layout_of_one_copy())(params)
-        if not isinstance(task, LanguageModel) or task.context or not self.evaluator.in_nats:
+        if not isinstance(task, RunningText | Documents) or task.context or not self.evaluator.in_nats:
             raise UserError(f"{workdir}: only a language model that scores all tokens gives a text a probability")
-        self.task, self.length, self.workdir = task, task.config.length, workdir
+        self.task, self.workdir = task, workdir
 
     def windows(self, tokens_N: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns inputs and targets, [W, T], and which targets count, each token once, after one of the text.
 
-        The first token counts only where the model reads one in front of a text.
+        The first token counts only where the model reads one in front of a text. A model of documents has learned it
+        there alone, so that its later windows begin as its rows do, with the last token of the one before.
         """
-        first = self.task.first
-        targets_WT, counts_WT = scoring_windows(tokens_N, self.length + (first is None))
-        if first is None:
-            return targets_WT[:, :-1], targets_WT[:, 1:], counts_WT[:, 1:] > 0
-        return np.pad(targets_WT, ((0, 0), (1, 0)), constant_values=first)[:, :-1], targets_WT, counts_WT > 0
+        if isinstance(self.task, RunningText):
+            batch = jax.device_get(self.task.batch_of(*scoring_windows(tokens_N, self.task.window)))
+        else:
+            rows = self.task.rows(tokens_N)
+            batch = rows.batch(np.arange(rows.n_rows))
+        return batch["inputs"], batch["targets"], batch["weights"] > 0
 
     def logs(self, inputs_WT: np.ndarray, targets_WT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the log-probability of each target, and whether it is the most probable token, [W, T]."""
@@ -67,10 +70,10 @@ class TextScorer:
         return np.concatenate(logs)[: len(inputs_WT)], np.concatenate(first)[: len(inputs_WT)]
 
     def nats(self, tokens_N: np.ndarray) -> np.ndarray:
-        """Returns the negative log-probability of each token of a text, [N]; 0 for one that does not count."""
+        """Returns the negative log-probability of each token of a text, [N]; of one that does not count the mean."""
         inputs_WT, targets_WT, counts_WT = self.windows(tokens_N)
         counted = -self.logs(inputs_WT, targets_WT)[0][counts_WT].astype(np.float64)
-        return np.concatenate([np.zeros(len(tokens_N) - len(counted)), counted])
+        return np.concatenate([np.full(len(tokens_N) - len(counted), counted.mean()), counted])
 
     def lines(self, text: str) -> "Lines":
         """Returns the sums over each line of a text."""
@@ -79,22 +82,27 @@ class TextScorer:
         if len(tokens_N) < 2:
             raise UserError("--text: expected a text of at least two tokens")
         unknown_N = tokens_N == tokenizer.special.unk
-        if unknown_N.any():
-            what = "so its bits per byte compare with those of the same vocabulary alone"
-            log.warning("warning: %s reads %.2g of the tokens as <unk>, %s", self.workdir, unknown_N.mean(), what)
+        read, whole = (normalize("NFC", x).strip() for x in (tokenizer.decode(tokens_N.tolist()), "".join(lines)))
+        if read != whole:
+            what = "so its bits per byte compare with those of runs that read the same alone"
+            log.warning("warning: %s reads less than the text (%.2g <unk>), %s", self.workdir, unknown_N.mean(), what)
         counted = (np.bincount(numbers_N, each, len(lines)) for each in (self.nats(tokens_N), None, unknown_N))
         sizes = np.array([(len(line), len(line.encode())) for line in lines], np.float64)
-        return Lines(*sizes.T, *counted)
+        return Lines(*sizes.T, *counted)._replace(read=read)
 
 
 class Lines(NamedTuple):
-    """Sums over each of L lines of a text, [L]; `unknown` counts the tokens that stand for unknown text."""
+    """Sums over each of L lines of a text, [L]; `unknown` counts the tokens that stand for unknown text.
+
+    `read` is what the tokens keep of the text.
+    """
 
     characters: np.ndarray
     bytes: np.ndarray
     nats: np.ndarray
     tokens: np.ndarray
     unknown: np.ndarray
+    read: str = ""
 
 
 def text_scores(
@@ -115,8 +123,6 @@ def text_scores(
       UserError: as `TextScorer`; or the file cannot be read.
     """
     text = file_text(Path(path), "--text")
-    if text.startswith('{"'):
-        log.warning("warning: --text: %s looks like lines of JSON; it is scored as it stands", path)
     scorer = TextScorer(workdir, step, weights)
     lines = scorer.lines(text)
     bits, loss = lines.nats / math.log(2), lines.nats.sum() / lines.tokens.sum()
@@ -141,8 +147,8 @@ def text_scores(
     _, low, high = difference.values()
     is_sure = len(bits) >= FEWEST and not low <= 0 <= high
     verdict = ("better" if high < 0 else "worse") if is_sure else "no difference found"
-    if (lines.unknown != others.unknown).any():
-        verdict = "not comparable"  # what a vocabulary lacks is easy to predict
+    if lines.read != others.read:
+        verdict = "not comparable"  # what a vocabulary lacks or lower case hides need not be predicted
     return figures | {"against_bits_per_byte": float(other.sum() / lines.bytes.sum()), **difference, "verdict": verdict}
 
 

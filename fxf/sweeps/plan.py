@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from fxf.base.config import Field, checked, differences, differing_keys, one_of, with_values
 from fxf.base.errors import UserError, nearest
 from fxf.base.files import is_remote, read_json, write_atomically
-from fxf.reports.best import PER_TOKEN
+from fxf.reports.best import MOST_UNKNOWN, OF_THE_TEXT, PER_TOKEN
 from fxf.reports.compare import TOKENIZER
 from fxf.reports.figures import HIGHER, LOWER, figure
 from fxf.reports.run_files import is_run
@@ -188,7 +188,14 @@ def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> N
     """Raises a UserError if two experiments score other data, or have the metric in another unit."""
     if differing := differing_keys(scored_of(first), scored_of(other)):
         raise UserError(f"the two configs score other data: {', '.join(differing)}")
-    if first.task.files.get(TOKENIZER) != other.task.files.get(TOKENIZER) and re.fullmatch(PER_TOKEN, metric):
+    if first.task.files.get(TOKENIZER) == other.task.files.get(TOKENIZER):
+        return
+    if re.fullmatch(OF_THE_TEXT, metric):
+        for each in (first, other):
+            is_word = each.config.get("data", {}).get("tokenizer") == "word"
+            if is_word or each.task.figures().get("unknown_share", 0) > MOST_UNKNOWN:
+                raise UserError(f"--metric: {metric}: the two configs have other tokenizers, and one loses text")
+    if re.fullmatch(PER_TOKEN, metric):
         bits = [name.removeprefix("-") for name in first.task.metrics if "bits_per" in name]
         what = f"{metric} is per token, and the two configs have other tokenizers"
         raise UserError(f"--metric: {what}; name {' or '.join(bits) or 'another figure'}")
@@ -203,7 +210,7 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
       UserError: it is not a figure of such a run, or it is not known whether lower or higher is better.
     """
     has_test = experiment.config.get("data", {}).get("test")
-    metrics = ["-test_loss" if has_test and m == "-validation_loss" else m for m in experiment.task.metrics]
+    metrics = [re.sub("^-validation_loss", "-test_loss", m) if has_test else m for m in experiment.task.metrics]
     in_result = {each.removeprefix("-"): each for each in reversed(metrics)}
     name, known = metric.lstrip("+-") or metrics[0].removeprefix("-"), [*in_result, *ALWAYS]
     if name not in known:

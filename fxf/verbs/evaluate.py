@@ -8,7 +8,7 @@ fxf evaluate --workdir=runs/translation --pairs=pairs.tsv --output=runs/translat
 With --text a language model scores that file: loss in nats per token, perplexity, bits per character and per byte, with
 the 0.95 interval of a bootstrap over lines. With --against the bits per byte of another run are compared on the same
 lines, which counts also where the runs have other tokens: the difference, its interval, and better, worse, no
-difference found, or not comparable where one vocabulary lacks text that the other one has.
+difference found, or not comparable where one run reads less of the text: by its vocabulary, in lower case, as words.
 """
 
 from argparse import Namespace

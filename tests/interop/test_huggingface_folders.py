@@ -206,7 +206,9 @@ def test_a_folder_of_an_older_export_is_read_with_its_tokenizer(tmp_path):
     """It says is_causal, has no generation_config.json, and its tokenizer.json is that of the run."""
     config, params = marian()
     tokenizer = train_tokenizer("word", VOCAB_SIZE, ["a b c"])
-    huggingface.save(tmp_path, config, params, **TOKENS, tokenizer=tokenizer.to_json())
+    cut = {"truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}}
+    text = json.dumps(json.loads(tokenizer.to_json()) | cut)
+    huggingface.save(tmp_path, config, params, **TOKENS, tokenizer=text)
     (tmp_path / huggingface.GENERATION_FILE).unlink()
     path = tmp_path / huggingface.CONFIG_FILE
     record = json.loads(path.read_text()) | {"is_causal": True}

@@ -49,3 +49,5 @@ def test_the_harness_scores_and_continues_as_by_its_own_backend(tmp_path):
     assert found == pytest.approx(expected, rel=1e-5)
     found, expected = asked("generate_until", CONTEXTS)
     assert found == expected
+    cut = Instance("generate_until", {}, ("日本語" * 20 + "7", {"max_gen_toks": 9}), 0)  # within a character
+    assert len(ours.generate_until([cut])) == 1

@@ -12,10 +12,12 @@ from fxf.runs.text_scores import Lines, TextScorer, ratio, text_scores
 from helpers import random_params
 from small_runs import text_config, tiny_config, with_sections
 
-LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
+LINES = "7 AND 8\n" + "".join(f"{i} and {i * i}\n" for i in range(90))
 TEXT = "7 and 49\n\n3 and 9, not 27\n88 & 7744\n"
 LENGTH = 5  # of a window
 RUNS = {"bos": {}, "word": {"task": {"bos": False}, "data": {"tokenizer": "word"}}}
+RUNS["documents"] = {"data": {"format": "files", "separator": "\n", "tokenizer": "byte"}}
+LOWER = {"lower": {"data": {"lower_case": True}}}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +28,7 @@ def folder(tmp_path_factory):
     (folder / "text.txt").write_text(TEXT)
 
     def load(workdir, step, decode):
-        changes = {"task": {"length": LENGTH}, "data": {"vocab_size": 300}}, RUNS.get(workdir.name, {})
+        changes = {"task": {"length": LENGTH}, "data": {"vocab_size": 300}}, (RUNS | LOWER).get(workdir.name, {})
         config = with_sections(text_config(folder / "train.txt"), *changes, {"decode": decode or {}})
         experiment = build(tiny_config() if workdir.name == "reversal" else config)
         return experiment.sharing(programs), 3, random_params(experiment.model.spec)
@@ -40,7 +42,10 @@ def folder(tmp_path_factory):
 def test_each_token_counts_once_after_all_tokens_of_its_window(folder, name):
     scorer = TextScorer(folder / name)
     tokens = scorer.task.tokenizer.encode(TEXT)
+    nats = scorer.nats(np.array(tokens))
     first = [] if scorer.task.first is None else [scorer.task.first]
+    if name == "documents":  # which begin once
+        tokens, first = [*first, *tokens], []
     step = LENGTH - bool(first)  # a window begins with the last token of the one before
     expected = [] if first else [0.0]
     n_windows = len(scorer.windows(np.array(tokens))[0])
@@ -52,10 +57,11 @@ def test_each_token_counts_once_after_all_tokens_of_its_window(folder, name):
             np.float64
         )
         expected.append(np.log(np.exp(logits).sum()) - logits[tokens[len(expected)]])
-    np.testing.assert_allclose(scorer.nats(np.array(tokens)), expected, rtol=1e-5, atol=1e-5)
+    expected[0] = expected[0] or np.mean(expected[1:])  # of a token that comes after none
+    np.testing.assert_allclose(nats, expected[-len(nats) :], rtol=1e-5, atol=1e-5)
 
 
-def test_figures_are_sums_over_the_lines_which_two_runs_share_whatever_their_tokens(folder):
+def test_figures_are_sums_over_the_lines_which_two_runs_share_whatever_their_tokens(folder, caplog):
     figures, scorer = text_scores(folder / "bos", folder / "text.txt"), TextScorer(folder / "bos")
     total = scorer.nats(np.array(scorer.task.tokenizer.encode(TEXT))).sum()
     assert figures["loss"] == pytest.approx(total / len(TEXT))
@@ -70,6 +76,10 @@ def test_figures_are_sums_over_the_lines_which_two_runs_share_whatever_their_tok
     assert both["difference"] == pytest.approx(figures["bits_per_byte"] - other)
     unknown = sum(character not in LINES for character in TEXT)
     assert figures["unknown_share"] == unknown / len(TEXT) > 0 and both["verdict"] == "not comparable"
+    (folder / "known.txt").write_text(LINES[:300])
+    for losing in ("lower", "word"):
+        assert text_scores(folder / "bos", folder / "known.txt", folder / losing)["verdict"] == "not comparable"
+        assert f"{losing} reads less than the text (0 <unk>), so its bits per byte compare with" in caplog.text
     same = text_scores(folder / "bos", folder / "text.txt", folder / "bos")
     assert same["difference_low"] == same["difference_high"] == 0 and same["verdict"] == "no difference found"
     rounded = text_scores(folder / "bos", folder / "text.txt", folder / "bos", weights="int8")
@@ -119,4 +129,4 @@ def test_texts_and_runs_that_have_no_score_and_lines_of_json_are_said(folder, ca
             text_scores(folder / run, folder / "refused.txt")
     (folder / "text.jsonl").write_text('{"text": "7 and 49, 8 and 64"}\n')
     assert text_scores(folder / "bos", folder / "text.jsonl")["bytes"] == 31
-    assert "looks like lines of JSON; it is scored as it stands" in caplog.text
+    assert f"--text: {folder}/text.jsonl looks like lines of JSON; it is read as it stands" in caplog.text

@@ -107,7 +107,7 @@ def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_fil
         "sources.txt": ["a b", "c", "d d d", ""],
         "hypotheses.txt": ["un deux", "trois", "quatre quatre quatre", ""],
         "references.txt": ["un deux", "false", "quatre", ""],
-        "references_2.txt": ["", "trois", "", ""],
+        "references_2.txt": ["un deux", "trois", "quatre", ""],
     }
     (tmp_path / "given.txt").write_text("a b\tun\nc\n")
     with pytest.raises(UserError, match=r"given.txt:2: expected 2 tab-separated columns, got 1 column"):
