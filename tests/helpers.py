@@ -27,7 +27,6 @@ from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.generation import Answering
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
-from fxf.training.state import init_state
 
 SIZES = {"n_layers": 1, "d_model": 6, "d_ff": 11, "n_heads": 3, "max_len": 13}
 VOCAB_SIZE = 7
@@ -90,11 +89,6 @@ def first_phrases(language):
 def one_device():
     """Returns the layout of a single device."""
     return make_layout(ParallelConfig(data=1), jax.devices())
-
-
-def initial_state(model, optimizer, seed=0):
-    """Returns the state of step 0 on one device."""
-    return jax.jit(lambda: init_state(model, optimizer, jax.random.key(seed)), out_shardings=one_device().replicated)()
 
 
 def generated(task, evaluator, texts, max_tokens, max_len):

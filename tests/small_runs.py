@@ -83,6 +83,11 @@ def records(workdir):
     return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
 
+def without_times(rows):
+    """Returns rows of figures without those of time."""
+    return [{name: x for name, x in row.items() if "second" not in name and name != "goodput"} for row in rows]
+
+
 def sharing_programs(patch):
     """Lets the runs that this process loads use the programs of its others, as its trainings do by `kept`."""
     load = run.load

@@ -35,7 +35,7 @@ from fxf.training.gradient import batch_loss
 from fxf.training.state import TrainState, run_keys
 from fxf.training.step import make_step
 from helpers import in_groups, one_device, random_params, scaled, table, values
-from small_runs import KEPT, ROOT, records, trained
+from small_runs import KEPT, ROOT, records, trained, without_times
 
 
 def cases():
@@ -234,8 +234,7 @@ def finished_run(experiment):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         result = trained(experiment.config, folder, kept=KEPT)
-        rows = [result, *records(folder)]
-        untimed = [{k: v for k, v in row.items() if "second" not in k and k != "goodput"} for row in rows]
+        untimed = without_times([result, *records(folder)])
         names = sorted(str(path.relative_to(folder)) for path in folder.glob("*"))
         return untimed, names, sorted(path.name for path in (folder / "checkpoints").iterdir())
 

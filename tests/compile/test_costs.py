@@ -142,9 +142,6 @@ def test_a_program_is_read_with_its_spaces_of_memory_and_the_comments_in_its_sha
     assert module.entry[0].arrays == [Array("bf16", (3, 5), space=1)]
     assert module.computations["fused"].root.op_name == "jit(f)/convert"
     assert [kernel.n_bytes for kernel in costs.kernels(module, 8, on_chip=(1,))] == [60]
-
-
-def test_an_array_has_the_bytes_of_its_type():
     shapes = "(bf16[3,5], pred[7], s4[7], f64[], c64[3], f8e4m3fn[3], token[])"
     assert [array.n_bytes for array in hlo.arrays(shapes)] == [30, 7, 4, 8, 24, 3, 0]
 

@@ -12,7 +12,7 @@ from fxf.reports.compare import comparison, runs_of
 from fxf.runs import run
 from fxf.sweeps.points import check, grid, make_points
 from helpers import table
-from small_runs import KEPT, ROOT, assert_serves, assert_stops, new_process, script, sharing_programs
+from small_runs import KEPT, ROOT, assert_serves, assert_stops, new_process, script, sharing_programs, without_times
 
 FOLDER = ROOT / "configs" / "ideas"
 IDEAS = sorted(path.stem for path in FOLDER.glob("*.py"))
@@ -53,11 +53,8 @@ def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
     texts = TEXTS[config_of(name)["task"]["name"]]
     result = train(name, whole)
     assert_stops(monkeypatch, lambda: train(name, stopped))
-    untimed = [
-        {key: x for key, x in of.items() if "second" not in key and key != "goodput"}
-        for of in (result, train(name, stopped))
-    ]
-    assert untimed[0] == untimed[1]
+    first, second = without_times([result, train(name, stopped)])
+    assert first == second
     expected, found = weights_of(whole), weights_of(stopped)
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 

@@ -21,7 +21,7 @@ from fxf.runs.experiment import build
 from fxf.sweeps.crew import Crew, Job, last_line
 from fxf.sweeps.points import make_points
 from helpers import refused, table
-from small_runs import HEARING, ROOT, overrides, tiny_config, trained
+from small_runs import HEARING, ROOT, overrides, tiny_config, trained, without_times
 
 SECTIONS, *CHANGES = (keys for keys, _ in table("points of a crew"))
 CONFIG = tiny_config(**SECTIONS)
@@ -63,15 +63,15 @@ def test_a_point_has_the_bits_and_the_page_of_the_same_run_alone(together, tmp_p
     alone, shared = run.load(tmp_path / "alone")[2], run.load(folder)[2]
     jax.tree.map(np.testing.assert_array_equal, alone, shared)
     for name in ("config.json", "metrics.jsonl", "result.json"):
-        assert without_times(tmp_path / "alone" / name) == without_times(folder / name)
+        assert rows_of(tmp_path / "alone" / name) == rows_of(folder / name)
     alone, shared = (json.loads((path / "inside.json").read_text()) for path in (tmp_path / "alone", folder))
     assert shared["examples"] == alone["examples"] and len(shared["examples"]) == 2
     assert shared["result"] == json.loads((folder / "result.json").read_text())
 
 
-def without_times(path):
+def rows_of(path):
     lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
-    return [{k: v for k, v in json.loads(line).items() if "second" not in k and k != "goodput"} for line in lines]
+    return without_times(map(json.loads, lines))
 
 
 @pytest.mark.parametrize(("change", "program"), refused("program of a run"))
