@@ -39,7 +39,8 @@ class Depths:
         return {"router": Weight((self.d_model, 1), ("embed", "router"), fan_in()), "part": self.part.spec()}
 
     def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
-        scores_RT = (as_float32(x) @ params["router"])[..., 0]
+        # Where a block has several residual streams [R, T, M, D], the router reads their sum.
+        scores_RT = (as_float32(x) @ params["router"]).reshape(*x.shape[:2], -1).sum(-1)
         real_RT = jnp.broadcast_to(context.real, scores_RT.shape)
         enters_RT, n = real_RT & (scores_RT > 0), x.shape[1]
         if context.rng is not None:
@@ -53,8 +54,8 @@ class Depths:
         at = (jnp.arange(len(x))[:, None], order_RN)
         inside, entered = _inside(context, enters_RT, lambda x: jnp.broadcast_to(x, (len(order_RN), *x.shape[1:]))[at])
         y, after = self.part.apply(params["part"], x[at], inside)
-        gates_RN1 = jnp.where(enters_RT, scores_RT, 0).astype(x.dtype)[at][..., None]
-        x = x.at[at].add(gates_RN1 * (y - x[at]))
+        gates_RN = jnp.where(enters_RT, scores_RT, 0).astype(x.dtype)[at]
+        x = x.at[at].add(jnp.expand_dims(gates_RN, (*range(2, x.ndim),)) * (y - x[at]))
         part = _in_order(after.cache, jnp.argsort(order_RN)) if context.cache == {} else after.cache
         return x, context.replace(cache=None if context.cache is None else {"entered": entered, "part": part})
 
