@@ -22,7 +22,9 @@ from fxf.runs.experiment import Kept
 
 LOG = "log.txt"
 POLL_SECONDS = 0.1
-MOST_KEPT = 32  # experiments whose programs a process keeps: a run has those of training and those of its page
+# Experiments whose programs a process keeps: a run has those of training and those of its page, which on a CPU may take
+# 5,000 areas of memory. Linux allows a process 65,530; beyond that XLA ends it.
+MOST_KEPT = 8
 
 
 class Job(NamedTuple):
