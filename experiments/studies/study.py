@@ -211,7 +211,7 @@ def keep(study: str, sweep: Path) -> None:
         folder = sweep / row["point"]
         origin = json.loads((folder / "config.json").read_text())
         del origin["config"]  # which follows from the config file and the overrides
-        origin.pop("registered_by", None)  # a path; the digest of its file is among the digests
+        origin.pop("guests", None)  # paths; the digests of their files are among the digests
         origin["overrides"] = {name: value for name, value in origin["overrides"].items() if name in row}  # no paths
         result = json.loads((folder / "result.json").read_text()) if (folder / "result.json").exists() else {}
         metrics = list(map(json.loads, _lines(folder / "metrics.jsonl")))
