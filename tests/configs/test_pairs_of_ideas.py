@@ -36,11 +36,11 @@ def changes_of(name):
 
 @functools.cache
 def drawn_pairs():
-    """Returns pairs that make sense: they choose different parts of a model."""
+    """Returns pairs that make sense: they choose different parts of a model. The last one once failed."""
     with new_process():
         changes = {name: changes_of(name) for name in NAMES}
     pairs = [(a, b) for a, b in itertools.combinations(NAMES, 2) if not CHOICES & changes[a].keys() & changes[b].keys()]
-    return random.Random(0).sample(pairs, N_PAIRS)
+    return [*random.Random(0).sample(pairs, N_PAIRS - 1), ("hyper_connections", "mixture_of_depths")]
 
 
 @some("number", range(N_PAIRS), [])
