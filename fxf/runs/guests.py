@@ -11,7 +11,7 @@ import modulefinder
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -69,19 +69,32 @@ def search(folder: Path) -> None:
         sys.path.append(os.getcwd())
 
 
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Whatever is executed inside, imports afterwards find what they found before."""
+    places, modules = [*sys.path], {**sys.modules}
+    yield
+    sys.path[:] = places
+    sys.modules.update(modules)
+
+
 def record(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the modules from which a config names something: by path, or by a name that a file has added.
 
     Each has its file, and the digests of that and of what it imports from its own folder.
     """
-    texts = [value for _, value in flatten(config) if isinstance(value, str)]
-    words = {word.strip() for text in texts for word in re.split(r"[,;+*@()]", text)}
+    words = _words(config)
     files = {path.stem: path for path, (_, _, added) in _executed.items() if added & words}
     for name in sorted({word.partition(":")[0] for word in words if PATH.fullmatch(word)}):
         with contextlib.suppress(ModuleNotFoundError):  # the line of the key that names it says so
             if file := getattr(importlib.import_module(name), "__file__", None):
                 files[name] = Path(file)
     return {name: {"path": str(path), "sha256": _digests(path)} for name, path in files.items()}
+
+
+def _words(config: Mapping[str, Any]) -> set[str]:
+    texts = [value for _, value in flatten(config) if isinstance(value, str)]
+    return {word.strip() for text in texts for word in re.split(r"[,;+*@()]", text)}
 
 
 def _digests(path: Path) -> dict[str, str]:
@@ -124,6 +137,23 @@ def restore(workdir: Path, recorded: Mapping[str, Any]) -> None:
             load(path)
         if differing := differences(guest["sha256"], _digests(path)):
             log.warning("warning: %s: %s changed since the run began: %s", workdir, path, differing)
+
+
+def require_found(config: Mapping[str, Any], file: str) -> None:
+    """Raises a UserError if another file has taken a name that stands in a config's own file or folder.
+
+    Args:
+      file: the config's file.
+    """
+    path = Path(os.path.abspath(file))
+    words = _words(config) & (_executed[path][2] if path in _executed else set())
+    for name, guest in record(config).items():
+        own = path.with_name(f"{name}.py")
+        if own.is_file() and str(own) != guest["path"]:
+            raise UserError(f"{own} has the name of {guest['path']}, and a process finds one of both; rename one")
+    for other, (_, _, added) in _executed.items():
+        if (both := added & words) and other.name not in _digests(path) and path.name not in _digests(other):
+            raise UserError(f"{path} and {other} both add '{both.pop()}', and a process has one of both; rename one")
 
 
 def _require_outside(workdir: Path, path: Path) -> None:

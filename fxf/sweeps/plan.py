@@ -159,24 +159,26 @@ def make_plan(
     failed = None if failed is None else checked(failed, Field(float, {}), "--failed")
     null, other = other is None, other or first
     other = other._replace(config={**other.config, "seed": first.config["seed"]})
-    if not null and first.config == other.config:
-        raise UserError("the two configs of the trial are the same; --null tries a config against itself")
     content, chosen, experiments = dict[str, str](), list[tuple[str, str]](), list[Experiment]()
     for name, arm in {"first": first, "other": other}.items():
         try:
             if arm.config["parallel"]["processes"] != 1:
                 raise UserError("parallel.processes: the runs of a trial share one process; leave it at 1")
+            if file := arm.origin.get("config_file"):
+                guests.require_found(arm.config, configs.located(file)[0])
             experiments.append(experiment := build(arm.config))
             chosen.append(choose_metric(experiment, metric))
             digests = {**experiment.task.digests(), **guests.digests(arm.config, workdir)}
         except UserError as error:
             raise UserError(f"the {name} config: {error}") from None
         content |= {f"{name}: {key}": value for key, value in digests.items()}
+    # With every key, as the runs will have them: a change may name an optimizer that has keys of its own.
+    first, other = (arm._replace(config=each.config) for arm, each in zip((first, other), experiments, strict=True))
+    if not null and first.config == other.config:
+        raise UserError("the two configs of the trial are the same; --null tries a config against itself")
     if chosen[0] != chosen[1]:
         raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")
     _require_same_scores(experiments[0], experiments[1], chosen[0][0])
-    # With every key, as the runs will have them: a change may name an optimizer that has keys of its own.
-    first, other = (arm._replace(config=each.config) for arm, each in zip((first, other), experiments, strict=True))
     one_rate = null or differing_keys(first.config, other.config) == [RATE]
     rates = rates or (1 if one_rate else 3)
     if rates % 2 == 0 or (null and rates > 1):

@@ -102,6 +102,7 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     assert left.endswith(f"--config.optimizer.learning_rate=1e+30 --workdir={workdir}/optimizer.learning_rate=1e+30")
 
 
+KEY = "model.layers.feed_forward.d_ff"  # of one layer alone: only a config that sets it has it
 RESULT = {"identity": "12ab", "task": "reversal", "seed": 1, "exact_match": 0.123456, "note": "a|b", "train_loss": 2.0}
 
 
@@ -113,7 +114,7 @@ def begin(point, folder):
 @pytest.fixture
 def points(tmp_path):
     """Three points, of which the last has no result."""
-    added = [{"model.n_layers": 2, "seed": 1}, {"model.block": "idea", "seed": 1}, {"seed": 7}]
+    added = [{"model.n_layers": 2, "seed": 1}, {"model.block": "idea", "seed": 1, KEY: 3}, {"seed": 7}]
     points = make_points(tiny_config(), added)
     for point, extra in zip(points, ({}, {"best_step": 4}), strict=False):
         begin(point, tmp_path)
@@ -123,17 +124,17 @@ def points(tmp_path):
 
 def test_a_row_holds_every_changed_key_of_the_sweep_and_the_figures_of_its_run(points, tmp_path):
     first, second, third = read_rows(points, tmp_path)
-    assert first == {"point": "model.n_layers=2,seed=1", "model.n_layers": 2, "model.block": "pre_norm",
+    assert first == {"point": "model.n_layers=2,seed=1", "model.n_layers": 2, "model.block": "pre_norm", KEY: "",
                      "status": "finished", **RESULT}  # fmt: skip
-    assert (second["model.n_layers"], second["model.block"], second["best_step"]) == (1, "idea", 4)
-    assert third == {"point": "seed=7", "model.n_layers": 1, "model.block": "pre_norm", "seed": 7,
+    assert (second["model.n_layers"], second["model.block"], second[KEY], second["best_step"]) == (1, "idea", 3, 4)
+    assert third == {"point": "seed=7", "model.n_layers": 1, "model.block": "pre_norm", KEY: "", "seed": 7,
                      "status": "no result"}  # fmt: skip
 
 
 def test_the_csv_reads_back_as_all_figures_of_all_rows(points, tmp_path):
     rows = read_rows(points, tmp_path)
     read = list(csv.DictReader(io.StringIO(to_csv(rows))))
-    assert list(read[0]) == ["point", "model.n_layers", "seed", "model.block", "status", "identity",
+    assert list(read[0]) == ["point", "model.n_layers", "seed", "model.block", KEY, "status", "identity",
                              "task", "exact_match",
                              "note", "train_loss", "best_step"]  # fmt: skip
     assert read == [{name: str(row.get(name, "")) for name in read[0]} for row in rows]
