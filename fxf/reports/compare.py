@@ -192,8 +192,3 @@ def arm_of(record: Record) -> dict[str, Any]:
         **{key: value for key, value in config.items() if key in kept or not key.startswith(left_out)},
         **{f"content of {name}": digest for name, digest in digests.items()},
     }
-
-
-def tokenizer_of(run: RunFiles) -> str | None:
-    """Returns the digest of the tokenizer that a run keeps."""
-    return run.record.get("digests", {}).get(TOKENIZER)

@@ -60,19 +60,24 @@ def search(folder: Path) -> None:
 
     It forgets modules of the folders of other files executed before.
     """
-    others = {str(path.parent) for path in _executed} - {str(folder)}
-    for name, module in list(sys.modules.items()) if others else ():
-        if name != "__main__" and (file := getattr(module, "__file__", None)) and os.path.dirname(file) in others:
-            del sys.modules[name]
+    _forget({str(path.parent) for path in _executed} - {str(folder)})
     sys.path[:] = [str(folder), *(place for place in sys.path if place != str(folder))]
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())
+
+
+def _forget(folders: set[str]) -> None:
+    """Lets modules of the folders be imported again."""
+    for name, module in list(sys.modules.items()) if folders else ():
+        if name != "__main__" and (file := getattr(module, "__file__", None)) and os.path.dirname(file) in folders:
+            del sys.modules[name]
 
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
     """Whatever is executed inside, imports afterwards find what they found before."""
     places, modules = [*sys.path], {**sys.modules}
+    _forget({str(path.parent) for path in _executed})
     yield
     sys.path[:] = places
     sys.modules.update(modules)
@@ -131,12 +136,17 @@ def restore(workdir: Path, recorded: Mapping[str, Any]) -> None:
         if not path.is_file():
             what = f"{was}, a file that the run's config names, is missing"
             raise UserError(f"{workdir}: {what}; put it there, or into the working directory")
+        before = Path(getattr(sys.modules.get(name), "__file__", None) or path)
         if "." in name:  # a module of a package
             search(path.parents[name.count(".")])
         else:
             load(path)
         if differing := differences(guest["sha256"], _digests(path)):
             log.warning("warning: %s: %s changed since the run began: %s", workdir, path, differing)
+        if before.is_file() and file_digest(before) != file_digest(path):
+            log.warning(
+                "warning: %s: from now on %s is read in place of %s, by earlier runs too", workdir, path, before
+            )
 
 
 def require_found(config: Mapping[str, Any], file: str) -> None:

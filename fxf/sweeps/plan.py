@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from fxf.base.config import Field, checked, differences, differing_keys, one_of, with_values
 from fxf.base.errors import UserError, nearest
 from fxf.base.files import is_remote, read_json, write_atomically
-from fxf.reports.best import MOST_UNKNOWN, OF_THE_TEXT, PER_TOKEN
+from fxf.reports.best import why_other_tokens
 from fxf.reports.compare import TOKENIZER
 from fxf.reports.figures import HIGHER, LOWER, figure
 from fxf.reports.run_files import is_run
@@ -192,15 +192,12 @@ def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> N
         raise UserError(f"the two configs score other data: {', '.join(differing)}")
     if first.task.files.get(TOKENIZER) == other.task.files.get(TOKENIZER):
         return
-    if re.fullmatch(OF_THE_TEXT, metric):
-        for each in (first, other):
-            is_word = each.config.get("data", {}).get("tokenizer") == "word"
-            if is_word or each.task.figures().get("unknown_share", 0) > MOST_UNKNOWN:
-                raise UserError(f"--metric: {metric}: the two configs have other tokenizers, and one loses text")
-    if re.fullmatch(PER_TOKEN, metric):
+    of_words = any(each.config.get("data", {}).get("tokenizer") == "word" for each in (first, other))
+    unknown = max(each.task.figures().get("unknown_share", 0) for each in (first, other))
+    if why := why_other_tokens(metric, of_words, unknown):
         bits = [name.removeprefix("-") for name in first.task.metrics if "bits_per" in name]
-        what = f"{metric} is per token, and the two configs have other tokenizers"
-        raise UserError(f"--metric: {what}; name {' or '.join(bits) or 'another figure'}")
+        named = "" if metric in bits else f"; name {' or '.join(bits) or 'another figure'}"
+        raise UserError(f"--metric: {metric}: {why}{named}")
 
 
 def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:

@@ -103,12 +103,15 @@ def test_a_changed_file_is_named_and_refused_by_a_resume_alone(tmp_path, caplog)
             opened(workdir, path)
 
 
-def test_a_run_that_starts_from_one_with_another_file_of_its_files_name_keeps_its_own(tmp_path):
+def test_a_run_that_starts_from_one_with_another_file_of_its_files_name_keeps_its_own(tmp_path, caplog):
     load(scaling(tmp_path / "a"))
     trained(tiny_config(**NAMED), tmp_path / "source")
     load(scaling(tmp_path / "b", factor=3))
     trained(tiny_config(**NAMED, start={"path": str(tmp_path / "source")}), tmp_path / "run")
     assert recorded(tmp_path / "run")["mine"]["path"] == str(tmp_path / "b/mine.py")
+    assert "in place of" not in caplog.text
+    restore(tmp_path / "source", recorded(tmp_path / "source"))
+    assert "a/mine.py is read in place of" in caplog.text
 
 
 def test_code_in_a_run_folder_is_never_executed(tmp_path):
