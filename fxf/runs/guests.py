@@ -23,6 +23,7 @@ from fxf.base.files import file_digest, is_remote, read_file
 log = logging.getLogger(__name__)
 
 GUESTS = "guests"  # the key of config.json
+DIGESTS = "digests of fxf"  # of the files of a module, among its variables
 _executed: dict[Path, tuple[bytes, ModuleType, set[str]]] = {}  # each file's text, module, and what it adds to choices
 
 
@@ -37,7 +38,7 @@ def load(path: str | Path) -> ModuleType:
     path = Path(os.path.abspath(path))
     text = read_file(shown(path), "--config")
     search(path.parent)
-    if path not in _executed or _executed[path][0] != text:
+    if path not in _executed or _executed[path][0] != text or _is_stale(_executed[path][1]):
         file_of_name = getattr(sys.modules.get(path.stem), "__file__", "")
         is_free = path.stem not in sys.modules or file_of_name in map(str, [path, *_executed])
         module = ModuleType(path.stem if is_free else f"config file {path}")
@@ -58,9 +59,10 @@ def load(path: str | Path) -> ModuleType:
 def search(folder: Path) -> None:
     """Makes imports search the folder first, and the working directory, last unless Python has it already.
 
-    It forgets modules of the folders of other files executed before.
+    It forgets modules of the folders of other files executed before, and of a folder in which files have changed.
     """
-    _forget({str(path.parent) for path in _executed} - {str(folder)})
+    stale = {os.path.dirname(str(module.__file__)) for module in [*sys.modules.values()] if _is_stale(module)}
+    _forget({str(path.parent) for path in _executed} - {str(folder)} | stale)
     sys.path[:] = [str(folder), *(place for place in sys.path if place != str(folder))]
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())
@@ -87,14 +89,30 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the modules from which a config names something: by path, or by a name that a file has added.
 
     Each has its file, and the digests of that and of what it imports from its own folder.
+
+    Raises:
+      UserError: one of these files has changed since the process imported it.
     """
     words = _words(config)
-    files = {path.stem: path for path, (_, _, added) in _executed.items() if added & words}
+    modules = {path.stem: module for path, (_, module, added) in _executed.items() if added & words}
     for name in sorted({word.partition(":")[0] for word in words if PATH.fullmatch(word)}):
         with contextlib.suppress(ModuleNotFoundError):  # the line of the key that names it says so
-            if file := getattr(importlib.import_module(name), "__file__", None):
-                files[name] = Path(file)
-    return {name: {"path": str(path), "sha256": _digests(path)} for name, path in files.items()}
+            modules[name] = importlib.import_module(name)
+    found = {}
+    for name, module in modules.items():
+        if file := getattr(module, "__file__", None):
+            found[name] = {"path": file, "sha256": _digests(Path(file))}
+            if changed := differences(vars(module).setdefault(DIGESTS, found[name]["sha256"]), found[name]["sha256"]):
+                raise UserError(
+                    f"{file}: changed since it was imported: {changed}; put it back, or read the config again"
+                )
+    return found
+
+
+def _is_stale(module: ModuleType) -> bool:
+    """Returns whether a file of a module has changed, or is gone, since a config was recorded that names the module."""
+    there, path = getattr(module, "__dict__", {}).get(DIGESTS), Path(str(getattr(module, "__file__", "")))
+    return there is not None and (not path.is_file() or there != _digests(path))
 
 
 def _words(config: Mapping[str, Any]) -> set[str]:

@@ -72,6 +72,7 @@ class Crew:
         """Makes a crew that begins no run after these minutes."""
         self._n, self._deadline = workers, time.monotonic() + 60 * minutes
         self._kept: Kept = {}
+        self._files: dict[str, Any] = {}
         self._workers: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> "Crew":
@@ -86,6 +87,7 @@ class Crew:
         """Trains the runs; yields each that has ended, with why it failed otherwise than by diverging, or nothing.
 
         Raises:
+          UserError: a file that the configs name has changed since the first run began.
           Interrupted: a signal asked to stop; the steps of the runs are saved.
         """
         if self._n > 1 and len(jobs) > 1:
@@ -94,6 +96,7 @@ class Crew:
         for job in jobs:
             if time.monotonic() > self._deadline:
                 return
+            self._named(job)
             status.end()  # what is drawn would go to the log of the run
             yield job, train(job, {}, self._kept)
 
@@ -112,6 +115,14 @@ class Crew:
                 progress(number)
         return all(job.ended() is not None for job in left)
 
+    def _named(self, job: Job) -> dict[str, Any]:
+        """Returns the record of the files that a run's config names, which may not change between runs."""
+        named = guests.record(job.config)
+        for name, guest in named.items():
+            if changed := differences(self._files.setdefault(name, guest), guest):
+                raise UserError(f"{guest['path']}: changed since the first run began: {changed}; put it back")
+        return named
+
     def _side_by_side(self, waiting: list[Job]) -> Iterator[tuple[Job, str]]:
         busy: dict[Any, tuple[subprocess.Popen[str], Job]] = {}  # by the pipe that will have the answer
         signals.hold()
@@ -121,8 +132,8 @@ class Crew:
                 if waiting and worker.stdout not in busy and time.monotonic() < self._deadline:
                     job = waiting.pop()
                     busy[worker.stdout] = worker, job
-                    named = job.config, str(job.folder), job.origin, guests.record(job.config)
-                    print(json.dumps(named), file=worker.stdin, flush=True)
+                    told = job.config, str(job.folder), job.origin, self._named(job)
+                    print(json.dumps(told), file=worker.stdin, flush=True)
             if not busy:
                 break
             ready = wait(list(busy), POLL_SECONDS)

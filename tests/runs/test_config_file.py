@@ -52,6 +52,18 @@ def test_a_path_names_what_a_file_or_a_module_beside_it_defines(tmp_path):
     assert "mine:scaled" not in [*ACTIVATIONS]
 
 
+def test_a_module_that_has_changed_is_imported_again_with_the_config_and_else_refused(tmp_path):
+    kinds, named = scaling(tmp_path, name="kinds"), {"model": {"activation": "kinds:scaled"}}
+    path = write(tmp_path / "exp.py", CONFIG)
+    load(path)
+    before = record(named)
+    scaling(tmp_path, factor=30, name="kinds")  # of another size, by which Python tells it at once
+    with pytest.raises(UserError, match=f"{kinds}: changed since it was imported: kinds.py .*; put it back"):
+        record(named)
+    load(path)
+    assert ACTIVATIONS["kinds:scaled"](5) == 150 and record(named) != before
+
+
 def test_each_folder_has_its_own_modules(tmp_path):
     for name, factor in (("a", 2), ("b", 3)):
         write(tmp_path / name / "kinds.py", f"FACTOR = {factor}\n")
