@@ -103,9 +103,7 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
         if file := getattr(module, "__file__", None):
             found[name] = {"path": file, "sha256": _digests(Path(file))}
             if changed := differences(vars(module).setdefault(DIGESTS, found[name]["sha256"]), found[name]["sha256"]):
-                raise UserError(
-                    f"{file}: changed since it was imported: {changed}; put it back, or read the config again"
-                )
+                raise UserError(f"{file}: changed since it was imported: {changed}; put it back, or read the config")
     return found
 
 
@@ -162,9 +160,7 @@ def restore(workdir: Path, recorded: Mapping[str, Any]) -> None:
         if differing := differences(guest["sha256"], _digests(path)):
             log.warning("warning: %s: %s changed since the run began: %s", workdir, path, differing)
         if before.is_file() and file_digest(before) != file_digest(path):
-            log.warning(
-                "warning: %s: from now on %s is read in place of %s, by earlier runs too", workdir, path, before
-            )
+            log.warning("warning: %s: %s is read in place of %s from now on, by all runs", workdir, path, before)
 
 
 def require_found(config: Mapping[str, Any], file: str) -> None:

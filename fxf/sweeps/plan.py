@@ -213,9 +213,7 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
     in_result = {each.removeprefix("-"): each for each in reversed(metrics)}
     name, known = metric.lstrip("+-") or metrics[0].removeprefix("-"), [*in_result, *ALWAYS]
     if name not in known:
-        raise UserError(
-            f"--metric: no figure '{name}' in its result{nearest(name, known)} (there are {', '.join(known)})"
-        )
+        raise UserError(f"--metric: no figure '{name}'{nearest(name, known)} (its result has {', '.join(known)})")
     if metric not in ("", name):
         return name, LOWER if metric.startswith("-") else HIGHER
     if in_result.get(name, "").startswith("-"):

@@ -134,11 +134,8 @@ def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:
     for point in points:
         config, folder = dict(flatten(point.config)), workdir / point.name
         run = run_files.read(folder) if run_files.is_run(folder) else None
-        row = {
-            "point": point.name,
-            **{key: config.get(key, "") for key in keys},
-            "status": run.state if run else NO_RESULT,
-        }
+        row = {"point": point.name, **{key: config.get(key, "") for key in keys}}
+        row["status"] = run.state if run else NO_RESULT
         figures = run.result if run else {}
         named = {(f"result.{n}" if n in row and row[n] != value else n): value for n, value in figures.items()}
         rows.append({**row, **named})

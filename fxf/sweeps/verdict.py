@@ -206,11 +206,9 @@ class Verdict:
             if steps := settled.changes.get("train.steps"):
                 lines.append(f"steps of {ARMS[name]} {steps:,}, for equal {plan.match}")
         for rate in self.checks:
-            effect, stays = differences(self.at(rate)), still(self.claim, self.at(rate))
+            effect, stays = differences(self.at(rate)), "stays" if still(self.claim, self.at(rate)) else "falls"
             told = f"effect {statistics.fmean(effect):+.4g}" if effect else "no run without failure"
-            lines.append(
-                f"with the rate {rate:.4g} of {ARMS[self.worse]} the claim {'stays' if stays else 'falls'}: {told}"
-            )
+            lines.append(f"with the rate {rate:.4g} of {ARMS[self.worse]} the claim {stays}: {told}")
         named = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
         lines.append(f"the metric {named}")
         if plan.null:
