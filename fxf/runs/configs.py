@@ -17,7 +17,6 @@ from fxf.base.config import flatten, named_sections, parsed
 from fxf.base.errors import UserError, errors_of, nearest, shown
 from fxf.runs.guests import load
 
-MISSING = "--config: missing; for example --config=reversal"
 PACKAGE = Path(__file__).parent.parent
 
 

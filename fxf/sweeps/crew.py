@@ -17,7 +17,7 @@ from fxf.base import signals, status
 from fxf.base.config import differences
 from fxf.base.errors import DivergedError, Interrupted, UserError, shortened, text_of, why_not_ours
 from fxf.reports.run_files import DIVERGED, is_run, read
-from fxf.runs import guests, run
+from fxf.runs import guests, inside, run
 from fxf.runs.experiment import Kept
 
 LOG = "log.txt"
@@ -185,8 +185,6 @@ def train(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:
     Raises:
       Interrupted: a signal asked to stop; the step is saved.
     """
-    from fxf.runs import inside  # an import that the first step need not wait for
-
     while len(kept) > MOST_KEPT:
         del kept[next(iter(kept))]
     with _logged(job.folder):

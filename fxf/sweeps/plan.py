@@ -109,12 +109,8 @@ def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
     Raises:
       UserError: a change is not a valid KEY=VALUE, or changes the seed.
     """
-    typed = []
-    for change in changes:
-        key, equals, value = change.partition("=")
-        if not equals:
-            raise UserError(f"--change={change}: expected KEY=VALUE, such as model.n_layers=4")
-        typed.append((key, value))
+    parts = (change.partition("=") for change in changes)
+    typed = [(key, value if equals else None) for key, equals, value in parts]
     _, values = configs.with_changes(ConfigDict(arm.config).lock(), typed, "--change=")
     if "seed" in values:
         raise UserError("--change=seed: the pairs of a trial set the seed; --null compares seeds alone")

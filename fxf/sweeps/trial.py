@@ -47,9 +47,8 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
     with Crew(budget.workers, budget.minutes) as crew:
         differing = ", ".join(differing_keys(plan.first.config, plan.other.config)) or "their seeds"
         told(shortened(f"the configs differ in {differing}"))
-        told(f"at most {budget.seeds} pairs of seeds, in {budget.minutes:g} minutes at most")
-        if budget.seeds < min(LEVELS):
-            told(f"a claim about the mean takes {min(LEVELS)} pairs")
+        at_most = f"at most {budget.seeds} pairs of seeds, in {budget.minutes:g} minutes at most"
+        told(f"{at_most}; a claim about the mean takes {min(LEVELS)} pairs")
         try:
             settled = settle(plan, workdir, crew)
         except OutOfTimeError:

@@ -101,9 +101,9 @@ def test_a_signal_stops_the_process_and_not_only_the_point(tmp_path, monkeypatch
 
 
 def test_a_file_that_changes_between_runs_ends_the_crew(tmp_path, monkeypatch):
-    named = {"path": "mine.py", "sha256": {"mine.py": "1"}}, {"path": "mine.py", "sha256": {"mine.py": "2"}}
+    records = iter([{"mine": {"path": "mine.py", "sha256": digest}} for digest in "12"])
+    monkeypatch.setattr(crew.guests, "record", lambda _: next(records))
     monkeypatch.setattr(crew, "train", lambda *_: "")
-    monkeypatch.setattr(crew.guests, "record", lambda _, records=iter(named): {"mine": next(records)})
     with pytest.raises(UserError, match="changed since the first run began"):
         list(Crew(1).train(jobs_of(POINTS, tmp_path)))
 

@@ -85,7 +85,7 @@ def test_pairs_run_with_the_rates_that_were_found_and_a_stopped_trial_keeps_them
     assert rate_of(record["config"]) == 2 * RATE
     n, told = len(trained.names), []
     found = carry_out(plan, tmp_path, Budget(3, workers=1), told.append)
-    assert told[3] == "the next 3 pairs take about 0.1 minutes"  # of a second for each fake run
+    assert told[2] == "the next 3 pairs take about 0.1 minutes"  # of a second for each fake run
     assert trained.names[n:] == ["first-6", "other-6"]
     assert found.settled["other"].changes == {"optimizer.learning_rate": 2 * RATE}
 
