@@ -20,6 +20,7 @@ from fxf.runs import configs, guests
 from fxf.runs.code_version import made_by
 from fxf.runs.evaluator import scored_of
 from fxf.runs.experiment import Experiment, build
+from fxf.runs.flops import flops_per_token
 from fxf.sweeps.evidence import LOOKS, TEST
 from fxf.sweeps.points import TABLE
 
@@ -165,6 +166,8 @@ def make_plan(
             experiments.append(experiment := build(arm.config))
             chosen.append(choose_metric(experiment, metric))
             digests = {**experiment.task.digests(), **guests.digests(arm.config, workdir)}
+            if match == "flops" and (lost := flops_per_token(experiment).uncounted):
+                raise UserError(f"--match=flops: {', '.join(lost)} cannot be counted; take --match=seconds")
         except UserError as error:
             raise UserError(f"the {name} config: {error}") from None
         content |= {f"{name}: {key}": value for key, value in digests.items()}
