@@ -94,23 +94,25 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
       UserError: one of these files has changed since the process imported it.
     """
     words = _words(config)
-    modules = {path.stem: module for path, (_, module, added) in _executed.items() if added & words}
+    modules = {path.stem.replace(".", "_"): module for path, (_, module, added) in _executed.items() if added & words}
     for name in sorted({word.partition(":")[0] for word in words if PATH.fullmatch(word)}):
         with contextlib.suppress(ModuleNotFoundError):  # the line of the key that names it says so
             modules[name] = importlib.import_module(name)
     found = {}
     for name, module in modules.items():
         if file := getattr(module, "__file__", None):
-            found[name] = {"path": file, "sha256": _digests(Path(file))}
-            if changed := differences(vars(module).setdefault(DIGESTS, found[name]["sha256"]), found[name]["sha256"]):
+            found[name] = {"path": file, "sha256": _digests(name, Path(file))}
+            _, before = vars(module).setdefault(DIGESTS, (name, found[name]["sha256"]))
+            if changed := differences(before, found[name]["sha256"]):
                 raise UserError(f"{file}: changed since it was imported: {changed}; put it back, or read the config")
     return found
 
 
 def _is_stale(module: ModuleType) -> bool:
     """Returns whether a file of a module has changed, or is gone, since a config was recorded that names the module."""
-    there, path = getattr(module, "__dict__", {}).get(DIGESTS), Path(str(getattr(module, "__file__", "")))
-    return there is not None and (not path.is_file() or there != _digests(path))
+    name, before = getattr(module, "__dict__", {}).get(DIGESTS, ("", None))
+    path = Path(str(getattr(module, "__file__", "")))
+    return before is not None and (not path.is_file() or before != _digests(name, path))
 
 
 def _words(config: Mapping[str, Any]) -> set[str]:
@@ -118,11 +120,20 @@ def _words(config: Mapping[str, Any]) -> set[str]:
     return {word.strip() for text in texts for word in re.split(r"[,;+*@()]", text)}
 
 
-def _digests(path: Path) -> dict[str, str]:
-    finder = modulefinder.ModuleFinder([str(path.parent)])
-    finder.run_script(str(path))  # which it reads and does not run
+def _root(name: str, path: Path) -> Path:
+    """Returns the folder in which imports find the module of a name and a path, which may be of a package."""
+    return path.parents[name.count(".") + (path.name == "__init__.py")]
+
+
+def _digests(name: str, path: Path) -> dict[str, str]:
+    finder, root = modulefinder.ModuleFinder([str(_root(name, path))]), _root(name, path)
+    if root == path.parent:
+        finder.run_script(str(path))  # which it reads and does not run
+    else:  # of what a package imports, which may be an installed one, only its own files count
+        finder.excludes = [each.stem for each in root.iterdir() if each.stem != name.partition(".")[0]]
+        finder.import_hook(name)
     found = {Path(file) for each in finder.modules.values() if (file := getattr(each, "__file__", None))}
-    return {str(file.relative_to(path.parent)): file_digest(file) for file in sorted({path, *found})}
+    return {str(file.relative_to(root)): file_digest(file) for file in sorted({path, *found})}
 
 
 def digests(config: Mapping[str, Any], workdir: Path) -> dict[str, str]:
@@ -147,17 +158,17 @@ def restore(workdir: Path, recorded: Mapping[str, Any]) -> None:
       UserError: as `load`; or a file is missing or lies in the run folder.
     """
     for name, guest in recorded.items():
-        path = was if (was := Path(guest["path"])).is_file() else Path.cwd() / was.name
+        path = was if (was := Path(guest["path"])).is_file() else Path.cwd() / was.relative_to(_root(name, was))
         _require_outside(workdir, path)
         if not path.is_file():
             what = f"{was}, a file that the run's config names, is missing"
             raise UserError(f"{workdir}: {what}; put it there, or into the working directory")
         before = Path(getattr(sys.modules.get(name), "__file__", None) or path)
-        if "." in name:  # a module of a package
-            search(path.parents[name.count(".")])
-        else:
+        if _root(name, path) == path.parent:
             load(path)
-        if differing := differences(guest["sha256"], _digests(path)):
+        else:
+            search(_root(name, path))
+        if differing := differences(guest["sha256"], _digests(name, path)):
             log.warning("warning: %s: %s changed since the run began: %s", workdir, path, differing)
         if before.is_file() and file_digest(before) != file_digest(path):
             log.warning("warning: %s: %s is read in place of %s from now on, by all runs", workdir, path, before)
@@ -172,11 +183,11 @@ def require_found(config: Mapping[str, Any], file: str) -> None:
     path = Path(os.path.abspath(file))
     words = _words(config) & (_executed[path][2] if path in _executed else set())
     for name, guest in record(config).items():
-        own = path.with_name(f"{name}.py")
+        own = path.parent / Path(guest["path"]).relative_to(_root(name, Path(guest["path"])))
         if own.is_file() and str(own) != guest["path"]:
             raise UserError(f"{own} has the name of {guest['path']}, and a process finds one of both; rename one")
     for other, (_, _, added) in _executed.items():
-        if (both := added & words) and other.name not in _digests(path) and path.name not in _digests(other):
+        if (both := added & words) and other.name not in _digests("", path) and path.name not in _digests("", other):
             raise UserError(f"{path} and {other} both add '{both.pop()}', and a process has one of both; rename one")
 
 

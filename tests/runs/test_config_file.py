@@ -25,7 +25,7 @@ def process():
 
 
 def write(path, text):
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
 
@@ -62,6 +62,18 @@ def test_a_module_that_has_changed_is_imported_again_with_the_config_and_else_re
         record(named)
     load(path)
     assert ACTIVATIONS["kinds:scaled"](5) == 150 and record(named) != before
+
+
+@pytest.mark.parametrize("name", ["pack", "pack.core"])
+def test_a_package_is_recorded_with_its_files_and_found_again(name, tmp_path):
+    scaling(write(tmp_path / "a/pack/__init__.py", "from .core import scaled\n").parent, name="core")
+    named = {"model": {"activation": f"{name}:scaled"}}
+    load(write(tmp_path / "a/exp.py", CONFIG))
+    found = record(named)
+    assert list(found[name]["sha256"]) == ["pack/__init__.py", "pack/core.py"]
+    with new_process():
+        restore(tmp_path / "run", found)
+        assert ACTIVATIONS[f"{name}:scaled"](5) == 10
 
 
 def test_each_folder_has_its_own_modules(tmp_path):
