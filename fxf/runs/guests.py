@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 GUESTS = "guests"  # the key of config.json
 DIGESTS = "digests of fxf"  # of the files of a module, among its variables
-_executed: dict[Path, tuple[bytes, ModuleType, set[str]]] = {}  # each file's text, module, and what it adds to choices
+# Each file's text and module, and the choices to which it adds, with the name and what it adds.
+_executed: dict[Path, tuple[bytes, ModuleType, list[tuple[Choices, str, Any]]]] = {}
 
 
 def load(path: str | Path) -> ModuleType:
@@ -50,9 +51,12 @@ def load(path: str | Path) -> ModuleType:
         except BaseException:
             del sys.modules[module.__name__]
             raise
-        _executed[path] = (text, module, {name for _, name, _ in Choices.added[n_before:]})
-    module = _executed[path][1]
+        added = [(choices, name, choices[name]) for choices, name, _ in Choices.added[n_before:]]
+        _executed[path] = text, module, added
+    _, module, added = _executed[path]
     sys.modules[module.__name__] = module
+    for choices, name, value in added:  # also where another file has added the same name since
+        choices[name] = value
     return module
 
 
@@ -94,7 +98,11 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
       UserError: one of these files has changed since the process imported it.
     """
     words = _words(config)
-    modules = {path.stem.replace(".", "_"): module for path, (_, module, added) in _executed.items() if added & words}
+    modules = {
+        path.stem.replace(".", "_"): module
+        for path, (_, module, added) in _executed.items()
+        if any(name in words and choices.get(name) is value for choices, name, value in added)
+    }
     for name in sorted({word.partition(":")[0] for word in words if PATH.fullmatch(word)}):
         with contextlib.suppress(ModuleNotFoundError):  # the line of the key that names it says so
             modules[name] = importlib.import_module(name)
@@ -181,14 +189,22 @@ def require_found(config: Mapping[str, Any], file: str) -> None:
       file: the config's file.
     """
     path = Path(os.path.abspath(file))
-    words = _words(config) & (_executed[path][2] if path in _executed else set())
+    words = _words(config) & _added(path)
     for name, guest in record(config).items():
         own = path.parent / Path(guest["path"]).relative_to(_root(name, Path(guest["path"])))
         if own.is_file() and str(own) != guest["path"]:
             raise UserError(f"{own} has the name of {guest['path']}, and a process finds one of both; rename one")
-    for other, (_, _, added) in _executed.items():
-        if (both := added & words) and other.name not in _digests("", path) and path.name not in _digests("", other):
+    for other in _executed:
+        if (
+            (both := _added(other) & words)
+            and other.name not in _digests("", path)
+            and path.name not in _digests("", other)
+        ):
             raise UserError(f"{path} and {other} both add '{both.pop()}', and a process has one of both; rename one")
+
+
+def _added(path: Path) -> set[str]:
+    return {name for _, name, _ in _executed[path][2]} if path in _executed else set()
 
 
 def _require_outside(workdir: Path, path: Path) -> None:

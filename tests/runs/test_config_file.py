@@ -76,14 +76,6 @@ def test_a_package_is_recorded_with_its_files_and_found_again(name, tmp_path):
         assert ACTIVATIONS[f"{name}:scaled"](5) == 10
 
 
-def test_each_folder_has_its_own_modules(tmp_path):
-    for name, factor in (("a", 2), ("b", 3)):
-        write(tmp_path / name / "kinds.py", f"FACTOR = {factor}\n")
-        write(tmp_path / name / "mine.py", "import kinds\n\n\ndef f():\n    return kinds.FACTOR\n")
-    a, b = (load(tmp_path / name / "mine.py") for name in "ab")
-    assert (a.f(), b.f()) == (2, 3)
-
-
 def test_the_record_has_the_files_that_a_config_names_and_what_they_import_beside_them(tmp_path):
     write(tmp_path / "factor.py", "FACTOR = 2\n")
     text = f"from factor import FACTOR\nimport json\n\n\ndef scaled(x):\n    return FACTOR * x\n\n{CONFIG}"
@@ -95,8 +87,11 @@ def test_the_record_has_the_files_that_a_config_names_and_what_they_import_besid
     assert digests(NAMED, tmp_path / "run") == found["sha256"]
     assert record({"model": {"activation": "relu"}, "data": {"path": "gs://x/y:z"}}) == {}
     adds = "from fxf.layers.feed_forward import ACTIVATIONS\n\nACTIVATIONS['scaled'] = lambda x: 2 * x\n"
-    load(write(tmp_path / "added.py", adds + CONFIG))  # a name that a file adds
-    assert list(record({"model": {"activation": "scaled"}})) == ["added"]
+    paths = [write(tmp_path / f"{n}.py", adds.replace("2", n) + CONFIG) for n in "23"]
+    for path in (*paths, *paths):  # a name that a file adds; of two files the one that is read last
+        load(path)
+        assert list(record({"model": {"activation": "scaled"}})) == [path.stem]
+        assert ACTIVATIONS["scaled"](5) == 5 * int(path.stem)
 
 
 def opened(workdir, path):

@@ -153,17 +153,6 @@ def test_a_trial_ends_at_a_look_or_with_its_budget_and_says_what_is_better(of, e
         assert float(said[1]) - float(said[0]) == pytest.approx(there["effect"], abs=2e-3)
 
 
-@pytest.mark.parametrize("value", ["NaN", "null"])
-def test_a_figure_that_is_no_number_has_failed(value, tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
-    finished_runs(tmp_path, plan, [1.0, 2.0], [1.5, 2.5])
-    (tmp_path / "other-4/result.json").write_text(f'{{"train_loss": {value}, "wall_seconds": 1.0}}')
-    verdict = carry_out(plan, tmp_path, Budget(2))
-    assert [(pair.first, pair.other) for pair in verdict.pairs] == [(1.0, None), (2.0, 2.5)]
-    assert verdict.evidence == evidence([(1.0, None), (2.0, 2.5)])
-    json.loads((tmp_path / "verdict.json").read_text(), parse_constant=pytest.fail)
-
-
 @pytest.mark.parametrize(("of", "message"), refused("results that are not of the arm"))
 def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(of, message, tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
