@@ -30,7 +30,6 @@ LIBTPU = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
-GPUS = ("h100", "h200")
 
 
 class Topology(NamedTuple):
@@ -92,7 +91,7 @@ def topology(name: str) -> Topology:
     kind, _, size = name.partition(":")
     if kind not in HARDWARE:
         raise UserError(f"--topology: no hardware '{kind}'{nearest(kind, HARDWARE)} (here are {', '.join(HARDWARE)})")
-    make = _gpus if kind in GPUS else _tpus
+    make = _gpus if HARDWARE[kind].network else _tpus
     return Topology(name, make(kind, size), HARDWARE[kind])
 
 

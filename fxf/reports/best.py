@@ -9,7 +9,7 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any
 
 from fxf.reports import report
 from fxf.reports.compare import TOKENIZER, Comparison, Group
@@ -21,10 +21,8 @@ PER_TOKEN = r"(.*loss|perplexity|.*accuracy)(/.*)?"  # behind a slash is a sourc
 OF_THE_TEXT = r"bits_per_\w+(/.*)?"
 MOST_UNKNOWN = 1e-3  # share of tokens; with more, bits leave out too much of the text
 
-GroupT = TypeVar("GroupT")
 
-
-def best(values: Mapping[GroupT, Sequence[float]], better: str) -> tuple[list[GroupT], str]:
+def best(values: Mapping[Any, Sequence[float]], better: str) -> tuple[list[Any], str]:
     """Returns the groups with the best mean, and why they are not told apart from the others, or "".
 
     There is none if there are fewer than two, or all means are equal.

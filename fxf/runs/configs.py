@@ -82,6 +82,12 @@ def origin_of(config: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {"config_file": config, "overrides": dict(overrides), **({"expected": expected} if expected else {})}
 
 
+def load_file(origin: Mapping[str, Any]) -> None:
+    """Lets the names of a config mean what stands in its own file and folder, if its origin has a file."""
+    if file := origin.get("config_file"):
+        load(located(file)[0])
+
+
 def read_sweep(config: str) -> list[dict[str, Any]]:
     """Returns the changed keys of each point that a config file's `sweep(add)` or `sweep(add, argument)` adds.
 

@@ -97,7 +97,8 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: one of these files has changed since the process imported it.
     """
-    words = _words(config)
+    texts = [value for _, value in flatten(config) if isinstance(value, str)]
+    words = {word.strip() for text in texts for word in re.split(r"[,;+*@()]", text)}
     modules = {
         path.stem.replace(".", "_"): module
         for path, (_, module, added) in _executed.items()
@@ -121,11 +122,6 @@ def _is_stale(module: ModuleType) -> bool:
     name, before = getattr(module, "__dict__", {}).get(DIGESTS, ("", None))
     path = Path(str(getattr(module, "__file__", "")))
     return before is not None and (not path.is_file() or before != _digests(name, path))
-
-
-def _words(config: Mapping[str, Any]) -> set[str]:
-    texts = [value for _, value in flatten(config) if isinstance(value, str)]
-    return {word.strip() for text in texts for word in re.split(r"[,;+*@()]", text)}
 
 
 def _root(name: str, path: Path) -> Path:
@@ -180,31 +176,6 @@ def restore(workdir: Path, recorded: Mapping[str, Any]) -> None:
             log.warning("warning: %s: %s changed since the run began: %s", workdir, path, differing)
         if before.is_file() and file_digest(before) != file_digest(path):
             log.warning("warning: %s: %s is read in place of %s from now on, by all runs", workdir, path, before)
-
-
-def require_found(config: Mapping[str, Any], file: str) -> None:
-    """Raises a UserError if another file has taken a name that stands in a config's own file or folder.
-
-    Args:
-      file: the config's file.
-    """
-    path = Path(os.path.abspath(file))
-    words = _words(config) & _added(path)
-    for name, guest in record(config).items():
-        own = path.parent / Path(guest["path"]).relative_to(_root(name, Path(guest["path"])))
-        if own.is_file() and str(own) != guest["path"]:
-            raise UserError(f"{own} has the name of {guest['path']}, and a process finds one of both; rename one")
-    for other in _executed:
-        if (
-            (both := _added(other) & words)
-            and other.name not in _digests("", path)
-            and path.name not in _digests("", other)
-        ):
-            raise UserError(f"{path} and {other} both add '{both.pop()}', and a process has one of both; rename one")
-
-
-def _added(path: Path) -> set[str]:
-    return {name for _, name, _ in _executed[path][2]} if path in _executed else set()
 
 
 def _require_outside(workdir: Path, path: Path) -> None:

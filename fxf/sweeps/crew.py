@@ -17,7 +17,7 @@ from fxf.base import signals, status
 from fxf.base.config import differences
 from fxf.base.errors import DivergedError, Interrupted, UserError, shortened, text_of, why_not_ours
 from fxf.reports.run_files import DIVERGED, is_run, read
-from fxf.runs import guests, inside, run
+from fxf.runs import configs, guests, inside, run
 from fxf.runs.experiment import Kept
 
 LOG = "log.txt"
@@ -117,9 +117,10 @@ class Crew:
 
     def _named(self, job: Job) -> dict[str, Any]:
         """Returns the record of the files that a run's config names, which may not change between runs."""
+        configs.load_file(job.origin)
         named = guests.record(job.config)
-        for name, guest in named.items():
-            if changed := differences(self._files.setdefault(name, guest), guest):
+        for guest in named.values():
+            if changed := differences(self._files.setdefault(guest["path"], guest), guest):
                 raise UserError(f"{guest['path']}: changed since the first run began: {changed}; put it back")
         return named
 

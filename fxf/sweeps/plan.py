@@ -36,6 +36,11 @@ class Arm(NamedTuple):
     config: dict[str, Any]
     origin: dict[str, Any]
 
+    def built(self) -> Experiment:
+        """Returns the experiment. Until another arm is built, names mean what stands in the config's own folder."""
+        configs.load_file(self.origin)
+        return build(self.config)
+
 
 class Budget(NamedTuple):
     """The most that a call may spend: pairs of seeds, and minutes after which no run begins.
@@ -63,7 +68,7 @@ class Plan(NamedTuple):
       better: `lower` or `higher`.
       named: whether the user named the metric.
       null: whether both arms are the same config, and the two runs of a pair have different seeds.
-      content: digests of the data and of the config files of both arms, by name.
+      content: digests of the data and of the config files of each arm, by name.
       failed, rates, match: as in `make_plan`.
     """
 
@@ -73,7 +78,7 @@ class Plan(NamedTuple):
     better: str
     named: bool
     null: bool
-    content: dict[str, str]
+    content: dict[str, dict[str, str]]
     failed: float | None
     rates: int
     match: str
@@ -156,24 +161,21 @@ def make_plan(
     failed = None if failed is None else checked(failed, Field(float, {}), "--failed")
     null, other = other is None, other or first
     other = other._replace(config={**other.config, "seed": first.config["seed"]})
-    content, chosen, experiments = dict[str, str](), list[tuple[str, str]](), list[Experiment]()
+    content, chosen, experiments = dict[str, dict[str, str]](), list[tuple[str, str]](), list[Experiment]()
     for name, arm in {"first": first, "other": other}.items():
         try:
             if arm.config["parallel"]["processes"] != 1:
                 raise UserError("parallel.processes: the runs of a trial share one process; leave it at 1")
-            if file := arm.origin.get("config_file"):
-                guests.require_found(arm.config, configs.located(file)[0])
-            experiments.append(experiment := build(arm.config))
+            experiments.append(experiment := arm.built())
             chosen.append(choose_metric(experiment, metric))
-            digests = {**experiment.task.digests(), **guests.digests(arm.config, workdir)}
+            content[name] = {**experiment.task.digests(), **guests.digests(arm.config, workdir)}
             if match == "flops" and (lost := flops_per_token(experiment).uncounted):
                 raise UserError(f"--match=flops: {', '.join(lost)} cannot be counted; take --match=seconds")
         except UserError as error:
             raise UserError(f"the {name} config: {error}") from None
-        content |= {f"{name}: {key}": value for key, value in digests.items()}
     # With every key, as the runs will have them: a change may name an optimizer that has keys of its own.
     first, other = (arm._replace(config=each.config) for arm, each in zip((first, other), experiments, strict=True))
-    if not null and first.config == other.config:
+    if not null and (first.config, content["first"]) == (other.config, content["other"]):
         raise UserError("the two configs of the trial are the same; --null tries a config against itself")
     if chosen[0] != chosen[1]:
         raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")

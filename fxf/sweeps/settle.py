@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from fxf.base.errors import UserError
 from fxf.reports.figures import HIGHER
-from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.plan import RATE, Arm, Plan, changed, read_plan, write_plan
@@ -71,7 +70,7 @@ def _equal_steps(plan: Plan, workdir: Path, crew: Crew) -> int:
     """Returns the steps in which the other arm computes, or takes, as much as the first."""
     steps, seed = plan.first.config["train"]["steps"], plan.first.config["seed"]
     if plan.match == "flops":
-        built = [build(arm.config) for arm in plan.arms.values()]
+        built = (arm.built() for arm in plan.arms.values())  # each is traced before the next one is built
         costs = [flops_per_token(each).training * each.task.largest_batch()["weights"].size for each in built]
     else:
         short = {name: changed(arm, _short(arm)) for name, arm in plan.arms.items()}

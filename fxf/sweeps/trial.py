@@ -45,7 +45,7 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
     keep_plan(plan, budget, workdir)
     budget = budget._replace(whole=any(attempt["whole"] for attempt in read_plan(workdir)["budgets"]))
     with Crew(budget.workers, budget.minutes) as crew:
-        differing = ", ".join(differing_keys(plan.first.config, plan.other.config)) or "their seeds"
+        differing = ", ".join(differing_keys(plan.first.config, plan.other.config)) or "their seeds or files"
         told(shortened(f"the configs differ in {differing}"))
         at_most = f"at most {budget.seeds} pairs of seeds, in {budget.minutes:g} minutes at most"
         told(f"{at_most}; a claim about the mean takes {min(LEVELS)} pairs")

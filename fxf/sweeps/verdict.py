@@ -189,11 +189,11 @@ class Verdict:
         if found.n:
             first, other = zip(*self.compared, strict=True)
             figures = f"{plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other"
-            took = f"{self.seconds / 60:.1f} minutes" if self.seconds >= 60 else f"{self.seconds:.1f} seconds"
             lines = [
                 f"{self.headline}: {figures} ({plan.better} is better)",
                 self._effect_line(),
-                f"{found.n} pairs of seeds, {took} of runs" + (f"; {self.stopped}" if self.stopped else ""),
+                f"{found.n} pairs of seeds, {self.seconds / 60:.1f} minutes of runs"
+                + (f"; {self.stopped}" if self.stopped else ""),
                 self._failures_line(),
             ]
         for name, settled in self.settled.items():

@@ -52,6 +52,19 @@ def test_three_rates_are_tried_unless_the_configs_differ_in_the_rate_alone(of, r
     assert make_plan(FIRST, other, tmp_path, rates=of["given"]).rates == int(rates)
 
 
+def test_each_config_of_a_trial_has_the_files_of_its_own_folder(tmp_path):
+    arms = []
+    for n in "23":
+        (tmp_path / n).mkdir()
+        (tmp_path / n / "versions.py").write_text(f"def scaled(x):\n    return {n} * x\n")
+        (tmp_path / n / "exp.py").touch()
+        named = tiny_config(model={"activation": "versions:scaled"})
+        arms.append(Arm(named, {"config_file": str(tmp_path / n / "exp.py")}))
+    content = make_plan(*arms, tmp_path / "trial").content
+    assert content["first"].keys() == content["other"].keys() and content["first"] != content["other"]
+    assert arms[0].built().program_key() != arms[1].built().program_key() != arms[0].built().program_key()
+
+
 def test_every_attempt_is_added_and_another_plan_is_refused(tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path)
     for seeds in (7, 7, 9):
@@ -62,7 +75,7 @@ def test_every_attempt_is_added_and_another_plan_is_refused(tmp_path):
         (plan._replace(failed=0.5), r"failed \(None there, 0.5 here\)"),
         (plan._replace(metric="train_loss", better="lower"), r"metric \(exact_match there, train_loss here\)"),
         (plan._replace(other=FIRST), r"other.optimizer.learning_rate \(0.1 there"),
-        (plan._replace(content={"first: data": "1"}), r"content.first: data \(absent there"),
+        (plan._replace(content={"first": {"data": "1"}}), r"content.first.data \(absent there"),
     ):
         refused = rf"plan.json: the plan of another trial: .*{message}.*; use another --workdir"
         with pytest.raises(UserError, match=refused):
