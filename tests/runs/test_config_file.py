@@ -12,9 +12,7 @@ from fxf.runs.configs import folder, located, names, read_config
 from fxf.runs.guests import digests, load, record, restore
 from small_runs import new_process, tiny_config, trained
 
-CONFIG = (
-    "from fxf.runs.experiment import default_config\n\n\ndef get_config():\n    return default_config('reversal')\n"
-)
+CONFIG = "from fxf.runs.experiment import default_config as made\n\n\ndef get_config():\n    return made('reversal')\n"
 NAMED = {"model": {"activation": "mine:scaled"}}
 
 
@@ -53,15 +51,14 @@ def test_a_path_names_what_a_file_or_a_module_beside_it_defines(tmp_path):
 
 
 def test_a_module_that_has_changed_is_imported_again_with_the_config_and_else_refused(tmp_path):
-    kinds, named = scaling(tmp_path, name="kinds"), {"model": {"activation": "kinds:scaled"}}
-    path = write(tmp_path / "exp.py", CONFIG)
+    mine, path = scaling(tmp_path), write(tmp_path / "exp.py", CONFIG)
     load(path)
-    before = record(named)
-    scaling(tmp_path, factor=30, name="kinds")  # of another size, by which Python tells it at once
-    with pytest.raises(UserError, match=f"{kinds}: changed since it was imported: kinds.py .*; put it back"):
-        record(named)
+    before = record(NAMED)
+    scaling(tmp_path, factor=30)  # of another size, by which Python tells it at once
+    with pytest.raises(UserError, match=f"{mine}: changed since it was imported: mine.py .*; put it back"):
+        record(NAMED)
     load(path)
-    assert ACTIVATIONS["kinds:scaled"](5) == 150 and record(named) != before
+    assert ACTIVATIONS["mine:scaled"](5) == 150 and record(NAMED) != before
 
 
 @pytest.mark.parametrize("name", ["pack", "pack.core"])

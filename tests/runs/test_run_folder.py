@@ -110,11 +110,7 @@ def test_other_keys_that_cannot_change_training_and_other_code_are_named_and_rec
     run_folder.read_config(tmp_path)
     opened(tmp_path, log={"every": 2})
     run_folder.read_config(tmp_path)
-    lines = (
-        "goes on with other keys: log.every (3 there, 2 here)",
-        "was trained by other code: code (",
-        "goes on with other",
-    )
+    lines = "goes on with other keys: log.every (3 there, 2 here)", "was trained by other code: code (", "goes on with"
     assert [line in message for line, message in zip(lines, caplog.messages, strict=True)] == [True] * 3
     record = json.loads((tmp_path / "config.json").read_text())
     assert record["config"]["log"]["every"] == 2

@@ -52,9 +52,7 @@ def test_every_point_is_built_and_its_folder_looked_at_before_anything_runs(tmp_
     with pytest.raises(UserError, match=r"a finished run with another decode\.beam_width"):
         check(make_points(tiny_config(decode={"beam_width": 2}), [{"model.n_heads": 2}]), tmp_path)
     changed = make_points(tiny_config(train={"batch_size": 7}), [{"model.n_heads": 2}])
-    with pytest.raises(
-        UserError, match=r"point 1 \(model.n_heads=2\): .* another run: train.batch_size \(5 there, 7 here\)"
-    ):
+    with pytest.raises(UserError, match=r"point 1 \(model.n_heads=2\): .* another run: train.batch_size \(5 there, 7"):
         check(changed, tmp_path)
 
 
@@ -159,7 +157,6 @@ def test_a_value_that_is_no_number_is_empty_in_the_csv_and_said_in_markdown(poin
 
 def test_a_point_that_diverged_is_said_to_have(points, tmp_path):
     begin(points[2], tmp_path)
-    (tmp_path / points[2].name / "ended.txt").write_text(
-        "error: step 5: the loss is nan and the gradient's norm nan; training stopped\n"
-    )
+    why = "error: step 5: the loss is nan and the gradient's norm nan; training stopped\n"
+    (tmp_path / points[2].name / "ended.txt").write_text(why)
     assert [row["status"] for row in read_rows(points, tmp_path)] == ["finished", "finished", "diverged"]
