@@ -62,9 +62,9 @@ def reports(experiment: Experiment, topology: Topology, names: Sequence[str], ro
     Raises:
       UserError: the config does not fit the devices, or its step runs under `pmap`.
     """
-    if "training" in names and experiment.layout().pmap:
-        raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
     if "training" in names:
+        if experiment.layout().pmap:
+            raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
         yield from figures(training(experiment), topology)
     if "decoding" in names and experiment.task.generates:
         yield from figures(decoding(experiment, rows), topology)

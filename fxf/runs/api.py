@@ -58,7 +58,9 @@ def plain_config(config: str | ConfigDict | Mapping[str, Any]) -> tuple[dict[str
         return configs.read_config(config).to_dict(), configs.origin_of(config, {})
     if not isinstance(config, ConfigDict | Mapping):
         raise UserError(f"config: expected FILE[:ARGUMENT], or a config as read_config returns it, got {config!r}")
-    return config.to_dict() if isinstance(config, ConfigDict) else dict(config), {}
+    origin = vars(config).get(configs.ORIGIN, {}) if isinstance(config, ConfigDict) else {}
+    configs.load_file(origin)
+    return config.to_dict() if isinstance(config, ConfigDict) else dict(config), origin
 
 
 class Run(NamedTuple):

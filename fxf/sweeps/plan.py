@@ -115,8 +115,7 @@ def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
     Raises:
       UserError: a change is not a valid KEY=VALUE, or changes the seed.
     """
-    parts = (change.partition("=") for change in changes)
-    typed = [(key, value if equals else None) for key, equals, value in parts]
+    typed = [(change.partition("=")[0], change.partition("=")[2] if "=" in change else None) for change in changes]
     _, values = configs.with_changes(ConfigDict(arm.config).lock(), typed, "--change=")
     if "seed" in values:
         raise UserError("--change=seed: the pairs of a trial set the seed; --null compares seeds alone")
@@ -180,8 +179,7 @@ def make_plan(
     if chosen[0] != chosen[1]:
         raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")
     _require_same_scores(experiments[0], experiments[1], chosen[0][0])
-    one_rate = null or differing_keys(first.config, other.config) == [RATE]
-    rates = rates or (1 if one_rate else 3)
+    rates = rates or (1 if null or differing_keys(first.config, other.config) == [RATE] else 3)
     if rates % 2 == 0 or (null and rates > 1):
         raise UserError(f"--rates: expected an odd number, and 1 of a null trial, got {rates}")
     return Plan(first, other, *chosen[0], bool(metric), null, content, failed, rates, match)

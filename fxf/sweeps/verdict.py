@@ -148,10 +148,6 @@ class Verdict:
         return BETTER if (sign > 0) == (self.plan.better == HIGHER) else WORSE
 
     @property
-    def seconds(self) -> float:
-        return sum(pair.seconds for pair in self.pairs)
-
-    @property
     def effect(self) -> tuple[float, float, float] | None:
         """The mean effect and the ends of its interval; None after a stop before 32 pairs, which shows it too large."""
         found = self.evidence
@@ -178,7 +174,7 @@ class Verdict:
             "failures": found.failures,
             "settled": {name: settled._asdict() for name, settled in self.settled.items()},
             "checks": [[rate, figures] for rate, figures in self.checks.items()],
-            "seconds": round(self.seconds, 3),
+            "seconds": round(sum(pair.seconds for pair in self.pairs), 3),
             "stopped": self.stopped,
             "null": plan.null,
         }
@@ -189,10 +185,11 @@ class Verdict:
         if found.n:
             first, other = zip(*self.compared, strict=True)
             figures = f"{plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other"
+            minutes = sum(pair.seconds for pair in self.pairs) / 60
             lines = [
                 f"{self.headline}: {figures} ({plan.better} is better)",
                 self._effect_line(),
-                f"{found.n} pairs of seeds, {self.seconds / 60:.1f} minutes of runs"
+                f"{found.n} pairs of seeds, {minutes:.1f} minutes of runs"
                 + (f"; {self.stopped}" if self.stopped else ""),
                 self._failures_line(),
             ]

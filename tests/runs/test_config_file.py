@@ -8,6 +8,7 @@ from fxf.base.config import one_of
 from fxf.base.errors import UserError
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.runs import guests, run_folder
+from fxf.runs.api import plain_config
 from fxf.runs.configs import folder, located, names, read_config
 from fxf.runs.guests import digests, load, record, restore
 from small_runs import new_process, tiny_config, trained
@@ -128,6 +129,12 @@ def test_a_run_that_starts_from_one_with_another_file_of_its_files_name_keeps_it
     assert "in place of" not in caplog.text
     restore(tmp_path / "source", recorded(tmp_path / "source"))
     assert "a/mine.py is read in place of" in caplog.text
+
+
+def test_a_config_that_was_read_before_another_one_finds_what_stands_beside_its_own_file(tmp_path):
+    first, _ = (read_config(str(scaling(tmp_path / n, factor=int(n)))) for n in "23")
+    assert plain_config(first) == (first.to_dict(), {"read_from": f"{tmp_path}/2/mine.py"})
+    assert ACTIVATIONS["mine:scaled"](5) == 10
 
 
 def test_code_in_a_run_folder_is_never_executed(tmp_path):

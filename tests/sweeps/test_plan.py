@@ -57,9 +57,8 @@ def test_each_config_of_a_trial_has_the_files_of_its_own_folder(tmp_path):
     for n in "23":
         (tmp_path / n).mkdir()
         (tmp_path / n / "versions.py").write_text(f"def scaled(x):\n    return {n} * x\n")
-        (tmp_path / n / "exp.py").touch()
         named = tiny_config(model={"activation": "versions:scaled"})
-        arms.append(Arm(named, {"config_file": str(tmp_path / n / "exp.py")}))
+        arms.append(Arm(named, {"config_file": str(tmp_path / n / "versions.py")}))
     content = make_plan(*arms, tmp_path / "trial").content
     assert content["first"].keys() == content["other"].keys() and content["first"] != content["other"]
     assert arms[0].built().program_key() != arms[1].built().program_key() != arms[0].built().program_key()
