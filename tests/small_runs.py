@@ -109,7 +109,7 @@ def assert_serves(workdir, result, prompt, text):
         assert isinstance(answer[0], str)
     with new_process():
         experiment, _, params = run.load(workdir)
-        arrays = probe.arrays_inside(experiment, params, probe.what_is_read(experiment, params, prompt, text))
+        arrays = probe.read(experiment, params, prompt, text).arrays
         assert any(key.startswith("params/") for key in arrays) and any("residual" in key for key in arrays)
     return experiment
 

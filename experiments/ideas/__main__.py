@@ -2,11 +2,9 @@
 
 python -m experiments.ideas
 python -m experiments.ideas --only=text-fire --workers=2
-python -m experiments.ideas --check
 python -m experiments.ideas --only=none
 
---check runs what kept claims lack: the worse side at the rates beside its own, which `fxf try` asked for later. The
-last one only fills the table of docs/ideas.md from what is kept. The rules, which stand before the runs: the test
+The last one only fills the table of docs/ideas.md from what is kept. The rules, which stand before the runs: the test
 loss of the text, and the exact match of the reversal; three learning rates of each side with seeds of their own, and up
 to two more beyond; steps for equal FLOPs; 32 pairs, without an early end. A run of the reversal has failed if its exact
 match is below 0.02. All trials of a task share the base's runs.
@@ -15,18 +13,15 @@ match is below 0.02. All trials of a task share the base's runs.
 import argparse
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from experiments.runner import RESULTS, ROOT, filled, made_now
 from fxf.base.errors import UserError
 from fxf.base.files import read_json, to_json, write_atomically
 from fxf.reports.tables import to_markdown
-from fxf.sweeps.crew import Crew
-from fxf.sweeps.plan import Arm, Budget, Plan, make_plan, other_config
-from fxf.sweeps.settle import Settled
-from fxf.sweeps.trial import carry_out, check_rates
-from fxf.sweeps.verdict import Pair, Verdict
+from fxf.sweeps.plan import Arm, Budget, make_plan, other_config
+from fxf.sweeps.trial import carry_out
+from fxf.sweeps.verdict import Verdict
 
 KEPT, RUNS, PAGE = RESULTS / "ideas", ROOT / "runs/ideas", ROOT / "docs/ideas.md"
 METRICS, FAILED = {"text": "-test_loss", "reversal": "+exact_match"}, {"text": None, "reversal": 0.02}
@@ -63,7 +58,6 @@ SAYS = {  # of models up to millions of times as large
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="TASK or TASK-IDEA")
-    parser.add_argument("--check", action="store_true")
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
     ideas = sorted(path.stem for path in (ROOT / "configs/ideas").glob("*.py"))
@@ -71,54 +65,30 @@ def main() -> None:
         for idea in ideas:
             name = f"{task}-{idea}"
             there = (KEPT / f"{name}.json").exists()
-            if (args.only in (None, task) and there == args.check) or args.only == name:
+            if (args.only in (None, task) and not there) or args.only == name:
                 try:
-                    verdict = (checked if args.check else judged)(task, idea, f"{task}-{ideas[0]}", args.workers)
-                    keep(name, verdict, args.check)
+                    keep(name, judged(task, idea, f"{task}-{ideas[0]}", args.workers))
                 except UserError as error:
                     print(f"{name}: {error}", flush=True)
     write_atomically(PAGE, filled(PAGE, tables()))
 
 
-def plan_of(task: str, idea: str, folder: Path) -> Plan:
-    """Returns the plan of the trial of an idea."""
-    first, other = (Arm(*other_config(f"judged:{path}", {})) for path in (task, f"{task}-{idea}"))
-    return make_plan(first, other, folder, metric=METRICS[task], failed=FAILED[task], rates=3, match="flops")
-
-
 def judged(task: str, idea: str, base: str, workers: int) -> Verdict:
     """Returns the verdict of an idea. The runs of the base are those of the trial `base`, if that has been made."""
-    folder = with_runs_of_the_base(RUNS / f"{task}-{idea}", RUNS / base)
-    return carry_out(plan_of(task, idea, folder), folder, Budget(PAIRS, minutes=600, whole=True, workers=workers))
-
-
-def with_runs_of_the_base(folder: Path, base: Path) -> Path:
-    """Returns the folder of a trial, with the runs of the base that stand in another's."""
+    folder, base_folder = RUNS / f"{task}-{idea}", RUNS / base
     for pattern in ("first-*", "rates/first-*", "checks/first-*"):
-        for run in base.glob(pattern):
-            if not (there := folder / run.relative_to(base)).exists():
+        for run in base_folder.glob(pattern):
+            if not (there := folder / run.relative_to(base_folder)).exists():
                 shutil.copytree(run, there)
-    return folder
+    first, other = (Arm(*other_config(f"judged:{path}", {})) for path in (task, f"{task}-{idea}"))
+    plan = make_plan(first, other, folder, metric=METRICS[task], failed=FAILED[task], rates=3, match="flops")
+    return carry_out(plan, folder, Budget(PAIRS, minutes=600, whole=True, workers=workers))
 
 
-def checked(task: str, idea: str, base: str, workers: int) -> Verdict:
-    """Returns the verdict of a kept trial with the checks of its claim."""
-    found = kept()[f"{task}-{idea}"]
-    folder = with_runs_of_the_base(RUNS / f"{task}-{idea}", RUNS / base)
-    plan = plan_of(task, idea, folder)
-    seconds, seed = found["seconds"] / PAIRS, plan.first.config["seed"]
-    figures = enumerate(found["figures_of_pairs"], seed)
-    pairs = [Pair((i, i), first, other, seconds) for i, (first, other) in figures]
-    settled = {arm: Settled(**of_arm) for arm, of_arm in found["settled"].items()}
-    with Crew(workers) as crew:
-        return check_rates(Verdict(plan, settled, pairs, found["stopped"]), folder, crew, print)
-
-
-def keep(name: str, verdict: Verdict, check: bool) -> None:
-    """Writes the figures of a trial and those of each pair; of a kept trial it may be the checks alone that are new."""
+def keep(name: str, verdict: Verdict) -> None:
+    """Writes the figures of a trial and those of each pair."""
     pairs = [[pair.first, pair.other] for pair in verdict.pairs]
-    made = {"made_by": kept()[name]["made_by"], "checked_by": made_now()} if check else {"made_by": made_now()}
-    figures = {**made, **verdict.figures(), "lines": verdict.lines(), "figures_of_pairs": pairs}
+    figures = {"made_by": made_now(), **verdict.figures(), "lines": verdict.lines(), "figures_of_pairs": pairs}
     KEPT.mkdir(parents=True, exist_ok=True)
     (KEPT / f"{name}.json").write_text(to_json(figures, indent=2) + "\n")
     print(f"{name}: {verdict.headline}", flush=True)

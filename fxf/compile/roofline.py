@@ -3,6 +3,7 @@
 A program's time is the sum over its kernels, each of which takes as long as its operations or its traffic to memory.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -61,9 +62,9 @@ def reports(experiment: Experiment, topology: Topology, names: Sequence[str], ro
     Raises:
       UserError: the config does not fit the devices, or its step runs under `pmap`.
     """
-    if "training" in names and experiment.layout().pmap:
-        raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
     if "training" in names:
+        if experiment.layout().pmap:
+            raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
         yield from figures(training(experiment), topology)
     if "decoding" in names and experiment.task.generates:
         yield from figures(decoding(experiment, rows), topology)
@@ -78,12 +79,11 @@ def training(experiment: Experiment) -> Program:
     state, trainer, task = experiment.state_shapes(layout), experiment.trainer(layout), experiment.task
     shapes = experiment.task.largest_batch()
     of_model = model_flops(experiment, shapes)
-    hyperparameters = jax.tree.map(
-        lambda x: Shape(x.shape, x.dtype, sharding=layout.replicated), experiment.hyperparameters()
-    )
+    replicated = functools.partial(Shape, sharding=layout.replicated)
+    hyperparameters = jax.tree.map(lambda x: replicated(x.shape, x.dtype), experiment.hyperparameters())
     if not task.has("batches"):
         steps = make_train_steps(trainer, task.batch, min(experiment.log.every, experiment.train.steps))
-        lowered = steps.lower(state, hyperparameters, Shape((), np.int32, sharding=layout.replicated))
+        lowered = steps.lower(state, hyperparameters, replicated((), np.int32))
     else:
         whole = trainer.config.microbatches * layout.parts
         n_rows = -(-len(shapes["weights"]) // whole) * whole

@@ -30,7 +30,6 @@ LIBTPU = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
-GPUS = ("h100", "h200")
 
 
 class Topology(NamedTuple):
@@ -92,21 +91,17 @@ def topology(name: str) -> Topology:
     kind, _, size = name.partition(":")
     if kind not in HARDWARE:
         raise UserError(f"--topology: no hardware '{kind}'{nearest(kind, HARDWARE)} (here are {', '.join(HARDWARE)})")
-    make = _gpus if kind in GPUS else _tpus
+    make = _gpus if HARDWARE[kind].network else _tpus
     return Topology(name, make(kind, size), HARDWARE[kind])
 
 
 def _gpus(kind: str, size: str) -> list[Any]:
     n = int(size) if size.isdecimal() and len(size) < 6 else 0
     if not n or (n > HOST and n % HOST):
-        raise UserError(
-            f"--topology: expected a number of GPUs, up to {HOST} or a multiple, behind {kind}:, got '{size}'"
-        )
+        raise UserError(f"--topology: {kind}: expected a number of GPUs, up to {HOST} or a multiple, got '{size}'")
     importlib.import_module("jax_cuda13_plugin")
-    values = HARDWARE[kind]
-    config = DESCRIPTION.read_text(encoding="utf-8").format(
-        name=values.kinds[0], bandwidth=int(values.bandwidth), memory=values.memory, cudnn=CUDNN
-    )
+    values, text = HARDWARE[kind], DESCRIPTION.read_text(encoding="utf-8")
+    config = text.format(name=values.kinds[0], bandwidth=int(values.bandwidth), memory=values.memory, cudnn=CUDNN)
     shape = f"1x{max(1, n // HOST)}x{min(n, HOST)}"  # slices, hosts, GPUs of a host
     return get_topology_desc(kind, platform="cuda", topology=shape, target_config=config).devices
 

@@ -9,10 +9,10 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any
 
 from fxf.reports import report
-from fxf.reports.compare import Comparison, Group, tokenizer_of
+from fxf.reports.compare import TOKENIZER, Comparison, Group
 from fxf.reports.figures import HIGHER, LOWER
 from fxf.reports.run_files import FINISHED
 
@@ -21,10 +21,8 @@ PER_TOKEN = r"(.*loss|perplexity|.*accuracy)(/.*)?"  # behind a slash is a sourc
 OF_THE_TEXT = r"bits_per_\w+(/.*)?"
 MOST_UNKNOWN = 1e-3  # share of tokens; with more, bits leave out too much of the text
 
-GroupT = TypeVar("GroupT")
 
-
-def best(values: Mapping[GroupT, Sequence[float]], better: str) -> tuple[list[GroupT], str]:
+def best(values: Mapping[Any, Sequence[float]], better: str) -> tuple[list[Any], str]:
     """Returns the groups with the best mean, and why they are not told apart from the others, or "".
 
     There is none if there are fewer than two, or all means are equal.
@@ -68,15 +66,24 @@ def why_not_ranked(found: Comparison, name: str) -> str:
     units = {entry.run.record.get("unit") for entry in compared} - {None}
     if re.fullmatch(r"(.*loss|perplexity)(/.*)?", name) and len(units) > 1:
         return "the losses have other units"
-    if len({tokenizer_of(entry.run) for entry in compared}) > 1:
-        if re.fullmatch(PER_TOKEN, name):
-            return "it is per token, and the tokenizers differ"
+    if len({entry.run.record.get("digests", {}).get(TOKENIZER) for entry in compared}) > 1:
         of_words = [entry.run.config.get("data", {}).get("tokenizer") == "word" for entry in compared]
         unknown = max(entry.figures.get("unknown_share") or 0 for entry in compared)
-        # Words lose the white space between them.
-        if re.fullmatch(OF_THE_TEXT, name) and (unknown > MOST_UNKNOWN or any(of_words)):
-            return "the tokenizers differ, and one loses text"
+        return why_other_tokens(name, any(of_words), unknown)
     return ""
+
+
+def why_other_tokens(name: str, of_words: bool, unknown: float) -> str:
+    """Returns why runs with other tokenizers are not compared by a figure, or nothing.
+
+    Args:
+      of_words: whether one has words, which lose the white space between them.
+      unknown: the largest share of tokens that stand for unknown text.
+    """
+    if re.fullmatch(PER_TOKEN, name):
+        return "it is per token, and the tokenizers differ"
+    loses_text = of_words or unknown > MOST_UNKNOWN
+    return "the tokenizers differ, and one loses text" if loses_text and re.fullmatch(OF_THE_TEXT, name) else ""
 
 
 def ranked(found: Comparison, name: str) -> tuple[list[Group], str]:

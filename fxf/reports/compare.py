@@ -7,7 +7,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fxf.base.config import differing_keys, flatten
 from fxf.base.errors import shortened
@@ -27,8 +27,7 @@ OF_AVERAGE = ("checkpoint.every", "checkpoint.keep")  # matter for an average of
 TOKENIZER = "tokenizer.json"  # its name among the digests
 
 
-@dataclasses.dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A run among others.
 
     Attributes:
@@ -85,8 +84,7 @@ class Group:
         return len({entry.run.config.get(SEED) for entry, is_lost in zip(self.entries, lost, strict=True) if is_lost})
 
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """Runs, and what is to say of them together.
 
     Attributes:
@@ -192,8 +190,3 @@ def arm_of(record: Record) -> dict[str, Any]:
         **{key: value for key, value in config.items() if key in kept or not key.startswith(left_out)},
         **{f"content of {name}": digest for name, digest in digests.items()},
     }
-
-
-def tokenizer_of(run: RunFiles) -> str | None:
-    """Returns the digest of the tokenizer that a run keeps."""
-    return run.record.get("digests", {}).get(TOKENIZER)

@@ -17,11 +17,9 @@ class Figure(NamedTuple):
 # The first pattern that a name matches says what it is.
 _KNOWN = [
     (r"(train_)?loss", Figure("training loss", "", LOWER)),
-    (r".*loss", Figure("", "", LOWER)),
     (r"gradient_norm", Figure("norm of the gradient")),
-    (r"perplexity|.*error|bits_per_\w+", Figure("", "", LOWER)),
-    (r"exact_match\w*|.*accuracy", Figure("", "share", HIGHER)),
-    (r"solved", Figure("", "share", HIGHER)),
+    (r".*loss|perplexity|.*error|bits_per_\w+", Figure("", "", LOWER)),
+    (r"exact_match\w*|.*accuracy|solved", Figure("", "share", HIGHER)),
     (r"bleu|bleu_lower_case|chrf", Figure("", "of 100", HIGHER)),
     (r"ter", Figure("translation edit rate", "%", LOWER)),
     (r"(\w+)_per_second", Figure("", "", HIGHER)),

@@ -3,6 +3,7 @@
 The pages ask time and again for newer data, which are read from the run folders as they are then.
 """
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +25,10 @@ class Handler(BaseHTTPRequestHandler):
     def __init__(self, folder: Path, *request: Any) -> None:
         self.folder = folder
         super().__init__(*request)
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # of a tab that was closed or loaded again meanwhile
+            super().handle()
 
     def do_GET(self) -> None:
         # A page of another site, whose name someone lets lead to this machine, may not read the runs.

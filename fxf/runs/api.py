@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -14,15 +14,12 @@ from fxf.base.weights import Params, count
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Model
 from fxf.reports.run_files import read
-from fxf.runs import configs, run
+from fxf.runs import configs, probe, run
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import Answering, warn_of_cut_off
 from fxf.runs.warm_start import config_from
 from fxf.tasks.prompts import Answer
 from fxf.training.trackers import OnRecord
-
-if TYPE_CHECKING:
-    from fxf.runs.probe import Reading
 
 
 def train(
@@ -61,7 +58,9 @@ def plain_config(config: str | ConfigDict | Mapping[str, Any]) -> tuple[dict[str
         return configs.read_config(config).to_dict(), configs.origin_of(config, {})
     if not isinstance(config, ConfigDict | Mapping):
         raise UserError(f"config: expected FILE[:ARGUMENT], or a config as read_config returns it, got {config!r}")
-    return config.to_dict() if isinstance(config, ConfigDict) else dict(config), {}
+    origin = vars(config).get(configs.ORIGIN, {}) if isinstance(config, ConfigDict) else {}
+    configs.load_file(origin)
+    return config.to_dict() if isinstance(config, ConfigDict) else dict(config), origin
 
 
 class Run(NamedTuple):
@@ -150,7 +149,7 @@ class Run(NamedTuple):
         draft = smaller.model, smaller.params, n_tokens
         return self._replace(experiment=self.experiment._replace(draft=draft, programs=defaultdict(dict)))
 
-    def probe(self, prompt: str, answer: str | None = None) -> "Reading":
+    def probe(self, prompt: str, answer: str | None = None) -> probe.Reading:
         """Returns what is inside the model while it reads a prompt and an answer, by default its own.
 
             inside = run.probe("3 1")
@@ -160,8 +159,6 @@ class Run(NamedTuple):
         Raises:
           UserError: the task cannot read a text, or the model cannot hold it.
         """
-        from fxf.runs import probe
-
         if not isinstance(prompt, str):
             raise UserError(f"prompt: expected a text, got {prompt!r}")
         return probe.read(self.experiment, self.params, prompt, answer)

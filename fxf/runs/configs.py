@@ -17,7 +17,7 @@ from fxf.base.config import flatten, named_sections, parsed
 from fxf.base.errors import UserError, errors_of, nearest, shown
 from fxf.runs.guests import load
 
-MISSING = "--config: missing; for example --config=reversal"
+ORIGIN, READ_FROM = "origin", "read_from"
 PACKAGE = Path(__file__).parent.parent
 
 
@@ -70,6 +70,7 @@ def read_config(config: str) -> ConfigDict:
     found = _call(path, "get_config", *argument)
     if not isinstance(found, ConfigDict):
         raise UserError(f"--config: {path}: get_config returned no ConfigDict, but {type(found).__name__}")
+    object.__setattr__(found, ORIGIN, {READ_FROM: path})  # no key: its names mean what stands beside this file
     return found.lock()
 
 
@@ -81,6 +82,12 @@ def origin_of(config: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     path, argument = located(config)
     expected = getattr(load(path), "EXPECTED", {}).get("".join(argument))
     return {"config_file": config, "overrides": dict(overrides), **({"expected": expected} if expected else {})}
+
+
+def load_file(origin: Mapping[str, Any]) -> None:
+    """Lets the names of a config mean what stands in its own file and folder, if its origin has a file."""
+    if file := origin.get("config_file") or origin.get(READ_FROM):
+        load(located(file)[0])
 
 
 def read_sweep(config: str) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from fxf.models import MODELS, RegisteredModel
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import Model
-from fxf.runs import compatibility
+from fxf.runs import compatibility, guests
 from fxf.runs.source import StartConfig, folder_of_files
 from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import RunInfo, Task
@@ -195,7 +195,7 @@ class Experiment(NamedTuple):
             "optimizer": {**self.config["optimizer"], **dict.fromkeys(arguments(self.optimizer_config))},
         }
         of_task = [task.vocab_size, task.end_token, sorted(task.digests().items())]
-        return digest(json.dumps([read, of_task], sort_keys=True).encode() + traced)
+        return digest(json.dumps([read, of_task, guests.record(self.config)], sort_keys=True).encode() + traced)
 
 
 def default_config(task: str, model: str = "", optimizer: str = "adam") -> ConfigDict:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fxf.base.config import Field, checked
-from fxf.base.errors import UserError
+from fxf.base.errors import UserError, shortened
 from fxf.base.weights import Params
 from fxf.data.text_files import good_lines, lines_of, read_text_file, tab_separated
 from fxf.models.steps import PromptGroup
@@ -17,8 +17,6 @@ from fxf.tasks.prompts import Answer, Hypothesis, in_order_of_texts
 from fxf.tasks.task import Evaluator, Task
 
 log = logging.getLogger(__name__)
-
-WARNINGS = 8  # numbers of prompts in a line
 
 CUT_OFF = "the answer is cut off before its end, at max_tokens or where the task or the model has no more room"
 
@@ -118,8 +116,7 @@ def warn_of_cut_off(answers: Sequence[Sequence[Answer]], n_best: int = 1) -> Non
     """Warns, in one line, of answers whose best hypotheses reached their largest number of tokens before they ended."""
     numbers = [str(n) for n, hypotheses in enumerate(answers, 1) if any(each.cut_off for each in hypotheses[:n_best])]
     if numbers:
-        more = f" and {len(numbers) - WARNINGS} more" if len(numbers) > WARNINGS else ""
-        log.warning("warning: prompt %s%s: %s", ", ".join(numbers[:WARNINGS]), more, CUT_OFF)
+        log.warning("warning: prompt %s: %s", shortened(", ".join(numbers), 60), CUT_OFF)
 
 
 def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dict[str, Any]:
@@ -143,7 +140,8 @@ def write_answers(experiment: Experiment, folder: Path, answers: Answers | None)
     where there is none: sacreBLEU, which reads such files, would count an empty line as a right answer.
 
     Raises:
-      UserError: the task has no answers, or a file cannot be written.
+      UserError: the task has no answers.
+      OSError: a file cannot be written.
     """
     if not answers:
         raise UserError(f"--output: task '{experiment.config['task']['name']}' has no answers to write")
@@ -151,10 +149,7 @@ def write_answers(experiment: Experiment, folder: Path, answers: Answers | None)
     texts: dict[str, Sequence[str]] = {"sources": sources, "hypotheses": hypotheses}
     for n in range(max(map(len, references))):
         texts[f"references_{n + 1}" if n else "references"] = [(right[n:] or right or [""])[0] for right in references]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, lines in texts.items():
-            one_each = [line.replace("\r", " ").replace("\n", " ") + "\n" for line in lines]
-            (folder / f"{name}.txt").write_text("".join(one_each), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--output: {folder}: cannot write it: {error.strerror}") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, lines in texts.items():
+        one_each = [line.replace("\r", " ").replace("\n", " ") + "\n" for line in lines]
+        (folder / f"{name}.txt").write_text("".join(one_each), encoding="utf-8")

@@ -11,7 +11,7 @@ import modulefinder
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +23,9 @@ from fxf.base.files import file_digest, is_remote, read_file
 log = logging.getLogger(__name__)
 
 GUESTS = "guests"  # the key of config.json
-_executed: dict[Path, tuple[bytes, ModuleType, set[str]]] = {}  # each file's text, module, and what it adds to choices
+DIGESTS = "digests of fxf"  # of the files of a module, among its variables
+# Each file's text and module, and the choices to which it adds, with the name and what it adds.
+_executed: dict[Path, tuple[bytes, ModuleType, list[tuple[Choices, str, Any]]]] = {}
 
 
 def load(path: str | Path) -> ModuleType:
@@ -37,7 +39,7 @@ def load(path: str | Path) -> ModuleType:
     path = Path(os.path.abspath(path))
     text = read_file(shown(path), "--config")
     search(path.parent)
-    if path not in _executed or _executed[path][0] != text:
+    if path not in _executed or _executed[path][0] != text or _is_stale(_executed[path][1]):
         file_of_name = getattr(sys.modules.get(path.stem), "__file__", "")
         is_free = path.stem not in sys.modules or file_of_name in map(str, [path, *_executed])
         module = ModuleType(path.stem if is_free else f"config file {path}")
@@ -49,46 +51,93 @@ def load(path: str | Path) -> ModuleType:
         except BaseException:
             del sys.modules[module.__name__]
             raise
-        _executed[path] = (text, module, {name for _, name, _ in Choices.added[n_before:]})
-    module = _executed[path][1]
+        added = [(choices, name, choices[name]) for choices, name, _ in Choices.added[n_before:]]
+        _executed[path] = text, module, added
+    _, module, added = _executed[path]
     sys.modules[module.__name__] = module
+    for choices, name, value in added:  # also where another file has added the same name since
+        choices[name] = value
     return module
 
 
 def search(folder: Path) -> None:
     """Makes imports search the folder first, and the working directory, last unless Python has it already.
 
-    It forgets modules of the folders of other files executed before.
+    It forgets modules of the folders of other files executed before, and of a folder in which files have changed.
     """
-    others = {str(path.parent) for path in _executed} - {str(folder)}
-    for name, module in list(sys.modules.items()) if others else ():
-        if name != "__main__" and (file := getattr(module, "__file__", None)) and os.path.dirname(file) in others:
-            del sys.modules[name]
+    stale = {os.path.dirname(str(module.__file__)) for module in [*sys.modules.values()] if _is_stale(module)}
+    _forget({str(path.parent) for path in _executed} - {str(folder)} | stale)
     sys.path[:] = [str(folder), *(place for place in sys.path if place != str(folder))]
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())
+
+
+def _forget(folders: set[str]) -> None:
+    """Lets modules of the folders be imported again."""
+    for name, module in list(sys.modules.items()) if folders else ():
+        if name != "__main__" and (file := getattr(module, "__file__", None)) and os.path.dirname(file) in folders:
+            del sys.modules[name]
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Whatever is executed inside, imports afterwards find what they found before."""
+    places, modules = [*sys.path], {**sys.modules}
+    _forget({str(path.parent) for path in _executed})
+    yield
+    sys.path[:] = places
+    sys.modules.update(modules)
 
 
 def record(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the modules from which a config names something: by path, or by a name that a file has added.
 
     Each has its file, and the digests of that and of what it imports from its own folder.
+
+    Raises:
+      UserError: one of these files has changed since the process imported it.
     """
     texts = [value for _, value in flatten(config) if isinstance(value, str)]
     words = {word.strip() for text in texts for word in re.split(r"[,;+*@()]", text)}
-    files = {path.stem: path for path, (_, _, added) in _executed.items() if added & words}
+    modules = {
+        path.stem.replace(".", "_"): module
+        for path, (_, module, added) in _executed.items()
+        if any(name in words and choices.get(name) is value for choices, name, value in added)
+    }
     for name in sorted({word.partition(":")[0] for word in words if PATH.fullmatch(word)}):
         with contextlib.suppress(ModuleNotFoundError):  # the line of the key that names it says so
-            if file := getattr(importlib.import_module(name), "__file__", None):
-                files[name] = Path(file)
-    return {name: {"path": str(path), "sha256": _digests(path)} for name, path in files.items()}
+            modules[name] = importlib.import_module(name)
+    found = {}
+    for name, module in modules.items():
+        if file := getattr(module, "__file__", None):
+            found[name] = {"path": file, "sha256": _digests(name, Path(file))}
+            _, before = vars(module).setdefault(DIGESTS, (name, found[name]["sha256"]))
+            if changed := differences(before, found[name]["sha256"]):
+                raise UserError(f"{file}: changed since it was imported: {changed}; put it back, or read the config")
+    return found
 
 
-def _digests(path: Path) -> dict[str, str]:
-    finder = modulefinder.ModuleFinder([str(path.parent)])
-    finder.run_script(str(path))  # which it reads and does not run
+def _is_stale(module: ModuleType) -> bool:
+    """Returns whether a file of a module has changed, or is gone, since a config was recorded that names the module."""
+    name, before = getattr(module, "__dict__", {}).get(DIGESTS, ("", None))
+    path = Path(str(getattr(module, "__file__", "")))
+    return before is not None and (not path.is_file() or before != _digests(name, path))
+
+
+def _root(name: str, path: Path) -> Path:
+    """Returns the folder in which imports find the module of a name and a path, which may be of a package."""
+    return path.parents[name.count(".") + (path.name == "__init__.py")]
+
+
+def _digests(name: str, path: Path) -> dict[str, str]:
+    finder, root = modulefinder.ModuleFinder([str(_root(name, path))]), _root(name, path)
+    if root == path.parent:
+        finder.run_script(str(path))  # which it reads and does not run
+    else:  # of what a package imports, which may be an installed one, only its own files count
+        finder.excludes = [each.stem for each in root.iterdir() if each.stem != name.partition(".")[0]]
+        finder.import_hook(name)
     found = {Path(file) for each in finder.modules.values() if (file := getattr(each, "__file__", None))}
-    return {str(file.relative_to(path.parent)): file_digest(file) for file in sorted({path, *found})}
+    return {str(file.relative_to(root)): file_digest(file) for file in sorted({path, *found})}
 
 
 def digests(config: Mapping[str, Any], workdir: Path) -> dict[str, str]:
@@ -113,17 +162,20 @@ def restore(workdir: Path, recorded: Mapping[str, Any]) -> None:
       UserError: as `load`; or a file is missing or lies in the run folder.
     """
     for name, guest in recorded.items():
-        path = was if (was := Path(guest["path"])).is_file() else Path.cwd() / was.name
+        path = was if (was := Path(guest["path"])).is_file() else Path.cwd() / was.relative_to(_root(name, was))
         _require_outside(workdir, path)
         if not path.is_file():
             what = f"{was}, a file that the run's config names, is missing"
             raise UserError(f"{workdir}: {what}; put it there, or into the working directory")
-        if "." in name:  # a module of a package
-            search(path.parents[name.count(".")])
-        else:
+        before = Path(getattr(sys.modules.get(name), "__file__", None) or path)
+        if _root(name, path) == path.parent:
             load(path)
-        if differing := differences(guest["sha256"], _digests(path)):
+        else:
+            search(_root(name, path))
+        if differing := differences(guest["sha256"], _digests(name, path)):
             log.warning("warning: %s: %s changed since the run began: %s", workdir, path, differing)
+        if before.is_file() and file_digest(before) != file_digest(path):
+            log.warning("warning: %s: %s is read in place of %s from now on, by all runs", workdir, path, before)
 
 
 def _require_outside(workdir: Path, path: Path) -> None:

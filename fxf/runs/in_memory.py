@@ -39,7 +39,7 @@ from fxf.training.loop import steps_of_next_call
 from fxf.training.optimizer import OPTIMIZERS, make_optimizer, optimizer_section
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
-from fxf.training.state import TrainState, hyperparameters, init_state, run_keys
+from fxf.training.state import hyperparameters, init_state, run_keys
 from fxf.training.step import TrainConfig, Trainer, make_train_steps
 
 
@@ -160,8 +160,19 @@ def fit(
     begin = jax.jit(lambda key, given: init_state(model, moves, key, given), out_shardings=layout.replicated)
     state = begin(run_keys(seed).params, given)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
-    train_steps = in_order(make_train_steps(trainer, batch, steps))
-    return _fitted(lambda state, n: train_steps(state, numbers, n), state, steps)
+    train_steps, done, at_once, losses = in_order(make_train_steps(trainer, batch, steps)), 0, 1, []
+    while done < steps:  # in calls of about a second
+        several, before = min(at_once, steps - done), time.perf_counter()
+        state, metrics = train_steps(state, numbers, np.int32(several))
+        sums, counts = (np.asarray(metrics[name])[:several] for name in ("loss_sum", "weight_sum"))
+        losses.append(sums / np.maximum(counts, np.finfo(np.float32).tiny))
+        if not np.isfinite(losses[-1]).all():
+            first = int(np.argmin(np.isfinite(losses[-1])))
+            what = f"step {done + first + 1}: the loss is {losses[-1][first]}"
+            raise UserError(f"{what}; a lower learning_rate may help")
+        done += several
+        at_once = steps_of_next_call(several, time.perf_counter() - before)
+    return Fitted(evaluated_params(state), np.concatenate(losses))
 
 
 def _require_batch(model: Model, batch: Any, seed: int, microbatches: int) -> None:
@@ -174,24 +185,6 @@ def _require_batch(model: Model, batch: Any, seed: int, microbatches: int) -> No
         raise UserError(f"microbatches: {microbatches} does not divide the {len(first['weights'])} rows of a batch")
     if model.loss.of_logits:
         require_tokens("batch", first, vocab_size_of(model, weights.shapes(model.spec, model.weights_dtype), first))
-
-
-def _fitted(train_steps: Callable[..., Any], state: TrainState, steps: int) -> Fitted:
-    """Returns the params and losses after all steps, in calls of about a second."""
-    losses: list[np.ndarray] = []
-    done, at_once = 0, 1
-    while done < steps:
-        several, before = min(at_once, steps - done), time.perf_counter()
-        state, metrics = train_steps(state, np.int32(several))
-        sums, counts = (np.asarray(metrics[name])[:several] for name in ("loss_sum", "weight_sum"))
-        losses.append(sums / np.maximum(counts, np.finfo(np.float32).tiny))
-        if not np.isfinite(losses[-1]).all():
-            first = int(np.argmin(np.isfinite(losses[-1])))
-            what = f"step {done + first + 1}: the loss is {losses[-1][first]}"
-            raise UserError(f"{what}; a lower learning_rate may help")
-        done += several
-        at_once = steps_of_next_call(several, time.perf_counter() - before)
-    return Fitted(evaluated_params(state), np.concatenate(losses))
 
 
 def decode(
@@ -250,8 +243,10 @@ def decode(
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
     options: Any = {"config": method, "seed": seed, "words": Words(read["banned"], *read["prefix"])}
     decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)
-    answers_B1U, _ = decoder(params, _rows(read["prompt"], read["source"]), max_tokens)
-    return [before_end(answer, ends[0]) for answer in answers_B1U[:, 0].tolist()]
+    rows: dict[str, Any] = padded_prompts(read["prompt"])
+    if sources := read["source"]:
+        rows["source"], rows["source_mask"] = padded(sources, len(sources), max(map(len, sources)))
+    return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
 
 
 def _read(prompts: Any, sources: Any, banned: Any, prefix: Any, first_token: int | None) -> dict[str, list[list[int]]]:
@@ -262,14 +257,6 @@ def _read(prompts: Any, sources: Any, banned: Any, prefix: Any, first_token: int
         raise UserError(f"sources: expected one for each of {len(texts)} prompts, got {len(read)}")
     of_rules = {"banned": _lists("banned", banned), "prefix": _lists("prefix", [prefix] if len(prefix) else [])}
     return {"prompt": [[*first, *prompt] for prompt in texts], "source": read, **of_rules}
-
-
-def _rows(texts: list[list[int]], sources: list[list[int]]) -> dict[str, Any]:
-    """Returns prompts as arrays, with the encoder's tokens if there are any."""
-    rows = padded_prompts(texts)
-    if sources:
-        rows["source"], rows["source_mask"] = padded(sources, len(sources), max(map(len, sources)))
-    return rows
 
 
 def _lists(name: str, rows: Any) -> list[list[int]]:

@@ -30,7 +30,7 @@ NEW_TOKENS = 256
 class FxfLM(TemplateLM):
     """A run as the harness asks: log-probabilities of continuations and of texts, and continuations until a text."""
 
-    def __init__(self, workdir: str = "", step: int | None = None, add_bos_token: bool = True, **options: Any) -> None:
+    def __init__(self, workdir: str = "", step: int | None = None, add_bos_token: bool = True, **_: Any) -> None:
         """Reads the run; options of the harness for other kinds of models, such as the device, are not read.
 
         Raises:
@@ -39,7 +39,6 @@ class FxfLM(TemplateLM):
         super().__init__()
         if not workdir:
             raise UserError("workdir: missing; for example --model_args workdir=runs/words")
-        del options
         self.workdir = Path(workdir)
         self.scorer = TextScorer(workdir, step)
         self.task = self.scorer.task
@@ -77,9 +76,8 @@ class FxfLM(TemplateLM):
             found.append((float(logs_T[new].sum()), bool(greedy_T[new].all())))
         return found
 
-    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+    def loglikelihood_rolling(self, requests: Sequence[Any], **_: Any) -> list[float]:
         """Returns the log-probability of each text, in windows that the model can read, as the harness cuts them."""
-        del disable_tqdm
         windows = []
         for number, request in enumerate(requests):
             tokens = self.tok_encode(request.args[0], add_special_tokens=False)
@@ -88,9 +86,8 @@ class FxfLM(TemplateLM):
         logs = [log for log, _ in self._loglikelihood_tokens(windows)]
         return np.bincount([number for number, *_ in windows], logs, len(requests)).tolist()
 
-    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+    def generate_until(self, requests: Sequence[Any], **_: Any) -> list[str]:
         """Returns the continuation of each context, up to the first text of `until`; greedy without `do_sample`."""
-        del disable_tqdm
         answers = []
         for request in requests:
             context, options = request.args

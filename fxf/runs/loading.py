@@ -71,11 +71,8 @@ def open_run(workdir: Path, decode: Changes = None) -> tuple[Experiment, run_fol
     """Returns the experiment and the identity of the run in `workdir`; arguments and errors as in `load`."""
     config, identity, recorded = run_folder.read_config(workdir)
     guests.restore(workdir, recorded)
-    try:
-        saved = dataclasses.asdict(section(DecodeConfig, config.get("decode", {}), "decode"))
-        return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
-    except UserError as error:
-        raise UserError(f"{error}{run_folder.written_by(workdir)}") from error
+    saved = dataclasses.asdict(section(DecodeConfig, config.get("decode", {}), "decode"))
+    return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
 
 
 @stage("reading the checkpoint")

@@ -115,7 +115,8 @@ def read(experiment: Experiment, params: Params, prompt: str, answer: str | None
       UserError: as `what_is_read`.
     """
     batch = what_is_read(experiment, params, prompt, answer)
-    return Reading(experiment, params, batch, arrays_inside(experiment, params, batch))
+    weights = {name: np.asarray(value) for name, value in flatten({"params": params}).items()}
+    return Reading(experiment, params, batch, intermediates_of(experiment, params, batch) | weights)
 
 
 def what_is_read(
@@ -142,12 +143,6 @@ def what_is_read(
         if n_tokens > experiment.max_len:
             raise UserError(f"{what} {n_tokens} tokens to read; model.max_len is {experiment.max_len}")
     return batch
-
-
-def arrays_inside(experiment: Experiment, params: Params, batch: Batch) -> dict[str, np.ndarray]:
-    """Returns arrays by name: the named intermediates of a batch, and the weights, as "params/…"."""
-    weights = flatten({"params": params})
-    return intermediates_of(experiment, params, batch) | {name: np.asarray(value) for name, value in weights.items()}
 
 
 @stage("reading the text")

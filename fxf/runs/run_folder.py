@@ -20,7 +20,7 @@ from fxf.base.config import differences, differing_keys, flatten
 from fxf.base.errors import UserError
 from fxf.base.files import digest, is_remote, read_file, read_json, to_json, write_atomically
 from fxf.reports.run_files import CHECKPOINTS, CONFIG, LOCK, RECORDS, RESULT, lines, no_run
-from fxf.runs.code_version import code_digest, made_by, other_code
+from fxf.runs.code_version import made_by, other_code
 from fxf.runs.guests import GUESTS
 from fxf.training import processes
 from fxf.training.checkpoint_files import require_no_pattern, steps_in
@@ -156,9 +156,7 @@ def require_same_run(made: MadeFrom) -> dict[str, Any] | None:
         if not steps_in(workdir / CHECKPOINTS) and not lines(workdir / RECORDS):
             return None  # for example, a layer of the user's failed as it was first traced, and is mended now
         other = f"use another --workdir, with --from={workdir} to start from these weights"
-        raise UserError(
-            f"{workdir}: holds another run: {differing}; {other}; or the config, data and files of that run"
-        )
+        raise UserError(f"{workdir}: holds another run: {differing}; {other}; or that run's config, data and files")
     if n < _steps(there):
         what = f"train.steps: the run goes to step {_steps(there)}, which cannot become {n}"
         raise UserError(f"{workdir}: {what}; use another --workdir, or at least as many steps")
@@ -189,15 +187,6 @@ def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any]
     if code := other_code(record):
         log.warning("warning: %s: was trained by other code: %s", workdir, differences(*code))
     return record["config"], _identity_in(record), record.get(GUESTS, {})
-
-
-def written_by(workdir: Path) -> str:
-    """Returns which fxf wrote config.json, as a part of a line; nothing if it is this one."""
-    record = _read_record(workdir)
-    if record["code"] == code_digest():
-        return ""
-    commit = f" of commit {record['git_commit']}" if record.get("git_commit") else ""
-    return f"; {workdir} was written by fxf {record['versions'].get('fxf')}{commit}"
 
 
 def _read_record(workdir: Path) -> dict[str, Any]:

@@ -43,8 +43,6 @@ def smoke_changes(config: Mapping[str, Any]) -> dict[str, Any]:
     found |= {key: min(keys[key], most) for key, most in MOST.items() if keys.get(key)}
     if keys.get("task.examples") == 0:  # all
         found["task.examples"] = MOST["task.examples"]
-    if keys.get("task.longer_every"):
-        found["task.longer_every"] = 0
     if "model.n_layers" in keys and not keys["start.path"] and not keys["optimizer.frozen"]:  # else they have names
         found["model.n_layers"] = min(keys["model.n_layers"], max(BLOCKS, keys.get("model.global_every", 0)))
     path = Path(keys.get("data.path", ""))

@@ -17,8 +17,8 @@ from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE
 from fxf.interop import huggingface, peft, weights_file
 from fxf.models import MODELS
 from fxf.models.lora import LORA
-from fxf.reports.run_files import CHECKPOINTS
-from fxf.runs import run_folder
+from fxf.reports.run_files import CHECKPOINTS, read
+from fxf.runs import guests, run_folder
 from fxf.runs.experiment import Experiment
 from fxf.runs.loading import load_params, open_run, plain_params
 from fxf.runs.source import Source, StartConfig, source_of
@@ -121,7 +121,8 @@ def _read(source: Source, experiment: Experiment, layout: Layout) -> tuple[dict[
     if source.kind == "file":
         return dict(weights_file.read_weights(source.place)), file_digest(source.place), None
     if source.kind == "run":
-        there, identity = open_run(source.place)
+        with guests.apart():  # which may have other files of the same names
+            there, identity = open_run(source.place)
         steps, params = load_params(there, layout, source.place, identity, source.step)
         if there.lora != experiment.lora:
             params = plain_params(there, layout, params)
@@ -181,7 +182,7 @@ def _sections_of(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
     if source.kind == "file":
         return {}, {}
     if source.kind == "run":
-        config = run_folder.read_config(source.place)[0]
+        config = read(source.place).config
         return config["model"], {k: v for k, v in config.get("data", {}).items() if k in ("tokenizer", "vocab_size")}
     model, path = dataclasses.asdict(huggingface.section_of(source.place)), source.place / TOKENIZER_FILE
     return model, {"tokenizer": str(path), "vocab_size": VOCAB_SIZE} if path.exists() else {}

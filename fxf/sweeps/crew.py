@@ -17,7 +17,7 @@ from fxf.base import signals, status
 from fxf.base.config import differences
 from fxf.base.errors import DivergedError, Interrupted, UserError, shortened, text_of, why_not_ours
 from fxf.reports.run_files import DIVERGED, is_run, read
-from fxf.runs import guests, run
+from fxf.runs import configs, guests, inside, run
 from fxf.runs.experiment import Kept
 
 LOG = "log.txt"
@@ -72,6 +72,7 @@ class Crew:
         """Makes a crew that begins no run after these minutes."""
         self._n, self._deadline = workers, time.monotonic() + 60 * minutes
         self._kept: Kept = {}
+        self._files: dict[str, Any] = {}
         self._workers: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> "Crew":
@@ -86,6 +87,7 @@ class Crew:
         """Trains the runs; yields each that has ended, with why it failed otherwise than by diverging, or nothing.
 
         Raises:
+          UserError: a file that the configs name has changed since the first run began.
           Interrupted: a signal asked to stop; the steps of the runs are saved.
         """
         if self._n > 1 and len(jobs) > 1:
@@ -94,6 +96,7 @@ class Crew:
         for job in jobs:
             if time.monotonic() > self._deadline:
                 return
+            self._named(job)
             status.end()  # what is drawn would go to the log of the run
             yield job, train(job, {}, self._kept)
 
@@ -112,6 +115,15 @@ class Crew:
                 progress(number)
         return all(job.ended() is not None for job in left)
 
+    def _named(self, job: Job) -> dict[str, Any]:
+        """Returns the record of the files that a run's config names, which may not change between runs."""
+        configs.load_file(job.origin)
+        named = guests.record(job.config)
+        for guest in named.values():
+            if changed := differences(self._files.setdefault(guest["path"], guest), guest):
+                raise UserError(f"{guest['path']}: changed since the first run began: {changed}; put it back")
+        return named
+
     def _side_by_side(self, waiting: list[Job]) -> Iterator[tuple[Job, str]]:
         busy: dict[Any, tuple[subprocess.Popen[str], Job]] = {}  # by the pipe that will have the answer
         signals.hold()
@@ -121,8 +133,8 @@ class Crew:
                 if waiting and worker.stdout not in busy and time.monotonic() < self._deadline:
                     job = waiting.pop()
                     busy[worker.stdout] = worker, job
-                    named = job.config, str(job.folder), job.origin, guests.record(job.config)
-                    print(json.dumps(named), file=worker.stdin, flush=True)
+                    told = job.config, str(job.folder), job.origin, self._named(job)
+                    print(json.dumps(told), file=worker.stdin, flush=True)
             if not busy:
                 break
             ready = wait(list(busy), POLL_SECONDS)
@@ -174,8 +186,6 @@ def train(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:
     Raises:
       Interrupted: a signal asked to stop; the step is saved.
     """
-    from fxf.runs import inside  # an import that the first step need not wait for
-
     while len(kept) > MOST_KEPT:
         del kept[next(iter(kept))]
     with _logged(job.folder):

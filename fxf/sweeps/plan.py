@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from fxf.base.config import Field, checked, differences, differing_keys, one_of, with_values
 from fxf.base.errors import UserError, nearest
 from fxf.base.files import is_remote, read_json, write_atomically
-from fxf.reports.best import MOST_UNKNOWN, OF_THE_TEXT, PER_TOKEN
+from fxf.reports.best import why_other_tokens
 from fxf.reports.compare import TOKENIZER
 from fxf.reports.figures import HIGHER, LOWER, figure
 from fxf.reports.run_files import is_run
@@ -20,6 +20,7 @@ from fxf.runs import configs, guests
 from fxf.runs.code_version import made_by
 from fxf.runs.evaluator import scored_of
 from fxf.runs.experiment import Experiment, build
+from fxf.runs.flops import flops_per_token
 from fxf.sweeps.evidence import LOOKS, TEST
 from fxf.sweeps.points import TABLE
 
@@ -34,6 +35,11 @@ class Arm(NamedTuple):
 
     config: dict[str, Any]
     origin: dict[str, Any]
+
+    def built(self) -> Experiment:
+        """Returns the experiment. Until another arm is built, names mean what stands in the config's own folder."""
+        configs.load_file(self.origin)
+        return build(self.config)
 
 
 class Budget(NamedTuple):
@@ -62,7 +68,7 @@ class Plan(NamedTuple):
       better: `lower` or `higher`.
       named: whether the user named the metric.
       null: whether both arms are the same config, and the two runs of a pair have different seeds.
-      content: digests of the data and of the config files of both arms, by name.
+      content: digests of the data and of the config files of each arm, by name.
       failed, rates, match: as in `make_plan`.
     """
 
@@ -72,7 +78,7 @@ class Plan(NamedTuple):
     better: str
     named: bool
     null: bool
-    content: dict[str, str]
+    content: dict[str, dict[str, str]]
     failed: float | None
     rates: int
     match: str
@@ -109,12 +115,7 @@ def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
     Raises:
       UserError: a change is not a valid KEY=VALUE, or changes the seed.
     """
-    typed = []
-    for change in changes:
-        key, equals, value = change.partition("=")
-        if not equals:
-            raise UserError(f"--change={change}: expected KEY=VALUE, such as model.n_layers=4")
-        typed.append((key, value))
+    typed = [(change.partition("=")[0], change.partition("=")[2] if "=" in change else None) for change in changes]
     _, values = configs.with_changes(ConfigDict(arm.config).lock(), typed, "--change=")
     if "seed" in values:
         raise UserError("--change=seed: the pairs of a trial set the seed; --null compares seeds alone")
@@ -159,26 +160,26 @@ def make_plan(
     failed = None if failed is None else checked(failed, Field(float, {}), "--failed")
     null, other = other is None, other or first
     other = other._replace(config={**other.config, "seed": first.config["seed"]})
-    if not null and first.config == other.config:
-        raise UserError("the two configs of the trial are the same; --null tries a config against itself")
-    content, chosen, experiments = dict[str, str](), list[tuple[str, str]](), list[Experiment]()
+    content, chosen, experiments = dict[str, dict[str, str]](), list[tuple[str, str]](), list[Experiment]()
     for name, arm in {"first": first, "other": other}.items():
         try:
             if arm.config["parallel"]["processes"] != 1:
                 raise UserError("parallel.processes: the runs of a trial share one process; leave it at 1")
-            experiments.append(experiment := build(arm.config))
+            experiments.append(experiment := arm.built())
             chosen.append(choose_metric(experiment, metric))
-            digests = {**experiment.task.digests(), **guests.digests(arm.config, workdir)}
+            content[name] = {**experiment.task.digests(), **guests.digests(arm.config, workdir)}
+            if match == "flops" and (lost := flops_per_token(experiment).uncounted):
+                raise UserError(f"--match=flops: {', '.join(lost)} cannot be counted; take --match=seconds")
         except UserError as error:
             raise UserError(f"the {name} config: {error}") from None
-        content |= {f"{name}: {key}": value for key, value in digests.items()}
+    # With every key, as the runs will have them: a change may name an optimizer that has keys of its own.
+    first, other = (arm._replace(config=each.config) for arm, each in zip((first, other), experiments, strict=True))
+    if not null and (first.config, content["first"]) == (other.config, content["other"]):
+        raise UserError("the two configs of the trial are the same; --null tries a config against itself")
     if chosen[0] != chosen[1]:
         raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")
     _require_same_scores(experiments[0], experiments[1], chosen[0][0])
-    # With every key, as the runs will have them: a change may name an optimizer that has keys of its own.
-    first, other = (arm._replace(config=each.config) for arm, each in zip((first, other), experiments, strict=True))
-    one_rate = null or differing_keys(first.config, other.config) == [RATE]
-    rates = rates or (1 if one_rate else 3)
+    rates = rates or (1 if null or differing_keys(first.config, other.config) == [RATE] else 3)
     if rates % 2 == 0 or (null and rates > 1):
         raise UserError(f"--rates: expected an odd number, and 1 of a null trial, got {rates}")
     return Plan(first, other, *chosen[0], bool(metric), null, content, failed, rates, match)
@@ -190,15 +191,12 @@ def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> N
         raise UserError(f"the two configs score other data: {', '.join(differing)}")
     if first.task.files.get(TOKENIZER) == other.task.files.get(TOKENIZER):
         return
-    if re.fullmatch(OF_THE_TEXT, metric):
-        for each in (first, other):
-            is_word = each.config.get("data", {}).get("tokenizer") == "word"
-            if is_word or each.task.figures().get("unknown_share", 0) > MOST_UNKNOWN:
-                raise UserError(f"--metric: {metric}: the two configs have other tokenizers, and one loses text")
-    if re.fullmatch(PER_TOKEN, metric):
+    of_words = any(each.config.get("data", {}).get("tokenizer") == "word" for each in (first, other))
+    unknown = max(each.task.figures().get("unknown_share", 0) for each in (first, other))
+    if why := why_other_tokens(metric, of_words, unknown):
         bits = [name.removeprefix("-") for name in first.task.metrics if "bits_per" in name]
-        what = f"{metric} is per token, and the two configs have other tokenizers"
-        raise UserError(f"--metric: {what}; name {' or '.join(bits) or 'another figure'}")
+        named = "" if metric in bits else f"; name {' or '.join(bits) or 'another figure'}"
+        raise UserError(f"--metric: {metric}: {why}{named}")
 
 
 def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
@@ -214,9 +212,7 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
     in_result = {each.removeprefix("-"): each for each in reversed(metrics)}
     name, known = metric.lstrip("+-") or metrics[0].removeprefix("-"), [*in_result, *ALWAYS]
     if name not in known:
-        raise UserError(
-            f"--metric: no figure '{name}' in its result{nearest(name, known)} (there are {', '.join(known)})"
-        )
+        raise UserError(f"--metric: no figure '{name}'{nearest(name, known)} (its result has {', '.join(known)})")
     if metric not in ("", name):
         return name, LOWER if metric.startswith("-") else HIGHER
     if in_result.get(name, "").startswith("-"):

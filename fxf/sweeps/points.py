@@ -31,7 +31,6 @@ from fxf.runs.experiment import build
 TABLE = "table.csv"  # of a sweep's points, or of a trial's pairs
 
 MAX_NAME = 100  # characters
-NO_RESULT = "no result"  # the status of a point that has not begun
 
 
 class Point(NamedTuple):
@@ -134,7 +133,8 @@ def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:
     for point in points:
         config, folder = dict(flatten(point.config)), workdir / point.name
         run = run_files.read(folder) if run_files.is_run(folder) else None
-        row = {"point": point.name, **{key: config[key] for key in keys}, "status": run.state if run else NO_RESULT}
+        row = {"point": point.name, **{key: config.get(key, "") for key in keys}}
+        row["status"] = run.state if run else "no result"
         figures = run.result if run else {}
         named = {(f"result.{n}" if n in row and row[n] != value else n): value for n, value in figures.items()}
         rows.append({**row, **named})

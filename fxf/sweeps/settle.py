@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fxf.base.errors import UserError
 from fxf.reports.figures import HIGHER
-from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
 from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.plan import RATE, Arm, Plan, changed, read_plan, write_plan
@@ -70,15 +70,26 @@ def _equal_steps(plan: Plan, workdir: Path, crew: Crew) -> int:
     """Returns the steps in which the other arm computes, or takes, as much as the first."""
     steps, seed = plan.first.config["train"]["steps"], plan.first.config["seed"]
     if plan.match == "flops":
-        built = [build(arm.config) for arm in plan.arms.values()]
+        built = (arm.built() for arm in plan.arms.values())  # each is traced before the next one is built
         costs = [flops_per_token(each).training * each.task.largest_batch()["weights"].size for each in built]
     else:
-        n_steps = {name: min(MEASURED_STEPS, arm.config["train"]["steps"]) for name, arm in plan.arms.items()}
-        short = {name: changed(arm, {"train.steps": n_steps[name]}) for name, arm in plan.arms.items()}
-        runs = _trained(crew, workdir / MEASURED, short, seed, MEASURED_RUNS)
-        seconds = [min(job.figure("train_seconds") or math.inf for job in jobs) for jobs in runs]  # what disturbs adds
-        costs = [each / n for each, n in zip(seconds, n_steps.values(), strict=True)]
+        short = {name: changed(arm, _short(arm)) for name, arm in plan.arms.items()}
+        costs = []
+        for jobs in _trained(crew, workdir / MEASURED, short, seed, MEASURED_RUNS):
+            seconds = [figure for job in jobs if (figure := job.figure("train_seconds"))]
+            if not seconds:
+                raise UserError(f"--match: {jobs[0].folder}: diverges, so its seconds are not known; take a lower rate")
+            costs.append(min(seconds) / jobs[0].config["train"]["steps"])  # what disturbs adds
     return max(1, round(steps * costs[0] / costs[1]))
+
+
+def _short(arm: Arm) -> dict[str, int]:
+    """Returns the changes of keys that make a run of an arm short, with room for its schedule."""
+    train, optimizer = arm.config["train"], arm.config["optimizer"]
+    steps = min(MEASURED_STEPS, train["steps"])
+    warmup = min(optimizer["warmup_steps"], steps - 1)
+    decay = min(optimizer["decay_steps"], steps - warmup)
+    return {"train.steps": steps, "optimizer.warmup_steps": warmup, "optimizer.decay_steps": decay}
 
 
 def _tuned(plan: Plan, name: str, arm: Arm, workdir: Path, crew: Crew) -> Settled:

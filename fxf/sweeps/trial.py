@@ -9,12 +9,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from fxf.base.config import Field, checked
-from fxf.base.errors import UserError
+from fxf.base.config import Field, checked, differing_keys
+from fxf.base.errors import UserError, shortened
 from fxf.base.files import folder_at, read_json
 from fxf.runs.api import plain_config
 from fxf.sweeps.crew import Crew, Job
-from fxf.sweeps.evidence import Evidence
+from fxf.sweeps.evidence import LEVELS, Evidence
 from fxf.sweeps.plan import RATE, Arm, Budget, Plan, changed, keep_plan, make_plan, read_plan
 from fxf.sweeps.settle import OutOfTimeError, Settled, settle
 from fxf.sweeps.verdict import EARLY, LOG, Pair, Verdict, write, write_page
@@ -45,7 +45,10 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
     keep_plan(plan, budget, workdir)
     budget = budget._replace(whole=any(attempt["whole"] for attempt in read_plan(workdir)["budgets"]))
     with Crew(budget.workers, budget.minutes) as crew:
-        told(f"at most {budget.seeds} pairs of seeds, in {budget.minutes:g} minutes at most")
+        differing = ", ".join(differing_keys(plan.first.config, plan.other.config)) or "their seeds or files"
+        told(shortened(f"the configs differ in {differing}"))
+        at_most = f"at most {budget.seeds} pairs of seeds, in {budget.minutes:g} minutes at most"
+        told(f"{at_most}; a claim about the mean takes {min(LEVELS)} pairs")
         try:
             settled = settle(plan, workdir, crew)
         except OutOfTimeError:

@@ -148,10 +148,6 @@ class Verdict:
         return BETTER if (sign > 0) == (self.plan.better == HIGHER) else WORSE
 
     @property
-    def seconds(self) -> float:
-        return sum(pair.seconds for pair in self.pairs)
-
-    @property
     def effect(self) -> tuple[float, float, float] | None:
         """The mean effect and the ends of its interval; None after a stop before 32 pairs, which shows it too large."""
         found = self.evidence
@@ -178,7 +174,7 @@ class Verdict:
             "failures": found.failures,
             "settled": {name: settled._asdict() for name, settled in self.settled.items()},
             "checks": [[rate, figures] for rate, figures in self.checks.items()],
-            "seconds": round(self.seconds, 3),
+            "seconds": round(sum(pair.seconds for pair in self.pairs), 3),
             "stopped": self.stopped,
             "null": plan.null,
         }
@@ -189,11 +185,12 @@ class Verdict:
         if found.n:
             first, other = zip(*self.compared, strict=True)
             figures = f"{plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other"
-            took = f"{self.seconds / 60:.1f} minutes" if self.seconds >= 60 else f"{self.seconds:.1f} seconds"
+            minutes = sum(pair.seconds for pair in self.pairs) / 60
             lines = [
                 f"{self.headline}: {figures} ({plan.better} is better)",
                 self._effect_line(),
-                f"{found.n} pairs of seeds, {took} of runs" + (f"; {self.stopped}" if self.stopped else ""),
+                f"{found.n} pairs of seeds, {minutes:.1f} minutes of runs"
+                + (f"; {self.stopped}" if self.stopped else ""),
                 self._failures_line(),
             ]
         for name, settled in self.settled.items():
@@ -206,11 +203,9 @@ class Verdict:
             if steps := settled.changes.get("train.steps"):
                 lines.append(f"steps of {ARMS[name]} {steps:,}, for equal {plan.match}")
         for rate in self.checks:
-            effect, stays = differences(self.at(rate)), still(self.claim, self.at(rate))
+            effect, stays = differences(self.at(rate)), "stays" if still(self.claim, self.at(rate)) else "falls"
             told = f"effect {statistics.fmean(effect):+.4g}" if effect else "no run without failure"
-            lines.append(
-                f"with the rate {rate:.4g} of {ARMS[self.worse]} the claim {'stays' if stays else 'falls'}: {told}"
-            )
+            lines.append(f"with the rate {rate:.4g} of {ARMS[self.worse]} the claim {stays}: {told}")
         named = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
         lines.append(f"the metric {named}")
         if plan.null:

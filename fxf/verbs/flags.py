@@ -154,7 +154,7 @@ def config_and_origin(args: argparse.Namespace) -> tuple[dict[str, Any], dict[st
     from fxf.runs import configs
 
     if not args.config:
-        raise UserError(configs.MISSING)
+        raise UserError("--config: missing; for example --config=reversal")
     config, overrides = configs.with_changes(configs.read_config(args.config), args.overrides, "--config.")
     return config.to_dict(), configs.origin_of(args.config, overrides)
 

@@ -27,8 +27,7 @@ import sys
 from argparse import Namespace
 
 from fxf.base import status
-from fxf.base.config import differing_keys, flatten
-from fxf.base.errors import UserError, one_line
+from fxf.base.errors import UserError
 from fxf.base.work import n_cores
 from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
 
@@ -55,7 +54,6 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     import jax
 
-    from fxf.sweeps.evidence import LEVELS
     from fxf.sweeps.plan import Arm, Budget, make_plan, other_config, with_changes
     from fxf.sweeps.trial import carry_out, try_sizes
     from fxf.sweeps.verdict import PAGE
@@ -74,23 +72,10 @@ def main(args: Namespace) -> None:
         other = with_changes(other, args.change)
     rules = {"metric": args.metric or "", "failed": args.failed, "rates": args.rates, "match": args.match}
     budget = Budget(args.seeds, args.minutes, args.whole, workers)
-    notes = []  # are told once the plan is kept: an error before that is one line
-    if other is not None and not args.other:
-        values = dict(flatten(other.config))
-        changed = (f"{key} {values[key]}" for key in differing_keys(config, other.config) if key in values)
-        notes.append(one_line(f"the other config has {'  '.join(changed)}"))
-    if args.seeds < min(LEVELS):
-        notes.append(f"--seeds={args.seeds}: a claim about the mean takes {min(LEVELS)} pairs")
-
-    def told(text: str) -> None:
-        for line in (*notes, text):
-            status.say(line)
-        notes.clear()
-
     if args.scales:
-        found = try_sizes(first, other, workdir, budget, told, **rules)
+        found = try_sizes(first, other, workdir, budget, status.say, **rules)
     else:
-        found = {"": carry_out(make_plan(first, other, workdir, **rules), workdir, budget, told)}
+        found = {"": carry_out(make_plan(first, other, workdir, **rules), workdir, budget, status.say)}
     for name, verdict in found.items():
         print("\n".join([*([f"{name}:"] if name else []), *verdict.lines()]))
     print(workdir / PAGE, file=sys.stderr)

@@ -7,18 +7,14 @@ from fxf.compile import search
 from small_runs import tiny_config
 
 
-def figures(seconds, fits=True):
-    found = {"fits": fits, "attainable": None, "ideal": seconds, "share_of_peak": 0.5, "bytes": {"total": 3 * 2**30}}
-    return found
-
-
 def measure(config):
     """Fastest with fsdp 4; a batch above 10 fits only with recomputation, which takes longer; tensor 8 is refused."""
     parallel, batch_size, full = config["parallel"], config["train"]["batch_size"], config["model"]["remat"] == "full"
     if parallel["tensor"] == 8:
         raise UserError("model.n_heads: too few")
     fits = batch_size <= (10 if parallel["data"] == 8 or not full else 20)
-    return figures(batch_size * (1.3 if full else 1) / (2 if parallel["fsdp"] == 4 else 1) + 1, fits)
+    seconds = batch_size * (1.3 if full else 1) / (2 if parallel["fsdp"] == 4 else 1) + 1
+    return {"fits": fits, "attainable": None, "ideal": seconds, "share_of_peak": 0.5, "bytes": {"total": 3 * 2**30}}
 
 
 @pytest.fixture(scope="module")

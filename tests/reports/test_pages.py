@@ -102,13 +102,6 @@ def test_lines_and_files_that_are_damaged_are_left_out_of_the_page(tmp_path):
     assert data_of(report.write(tmp_path / "run").read_text()) == plain
 
 
-def test_a_page_asks_for_nothing_from_a_network(tmp_path):
-    text = report.write(make_run(tmp_path / "run")).read_text()
-    assert "default-src 'none'" in text
-    code = text.replace("http://www.w3.org/2000/svg", "")  # the name of a kind of element
-    assert "http" not in code.replace("http-equiv", "") and "src=" not in code and "@import" not in code
-
-
 @pytest.mark.parametrize(("of", "state"), table("states of a run"))
 def test_a_run_is_running_while_its_lock_is_held_and_what_ended_it_says_how_it_stands(of, state, tmp_path):
     folder, why = make_run(tmp_path / "run", finished=False), of["why"]

@@ -8,13 +8,12 @@ from fxf.base.config import one_of
 from fxf.base.errors import UserError
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.runs import guests, run_folder
+from fxf.runs.api import plain_config
 from fxf.runs.configs import folder, located, names, read_config
 from fxf.runs.guests import digests, load, record, restore
 from small_runs import new_process, tiny_config, trained
 
-CONFIG = (
-    "from fxf.runs.experiment import default_config\n\n\ndef get_config():\n    return default_config('reversal')\n"
-)
+CONFIG = "from fxf.runs.experiment import default_config as made\n\n\ndef get_config():\n    return made('reversal')\n"
 NAMED = {"model": {"activation": "mine:scaled"}}
 
 
@@ -25,7 +24,7 @@ def process():
 
 
 def write(path, text):
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
 
@@ -52,12 +51,27 @@ def test_a_path_names_what_a_file_or_a_module_beside_it_defines(tmp_path):
     assert "mine:scaled" not in [*ACTIVATIONS]
 
 
-def test_each_folder_has_its_own_modules(tmp_path):
-    for name, factor in (("a", 2), ("b", 3)):
-        write(tmp_path / name / "kinds.py", f"FACTOR = {factor}\n")
-        write(tmp_path / name / "mine.py", "import kinds\n\n\ndef f():\n    return kinds.FACTOR\n")
-    a, b = (load(tmp_path / name / "mine.py") for name in "ab")
-    assert (a.f(), b.f()) == (2, 3)
+def test_a_module_that_has_changed_is_imported_again_with_the_config_and_else_refused(tmp_path):
+    mine, path = scaling(tmp_path), write(tmp_path / "exp.py", CONFIG)
+    load(path)
+    before = record(NAMED)
+    scaling(tmp_path, factor=30)  # of another size, by which Python tells it at once
+    with pytest.raises(UserError, match=f"{mine}: changed since it was imported: mine.py .*; put it back"):
+        record(NAMED)
+    load(path)
+    assert ACTIVATIONS["mine:scaled"](5) == 150 and record(NAMED) != before
+
+
+@pytest.mark.parametrize("name", ["pack", "pack.core"])
+def test_a_package_is_recorded_with_its_files_and_found_again(name, tmp_path):
+    scaling(write(tmp_path / "a/pack/__init__.py", "from .core import scaled\n").parent, name="core")
+    named = {"model": {"activation": f"{name}:scaled"}}
+    load(write(tmp_path / "a/exp.py", CONFIG))
+    found = record(named)
+    assert list(found[name]["sha256"]) == ["pack/__init__.py", "pack/core.py"]
+    with new_process():
+        restore(tmp_path / "run", found)
+        assert ACTIVATIONS[f"{name}:scaled"](5) == 10
 
 
 def test_the_record_has_the_files_that_a_config_names_and_what_they_import_beside_them(tmp_path):
@@ -71,8 +85,11 @@ def test_the_record_has_the_files_that_a_config_names_and_what_they_import_besid
     assert digests(NAMED, tmp_path / "run") == found["sha256"]
     assert record({"model": {"activation": "relu"}, "data": {"path": "gs://x/y:z"}}) == {}
     adds = "from fxf.layers.feed_forward import ACTIVATIONS\n\nACTIVATIONS['scaled'] = lambda x: 2 * x\n"
-    load(write(tmp_path / "added.py", adds + CONFIG))  # a name that a file adds
-    assert list(record({"model": {"activation": "scaled"}})) == ["added"]
+    paths = [write(tmp_path / f"{n}.py", adds.replace("2", n) + CONFIG) for n in "23"]
+    for path in (*paths, *paths):  # a name that a file adds; of two files the one that is read last
+        load(path)
+        assert list(record({"model": {"activation": "scaled"}})) == [path.stem]
+        assert ACTIVATIONS["scaled"](5) == 5 * int(path.stem)
 
 
 def opened(workdir, path):
@@ -101,6 +118,23 @@ def test_a_changed_file_is_named_and_refused_by_a_resume_alone(tmp_path, caplog)
         (workdir / "metrics.jsonl").write_text('{"step": 1}\n')  # without a record another run may begin there
         with pytest.raises(UserError, match=r"content of mine.py \(.* there, .* here\); use another --workdir"):
             opened(workdir, path)
+
+
+def test_a_run_that_starts_from_one_with_another_file_of_its_files_name_keeps_its_own(tmp_path, caplog):
+    load(scaling(tmp_path / "a"))
+    trained(tiny_config(**NAMED), tmp_path / "source")
+    load(scaling(tmp_path / "b", factor=3))
+    trained(tiny_config(**NAMED, start={"path": str(tmp_path / "source")}), tmp_path / "run")
+    assert recorded(tmp_path / "run")["mine"]["path"] == str(tmp_path / "b/mine.py")
+    assert "in place of" not in caplog.text
+    restore(tmp_path / "source", recorded(tmp_path / "source"))
+    assert "a/mine.py is read in place of" in caplog.text
+
+
+def test_a_config_that_was_read_before_another_one_finds_what_stands_beside_its_own_file(tmp_path):
+    first, _ = (read_config(str(scaling(tmp_path / n, factor=int(n)))) for n in "23")
+    assert plain_config(first) == (first.to_dict(), {"read_from": f"{tmp_path}/2/mine.py"})
+    assert ACTIVATIONS["mine:scaled"](5) == 10
 
 
 def test_code_in_a_run_folder_is_never_executed(tmp_path):

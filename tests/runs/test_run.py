@@ -25,17 +25,13 @@ from fxf.tasks.reversal import Reversal
 from fxf.tasks.text_metrics import METRICS
 from fxf.training import checkpoint
 from helpers import one_device
-from small_runs import Shared, command, crash_after, records, sharing_programs, tiny_config, trained
+from small_runs import Shared, command, crash_after, records, sharing_programs, tiny_config, trained, without_times
 
 PROGRAMS = Shared()  # of runs whose steps and figures differ, of which their programs know nothing
 
 
 def train(workdir, **sections):
     return trained(tiny_config(**sections), workdir, kept=PROGRAMS)
-
-
-def without_times(rows):
-    return [{k: v for k, v in row.items() if not k.endswith(("_second", "_seconds", "goodput"))} for row in rows]
 
 
 @functools.cache

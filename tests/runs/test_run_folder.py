@@ -62,18 +62,6 @@ def test_a_run_that_is_older_than_a_key_or_a_section_has_their_defaults(tmp_path
     assert begun["model"] == experiment.config["model"]
 
 
-def test_a_run_that_cannot_be_read_is_refused_in_one_line_with_the_version_that_wrote_it(tmp_path):
-    opened(tmp_path / "run", files={})
-
-    def older(record):
-        record["config"]["model"]["n_layer"] = record["config"]["model"].pop("n_layers")
-        record["code"], record["git_commit"], record["versions"]["fxf"] = "0a1b", "0a1b2c", "0.1.2"
-
-    changed(tmp_path / "run", older)
-    with pytest.raises(UserError, match=r"n_layer.*; .*run was written by fxf 0\.1\.2 of commit 0a1b2c$"):
-        open_run(tmp_path / "run")
-
-
 def test_a_run_that_failed_before_its_first_record_makes_room_for_another(tmp_path):
     opened(tmp_path, files={"tokenizer.json": "old"})
     (tmp_path / "metrics.jsonl").touch()
@@ -122,11 +110,7 @@ def test_other_keys_that_cannot_change_training_and_other_code_are_named_and_rec
     run_folder.read_config(tmp_path)
     opened(tmp_path, log={"every": 2})
     run_folder.read_config(tmp_path)
-    lines = (
-        "goes on with other keys: log.every (3 there, 2 here)",
-        "was trained by other code: code (",
-        "goes on with other",
-    )
+    lines = "goes on with other keys: log.every (3 there, 2 here)", "was trained by other code: code (", "goes on with"
     assert [line in message for line, message in zip(lines, caplog.messages, strict=True)] == [True] * 3
     record = json.loads((tmp_path / "config.json").read_text())
     assert record["config"]["log"]["every"] == 2

@@ -53,9 +53,8 @@ def test_each_token_counts_once_after_all_tokens_of_its_window(folder, name):
         start = (len(expected) - 1) // step * step if expected else 0
         read = [*first, *tokens[start : len(expected)]]
         padded = np.array([read + [0] * (LENGTH - len(read))])
-        logits = scorer.evaluator.logits({"inputs": np.repeat(padded, n_windows, axis=0)})[0, len(read) - 1].astype(
-            np.float64
-        )
+        logits_WTV = scorer.evaluator.logits({"inputs": np.repeat(padded, n_windows, axis=0)}).astype(np.float64)
+        logits = logits_WTV[0, len(read) - 1]
         expected.append(np.log(np.exp(logits).sum()) - logits[tokens[len(expected)]])
     expected[0] = expected[0] or np.mean(expected[1:])  # of a token that comes after none
     np.testing.assert_allclose(nats, expected[-len(nats) :], rtol=1e-5, atol=1e-5)
@@ -98,13 +97,8 @@ def test_a_run_is_better_or_worse_only_where_the_whole_interval_of_some_lines_is
 
     monkeypatch.setattr(scores, "TextScorer", Given)
     (tmp_path / "text.txt").write_text(TEXT)
-    verdicts = {
-        (1, 2) * 3: "better",
-        (1, 9) * 3: "no difference found",
-        (5, 9) * 3: "worse",
-        (1,): "no difference found",
-    }
-    for nats, verdict in verdicts.items():
+    none = "no difference found"
+    for nats, verdict in (((1, 2) * 3, "better"), ((1, 9) * 3, none), ((5, 9) * 3, "worse"), ((1,), none)):
         assert text_scores(nats, tmp_path / "text.txt", (4,) * len(nats))["verdict"] == verdict
     assert caplog.messages == [f"warning: --text: {tmp_path}/text.txt has 1 lines; an interval and a verdict need 6"]
 

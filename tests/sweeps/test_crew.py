@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from test_points import write
 
-from fxf.base.errors import Interrupted
+from fxf.base.errors import Interrupted, UserError
 from fxf.reports import run_files
 from fxf.runs import inside, run
 from fxf.runs.configs import read_config
 from fxf.runs.experiment import build
+from fxf.sweeps import crew
 from fxf.sweeps.crew import Crew, Job, last_line
 from fxf.sweeps.points import make_points
 from helpers import refused, table
@@ -97,6 +98,14 @@ def test_a_signal_stops_the_process_and_not_only_the_point(tmp_path, monkeypatch
     with pytest.raises(Interrupted):
         list(Crew(1).train(jobs_of(POINTS, tmp_path)))
     assert started == [POINTS[0].name]
+
+
+def test_a_file_that_changes_between_runs_ends_the_crew(tmp_path, monkeypatch):
+    records = iter([{"mine": {"path": "mine.py", "sha256": digest}} for digest in "12"])
+    monkeypatch.setattr(crew.guests, "record", lambda _: next(records))
+    monkeypatch.setattr(crew, "train", lambda *_: "")
+    with pytest.raises(UserError, match="changed since the first run began"):
+        list(Crew(1).train(jobs_of(POINTS, tmp_path)))
 
 
 def test_an_error_of_several_lines_is_told_in_one(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from small_runs import ROOT
 KEPT = ROOT / "experiments/results/verdicts"
 PAGE = (ROOT / "docs/trials.md").read_text()
 TABLE = json.loads((KEPT / "table.json").read_text())["table"]
+REAL = [row for row in TABLE if row["kind"] == "null, real runs"]
 SIGNS_OF_NULLS = "null, symmetric"
 # The largest shares of false claims and the least of right ones, in per cent, of the kept simulation.
 LARGEST = {"mean, 32 pairs": 6, "mean, 64": 6.2, "failures, 64": 2.4}
@@ -50,17 +51,15 @@ def test_a_small_simulation_errs_as_seldom_and_finds_as_much_as_promised():
 
 def test_the_kept_simulation_and_the_real_nulls_err_as_seldom_and_find_as_much_as_promised():
     kept = [row for row in TABLE if row["kind"] != "null, real runs"]
-    assert len({row["differences"].split(",")[0] for row in TABLE if row["kind"] == "null, real runs"}) == 3
+    assert len({row["differences"].split(",")[0] for row in REAL}) == 3
     check(kept, verdicts.TRIALS, sigmas=0)
-    for row in (row for row in TABLE if row["kind"] == "null, real runs"):
+    for row in REAL:
         assert max(row[column] for column in ("mean, 32 pairs", "mean, 64", "mean or signs")) <= 6, row
 
 
 def test_the_real_nulls_follow_from_the_kept_runs():
     rows = verdicts.pool_rows(400, seed=3)
-    assert [row["differences"] for row in rows] == [
-        row["differences"] for row in TABLE if row["kind"] == "null, real runs"
-    ]
+    assert [row["differences"] for row in rows] == [row["differences"] for row in REAL]
     for name, pool in verdict_runs.POOLS.items():
         runs = list(csv.DictReader((KEPT / f"pool_{name}.csv").read_text().splitlines()))
         assert [int(run["seed"]) for run in runs] == list(range(verdict_runs.SEEDS))
@@ -103,9 +102,8 @@ def test_many_claims_at_a_time_stay_where_each_does():
     x_TN = np.random.default_rng(6).normal(0.2, 1, (2, 200, 32))
     claims = np.tile([1, -1], 100)
     found = verdicts._still(claims, np.stack([x_TN, x_TN]))
-    each = [
-        all(still(c, [(0.0, d) for d in x]) for x in pair) for c, pair in zip(claims, x_TN.swapaxes(0, 1), strict=True)
-    ]
+    pairs = zip(claims, x_TN.swapaxes(0, 1), strict=True)
+    each = [all(still(c, [(0.0, d) for d in x]) for x in pair) for c, pair in pairs]
     assert list(found) == each and 0 < sum(each) < 200
 
 

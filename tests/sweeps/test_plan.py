@@ -44,13 +44,24 @@ def test_the_plan_says_all_that_decides(tmp_path):
     assert [there[name] for name in ("failed", "rates", "match")] == [2.5, 5, "flops"]
     assert (there["null"], there["test"]) == (False, TEST)
     assert {"code", "versions", "git_commit", "device", "origins", "content"} <= set(there)
-    assert [(each["seeds"], each["minutes"], each["whole"]) for each in there["budgets"]] == [(7, 2.5, False)]
 
 
 @pytest.mark.parametrize(("of", "rates"), table("rates of a trial"))
 def test_three_rates_are_tried_unless_the_configs_differ_in_the_rate_alone(of, rates, tmp_path):
     other = Arm({**tiny_config(**of["sections"]), **of.get("whole", {})}, ORIGIN) if "sections" in of else None
     assert make_plan(FIRST, other, tmp_path, rates=of["given"]).rates == int(rates)
+
+
+def test_each_config_of_a_trial_has_the_files_of_its_own_folder(tmp_path):
+    arms = []
+    for n in "23":
+        (tmp_path / n).mkdir()
+        (tmp_path / n / "versions.py").write_text(f"def scaled(x):\n    return {n} * x\n")
+        named = tiny_config(model={"activation": "versions:scaled"})
+        arms.append(Arm(named, {"config_file": str(tmp_path / n / "versions.py")}))
+    content = make_plan(*arms, tmp_path / "trial").content
+    assert content["first"].keys() == content["other"].keys() and content["first"] != content["other"]
+    assert arms[0].built().program_key() != arms[1].built().program_key() != arms[0].built().program_key()
 
 
 def test_every_attempt_is_added_and_another_plan_is_refused(tmp_path):
@@ -63,7 +74,7 @@ def test_every_attempt_is_added_and_another_plan_is_refused(tmp_path):
         (plan._replace(failed=0.5), r"failed \(None there, 0.5 here\)"),
         (plan._replace(metric="train_loss", better="lower"), r"metric \(exact_match there, train_loss here\)"),
         (plan._replace(other=FIRST), r"other.optimizer.learning_rate \(0.1 there"),
-        (plan._replace(content={"first: data": "1"}), r"content.first: data \(absent there"),
+        (plan._replace(content={"first": {"data": "1"}}), r"content.first.data \(absent there"),
     ):
         refused = rf"plan.json: the plan of another trial: .*{message}.*; use another --workdir"
         with pytest.raises(UserError, match=refused):

@@ -29,6 +29,7 @@ OTHER = Arm(tiny_config(optimizer={"learning_rate": 0.1}, **QUICK), ORIGIN)
 WIDER = Arm(tiny_config(model={"d_ff": 9}, **QUICK), ORIGIN)
 DIVERGING = Arm(tiny_config(optimizer={"learning_rate": 1e38}, **QUICK), ORIGIN)
 LOSS = {"metric": "train_loss"}
+BEFORE = "at most 3 pairs of seeds, in 30 minutes at most; a claim about the mean takes 32 pairs"
 DIVERGED = "error: step 2: the loss is nan and the gradient's norm nan; training stopped\n"
 
 
@@ -95,7 +96,7 @@ def test_what_a_trial_leaves_agrees_with_the_evidence_of_its_pairs_and_again_it_
     assert [dot[2:5] for dot in trial["dots"]] == [[p.first, p.other, p.other - p.first] for p in verdict.pairs]
     assert [attempt["seeds"] for attempt in trial["attempts"]] == [3]
     assert verdict.lines()[0] in (workdir / "trial.txt").read_text()
-    assert told == ["at most 3 pairs of seeds, in 30 minutes at most", "3 pairs: undecided"]
+    assert told == ["the configs differ in optimizer.learning_rate", BEFORE, "3 pairs: undecided"]
     names = [f"{name}-{seed}" for seed in (4, 5, 6) for name in ("first", "other")]
     assert (carry_out(plan, workdir, Budget(3)), trained.names) == (verdict, names)
 
@@ -152,17 +153,6 @@ def test_a_trial_ends_at_a_look_or_with_its_budget_and_says_what_is_better(of, e
         assert float(said[1]) - float(said[0]) == pytest.approx(there["effect"], abs=2e-3)
 
 
-@pytest.mark.parametrize("value", ["NaN", "null"])
-def test_a_figure_that_is_no_number_has_failed(value, tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
-    finished_runs(tmp_path, plan, [1.0, 2.0], [1.5, 2.5])
-    (tmp_path / "other-4/result.json").write_text(f'{{"train_loss": {value}, "wall_seconds": 1.0}}')
-    verdict = carry_out(plan, tmp_path, Budget(2))
-    assert [(pair.first, pair.other) for pair in verdict.pairs] == [(1.0, None), (2.0, 2.5)]
-    assert verdict.evidence == evidence([(1.0, None), (2.0, 2.5)])
-    json.loads((tmp_path / "verdict.json").read_text(), parse_constant=pytest.fail)
-
-
 @pytest.mark.parametrize(("of", "message"), refused("results that are not of the arm"))
 def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(of, message, tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
@@ -205,9 +195,7 @@ def test_the_command_prints_the_verdict(tmp_path):
     finished_runs(tmp_path, plan, [3.0, 3.1, 3.2], [2.0, 2.5, 2.4])
     found = command("try", *flags, "--change=optimizer.learning_rate=0.1", "--seeds=3")
     assert (found.returncode, found.stdout.partition(":")[0]) == (0, "undecided"), found.stderr
-    assert "3 pairs: undecided" in found.stderr
-    assert "the other config has optimizer.learning_rate 0.1\n" in found.stderr
-    assert "--seeds=3: a claim about the mean takes 32 pairs" in found.stderr
+    assert f"{BEFORE}\n3 pairs: undecided" in found.stderr
 
 
 def test_the_command_tries_sizes_and_shows_them_on_one_page(tmp_path, trained, monkeypatch, capsys):
