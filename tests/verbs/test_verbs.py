@@ -54,8 +54,8 @@ def test_a_verb_reads_a_config_of_fxf_by_its_name_in_any_folder_and_imports_no_l
 def test_a_library_that_an_installation_lacks_is_named_with_what_brings_it():
     lacking = ModuleNotFoundError("No module named 'safetensors'", name="safetensors.numpy")
     compiler = ModuleNotFoundError("No module named 'libtpu'", name="libtpu")
-    assert why_not_ours(compiler) == "libtpu is not installed: pip install 'fxf[compile]'"
-    assert why_not_ours(lacking) == "safetensors is not installed: pip install 'fxf[interop]'"
+    assert why_not_ours(compiler) == "libtpu is not installed: pip install libtpu"
+    assert why_not_ours(lacking) == "safetensors is not installed: pip install safetensors"
     assert why_not_ours(ModuleNotFoundError("of a user's own", name="mine")) == ""
 
 
