@@ -226,9 +226,15 @@ def _parquet(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, byte
 
 
 def _text_in(record: Any, field: str, where: str) -> bytes:
-    """Returns the text in a field of a record, of one in another by dots. Raises a UserError if there is none."""
+    """Returns the text in a field of a record, of one in another by dots; none where a record or a field is null.
+
+    Raises:
+      UserError: there is no such field, or it is no text.
+    """
     found = record
     for name in [field] if isinstance(record, dict) and field in record else field.split("."):
+        if found is None:
+            break
         fields = found if isinstance(found, dict) else {}
         if name not in fields:
             near = (
@@ -238,6 +244,8 @@ def _text_in(record: Any, field: str, where: str) -> bytes:
             )
             raise UserError(f"{where}: no field '{field}' (data.field){near}")
         found = fields[name]
+    if found is None:
+        return b""
     if not isinstance(found, str):
         raise UserError(f"{where}: field '{field}': expected a text, got {type(found).__name__}")
     return found.encode("utf-8", "surrogatepass")

@@ -3,6 +3,7 @@
 Tokens 0 … 4 are special. Text never becomes one of them, except that text outside the vocabulary becomes <unk>.
 """
 
+import contextlib
 import functools
 import itertools
 import json
@@ -22,6 +23,7 @@ SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
 BOS, PAD, EOS, UNK, MASK = range(5)
 BLANK = SPECIAL_TOKENS[MASK]
 OF_BYTES = ("bpe", "byte")  # the kinds that have tokens for every text
+ALIKE = (("The Cat", "the cat"), ("a  b\n", "a b"))  # to some tokenizers
 NO_TOKEN = -1
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
 VOCAB_SIZE = 8000  # by default
@@ -123,6 +125,15 @@ class Tokenizer:
         ends_L = np.cumsum(list(map(len, lines)))
         numbers_N = np.searchsorted(ends_L, [start for start, _ in encoding.offsets], side="right")
         return np.array(encoding.ids, self.dtype), numbers_N.clip(max=len(lines) - 1)
+
+    @functools.cached_property
+    def loses_text(self) -> bool:
+        """Whether texts with other white space or in other case have the same tokens."""
+        if self.kind in ("character", *OF_BYTES):
+            return False
+        with contextlib.suppress(UserError):  # a file without a token for these
+            return any(self.encode(text) == self.encode(other) for text, other in ALIKE)
+        return False
 
     def array(self, text: str) -> np.ndarray:
         """Returns `encode(text)` as an array [N] of `dtype`."""

@@ -71,10 +71,8 @@ def why_not_ranked(found: Comparison, name: str) -> str:
     if len({tokenizer_of(entry.run) for entry in compared}) > 1:
         if re.fullmatch(PER_TOKEN, name):
             return "it is per token, and the tokenizers differ"
-        of_words = [entry.run.config.get("data", {}).get("tokenizer") == "word" for entry in compared]
         unknown = max(entry.figures.get("unknown_share") or 0 for entry in compared)
-        # Words lose the white space between them.
-        if re.fullmatch(OF_THE_TEXT, name) and (unknown > MOST_UNKNOWN or any(of_words)):
+        if re.fullmatch(OF_THE_TEXT, name) and unknown > MOST_UNKNOWN:
             return "the tokenizers differ, and one loses text"
     return ""
 

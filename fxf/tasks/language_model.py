@@ -13,6 +13,7 @@ import numpy as np
 
 from fxf.base.config import key
 from fxf.base.errors import UserError
+from fxf.base.files import digest
 from fxf.data.batches import iterate
 from fxf.data.mixture import parts_of
 from fxf.data.prepared import Counts, Prepared, prepared, tokenizer_of_documents
@@ -88,6 +89,11 @@ class LanguageModel(TokenizedTask):
         if not evaluator.in_nats:
             return {loss_name: loss, "accuracy": n_right / weight_sum}
         return {loss_name: loss, "bits_per_character": bits / size["characters"], "bits_per_byte": bits / size["bytes"]}
+
+    def scored_data(self) -> dict[str, Any]:
+        # Where tokens lose some of the text, bits per byte are of less text than with another tokenizer.
+        lossy = {"text that its tokens keep": digest(self.tokenizer.to_json().encode())}
+        return {"task.score": self.config.score, **(lossy if self.tokenizer.loses_text else {})}
 
     def inputs(self, tokens: list[int]) -> list[int]:
         """Returns the tokens that the model reads for a text: after the token that begins it, if there is one.
@@ -165,7 +171,7 @@ class RunningText(LanguageModel):
 
     def scored_data(self) -> dict[str, Any]:
         context = {"task.length": self.config.length} if self.context else {}
-        return {**self.text.held_out(), "task.score": self.config.score, **context}
+        return {**self.text.held_out(), **super().scored_data(), **context}
 
 
 class Documents(LanguageModel):
@@ -250,4 +256,4 @@ class Documents(LanguageModel):
     def scored_data(self) -> dict[str, Any]:
         texts = {f"split of {name or 'the text'}": each.text for name, each in self.prepared.items()}
         shares = {f"share of {name}": part.share for name, part in self.parts.items() if name}
-        return {**texts, **shares, "task.score": self.config.score}
+        return {**texts, **shares, **super().scored_data()}
