@@ -163,8 +163,8 @@ class Tokenizer:
             raise UserError(f"data.tokenizer: the file has {what}") from None
 
     def unknown(self, text: str) -> list[str]:
-        """Returns the distinct characters or words of a text that the vocabulary lacks, in order."""
-        encoding = self._backend.encode(text, add_special_tokens=False)
+        """Returns what of a text the vocabulary lacks: distinct characters or words, in order. Raises as `encode`."""
+        (encoding,) = self._encodings([text], self._backend.encode_batch)
         unknown = {self.special.unk, *range(self.special.reserved)}
         pairs = zip(encoding.ids, encoding.offsets, strict=True)
         return list(dict.fromkeys(text[start:end] for token, (start, end) in pairs if token in unknown))

@@ -112,6 +112,11 @@ class LanguageModel(TokenizedTask):
                 raise UserError(f"prompt {number}: expected {self.context} tokens or more, got {len(row)}; {why}")
         return one_group(padded_prompts(list(map(self.inputs, rows))), max_tokens, max_len)
 
+    def beginning(self, text: str) -> list[int]:
+        # Some tokenizers put a space in front of a text, but an answer goes on from its prompt.
+        every = self.tokenizer.encode(text), self.behind(text)
+        return next((tokens for tokens in every if self.tokenizer.continuation("a", tokens) == text), every[0])
+
     def to_text(self, text: str, tokens: list[int]) -> str:
         return text + self.tokenizer.continuation(self.cased(text), tokens)
 

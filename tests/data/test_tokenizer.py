@@ -192,8 +192,9 @@ def test_text_without_a_token_is_refused_where_no_token_stands_for_unknown_text(
     cases = (in_words, "a zoo b"), (letters(), "ab zoo"), (letters(), "ab ab"), (unigram, "ab zoo")
     for backend, text in cases:  # of the third, no token is a space
         backend.add_special_tokens(["</s>"])
-        with pytest.raises(UserError, match=f"data.tokenizer: the file has no token for some of '{text}'"):
-            saved(backend).array(text)
+        for read in (saved(backend).array, saved(backend).unknown):
+            with pytest.raises(UserError, match=f"data.tokenizer: the file has no token for some of '{text}'"):
+                read(text)
 
 
 def test_the_same_text_always_has_the_same_tokens_and_the_file_stays_as_it_was(saved):
