@@ -162,12 +162,6 @@ def test_text_never_becomes_a_special_token_and_none_is_added(backend, saved):
     assert tokenizer.array(TEXT).tolist() == tokenizer.encode(TEXT)
 
 
-def test_a_continuation_keeps_the_space_before_its_first_word(saved):
-    tokenizer = saved(metaspace())
-    assert tokenizer.decode([5]) == "bad"
-    assert tokenizer.continuation("a cab", [5, 3]) == " bad a"
-
-
 def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
     text = "one two <eos> où 👩 three " * 40
     learned = {kind: train_tokenizer(kind, 300, [text]) for kind in (*KINDS, "word")}

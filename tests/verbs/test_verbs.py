@@ -18,12 +18,9 @@ from helpers import table
 from small_runs import ROOT, command, script
 
 
-def test_every_module_of_the_room_is_a_verb():
+def test_without_a_verb_it_lists_all_verbs_with_a_line_each_and_imports_no_library():
     modules = {path.stem for path in (ROOT / "fxf/verbs").glob("*.py")}
     assert modules - {"__init__", "command", "flags"} == set(VERBS)
-
-
-def test_without_a_verb_it_lists_the_verbs_with_a_line_each_and_imports_no_library():
     heavy = "{'jax', 'numpy', 'absl', 'ml_collections'}"
     program = f"import sys; import fxf.__main__ as m; m.main(); assert not {heavy} & set(sys.modules)"
     for arguments in ([], ["--help"]):
