@@ -233,22 +233,18 @@ def _text_in(record: Any, field: str, where: str) -> bytes:
     """
     found = record
     for name in [field] if isinstance(record, dict) and field in record else field.split("."):
-        if found is None:
-            break
         fields = found if isinstance(found, dict) else {}
-        if name not in fields:
+        if name not in fields and found is not None:
             near = (
                 nearest(name, fields) or f"; here are {', '.join(fields)}"
                 if fields
                 else f" in a {type(found).__name__}"
             )
             raise UserError(f"{where}: no field '{field}' (data.field){near}")
-        found = fields[name]
-    if found is None:
-        return b""
-    if not isinstance(found, str):
+        found = fields.get(name)
+    if not isinstance(found, str | None):
         raise UserError(f"{where}: field '{field}': expected a text, got {type(found).__name__}")
-    return found.encode("utf-8", "surrogatepass")
+    return (found or "").encode("utf-8", "surrogatepass")
 
 
 def part_of(config: DocumentsConfig, text: str) -> str:
