@@ -47,7 +47,7 @@ def located(config: str) -> tuple[str, list[str]]:
     if name in names():
         return str(folder() / f"{name}.py"), argument
     path = Path(name)
-    near = nearest(name, map(str, path.parent.glob("*.py"))) or nearest(path.stem, names())
+    near = nearest(name, [*map(str, path.parent.glob("*.py")), *names()]) or nearest(path.stem, names())
     what = f"no file {name}" if path.suffix else f"no file and no config of fxf is named '{name}'"
     raise UserError(f"config: {what}{near}")
 
