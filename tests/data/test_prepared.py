@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fxf.base.errors import UserError
-from fxf.base.work import by_threads
+from fxf.base.work import by_threads, n_cores
 from fxf.data import documents
 from fxf.data import prepared as module
 from fxf.data.documents import PARTS, DocumentsConfig, part_of, read
@@ -107,7 +107,9 @@ def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
-def test_what_threads_make_comes_in_the_order_of_the_items():
+def test_what_threads_make_comes_in_the_order_of_the_items_on_the_cores_that_are_allowed(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {3, 5, 6}, raising=False)
+    assert n_cores() == 3
     assert list(by_threads(lambda i: i * i, range(31), 2)) == [i * i for i in range(31)]
 
 
