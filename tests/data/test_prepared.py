@@ -69,8 +69,10 @@ def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_ag
     assert prepare(keys).digest == first.digest
 
 
-@pytest.mark.parametrize(("at", "packed"), [(9, True), (58, False)])
-def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("at", "packed", "ends"), [(9, True, KeyboardInterrupt), (58, False, OSError)])
+def test_a_preparation_that_was_killed_or_failed_goes_on_where_it_stopped(
+    at, packed, ends, tmp_path, monkeypatch, capsys
+):
     folder = tmp_path / "texts"
     folder.mkdir()
     for n in range(3):
@@ -85,11 +87,11 @@ def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_
     def killed(*arguments):  # after so many documents
         for document in read(*arguments):
             if next(left, None) is None:
-                raise KeyboardInterrupt
+                raise ends
             yield document
 
     tokenizer_of_documents(parts_of(keys), None)  # is kept
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, UserError)):
         patch.setattr(documents, "read", killed)
         prepare(keys)
     (unfinished,) = folder.with_suffix(".prepared").glob("*.unfinished")
