@@ -225,12 +225,6 @@ def test_the_share_of_padding_is_what_the_batches_have():
     assert batches.padding_share() == pytest.approx(1 - tokens / n_positions)
 
 
-def test_pairs_left_over_from_shorter_ones_fill_batches_of_longer_ones():
-    lengths = [1] * 5 + [9] * 3
-    batches = Batches([TokenPair([7] * n, [8] * n) for n in lengths], batch_size=4, batch_tokens=99, shapes=2, seed=0)
-    assert [batch["source"].shape for batch in batches.epoch()] == [(4, 1), (4, 9)]
-
-
 def test_bounds_of_the_buckets_leave_the_least_padding():
     """Against all ways to cut the lengths in three."""
     longer = np.array([max(len(p.source), len(p.target)) for p in pairs()])

@@ -56,14 +56,11 @@ def test_a_library_that_an_installation_lacks_is_named_with_what_brings_it():
     assert why_not_ours(ModuleNotFoundError("of a user's own", name="mine")) == ""
 
 
-REVERSAL = "--config=configs/reversal.py"
-
-
 ANSWERS = [[("a\nb\\\x1b[31m\u2028é", -0.5, False), ("c", -1.25, True)], [("", -2.0, True)]]
 
 
 def test_a_message_too_long_to_read_loses_its_middle_and_has_no_line_end():
-    finished = command("describe", REVERSAL, f"--config.model.activation=x\n{'y' * 5000}z")
+    finished = command("describe", "--config=configs/reversal.py", f"--config.model.activation=x\n{'y' * 5000}z")
     assert (finished.returncode, finished.stdout) == (2, "")
     (line,) = finished.stderr.splitlines()
     assert line.startswith("error: model.activation: expected one of") and len(line) < 1100
