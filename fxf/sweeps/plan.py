@@ -190,8 +190,8 @@ def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> N
         raise UserError(f"the two configs score other data: {', '.join(differing)}")
     if first.task.files.get(TOKENIZER) == other.task.files.get(TOKENIZER):
         return
-    unknown = max(each.task.figures().get("unknown_share", 0) for each in (first, other))
-    if re.fullmatch(OF_THE_TEXT, metric) and unknown > MOST_UNKNOWN:
+    unknown = (each.task.figures().get("unknown_share", 0) for each in (first, other))
+    if re.fullmatch(OF_THE_TEXT, metric) and max(unknown) > MOST_UNKNOWN:
         raise UserError(f"--metric: {metric}: the two configs have other tokenizers, and one loses text")
     if re.fullmatch(PER_TOKEN, metric):
         bits = [name.removeprefix("-") for name in first.task.metrics if "bits_per" in name]

@@ -115,7 +115,7 @@ class LanguageModel(TokenizedTask):
     def beginning(self, text: str) -> list[int]:
         # Some tokenizers put a space in front of a text, but an answer goes on from its prompt.
         every = self.tokenizer.encode(text), self.behind(text)
-        return next((tokens for tokens in every if self.tokenizer.continuation("a", tokens) == text), every[0])
+        return next((tokens for tokens in every if self.tokenizer.continuation(text, tokens) == text), every[0])
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         return text + self.tokenizer.continuation(self.cased(text), tokens)

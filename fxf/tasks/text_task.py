@@ -61,9 +61,9 @@ class TokenizedTask(Task):
         return {"end_token": (self.end_token, *ends), "words": Words(sorted(banned), prefix)}
 
     def behind(self, text: str) -> list[int]:
-        """Returns the tokens of a text behind another one."""
-        before, tokens = self.tokenizer.encode("a"), self.tokenizer.encode(f"a{text}")
-        return tokens[len(before) :] if tokens[: len(before)] == before else self.tokenizer.encode(text)
+        """Returns the tokens of a text behind another one, here itself."""
+        alone, twice = self.tokenizer.encode(text), self.tokenizer.encode(text + text)
+        return twice[len(alone) :] if twice[: len(alone)] == alone else alone
 
     def beginning(self, text: str) -> list[int]:
         """Returns the tokens of a text with which an answer begins."""
