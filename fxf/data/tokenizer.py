@@ -3,7 +3,6 @@
 Tokens 0 … 4 are special. Text never becomes one of them, except that text outside the vocabulary becomes <unk>.
 """
 
-import contextlib
 import functools
 import itertools
 import json
@@ -23,7 +22,6 @@ SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
 BOS, PAD, EOS, UNK, MASK = range(5)
 BLANK = SPECIAL_TOKENS[MASK]
 OF_BYTES = ("bpe", "byte")  # the kinds that have tokens for every text
-ALIKE = (("The Cat", "the cat"), ("a  b\n", "a b"))  # to some tokenizers
 NO_TOKEN = -1
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
 VOCAB_SIZE = 8000  # by default
@@ -123,13 +121,6 @@ class Tokenizer:
         ends_L = np.cumsum(list(map(len, lines)))
         numbers_N = np.searchsorted(ends_L, [start for start, _ in encoding.offsets], side="right")
         return np.array(encoding.ids, self.dtype), numbers_N.clip(max=len(lines) - 1)
-
-    @functools.cached_property
-    def loses_text(self) -> bool:
-        """Whether texts with other white space or in other case have the same tokens."""
-        with contextlib.suppress(UserError):  # a file without a token for these
-            return self.kind != "character" and any(self.encode(x) == self.encode(other) for x, other in ALIKE)
-        return False
 
     def array(self, text: str) -> np.ndarray:
         """Returns `encode(text)` as an array [N] of `dtype`."""

@@ -1,5 +1,6 @@
 """Language modelling of a text or of documents, by characters or by the tokens of another tokenizer."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -25,6 +26,7 @@ from fxf.tasks.prompts import PromptGroup, one_group, padded_prompts
 from fxf.tasks.task import NO_END, Evaluator, RunInfo, language_model_batch, sample
 from fxf.tasks.text_task import TokenizedTask
 
+ALIKE = (("The Cat", "the cat"), ("a  b\n", "a b"))  # to some tokenizers
 TOKENS_AT_ONCE = 8192
 SAMPLES = 3
 
@@ -43,6 +45,16 @@ class LanguageModelConfig:
 def language_model(config: LanguageModelConfig, run: RunInfo) -> "LanguageModel":
     """Returns the task on the running text, or on the documents, that the `data` section names."""
     return (RunningText if run.data.format == "text" else Documents)(config, run)
+
+
+def loses_text(tokenizer: Tokenizer) -> bool:
+    """Returns whether texts in other case or with other white space have the same tokens.
+
+    Bits per byte are then of less text than with another tokenizer.
+    """
+    with contextlib.suppress(UserError):  # a file without a token for these
+        return tokenizer.kind != "character" and any(tokenizer.encode(x) == tokenizer.encode(y) for x, y in ALIKE)
+    return False
 
 
 class LanguageModel(TokenizedTask):
@@ -91,9 +103,8 @@ class LanguageModel(TokenizedTask):
         return {loss_name: loss, "bits_per_character": bits / size["characters"], "bits_per_byte": bits / size["bytes"]}
 
     def scored_data(self) -> dict[str, Any]:
-        # Where tokens lose some of the text, bits per byte are of less text than with another tokenizer.
-        lossy = {"text that its tokens keep": digest(self.tokenizer.to_json().encode())}
-        return {"task.score": self.config.score, **(lossy if self.tokenizer.loses_text else {})}
+        kept = {"text that its tokens keep": digest(self.tokenizer.to_json().encode())}
+        return {"task.score": self.config.score, **(kept if loses_text(self.tokenizer) else {})}
 
     def inputs(self, tokens: list[int]) -> list[int]:
         """Returns the tokens that the model reads for a text: after the token that begins it, if there is one.
