@@ -11,11 +11,11 @@ from pathlib import Path
 EXIT_USER_ERROR = 2
 MAX_MESSAGE = 1000  # characters
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of a write to an open file, whose error does not name it
-# Libraries that an installation may lack, and what pip calls what brings them.
+# Modules that an installation may lack, and the packages that bring them.
 BROUGHT_BY = {
-    "safetensors": "'fxf[interop]'",
-    "jax_cuda13_plugin": "'fxf[compile]'",
-    "libtpu": "'fxf[compile]'",
+    "safetensors": "safetensors",
+    "jax_cuda13_plugin": "jax-cuda13-plugin jax-cuda13-pjrt",
+    "libtpu": "libtpu",
 }
 # Words of other libraries, and what fxf calls the same.
 ALSO_CALLED = {

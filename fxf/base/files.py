@@ -68,7 +68,7 @@ def folder_at(place: str | Path, flag: str) -> Path:
         import gcsfs  # noqa: F401  epath imports it later
         from etils import epath
     except ImportError:
-        raise UserError(f"{flag}: {place}: gs:// needs more packages: pip install -e '.[gcs]'") from None
+        raise UserError(f"{flag}: {place}: gcsfs is not installed: pip install gcsfs") from None
     folder = epath.Path(place)
     try:
         folder.exists()

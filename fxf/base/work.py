@@ -11,8 +11,8 @@ Y = TypeVar("Y")
 
 
 def n_cores() -> int:
-    """Returns the number of the machine's cores."""
-    return os.cpu_count() or 1
+    """Returns the number of cores that this process may use, such as those of a cluster's job."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def by_threads(function: Callable[[X], Y], items: Iterable[X], n_threads: int = 0) -> Iterator[Y]:

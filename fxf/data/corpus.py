@@ -135,7 +135,7 @@ def _digest(*parts: Sequence[Example]) -> str:
 def _pairs(config: DataConfig) -> Corpus:
     """Reads a tab-separated file, such as Anki's (seed 000)."""
     path = folder_at(config.path, "data.path")
-    content = read_text_file(path, "data.path", packed=False)
+    content = read_text_file(path, "data.path")
     lines = text_files.lines_of(content)
     header = [name.strip() for name in lines[0].decode("utf-8", "replace").split("\t")]
     columns = [name.strip() for name in config.columns.split(",")] if config.columns else header
@@ -160,7 +160,7 @@ def _parallel(config: DataConfig) -> Corpus:
     parts, digests = [], dict[str, str]()
     for split in SPLITS:
         names = [f"{getattr(config, split)}.{side}" for side in (config.source, config.target)]
-        contents = [read_text_file(folder / name, f"data.{split}", packed=False) for name in names]
+        contents = [read_text_file(folder / name, f"data.{split}") for name in names]
         sources, targets = map(text_files.lines_of, contents)
         if len(sources) != len(targets):
             raise UserError(f"{names[0]} has {len(sources)} lines, {names[1]} {len(targets)}")

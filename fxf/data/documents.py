@@ -226,21 +226,25 @@ def _parquet(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, byte
 
 
 def _text_in(record: Any, field: str, where: str) -> bytes:
-    """Returns the text in a field of a record, of one in another by dots. Raises a UserError if there is none."""
+    """Returns the text in a field of a record, of one in another by dots; none where a record or a field is null.
+
+    Raises:
+      UserError: there is no such field, or it is no text.
+    """
     found = record
     for name in [field] if isinstance(record, dict) and field in record else field.split("."):
         fields = found if isinstance(found, dict) else {}
-        if name not in fields:
+        if name not in fields and found is not None:
             near = (
                 nearest(name, fields) or f"; here are {', '.join(fields)}"
                 if fields
                 else f" in a {type(found).__name__}"
             )
             raise UserError(f"{where}: no field '{field}' (data.field){near}")
-        found = fields[name]
-    if not isinstance(found, str):
+        found = fields.get(name)
+    if not isinstance(found, str | None):
         raise UserError(f"{where}: field '{field}': expected a text, got {type(found).__name__}")
-    return found.encode("utf-8", "surrogatepass")
+    return (found or "").encode("utf-8", "surrogatepass")
 
 
 def part_of(config: DocumentsConfig, text: str) -> str:

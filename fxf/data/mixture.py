@@ -36,7 +36,7 @@ def parts_of(config: DocumentsConfig) -> dict[str, Part]:
         where, own = f"data.sources.{name}", dict(keys)
         for each in own:
             one_of(each, known, where)
-        weight = checked(own.pop("weight", 1.0), Field(float, {"above": 0}), f"{where}.weight")
+        weight = checked(own.pop("weight", 1.0), Field(float, {"above": 0, "below": 1e100}), f"{where}.weight")
         if not own.get("path"):
             raise UserError(f"{where}.path: missing{nearest(name, given.keys() - {name})}")
         ignored = unread(own.get("format", config.format))

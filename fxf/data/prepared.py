@@ -2,7 +2,7 @@
 
 The folder holds a file of tokens for each part: the documents one after the other, each with the token that ends it.
 Its name is a digest of what the tokens depend on, so other files, keys or tokenizers have a folder of their own.
-What is killed goes on where it stopped.
+What is killed or fails goes on where it stopped.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import filelock
 import numpy as np
 
 from fxf.base.errors import UserError
-from fxf.base.files import digest, is_remote, read_json, remove, why_not_written, write_atomically
+from fxf.base.files import digest, is_remote, read_json, why_not_written, write_atomically
 from fxf.base.status import say, stage
 from fxf.base.work import by_threads
 from fxf.data import documents
@@ -83,7 +83,7 @@ def tokenizer_of_documents(parts: Mapping[str, Part], folder: Path | None) -> To
 def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
     """Returns the documents that `config` names, and prepares them first if they are not.
 
-    Preparation holds a few megabytes of text at once. If it is killed, it goes on where it stopped; of several
+    Preparation holds a few megabytes of text at once. If it is killed or fails, it goes on where it stopped; of several
     processes one prepares and the others wait.
 
     Raises:
@@ -149,7 +149,8 @@ def _options(config: DocumentsConfig) -> dict[str, Any]:
 def prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], folder: Path) -> None:
     """Writes the tokens of all parts and the manifest; the folder has its name when it is whole.
 
-    What a process wrote before it was killed stays, up to the documents that an earlier manifest counts.
+    What a process wrote before it was killed or failed, as at a full disk, stays: up to the documents that an earlier
+    manifest counts.
     """
     unfinished, name = folder.with_suffix(UNFINISHED), config.path or "the phrase book"
     unfinished.mkdir(exist_ok=True)
@@ -157,34 +158,30 @@ def prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], 
     counts = _counts(read_json(manifest, "a manifest of documents")["counts"] if manifest.exists() else {})
     if n_done := _documents(counts):
         say(f"preparing {name}: goes on after {n_done} documents")
-    try:
-        with contextlib.ExitStack() as stack:
-            files = {part: stack.enter_context((unfinished / f"{part}.tokens").open("ab")) for part in PARTS}
-            for part, file in files.items():
-                file.truncate(counts[part]["tokens"] * tokenizer.dtype.itemsize)
-            progress = stack.enter_context(stage(f"preparing {name}", sum(source.size for source in found)))
+    with contextlib.ExitStack() as stack:
+        files = {part: stack.enter_context((unfinished / f"{part}.tokens").open("ab")) for part in PARTS}
+        for part, file in files.items():
+            file.truncate(counts[part]["tokens"] * tokenizer.dtype.itemsize)
+        progress = stack.enter_context(stage(f"preparing {name}", sum(source.size for source in found)))
 
-            def keep(**more: Any) -> None:
-                for file in files.values():
-                    file.flush()
-                    os.fsync(file.fileno())
-                write_atomically(manifest, json.dumps({**more, "counts": counts}, indent=1) + "\n")
+        def keep(**more: Any) -> None:
+            for file in files.values():
+                file.flush()
+                os.fsync(file.fileno())
+            write_atomically(manifest, json.dumps({**more, "counts": counts}, indent=1) + "\n")
 
-            encode, unsaved = functools.partial(_encoded, config, tokenizer), 0
-            for encoded in by_threads(encode, _groups(config, found, n_done, progress)):
-                for part, tokens_N, size in encoded:
-                    files[part].write(tokens_N.data)
-                    counts[part] += size
-                    unsaved += size["characters"]
-                if unsaved > JOURNAL:
-                    keep()
-                    unsaved = 0
-            _require_parts(config, counts, len(found), name)
-            names, text = [source.name for source in found], [source.digest() for source in found]
-            keep(text=text, tokenizer=digest(tokenizer.to_json().encode()), sources=names)
-    except (UserError, OSError):
-        remove(unfinished)
-        raise
+        encode, unsaved = functools.partial(_encoded, config, tokenizer), 0
+        for encoded in by_threads(encode, _groups(config, found, n_done, progress)):
+            for part, tokens_N, size in encoded:
+                files[part].write(tokens_N.data)
+                counts[part] += size
+                unsaved += size["characters"]
+            if unsaved > JOURNAL:
+                keep()
+                unsaved = 0
+        _require_parts(config, counts, len(found), name)
+        names, text = [source.name for source in found], [source.digest() for source in found]
+        keep(text=text, tokenizer=digest(tokenizer.to_json().encode()), sources=names)
     unfinished.rename(folder)
 
 

@@ -22,12 +22,6 @@ _BEGINS = re.compile(
 )
 
 
-def codec_of(begins: bytes) -> str:
-    """Returns what a file that begins with these bytes is compressed by; '' if it is not."""
-    found = _BEGINS.match(begins)
-    return (found and found.lastgroup) or ""
-
-
 @contextlib.contextmanager
 def unpacked(raw: Any, where: str) -> Iterator[Any]:
     """Gives the content of a file without its byte order mark, decompressed if it is gzip, bzip2, zstd or xz.
@@ -41,7 +35,8 @@ def unpacked(raw: Any, where: str) -> Iterator[Any]:
     """
     file: Any = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
     try:
-        codec = codec_of(file.peek(10))
+        begins = _BEGINS.match(file.peek(10))
+        codec = begins and begins.lastgroup
         if codec == "xz":
             file = lzma.LZMAFile(file)  # noqa: SIM115  The caller closes `raw`.
         elif codec:
@@ -61,16 +56,14 @@ def unpacked_content(content: bytes, where: str) -> bytes:
         return file.read()
 
 
-def read_text_file(path: Path, key: str, packed: bool = True) -> bytes:
-    """Returns the content of a text file, which may be compressed if `packed`.
+def read_text_file(path: Path, key: str) -> bytes:
+    """Returns the content of a text file, which may be compressed.
 
     Raises:
       UserError: as `read_file` and `unpacked`, or the file is empty; names the config's `key` that holds the path.
     """
-    content, where = read_file(path, key), f"{key}: {path}"
-    if not packed and (codec := codec_of(content)):
-        raise UserError(f"{where}: expected a plain text, got a file that is compressed ({codec}); unpack it")
-    if not (content := unpacked_content(content, where)):
+    where = f"{key}: {path}"
+    if not (content := unpacked_content(read_file(path, key), where)):
         raise UserError(f"{where}: the file is empty")
     return content
 

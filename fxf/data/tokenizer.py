@@ -15,7 +15,7 @@ import numpy as np
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
-from fxf.base.config import Choices, one_of
+from fxf.base.config import one_of
 from fxf.base.errors import UserError, one_line
 
 SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
@@ -58,14 +58,12 @@ def _isolated(pattern: str) -> pre_tokenizers.PreTokenizer:
 
 _CHARACTER, _PIECE = r"[\s\S]", _isolated(rf"[\s\S]{{1,{MAX_PIECE}}}")
 _BYTES_OF_WORDS, _BYTES = (pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cuts) for cuts in (True, False))
-TOKENIZERS = Choices(
-    {
-        "character": Level(_isolated(_CHARACTER), decoders.Fuse(), 1),
-        "word": Level(pre_tokenizers.WhitespaceSplit(), None, 1),  # no decoder: the library puts a space between tokens
-        "bpe": Level(pre_tokenizers.Sequence([_BYTES_OF_WORDS, _PIECE]), decoders.ByteLevel(), 256),
-        "byte": Level(_BYTES, decoders.ByteLevel(), 256),
-    }
-)
+TOKENIZERS = {
+    "character": Level(_isolated(_CHARACTER), decoders.Fuse(), 1),
+    "word": Level(pre_tokenizers.WhitespaceSplit(), None, 1),  # no decoder: the library puts a space between tokens
+    "bpe": Level(pre_tokenizers.Sequence([_BYTES_OF_WORDS, _PIECE]), decoders.ByteLevel(), 256),
+    "byte": Level(_BYTES, decoders.ByteLevel(), 256),
+}
 
 
 def lines_of(text: str) -> Iterator[str]:
@@ -154,8 +152,8 @@ class Tokenizer:
             raise UserError(f"data.tokenizer: the file has {what}") from None
 
     def unknown(self, text: str) -> list[str]:
-        """Returns the distinct characters or words of a text that the vocabulary lacks, in order."""
-        encoding = self._backend.encode(text, add_special_tokens=False)
+        """Returns what of a text the vocabulary lacks: distinct characters or words, in order. Raises as `encode`."""
+        (encoding,) = self._encodings([text], self._backend.encode_batch)
         unknown = {self.special.unk, *range(self.special.reserved)}
         pairs = zip(encoding.ids, encoding.offsets, strict=True)
         return list(dict.fromkeys(text[start:end] for token, (start, end) in pairs if token in unknown))

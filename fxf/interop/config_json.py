@@ -34,15 +34,15 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
             raise UserError(f"{where}: {key}: fxf has {architecture.name} with {value!r}, got {theirs[key]!r}")
     config_class = MODELS[architecture.model].config
     values: dict[str, Any] = {}
-    for key, name in architecture.pairs:
-        value = theirs.get(name)
-        if value is None and (key in NULL_IF_ZERO or key in IF_NULL):
-            value = 0 if key in NULL_IF_ZERO else IF_NULL[key](values)
-        if key == "activation":
-            value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
-        if values.setdefault(key, value) != value:
-            raise UserError(f"{where}: {name}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
     try:
+        for key, name in architecture.pairs:
+            value = theirs.get(name)
+            if value is None and (key in NULL_IF_ZERO or key in IF_NULL):
+                value = 0 if key in NULL_IF_ZERO else IF_NULL[key](values)
+            if key == "activation":
+                value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
+            if values.setdefault(key, value) != value:
+                raise UserError(f"{where}: {name}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
         values |= architecture.read(theirs, where)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration) as error:
         raise UserError(f"{where}: a key of {architecture.name} is missing or of another type: {error!r}") from None

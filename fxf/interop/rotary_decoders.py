@@ -170,14 +170,14 @@ def read_rotary(rope: Mapping[str, Any], theirs: Mapping[str, Any], where: str) 
     """
     rope = {**{key: theirs[key] for key in ("rope_theta", "partial_rotary_factor") if key in theirs}, **rope}
     kind = rope.get("rope_type", rope.get("type", "default"))
-    one_of(kind, ("default", "linear", "llama3", "yarn"), f"{where}: rope_type")
+    one_of(kind, ("default", "dynamic", "linear", "llama3", "yarn"), f"{where}: rope_type")
     fixed: dict[str, dict[str, Any]] = {"llama3": LLAMA3_FACTORS, "yarn": YARN_TURNS}
     expected = {"partial_rotary_factor": 1, **fixed.get(kind, {})}
     for key, value in expected.items():
         if rope.get(key) not in (None, value):
             raise UserError(f"{where}: {key}: fxf has {value!r}, got {rope[key]!r}")
     section = {"rope_theta": rope["rope_theta"]}
-    if kind != "default":
+    if kind not in ("default", "dynamic"):  # dynamic NTK scales sequences beyond max_position_embeddings alone
         section["rope_factor"] = rope.get("factor")
     if kind in ("llama3", "yarn") and section["rope_factor"] != 1:
         exact = kind == "yarn" and not rope.get("truncate", True)

@@ -67,23 +67,20 @@ def why_not_ranked(found: Comparison, name: str) -> str:
     if re.fullmatch(r"(.*loss|perplexity)(/.*)?", name) and len(units) > 1:
         return "the losses have other units"
     if len({entry.run.record.get("digests", {}).get(TOKENIZER) for entry in compared}) > 1:
-        of_words = [entry.run.config.get("data", {}).get("tokenizer") == "word" for entry in compared]
-        unknown = max(entry.figures.get("unknown_share") or 0 for entry in compared)
-        return why_other_tokens(name, any(of_words), unknown)
+        return why_other_tokens(name, max(entry.figures.get("unknown_share") or 0 for entry in compared))
     return ""
 
 
-def why_other_tokens(name: str, of_words: bool, unknown: float) -> str:
+def why_other_tokens(name: str, unknown: float) -> str:
     """Returns why runs with other tokenizers are not compared by a figure, or nothing.
 
     Args:
-      of_words: whether one has words, which lose the white space between them.
       unknown: the largest share of tokens that stand for unknown text.
     """
     if re.fullmatch(PER_TOKEN, name):
         return "it is per token, and the tokenizers differ"
-    loses_text = of_words or unknown > MOST_UNKNOWN
-    return "the tokenizers differ, and one loses text" if loses_text and re.fullmatch(OF_THE_TEXT, name) else ""
+    loses_text = unknown > MOST_UNKNOWN and re.fullmatch(OF_THE_TEXT, name)
+    return "the tokenizers differ, and one loses text" if loses_text else ""
 
 
 def ranked(found: Comparison, name: str) -> tuple[list[Group], str]:

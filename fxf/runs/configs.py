@@ -42,14 +42,14 @@ def located(config: str) -> tuple[str, list[str]]:
     name, *argument = config.split(":", 1)
     if Path(name).is_file():
         if Path(name).suffix in (".json", ".md", ".toml", ".tsv", ".txt", ".yaml", ".yml"):
-            raise UserError(f"--config: {name}: expected Python with a function get_config, as in configs/reversal.py")
+            raise UserError(f"config: {name}: expected Python with a function get_config, as in configs/reversal.py")
         return name, argument
     if name in names():
         return str(folder() / f"{name}.py"), argument
     path = Path(name)
-    near = nearest(name, map(str, path.parent.glob("*.py"))) or nearest(path.stem, names())
+    near = nearest(name, [*map(str, path.parent.glob("*.py")), *names()]) or nearest(path.stem, names())
     what = f"no file {name}" if path.suffix else f"no file and no config of fxf is named '{name}'"
-    raise UserError(f"--config: {what}{near}")
+    raise UserError(f"config: {what}{near}")
 
 
 def read_config(config: str) -> ConfigDict:
@@ -69,7 +69,7 @@ def read_config(config: str) -> ConfigDict:
     path, argument = located(config)
     found = _call(path, "get_config", *argument)
     if not isinstance(found, ConfigDict):
-        raise UserError(f"--config: {path}: get_config returned no ConfigDict, but {type(found).__name__}")
+        raise UserError(f"config: {path}: get_config returned no ConfigDict, but {type(found).__name__}")
     object.__setattr__(found, ORIGIN, {READ_FROM: path})  # no key: its names mean what stands beside this file
     return found.lock()
 
@@ -99,7 +99,7 @@ def read_sweep(config: str) -> list[dict[str, Any]]:
     path, argument = located(config)
     function, added = getattr(load(path), "sweep", None), list[dict[str, Any]]()
     if not callable(function):
-        raise UserError(f"--config: {path}: no function sweep(add) beside get_config")
+        raise UserError(f"config: {path}: no function sweep(add) beside get_config")
     takes_argument = len(inspect.signature(function).parameters) > 1
     _call(path, "sweep", lambda **changes: added.append(changes), *(argument if takes_argument else ()))
     return added

@@ -235,6 +235,8 @@ def evaluate(
     """
     to = None if output is None else folder_at(output, "--output")
     experiment, found, params = load(workdir, step, decode)
+    if to is not None:
+        to.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the scores, which take long
     evaluator = Evaluators(experiment, experiment.layout_of_one_copy())(params)
     if pairs is None:
         run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())

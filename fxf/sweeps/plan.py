@@ -191,9 +191,8 @@ def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> N
         raise UserError(f"the two configs score other data: {', '.join(differing)}")
     if first.task.files.get(TOKENIZER) == other.task.files.get(TOKENIZER):
         return
-    of_words = any(each.config.get("data", {}).get("tokenizer") == "word" for each in (first, other))
     unknown = max(each.task.figures().get("unknown_share", 0) for each in (first, other))
-    if why := why_other_tokens(metric, of_words, unknown):
+    if why := why_other_tokens(metric, unknown):
         bits = [name.removeprefix("-") for name in first.task.metrics if "bits_per" in name]
         named = "" if metric in bits else f"; name {' or '.join(bits) or 'another figure'}"
         raise UserError(f"--metric: {metric}: {why}{named}")

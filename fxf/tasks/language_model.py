@@ -1,5 +1,6 @@
 """Language modelling of a text or of documents, by characters or by the tokens of another tokenizer."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -13,6 +14,7 @@ import numpy as np
 
 from fxf.base.config import key
 from fxf.base.errors import UserError
+from fxf.base.files import digest
 from fxf.data.batches import iterate
 from fxf.data.mixture import parts_of
 from fxf.data.prepared import Counts, Prepared, prepared, tokenizer_of_documents
@@ -24,6 +26,7 @@ from fxf.tasks.prompts import PromptGroup, one_group, padded_prompts
 from fxf.tasks.task import NO_END, Evaluator, RunInfo, language_model_batch, sample
 from fxf.tasks.text_task import TokenizedTask
 
+ALIKE = (("The Cat", "the cat"), ("a  b\n", "a b"))  # to some tokenizers
 TOKENS_AT_ONCE = 8192
 SAMPLES = 3
 
@@ -42,6 +45,16 @@ class LanguageModelConfig:
 def language_model(config: LanguageModelConfig, run: RunInfo) -> "LanguageModel":
     """Returns the task on the running text, or on the documents, that the `data` section names."""
     return (RunningText if run.data.format == "text" else Documents)(config, run)
+
+
+def loses_text(tokenizer: Tokenizer) -> bool:
+    """Returns whether texts in other case or with other white space have the same tokens.
+
+    Bits per byte are then of less text than with another tokenizer.
+    """
+    with contextlib.suppress(UserError):  # a file without a token for these
+        return tokenizer.kind != "character" and any(tokenizer.encode(x) == tokenizer.encode(y) for x, y in ALIKE)
+    return False
 
 
 class LanguageModel(TokenizedTask):
@@ -89,6 +102,10 @@ class LanguageModel(TokenizedTask):
             return {loss_name: loss, "accuracy": n_right / weight_sum}
         return {loss_name: loss, "bits_per_character": bits / size["characters"], "bits_per_byte": bits / size["bytes"]}
 
+    def scored_data(self) -> dict[str, Any]:
+        kept = {"text that its tokens keep": digest(self.tokenizer.to_json().encode())}
+        return {"task.score": self.config.score, **(kept if loses_text(self.tokenizer) else {})}
+
     def inputs(self, tokens: list[int]) -> list[int]:
         """Returns the tokens that the model reads for a text: after the token that begins it, if there is one.
 
@@ -105,6 +122,11 @@ class LanguageModel(TokenizedTask):
                 why = f"with task.score=last the model never learned to continue fewer than {self.context}"
                 raise UserError(f"prompt {number}: expected {self.context} tokens or more, got {len(row)}; {why}")
         return one_group(padded_prompts(list(map(self.inputs, rows))), max_tokens, max_len)
+
+    def beginning(self, text: str) -> list[int]:
+        # Some tokenizers put a space in front of a text, but an answer goes on from its prompt.
+        every = self.tokenizer.encode(text), self.behind(text)
+        return next((tokens for tokens in every if self.tokenizer.continuation(text, tokens) == text), every[0])
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         return text + self.tokenizer.continuation(self.cased(text), tokens)
@@ -165,7 +187,7 @@ class RunningText(LanguageModel):
 
     def scored_data(self) -> dict[str, Any]:
         context = {"task.length": self.config.length} if self.context else {}
-        return {**self.text.held_out(), "task.score": self.config.score, **context}
+        return {**self.text.held_out(), **super().scored_data(), **context}
 
 
 class Documents(LanguageModel):
@@ -250,4 +272,4 @@ class Documents(LanguageModel):
     def scored_data(self) -> dict[str, Any]:
         texts = {f"split of {name or 'the text'}": each.text for name, each in self.prepared.items()}
         shares = {f"share of {name}": part.share for name, part in self.parts.items() if name}
-        return {**texts, **shares, "task.score": self.config.score}
+        return {**texts, **shares, **super().scored_data()}

@@ -110,9 +110,7 @@ class Reversal(Task):
             figures[f"exact_match{of}"] = exact_match(*self.continuations(evaluator, longer))
             if of == "_longer":
                 figures["examples_longer"] = len(longer)
-        if self.text_metrics.chosen:
-            figures |= self.text_metrics.figures(self.texts(found), [[text] for text in self.texts(expected)])
-        return figures
+        return figures | self.text_metrics.figures(self.texts(found), [[text] for text in self.texts(expected)])
 
     def continuations(self, evaluator: Evaluator, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the model's continuations of sequences, [n, longest] padded with 0, and the right continuations.

@@ -56,15 +56,18 @@ class TokenizedTask(Task):
         ends = [self.token_of(word) for word in decode.ends.split()]
         words = [self.known(word, "decode.banned") for word in self.cased(decode.banned).split()]
         # A word has other tokens inside of a text than at its start.
-        banned = {tuple(tokens) for word in words for tokens in (self.tokenizer.encode(word), self.inside(word))}
-        prefix = self.tokenizer.encode(self.known(self.cased(decode.prefix), "decode.prefix"))
+        banned = {tuple(tokens) for word in words for tokens in (self.tokenizer.encode(word), self.behind(f" {word}"))}
+        prefix = self.beginning(self.known(self.cased(decode.prefix), "decode.prefix"))
         return {"end_token": (self.end_token, *ends), "words": Words(sorted(banned), prefix)}
 
-    def inside(self, word: str) -> list[int]:
-        """Returns the tokens of a word with a space in front, behind another word."""
-        before = self.tokenizer.encode("a")
-        tokens = self.tokenizer.encode(f"a {word}")
-        return tokens[len(before) :] if tokens[: len(before)] == before else tokens
+    def behind(self, text: str) -> list[int]:
+        """Returns the tokens of a text behind another one, here itself."""
+        alone, twice = self.tokenizer.encode(text), self.tokenizer.encode(text + text)
+        return twice[len(alone) :] if twice[: len(alone)] == alone else alone
+
+    def beginning(self, text: str) -> list[int]:
+        """Returns the tokens of a text with which an answer begins."""
+        return self.tokenizer.encode(text)
 
     def known(self, text: str, where: str) -> str:
         """Returns a text.

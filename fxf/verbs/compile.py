@@ -8,7 +8,7 @@ It compiles the training step and the program that generates, and allocates and 
 bytes that a device holds, operations, traffic to memory, collectives, and the time that its kernels take.
 --config.train.batch_size is the batch of all devices together. --search compiles the training step for many meshes,
 for the config's batch and larger ones, with recomputation where they do not fit, and prints the fastest's command.
-`pip install 'fxf[compile]'` has what it needs. A program may take minutes to compile.
+It needs the packages jax-cuda13-plugin and jax-cuda13-pjrt, or libtpu. A program may take minutes to compile.
 """
 
 import json

@@ -172,8 +172,8 @@ def require_workdir(args: argparse.Namespace) -> Path:
 
 
 def read_lines(path: str | None) -> list[str]:
-    """Returns the prompts in the lines of a file, or of standard input. Raises a UserError if one is not valid."""
-    from fxf.data.text_files import lines_of, unpacked_content
+    """Returns the prompts in the lines of a file, or of standard input. Raises a UserError if one is not UTF-8."""
+    from fxf.data.text_files import decoded, lines_of, unpacked_content
 
     if path in (None, "/dev/stdin"):
         status.end()  # the user types
@@ -181,15 +181,7 @@ def read_lines(path: str | None) -> list[str]:
     else:
         name, content = path, read_file(path, "--input")
     lines = lines_of(unpacked_content(content, name)) if content else []
-    return [prompt_of(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
-
-
-def prompt_of(content: bytes, where: str) -> str:
-    """Returns the prompt in a line of a file. Raises a UserError, which begins with `where`, if it is not UTF-8."""
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{where}: not UTF-8") from None
+    return [decoded(line, name, number) for number, line in enumerate(lines, 1)]
 
 
 def print_figures(figures: dict[str, Any], as_json: bool = False) -> None:

@@ -141,13 +141,15 @@ def print_as_it_comes(answers: Iterator[Any]) -> Any:
 
 def converse(answer: Callable[[str], None]) -> None:
     """Answers each line of standard input. A line that is no prompt gets its error as the answer."""
+    from fxf.data.text_files import decoded
+
     status.end()  # the user types
     mark = "> " if sys.stdin.isatty() else ""
     print(mark, end="", flush=True)
     for number, content in enumerate(sys.stdin.buffer, 1):
         try:
             line = content.removesuffix(b"\n").removesuffix(b"\r")
-            answer(cli.prompt_of(line, f"standard input:{number}"))
+            answer(decoded(line, "standard input", number))
         except UserError as error:
             print(f"error: {one_line(str(error))}", file=sys.stderr, flush=True)
         print(mark, end="", flush=True)

@@ -19,6 +19,7 @@ from helpers import first_phrases, refused
 
 TEXTS = ["First one.", "Second\nof two lines", "Drei ß €", "the fourth"]
 NESTED = [{"meta": {"text": text.replace("\n", "\r\n"), "n": i}, "id": i} for i, text in enumerate(TEXTS)]
+NESTED += [{"meta": {"text": text}} for text in (" ", None)] + [{"meta": None}]  # without a text
 
 
 def texts(**keys):
@@ -48,7 +49,7 @@ def test_a_separator_cuts_a_file_into_documents_wherever_it_is_read_in_pieces(se
 
 
 def test_files_are_read_as_they_lie_and_a_pattern_picks_them(tmp_path):
-    lines = "".join(f"{json.dumps(row)}\n" for row in [*NESTED, {"meta": {"text": " "}}]).encode() + b"\n"
+    lines = "".join(f"{json.dumps(row)}\n" for row in NESTED).encode() + b"\n"
     (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines)
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + lines))
     (tmp_path / "in").mkdir()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fxf.base.errors import UserError
-from fxf.base.work import by_threads
+from fxf.base.work import by_threads, n_cores
 from fxf.data import documents
 from fxf.data import prepared as module
 from fxf.data.documents import PARTS, DocumentsConfig, part_of, read
@@ -69,8 +69,10 @@ def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_ag
     assert prepare(keys).digest == first.digest
 
 
-@pytest.mark.parametrize(("at", "packed"), [(9, True), (58, False)])
-def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("at", "packed", "ends"), [(9, True, KeyboardInterrupt), (58, False, OSError)])
+def test_a_preparation_that_was_killed_or_failed_goes_on_where_it_stopped(
+    at, packed, ends, tmp_path, monkeypatch, capsys
+):
     folder = tmp_path / "texts"
     folder.mkdir()
     for n in range(3):
@@ -85,11 +87,11 @@ def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_
     def killed(*arguments):  # after so many documents
         for document in read(*arguments):
             if next(left, None) is None:
-                raise KeyboardInterrupt
+                raise ends
             yield document
 
     tokenizer_of_documents(parts_of(keys), None)  # is kept
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, UserError)):
         patch.setattr(documents, "read", killed)
         prepare(keys)
     (unfinished,) = folder.with_suffix(".prepared").glob("*.unfinished")
@@ -107,7 +109,9 @@ def test_a_preparation_that_was_killed_goes_on_where_it_stopped(at, packed, tmp_
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
-def test_what_threads_make_comes_in_the_order_of_the_items():
+def test_what_threads_make_comes_in_the_order_of_the_items_on_the_cores_that_are_allowed(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {3, 5, 6}, raising=False)
+    assert n_cores() == 3
     assert list(by_threads(lambda i: i * i, range(31), 2)) == [i * i for i in range(31)]
 
 

@@ -218,21 +218,11 @@ def test_rows_beyond_the_pairs_count_nothing_and_can_be_attended_to():
     assert batch["weights"][2:].sum() == 0 and batch["source_mask"][2:].all()
 
 
-def test_more_shapes_leave_less_padding_and_the_share_is_what_the_batches_have():
-    shares = []
-    for shapes in (1, 3, 9):
-        batches = make(shapes=shapes, batch_size=1)
-        arrays = epoch_of(batches)
-        tokens = sum(batch["source_mask"].sum() + batch["weights"].sum() for batch in arrays)
-        shares.append(1 - tokens / sum(batch["source"].size + batch["targets"].size for batch in arrays))
-        assert batches.padding_share() == pytest.approx(shares[-1])
-    assert shares[0] > shares[1] > shares[2]
-
-
-def test_pairs_left_over_from_shorter_ones_fill_batches_of_longer_ones():
-    lengths = [1] * 5 + [9] * 3
-    batches = Batches([TokenPair([7] * n, [8] * n) for n in lengths], batch_size=4, batch_tokens=99, shapes=2, seed=0)
-    assert [batch["source"].shape for batch in batches.epoch()] == [(4, 1), (4, 9)]
+def test_the_share_of_padding_is_what_the_batches_have():
+    batches = make(batch_size=1)
+    tokens = sum(batch["source_mask"].sum() + batch["weights"].sum() for batch in epoch_of(batches))
+    n_positions = sum(batch["source"].size + batch["targets"].size for batch in epoch_of(batches))
+    assert batches.padding_share() == pytest.approx(1 - tokens / n_positions)
 
 
 def test_bounds_of_the_buckets_leave_the_least_padding():

@@ -162,12 +162,6 @@ def test_text_never_becomes_a_special_token_and_none_is_added(backend, saved):
     assert tokenizer.array(TEXT).tolist() == tokenizer.encode(TEXT)
 
 
-def test_a_continuation_keeps_the_space_before_its_first_word(saved):
-    tokenizer = saved(metaspace())
-    assert tokenizer.decode([5]) == "bad"
-    assert tokenizer.continuation("a cab", [5, 3]) == " bad a"
-
-
 def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
     text = "one two <eos> où 👩 three " * 40
     learned = {kind: train_tokenizer(kind, 300, [text]) for kind in (*KINDS, "word")}
@@ -192,8 +186,9 @@ def test_text_without_a_token_is_refused_where_no_token_stands_for_unknown_text(
     cases = (in_words, "a zoo b"), (letters(), "ab zoo"), (letters(), "ab ab"), (unigram, "ab zoo")
     for backend, text in cases:  # of the third, no token is a space
         backend.add_special_tokens(["</s>"])
-        with pytest.raises(UserError, match=f"data.tokenizer: the file has no token for some of '{text}'"):
-            saved(backend).array(text)
+        for read in (saved(backend).array, saved(backend).unknown):
+            with pytest.raises(UserError, match=f"data.tokenizer: the file has no token for some of '{text}'"):
+                read(text)
 
 
 def test_the_same_text_always_has_the_same_tokens_and_the_file_stays_as_it_was(saved):

@@ -4,6 +4,7 @@ import math
 import jax
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from fxf.data.documents import DocumentsConfig, part_of
 from fxf.models.decode_config import DecodeConfig
@@ -106,6 +107,17 @@ def test_words_of_decoding_are_tokens_at_the_start_of_a_text_and_inside_of_one(t
     expected = {tuple(encode(text)) for text in ("and", " and", "7", " 7")}
     assert {*map(tuple, rules["words"].banned)} == expected and rules["words"].prefix == encode("1 and")
     assert rules["end_token"] == (task.end_token, *encode("9"))
+
+
+@pytest.mark.parametrize("prefix", [" and", "and", "  and"])
+def test_an_answer_begins_with_the_prefix_also_where_a_tokenizer_puts_a_space_in_front(prefix, tmp_path):
+    pieces = [("</s>", 0.0), ("<unk>", 0.0), ("▁", -3.0), ("▁and", -1.0), ("a", -2.0), ("n", -2.0), ("d", -2.0)]
+    backend = Tokenizer(models.Unigram(pieces, 1))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    backend.add_special_tokens(["</s>"])
+    backend.save(str(tmp_path / "file.json"))
+    task = make(tmp_path, tokenizer=str(tmp_path / "file.json"))
+    assert task.to_text("a", task.rules(DecodeConfig(prefix=prefix))["words"].prefix) == f"a{prefix}"
 
 
 def test_where_the_last_token_alone_is_scored_the_others_weigh_nothing(tmp_path):

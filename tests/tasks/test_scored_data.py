@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tokenizers import Tokenizer, models, normalizers
 
 from fxf.runs.experiment import build, default_config
 from helpers import refused
@@ -38,6 +39,11 @@ def files(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     for name, text in {"text.txt": LINES, "other.txt": LINES.replace("and", "or"), "pairs.tsv": PAIRS}.items():
         (tmp_path / name).write_text(text)
+    backend = Tokenizer(models.BPE({name: i for i, name in enumerate(["</s>", *map(chr, range(128))])}, []))
+    backend.add_special_tokens(["</s>"])
+    backend.save("cased.json")
+    backend.normalizer = normalizers.Lowercase()
+    backend.save("uncased.json")
     for name, text in {"texts.jsonl": LINES, "others.jsonl": LINES.replace("and", "or")}.items():
         lines = (json.dumps({"text": line, "title": "a" + line}) + "\n" for line in text.splitlines())
         (tmp_path / name).write_text("".join(lines))
