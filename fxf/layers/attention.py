@@ -117,9 +117,11 @@ class Attention:
     ) -> jax.Array:
         """Returns what the queries read of keys and values, [B, H, T, K].
 
-        With a cache all scores are in memory: a step of decoding has few.
+        With a cache all scores are in memory: a step of decoding has few. So they are of a kind with `cached = False`,
+        which may mix queries.
         """
-        if context.cache is None and self.config.attention_implementation == "chunked":
+        by_query = context.cache is None and getattr(self, "cached", True)
+        if by_query and self.config.attention_implementation == "chunked":
             return chunked(self, params, q_BHTK, memory, queries, keys, context.rng)
         if context.cache is None and self.config.attention_implementation == "flash":
             self._check_kernel()

@@ -46,8 +46,8 @@ def embedding(
 ) -> jax.Array:
     """Returns the vectors of tokens with their positional encoding, after dropout: int32 [B, T] to [B, T, D].
 
-    A token that is not in the table raises a UserError; under `jax.jit`, where tokens are not known, it has the vector
-    of another one.
+    A token that is no int, or not in the table, raises a UserError; under `jax.jit`, where tokens are not known, one
+    that is not there has the vector of another one.
 
     Args:
       segments_BT: the segment of each token, if the params have a table of segments; None for 0.

@@ -61,6 +61,13 @@ BETWEEN_SEQUENCES: dict[str, Any] = {
     **{"position_range": 0, "position_gap": 1, "position_stretch": 1.0},
     **{"rope_theta": 10000.0, **UNSCALED},
 }
+# Keys of the model that blocks, and what stands around them, read, and no layer of fxf.
+AROUND_LAYERS = (
+    *("name", "n_layers", "d_model", "max_len", "blocks", "layers", "block", "norm", "norm_epsilon_in", "final_norm"),
+    *("dropout", "embedding_dropout", "embedding_norm", "position_range", "position_gap", "position_stretch"),
+    *("embeddings", "tied_embeddings", "scaled_embeddings", "segments", "cross_norm", "head", "logits_bias"),
+    *("final_bias", "logit_softcap", "global_every", "local_rope_theta", "init", "scan_blocks", "remat", "dtype"),
+)
 
 
 def stack_of(config: TransformerConfig, cross: bool = False, vocab_size: int = 0) -> Stack:
@@ -164,11 +171,13 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
         choices, key = OF_MODEL[kind]
         cls = choices[one_of(own.get(key, getattr(config, key)), choices, f"model.{key}")]
     _check_names(cls, of_model, path)
-    changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in of_model}
+    unread = AROUND_LAYERS if cls.__module__.startswith("fxf.") else ()
+    taken = of_model.keys() - {*unread, *(BETWEEN_SEQUENCES if kind == "cross_attention" else ())}
+    changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in taken}
     changed = dataclasses.replace(config, **changes, layers={}) if changes else config
     rest = {key: value for key, value in own.items() if key not in changes}
     if kind == "cross_attention":
-        return CrossAttention(_made(cls, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, {}))
+        return CrossAttention(_made(cls, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, given))
     return _made(cls, path, changed, rest, given)
 
 
@@ -198,7 +207,8 @@ def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapp
         if key not in fields:
             names = [name for name in fields if name not in ("config", *given)]
             near = nearest(key, [*names, *of_model]) or f"; {cls.__name__} has: {', '.join(names)}"
-            raise UserError(f"{path}.{key}: unknown key{near}")
+            what = f"only model.{key} is read" if key in of_model else f"unknown key{near}"
+            raise UserError(f"{path}.{key}: {what}")
     values = {"config": config, **given}
     for name, field in fields.items():
         if name in own:

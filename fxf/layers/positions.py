@@ -92,10 +92,9 @@ def random_rows(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array
 def look_up(params: Params, positions_BT: jax.Array, _: int) -> jax.Array:
     """Returns the rows of the table at the positions, [B, T, D].
 
-    Positions beyond the table raise a UserError, or give NaN where a program computes them.
+    Positions that are no ints, or beyond the table, raise a UserError; the latter give NaN where a program computes
+    them.
     """
-    if not jnp.issubdtype(positions_BT.dtype, jnp.integer):
-        raise UserError(f"positions: a table has a row for each whole number; expected ints, got {positions_BT.dtype}")
     require_rows("positions", positions_BT, params["positions"])
     return rows_of(params["positions"], positions_BT, beyond=math.nan)
 

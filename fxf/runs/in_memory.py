@@ -104,13 +104,13 @@ def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
     Returns:
       inputs int32 [B, T], targets int32 [B, T] and weights float32 [B, T].
     """
-    tokens_BT = jnp.asarray(tokens, jnp.int32)
-    if tokens_BT.ndim != 2:
-        raise UserError(f"tokens: expected int32 [B, T], got the shape {[*tokens_BT.shape]}")
+    tokens_BT = jnp.asarray(tokens)
+    if tokens_BT.ndim != 2 or not jnp.issubdtype(tokens_BT.dtype, jnp.integer):
+        raise UserError(f"tokens: expected int32 [B, T], got {tokens_BT.dtype} {[*tokens_BT.shape]}")
     weights_BT = jnp.ones(tokens_BT.shape) if weights is None else jnp.asarray(weights, jnp.float32)
     if weights_BT.shape != tokens_BT.shape:
         raise UserError(f"weights: expected the shape of the tokens, {[*tokens_BT.shape]}, got {[*weights_BT.shape]}")
-    return task.language_model_batch(tokens_BT, weights_BT)
+    return task.language_model_batch(tokens_BT.astype(jnp.int32), weights_BT)
 
 
 def fit(
@@ -236,7 +236,8 @@ def decode(
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
     _require_params(model, params)
-    ends = (task.NO_END,) if end_token is None else tuple(np.atleast_1d(end_token).tolist()) or (task.NO_END,)
+    ends = [] if end_token is None else _lists("end_token", [np.atleast_1d(end_token)])[0]
+    ends = ends or [task.NO_END]
     require_keywords(decode, keys, DecodeConfig)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
     read = _read(prompts, sources, banned, prefix, first_token)

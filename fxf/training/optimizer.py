@@ -190,7 +190,8 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     some_frozen = has_frozen(spec, config.frozen)
     if not registered.unit_steps and any(has_own_rate(weight) for _, weight, _ in without_repeats(spec)):
         able = ", ".join(name for name, each in OPTIMIZERS.items() if each.unit_steps)
-        raise UserError(f"optimizer.name: with model.base_width expected one of {able}, got '{config.name}'")
+        what = "weights have a learning rate of their own, as with model.base_width"
+        raise UserError(f"optimizer.name: {what}; expected one of {able}, got '{config.name}'")
 
     def built(numbers: Mapping[str, Any], norm: jax.Array | None = None, step: jax.Array | None = None) -> Any:
         schedule = make_schedule(config, steps, numbers)
