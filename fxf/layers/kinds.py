@@ -124,7 +124,6 @@ def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) 
                 raise UserError(f"model.blocks: {item!r} names a layer twice; give one of them a section {where}")
             cls, short = BLOCKS[one_of(config.block, BLOCKS, "model.block")], config.block.rpartition(":")[2]
             own, path = config.layers.get(short, {}), f"model.layers.{short}"
-            _check_names(cls, fields_of(type(config)), path)
             found.append(_made(cls, path, config, own, {"layers": layers}))
             continue
         times, mark, kind, inside = match.groups()
@@ -170,7 +169,6 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     if kind in OF_MODEL:
         choices, key = OF_MODEL[kind]
         cls = choices[one_of(own.get(key, getattr(config, key)), choices, f"model.{key}")]
-    _check_names(cls, of_model, path)
     unread = AROUND_LAYERS if cls.__module__.startswith("fxf.") else ()
     taken = of_model.keys() - {*unread, *(BETWEEN_SEQUENCES if kind == "cross_attention" else ())}
     changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in taken}
@@ -179,16 +177,6 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     if kind == "cross_attention":
         return CrossAttention(_made(cls, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, given))
     return _made(cls, path, changed, rest, given)
-
-
-def _check_names(cls: type, of_model: Mapping[str, Any], path: str) -> None:
-    """Raises a UserError if a field of a layer has the name of a key of the model, whose type it cannot have."""
-    fields = fields_of(cls) if dataclasses.is_dataclass(cls) and not _of_flax(cls) else {}
-    for name in fields.keys() & of_model.keys():
-        mine, theirs = fields[name].kind, of_model[name].kind
-        if {mine, theirs} <= {bool, int, float, str} and mine is not theirs and (mine, theirs) != (float, int):
-            what = f"{cls.__name__} has it as {mine.__name__}, and it would have the value of model.{name}"
-            raise UserError(f"{path}.{name}: {what}, which is {theirs.__name__}; give the field another name")
 
 
 def _of_flax(cls: type) -> bool:
@@ -214,7 +202,8 @@ def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapp
         if name in own:
             values[name] = checked(own[name], field, f"{path}.{name}")
         elif name not in values and name in of_model and field.kind is not Callable:
-            values[name] = getattr(config, name)
+            value, where = getattr(config, name), f"{path}.{name}, which has the value of model.{name}"
+            values[name] = checked(value, field, where) if field.kind in (bool, int, float, str) else value
     values = {name: value for name, value in values.items() if name in fields}
     for own_field in () if of_flax else dataclasses.fields(cls):
         if own_field.name not in values and own_field.default is own_field.default_factory is dataclasses.MISSING:

@@ -54,10 +54,9 @@ def after(record: Record, history: dict[str, np.ndarray], seconds: float, may_sk
     """Returns the record after the steps of `history`, whose sums leave out skipped steps."""
     skipped = _zero_nonfinite(history, record.step, may_skip - record.skipped)
     n = len(history["loss_sum"])
-    before = {"taken": record.unlogged.get("steps", 0), **record.unlogged}  # a checkpoint of before does not count them
-    sums = {name: _sum(before.get(name, 0.0), values) for name, values in history.items()}
+    sums = {name: _sum(record.unlogged.get(name, 0.0), values) for name, values in history.items()}
     more = {"steps": n, "taken": n - skipped, "seconds": seconds}
-    sums |= {name: before.get(name, 0) + value for name, value in more.items()}
+    sums |= {name: record.unlogged.get(name, 0) + value for name, value in more.items()}
     tokens, skipped = _sum(record.tokens, history["weight_sum"]), record.skipped + skipped
     return dataclasses.replace(record, step=record.step + n, tokens=tokens, skipped=skipped, unlogged=sums)
 
