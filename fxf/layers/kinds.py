@@ -113,7 +113,7 @@ def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) 
     """Returns the blocks of a part of `model.blocks`."""
     found, given = list[Layer](), {"vocab_size": vocab_size}
     for item in _split(text):
-        match = re.fullmatch(r"(?:(\d+)([*@])|([a-zA-Z_][\w.:]*))\((.*)\)", item)
+        match = re.fullmatch(r"(?:([1-9]\d*)([*@])|([a-zA-Z_][\w.:]*))\((.*)\)", item)
         if match is None:
             names = item.split("+")
             if cross and "cross_attention" not in config.blocks:
@@ -127,7 +127,7 @@ def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) 
             found.append(_made(cls, path, config, own, {"layers": layers}))
             continue
         times, mark, kind, inside = match.groups()
-        inner = _blocks(inside, config, cross, vocab_size) if inside.strip() else []
+        inner = _blocks(inside, config, cross, vocab_size) if inside.strip() or mark else []
         if mark == "*":
             found += int(times) * inner
         elif mark == "@":
@@ -204,6 +204,8 @@ def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapp
         elif name not in values and name in of_model and field.kind is not Callable:
             value, where = getattr(config, name), f"{path}.{name}, which has the value of model.{name}"
             values[name] = checked(value, field, where) if field.kind in (bool, int, float, str) else value
+    if "part" in values.keys() - fields.keys():
+        raise UserError(f"model.blocks: {cls.__name__} stands around no blocks: it has no field 'part'")
     values = {name: value for name, value in values.items() if name in fields}
     for own_field in () if of_flax else dataclasses.fields(cls):
         if own_field.name not in values and own_field.default is own_field.default_factory is dataclasses.MISSING:

@@ -235,11 +235,15 @@ def decode(
     """
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
+    require_seed(seed)
     _require_params(model, params)
-    ends = [] if end_token is None else _lists("end_token", [np.atleast_1d(end_token)])[0]
-    ends = ends or [task.NO_END]
+    if draft is not None and len(draft) not in (2, 3):
+        raise UserError("draft: expected a model, its params, and, if not 4, how many tokens it drafts")
+    ends = _lists("end_token", [np.atleast_1d(() if end_token is None else end_token)])[0] or [task.NO_END]
     require_keywords(decode, keys, DecodeConfig)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
+    if method.ends:
+        raise UserError("decode.ends: words are for a task on text; give end_token here")
     read = _read(prompts, sources, banned, prefix, first_token)
     if not read["prompt"] or checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens") == 0:
         return [[] for _ in read["prompt"]]
@@ -257,11 +261,11 @@ def decode(
 
 def _read(prompts: Any, sources: Any, banned: Any, prefix: Any, first_token: int | None) -> dict[str, list[list[int]]]:
     """Returns what a decoder is given to read, and not to write, as lists of ints."""
-    first = [] if first_token is None else [first_token]
+    first = [] if first_token is None else _lists("first_token", [[first_token]])[0]
     texts, read = _lists("prompts", prompts), _lists("sources", () if sources is None else sources)
     if sources is not None and len(read) != len(texts):
         raise UserError(f"sources: expected one for each of {len(texts)} prompts, got {len(read)}")
-    of_rules = {"banned": _lists("banned", banned), "prefix": _lists("prefix", [prefix] if len(prefix) else [])}
+    of_rules = {"banned": _lists("banned", banned), "prefix": _lists("prefix", [prefix] if np.size(prefix) else [])}
     return {"prompt": [[*first, *prompt] for prompt in texts], "source": read, **of_rules}
 
 
