@@ -285,7 +285,8 @@ class CrossAttention:
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
         kind, memory = self.kind, context.cache
         if not memory:
-            assert context.source is not None
+            if context.source is None:
+                raise UserError("model.blocks: cross_attention reads the output of an encoder, and there is none here")
             source_BSD, places = context.source
             memory = Memory(kind.memorize(params, source_BSD, places), places)
         n_rows = jax.tree.leaves(memory.entries)[0].shape[0]

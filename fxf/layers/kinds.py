@@ -70,12 +70,12 @@ AROUND_LAYERS = (
 )
 
 
-def stack_of(config: TransformerConfig, cross: bool = False, vocab_size: int = 0) -> Stack:
+def stack_of(config: TransformerConfig, cross: bool | None = None, vocab_size: int = 0) -> Stack:
     """Returns the blocks of a model.
 
     Args:
       cross: whether they read a source: each block then has cross-attention before its last layer, unless
-        `model.blocks` says where.
+        `model.blocks` says where. False: they make that source, and have none; None: the model has no source.
       vocab_size: the number of tokens, for layers that have a field of this name.
 
     Raises:
@@ -97,7 +97,7 @@ def stack_of(config: TransformerConfig, cross: bool = False, vocab_size: int = 0
     return Stack(config, (*head, *repeated), len(head), len(period))
 
 
-def _alternating(config: TransformerConfig, cross: bool, vocab_size: int) -> list[Layer]:
+def _alternating(config: TransformerConfig, cross: bool | None, vocab_size: int) -> list[Layer]:
     """Returns `global_every` blocks, of which the last one has no window."""
     if config.blocks != TransformerConfig.blocks:
         raise UserError(f"model.global_every: only with model.blocks '{TransformerConfig.blocks}'; leave it at 0")
@@ -109,13 +109,13 @@ def _alternating(config: TransformerConfig, cross: bool, vocab_size: int) -> lis
     return (config.global_every - 1) * of_local + of_last
 
 
-def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) -> list[Layer]:
+def _blocks(text: str, config: TransformerConfig, cross: bool | None, vocab_size: int) -> list[Layer]:
     """Returns the blocks of a part of `model.blocks`."""
     found, given = list[Layer](), {"vocab_size": vocab_size}
     for item in _split(text):
         match = re.fullmatch(r"(?:([1-9]\d*)([*@])|([a-zA-Z_][\w.:]*))\((.*)\)", item)
         if match is None:
-            names = item.split("+")
+            names = [name for name in item.split("+") if cross is not False or name.strip() != "cross_attention"]
             if cross and "cross_attention" not in config.blocks:
                 names.insert(len(names) - 1, "cross_attention")
             layers = {name.strip().rpartition(":")[2]: layer_of(config, name.strip(), **given) for name in names}

@@ -272,9 +272,13 @@ def places_of(
       name: that of the tokens, for an error.
 
     Raises:
-      UserError: a table has no rows for so many tokens.
+      UserError: a table has no rows for so many tokens, or an array has too few elements in a row.
     """
     (n_rows, length), given = batch["inputs"].shape, batch.get("positions")
+    for of_tokens in ("input_mask", "positions", "documents", "order"):
+        if of_tokens in batch and (len(shape := jnp.shape(batch[of_tokens])) != 2 or shape[1] < length):
+            what = f"expected [B, T] with one for each of {length} tokens in a row, got the shape {[*shape]}"
+            raise UserError(f"{of_tokens} of {name}: {what}")
     if given is None:
         require_room(config, length, name, training=rng is not None)
     indices_1T = jnp.arange(length)[None]

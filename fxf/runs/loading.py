@@ -75,8 +75,7 @@ def open_run(workdir: Path, decode: Changes = None) -> tuple[Experiment, run_fol
         saved = dataclasses.asdict(section(DecodeConfig, config.get("decode", {}), "decode"))
         return build({**config, "decode": changed_decode(saved, decode or {})}, workdir), identity
     except UserError as error:
-        of_decode = decode and str(error).startswith("decode.")  # what is asked for now, whoever wrote the run
-        raise UserError(f"{error}{'' if of_decode else run_folder.written_by(workdir)}") from error
+        raise UserError(f"{error}{run_folder.written_by(workdir)}") from error
 
 
 @stage("reading the checkpoint")

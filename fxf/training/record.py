@@ -75,11 +75,10 @@ def _zero_nonfinite(history: dict[str, np.ndarray], step: int, allowed: int) -> 
     bad = ~(np.isfinite(history["loss_sum"]) & np.isfinite(history["gradient_norm"]))
     if bad.sum() > allowed:
         last = int(np.flatnonzero(bad)[allowed])
-        raise DivergedError(
-            f"step {step + last + 1}: the loss is {history['loss_sum'][last]} and the gradient's norm "
-            f"{history['gradient_norm'][last]}; training stopped, checkpoints of earlier steps are kept. "
-            "A lower optimizer.learning_rate or an optimizer.clip_norm may help."
-        )
+        what = f"the loss is {history['loss_sum'][last]} and the gradient's norm {history['gradient_norm'][last]}"
+        advice = "A lower optimizer.learning_rate or an optimizer.clip_norm may help."
+        stopped = "training stopped, checkpoints of earlier steps are kept"
+        raise DivergedError(f"step {step + last + 1}: {what}; {stopped}. {advice}")
     for name in history:
         if name in STEP_METRICS or name.startswith(OF_TRAINING):
             history[name] = np.where(bad, 0, history[name])
