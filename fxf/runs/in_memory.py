@@ -217,13 +217,11 @@ def decode(
       prompts: lists of tokens, which may differ in length and may be empty.
       max_tokens: maximum number of new tokens for each prompt.
       first_token: the token that the model reads before each prompt; None for no such token, and no empty prompt.
-      end_token: the token that ends an answer, or several; without it an answer has `max_tokens` tokens, or fewer where
-        the rules leave no other.
+      end_token: the token that ends an answer, or several; without it only the rules end one before `max_tokens`.
       sources: the encoder's tokens, a list for each prompt.
       banned: sequences of tokens that no answer has.
       prefix: tokens with which each answer begins.
-      draft: a smaller model with the same tokens, its params and, by default 4, how many tokens it drafts for a step of
-        the model to check; greedy answers are the same, and samples of the same distribution.
+      draft: a smaller model with the same tokens, its params and, by default 4, how many tokens it drafts at a time.
       seed: the seed of sampling, which a temperature above 0 turns on.
       keys: the others of the config's `decode` section, such as `temperature`, `top_k` and `beam_width`.
 
@@ -235,10 +233,7 @@ def decode(
     """
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
-    require_seed(seed)
     _require_params(model, params)
-    if draft is not None and len(draft) not in (2, 3):
-        raise UserError("draft: expected a model, its params, and, if not 4, how many tokens it drafts")
     ends = _lists("end_token", [np.atleast_1d(() if end_token is None else end_token)])[0] or [task.NO_END]
     require_keywords(decode, keys, DecodeConfig)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
