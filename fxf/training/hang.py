@@ -7,6 +7,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Thread
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ def watched(step: int, usual: float, factor: float) -> Iterator[None]:
     """
     ended, limit = threading.Event(), max(factor * usual, LEAST)
     if factor and usual:
-        threading.Thread(target=_watch, args=(step, usual, limit, ended, threading.get_ident()), daemon=True).start()
+        Thread(target=_watch, args=(step, usual, limit, ended, threading.get_ident()), daemon=True).start()
     try:
         yield
     finally:
