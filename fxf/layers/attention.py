@@ -117,9 +117,11 @@ class Attention:
     ) -> jax.Array:
         """Returns what the queries read of keys and values, [B, H, T, K].
 
-        With a cache all scores are in memory: a step of decoding has few.
+        With a cache all scores are in memory: a step of decoding has few. So they are of a kind with `cached = False`,
+        which may mix queries.
         """
-        if context.cache is None and self.config.attention_implementation == "chunked":
+        by_query = context.cache is None and getattr(self, "cached", True)
+        if by_query and self.config.attention_implementation == "chunked":
             return chunked(self, params, q_BHTK, memory, queries, keys, context.rng)
         if context.cache is None and self.config.attention_implementation == "flash":
             self._check_kernel()
@@ -283,7 +285,8 @@ class CrossAttention:
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
         kind, memory = self.kind, context.cache
         if not memory:
-            assert context.source is not None
+            if context.source is None:
+                raise UserError("model.blocks: cross_attention reads the output of an encoder, and there is none here")
             source_BSD, places = context.source
             memory = Memory(kind.memorize(params, source_BSD, places), places)
         n_rows = jax.tree.leaves(memory.entries)[0].shape[0]

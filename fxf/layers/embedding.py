@@ -46,8 +46,8 @@ def embedding(
 ) -> jax.Array:
     """Returns the vectors of tokens with their positional encoding, after dropout: int32 [B, T] to [B, T, D].
 
-    A token that is not in the table raises a UserError; under `jax.jit`, where tokens are not known, it has the vector
-    of another one.
+    A token or segment that is no int, or not in its table, raises a UserError; under `jax.jit`, where they are not
+    known, one that is not there has the vector of another one.
 
     Args:
       segments_BT: the segment of each token, if the params have a table of segments; None for 0.
@@ -61,6 +61,7 @@ def embedding(
             x_BTD = x_BTD * jnp.sqrt(jnp.asarray(config.base_d_model, x_BTD.dtype))
         if "segments" in params:
             segments_BT = jnp.zeros_like(tokens_BT) if segments_BT is None else segments_BT
+            require_rows("segments", segments_BT, params["segments"])
             x_BTD = x_BTD + rows_of(params["segments"], segments_BT)
         x_BTD = positional_encoding(config, params, x_BTD, positions_BT)
         if config.embedding_norm:

@@ -29,18 +29,13 @@ def kernel_of(config: TransformerConfig) -> ModuleType:
     if platform == "gpu" and float(device.compute_capability) < AMPERE:
         raise UserError(f"{needs} an NVIDIA GPU of compute capability {AMPERE} or more; {kind} is too old")
     if platform == "gpu" and config.attention_softcap:
-        raise UserError(
-            f"{needs} model.attention_softcap 0.0 on an NVIDIA GPU, got {config.attention_softcap}; a TPU has it"
-        )
+        what = f"model.attention_softcap 0.0 on an NVIDIA GPU, got {config.attention_softcap}; a TPU has it"
+        raise UserError(f"{needs} {what}")
     if platform == "gpu" and (width % 8 or width > 128):
-        raise UserError(
-            f"{needs} heads whose width (model.head_dim, or model.d_model / model.n_heads) is a multiple of 8 and at "
-            f"most 128 on an NVIDIA GPU, got {width}"
-        )
+        what = "heads whose width (model.head_dim, or model.d_model / model.n_heads) is a multiple of 8"
+        raise UserError(f"{needs} {what} and at most 128 on an NVIDIA GPU, got {width}")
     if platform == "tpu" and POSITIONS[config.positions].bias is not None:
         without = [name for name, kind in POSITIONS.items() if kind.bias is None]
-        raise UserError(
-            f"model.positions: '{config.positions}' adds a bias to scores, which model.attention_implementation "
-            f"'flash' cannot on a TPU; it can with {', '.join(without)}"
-        )
+        what = f"'{config.positions}' adds a bias to scores, which model.attention_implementation 'flash' cannot"
+        raise UserError(f"model.positions: {what} on a TPU; it can with {', '.join(without)}")
     return KERNELS[platform]

@@ -61,14 +61,21 @@ BETWEEN_SEQUENCES: dict[str, Any] = {
     **{"position_range": 0, "position_gap": 1, "position_stretch": 1.0},
     **{"rope_theta": 10000.0, **UNSCALED},
 }
+# Keys of the model that blocks, and what stands around them, read, and no layer of fxf.
+AROUND_LAYERS = (
+    *("name", "n_layers", "d_model", "max_len", "blocks", "layers", "block", "norm", "norm_epsilon_in", "final_norm"),
+    *("dropout", "embedding_dropout", "embedding_norm", "position_range", "position_gap", "position_stretch"),
+    *("embeddings", "tied_embeddings", "scaled_embeddings", "segments", "cross_norm", "head", "logits_bias"),
+    *("final_bias", "logit_softcap", "global_every", "local_rope_theta", "init", "scan_blocks", "remat", "dtype"),
+)
 
 
-def stack_of(config: TransformerConfig, cross: bool = False, vocab_size: int = 0) -> Stack:
+def stack_of(config: TransformerConfig, cross: bool | None = None, vocab_size: int = 0) -> Stack:
     """Returns the blocks of a model.
 
     Args:
       cross: whether they read a source: each block then has cross-attention before its last layer, unless
-        `model.blocks` says where.
+        `model.blocks` says where. False: they make that source, and have none; None: the model has no source.
       vocab_size: the number of tokens, for layers that have a field of this name.
 
     Raises:
@@ -90,7 +97,7 @@ def stack_of(config: TransformerConfig, cross: bool = False, vocab_size: int = 0
     return Stack(config, (*head, *repeated), len(head), len(period))
 
 
-def _alternating(config: TransformerConfig, cross: bool, vocab_size: int) -> list[Layer]:
+def _alternating(config: TransformerConfig, cross: bool | None, vocab_size: int) -> list[Layer]:
     """Returns `global_every` blocks, of which the last one has no window."""
     if config.blocks != TransformerConfig.blocks:
         raise UserError(f"model.global_every: only with model.blocks '{TransformerConfig.blocks}'; leave it at 0")
@@ -102,13 +109,13 @@ def _alternating(config: TransformerConfig, cross: bool, vocab_size: int) -> lis
     return (config.global_every - 1) * of_local + of_last
 
 
-def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) -> list[Layer]:
+def _blocks(text: str, config: TransformerConfig, cross: bool | None, vocab_size: int) -> list[Layer]:
     """Returns the blocks of a part of `model.blocks`."""
     found, given = list[Layer](), {"vocab_size": vocab_size}
     for item in _split(text):
-        match = re.fullmatch(r"(?:(\d+)([*@])|([a-zA-Z_][\w.:]*))\((.*)\)", item)
+        match = re.fullmatch(r"(?:([1-9]\d*)([*@])|([a-zA-Z_][\w.:]*))\((.*)\)", item)
         if match is None:
-            names = item.split("+")
+            names = [name for name in item.split("+") if cross is not False or name.strip() != "cross_attention"]
             if cross and "cross_attention" not in config.blocks:
                 names.insert(len(names) - 1, "cross_attention")
             layers = {name.strip().rpartition(":")[2]: layer_of(config, name.strip(), **given) for name in names}
@@ -117,11 +124,10 @@ def _blocks(text: str, config: TransformerConfig, cross: bool, vocab_size: int) 
                 raise UserError(f"model.blocks: {item!r} names a layer twice; give one of them a section {where}")
             cls, short = BLOCKS[one_of(config.block, BLOCKS, "model.block")], config.block.rpartition(":")[2]
             own, path = config.layers.get(short, {}), f"model.layers.{short}"
-            _check_names(cls, fields_of(type(config)), path)
             found.append(_made(cls, path, config, own, {"layers": layers}))
             continue
         times, mark, kind, inside = match.groups()
-        inner = _blocks(inside, config, cross, vocab_size) if inside.strip() else []
+        inner = _blocks(inside, config, cross, vocab_size) if inside.strip() or mark else []
         if mark == "*":
             found += int(times) * inner
         elif mark == "@":
@@ -163,23 +169,14 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     if kind in OF_MODEL:
         choices, key = OF_MODEL[kind]
         cls = choices[one_of(own.get(key, getattr(config, key)), choices, f"model.{key}")]
-    _check_names(cls, of_model, path)
-    changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in of_model}
+    unread = AROUND_LAYERS if cls.__module__.startswith("fxf.") else ()
+    taken = of_model.keys() - {*unread, *(BETWEEN_SEQUENCES if kind == "cross_attention" else ())}
+    changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in taken}
     changed = dataclasses.replace(config, **changes, layers={}) if changes else config
     rest = {key: value for key, value in own.items() if key not in changes}
     if kind == "cross_attention":
-        return CrossAttention(_made(cls, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, {}))
+        return CrossAttention(_made(cls, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, given))
     return _made(cls, path, changed, rest, given)
-
-
-def _check_names(cls: type, of_model: Mapping[str, Any], path: str) -> None:
-    """Raises a UserError if a field of a layer has the name of a key of the model, whose type it cannot have."""
-    fields = fields_of(cls) if dataclasses.is_dataclass(cls) and not _of_flax(cls) else {}
-    for name in fields.keys() & of_model.keys():
-        mine, theirs = fields[name].kind, of_model[name].kind
-        if {mine, theirs} <= {bool, int, float, str} and mine is not theirs and (mine, theirs) != (float, int):
-            what = f"{cls.__name__} has it as {mine.__name__}, and it would have the value of model.{name}"
-            raise UserError(f"{path}.{name}: {what}, which is {theirs.__name__}; give the field another name")
 
 
 def _of_flax(cls: type) -> bool:
@@ -198,13 +195,17 @@ def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapp
         if key not in fields:
             names = [name for name in fields if name not in ("config", *given)]
             near = nearest(key, [*names, *of_model]) or f"; {cls.__name__} has: {', '.join(names)}"
-            raise UserError(f"{path}.{key}: unknown key{near}")
+            what = f"only model.{key} is read" if key in of_model else f"unknown key{near}"
+            raise UserError(f"{path}.{key}: {what}")
     values = {"config": config, **given}
     for name, field in fields.items():
         if name in own:
             values[name] = checked(own[name], field, f"{path}.{name}")
         elif name not in values and name in of_model and field.kind is not Callable:
-            values[name] = getattr(config, name)
+            value, where = getattr(config, name), f"{path}.{name}, which has the value of model.{name}"
+            values[name] = checked(value, field, where) if field.kind in (bool, int, float, str) else value
+    if "part" in values.keys() - fields.keys():
+        raise UserError(f"model.blocks: {cls.__name__} stands around no blocks: it has no field 'part'")
     values = {name: value for name, value in values.items() if name in fields}
     for own_field in () if of_flax else dataclasses.fields(cls):
         if own_field.name not in values and own_field.default is own_field.default_factory is dataclasses.MISSING:

@@ -111,7 +111,9 @@ def soft_cap(x: jax.Array, cap: float) -> jax.Array:
 
 
 def require_rows(name: str, indices: Any, table: Any) -> None:
-    """Raises a UserError if a table has no row for an index. Under `jax.jit` the indices are not known."""
+    """Raises a UserError if a table has no row for an index. Under `jax.jit` only their type is known."""
+    if not jnp.issubdtype(indices.dtype, jnp.integer):
+        raise UserError(f"{name}: a table has a row for each whole number; expected ints, got {indices.dtype}")
     if isinstance(indices, jax.core.Tracer) or not indices.size:
         return
     known = np.asarray(indices)  # also where a program is traced that has them as constants

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base.devices import TENSOR, target_devices, target_mesh
+from fxf.base.errors import UserError
 from fxf.base.on_gpu import on_gpu
 from fxf.layers.loss_kernel import loss_by_kernel
 
@@ -43,6 +44,9 @@ def cross_entropy(
       vocab_size: number of tokens; logits beyond it are padding. None: all logits are those of tokens.
       at_once: maximum number of logits in a group, but at least one row's logits; None chooses by the devices.
     """
+    if targets_BT.shape != features_BTD.shape[:-1] or not jnp.issubdtype(targets_BT.dtype, jnp.integer):
+        found, outputs = f"{targets_BT.dtype} {[*targets_BT.shape]}", [*features_BTD.shape[:-1]]
+        raise UserError(f"batch: targets: expected an int for each output of the model, {outputs}, got {found}")
     rows_ND = features_BTD.reshape(-1, features_BTD.shape[-1])
     program = jax.make_jaxpr(readout)(rows_ND).jaxpr
     n_rows, n_columns = program.outvars[0].aval.shape

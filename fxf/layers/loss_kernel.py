@@ -38,7 +38,8 @@ def _forward(mesh: Any, vocab_size: int, smoothing: Any, logits_NV: Any, targets
         logits_ref, targets_ref, weights_ref, share_ref, gradient_ref, losses_ref = refs
         row = pl.program_id(0)
         target, weight, share = targets_ref[row], weights_ref[row], share_ref[0]
-        target_logit = logits_ref[row, target].astype(jnp.float32)  # before it is written over
+        there = jnp.clip(target, 0, n_columns - 1)  # a target that does not count may be none of the tokens
+        target_logit = logits_ref[row, there].astype(jnp.float32)  # before it is written over
 
         def read(i: Any) -> tuple[jax.Array, jax.Array]:
             """Returns the columns of a chunk, 8 for each thread, and the logits there."""

@@ -92,10 +92,9 @@ def random_rows(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array
 def look_up(params: Params, positions_BT: jax.Array, _: int) -> jax.Array:
     """Returns the rows of the table at the positions, [B, T, D].
 
-    Positions beyond the table raise a UserError, or give NaN where a program computes them.
+    Positions that are no ints, or beyond the table, raise a UserError; the latter give NaN where a program computes
+    them.
     """
-    if not jnp.issubdtype(positions_BT.dtype, jnp.integer):
-        raise UserError(f"positions: a table has a row for each whole number; expected ints, got {positions_BT.dtype}")
     require_rows("positions", positions_BT, params["positions"])
     return rows_of(params["positions"], positions_BT, beyond=math.nan)
 
@@ -273,9 +272,13 @@ def places_of(
       name: that of the tokens, for an error.
 
     Raises:
-      UserError: a table has no rows for so many tokens.
+      UserError: a table has no rows for so many tokens, or an array has too few elements in a row.
     """
     (n_rows, length), given = batch["inputs"].shape, batch.get("positions")
+    for of_tokens in ("input_mask", "positions", "documents", "order"):
+        if of_tokens in batch and (len(shape := jnp.shape(batch[of_tokens])) != 2 or shape[1] < length):
+            what = f"expected [B, T] with one for each of {length} tokens in a row, got the shape {[*shape]}"
+            raise UserError(f"{of_tokens} of {name}: {what}")
     if given is None:
         require_room(config, length, name, training=rng is not None)
     indices_1T = jnp.arange(length)[None]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
 
@@ -52,7 +51,4 @@ def _named(config: TransformerConfig, path: str, weight: Weight) -> Initializer 
 
 
 def _times(init: Initializer, factor: float) -> Initializer:
-    def smaller(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        return factor * init(key, shape, dtype)
-
-    return smaller
+    return lambda key, shape, dtype: factor * init(key, shape, dtype)

@@ -38,6 +38,8 @@ class Speculative(Decoder):
         Raises:
           UserError: a model does not generate, or the config is of a beam search.
         """
+        if len(draft) not in (2, 3):
+            raise UserError("draft: expected a model, its params, and, if not 4, how many tokens it drafts")
         smaller, params, self.n_drafts = (*draft, 4)[:3]
         self.models, self.drafting = {"model": model, "draft": smaller.plain}, smaller.to_plain(params)
         spec = {name: each.spec for name, each in self.models.items()}

@@ -115,7 +115,7 @@ class Experiment(NamedTuple):
 
     def layout_of_one_copy(self) -> Layout:
         """Returns a layout with one copy of the weights, sharded as in training if there are enough devices."""
-        parallel = dataclasses.replace(self.parallel, data=1, expert=1, sequence=1)
+        parallel = dataclasses.replace(self.parallel, data=1, expert=1, sequence=1, slices=1)
         devices = target_devices()
         if parallel.fsdp * parallel.tensor > len(devices):
             parallel = dataclasses.replace(parallel, fsdp=1, tensor=1)

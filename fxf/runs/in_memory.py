@@ -104,13 +104,13 @@ def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
     Returns:
       inputs int32 [B, T], targets int32 [B, T] and weights float32 [B, T].
     """
-    tokens_BT = jnp.asarray(tokens, jnp.int32)
-    if tokens_BT.ndim != 2:
-        raise UserError(f"tokens: expected int32 [B, T], got the shape {[*tokens_BT.shape]}")
+    tokens_BT = jnp.asarray(tokens)
+    if tokens_BT.ndim != 2 or not jnp.issubdtype(tokens_BT.dtype, jnp.integer):
+        raise UserError(f"tokens: expected int32 [B, T], got {tokens_BT.dtype} {[*tokens_BT.shape]}")
     weights_BT = jnp.ones(tokens_BT.shape) if weights is None else jnp.asarray(weights, jnp.float32)
     if weights_BT.shape != tokens_BT.shape:
         raise UserError(f"weights: expected the shape of the tokens, {[*tokens_BT.shape]}, got {[*weights_BT.shape]}")
-    return task.language_model_batch(tokens_BT, weights_BT)
+    return task.language_model_batch(tokens_BT.astype(jnp.int32), weights_BT)
 
 
 def fit(
@@ -210,13 +210,11 @@ def decode(
       prompts: lists of tokens, which may differ in length and may be empty.
       max_tokens: maximum number of new tokens for each prompt.
       first_token: the token that the model reads before each prompt; None for no such token, and no empty prompt.
-      end_token: the token that ends an answer, or several; without it an answer has `max_tokens` tokens, or fewer where
-        the rules leave no other.
+      end_token: the token that ends an answer, or several; without it only the rules end one before `max_tokens`.
       sources: the encoder's tokens, a list for each prompt.
       banned: sequences of tokens that no answer has.
       prefix: tokens with which each answer begins.
-      draft: a smaller model with the same tokens, its params and, by default 4, how many tokens it drafts for a step of
-        the model to check; greedy answers are the same, and samples of the same distribution.
+      draft: a smaller model with the same tokens, its params and, by default 4, how many tokens it drafts at a time.
       seed: the seed of sampling, which a temperature above 0 turns on.
       keys: the others of the config's `decode` section, such as `temperature`, `top_k` and `beam_width`.
 
@@ -229,9 +227,11 @@ def decode(
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
     _require_params(model, params)
-    ends = (task.NO_END,) if end_token is None else tuple(np.atleast_1d(end_token).tolist()) or (task.NO_END,)
+    ends = _lists("end_token", [np.atleast_1d(() if end_token is None else end_token)])[0] or [task.NO_END]
     require_keywords(decode, keys, DecodeConfig)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
+    if method.ends:
+        raise UserError("decode.ends: words are for a task on text; give end_token here")
     read = _read(prompts, sources, banned, prefix, first_token)
     if not read["prompt"] or checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens") == 0:
         return [[] for _ in read["prompt"]]
@@ -251,11 +251,11 @@ def decode(
 
 def _read(prompts: Any, sources: Any, banned: Any, prefix: Any, first_token: int | None) -> dict[str, list[list[int]]]:
     """Returns what a decoder is given to read, and not to write, as lists of ints."""
-    first = [] if first_token is None else [first_token]
+    first = [] if first_token is None else _lists("first_token", [[first_token]])[0]
     texts, read = _lists("prompts", prompts), _lists("sources", () if sources is None else sources)
     if sources is not None and len(read) != len(texts):
         raise UserError(f"sources: expected one for each of {len(texts)} prompts, got {len(read)}")
-    of_rules = {"banned": _lists("banned", banned), "prefix": _lists("prefix", [prefix] if len(prefix) else [])}
+    of_rules = {"banned": _lists("banned", banned), "prefix": _lists("prefix", [prefix] if np.size(prefix) else [])}
     return {"prompt": [[*first, *prompt] for prompt in texts], "source": read, **of_rules}
 
 

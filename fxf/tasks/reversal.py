@@ -66,8 +66,8 @@ class Reversal(Task):
         is_small = config.n_tokens ** min(config.max_length, 20) <= LARGEST_DOMAIN
         self.scored_whole = is_small and sum(config.n_tokens**n for n in self.lengths) <= LARGEST_DOMAIN
         self.vocab_size, self.longest = config.n_tokens + 1, 2 * (config.max_length + config.longer) + 2
-        self.text_metrics = TextMetrics(config)
-        exact = (f"exact_match{of}" for of in ("", *config.longer_samples()))
+        exact = [f"exact_match{of}" for of in ("", *config.longer_samples())]
+        self.text_metrics = TextMetrics(config, *exact)
         self.metrics = (*exact, *self.text_metrics.names)
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:

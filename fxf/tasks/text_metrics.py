@@ -43,9 +43,12 @@ def reference_columns(references: list[list[str]]) -> Any:
 class TextMetrics:
     """The metrics that a config names. A checkpoint can be chosen by their `names`, as by `Task.metrics`."""
 
-    def __init__(self, config: MetricsConfig) -> None:
-        """Raises a UserError if a name is not registered."""
+    def __init__(self, config: MetricsConfig, *others: str) -> None:
+        """Raises a UserError if a name is not registered, or is that of another metric, such as one of the `others`."""
         paths = [path.strip() for path in config.metrics.split(",") if config.metrics]
+        names = [*others, *(path.rpartition(":")[2] for path in paths)]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise UserError(f"task.metrics: two metrics have the name '{twice}'; give one of them another")
         self.chosen = {path.rpartition(":")[2]: METRICS[one_of(path, METRICS, "task.metrics")] for path in paths}
         self.names = (*self.chosen, *(f"-{name}" for name in self.chosen))
 

@@ -52,8 +52,9 @@ class Translation(TokenizedTask):
         data: DataConfig = run.data
         self.config, self.run, self.data, self.longest = config, run, data, data.max_length
         self.tokenized, self.batches_of = functools.cache(self._tokenized), functools.cache(self._batches_of)
-        self.text_metrics = TextMetrics(config)
-        self.metrics = ("bleu", "bleu_lower_case", "chrf", "exact_match", *self.text_metrics.names)
+        own = ("bleu", "bleu_lower_case", "chrf", "exact_match")
+        self.text_metrics = TextMetrics(config, *own)
+        self.metrics = (*own, *self.text_metrics.names)
         super().__init__(data, any_tokenizer(run.folder, data.tokenizer, data.vocab_size, self.training_texts))
         self.end_token = self.tokenizer.special.eos
         self.around = (None, self.end_token)

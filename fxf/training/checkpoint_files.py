@@ -8,17 +8,8 @@ from pathlib import Path
 
 import jax
 
+from fxf.base import files
 from fxf.base.errors import UserError
-from fxf.base.files import (
-    file_digest,
-    files_below,
-    is_remote,
-    read_json,
-    remove,
-    to_json,
-    why_not_written,
-    write_atomically,
-)
 from fxf.training import processes
 
 ARRAYS, CONTENT, DIGESTS = "state", "checkpoint.json", "digests.json"
@@ -34,7 +25,7 @@ def require_no_pattern(workdir: Path) -> None:
 
 
 def absolute(directory: Path) -> Path:
-    return directory if is_remote(directory) else directory.absolute()
+    return directory if files.is_remote(directory) else directory.absolute()
 
 
 def steps_in(directory: Path) -> list[int]:
@@ -47,24 +38,24 @@ def clear(directory: Path) -> None:
     """Removes what saves and removals that were cut short have left."""
     for path in list(directory.iterdir()) if directory.is_dir() else ():  # a bucket has no empty folders
         if UNFINISHED in path.name:  # Orbax adds to the name
-            remove(path)
+            files.remove(path)
 
 
 def set_aside(directory: Path, step: int) -> None:
     """Renames a damaged checkpoint; its step can be saved again."""
     aside = directory / f"{step}{DAMAGED}"
-    remove(aside)
+    files.remove(aside)
     (directory / str(step)).rename(aside)
 
 
 def remove_step(directory: Path, step: int) -> None:
     """Removes a checkpoint, of which a removal that is cut short leaves nothing that counts."""
     folder = directory / str(step)
-    if is_remote(folder):
+    if files.is_remote(folder):
         (folder / DIGESTS).unlink(missing_ok=True)  # first: without digests the rest is no checkpoint
     else:
         folder = folder.rename(folder.with_name(f"{step}{UNFINISHED}"))
-    remove(folder)
+    files.remove(folder)
 
 
 @contextmanager
@@ -73,7 +64,7 @@ def kept(directory: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not (why := why_not_written(error)):
+        if not (why := files.why_not_written(error)):
             raise
         steps = steps_in(directory)
         what = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
@@ -88,12 +79,12 @@ def damage(folder: Path, together: bool = False) -> str:
     """
     process, count = (jax.process_index(), jax.process_count()) if together else (0, 1)
     try:
-        every = read_json(folder / DIGESTS, "digests of files")
+        every = files.read_json(folder / DIGESTS, "digests of files")
         saved = {name: value for name, value in every.items() if _hashed_by(name, count) == process}
         if differing := saved.items() ^ digests(folder, process, count).items():
             what = f"{min(differing)[0]} differs from the saved file"
         else:
-            step = read_json(folder / CONTENT, "a checkpoint")["step"]
+            step = files.read_json(folder / CONTENT, "a checkpoint")["step"]
             what = "" if str(step) == folder.name else f"it was saved as step {step}"
     except (OSError, UserError) as error:
         what = str(error)
@@ -111,7 +102,7 @@ def write_digests(folder: Path) -> None:
     process, count = jax.process_index(), jax.process_count()
     found, parts = digests(folder, process, count), [folder / f"{DIGESTS}.{other}" for other in range(1, count)]
     if process:
-        write_atomically(parts[process - 1], to_json(found))
+        files.write_atomically(parts[process - 1], files.to_json(found))
         return
     for part in parts:
         limit = time.monotonic() + WAIT_SECONDS
@@ -119,16 +110,18 @@ def write_digests(folder: Path) -> None:
             if time.monotonic() > limit:
                 raise TimeoutError(f"{part}: expected within {WAIT_SECONDS} s")
             time.sleep(0.02)
-        found |= read_json(part, "digests of files")
-    write_atomically(folder / DIGESTS, to_json(found))
+        found |= files.read_json(part, "digests of files")
+    files.write_atomically(folder / DIGESTS, files.to_json(found))
     for part in parts:
         part.unlink()
 
 
 def digests(folder: Path, process: int = 0, count: int = 1) -> dict[str, str]:
     """Returns the digest of each file that one of `count` processes hashes, by its relative path, without DIGESTS."""
-    names = [path.relative_to(folder).as_posix() for path in files_below(folder) if not path.name.startswith(DIGESTS)]
-    return {name: file_digest(folder / name) for name in names if _hashed_by(name, count) == process}
+    names = [
+        path.relative_to(folder).as_posix() for path in files.files_below(folder) if not path.name.startswith(DIGESTS)
+    ]
+    return {name: files.file_digest(folder / name) for name in names if _hashed_by(name, count) == process}
 
 
 def _hashed_by(name: str, count: int) -> int:

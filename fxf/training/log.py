@@ -5,7 +5,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def last_wall_seconds(folder: Path) -> float:
     return max((record.get("wall_seconds", 0.0) for record in lines(folder / RECORDS)), default=0.0)
 
 
-class MetricsLog:
+class MetricsLog(AbstractContextManager["MetricsLog"]):
     """A log that appends records to `metrics.jsonl`, tells the trackers, writes the run's page, and shows them.
 
     As a context it also notes the error that ends it, for the page. In a bucket files cannot be appended to, so
@@ -185,9 +185,6 @@ class MetricsLog:
             copy = self._place / path.relative_to(self._folder)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())
-
-    def __enter__(self) -> "MetricsLog":
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # What happened first is what a user must know, so later errors of writing are not raised then.

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fxf.base.config import Choices, arguments, defaults, key, one_of, registered_section
+from fxf.base.config import Choices, arguments, defaults, key, one_of, registered_section, require_off
 from fxf.base.errors import UserError
 from fxf.base.weights import Spec, Weight, axes_of_matrix, decay_mask, map_weights, without_repeats
 from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, has_own_rate
@@ -154,8 +154,8 @@ def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any
     if config.warmup_steps >= steps:
         what = f"{config.warmup_steps} is not less than train.steps {steps}; set it to {steps // 10}"
         raise UserError(f"optimizer.warmup_steps: {what}, or train.steps above {config.warmup_steps}")
-    for name in (name for name, schedules in _UNREAD.items() if config.schedule in schedules):
-        _refuse(config, name, f"schedule '{config.schedule}' does not read it")
+    unread = {name: getattr(OptimizerConfig, name) for name, those in _UNREAD.items() if config.schedule in those}
+    require_off("optimizer", config, unread, f"schedule '{config.schedule}' does not read it")
     values = {**arguments(config), **(numbers or {})}
     peak, final, warmup = values["learning_rate"], values["final_learning_rate"], config.warmup_steps
     after = SCHEDULES[config.schedule](peak, final, steps - warmup, config)
@@ -185,12 +185,14 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     for name in sorted({name for each in OPTIMIZERS.values() for name in each.reads} - {*registered.reads}):
         readers = ", ".join(other for other, each in OPTIMIZERS.items() if name in each.reads)
-        _refuse(config, name, f"optimizer '{config.name}' does not read it (read by {readers})")
+        why = f"optimizer '{config.name}' does not read it (read by {readers})"
+        require_off("optimizer", config, {name: getattr(OptimizerConfig, name)}, why)
     own_keys = [name for name in defaults(registered.config) if name not in defaults(OptimizerConfig)]
     some_frozen = has_frozen(spec, config.frozen)
     if not registered.unit_steps and any(has_own_rate(weight) for _, weight, _ in without_repeats(spec)):
         able = ", ".join(name for name, each in OPTIMIZERS.items() if each.unit_steps)
-        raise UserError(f"optimizer.name: with model.base_width expected one of {able}, got '{config.name}'")
+        what = "weights have a learning rate of their own, as with model.base_width"
+        raise UserError(f"optimizer.name: {what}; expected one of {able}, got '{config.name}'")
 
     def built(numbers: Mapping[str, Any], norm: jax.Array | None = None, step: jax.Array | None = None) -> Any:
         schedule = make_schedule(config, steps, numbers)
@@ -220,9 +222,3 @@ def clipped(updates: optax.Updates, max_norm: float, norm: jax.Array | None = No
     """
     known = optax.tree.norm(updates) if norm is None else norm
     return optax.tree.scale(max_norm / jnp.maximum(known, max_norm), updates)
-
-
-def _refuse(config: OptimizerConfig, name: str, why: str) -> None:
-    """Raises a UserError, which says why nothing reads a key, if it differs from its default."""
-    if getattr(config, name) != (default := getattr(OptimizerConfig, name)):
-        raise UserError(f"optimizer.{name}: {why}; leave it at {default}")

@@ -54,10 +54,9 @@ def after(record: Record, history: dict[str, np.ndarray], seconds: float, may_sk
     """Returns the record after the steps of `history`, whose sums leave out skipped steps."""
     skipped = _zero_nonfinite(history, record.step, may_skip - record.skipped)
     n = len(history["loss_sum"])
-    before = {"taken": record.unlogged.get("steps", 0), **record.unlogged}  # a checkpoint of before does not count them
-    sums = {name: _sum(before.get(name, 0.0), values) for name, values in history.items()}
+    sums = {name: _sum(record.unlogged.get(name, 0.0), values) for name, values in history.items()}
     more = {"steps": n, "taken": n - skipped, "seconds": seconds}
-    sums |= {name: before.get(name, 0) + value for name, value in more.items()}
+    sums |= {name: record.unlogged.get(name, 0) + value for name, value in more.items()}
     tokens, skipped = _sum(record.tokens, history["weight_sum"]), record.skipped + skipped
     return dataclasses.replace(record, step=record.step + n, tokens=tokens, skipped=skipped, unlogged=sums)
 
@@ -76,11 +75,10 @@ def _zero_nonfinite(history: dict[str, np.ndarray], step: int, allowed: int) -> 
     bad = ~(np.isfinite(history["loss_sum"]) & np.isfinite(history["gradient_norm"]))
     if bad.sum() > allowed:
         last = int(np.flatnonzero(bad)[allowed])
-        raise DivergedError(
-            f"step {step + last + 1}: the loss is {history['loss_sum'][last]} and the gradient's norm "
-            f"{history['gradient_norm'][last]}; training stopped, checkpoints of earlier steps are kept. "
-            "A lower optimizer.learning_rate or an optimizer.clip_norm may help."
-        )
+        what = f"the loss is {history['loss_sum'][last]} and the gradient's norm {history['gradient_norm'][last]}"
+        advice = "A lower optimizer.learning_rate or an optimizer.clip_norm may help."
+        stopped = "training stopped, checkpoints of earlier steps are kept"
+        raise DivergedError(f"step {step + last + 1}: {what}; {stopped}. {advice}")
     for name in history:
         if name in STEP_METRICS or name.startswith(OF_TRAINING):
             history[name] = np.where(bad, 0, history[name])

@@ -1,9 +1,9 @@
 """The state that training updates, and the numbers and random keys that it reads besides batches."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,9 +17,7 @@ from fxf.models.model import Model
 from fxf.training.sharding import Layout
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class TrainState:
+class TrainState(flax.struct.PyTreeNode):
     """The state that a step updates: the number of steps done (int32 scalar), params, and the optimizer's state."""
 
     step: jax.Array
@@ -27,9 +25,7 @@ class TrainState:
     opt_state: Any
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Hyperparameters:
+class Hyperparameters(flax.struct.PyTreeNode):
     """The numbers of a config that a step reads as arguments, so another value compiles nothing.
 
     Attributes:
@@ -40,7 +36,7 @@ class Hyperparameters:
 
     seed: Any
     label_smoothing: Any = None
-    optimizer: dict[str, Any] = dataclasses.field(default_factory=dict)
+    optimizer: dict[str, Any] = flax.struct.field(default_factory=dict)
 
 
 def hyperparameters(seed: int, train: Any, optimizer: Any = None, dtype: str = "float32") -> Hyperparameters:

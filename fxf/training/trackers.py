@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def require_trackers(names: str) -> list[str]:
     return [one_of(name.strip(), TRACKERS, "log.trackers") for name in names.split(",") if names.strip()]
 
 
-class Trackers:
+class Trackers(AbstractContextManager["Trackers"]):
     """The trackers of a run. One that raises an exception gets no more records, and a warning says so.
 
     Args:
@@ -102,9 +102,6 @@ class Trackers:
         groups = GROUPS if group == "train" else {}
         tags = {name: f"{groups.get(name, group)}/{name.removeprefix(f'{group}_')}" for name in numbers}
         self._tell("scalars", step, {tags[name]: value for name, value in numbers.items()})
-
-    def __enter__(self) -> "Trackers":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._tell("close")

@@ -123,6 +123,7 @@ def test_the_loss_and_the_gradient_of_a_kernel_are_those_of_the_formula(vocab_si
     x[:, vocab_size:] = 99  # padding
     x[4, 3] = np.nan
     targets, weights = rng.integers(0, vocab_size, 5), rng.uniform(1, 2, 5).astype("f4")
+    targets[2], weights[2] = -100, 0  # which does not count
 
     @jax.jit
     def learn(x, targets, weights):

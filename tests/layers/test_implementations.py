@@ -22,7 +22,7 @@ from fxf.layers import chunked_attention, cudnn_attention, flash_attention, spla
 from fxf.layers.attention import Attention
 from fxf.layers.config import TransformerConfig
 from fxf.layers.flash_attention import kernel_of
-from fxf.layers.kinds import layer_of
+from fxf.layers.kinds import ATTENTIONS, layer_of
 from fxf.layers.layer import whole_rows
 from fxf.layers.positions import places_of
 from fxf.models import MODELS
@@ -34,6 +34,15 @@ from helpers import VOCAB_SIZE, applied, attention_of, marked, places, random_pa
 FLASH = {"d_model": 24, "dtype": "bfloat16", "positions": "rotary", "attention_implementation": "flash"}
 POSITIONS = np.concatenate([np.arange(n, dtype=np.int32) for n in (4, 1, 6)]) * np.ones((B, 1), np.int32)
 DOCUMENTS = {"positions": POSITIONS, "documents": np.cumsum(POSITIONS == 0, axis=1, dtype=np.int32)}
+
+
+class Mixing(Attention):
+    """Each query also has the scores of the one before."""
+
+    cached = False
+
+    def weigh(self, params, scores_BHTC, bias_BHTC):
+        return super().weigh(params, scores_BHTC + jnp.roll(scores_BHTC, 1, 2), bias_BHTC)
 
 
 def stand_in(monkeypatch, kernel, unrolled=False):
@@ -48,6 +57,7 @@ def stand_in(monkeypatch, kernel, unrolled=False):
         asked.append({"lengths": (q.shape[1], k.shape[1]), **options})
         return compute(q, k, v, **options)
 
+    monkeypatch.setitem(ATTENTIONS, "mixing", Mixing)
     monkeypatch.setattr(chunked_attention, "CHUNK", 4)
     monkeypatch.setattr(chunked_attention, "UNROLLED", 3 if unrolled else 2)
     monkeypatch.setattr(TransformerConfig, "FLASH", {})

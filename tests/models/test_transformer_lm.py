@@ -5,6 +5,7 @@ import pytest
 
 import oracle
 from closeness import assert_close, largest_of
+from fxf.base.errors import UserError
 from fxf.base.operations import operations
 from fxf.layers import linear_attention
 from fxf.layers.named import intermediates
@@ -65,6 +66,8 @@ def test_logits_of_a_masked_lm_equal_the_oracle_and_segments_are_0_where_none_ar
     for row, kinds, actual in zip(tokens, segments, logits, strict=True):
         assert_close(actual, oracle.transformer_lm(config, weights, row, oracle.to_all, segments=kinds))
     assert_close(apply(model, params, tokens)[1], logits[1])
+    with pytest.raises(UserError, match="segments: expected 0 … 2, the rows of the table, got 3"):
+        model.apply(params, {"inputs": tokens, "segments": segments + 1})
 
 
 def test_a_model_whose_rows_depend_on_each_other_is_not_cut_into_parts():

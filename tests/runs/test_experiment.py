@@ -28,6 +28,10 @@ def test_a_model_that_cannot_generate_is_refused_by_a_task_that_does(absent, mon
         build(tiny_config())
 
 
+def test_a_run_of_several_slices_is_read_on_one_device():
+    assert build(tiny_config(parallel={"slices": 2})).layout_of_one_copy().mesh.size == 1
+
+
 def tripled(*arguments, **options):
     loss_sum, weight_sum = CROSS_ENTROPY.sums(*arguments, **options)
     return 3 * loss_sum, weight_sum

@@ -227,10 +227,3 @@ def test_processes_with_other_configs_are_refused(monkeypatch):
     processes.require_same_config({"seed": 0, "parallel": {"processes": 2, "process": 1}})
     with pytest.raises(UserError, match=r"^process 0 of 2: another process has another config, data or code"):
         processes.require_same_config({"seed": 3, "parallel": {"processes": 2, "process": 1}})
-
-
-def test_one_process_agrees_with_itself():
-    assert processes.is_first()
-    assert [processes.any_of(told) for told in (True, False)] == [True, False]
-    assert processes.of_first(7) == 7
-    processes.barrier()
