@@ -175,8 +175,5 @@ def _others(tokens: np.ndarray) -> np.ndarray:
 def _assert_close(what: str, found: Any, expected: np.ndarray, bound: float) -> None:
     difference = np.abs(np.asarray(found, np.float64) - expected)
     if not (difference <= bound).all():  # NaN fails too
-        worst = float(difference.max())
-        message = (
-            f"logits {what} differ from those of the full forward pass by {worst:.2g}; rounding explains {bound:.2g}"
-        )
-        raise AssertionError(message)
+        differ = f"logits {what} differ from those of the full forward pass by {difference.max():.2g}"
+        raise AssertionError(f"{differ}; rounding explains {bound:.2g}")

@@ -83,9 +83,7 @@ def require_keywords(function: Callable[..., Any], keys: Iterable[str], cls: typ
     known = fields_of(cls)
     for name in keys:
         if name not in known:
-            named = [
-                each.name for each in inspect.signature(function).parameters.values() if each.kind != each.VAR_KEYWORD
-            ]
+            named = [*inspect.signature(function).parameters][:-1]  # the last ones are **keys
             near = nearest(name, [*named, *known]) or f" (here are {', '.join([*named, *known])})"
             raise UserError(f"{function.__name__}: no keyword '{name}'{near}")
 
@@ -126,6 +124,8 @@ def checked(value: Any, field: Field, path: str) -> Any:
         value = value.item()
     if kind is float and type(value) is int:
         value = float(value)
+    if kind is str and isinstance(value, str):
+        return value if isinstance(value, Named) else Named(value)
     if type(value) is not kind:
         raise UserError(f"{path}: expected {kind.__name__}, got {value!r}")
     if kind is int and value > LARGEST_INT:
@@ -164,12 +164,19 @@ def one_of(value: Any, valid: Any, path: str) -> Any:
     if not isinstance(value, str) or value not in valid:
         own = "; or module:name of your own" if isinstance(valid, Choices) else ""
         raise UserError(f"{path}: expected one of {', '.join(valid)}{own}; got {value!r}{nearest(str(value), valid)}")
-    if value not in [*valid]:
+    if isinstance(valid, Choices):
         try:
             valid[value]
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
     return value
+
+
+class Named(str):
+    """The text of a key. It keeps what it names of `Choices`, for another run may name something else by the text."""
+
+    def __init__(self, text: str) -> None:
+        self.found: dict[int, Any] = {}
 
 
 class Choices(dict[str, ChoiceT]):
@@ -187,6 +194,12 @@ class Choices(dict[str, ChoiceT]):
     def __setitem__(self, name: str, value: ChoiceT) -> None:
         self.added.append((self, name, self.get(name)))
         super().__setitem__(name, value)
+
+    def __getitem__(self, name: str) -> ChoiceT:
+        found = name.found if isinstance(name, Named) else {}
+        if id(self) not in found:
+            found[id(self)] = super().__getitem__(name)
+        return found[id(self)]
 
     def __contains__(self, name: Any) -> bool:
         return super().__contains__(name) or (isinstance(name, str) and PATH.fullmatch(name) is not None)

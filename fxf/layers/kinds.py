@@ -179,13 +179,10 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     return _made(cls, path, changed, rest, given)
 
 
-def _of_flax(cls: type) -> bool:
-    return any(base.__module__ in FLAX for base in getattr(cls, "__mro__", ()))
-
-
 def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     """Returns a layer of a class, whose fields are `given`, of its own section, of the model, or have their default."""
-    of_flax, of_model = _of_flax(cls), fields_of(type(config))
+    of_flax = any(base.__module__ in FLAX for base in getattr(cls, "__mro__", ()))
+    of_model = fields_of(type(config))
     if of_flax:
         from fxf.layers import flax_module  # imported here, because NNX takes most of a second
     elif not dataclasses.is_dataclass(cls):

@@ -91,8 +91,4 @@ def reparametrized(model: Model, spec: Spec, to_plain: Callable[[Params], Params
     Args:
       to_plain: a pure function from params of `spec` to params of `model`, which JAX differentiates.
     """
-
-    def all_the_way(params: Params) -> Params:
-        return model.to_plain(to_plain(params))
-
-    return model._replace(spec=spec, to_plain=all_the_way, plain_spec=model.plain.spec)
+    return model._replace(spec=spec, to_plain=lambda own: model.to_plain(to_plain(own)), plain_spec=model.plain.spec)

@@ -167,15 +167,12 @@ def restore(workdir: Path, recorded: Mapping[str, Any]) -> None:
         if not path.is_file():
             what = f"{was}, a file that the run's config names, is missing"
             raise UserError(f"{workdir}: {what}; put it there, or into the working directory")
-        before = Path(getattr(sys.modules.get(name), "__file__", None) or path)
         if _root(name, path) == path.parent:
             load(path)
         else:
             search(_root(name, path))
         if differing := differences(guest["sha256"], _digests(name, path)):
             log.warning("warning: %s: %s changed since the run began: %s", workdir, path, differing)
-        if before.is_file() and file_digest(before) != file_digest(path):
-            log.warning("warning: %s: %s is read in place of %s from now on, by all runs", workdir, path, before)
 
 
 def _require_outside(workdir: Path, path: Path) -> None:

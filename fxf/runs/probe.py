@@ -132,8 +132,7 @@ def what_is_read(
     """
     task = experiment.task
     if not task.has("to_batch"):
-        name = experiment.config["task"]["name"]
-        raise UserError(f"task '{name}' answers no prompts: it has no to_batch")
+        raise UserError(f"task '{experiment.config['task']['name']}' answers no prompts: it has no to_batch")
     read = answer if answer is not None else Answering(experiment, params)([prompt])[0][0][0]
     batch = task.to_batch(prompt, read)
     if answer is None or is_own:  # an answer that fills all positions has a last token that was never read
