@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from fxf.base.config import one_of
 from fxf.base.on_gpu import rows_of
 from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
@@ -86,6 +87,7 @@ def final_layer(config: TransformerConfig, params: Params, x: jax.Array) -> jax.
 
 def transform_spec(config: TransformerConfig) -> Spec:
     """Returns the weights of a dense layer before the map to logits (Devlin et al. 2018, for masked tokens)."""
+    one_of(config.activation, ACTIVATIONS, "model.activation")
     return {**linear_spec({"embed": config.d_model, "mlp": config.d_model}), "norm": normalization_spec(config)}
 
 
