@@ -222,7 +222,7 @@ class Choices(dict[str, ChoiceT]):
             raise UserError(f"{name}: no module '{module_name}' {places}") from None
         if not hasattr(module, attribute):
             near = nearest(attribute, vars(module))
-            raise UserError(f"{name}: {module.__file__} has no '{attribute}'{near}")
+            raise UserError(f"{name}: {getattr(module, '__file__', module_name)} has no '{attribute}'{near}")
         found, first = getattr(module, attribute), next(iter(self.values()))
         if not isinstance(found, type(first)) and not (callable(first) and callable(found)):
             raise UserError(f"{name}: expected {type(first).__module__}.{type(first).__name__}, got {found!r}")
