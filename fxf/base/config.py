@@ -178,6 +178,9 @@ class Named(str):
     def __init__(self, text: str) -> None:
         self.found: dict[int, Any] = {}
 
+    def __reduce__(self) -> Any:
+        return str, (str(self),)  # a copy of the values of a section, as `dataclasses.asdict` makes, has plain text
+
 
 class Choices(dict[str, ChoiceT]):
     """What a key may name: entries of fxf by name, and a user's own by path, `module:name`, which is imported.

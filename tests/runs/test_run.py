@@ -189,6 +189,7 @@ def test_a_finished_run_is_loaded_and_has_its_config_its_result_and_a_table_of_i
     changed = {**loaded.config.decode.to_dict(), "temperature": 0.0}
     assert {**loaded.config.to_dict(), "decode": changed} == tiny_config(**SECTIONS)
     assert loaded.config.to_dict().keys() == fxf.read_config("reversal").to_dict().keys()
+    loaded.config.model.norm = "rms"  # a config to change, as that of `read_config`
     assert loaded.result == json.loads((workdir / "result.json").read_text()) and loaded.result["steps"] == 6
     assert loaded.metrics == records(workdir)
     assert loaded.metrics[0].keys() >= {"step", "loss", "learning_rate", "tokens_per_second"}
