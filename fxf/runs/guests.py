@@ -11,7 +11,7 @@ import modulefinder
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,19 +63,22 @@ def load(path: str | Path) -> ModuleType:
 def search(folder: Path) -> None:
     """Makes imports search the folder first, and the working directory, last unless Python has it already.
 
-    It forgets modules of the folders of other files executed before, and of a folder in which files have changed.
+    It forgets modules of the folders of other files executed before, and of a folder in which files have changed, and
+    those of the working directory whose names the folder has too.
     """
     stale = {os.path.dirname(str(module.__file__)) for module in [*sys.modules.values()] if _is_stale(module)}
-    _forget({str(path.parent) for path in _executed} - {str(folder)} | stale)
-    sys.path[:] = [str(folder), *(place for place in sys.path if place != str(folder))]
-    if not {"", os.getcwd()} & set(sys.path):
-        sys.path.append(os.getcwd())
+    here, others = os.getcwd(), {str(path.parent) for path in _executed} - {str(folder)}
+    _forget(others | stale)
+    _forget({here} - {str(folder)}, {path.stem for path in folder.glob("*.py")})
+    sys.path += [] if {"", here} & set(sys.path) else [here]
+    places = sorted(sys.path, key=(others - {here}).__contains__)  # those of other files last
+    sys.path[:] = [str(folder), *(place for place in places if place != str(folder))]
 
 
-def _forget(folders: set[str]) -> None:
-    """Lets modules of the folders be imported again."""
+def _forget(folders: set[str], names: Container[str] = sys.modules) -> None:
+    """Lets modules of the folders that have one of the names be imported again."""
     for name, module in list(sys.modules.items()) if folders else ():
-        if name != "__main__" and (file := getattr(module, "__file__", None)) and os.path.dirname(file) in folders:
+        if name in names and name != "__main__" and os.path.dirname(getattr(module, "__file__", None) or "") in folders:
             del sys.modules[name]
 
 

@@ -152,7 +152,7 @@ def require_same_run(made: MadeFrom) -> dict[str, Any] | None:
     if not (workdir / CONFIG).exists():
         return None
     there = _read_record(workdir)
-    if differing := differences(_identity_in(there), made.identity):
+    if differing := differences(identity_of(there["config"], there["digests"]), made.identity):
         if not steps_in(workdir / CHECKPOINTS) and not lines(workdir / RECORDS):
             return None  # for example, a layer of the user's failed as it was first traced, and is mended now
         other = f"use another --workdir, with --from={workdir} to start from these weights"
@@ -186,7 +186,7 @@ def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any]
             raise UserError(f"{workdir / name}: differs from the file that the run was made with; put that one back")
     if code := other_code(record):
         log.warning("warning: %s: was trained by other code: %s", workdir, differences(*code))
-    return record["config"], _identity_in(record), record.get(GUESTS, {})
+    return record["config"], identity_of(record["config"], record["digests"]), record.get(GUESTS, {})
 
 
 def _read_record(workdir: Path) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def _read_record(workdir: Path) -> dict[str, Any]:
     mend = "with this file moved away, the training command writes it again and checks the checkpoints"
     try:
         record = read_json(path, "a run's config")
-        changed = identity_digest(_identity_in(record)) != record["identity"]
+        changed = identity_digest(identity_of(record["config"], record["digests"])) != record["identity"]
         _ = _steps(record), record["code"], record["versions"], [record["digests"][name] for name in record["files"]]
     except (FileNotFoundError, NotADirectoryError):
         raise no_run(workdir) from None
@@ -211,10 +211,6 @@ def _read_record(workdir: Path) -> dict[str, Any]:
 def _steps(record: Mapping[str, Any]) -> int:
     """Returns the number of steps of the run whose config.json this is."""
     return record["config"]["train"]["steps"]
-
-
-def _identity_in(record: Mapping[str, Any]) -> Identity:
-    return identity_of(record["config"], record["digests"])
 
 
 def read_result(workdir: Path, identity: Identity | None = None) -> dict[str, Any] | None:

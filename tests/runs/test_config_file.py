@@ -150,17 +150,17 @@ def test_code_in_a_run_folder_is_never_executed(tmp_path):
 
 
 def test_a_config_of_fxf_names_what_a_file_in_the_working_directory_defines(tmp_path, monkeypatch):
-    (tmp_path / "only_here.py").write_text("def scaled(x):\n    return 2 * x\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
-    read_config("reversal")
-    assert ACTIVATIONS["only_here:scaled"](3) == 6
+    for place, path in ((".", "reversal"), ("beside", str(scaling(tmp_path / "beside"))), (".", "reversal")):
+        (tmp_path / place / "only_here.py").write_text(f"def scaled(x):\n    return {len(place)} * x\n")
+        read_config(path)  # whose own folder comes first
+        assert ACTIVATIONS["only_here:scaled"](3) == 3 * len(place)
 
 
 def test_a_config_of_fxf_has_the_name_of_its_file_and_a_file_is_meant_before_a_name(tmp_path, monkeypatch):
     assert {"reversal", "translation", "studies/positions"} <= set(names())
     assert located("reversal:example0") == (f"{folder()}/reversal.py", ["example0"])
-    assert located("studies/positions") == (f"{folder()}/studies/positions.py", [])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reversal").write_text("")
     assert located("reversal:x") == ("reversal", ["x"])
