@@ -83,7 +83,7 @@ def require_keywords(function: Callable[..., Any], keys: Iterable[str], cls: typ
     known = fields_of(cls)
     for name in keys:
         if name not in known:
-            named = [*inspect.signature(function).parameters][:-1]  # the last ones are **keys
+            named = [*inspect.signature(function).parameters][:-1]  # the last one is **keys
             near = nearest(name, [*named, *known]) or f" (here are {', '.join([*named, *known])})"
             raise UserError(f"{function.__name__}: no keyword '{name}'{near}")
 
