@@ -25,7 +25,8 @@ ALSO_CALLED = {
     **dict.fromkeys(("epochs", "max_iters", "num_steps"), "steps"),
     **dict.fromkeys(("grad_clip", "max_grad_norm"), "clip_norm"),
     **{"gradient_accumulation_steps": "microbatches", "eval_interval": "evaluate_every", "num_beams": "beam_width"},
-    **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "out_dir": "workdir", "output_dir": "workdir"},
+    **dict.fromkeys(("out_dir", "output_dir"), "workdir"),
+    **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "temp": "temperature"},
 }
 
 

@@ -78,6 +78,8 @@ def decoded(content: bytes, place: Path | str, line: int = 1) -> str:
     except UnicodeDecodeError as error:
         line, byte = line + content[: error.start].count(10), content[error.start]
         hint = "; is it UTF-16?" if byte >= 0xFE else ""
+        if re.match(rb"\xed[\xa0-\xbf]", content[error.start :]):
+            hint = r"; it is half of a surrogate pair, such as \ud83d in JSON"
         raise UserError(f"{place}:{line}: not UTF-8: byte {byte:#04x}{hint}") from None
     if "\0" in text:
         line += content[: content.index(0)].count(10)

@@ -33,7 +33,7 @@ def names() -> list[str]:
     return sorted(path.relative_to(folder()).with_suffix("").as_posix() for path in files)
 
 
-def located(config: str) -> tuple[str, list[str]]:
+def located(config: str, flag: str = "config") -> tuple[str, list[str]]:
     """Returns the file of FILE[:ARGUMENT] or NAME[:ARGUMENT], and the argument if there is one.
 
     Raises:
@@ -42,17 +42,17 @@ def located(config: str) -> tuple[str, list[str]]:
     name, *argument = config.split(":", 1)
     if Path(name).is_file():
         if Path(name).suffix in (".json", ".md", ".toml", ".tsv", ".txt", ".yaml", ".yml"):
-            raise UserError(f"config: {name}: expected Python with a function get_config, as in configs/reversal.py")
+            raise UserError(f"{flag}: {name}: expected Python with a function get_config, as in configs/reversal.py")
         return name, argument
     if name in names():
         return str(folder() / f"{name}.py"), argument
     path = Path(name)
     near = nearest(name, [*map(str, path.parent.glob("*.py")), *names()]) or nearest(path.stem, names())
     what = f"no file {name}" if path.suffix else f"no file and no config of fxf is named '{name}'"
-    raise UserError(f"config: {what}{near}")
+    raise UserError(f"{flag}: {what}{near}")
 
 
-def read_config(config: str) -> ConfigDict:
+def read_config(config: str, flag: str = "config") -> ConfigDict:
     """Returns the config that a config file makes, with every key of every section.
 
         config = fxf.read_config("reversal:example0")
@@ -60,16 +60,17 @@ def read_config(config: str) -> ConfigDict:
 
     Args:
       config: FILE[:ARGUMENT], or NAME[:ARGUMENT] of a config that comes with fxf. The file runs as code.
+      flag: what an error calls it.
 
     Raises:
       UserError: there is no such file, or it makes no config.
     """
     if not isinstance(config, str):
-        raise UserError(f"config: expected FILE[:ARGUMENT] or NAME[:ARGUMENT], got {config!r}")
-    path, argument = located(config)
+        raise UserError(f"{flag}: expected FILE[:ARGUMENT] or NAME[:ARGUMENT], got {config!r}")
+    path, argument = located(config, flag)
     found = _call(path, "get_config", *argument)
     if not isinstance(found, ConfigDict):
-        raise UserError(f"config: {path}: get_config returned no ConfigDict, but {type(found).__name__}")
+        raise UserError(f"{flag}: {path}: get_config returned no ConfigDict, but {type(found).__name__}")
     object.__setattr__(found, ORIGIN, {READ_FROM: path})  # no key: its names mean what stands beside this file
     return found.lock()
 
@@ -181,7 +182,7 @@ def _type_of(config: ConfigDict, key: str, flag: str) -> type:
             known = f" ({before or 'a config'} has: {', '.join(found) or 'NAME.KEY'})"
             if ":" in str(found.get("name", "")):
                 known += "; default_config of a config file makes those of your own"
-            near = nearest_key(key, config.to_dict(), found) or known
+            near = nearest_key(key.partition(":")[0], config.to_dict(), found) or known
             raise UserError(f"{flag}{key}: unknown {'key' if before else 'section'}{near}")
         found, before = found[name], f"{before}.{name}" if before else name
     if isinstance(found, ConfigDict):

@@ -31,6 +31,10 @@ class Key(NamedTuple):
     of: tuple[str, ...] = ()
 
 
+# The one key outside the sections.
+SEED = Key("seed", "0", "int from 0 to 2**32 - 1", "all that is random in a run follows from it")
+
+
 def sections() -> dict[str, list[Key]]:
     """Returns the keys of all config sections, for all tasks, models and optimizers of fxf."""
     classes: dict[str, dict[str, type]] = {"task": {}, "data": {}}
@@ -40,13 +44,14 @@ def sections() -> dict[str, list[Key]]:
     classes["model"] = {name: model.config for name, model in MODELS.items()}
     classes |= {name: {"": cls} for name, cls in SECTIONS.items()}
     classes["optimizer"] = {name: optimizer.config for name, optimizer in OPTIMIZERS.items()}
-    return {path: _merged(path, of) for path, of in classes.items()}
+    return {"seed": [SEED], **{path: _merged(path, of) for path, of in classes.items()}}
 
 
 def of_config(config: Mapping[str, Any]) -> dict[str, list[Key]]:
     """Returns the keys that a config has, with its values in place of defaults."""
     classes = classes_of(*(config[path]["name"] for path in NAMES))
-    found = {path: _keys_of(cls, config[path]) for path, cls in classes.items()}
+    seed = {"seed": [SEED._replace(default=str(config["seed"]))]}
+    found = seed | {path: _keys_of(cls, config[path]) for path, cls in classes.items()}
     return {path: [key for key in keys if key.default != "{}"] for path, keys in found.items()}
 
 

@@ -145,7 +145,7 @@ def text_scores(
     other = others.nats / math.log(2)
     difference = ratio("difference", bits - other, lines.bytes)
     _, low, high = difference.values()
-    is_sure = len(bits) >= FEWEST and not low <= 0 <= high
+    is_sure = len(bits) >= FEWEST and (low > 0 or high < 0)
     verdict = ("better" if high < 0 else "worse") if is_sure else "no difference found"
     if lines.read != others.read:
         verdict = "not comparable"  # what a vocabulary lacks or lower case hides need not be predicted

@@ -105,7 +105,7 @@ def other_config(other: str, overrides: Mapping[str, Any]) -> Arm:
       UserError: there is no such config, or it lacks one of the keys.
     """
     changes = [(key, str(value)) for key, value in overrides.items()]
-    config, _ = configs.with_changes(configs.read_config(other), changes, f"--other={other}: ")
+    config, _ = configs.with_changes(configs.read_config(other, "--other"), changes, f"--other={other}: ")
     return Arm(config.to_dict(), configs.origin_of(other, overrides))
 
 

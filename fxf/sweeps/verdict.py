@@ -185,11 +185,11 @@ class Verdict:
         if found.n:
             first, other = zip(*self.compared, strict=True)
             figures = f"{plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other"
-            minutes = sum(pair.seconds for pair in self.pairs) / 60
+            seconds = sum(pair.seconds for pair in self.pairs)
             lines = [
                 f"{self.headline}: {figures} ({plan.better} is better)",
                 self._effect_line(),
-                f"{found.n} pairs of seeds, {minutes:.1f} minutes of runs"
+                f"{found.n} pairs of seeds, {seconds / 60:.{1 if seconds > 60 else 3}f} minutes of runs"
                 + (f"; {self.stopped}" if self.stopped else ""),
                 self._failures_line(),
             ]

@@ -80,18 +80,19 @@ class Parser(argparse.ArgumentParser):
         raise UserError(message.replace("expected one argument", "expected a value"))
 
     def _unknown(self, word: str) -> str:
+        from fxf.runs import configs
+
         known = [name.removeprefix("--") for name in self._option_string_actions if name.startswith("--")]
         typed, _, _ = word.partition("=")
         name = typed.lstrip("-–—")
         if not word.startswith("-"):
-            is_run = Path(word, "config.json").is_file() and "workdir" in known
-            meant = f"--{word.lstrip('–—')}" if name.split(".")[0] in known else f"--workdir={word}" if is_run else ""
-            hint = f"; did you mean '{meant}'?" if meant else "; a value follows its flag behind =, as in --KEY=VALUE"
+            is_config = ".py" in word or word.split(":")[0] in configs.names()
+            flag = "workdir" if Path(word, "config.json").is_file() else "config" if is_config else ""
+            meant = word.lstrip("–—") if name.split(".")[0] in known else f"{flag}={word}" if flag in known else ""
+            hint = f"; did you mean '--{meant}'?" if meant else "; a value follows its flag behind =, as in --KEY=VALUE"
             return f"expected only flags, got '{word}'{hint}"
         near = nearest(name.rpartition(".")[2], known)
         if "config" in known and ("." in name or not near):  # a key without --config, or with a word that is near it
-            from fxf.runs import configs
-
             keys = configs.read_config("reversal").to_dict() | {"data": {"path": ""}}
             meant = configs.nearest_key(re.sub(r"^conf\w*[.:-]", "", name), keys)
             near = meant.replace("mean '", "mean '--config.") or near
@@ -155,7 +156,7 @@ def config_and_origin(args: argparse.Namespace) -> tuple[dict[str, Any], dict[st
 
     if not args.config:
         raise UserError("--config: missing; for example --config=reversal")
-    config, overrides = configs.with_changes(configs.read_config(args.config), args.overrides, "--config.")
+    config, overrides = configs.with_changes(configs.read_config(args.config, "--config"), args.overrides, "--config.")
     return config.to_dict(), configs.origin_of(args.config, overrides)
 
 
