@@ -122,10 +122,8 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
         value = json.loads(path.read_bytes(), parse_constant=lambda _: None)
     except (FileNotFoundError, NotADirectoryError):
         raise
-    except OSError as error:
-        raise UserError(f"{path}: not {what}: {error.strerror or error}") from None
-    except ValueError as error:  # includes UnicodeDecodeError
-        raise UserError(f"{path}: not {what}: {error}") from None
+    except (OSError, ValueError) as error:  # a ValueError is no JSON, or no UTF-8
+        raise UserError(f"{path}: not {what}: {getattr(error, 'strerror', '') or error}") from None
     if not isinstance(value, dict):
         raise UserError(f"{path}: not {what}: expected an object of keys")
     return value

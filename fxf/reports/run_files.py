@@ -109,8 +109,7 @@ def read(folder: Path) -> RunFiles:
 
 
 def is_number(value: Any) -> bool:
-    largest = sys.float_info.max
-    return isinstance(value, int | float) and not isinstance(value, bool) and -largest <= value <= largest
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def is_no_value(value: Any) -> bool:

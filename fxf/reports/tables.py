@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from fxf.base.errors import one_line
-from fxf.reports.run_files import NO_VALUE, is_no_value
+from fxf.reports.run_files import NO_VALUE, is_no_value, is_number
 
 Row = dict[str, Any]
 
@@ -35,9 +35,7 @@ def _for_csv(value: Any) -> Any:
     """
     if is_no_value(value):
         return ""
-    if isinstance(value, int | float):
-        return value
-    return one_line(str(value))
+    return value if isinstance(value, int | float) else one_line(str(value))
 
 
 def to_markdown(rows: Sequence[Row], columns: Iterable[str], bold: Collection[tuple[int, str]] = ()) -> str:
@@ -49,7 +47,7 @@ def to_markdown(rows: Sequence[Row], columns: Iterable[str], bold: Collection[tu
       bold: the cells in bold, as (number of the row, column).
     """
     shown = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
-    right = [all(_is_figure(row[name]) for row in rows if name in row) for name in shown]
+    right = [all(is_no_value(x) or is_number(x) for x in (row[name] for row in rows if name in row)) for name in shown]
     lines = [list(map(_cell, shown)), ["---:" if number else "---" for number in right]]
     for i, row in enumerate(rows):
         cells = {name: _cell(row.get(name, "")) for name in shown}
@@ -64,7 +62,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return re.sub(r"([\\`*|\[\]])", r"\\\1", html.escape(one_line(str(value)), quote=False))
-
-
-def _is_figure(value: Any) -> bool:
-    return is_no_value(value) or (isinstance(value, int | float) and not isinstance(value, bool))

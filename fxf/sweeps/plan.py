@@ -21,7 +21,7 @@ from fxf.runs.code_version import made_by
 from fxf.runs.evaluator import scored_of
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.flops import flops_per_token
-from fxf.sweeps.evidence import LOOKS, TEST
+from fxf.sweeps.evidence import TEST
 from fxf.sweeps.points import TABLE
 
 PLAN = "plan.json"
@@ -54,10 +54,6 @@ class Budget(NamedTuple):
     minutes: float = 30.0
     whole: bool = False
     workers: int = 1
-
-    def looks(self) -> list[int]:
-        """Returns the numbers of pairs at which the trial may end."""
-        return [*(look for look in LOOKS if look < self.seeds), self.seeds]
 
 
 class Plan(NamedTuple):
@@ -180,7 +176,7 @@ def make_plan(
         raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")
     _require_same_scores(experiments[0], experiments[1], chosen[0][0])
     rates = rates or (1 if null or differing_keys(first.config, other.config) == [RATE] else 3)
-    if rates % 2 == 0 or (null and rates > 1):
+    if rates not in range(1, 2 if null else 100, 2):
         raise UserError(f"--rates: expected an odd number, and 1 of a null trial, got {rates}")
     return Plan(first, other, *chosen[0], bool(metric), null, content, failed, rates, match)
 

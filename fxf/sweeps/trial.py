@@ -14,7 +14,7 @@ from fxf.base.errors import UserError, shortened
 from fxf.base.files import folder_at, read_json
 from fxf.runs.api import plain_config
 from fxf.sweeps.crew import Crew, Job
-from fxf.sweeps.evidence import LEVELS, Evidence
+from fxf.sweeps.evidence import LEVELS, LOOKS, Evidence
 from fxf.sweeps.plan import RATE, Arm, Budget, Plan, changed, keep_plan, make_plan, read_plan
 from fxf.sweeps.settle import OutOfTimeError, Settled, settle
 from fxf.sweeps.verdict import EARLY, LOG, Pair, Verdict, write, write_page
@@ -78,7 +78,7 @@ def _at_looks(
     pairs: list[Pair] = []
     if tuning := [read_json(path, "a result")[SECONDS] for path in workdir.glob("rates/*/result.json")]:
         told(_cost(2 * median(tuning), budget.seeds, budget))
-    for look in budget.looks():
+    for look in [*(look for look in LOOKS if look < budget.seeds), budget.seeds]:
         in_time = crew.train_all([job for number in range(look) for job in jobs_of(number)])
         for number in range(len(pairs), look):
             jobs = jobs_of(number)

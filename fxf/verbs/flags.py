@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import functools
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -58,7 +59,9 @@ class Parser(argparse.ArgumentParser):
           UserError: a flag is unknown or without a value, or a value is wrong.
         """
         end = argv.index("--") if "--" in argv else len(argv)
-        words = [re.sub(r"^--config\.(?=.)", CHANGE, word) for word in argv[:end]]
+        # A shell leaves the ~ of --text=~/book.txt.
+        words = [re.sub(r"^(--[\w.]+=)~(?=/)", rf"\1{os.path.expanduser('~')}", word) for word in argv[:end]]
+        words = [re.sub(r"^--config\.(?=.)", CHANGE, word) for word in words]
         for word in words:  # argparse takes those with spaces for arguments
             name, equals, value = word.partition("=")
             if name not in self._option_string_actions and re.match(r"--[a-zA-Z_]", name):

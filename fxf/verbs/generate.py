@@ -31,15 +31,14 @@ from fxf.base import status
 from fxf.base.config import one_of
 from fxf.base.errors import UserError, one_line, printable
 from fxf.base.files import to_json
-from fxf.verbs import flags as cli
-from fxf.verbs.flags import Parser, whole
+from fxf.verbs.flags import Parser, add_decode, add_run, decode_of, read_lines, require_workdir, whole
 
 ARGUMENTS = "prompts"
 
 
 def flags(parser: Parser) -> None:
-    cli.add_run(parser)
-    cli.add_decode(parser)
+    add_run(parser)
+    add_decode(parser)
     parser.flag("input", doc="file with one prompt per line; without it and without arguments, standard input")
     parser.flag("n_best", whole(1), doc="hypotheses of the beam to show, with their scores")
     parser.flag("format", default="text", doc="text or json: how the answers are written")
@@ -62,14 +61,14 @@ def main(args: Namespace) -> None:
     from fxf.runs.generation import Answering
 
     one_of(args.format, ("text", "json"), "--format")
-    workdir, prompts = cli.require_workdir(args), args.arguments
+    workdir, prompts = require_workdir(args), args.arguments
     if args.interactive and (prompts or args.input):
         raise UserError("--interactive: reads prompts from standard input alone; give none as arguments or by --input")
     if prompts and args.input:
         raise UserError(f"--input: prompts are given as arguments too: '{prompts[0]}'")
     if args.stream and (args.n_best or args.format == "json"):
         raise UserError("--stream: shows the text of one answer; leave out --n_best and --format=json")
-    run = api.load(workdir, args.step, **cli.decode_of(args))
+    run = api.load(workdir, args.step, **decode_of(args))
     if args.draft:
         run = run.with_draft(api.load(args.draft), args.draft_tokens or 4)
     elif args.draft_tokens:
@@ -85,7 +84,7 @@ def main(args: Namespace) -> None:
     answering = Answering(experiment, run.params, args.max_tokens, args.seed or 0, args.stop)
     if args.interactive:
         return converse(lambda line: stream(answering, [line]) if args.stream else show(answering([line]), args))
-    prompts = prompts or cli.read_lines(args.input)
+    prompts = prompts or read_lines(args.input)
     if not prompts:
         raise UserError("no prompt: give prompts as arguments, or one on each line of standard input")
     if args.stream:
