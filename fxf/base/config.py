@@ -222,7 +222,8 @@ class Choices(dict[str, ChoiceT]):
             if error.name and not f"{module_name}.".startswith(f"{error.name}."):
                 raise  # an import inside the user's module
             places = "beside the config file, in the working directory and among installed packages"
-            raise UserError(f"{name}: no module '{module_name}' {places}") from None
+            hint = f"; did you mean '{module_name[:-3]}{colon}{attribute}'?" if module_name.endswith(".py") else ""
+            raise UserError(f"{name}: no module '{module_name}' {places}{hint}") from None
         if not hasattr(module, attribute):
             near = nearest(attribute, vars(module))
             raise UserError(f"{name}: {getattr(module, '__file__', module_name)} has no '{attribute}'{near}")

@@ -98,8 +98,9 @@ def errors_of(path: Path) -> Iterator[None]:
 
 def _of_config(text: str) -> str:
     """Returns what ml_collections says of a wrong key or value in the words of this code; "" for another text."""
-    if found := re.match(r"Could not override field '(\w+)' \(reference\)\. (.*) is of .* <class '(\w+)'>", text):
-        return f"{found[1]}: expected {found[3]}, got {found[2]}"
+    types = r"<class '([\w.]+)'> .* <class '(\w+)'>"
+    if found := re.match(rf"Could not override field '(\w+)' \(reference\)\. (.*) is of \w* ?type {types}", text):
+        return f"{found[1]}: expected {found[4]}, got " + (repr(found[2]) if found[3] == "str" else found[2])
     if found := re.search(r'Did you mean "(\w+)" instead of "(\w+)"', text):
         return f"{found[2]}: unknown key; did you mean '{found[1]}'?"
     if found := re.match(r"\W*Key \W(\w+)\W+ does not exist and cannot be added", text):

@@ -10,10 +10,8 @@ from fxf.base.config import defaults, one_of, require_off
 from fxf.base.errors import UserError
 from fxf.base.weights import Params
 from fxf.layers.kinds import ATTENTIONS
-from fxf.models import MODELS
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Batch, Model
-from fxf.tasks import RegisteredTask
 from fxf.tasks.task import Task
 from fxf.training.fine_tuning import require_frozen
 from fxf.training.state import run_keys
@@ -28,12 +26,9 @@ def require_seed(seed: Any) -> None:
         raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {seed!r}")
 
 
-def require_fitting_sections(registered: RegisteredTask, sections: Mapping[str, Any]) -> None:
+def require_fitting_sections(sections: Mapping[str, Any]) -> None:
     """Raises a UserError if the sections do not fit each other, before the task prepares its data."""
     task, train, model = sections["task"], sections["train"], sections["model"]
-    if not {model.name, MODELS[model.name].in_place_of} & {*registered.models}:
-        fitting = " or ".join(f"'{name}'" for name in registered.models)
-        raise UserError(f"model.name: task '{task.name}' needs {fitting}")
     positions, attention = (getattr(model, name, "") for name in ("positions", "attention"))
     for key in (f"task.{name}" for name in ("mirrored", "position_range") if getattr(task, name, 0)):
         if getattr(model, "position_range", 0):

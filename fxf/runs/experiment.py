@@ -235,9 +235,12 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     require_devices()
     config = config.to_dict() if isinstance(config, ConfigDict) else config
     registered, registered_model = _named(config, "task", TASKS), _named(config, "model", MODELS)
+    if not {config["model"]["name"], registered_model.in_place_of} & {*registered.models}:  # else its keys are wrong
+        fitting = " or ".join(f"'{name}'" for name in registered.models)
+        raise UserError(f"model.name: task '{config['task']['name']}' needs {fitting}")
     sections, seed = _sections(config, registered, registered_model), config.get("seed", 0)
     compatibility.require_seed(seed)
-    compatibility.require_fitting_sections(registered, sections)
+    compatibility.require_fitting_sections(sections)
     train, start = sections["train"], sections["start"]
     run_info = RunInfo(train, sections.get("data"), seed, folder_of_files(start, folder))
     task = registered.make(sections["task"], run_info)
