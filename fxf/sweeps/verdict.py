@@ -125,9 +125,10 @@ class Verdict:
             return f"{self._way(found.signs)} in most seeds"
         if found.uneven:
             return UNEVEN
-        if math.isfinite(found.low):
+        if found.low < found.high < math.inf:  # pairs that are all equal bound nothing
             return NO_LARGER
-        return NO_DIFFERENCE if found.calm and self.stopped.startswith(EARLY) else UNDECIDED
+        is_calm = found.low == found.high or (found.calm and self.stopped.startswith(EARLY))
+        return NO_DIFFERENCE if is_calm else UNDECIDED
 
     @property
     def headline(self) -> str:
@@ -219,8 +220,10 @@ class Verdict:
         if math.isnan(found.effect):
             return "no effect, for there is no pair where neither failed"
         if not math.isfinite(found.low):
-            return f"effect so far {found.effect:+.4g}; a mean is claimed at {' or '.join(map(str, LEVELS))} pairs only"
+            few = f"at {' or '.join(map(str, LEVELS))} pairs only" if found.n < min(LEVELS) else "if few runs fail"
+            return f"effect so far {found.effect:+.4g}; a mean is claimed {few}"
         uneven = "; its outcomes are too uneven to tell from 0" if found.uneven else ""
+        uneven = "; all pairs are equal, so the interval has no width" if found.low == found.high else uneven
         of = "" if found.n in LEVELS else f" of the first {max(look for look in LEVELS if look < found.n)} pairs"
         return f"effect {found.effect:+.4g}, interval{of} {found.low:+.4g} to {found.high:+.4g}{uneven}"
 

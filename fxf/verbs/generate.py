@@ -73,8 +73,7 @@ def main(args: Namespace) -> None:
         run = run.with_draft(api.load(args.draft), args.draft_tokens or 4)
     elif args.draft_tokens:
         raise UserError("draft_tokens: nothing drafts; give a smaller run by --draft")
-    experiment = run.experiment
-    width = experiment.decode.beam_width
+    experiment, width = run.experiment, run.experiment.decode.beam_width
     if args.n_best and width == 1:
         raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")
     if args.n_best and args.n_best > width:
