@@ -105,10 +105,9 @@ def check(points: Sequence[Point], workdir: Path) -> list[Point]:
         folder = workdir / point.name
         try:
             experiment = build(point.config, folder)
-            task = experiment.task
             of_source = run_folder.source_digest(folder, experiment.start.path)
-            digests = task.digests() | guests.digests(experiment.config, folder) | of_source
-            made = run_folder.MadeFrom(folder, experiment.config, digests, task.files)
+            digests = experiment.task.digests() | guests.digests(experiment.config, folder) | of_source
+            made = run_folder.MadeFrom(folder, experiment.config, digests, experiment.task.files)
             left += [] if run_folder.finished(made) else [point]
         except UserError as error:
             raise UserError(f"sweep: point {number} ({point.name}): {error}") from None
