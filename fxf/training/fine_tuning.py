@@ -124,5 +124,11 @@ def averaging(optimizer: optax.GradientTransformation, decay: float) -> optax.Gr
 
 
 def evaluated_params(state: TrainState) -> Params:
-    """Returns the params that evaluation, decoding and export use: their average if the optimizer keeps one."""
-    return state.opt_state.average if isinstance(state.opt_state, Averaging) else state.params
+    """Returns the params that evaluation, decoding and export use: their average if the optimizer keeps one.
+
+    An optimizer may keep it inside of others, such as a clip, and has none of frozen weights.
+    """
+    is_average = lambda x: isinstance(x, Averaging)  # noqa: E731
+    inside = jax.tree.leaves(state.opt_state, is_leaf=is_average)
+    average = next((x.average for x in inside if is_average(x)), state.params)
+    return jax.tree.map(lambda p, a: p if isinstance(a, optax.MaskedNode) else a, state.params, average)
