@@ -23,7 +23,10 @@ BATCH = {"inputs": random_tokens((2, 5)), "source": random_tokens((2, 4), seed=1
 
 
 def plain_model(name="transformer_lm", **changes):
-    return MODELS[name].make(small(MODELS[name].config, **changes), VOCAB_SIZE)
+    """Returns a model that needs all parts of its params, also one without weights."""
+    model = MODELS[name].make(small(MODELS[name].config, **changes), VOCAB_SIZE)
+    features = lambda params, *args, **keys: (params["part"], model.features(params, *args, **keys))[1]  # noqa: E731
+    return model._replace(spec={**model.spec, "part": {}}, features=features)
 
 
 def merged(params, scale):
