@@ -31,8 +31,7 @@ def require_frozen(spec: Spec, patterns: str) -> None:
         return
     matching(patterns, [path for path, _ in leaves(spec)], "optimizer.frozen")
     if TRAINED not in jax.tree.leaves(labels(spec, patterns)):
-        others = ", or has the rate 0" if has_frozen(spec, "") else ""
-        raise UserError(f"optimizer.frozen: '{patterns}' matches every weight{others}; nothing is left to train")
+        raise UserError(f"optimizer.frozen: '{patterns}' matches all weights that train; none is left")
 
 
 def freeze(optimizer: optax.GradientTransformation, spec: Spec, patterns: str) -> optax.GradientTransformation:
@@ -128,7 +127,6 @@ def evaluated_params(state: TrainState) -> Params:
 
     An optimizer may keep it inside of others, such as a clip, and has none of frozen weights.
     """
-    is_average = lambda x: isinstance(x, Averaging)  # noqa: E731
-    inside = jax.tree.leaves(state.opt_state, is_leaf=is_average)
-    average = next((x.average for x in inside if is_average(x)), state.params)
+    inside = jax.tree.leaves(state.opt_state, is_leaf=lambda x: isinstance(x, Averaging))
+    average = next((x.average for x in inside if isinstance(x, Averaging)), state.params)
     return jax.tree.map(lambda p, a: p if isinstance(a, optax.MaskedNode) else a, state.params, average)

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from configs.primer.bilayer import BilayerConfig, bilayer
-from fxf.base.errors import UserError
 from fxf.base.weights import Weight, flatten, initialize, leaves, map_weights, without_repeats
 from fxf.models import MODELS
 from fxf.models.lora import LORA, LoraConfig, lora
@@ -128,11 +126,6 @@ def test_a_model_seen_twice_otherwise_is_made_plain_from_the_outside_in():
     assert_close(jax.jit(model.to_plain)(params), expected, operations=6)
     assert model.plain.spec is base.spec
     assert model.plain.to_plain(params) is params
-
-
-def test_a_model_without_matrices_between_vectors_has_no_adapters():
-    with pytest.raises(UserError, match=r"^lora.weights: query \[.*\] is no matrix"):
-        lora(bilayer(BilayerConfig(), 4), LoraConfig(rank=1, weights="query"))
 
 
 # By the last two names of a matrix, the axes that its products sum over.
