@@ -36,7 +36,7 @@ SPECS = {
     "more": {"new": Weight((2,), ("embed",), uniform_half), **WEIGHTS},
     "two copies": stack(WEIGHTS, 2, "copies"),
     "three copies": stack(WEIGHTS, 3, "copies"),
-    "two blocks": {"blocks": feed_forwards(2)},
+    "two blocks": {"blocks": {int(number): block for number, block in feed_forwards(2).items()}},
     "three blocks": {"blocks": feed_forwards(3), "final": small_model()[0].spec["final"]},
     "wide": stack({"w": Weight((40, 30, 20), ("heads", "head_dim", "embed"), fan_in(2))}, 3, "copies"),
 }
@@ -59,7 +59,7 @@ def test_adding_a_weight_a_copy_or_a_block_leaves_the_others_as_they_were(drawn)
     assert more.pop("new").shape == (2,)
     jax.tree.map(assert_equal, drawn["few"], more)
     jax.tree.map(lambda a, b: assert_equal(a, b[:2]), drawn["two copies"], drawn["three copies"])
-    jax.tree.map(assert_equal, two["blocks"]["0"], three["blocks"]["0"])
+    jax.tree.map(assert_equal, two["blocks"][0], three["blocks"]["0"])
     up = [block["feed_forward"]["up"] for block in three["blocks"].values()]
     copies = drawn["three copies"]["a"]
     for a, b in (up[:2], up[::2], copies[:2]):

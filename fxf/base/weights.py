@@ -74,8 +74,16 @@ def uniform_half(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Arra
 
 
 def leaves(spec: Spec) -> ItemsView[str, Weight]:
-    """Returns ('a/b/c', weight) for every weight of the spec, in the order in which it is written."""
-    return flatten(spec).items()
+    """Returns ('a/b/c', weight) for every weight of the spec, in the order in which it is written.
+
+    Raises:
+      UserError: something else than a weight stands there, such as a list of them.
+    """
+    weights = flatten(spec)
+    for path, weight in weights.items():
+        if not isinstance(weight, Weight):
+            raise UserError(f"{path}: expected a Weight, or a dict of them, in a spec; got {type(weight).__name__}")
+    return weights.items()
 
 
 def without_repeats(spec: Spec) -> Iterator[tuple[str, Weight, int]]:
@@ -98,7 +106,7 @@ def map_weights(f: Callable[[str, Weight], Any], spec: Spec) -> Any:
 
 def flatten(tree: Any) -> dict[str, Any]:
     """Returns the leaves of a nested dict by path, 'a/b/c': of params, or of any tree made by `map_weights`."""
-    return flatten_dict(tree, sep="/")
+    return {"/".join(map(str, path)): leaf for path, leaf in flatten_dict(tree).items()}
 
 
 def matching(patterns: str, paths: Collection[str], where: str = "") -> list[str]:

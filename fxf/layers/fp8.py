@@ -16,22 +16,18 @@ import jax.numpy as jnp
 FORWARD, BACKWARD = jnp.float8_e4m3fn, jnp.float8_e5m2
 SMALLEST = -100  # the exponent of the smallest scale, whose inverse float32 still holds
 
-_products: contextvars.ContextVar[bool] = contextvars.ContextVar("fp8", default=False)
-
-
-def in_use() -> bool:
-    """Returns whether the products that are traced are of 8 bits."""
-    return _products.get()
+# Whether the products that are traced are of 8 bits.
+in_use: contextvars.ContextVar[bool] = contextvars.ContextVar("fp8", default=False)
 
 
 @contextlib.contextmanager
 def products(of_8_bits: bool = True) -> Iterator[None]:
     """Returns a context in which `linear` takes the product of this file, or another one, also in its gradient."""
-    token = _products.set(of_8_bits)
+    token = in_use.set(of_8_bits)
     try:
         yield
     finally:
-        _products.reset(token)
+        in_use.reset(token)
 
 
 @jax.custom_vjp

@@ -39,7 +39,7 @@ def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Arr
     """Returns x w + bias [..., O] for x [..., I], w [I, O] and bias [O], in the type of x."""
     if on_gpu() and x.size == x.shape[-1]:
         y = product_of_one(x, w.astype(x.dtype))
-    elif fp8.in_use():
+    elif fp8.in_use.get():
         y = fp8.product(in_rows(x), w if sums_in_float32() else w.astype(x.dtype))
     elif sums_in_float32() and x.dtype == jnp.bfloat16:
         y = _narrow(in_rows(x), w)

@@ -33,7 +33,8 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
         factor = narrower if grows else 1.0
         init = _named(config, path, weight)
         if init is not None:
-            weight = dataclasses.replace(weight, init=init if factor == 1 else _times(init, math.sqrt(factor)))
+            smaller = lambda *args: math.sqrt(factor) * init(*args)  # noqa: E731
+            weight = dataclasses.replace(weight, init=init if factor == 1 else smaller)
         return dataclasses.replace(weight, rate=weight.rate * factor)
 
     return changed(chosen, spec)
@@ -48,7 +49,3 @@ def _named(config: TransformerConfig, path: str, weight: Weight) -> Initializer 
         return None
     last = path.split("/")[-1] in ("output", "down")
     return jax.nn.initializers.normal(0.02 / math.sqrt(2 * config.n_layers) if last else 0.02)
-
-
-def _times(init: Initializer, factor: float) -> Initializer:
-    return lambda key, shape, dtype: factor * init(key, shape, dtype)

@@ -10,7 +10,7 @@ from flax.traverse_util import unflatten_dict
 
 from fxf.base.config import key, require_off
 from fxf.base.errors import UserError
-from fxf.base.weights import EXPERT, Params, Spec, Weight, axes_of_matrix, changed, fan_in, flatten, matching, stack
+from fxf.base.weights import EXPERT, Params, Spec, Weight, axes_of_matrix, fan_in, flatten, map_weights, matching, stack
 from fxf.models.model import Model, reparametrized
 
 LORA = "lora"  # the subtree of the adapters, and the section
@@ -59,10 +59,10 @@ def lora(model: Model, config: LoraConfig) -> Model:
             product = functools.partial(jnp.tensordot, axes=1, precision="highest")
             product = jax.vmap(product) if weight.axes[0] == EXPERT else product
             plain[path] = plain[path] + config.scale * product(factors[f"{path}/a"], factors[f"{path}/b"])
-        return unflatten_dict(plain, sep="/")
+        return map_weights(lambda path, _: plain[path], model.spec)  # which also has layers without weights
 
     factors = {path: _factors(path, weight, config.rank) for path, weight in chosen.items()}
-    still = changed(lambda _, weight: dataclasses.replace(weight, rate=0.0), model.spec)
+    still = map_weights(lambda _, weight: dataclasses.replace(weight, rate=0.0), model.spec)
     return reparametrized(model, {**still, LORA: unflatten_dict(factors, sep="/")}, to_plain)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from flax.traverse_util import unflatten_dict
 
-from fxf.base.weights import VOCABULARY, Params, Weight, axes_of_matrix, flatten
+from fxf.base.weights import VOCABULARY, Params, Weight, axes_of_matrix, flatten, map_weights
 from fxf.models.model import Model, as_they_are
 
 # The types that `decode.weights` names, and the largest number of each that a scaled weight takes.
@@ -50,7 +50,7 @@ def stored_as(name: str, model: Model) -> tuple[Model, Callable[[Params], Params
             rows, scale, last = plain.pop(f"{path}/narrow"), plain.pop(f"{path}/scale"), range(-len(summed), 0)
             scaled = rows.astype(scale.dtype) * jnp.expand_dims(scale, last)
             plain[path] = jnp.moveaxis(scaled, last, summed)
-        return unflatten_dict(plain, sep="/")
+        return map_weights(lambda path, _: plain[path], model.spec)  # which also has layers without weights
 
     def reading(function: Any) -> Any:
         return function and (lambda params, *args, **options: function(wide(params), *args, **options))

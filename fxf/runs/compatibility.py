@@ -132,4 +132,4 @@ def vocab_size_of(model: Model, params: Params, batch: Batch) -> int:
     try:
         return jax.eval_shape(model.apply, params, batch).shape[-1]
     except KeyError as error:
-        raise UserError(f"the model reads {error}; a batch or the prompts have only {', '.join(batch)}") from None
+        raise UserError(f"the model reads {error}; a batch or the prompts have only {', '.join(batch)}") from error

@@ -31,8 +31,7 @@ def require_frozen(spec: Spec, patterns: str) -> None:
         return
     matching(patterns, [path for path, _ in leaves(spec)], "optimizer.frozen")
     if TRAINED not in jax.tree.leaves(labels(spec, patterns)):
-        others = ", or has the rate 0" if has_frozen(spec, "") else ""
-        raise UserError(f"optimizer.frozen: '{patterns}' matches every weight{others}; nothing is left to train")
+        raise UserError(f"optimizer.frozen: '{patterns}' matches all weights that train; none is left")
 
 
 def freeze(optimizer: optax.GradientTransformation, spec: Spec, patterns: str) -> optax.GradientTransformation:
@@ -124,5 +123,10 @@ def averaging(optimizer: optax.GradientTransformation, decay: float) -> optax.Gr
 
 
 def evaluated_params(state: TrainState) -> Params:
-    """Returns the params that evaluation, decoding and export use: their average if the optimizer keeps one."""
-    return state.opt_state.average if isinstance(state.opt_state, Averaging) else state.params
+    """Returns the params that evaluation, decoding and export use: their average if the optimizer keeps one.
+
+    An optimizer may keep it inside of others, such as a clip, and has none of frozen weights.
+    """
+    inside = jax.tree.leaves(state.opt_state, is_leaf=lambda x: isinstance(x, Averaging))
+    average = next((x.average for x in inside if isinstance(x, Averaging)), state.params)
+    return jax.tree.map(lambda p, a: p if isinstance(a, optax.MaskedNode) else a, state.params, average)

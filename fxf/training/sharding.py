@@ -153,7 +153,7 @@ class Layout(NamedTuple):
         weights = dict(leaves(spec))
 
         def follow(path: tuple, leaf: Any) -> Any:
-            name = "/".join(["", *(key.key for key in path if isinstance(key, DictKey))])
+            name = "/".join(["", *(str(key.key) for key in path if isinstance(key, DictKey))])
             found = max((w for w in weights if name.endswith(f"/{w}")), key=len, default="")
             alike = found in weights and weights[found].shape == leaf.shape
             axes = partition(weights[found], self.mesh) if alike else P()

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from configs.primer.bilayer import BilayerConfig, bilayer
-from fxf.base.errors import UserError
 from fxf.base.weights import Weight, flatten, initialize, leaves, map_weights, without_repeats
 from fxf.models import MODELS
 from fxf.models.lora import LORA, LoraConfig, lora
@@ -23,7 +21,10 @@ BATCH = {"inputs": random_tokens((2, 5)), "source": random_tokens((2, 4), seed=1
 
 
 def plain_model(name="transformer_lm", **changes):
-    return MODELS[name].make(small(MODELS[name].config, **changes), VOCAB_SIZE)
+    """Returns a model that needs all parts of its params, also one without weights."""
+    model = MODELS[name].make(small(MODELS[name].config, **changes), VOCAB_SIZE)
+    features = lambda params, *args, **keys: (params["part"], model.features(params, *args, **keys))[1]  # noqa: E731
+    return model._replace(spec={**model.spec, "part": {}}, features=features)
 
 
 def merged(params, scale):
@@ -125,11 +126,6 @@ def test_a_model_seen_twice_otherwise_is_made_plain_from_the_outside_in():
     assert_close(jax.jit(model.to_plain)(params), expected, operations=6)
     assert model.plain.spec is base.spec
     assert model.plain.to_plain(params) is params
-
-
-def test_a_model_without_matrices_between_vectors_has_no_adapters():
-    with pytest.raises(UserError, match=r"^lora.weights: query \[.*\] is no matrix"):
-        lora(bilayer(BilayerConfig(), 4), LoraConfig(rank=1, weights="query"))
 
 
 # By the last two names of a matrix, the axes that its products sum over.

@@ -12,9 +12,10 @@ import pytest
 from closeness import assert_close
 from fxf.base.weights import Weight, flatten, map_weights, matching
 from fxf.models.model import Model
-from fxf.training.fine_tuning import at_own_rates, averaging, without_frozen_gradient
+from fxf.training.fine_tuning import at_own_rates, averaging, evaluated_params, freeze, without_frozen_gradient
 from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OPTIMIZERS, SCHEDULES, OptimizerConfig, make_optimizer, make_schedule
+from fxf.training.state import TrainState
 from helpers import random_params, random_tokens, table
 
 ONES = jax.nn.initializers.ones
@@ -173,9 +174,8 @@ def test_frozen_weights_keep_their_bits_and_have_no_state(case, _):
     ones = jax.tree.map(np.ones_like, random_params(TREE))
     params = jax.tree.map(lambda x: x.at[..., 0].set(-0.0), random_params(TREE))  # -0.0 + 0.0 would be 0.0
     config = OptimizerConfig(name=name, frozen=patterns, clip_norm=1.0, ema_decay=0.3, weight_decay=0.1)
-    after, state = moved(
-        make_optimizer(config, 9, spec), params, [ones, ones]
-    )  # compiled, a sum with 0.0 would be left out
+    # Compiled, a sum with 0.0 would be left out.
+    after, state = moved(make_optimizer(config, 9, spec), params, [ones, ones])
     before, after, average = flatten(params), flatten(after), flatten(state.average)
     for path, value in before.items():
         same = [np.asarray(value).tobytes() == np.asarray(x[path]).tobytes() for x in (after, average)]
@@ -212,11 +212,14 @@ def test_a_weights_own_rate_multiplies_its_steps_but_not_its_decay_and_own_moves
     assert_close(after, expected, operations=20)
 
 
-def test_the_average_is_the_mean_of_its_formula():
+def test_the_average_is_the_mean_of_its_formula_and_evaluated_wherever_it_is_kept():
     x = np.float64(3)
     mean, values = x, [x - 0.5 * (t + 1) for t in range(4)]
     for t, value in enumerate(values):
         mean = mean + (1 - min(0.3, (1 + t) / (10 + t))) * (value - mean)
-    params, state = moved(averaging(optax.sgd(0.5), 0.3), {"w": jnp.float32(3)}, [{"w": jnp.float32(1)}] * 4)
+    spec = dict.fromkeys(("w", "still"), Weight((), (), ONES))
+    optimizer = optax.chain(optax.clip(9.0), freeze(averaging(optax.sgd(0.5), 0.3), spec, "still"))
+    params, state = moved(optimizer, dict.fromkeys(spec, jnp.float32(3)), [dict.fromkeys(spec, jnp.float32(1))] * 4)
+    average = evaluated_params(TrainState(4, params, state))
     assert_close(params["w"], values[-1], operations=8)
-    assert_close(state.average["w"], mean, operations=30, largest=3)
+    assert_close(average, {"w": mean, "still": 3}, operations=30, largest=3)
