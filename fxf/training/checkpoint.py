@@ -228,19 +228,14 @@ def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Rest
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     placed = jax.tree.map(lambda s: s.update(sharding=s.sharding or device), shapes)
     context = ocp.Context()
-    context.array.loading.use_load_and_broadcast = _has_copies(placed)
+    # Where several processes hold copies of all arrays, the first of them are read, and sent to the others. That keeps
+    # all numbers; a zero loses its sign.
+    shardings = [leaf.sharding for leaf in jax.tree.leaves(placed)]
+    copied = all(not each.is_fully_addressable and each.mesh.shape[AXES[0]] > 1 for each in shardings)
+    context.array.loading.use_load_and_broadcast = copied
     with context:
         arrays = ocp.load(folder, placed, checkpointable_name=files.ARRAYS)
     return content["step"], arrays, content["record"]
-
-
-def _has_copies(shapes: Any) -> bool:
-    """Returns whether several processes hold copies of all arrays: the first of them is read, and sent to the others.
-
-    That keeps all numbers; a zero loses its sign.
-    """
-    shardings = [leaf.sharding for leaf in jax.tree.leaves(shapes)]
-    return all(not each.is_fully_addressable and each.mesh.shape[AXES[0]] > 1 for each in shardings)
 
 
 def _arrays(tree: Any) -> dict[str, str]:
