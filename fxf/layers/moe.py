@@ -170,8 +170,7 @@ def apply_experts(
     if mesh is None or not all(divides(mesh, axes, n) for axes, n in cuts):
         return _sum_of_experts(config, params, *arrays)
     tokens, experts = P(ROWS, SEQUENCE), jax.tree.map(lambda _: P(EXPERT), params)
-    specs = (experts, *[tokens] * len(arrays))
-    return jax.shard_map(of_device, mesh=mesh, in_specs=specs, out_specs=tokens)(params, *arrays)
+    return jax.shard_map(of_device, mesh=mesh, in_specs=(experts, *[tokens] * 3), out_specs=tokens)(params, *arrays)
 
 
 def _sum_of_experts(
