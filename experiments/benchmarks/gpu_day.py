@@ -5,9 +5,9 @@ python -m experiments.benchmarks.gpu_day [--output=runs/gpu_day.jsonl] [--toy] [
 It takes at most --seconds on one H100 or H200. Each part has a process and a limit of its own, and each result is a
 line of the output as soon as it is known, so a part that fails or is cut loses what it had not said. The parts:
 
-  step        GPT-2 small, 32 rows of 1,024 tokens: a trace of 3 steps by kind and by kernel, each with its bytes and
-              operations in the program and what the hardware's table makes of them; speed, MFU and memory
-  beside      the same step in turns with PyTorch, eager and compiled, with flash attention and fused AdamW
+  step        GPT-2 small, 32 rows of 1,024 tokens: speed, MFU and memory; a trace of 3 steps by kind and by kernel,
+              each with its bytes and operations in the program and what the hardware's table makes of them
+  beside      the same step in turns with PyTorch, compiled and eager, with flash attention and fused AdamW
   medium      GPT-2 medium, 24 layers, 16 rows
   rows64      GPT-2 small, 64 rows, and the memory that they leave
   decoding    1 and 64 prompts: the bytes that a token must read, of weights and cache, and their share of the bandwidth
@@ -114,11 +114,10 @@ class Step:
 
 
 def step(settings: Settings) -> Iterator[Found]:
-    """The step of GPT-2 small: its trace, which is known first, and its speed."""
+    """The step of GPT-2 small: its speed, which needs no trace, and its trace."""
     of_small = Step(gpt2(settings.quick), 2 if settings.quick else 32, settings)
-    of_small.take(TRACED)
-    yield from traced(of_small)
     yield of_small.figures()
+    yield from traced(of_small)
 
 
 def traced(step: Step) -> Iterator[Found]:
@@ -157,10 +156,11 @@ def durations(path: Path) -> dict[str, float]:
     return found
 
 
-def beside(ways: tuple[str, ...], settings: Settings) -> Iterator[Found]:
-    """The row gpu_gpt2 of the benchmark, in which ways take turns."""
-    settings = settings._replace(ways=ways, repeats=0 if settings.quick else 4)
-    yield from measured_in_processes(rows_gpu.gpu_gpt2, settings)
+def beside(peers: tuple[str, ...], settings: Settings) -> Iterator[Found]:
+    """The row gpu_gpt2 of the benchmark, in which fxf and a peer take turns, for one peer after the other."""
+    for peer in peers:
+        settings = settings._replace(ways=("fxf", peer), repeats=0 if settings.quick else 4)
+        yield from measured_in_processes(rows_gpu.gpu_gpt2, settings)
 
 
 def speeds(cases: Sequence[tuple[bool, int, int]], settings: Settings) -> Iterator[Found]:
@@ -249,14 +249,14 @@ def taken(name: str, toy: bool, limit: float, keep: Callable[[Found], None]) -> 
 # By name: what it yields, and the seconds that it may take. What the others leave is the last one's.
 PARTS: dict[str, tuple[Callable[[Settings], Iterator[Found]], float]] = {
     "step": (step, 110),
-    "beside": (functools.partial(beside, ("fxf", "PyTorch", "PyTorch compiled")), 110),
+    "beside": (functools.partial(beside, ("PyTorch compiled", "PyTorch")), 130),
     "medium": (functools.partial(speeds, [(True, 16, 1024)]), 70),
     "rows64": (functools.partial(speeds, [(False, 64, 1024)]), 50),
     "decoding": (decoding, 60),
     "long": (functools.partial(speeds, [(False, 4, 8192), (False, 1, 32768)]), 70),
     "rates": (rates, 30),
     "tests": (tests, 90),
-    "autotune": (functools.partial(beside, ("fxf", "PyTorch max-autotune")), math.inf),
+    "autotune": (functools.partial(beside, ("PyTorch max-autotune",)), math.inf),
 }
 
 

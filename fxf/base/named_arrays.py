@@ -145,7 +145,8 @@ def _checkpoint(params: Any, inputs: Any, *known: Any) -> Any:
 
 
 def _scan(params: Any, inputs: Any, chosen: Chosen, scopes: tuple[str, ...], before: Mapping[str, Any]) -> Any:
-    body, n_carry, n_consts = params["jaxpr"], params["num_carry"], params["num_consts"]
+    body, tree = params["jaxpr"], params.get("ft_in")  # from JAX 0.11 on
+    n_consts, n_carry = map(len, tree.unpack()[:2]) if tree else (params["num_consts"], params["num_carry"])
     consts, first, xs = inputs[:n_consts], inputs[n_consts : n_consts + n_carry], inputs[n_consts + n_carry :]
     in_turn = Counter(place.within(scopes).name for place in places_in(body.jaxpr.eqns, in_block=True))
 

@@ -29,7 +29,9 @@ def seconds(kernels: Iterable[Kernel], topology: Topology, devices: Sequence[Any
             now = end
         links = (topology.traffic(each, devices).values() for each in kernel.collectives)
         exchange = sum(max((took for _, took in each), default=0.0) for each in links)
-        compute, traffic = _compute(kernel, topology, rates), kernel.n_bytes / rates.bandwidth
+        rate = rates.attention if kernel.kind == "attention" else rates.products
+        compute = kernel.work.done / (rate * topology.hardware.pace(kernel.work.dtype))
+        traffic = kernel.n_bytes / rates.bandwidth
         took = max(compute, traffic, exchange)
         if kernel.starts:
             beside, kind, took = ("link", "collectives", exchange) if exchange else ("copier", kernel.kind, traffic)
@@ -43,9 +45,3 @@ def seconds(kernels: Iterable[Kernel], topology: Topology, devices: Sequence[Any
     if last > now:
         spent[kind] += last - now
     return {kind: spent[kind] for kind in sorted(spent, key=lambda kind: -spent[kind])}
-
-
-def _compute(kernel: Kernel, topology: Topology, rates: Rates) -> float:
-    """Returns the seconds of its products."""
-    rate = rates.attention if kernel.kind == "attention" else rates.products
-    return kernel.work.done / (rate * topology.hardware.pace(kernel.work.dtype))

@@ -12,6 +12,7 @@ from unittest import mock
 
 import jax
 from jax.experimental.topologies import get_topology_desc
+from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from fxf.base.devices import compiling_for
 from fxf.base.errors import UserError, nearest
@@ -122,7 +123,10 @@ def _tpus(kind: str, size: str) -> list[Any]:
 @contextlib.contextmanager
 def target(topology: Topology) -> Iterator[None]:
     """Inside, programs are traced for the topology's devices."""
-    with compiling_for(topology.devices), warnings.catch_warnings(), _cudnn(topology):
+    device = topology.devices[0]
+    # From JAX 0.11 on Pallas asks it what to compile for.
+    mesh = AbstractMesh((), (), abstract_device=AbstractDevice(device.device_kind, None, device.platform))
+    with compiling_for(topology.devices), warnings.catch_warnings(), _cudnn(topology), use_abstract_mesh(mesh):
         # JAX keeps such a program, but cannot read it without the devices: it says so and compiles again.
         warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry", UserWarning)
         yield

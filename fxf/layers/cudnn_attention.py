@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
 from fxf.base.weights import Params
 from fxf.layers import context_parallel
@@ -70,8 +71,6 @@ def part(
     scale: float, q: jax.Array, k: jax.Array, v: jax.Array, causal: bool, window: int
 ) -> tuple[jax.Array, jax.Array]:
     """Returns what queries read of some keys, and the logarithms of sums; see `context_parallel.Kernel`."""
-    from jax._src.cudnn import fused_attention_stablehlo as cudnn
-
     mask_type = cudnn.MaskType.CAUSAL if causal else cudnn.MaskType.NO_MASK
     read, logarithms_BHT = cudnn.dot_product_attention(
         q, k, v, scale=scale, mask_type=mask_type, sliding_window_length=window or None, return_residual=True
@@ -81,8 +80,6 @@ def part(
 
 def gradients_of_part(scale: float, *arrays: jax.Array, causal: bool, window: int = 0) -> Any:
     """Returns the gradients by queries and by some keys and values; see `context_parallel.Kernel`."""
-    from jax._src.cudnn import fused_attention_stablehlo as cudnn
-
     *q_k_v, read, logarithms_BTH, of_read = arrays
     unused = (jnp.zeros(0, read.dtype),) * 7  # of bias, lengths and pages
     return cudnn._dot_product_attention_bwd_rule(

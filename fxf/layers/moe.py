@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from fxf.base.config import key, require_off
-from fxf.base.devices import EXPERT, ROWS, SEQUENCE, divides, target_mesh
+from fxf.base.devices import DATA, EXPERT, FSDP, ROWS, SEQUENCE, divides, target_mesh
 from fxf.base.errors import UserError
 from fxf.base.on_gpu import rows_of
 from fxf.base.weights import Params, Spec, Weight, fan_in, stack
@@ -160,6 +160,8 @@ def apply_experts(
     mesh, arrays = target_mesh(), (x_RTD, chosen_RTK, weights_RTK)
 
     def of_device(params: Params, *arrays: jax.Array) -> jax.Array:
+        # Devices that hold the same experts sum their gradients in the type of the weights.
+        params = jax.lax.pcast(params, (DATA, FSDP, SEQUENCE), to="varying")
         x_RTD, chosen_RTK, weights_RTK = (jax.lax.all_gather(x, EXPERT, axis=0, tiled=True) for x in arrays)
         chosen_RTK = chosen_RTK - jax.lax.axis_index(EXPERT) * len(params["up"])
         return jax.lax.psum_scatter(_sum_of_experts(config, params, x_RTD, chosen_RTK, weights_RTK), EXPERT, tiled=True)
@@ -168,8 +170,7 @@ def apply_experts(
     if mesh is None or not all(divides(mesh, axes, n) for axes, n in cuts):
         return _sum_of_experts(config, params, *arrays)
     tokens, experts = P(ROWS, SEQUENCE), jax.tree.map(lambda _: P(EXPERT), params)
-    specs = (experts, *[tokens] * len(arrays))
-    return jax.shard_map(of_device, mesh=mesh, in_specs=specs, out_specs=tokens)(params, *arrays)
+    return jax.shard_map(of_device, mesh=mesh, in_specs=(experts, *[tokens] * 3), out_specs=tokens)(params, *arrays)
 
 
 def _sum_of_experts(

@@ -44,10 +44,11 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
             for places, length in ((queries, n_queries), (keys, n_keys))
         )
         filled_BT = _filled(of_queries_BT, 1, n_pieces, mode="edge")
-        documents = [filled_BT, _filled(of_keys_BC, 1)]
+        documents = [filled_BT, _filled(of_keys_BC, 1, n_pieces if window else 1)]
     scale = config.query_scale or 1 / math.sqrt(width)
     q_BHTK = _filled((q_BHTK.astype(jnp.float32) * scale).astype(q_BHTK.dtype), 2, n_pieces)
-    k_BGCK, v_BGCK = (_filled(x, 2) for x in memory)
+    # Within a window queries that fill up see only keys that do.
+    k_BGCK, v_BGCK = (_filled(x, 2, n_pieces if window else 1) for x in memory)
     shape = (q_BHTK.shape[2], k_BGCK.shape[2])
     kernel, tree = jax.tree.flatten(_kernel(shape, causal, window, config.attention_softcap, n_parts, swaps))
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.base.errors import UserError
+from fxf.base.memory import held_on_a_device
 from fxf.base.on_gpu import DECODING, on_gpu
 from fxf.base.random_keys import random_key
 from fxf.base.status import stage
@@ -23,7 +24,9 @@ from fxf.models.rules import Rules, Words
 from fxf.models.sampling import Sampling
 from fxf.models.steps import PromptGroup, Prompts, where_prompts
 
-HYPOTHESES, LARGEST_CACHE = 320, 2**28  # decoded at a time, and the bytes of their cache
+# Decoded at a time, and the bytes of their cache, but a share of a GPU's or TPU's memory where that is more: each chunk
+# reads the weights anew.
+HYPOTHESES, LARGEST_CACHE, LARGEST_SHARE = 320, 2**28, 1 / 16
 # Most operations of a step of a small model are too small for several cores. So each core of a CPU decodes a chunk of
 # its own, where the weights have at most so many bytes and a chunk so many hypotheses.
 SMALL_WEIGHTS, WORTHWHILE = 2**24, 8
@@ -193,7 +196,8 @@ class Decoder:
             read = functools.partial(prefill, self.model, width=width, **static)
             cache, _ = jax.eval_shape(read, params, row)
             self.programs[shape] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
-        most = min(HYPOTHESES // width, LARGEST_CACHE // self.programs[shape])
+        largest = max(LARGEST_CACHE, int(LARGEST_SHARE * held_on_a_device().get("device_bytes", 0)))
+        most = min(HYPOTHESES // width, largest // self.programs[shape])
         size = min(-(-len(prompts["tokens"]) // n_threads), max(1, most // n_threads))
         return -(-size // parts) * parts  # rows that the devices do not divide would be whole on each
 

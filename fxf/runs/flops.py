@@ -39,12 +39,9 @@ def flops_per_token(experiment: Experiment) -> PerToken:
     """
     batch = experiment.task.largest_batch()
     tokens = math.prod(batch["weights"].shape)
-    forward, training = (_operations(experiment, batch, function) for function in (Model.apply, _of_training))
+    functions = Model.apply, functools.partial(objective_and_gradient, rng=random_key(0))
+    forward, training = (_operations(experiment, batch, function) for function in functions)
     return PerToken(forward.flops / tokens, training.flops / tokens, forward.uncounted | training.uncounted)
-
-
-def _of_training(model: Model, params: weights.Params, batch: Batch) -> Any:
-    return objective_and_gradient(model, params, batch, random_key(0))
 
 
 def model_flops(experiment: Experiment, batch: Batch) -> Operations:

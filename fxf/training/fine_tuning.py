@@ -31,7 +31,7 @@ def require_frozen(spec: Spec, patterns: str) -> None:
         return
     matching(patterns, [path for path, _ in leaves(spec)], "optimizer.frozen")
     if TRAINED not in jax.tree.leaves(labels(spec, patterns)):
-        raise UserError(f"optimizer.frozen: '{patterns}' matches all weights that train; none is left")
+        raise UserError(f"optimizer.frozen: '{patterns}' matches every weight that trains; nothing is left to train")
 
 
 def freeze(optimizer: optax.GradientTransformation, spec: Spec, patterns: str) -> optax.GradientTransformation:

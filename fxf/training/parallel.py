@@ -22,7 +22,7 @@ class ParallelConfig:
         0, "equal groups of devices that a slow network joins; only data goes across; 0: those of TPUs", minimum=0
     )
     gradient_sums: Literal["float32", "model"] = key(
-        "float32", "type in which devices sum the gradients of blocks; model: model.dtype"
+        "float32", "type in which devices sum the gradients of blocks; model: model.dtype, but of experts float32"
     )
     processes: int = key(1, "processes that train together; 0: those that a launcher or TPU pod started", minimum=0)
     coordinator: str = key("", "host:port of the first process, if processes is above 1")

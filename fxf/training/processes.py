@@ -22,7 +22,6 @@ from fxf.base.signals import EXIT_INTERRUPTED
 from fxf.training.parallel import ParallelConfig
 
 HEARTBEAT_SECONDS = 20  # a process is lost after this time without a sign of life
-TIMEOUTS = ("heartbeat_timeout_seconds", "shutdown_timeout_seconds")
 OWN_FAILURES = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT")  # errors of JAX's runtime that other processes do not cause
 
 
@@ -36,7 +35,7 @@ def join(config: ParallelConfig) -> None:
         return
     # fxf.base.signals handles signals instead.
     jax.config.update("jax_enable_preemption_service", False)
-    options: dict[str, Any] = {name: HEARTBEAT_SECONDS for name in TIMEOUTS}
+    options: dict[str, Any] = {f"{name}_timeout_seconds": HEARTBEAT_SECONDS for name in ("heartbeat", "shutdown")}
     if config.processes:
         place, others = config.coordinator, f"{config.processes} processes"
         options |= {"coordinator_address": place, "num_processes": config.processes, "process_id": config.process}

@@ -6,7 +6,6 @@ import pytest
 from fxf.base.weights import count
 from fxf.compile.describe import describe
 from fxf.compile.roofline import Program
-from fxf.models.model import Model
 from fxf.runs.experiment import build, default_config
 from fxf.runs.flops import PerToken, flops_per_token
 from small_runs import tiny_config
@@ -43,8 +42,7 @@ def test_learning_rates_stand_in_the_table_where_they_differ(monkeypatch):
     assert (rows["blocks/*/feed_forward/up"][-1], rows["final/kernel"][-1]) == ("0.5", "1")
 
 
-def test_fed_batches_are_described_by_the_largest(monkeypatch):
-    monkeypatch.setattr("fxf.runs.flops._of_training", Model.apply)
+def test_fed_batches_are_described_by_the_largest():
     d, f, config = 6, 7, default_config("translation").to_dict()
     config["data"] |= {"name": "six", "tokenizer": "word", "shapes": 2}
     config["model"] |= {"n_layers": 1, "d_model": d, "d_ff": f, "n_heads": 2, "max_len": 128}

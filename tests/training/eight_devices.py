@@ -28,6 +28,7 @@ from fxf.base.devices import AXES, compiling_for, over_mesh
 from fxf.base.on_gpu import rows_of
 from fxf.layers import fp8, loss
 from fxf.layers.linear import linear
+from fxf.layers.moe import MoE, apply_experts
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs import run
 from fxf.runs.experiment import build
@@ -48,7 +49,8 @@ STEPS, ROWS, LENGTH = 5, 24, 6
 VOCAB_SIZE = 11  # which two parts under `tensor` do not divide
 SIZES = {"n_layers": 2, "d_model": 8, "d_ff": 14, "n_heads": 2, "max_len": LENGTH}
 CHOICES = {"attention_bias": "all", "scan_blocks": True, "tied_embeddings": True, "logits_bias": True}
-MODEL = transformer_lm(TransformerLMConfig(**SIZES, **CHOICES), VOCAB_SIZE)
+CONFIG = TransformerLMConfig(**SIZES, **CHOICES)
+MODEL = transformer_lm(CONFIG, VOCAB_SIZE)
 # Its state also holds the newest gradient.
 KEEP = optax.GradientTransformation(
     lambda params: jax.tree.map(jax.numpy.zeros_like, params), lambda gradient, _, params=None: (gradient, gradient)
@@ -179,20 +181,26 @@ def resumed(copy, parallel):
     return distance(whole(go_on(copy, parallel).params), read(copy.parent / "unbroken.npz"))
 
 
-def rows_of_a_table():
-    """Returns how far a GPU's gradient of rows over a mesh is from the whole one, for rows that it divides or not."""
+def of_a_gpu():
+    """Returns how far a GPU's gradients over a mesh are from those of one device.
 
-    def total(table, indices):
-        read = rows_of(table, indices)
-        return (read * jax.numpy.arange(read.size).reshape(read.shape)).sum()
+    They are of rows of a table that the mesh divides or not, and of experts with biases.
+    """
+    rng, found = np.random.default_rng(0), []
+    mesh = make_layout(ParallelConfig(fsdp=2, sequence=2, expert=2), jax.devices()).mesh
+    table, x, of_tokens = (rng.normal(size=size).astype("f4") for size in ((5, 2), (4, 6, 8), (4, 6, 2)))
+    experts = random_params(MoE(CONFIG, n_experts=4).spec())["experts"]
+    read = lambda experts, chosen: apply_experts(CONFIG, experts, x, chosen, of_tokens)  # noqa: E731
+    for function, *given in ((rows_of, table, (4, 6)), (rows_of, table, (1, 5)), (read, experts, (4, 6, 2))):
 
-    mesh, found = make_layout(ParallelConfig(fsdp=2, sequence=2, tensor=2), jax.devices()).mesh, []
-    for shape in ((4, 6), (1, 5)):
-        rng = np.random.default_rng(0)
-        table, indices = rng.normal(size=(5, 2)).astype(np.float32), rng.integers(0, 5, shape)
-        whole = jax.jit(jax.value_and_grad(total))(table, indices)
+        def total(weights, indices, function=function):
+            y = function(weights, indices)
+            return (y * jax.numpy.arange(y.size).reshape(y.shape)).sum()
+
+        given[1] = rng.integers(0, 4, given[1])
+        whole = jax.jit(jax.value_and_grad(total))(*given)
         with over_mesh(mesh), compiling_for([SimpleNamespace(platform="gpu")]):
-            found.append(distance(jax.jit(jax.value_and_grad(lambda *given: total(*given)))(table, indices), whole))
+            found.append(distance(jax.jit(jax.value_and_grad(lambda *given: total(*given)))(*given), whole))
     return found
 
 
@@ -208,7 +216,7 @@ def products_of_8_bits():
     x, w = (rng.normal(size=shape).astype("f4") for shape in ((8, 3, 6), (6, 10)))
     step = jax.jit(jax.value_and_grad(learn, argnums=(0, 1)))
     in_parts = NamedSharding(layout.mesh, PartitionSpec("fsdp", "tensor"))
-    return distance(step(*jax.device_put((x, w), (layout.rows, in_parts))), step(x, w))
+    return [distance(step(*jax.device_put((x, w), (layout.rows, in_parts))), step(x, w))]
 
 
 def loss_kernel():
@@ -226,7 +234,7 @@ def loss_kernel():
         parts = jax.device_put((x, targets, weights), NamedSharding(layout.mesh, PartitionSpec(AXES[:4])))
         compiled = jax.jit(functools.partial(learn, layout.mesh)).lower(*parts).compile()
     assert "all-gather" not in compiled.as_text()
-    return distance(jax.device_get(compiled(*parts)), whole)
+    return [distance(jax.device_get(compiled(*parts)), whole)]
 
 
 def sums_of_bfloat16():
@@ -252,10 +260,7 @@ def figures(folder):
 
     return {
         "distances": compare(LAYOUTS, folder) | compare(PMAP, model=model_of("in a row")),
-        "parts": parts(),
-        "rows_of_a_table": rows_of_a_table(),
-        "loss_kernel": [loss_kernel()],
-        "products_of_8_bits": [products_of_8_bits()],
+        **{each.__name__: each() for each in (parts, of_a_gpu, loss_kernel, products_of_8_bits)},
         "sums_of_bfloat16": sums_of_bfloat16(),
     }
 

@@ -102,7 +102,7 @@ def of_tpus():
     documents = np.sort(np.random.default_rng(0).integers(1, 5, (1, 250)))
     cases = {
         "documents": (2, 250, {}, {"documents": documents}),
-        "window": (3, 384, {"window": 150}, {}),
+        "window": (4, 250, {"window": 100}, {}),
         "all": (2, 260, {}, {"causal": False}),
     }
     found = {}

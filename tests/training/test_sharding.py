@@ -59,8 +59,8 @@ def test_loss_gradient_and_later_params_are_those_of_one_device(figures):
     assert_near(figures["distances"], "fsdp 2, sequence 2, tensor 2", "pmap 8")
 
 
-@pytest.mark.parametrize("what", ["parts", "rows_of_a_table", "loss_kernel", "products_of_8_bits"])
-def test_over_a_mesh_a_kernel_products_of_8_bits_and_a_gpus_gradient_of_rows_are_those_of_one_device(figures, what):
+@pytest.mark.parametrize("what", ["parts", "of_a_gpu", "loss_kernel", "products_of_8_bits"])
+def test_over_a_mesh_a_kernel_products_of_8_bits_and_gradients_of_a_gpu_are_those_of_one_device(figures, what):
     assert max(figures[what]) <= 1
 
 
