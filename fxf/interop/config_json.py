@@ -118,7 +118,8 @@ def _written(architecture: Architecture, config: TransformerConfig) -> Written:
         known = {key: getattr(layer, key, getattr(layer.config, key, None)) for key in keys}
         record |= {theirs: known[key] for key, partners in keys.items() for theirs in partners.split()}
     record |= architecture.write(config)
-    return Written(architecture, record, read_config(architecture, record, architecture.name))
+    shared = dataclasses.replace(architecture, rotary_share=config.rotary_share)
+    return Written(shared, record, read_config(architecture, record, architecture.name))
 
 
 def _explicit(config: TransformerConfig) -> TransformerConfig:
@@ -130,6 +131,8 @@ def _explicit(config: TransformerConfig) -> TransformerConfig:
 def _differences(architecture: Architecture, there: TransformerConfig, here: TransformerConfig) -> Iterator[str]:
     """Yields a text for each key of `here` whose value a model with the section `there` does not have."""
     free = {*OF_A_RUN, "layers", *(key for key in DROPOUTS if key not in architecture.keys)}
+    if here.rope_ramp == "longrope":  # there the length of a text says which factors it has, and here max_len
+        free.add("max_len")
     names = {**there.layers, **here.layers}
     values, expected = (
         {**dataclasses.asdict(_explicit(config)), **_of_layers(config, names)} for config in (here, there)

@@ -6,6 +6,7 @@ Mamba-2, whose memories fade.
 `architectures.toml` and the tables beside it list them. Neither `transformers` nor `torch` is needed.
 """
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -99,8 +100,8 @@ def _section(huggingface: Mapping[str, Any], where: str) -> tuple[Architecture, 
         raise UserError(f"{where}: model_type: expected one of {', '.join(ARCHITECTURES)}; got {model_type!r}")
     if huggingface.get("quantization_config"):
         raise UserError(f"{where}: quantization_config: fxf cannot read quantized weights")
-    architecture = ARCHITECTURES[model_type]
-    return architecture, read_config(architecture, huggingface, where)
+    config = read_config(ARCHITECTURES[model_type], huggingface, where)
+    return dataclasses.replace(ARCHITECTURES[model_type], rotary_share=config.rotary_share), config
 
 
 def save(

@@ -6,11 +6,10 @@ from typing import Any
 
 from fxf.base.errors import UserError
 from fxf.interop.architecture import Architecture
-from fxf.interop.rotary_decoders import GLOBAL, RotaryDecoder, pattern, rotary_keys
+from fxf.interop.rotary_decoders import GLOBAL, RotaryDecoder, pattern
 from fxf.layers.kinds import layer_of, stack_of
 
 MIXERS = {"linear_attention": "delta", GLOBAL: "attention"}
-SHARE = "partial_rotary_factor"
 # How `transformers` writes that a step of Mamba-2 has no limits; infinity, which is no JSON, is read as null.
 NO_LIMITS = ([0.0, None], [0.0, math.inf], [0.0, {"__float__": "Infinity"}])
 
@@ -22,17 +21,14 @@ class Qwen3Next(RotaryDecoder):
     """
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        rope = rotary_keys(theirs)
-        if (share := rope.get(SHARE, theirs[SHARE])) != self.rotary_share:
-            raise UserError(f"{where}: {SHARE}: fxf has {self.name} with {self.rotary_share}, got {share!r}")
-        section = super().read({**theirs, "rope_scaling": {"rope_type": "default", **rope, SHARE: 1}}, where)
+        section = super().read(theirs, where)
         n_layers, every = theirs["num_hidden_layers"], theirs["full_attention_interval"]
         types = theirs.get("layer_types")
         if types is None:
             types = ["linear_attention" if (i + 1) % every else GLOBAL for i in range(n_layers)]
         dense = (theirs.get("mlp_only_layers") or []) if theirs["num_experts"] else range(n_layers)
         kinds = [f"{MIXERS[kind]}+{'feed_forward' if i in dense else 'moe'}" for i, kind in enumerate(types)]
-        layers: dict[str, dict[str, Any]] = {"attention": {"rotary_share": self.rotary_share}}
+        layers = dict[str, dict[str, Any]]()
         if theirs["linear_num_value_heads"] % theirs["num_key_value_heads"]:
             layers["delta"] = {"n_kv_heads": 0}  # a delta rule does not read those of attention
         return {**section, "blocks": pattern(kinds), "layers": layers}
@@ -48,7 +44,6 @@ class Qwen3Next(RotaryDecoder):
         return {
             **super().write(section),
             **({"num_experts": 0} if len(dense) == len(blocks) else {}),
-            SHARE: self.rotary_share,
             "layer_types": [types[mixer] for mixer, _ in blocks],
             "mlp_only_layers": dense,
         }

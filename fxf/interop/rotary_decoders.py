@@ -1,5 +1,6 @@
 """How Llama, Mistral, Qwen and Gemma write positions, windows, biases and scales in a config.json of `transformers`."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -8,31 +9,26 @@ from typing import Any
 from fxf.base.config import one_of
 from fxf.base.errors import UserError
 from fxf.interop.architecture import Architecture
-from fxf.layers.kinds import stack_of
+from fxf.layers.kinds import layer_of, stack_of
 
 # How often frequencies turn in the sequences of training: those that turn less often than the first number are divided
 # by the factor, and those that turn more often than the second stay. In fxf these numbers are fixed.
 LLAMA3_FACTORS = {"low_freq_factor": 1, "high_freq_factor": 4}
-# In transformers yarn multiplies cosines and sines by a factor, which in fxf is part of query_scale.
-YARN_TURNS = {"beta_fast": 32, "beta_slow": 1, "mscale": None, "mscale_all_dim": None}
-TRAINED = "original_max_position_embeddings"
+YARN_TURNS = {"beta_fast": 32, "beta_slow": 1}
+TRAINED, SHARE = "original_max_position_embeddings", "partial_rotary_factor"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 
 
 class RotaryDecoder(Architecture):
     """The keys of positions and biases that all these classes have."""
 
-    has_yarn = True  # whether rotary positions turn whole heads, whose scale they may so be part of
-
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         rope = rotary_keys(theirs) or self.defaults.get("rope_parameters", {})
-        section = read_rotary(rope, theirs, where)
-        yarn = section.get("rope_ramp", "llama3") != "llama3"
-        if yarn and not (self.has_yarn and self.rotary_share == 1):
-            raise UserError(f"{where}: rope_type: fxf has {self.name} without 'yarn'")
-        if yarn and type(section["rope_factor"]) in (int, float):
-            width = theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
-            section["query_scale"] = yarn_scale(width, section["rope_factor"], rope.get("attention_factor"))
+        section = self.read_rotary(rope, theirs, where)
+        if section.get("rope_ramp", "").startswith("yarn") and type(section["rope_factor"]) in (int, float):
+            if section.get("rotary_share", 1) != 1:
+                raise UserError(f"{where}: rope_type: fxf has no 'yarn' where a share of a head is turned")
+            section["query_scale"] = self.yarn_scale(theirs, rope, section["rope_factor"], where)
         section |= read_windows(theirs, where, self.global_every) if self.global_every else {}
         return {**section, "attention_bias": "all"} if theirs["attention_bias"] else section
 
@@ -43,6 +39,42 @@ class RotaryDecoder(Architecture):
         if "rope_parameters" in self.defaults:
             rotary["rope_scaling"] = rotary["rope_scaling"] or {"rope_type": "default"}
         return {**windows, **rotary, "attention_bias": self.config.get("attention_bias", biased)}
+
+    def yarn_scale(self, theirs: Mapping[str, Any], rope: Mapping[str, Any], factor: float, where: str) -> float:
+        """Returns the query_scale of YaRN; `rope` are the keys of rotary positions, and `factor` is one of them."""
+        width = theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
+        return width**-0.5 * read_amplitude(rope, factor) ** 2
+
+    def read_rotary(self, rope: Mapping[str, Any], theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Returns the values of rotary positions in the `model` section.
+
+        Args:
+          rope: the keys of rotary positions.
+          theirs: config.json, whose own keys stand for those that `rope` lacks.
+        """
+        rope = {**{key: theirs[key] for key in ("rope_theta", SHARE) if key in theirs}, **rope}
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        kind = "longrope" if kind == "su" else kind  # its name in the first files
+        of_class = ("longrope",) if TRAINED in self.defaults else ()
+        one_of(kind, ("default", "dynamic", "linear", "llama3", "yarn", *of_class), f"{where}: rope_type")
+        fixed: dict[str, dict[str, Any]] = {"llama3": LLAMA3_FACTORS, "yarn": YARN_TURNS}
+        whole = {} if "rotary_share" in self.keys else {SHARE: 1}
+        for key, value in {**whole, **fixed.get(kind, {})}.items():
+            if rope.get(key) not in (None, value):
+                raise UserError(f"{where}: {key}: fxf has {value!r}, got {rope[key]!r}")
+        section = {"rope_theta": rope["rope_theta"], **({} if whole else {"rotary_share": rope[SHARE]})}
+        lengths = (theirs.get(TRAINED), rope.get(TRAINED), theirs.get("max_position_embeddings"))
+        trained = next((length for length in lengths if length is not None), None)
+        if kind == "longrope":
+            factors = (",".join(str(float(x)) for x in rope[f"{name}_factor"]) for name in ("short", "long"))
+            section |= {"rope_ramp": kind, "rope_factors": ";".join(factors), "rope_trained_len": trained}
+            return {**section, "rope_factor": theirs["max_position_embeddings"] / trained, "max_len": trained}
+        if kind not in ("default", "dynamic"):  # dynamic NTK scales sequences beyond max_position_embeddings alone
+            section["rope_factor"] = rope.get("factor")
+        if kind in ("llama3", "yarn") and section["rope_factor"] != 1:
+            exact = kind == "yarn" and not rope.get("truncate", True)
+            section |= {"rope_ramp": "yarn_exact" if exact else kind, "rope_trained_len": trained}
+        return section
 
 
 class Qwen(RotaryDecoder):
@@ -77,10 +109,11 @@ class Gemma(RotaryDecoder):
 class Gemma2(RotaryDecoder):
     """It has a scale of queries."""
 
-    has_yarn = False
-
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         return {**super().read(theirs, where), "query_scale": theirs["query_pre_attn_scalar"] ** -0.5}
+
+    def yarn_scale(self, theirs: Mapping[str, Any], rope: Mapping[str, Any], factor: float, where: str) -> float:
+        raise UserError(f"{where}: rope_type: fxf has {self.name} without 'yarn'")
 
     def write(self, section: Any) -> dict[str, Any]:
         usual_name = {"hidden_activation": "gelu_pytorch_tanh"} if section.activation == "gelu_tanh" else {}
@@ -97,7 +130,7 @@ class Gemma3(Gemma2):
         rope = {"rope_type": "default", **sets.get(GLOBAL, {}), **(theirs.get("rope_scaling") or {})}
         local = {"rope_theta": theirs["rope_local_base_freq"], **sets.get(LOCAL, {})}
         section = super().read({**theirs, "rope_scaling": rope}, where)
-        found = read_rotary(local, {}, where)
+        found = self.read_rotary(local, {}, where)
         if "rope_factor" in found:
             raise UserError(f"{where}: rope_type: fxf has 'default' in {LOCAL}, got {local!r}")
         if not section.get("window"):  # no block is local
@@ -132,20 +165,47 @@ class SmolLM3(RotaryDecoder):
 
 
 class DeepSeek(RotaryDecoder):
-    """The first blocks have a dense layer in place of the mixture."""
-
-    has_yarn = False
+    """The first blocks have a dense layer in place of the mixture, and YaRN scales whole queries and keys."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         n_dense = theirs["first_k_dense_replace"]
         blocks = "attention+feed_forward" if n_dense >= theirs["num_hidden_layers"] else "attention+moe"
         if 0 < n_dense < theirs["num_hidden_layers"]:
             blocks = f"{n_dense}*(attention+feed_forward); {blocks}"
-        shared = {"d_shared": theirs["n_shared_experts"] * theirs["moe_intermediate_size"]}
-        return {**super().read(theirs, where), "blocks": blocks, "layers": {"moe": shared}}
+        moe = {"d_shared": theirs["n_shared_experts"] * theirs.get("moe_intermediate_size", 0)}
+        if "topk_method" in self.defaults:  # of DeepSeek-V2; other classes do not read it
+            methods = ("greedy", "group_limited_greedy")
+            if one_of(theirs["topk_method"], methods, f"{where}: topk_method") == "greedy":
+                moe |= {"expert_groups": 1, "best_groups": 1}
+        return {**super().read(theirs, where), "blocks": blocks, "layers": {"moe": moe}}
 
     def write(self, section: Any) -> dict[str, Any]:
-        raise UserError(f"model.attention: fxf reads {self.name} and does not write it")
+        if section.attention != "latent":
+            raise UserError(f"model.attention: {self.name} has 'latent', got {section.attention!r}")
+        attention: Any = layer_of(dataclasses.replace(section, n_kv_heads=0), "attention")
+        moe: Any = layer_of(section, "moe")
+        shapes = {name: weight.shape for name, weight in attention.spec().items()}
+        written = super().write(section)
+        if section.rope_ramp.startswith("yarn"):
+            amplitude = (section.query_scale * (section.head_width + shapes["key"][1]) ** 0.5) ** 0.5
+            plain = section.query_scale == section.head_width**-0.5  # which stands for none
+            mscale = 0.0 if plain else round((amplitude - 1) / (yarn_amplitude(section.rope_factor) - 1), 9)
+            written["rope_scaling"] |= {"attention_factor": 1.0, "mscale": mscale, "mscale_all_dim": mscale}
+        return {
+            **written,
+            **{"num_key_value_heads": section.n_heads, "q_lora_rank": attention.q_rank or None},
+            **{"qk_rope_head_dim": shapes["key"][1], "v_head_dim": shapes["output"][1]},
+            "kv_lora_rank": shapes["latent"][1],
+            "first_k_dense_replace": sum("moe" not in getattr(each, "layers", {}) for each in stack_of(section).blocks),
+            "n_shared_experts": moe.d_shared // moe.config.d_ff,
+            "topk_method": "greedy" if moe.expert_groups == 1 else "group_limited_greedy",
+        }
+
+    def yarn_scale(self, theirs: Mapping[str, Any], rope: Mapping[str, Any], factor: float, where: str) -> float:
+        if read_amplitude(rope, factor) != 1:  # of what positions turn, a part of a head
+            raise UserError(f"{where}: mscale: fxf has {self.name} with that of mscale_all_dim; got {rope!r}")
+        width = theirs["qk_nope_head_dim"] + theirs["qk_rope_head_dim"]
+        return width**-0.5 * yarn_amplitude(factor, rope.get("mscale_all_dim") or 0) ** 2
 
 
 def pattern(kinds: Sequence[str]) -> str:
@@ -161,49 +221,36 @@ def rotary_keys(theirs: Mapping[str, Any]) -> dict[str, Any]:
     return dict(theirs.get("rope_scaling") or theirs.get("rope_parameters") or {})
 
 
-def read_rotary(rope: Mapping[str, Any], theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns the values of rotary positions in the `model` section.
-
-    Args:
-      rope: the keys of rotary positions.
-      theirs: config.json, whose own keys stand for those that `rope` lacks.
-    """
-    rope = {**{key: theirs[key] for key in ("rope_theta", "partial_rotary_factor") if key in theirs}, **rope}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    one_of(kind, ("default", "dynamic", "linear", "llama3", "yarn"), f"{where}: rope_type")
-    fixed: dict[str, dict[str, Any]] = {"llama3": LLAMA3_FACTORS, "yarn": YARN_TURNS}
-    expected = {"partial_rotary_factor": 1, **fixed.get(kind, {})}
-    for key, value in expected.items():
-        if rope.get(key) not in (None, value):
-            raise UserError(f"{where}: {key}: fxf has {value!r}, got {rope[key]!r}")
-    section = {"rope_theta": rope["rope_theta"]}
-    if kind not in ("default", "dynamic"):  # dynamic NTK scales sequences beyond max_position_embeddings alone
-        section["rope_factor"] = rope.get("factor")
-    if kind in ("llama3", "yarn") and section["rope_factor"] != 1:
-        exact = kind == "yarn" and not rope.get("truncate", True)
-        section |= {"rope_ramp": "yarn_exact" if exact else kind}
-        lengths = (theirs.get(TRAINED), rope.get(TRAINED), theirs.get("max_position_embeddings"))
-        section["rope_trained_len"] = next((length for length in lengths if length is not None), None)
-    return section
+def yarn_amplitude(factor: float, mscale: float = 1) -> float:
+    """Returns what YaRN multiplies cosines and sines by (Peng et al. 2023, equation 22)."""
+    return 0.1 * mscale * math.log(factor) + 1
 
 
-def yarn_scale(head_dim: int, rope_factor: float, attention_factor: float | None = None) -> float:
-    """Returns the query_scale of YaRN (Peng et al. 2023, equation 22), or with another factor of cosines and sines."""
-    return head_dim**-0.5 * (attention_factor or 0.1 * math.log(rope_factor) + 1) ** 2
+def read_amplitude(rope: Mapping[str, Any], factor: float) -> float:
+    """Returns the same, as keys of rotary positions say it."""
+    if rope.get("attention_factor") or not (rope.get("mscale") and rope.get("mscale_all_dim")):
+        return rope.get("attention_factor") or yarn_amplitude(factor)
+    return yarn_amplitude(factor, rope["mscale"]) / yarn_amplitude(factor, rope["mscale_all_dim"])
 
 
 def write_rotary(section: Any) -> dict[str, Any]:
     """Returns the keys of rotary positions for a `model` section."""
-    scaling: dict[str, Any] = {"rope_type": "linear", "factor": section.rope_factor}
-    if section.rope_trained_len:
-        scaling |= {"rope_type": "llama3", TRAINED: section.rope_trained_len}
+    trained, factor, keys = section.rope_trained_len, section.rope_factor, {"rope_theta": section.rope_theta}
+    scaling: dict[str, Any] = {"rope_type": "linear", "factor": factor}
+    if section.rope_ramp == "longrope":
+        short, long = ([float(number) for number in part.split(",")] for part in section.rope_factors.split(";"))
+        scaling = {"rope_type": "longrope", "short_factor": short, "long_factor": long}
+        keys |= {TRAINED: trained, "max_position_embeddings": round(factor * trained)}
+    elif trained:
+        scaling |= {"rope_type": "llama3", TRAINED: trained}
         if section.rope_ramp == "llama3":
             scaling |= {key: float(value) for key, value in LLAMA3_FACTORS.items()}
         else:
-            usual = section.query_scale == yarn_scale(section.head_width, section.rope_factor)
-            factor = None if usual else (section.query_scale * section.head_width**0.5) ** 0.5
-            scaling |= {"rope_type": "yarn", "attention_factor": factor, "truncate": section.rope_ramp == "yarn"}
-    return {"rope_theta": section.rope_theta, "rope_scaling": scaling if section.rope_factor > 1 else None}
+            amplitude = (section.query_scale * section.head_width**0.5) ** 0.5
+            usual = section.query_scale == section.head_width**-0.5 * yarn_amplitude(factor) ** 2
+            scaling |= {"rope_type": "yarn", "attention_factor": None if usual else amplitude}
+            scaling["truncate"] = section.rope_ramp == "yarn"
+    return {**keys, "rope_scaling": scaling if factor > 1 else None}
 
 
 def read_windows(theirs: Mapping[str, Any], where: str, global_every: int = 0) -> dict[str, Any]:

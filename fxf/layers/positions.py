@@ -3,6 +3,7 @@
 A new encoding needs a `Positions` and a line in `POSITIONS`.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from fxf.layers.linear import require_rows
 from fxf.layers.named import named
 
 # The keys that only rotary positions read, with the values that stand for nothing.
-ROTARY_KEYS = {"rope_theta": 10000.0, "rope_factor": 1.0, "local_rope_theta": 0.0}
+ROTARY_KEYS = {"rope_theta": 10000.0, "rope_factor": 1.0, "local_rope_theta": 0.0, "rotary_share": 1.0}
 LEAST_TURNS_KEPT = 4  # the scaling of Llama 3 keeps a frequency that turns as often in the sequences of training
 YARN_TURNS = 32, 1  # of the pairs between which YaRN interpolates
 
@@ -104,9 +105,14 @@ def rotary(config: TransformerConfig, x: jax.Array, positions: jax.Array) -> jax
 
     The product of a query and a key then depends on the distance between them (Su et al. 2021). θ is rope_theta.
     """
+    if config.rotary_share < 1:
+        n_turned, whole = int(x.shape[-1] * config.rotary_share), dataclasses.replace(config, rotary_share=1.0)
+        return jnp.concatenate([rotary(whole, x[..., :n_turned], positions), x[..., n_turned:]], -1)
     pairs = x.reshape(*x.shape[:-1], -1, 2)
     angles = positions[:, None, :, None] * rotary_frequencies(config, pairs.shape[-2]).reshape(1, 1, 1, -1)
     cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
+    if config.rope_ramp == "longrope":
+        pairs *= math.sqrt(1 + math.log(config.rope_factor) / math.log(config.rope_trained_len))
     rotated = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
     return rotated.reshape(x.shape)
 
@@ -116,9 +122,13 @@ def rotary_frequencies(config: TransformerConfig, n_pairs: int) -> np.ndarray:
 
     With a rope_trained_len the factor divides only those whose wavelengths are longer than that, and none of those up
     to a quarter of it. Those between are interpolated by their turns (Grattafiori et al. 2024, the scaling of Llama 3),
-    or by their index (Peng et al. 2023, YaRN). NumPy computes in float64, as for `_frequencies`.
+    or by their index (Peng et al. 2023, YaRN). LongRoPE has a factor for each pair (Ding et al. 2024). NumPy
+    computes in float64, as for `_frequencies`.
     """
     frequencies, trained = config.rope_theta ** (-np.arange(n_pairs) / n_pairs), config.rope_trained_len
+    if config.rope_ramp == "longrope":
+        of_lengths = config.rope_factors.split(";")[config.max_len > trained]
+        return (frequencies / np.array(of_lengths.split(","), float)).astype(jnp.result_type(float))
     turns = trained * frequencies / (2 * np.pi)  # in the sequences of training
     kept = np.clip((turns - 1) / (LEAST_TURNS_KEPT - 1), 0, 1)
     if config.rope_ramp != "llama3":
@@ -179,8 +189,15 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
     kind = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
     if config.positions == "sinusoidal_concatenated" and config.d_model % 2:
         raise UserError(f"model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got {config.d_model}")
-    if kind.rotate and config.head_width % 2:
-        raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {config.head_width}")
+    n_turned = int(config.head_width * config.rotary_share)
+    if kind.rotate and n_turned % 2:
+        raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {n_turned}")
+    if config.rope_ramp == "longrope":
+        try:
+            rotary_frequencies(config, n_turned // 2)
+        except (IndexError, ValueError):
+            n_pairs = f"{n_turned // 2} numbers with commas, a semicolon, and {n_turned // 2} more"
+            raise UserError(f"model.rope_factors: expected {n_pairs}; got {config.rope_factors!r}") from None
     if not kind.rotate:
         require_off("model", config, ROTARY_KEYS, f"model.positions '{config.positions}' does not read it")
     if kind.table and config.position_stretch > 1:
@@ -253,9 +270,11 @@ def require_room(config: TransformerConfig, n_tokens: int, name: str = "inputs",
     """
     drawn, n_rows = config.position_range, config.position_range or config.max_len
     most = n_rows if training and drawn else (n_rows - 1) // config.position_gap + 1
-    if POSITIONS[config.positions].table and n_tokens > most:
-        table = f"model.{'position_range' if drawn else 'max_len'} {n_rows}"
-        has = f"model.positions '{config.positions}' has a table of {table}"
+    if (POSITIONS[config.positions].table or config.rope_ramp == "longrope") and n_tokens > most:
+        of_key = f"model.{'position_range' if drawn else 'max_len'} {n_rows}"
+        has = f"model.positions '{config.positions}' has a table of {of_key}"
+        if config.rope_ramp == "longrope":
+            has = f"model.rope_factors are those for {of_key}"
         raise UserError(f"{name}: expected at most {most} tokens in a row, got {n_tokens}; {has}")
 
 
