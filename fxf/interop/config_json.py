@@ -112,7 +112,8 @@ def _written(architecture: Architecture, config: TransformerConfig) -> Written:
         value = getattr(config, key)
         if key == "activation":
             value = next((name for name, known in ACTIVATIONS.items() if known == value), "gelu")
-        record[theirs] = value or None if key in NULL_IF_ZERO else value
+        # A class that has segments has at least one, whose vector is 0 if the model has none.
+        record[theirs] = value or None if key in NULL_IF_ZERO else value or 1 if key == "segments" else value
     for name, keys in _named(architecture, config.blocks):
         layer: Any = layer_of(config, name)
         known = {key: getattr(layer, key, getattr(layer.config, key, None)) for key in keys}
@@ -157,7 +158,7 @@ def _of_layers(config: TransformerConfig, names: Iterable[str]) -> dict[str, Any
 
 
 def _expressed_by_zeros(key: str, there: Any, here: Any) -> bool:
-    """Returns whether a model with the biases that `there` names is one with those of `here` if the others are 0."""
+    """Returns whether a model with the biases or segments of `there` is one with those of `here` if others are 0."""
     if key == "attention_bias":
         return there == "all" or here == "none"
-    return key == "feed_forward_bias" and there
+    return (key == "feed_forward_bias" and there) or (key == "segments" and not here)

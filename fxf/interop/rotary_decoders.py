@@ -30,15 +30,16 @@ class RotaryDecoder(Architecture):
                 raise UserError(f"{where}: rope_type: fxf has no 'yarn' where a share of a head is turned")
             section["query_scale"] = self.yarn_scale(theirs, rope, section["rope_factor"], where)
         section |= read_windows(theirs, where, self.global_every) if self.global_every else {}
-        return {**section, "attention_bias": "all"} if theirs["attention_bias"] else section
+        key, kind = next(iter(self.biased.items()))
+        return {**section, "attention_bias": kind} if theirs[key] else section
 
     def write(self, section: Any) -> dict[str, Any]:
-        biased = section.attention_bias in ("all", "output")
+        key, kind = next(iter(self.biased.items()))
         windows = write_windows(section, needed=True) if self.global_every else {}
         rotary = write_rotary(section)
         if "rope_parameters" in self.defaults:
             rotary["rope_scaling"] = rotary["rope_scaling"] or {"rope_type": "default"}
-        return {**windows, **rotary, "attention_bias": self.config.get("attention_bias", biased)}
+        return {**windows, **rotary, key: self.config.get(key, section.attention_bias in (kind, "output"))}
 
     def yarn_scale(self, theirs: Mapping[str, Any], rope: Mapping[str, Any], factor: float, where: str) -> float:
         """Returns the query_scale of YaRN; `rope` are the keys of rotary positions, and `factor` is one of them."""
@@ -120,7 +121,7 @@ class Gemma2(RotaryDecoder):
         return {**super().write(section), **usual_name, "query_pre_attn_scalar": max(1, round(section.query_scale**-2))}
 
 
-class Gemma3(Gemma2):
+class TwoRotations(RotaryDecoder):
     """Its local blocks have rotary positions of their own."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -128,7 +129,7 @@ class Gemma3(Gemma2):
         # `rope_scaling` are those of global blocks.
         sets = theirs.get("rope_parameters") or {}
         rope = {"rope_type": "default", **sets.get(GLOBAL, {}), **(theirs.get("rope_scaling") or {})}
-        local = {"rope_theta": theirs["rope_local_base_freq"], **sets.get(LOCAL, {})}
+        local = {"rope_theta": theirs.get("rope_local_base_freq", theirs["rope_theta"]), **sets.get(LOCAL, {})}
         section = super().read({**theirs, "rope_scaling": rope}, where)
         found = self.read_rotary(local, {}, where)
         if "rope_factor" in found:
@@ -136,12 +137,20 @@ class Gemma3(Gemma2):
         if not section.get("window"):  # no block is local
             return section
         if theirs.get("layer_types") is None:
-            section["global_every"] = theirs["sliding_window_pattern"]
+            section["global_every"] = theirs.get("sliding_window_pattern", self.global_every)
         every = section["global_every"] or theirs["num_hidden_layers"] + 1  # if all blocks are local
-        return {**section, "global_every": every, "local_rope_theta": found["rope_theta"]}
+        same = "rope_factor" not in section and found["rope_theta"] == section["rope_theta"]
+        return {**section, "global_every": every, "local_rope_theta": 0.0 if same else found["rope_theta"]}
 
     def write(self, section: Any) -> dict[str, Any]:
-        return {**super().write(section), "rope_local_base_freq": section.local_rope_theta or section.rope_theta}
+        written, local = super().write(section), section.local_rope_theta or section.rope_theta
+        thetas = {GLOBAL: section.rope_theta, LOCAL: local}
+        sets = {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()}
+        return {**written, "rope_local_base_freq": local, "rope_parameters": sets}
+
+
+class Gemma3(TwoRotations, Gemma2):
+    """Both."""
 
 
 class SmolLM3(RotaryDecoder):
@@ -282,7 +291,22 @@ def write_windows(section: Any, needed: bool = False) -> dict[str, Any]:
     return {"sliding_window": section.window or (section.max_len if needed else None), "layer_types": types}
 
 
+class GPTNeo(Architecture):
+    """Some of its blocks have windows: the layers `local`."""
+
+    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+        names = {"global": "attention", "local": "local"}
+        kinds = [names[kind] for kinds, times in theirs["attention_types"] for kind in kinds * times]
+        local = {"local": {"kind": "attention"}} if "local" in kinds else {}
+        return {"blocks": pattern([f"{kind}+feed_forward" for kind in kinds]), "layers": local}
+
+    def write(self, section: Any) -> dict[str, Any]:
+        local = ["local" in getattr(block, "layers", {}) for block in stack_of(section).blocks]
+        return {"attention_types": [[["local" if each else "global"], 1] for each in local]}
+
+
 CLASSES: dict[str, type[Architecture]] = {
-    **{"decoder": RotaryDecoder, "gemma": Gemma, "gemma2": Gemma2, "gemma3_text": Gemma3},
+    "gpt_neo": GPTNeo,
+    **{"decoder": RotaryDecoder, "gemma": Gemma, "gemma2": Gemma2, "gemma3_text": Gemma3, "olmo3": TwoRotations},
     **{"qwen2": Qwen, "qwen3": Qwen, "qwen3_moe": Qwen, "smollm3": SmolLM3, "deepseek_v3": DeepSeek},
 }
