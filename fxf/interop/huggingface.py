@@ -1,6 +1,6 @@
 """Import and export of models of the `transformers` library.
 
-They are GPT-2, GPT-Neo, BERT, DistilBERT, Marian, Llama, Mistral, Phi-3, Qwen 2, Qwen 3, SmolLM3, OLMo 2, OLMo 3,
+They are GPT-2, GPT-Neo, BERT, DistilBERT, Marian, Llama, Mistral, Phi-3, Qwen 2, Qwen 3, SmolLM3, OLMo 2,
 StarCoder 2, StableLM, GLM-4, ERNIE 4.5, Gemma, Gemma 2, the text models of Gemma 3, the mixtures of experts Mixtral,
 Qwen2-MoE, Qwen 3 MoE, OLMoE, gpt-oss, DeepSeek-V2 and DeepSeek-V3, and Qwen3-Next and Mamba-2, whose memories fade.
 `architectures.toml` and the tables beside it list them. Neither `transformers` nor `torch` is needed.

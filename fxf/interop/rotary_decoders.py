@@ -1,6 +1,5 @@
 """How Llama, Mistral, Qwen and Gemma write positions, windows, biases and scales in a config.json of `transformers`."""
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +8,7 @@ from typing import Any
 from fxf.base.config import one_of
 from fxf.base.errors import UserError
 from fxf.interop.architecture import Architecture
-from fxf.layers.kinds import layer_of, stack_of
+from fxf.layers.kinds import stack_of
 
 # How often frequencies turn in the sequences of training: those that turn less often than the first number are divided
 # by the factor, and those that turn more often than the second stay. In fxf these numbers are fixed.
@@ -23,18 +22,19 @@ class RotaryDecoder(Architecture):
     """The keys of positions and biases that all these classes have."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        rope = rotary_keys(theirs) or self.defaults.get("rope_parameters", {})
+        # Version 5 of the library writes `rope_parameters`, and where the older `rope_scaling` stands reads this alone.
+        rope = dict(theirs.get("rope_scaling") or theirs.get("rope_parameters") or {})
+        rope = rope or self.defaults.get("rope_parameters", {})
         section = self.read_rotary(rope, theirs, where)
         if section.get("rope_ramp", "").startswith("yarn") and type(section["rope_factor"]) in (int, float):
-            if section.get("rotary_share", 1) != 1:
-                raise UserError(f"{where}: rope_type: fxf has no 'yarn' where a share of a head is turned")
+            if section.get("rotary_share", 1) != 1 or "query_pre_attn_scalar" in theirs:
+                raise UserError(f"{where}: rope_type: fxf has {self.name} without 'yarn'")
             section["query_scale"] = self.yarn_scale(theirs, rope, section["rope_factor"], where)
         section |= read_windows(theirs, where, self.global_every) if self.global_every else {}
-        key, kind = next(iter(self.biased.items()))
-        return {**section, "attention_bias": kind} if theirs[key] else section
+        return {**section, "attention_bias": self.biased[1]} if theirs[self.biased[0]] else section
 
     def write(self, section: Any) -> dict[str, Any]:
-        key, kind = next(iter(self.biased.items()))
+        key, kind = self.biased
         windows = write_windows(section, needed=True) if self.global_every else {}
         rotary = write_rotary(section)
         if "rope_parameters" in self.defaults:
@@ -55,7 +55,6 @@ class RotaryDecoder(Architecture):
         """
         rope = {**{key: theirs[key] for key in ("rope_theta", SHARE) if key in theirs}, **rope}
         kind = rope.get("rope_type", rope.get("type", "default"))
-        kind = "longrope" if kind == "su" else kind  # its name in the first files
         of_class = ("longrope",) if TRAINED in self.defaults else ()
         one_of(kind, ("default", "dynamic", "linear", "llama3", "yarn", *of_class), f"{where}: rope_type")
         fixed: dict[str, dict[str, Any]] = {"llama3": LLAMA3_FACTORS, "yarn": YARN_TURNS}
@@ -99,29 +98,18 @@ class Qwen(RotaryDecoder):
         return {**super().write(section), **windows}
 
 
-class Gemma(RotaryDecoder):
-    """Its `gelu` is that of tanh: the first files name it so."""
-
-    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        of_tanh = {"activation": "gelu_tanh"} if theirs["hidden_act"] == "gelu" else {}
-        return {**super().read(theirs, where), **of_tanh}
-
-
 class Gemma2(RotaryDecoder):
     """It has a scale of queries."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         return {**super().read(theirs, where), "query_scale": theirs["query_pre_attn_scalar"] ** -0.5}
 
-    def yarn_scale(self, theirs: Mapping[str, Any], rope: Mapping[str, Any], factor: float, where: str) -> float:
-        raise UserError(f"{where}: rope_type: fxf has {self.name} without 'yarn'")
-
     def write(self, section: Any) -> dict[str, Any]:
         usual_name = {"hidden_activation": "gelu_pytorch_tanh"} if section.activation == "gelu_tanh" else {}
         return {**super().write(section), **usual_name, "query_pre_attn_scalar": max(1, round(section.query_scale**-2))}
 
 
-class TwoRotations(RotaryDecoder):
+class Gemma3(Gemma2):
     """Its local blocks have rotary positions of their own."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -129,7 +117,7 @@ class TwoRotations(RotaryDecoder):
         # `rope_scaling` are those of global blocks.
         sets = theirs.get("rope_parameters") or {}
         rope = {"rope_type": "default", **sets.get(GLOBAL, {}), **(theirs.get("rope_scaling") or {})}
-        local = {"rope_theta": theirs.get("rope_local_base_freq", theirs["rope_theta"]), **sets.get(LOCAL, {})}
+        local = {"rope_theta": theirs["rope_local_base_freq"], **sets.get(LOCAL, {})}
         section = super().read({**theirs, "rope_scaling": rope}, where)
         found = self.read_rotary(local, {}, where)
         if "rope_factor" in found:
@@ -137,20 +125,12 @@ class TwoRotations(RotaryDecoder):
         if not section.get("window"):  # no block is local
             return section
         if theirs.get("layer_types") is None:
-            section["global_every"] = theirs.get("sliding_window_pattern", self.global_every)
+            section["global_every"] = theirs["sliding_window_pattern"]
         every = section["global_every"] or theirs["num_hidden_layers"] + 1  # if all blocks are local
-        same = "rope_factor" not in section and found["rope_theta"] == section["rope_theta"]
-        return {**section, "global_every": every, "local_rope_theta": 0.0 if same else found["rope_theta"]}
+        return {**section, "global_every": every, "local_rope_theta": found["rope_theta"]}
 
     def write(self, section: Any) -> dict[str, Any]:
-        written, local = super().write(section), section.local_rope_theta or section.rope_theta
-        thetas = {GLOBAL: section.rope_theta, LOCAL: local}
-        sets = {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()}
-        return {**written, "rope_local_base_freq": local, "rope_parameters": sets}
-
-
-class Gemma3(TwoRotations, Gemma2):
-    """Both."""
+        return {**super().write(section), "rope_local_base_freq": section.local_rope_theta or section.rope_theta}
 
 
 class SmolLM3(RotaryDecoder):
@@ -159,18 +139,13 @@ class SmolLM3(RotaryDecoder):
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         n_layers, every = theirs["num_hidden_layers"], theirs["no_rope_layer_interval"]
         turned = theirs.get("no_rope_layers") or [int((i + 1) % every != 0) for i in range(n_layers)]
-        if all(turned):
-            return super().read(theirs, where)
         blocks = pattern(["attention+feed_forward" if rotary else "nope+feed_forward" for rotary in turned])
-        section = super().read(theirs, where)
-        nope: dict[str, Any] = {"kind": "attention", "positions": "none"}
-        if "query_scale" in section:  # that of YaRN, for what rotary positions turn
-            nope["query_scale"] = 0.0
-        return {**section, "blocks": blocks, "layers": {"nope": nope}}
+        section = super().read(theirs, where)  # whose query_scale is that of YaRN, for what rotary positions turn
+        nope = {"kind": "attention", "positions": "none", **({"query_scale": 0.0} if "query_scale" in section else {})}
+        return {**section, "blocks": blocks, "layers": {} if all(turned) else {"nope": nope}}
 
     def write(self, section: Any) -> dict[str, Any]:
-        turned = ["nope" not in getattr(block, "layers", {}) for block in stack_of(section).blocks]
-        return {**super().write(section), "no_rope_layers": [int(each) for each in turned]}
+        return {**super().write(section), "no_rope_layers": [int("nope" not in each) for each in layers_of(section)]}
 
 
 class DeepSeek(RotaryDecoder):
@@ -189,26 +164,7 @@ class DeepSeek(RotaryDecoder):
         return {**super().read(theirs, where), "blocks": blocks, "layers": {"moe": moe}}
 
     def write(self, section: Any) -> dict[str, Any]:
-        if section.attention != "latent":
-            raise UserError(f"model.attention: {self.name} has 'latent', got {section.attention!r}")
-        attention: Any = layer_of(dataclasses.replace(section, n_kv_heads=0), "attention")
-        moe: Any = layer_of(section, "moe")
-        shapes = {name: weight.shape for name, weight in attention.spec().items()}
-        written = super().write(section)
-        if section.rope_ramp.startswith("yarn"):
-            amplitude = (section.query_scale * (section.head_width + shapes["key"][1]) ** 0.5) ** 0.5
-            plain = section.query_scale == section.head_width**-0.5  # which stands for none
-            mscale = 0.0 if plain else round((amplitude - 1) / (yarn_amplitude(section.rope_factor) - 1), 9)
-            written["rope_scaling"] |= {"attention_factor": 1.0, "mscale": mscale, "mscale_all_dim": mscale}
-        return {
-            **written,
-            **{"num_key_value_heads": section.n_heads, "q_lora_rank": attention.q_rank or None},
-            **{"qk_rope_head_dim": shapes["key"][1], "v_head_dim": shapes["output"][1]},
-            "kv_lora_rank": shapes["latent"][1],
-            "first_k_dense_replace": sum("moe" not in getattr(each, "layers", {}) for each in stack_of(section).blocks),
-            "n_shared_experts": moe.d_shared // moe.config.d_ff,
-            "topk_method": "greedy" if moe.expert_groups == 1 else "group_limited_greedy",
-        }
+        raise UserError(f"model.attention: fxf reads {self.name} and does not write it")
 
     def yarn_scale(self, theirs: Mapping[str, Any], rope: Mapping[str, Any], factor: float, where: str) -> float:
         if read_amplitude(rope, factor) != 1:  # of what positions turn, a part of a head
@@ -224,10 +180,9 @@ def pattern(kinds: Sequence[str]) -> str:
     return ", ".join(kind if times == 1 else f"{times}*({kind})" for kind, times in runs)
 
 
-def rotary_keys(theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the keys of rotary positions that differ from the default, where all blocks have the same."""
-    # Version 5 of the library writes `rope_parameters`, and where the older `rope_scaling` stands it reads this alone.
-    return dict(theirs.get("rope_scaling") or theirs.get("rope_parameters") or {})
+def layers_of(section: Any) -> list[list[str]]:
+    """Returns the names of the layers of each block."""
+    return [[*getattr(block, "layers", {})] for block in stack_of(section).blocks]
 
 
 def yarn_amplitude(factor: float, mscale: float = 1) -> float:
@@ -255,10 +210,9 @@ def write_rotary(section: Any) -> dict[str, Any]:
         if section.rope_ramp == "llama3":
             scaling |= {key: float(value) for key, value in LLAMA3_FACTORS.items()}
         else:
-            amplitude = (section.query_scale * section.head_width**0.5) ** 0.5
             usual = section.query_scale == section.head_width**-0.5 * yarn_amplitude(factor) ** 2
-            scaling |= {"rope_type": "yarn", "attention_factor": None if usual else amplitude}
-            scaling["truncate"] = section.rope_ramp == "yarn"
+            amplitude = None if usual else (section.query_scale * section.head_width**0.5) ** 0.5
+            scaling |= {"rope_type": "yarn", "attention_factor": amplitude, "truncate": section.rope_ramp == "yarn"}
     return {**keys, "rope_scaling": scaling if factor > 1 else None}
 
 
@@ -301,12 +255,4 @@ class GPTNeo(Architecture):
         return {"blocks": pattern([f"{kind}+feed_forward" for kind in kinds]), "layers": local}
 
     def write(self, section: Any) -> dict[str, Any]:
-        local = ["local" in getattr(block, "layers", {}) for block in stack_of(section).blocks]
-        return {"attention_types": [[["local" if each else "global"], 1] for each in local]}
-
-
-CLASSES: dict[str, type[Architecture]] = {
-    "gpt_neo": GPTNeo,
-    **{"decoder": RotaryDecoder, "gemma": Gemma, "gemma2": Gemma2, "gemma3_text": Gemma3, "olmo3": TwoRotations},
-    **{"qwen2": Qwen, "qwen3": Qwen, "qwen3_moe": Qwen, "smollm3": SmolLM3, "deepseek_v3": DeepSeek},
-}
+        return {"attention_types": [[["local" if "local" in each else "global"], 1] for each in layers_of(section)]}

@@ -28,11 +28,7 @@ from fxf.layers.positions import POSITIONS
 
 # Keys that act on the scores of queries and keys, with the values that stand for nothing.
 ACT_ON_SCORES = {
-    "window": 0,
-    "attention_dropout": 0.0,
-    "qk_norm": False,
-    "attention_softcap": 0.0,
-    "query_scale": 0.0,
+    **{"window": 0, "attention_dropout": 0.0, "qk_norm": False, "attention_softcap": 0.0, "query_scale": 0.0},
     "attention_implementation": "xla",
 }
 IN_KERNELS = ("scores", "weigh", "read", "seen", "mask")  # what a kernel does by itself

@@ -66,9 +66,7 @@ class TransformerConfig:
         "longrope: by rope_factors, and queries and keys grow by √(1 + ln rope_factor / ln rope_trained_len) (Phi-3)",
     )
     rope_factors: str = key(
-        "",
-        "with longrope, factors of the wavelengths of the pairs, with commas; behind a semicolon those for a max_len "
-        "above rope_trained_len (Ding et al. 2024)",
+        "", "of longrope: those of pairs, with commas; behind a semicolon those for a max_len above rope_trained_len"
     )
     rotary_share: float = key(1.0, "share of a head's width that rotary positions turn, its first numbers", above=0)
     attention: str = key("softmax", "one of fxf.layers.kinds.ATTENTIONS")
@@ -80,9 +78,7 @@ class TransformerConfig:
     feature_map: str = key("elu", "of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
     window: int = key(0, "self-attention sees tokens at a distance below this; 0: all tokens", minimum=0)
     global_every: int = key(0, "each block of such a number has no window, as the others have; 0: no block", minimum=0)
-    local_rope_theta: float = key(
-        0.0, "rope_theta of the other blocks, without rope_factor and yarn; 0: the same", minimum=0
-    )
+    local_rope_theta: float = key(0.0, "rope_theta of the other blocks, without rope_factor; 0: the same", minimum=0)
     qk_norm: bool = key(False, "normalize each head's queries and keys by an RMS norm, whatever model.norm is")
     qk_norm_joint: bool = key(False, "with qk_norm, normalize all heads of a token together")
     feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.kinds.FEED_FORWARDS")

@@ -103,8 +103,6 @@ def _alternating(config: TransformerConfig, cross: bool | None, vocab_size: int)
         raise UserError(f"model.global_every: only with model.blocks '{TransformerConfig.blocks}'; leave it at 0")
     plain: dict[str, Any] = {"global_every": 0, "local_rope_theta": 0.0}
     rotary = {"rope_theta": config.local_rope_theta, **UNSCALED} if config.local_rope_theta else {}
-    if config.local_rope_theta and config.rope_ramp.startswith("yarn"):
-        rotary["query_scale"] = 0.0  # the other one is that of YaRN
     local = dataclasses.replace(config, **plain, **rotary)
     last = dataclasses.replace(config, **plain, window=0)
     of_local, of_last = (_blocks(config.blocks, each, cross, vocab_size) for each in (local, last))

@@ -192,12 +192,9 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
     n_turned = int(config.head_width * config.rotary_share)
     if kind.rotate and n_turned % 2:
         raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {n_turned}")
-    if config.rope_ramp == "longrope":
-        try:
-            rotary_frequencies(config, n_turned // 2)
-        except (IndexError, ValueError):
-            n_pairs = f"{n_turned // 2} numbers with commas, a semicolon, and {n_turned // 2} more"
-            raise UserError(f"model.rope_factors: expected {n_pairs}; got {config.rope_factors!r}") from None
+    counts = [len(part.split(",")) for part in config.rope_factors.split(";")]
+    if config.rope_ramp == "longrope" and counts != [n_turned // 2] * 2:
+        raise UserError(f"model.rope_factors: expected twice {n_turned // 2} numbers, got {config.rope_factors!r}")
     if not kind.rotate:
         require_off("model", config, ROTARY_KEYS, f"model.positions '{config.positions}' does not read it")
     if kind.table and config.position_stretch > 1:
@@ -270,11 +267,12 @@ def require_room(config: TransformerConfig, n_tokens: int, name: str = "inputs",
     """
     drawn, n_rows = config.position_range, config.position_range or config.max_len
     most = n_rows if training and drawn else (n_rows - 1) // config.position_gap + 1
-    if (POSITIONS[config.positions].table or config.rope_ramp == "longrope") and n_tokens > most:
-        of_key = f"model.{'position_range' if drawn else 'max_len'} {n_rows}"
-        has = f"model.positions '{config.positions}' has a table of {of_key}"
-        if config.rope_ramp == "longrope":
-            has = f"model.rope_factors are those for {of_key}"
+    longrope = config.rope_ramp == "longrope"
+    if (POSITIONS[config.positions].table or longrope) and n_tokens > most:
+        what = (
+            "model.rope_factors are those for" if longrope else f"model.positions '{config.positions}' has a table of"
+        )
+        has = f"{what} model.{'position_range' if drawn else 'max_len'} {n_rows}"
         raise UserError(f"{name}: expected at most {most} tokens in a row, got {n_tokens}; {has}")
 
 

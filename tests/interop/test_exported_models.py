@@ -33,14 +33,8 @@ pytest.importorskip("safetensors")
 
 torch = transformers = None  # set by `libraries`
 
-AROUND = {
-    "gpt2": (BOS, None),
-    "llama": (BOS, None),
-    "bert": (BOS, EOS),
-    "distilbert": (BOS, EOS),
-    "marian": (None, EOS),
-}
-BOUND = 1e-5  # of the largest logit
+AROUND = {**dict.fromkeys(("gpt2", "llama"), (BOS, None)), **dict.fromkeys(("bert", "distilbert"), (BOS, EOS))}
+AROUND["marian"] = None, EOS
 TEXTS = ["the cat sat on the mat", "a <eos> dog"]
 QUICK = ("marian",)
 
@@ -52,7 +46,7 @@ def read(name, folder):
 
 
 def compare(found, expected):
-    assert np.abs(found - expected).max() <= BOUND * np.abs(expected).max()
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
 @some("name", AROUND, QUICK)
