@@ -100,8 +100,9 @@ def _section(huggingface: Mapping[str, Any], where: str) -> tuple[Architecture, 
         raise UserError(f"{where}: model_type: expected one of {', '.join(ARCHITECTURES)}; got {model_type!r}")
     if huggingface.get("quantization_config"):
         raise UserError(f"{where}: quantization_config: fxf cannot read quantized weights")
-    config = read_config(ARCHITECTURES[model_type], huggingface, where)
-    return dataclasses.replace(ARCHITECTURES[model_type], rotary_share=config.rotary_share), config
+    architecture, config = ARCHITECTURES[model_type], read_config(ARCHITECTURES[model_type], huggingface, where)
+    ignored = architecture.ignored.replace("{n_layers}", str(config.n_layers))
+    return dataclasses.replace(architecture, rotary_share=config.rotary_share, ignored=ignored), config
 
 
 def save(

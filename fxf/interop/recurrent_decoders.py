@@ -6,10 +6,9 @@ from typing import Any
 
 from fxf.base.errors import UserError
 from fxf.interop.architecture import Architecture
-from fxf.interop.rotary_decoders import GLOBAL, RotaryDecoder, layers_of, pattern
+from fxf.interop.rotary_decoders import GLOBAL, MIXERS, RotaryDecoder, layers_of, pattern
 from fxf.layers.kinds import layer_of
 
-MIXERS = {"linear_attention": "delta", GLOBAL: "attention"}
 # How `transformers` writes that a step of Mamba-2 has no limits; infinity, which is no JSON, is read as null.
 NO_LIMITS = ([0.0, None], [0.0, math.inf], [0.0, {"__float__": "Infinity"}])
 

@@ -16,6 +16,8 @@ LLAMA3_FACTORS = {"low_freq_factor": 1, "high_freq_factor": 4}
 YARN_TURNS = {"beta_fast": 32, "beta_slow": 1}
 TRAINED, SHARE = "original_max_position_embeddings", "partial_rotary_factor"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
+# The layers of fxf by the names of their kinds there.
+MIXERS = {"linear_attention": "delta", GLOBAL: "attention", "global": "attention", "local": "local"}
 
 
 class RotaryDecoder(Architecture):
@@ -249,8 +251,7 @@ class GPTNeo(Architecture):
     """Some of its blocks have windows: the layers `local`."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        names = {"global": "attention", "local": "local"}
-        kinds = [names[kind] for kinds, times in theirs["attention_types"] for kind in kinds * times]
+        kinds = [MIXERS[kind] for kinds, times in theirs["attention_types"] for kind in kinds * times]
         local = {"local": {"kind": "attention"}} if "local" in kinds else {}
         return {"blocks": pattern([f"{kind}+feed_forward" for kind in kinds]), "layers": local}
 

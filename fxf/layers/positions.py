@@ -3,7 +3,6 @@
 A new encoding needs a `Positions` and a line in `POSITIONS`.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -105,16 +104,15 @@ def rotary(config: TransformerConfig, x: jax.Array, positions: jax.Array) -> jax
 
     The product of a query and a key then depends on the distance between them (Su et al. 2021). θ is rope_theta.
     """
-    if config.rotary_share < 1:
-        n_turned, whole = int(x.shape[-1] * config.rotary_share), dataclasses.replace(config, rotary_share=1.0)
-        return jnp.concatenate([rotary(whole, x[..., :n_turned], positions), x[..., n_turned:]], -1)
-    pairs = x.reshape(*x.shape[:-1], -1, 2)
+    n_turned = int(x.shape[-1] * config.rotary_share)
+    pairs = x[..., :n_turned].reshape(*x.shape[:-1], -1, 2)
     angles = positions[:, None, :, None] * rotary_frequencies(config, pairs.shape[-2]).reshape(1, 1, 1, -1)
     cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
     if config.rope_ramp == "longrope":
         pairs *= math.sqrt(1 + math.log(config.rope_factor) / math.log(config.rope_trained_len))
     rotated = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
-    return rotated.reshape(x.shape)
+    turned = rotated.reshape(*x.shape[:-1], -1)
+    return turned if n_turned >= x.shape[-1] else jnp.concatenate([turned, x[..., n_turned:]], -1)
 
 
 def rotary_frequencies(config: TransformerConfig, n_pairs: int) -> np.ndarray:
@@ -122,8 +120,7 @@ def rotary_frequencies(config: TransformerConfig, n_pairs: int) -> np.ndarray:
 
     With a rope_trained_len the factor divides only those whose wavelengths are longer than that, and none of those up
     to a quarter of it. Those between are interpolated by their turns (Grattafiori et al. 2024, the scaling of Llama 3),
-    or by their index (Peng et al. 2023, YaRN). LongRoPE has a factor for each pair (Ding et al. 2024). NumPy
-    computes in float64, as for `_frequencies`.
+    or by their index (Peng et al. 2023, YaRN). LongRoPE has a factor for each pair (Ding et al. 2024). In float64.
     """
     frequencies, trained = config.rope_theta ** (-np.arange(n_pairs) / n_pairs), config.rope_trained_len
     if config.rope_ramp == "longrope":
@@ -147,10 +144,7 @@ def alibi_slopes(n_heads: int) -> list[float]:
 
 
 def alibi_geometric_slopes(n_heads: int) -> list[float]:
-    """Returns the slopes of the paper (Press et al. 2022), which differ if n_heads is no power of two.
-
-    They are the slopes of the next lower power of two, then every second slope of the next higher one.
-    """
+    """Returns those of the paper (Press et al. 2022): of the next lower power of two, then every second of the next."""
     lower = 2 ** int(math.log2(n_heads))
     return alibi_slopes(lower) + alibi_slopes(2 * lower)[0::2][: n_heads - lower]
 
@@ -192,9 +186,6 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
     n_turned = int(config.head_width * config.rotary_share)
     if kind.rotate and n_turned % 2:
         raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {n_turned}")
-    counts = [len(part.split(",")) for part in config.rope_factors.split(";")]
-    if config.rope_ramp == "longrope" and counts != [n_turned // 2] * 2:
-        raise UserError(f"model.rope_factors: expected twice {n_turned // 2} numbers, got {config.rope_factors!r}")
     if not kind.rotate:
         require_off("model", config, ROTARY_KEYS, f"model.positions '{config.positions}' does not read it")
     if kind.table and config.position_stretch > 1:
@@ -243,11 +234,8 @@ def random_positions(config: TransformerConfig, positions_BT: jax.Array, n_rows:
     A position_range draws the positions of each row from that range, in increasing order. Training then has the
     positions of longer sequences too (Ruoss et al. 2023). A position_stretch multiplies each row by a random factor.
     Ruoss et al. draw positions in evaluation too, as many as the whole sequence has tokens. A decoder does not know
-    this number, and a cached token keeps its position, so position_gap is their distance.
-
-    Args:
-      positions_BT: those outside training.
-      n_rows: B.
+    this number, and a cached token keeps its position, so position_gap is their distance. `positions_BT` are those
+    outside training, and B is n_rows.
     """
     if config.position_range:
         keys_B, shape = jax.random.split(rng, n_rows), positions_BT.shape[1:]
