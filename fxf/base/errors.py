@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import errno
 import re
+import tomllib
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,21 +14,12 @@ MAX_MESSAGE = 1000  # characters
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of a write to an open file, whose error does not name it
 # Modules that an installation may lack, and the packages that bring them.
 BROUGHT_BY = {
-    "safetensors": "safetensors",
     "jax_cuda13_plugin": "jax-cuda13-plugin jax-cuda13-pjrt",
     "libtpu": "libtpu",
+    "safetensors": "safetensors",
 }
-# Words of other libraries, and what fxf calls the same.
-ALSO_CALLED = {
-    **dict.fromkeys(("n_embd", "hidden_size", "embed_dim", "emb_dim"), "d_model"),
-    **dict.fromkeys(("intermediate_size", "ffn_dim", "mlp_dim"), "d_ff"),
-    **dict.fromkeys(("block_size", "context_length", "seq_len", "max_position_embeddings"), "max_len"),
-    **dict.fromkeys(("epochs", "max_iters", "num_steps"), "steps"),
-    **dict.fromkeys(("grad_clip", "max_grad_norm"), "clip_norm"),
-    **{"gradient_accumulation_steps": "microbatches", "eval_interval": "evaluate_every", "num_beams": "beam_width"},
-    **dict.fromkeys(("out_dir", "output_dir"), "workdir"),
-    **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "temp": "temperature"},
-}
+_WORDS = tomllib.loads(Path(__file__).with_name("also_called.toml").read_text(encoding="utf-8"))
+ALSO_CALLED = {theirs: ours for ours, words in _WORDS.items() for theirs in words.split()}
 
 
 class UserError(Exception):

@@ -70,9 +70,8 @@ def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
     eos = _first(ENDS, added, backend)
     if eos is None:  # a tokenizer of fxf names no special tokens
         if not (kind := tokenizer.kind_of(backend)):
-            expected = (
-                f"one named {', '.join(ENDS)}, or a tokenizer of fxf, of one of {', '.join(tokenizer.TOKENIZERS)}"
-            )
+            names, kinds = ", ".join(ENDS), ", ".join(tokenizer.TOKENIZERS)
+            expected = f"one named {names}, or a tokenizer of fxf, of one of {kinds}"
             where = f"{key}: {path}" if key else path
             raise UserError(f"{where}: no special token ends a document; expected {expected}")
         return Tokenizer(kind, backend)

@@ -30,6 +30,8 @@ class Architecture:
     transposed: bool = True
     rotary_halves: bool = False
     rotary_share: float = 1.0
+    activations: dict[str, str] = field(default_factory=dict)
+    biased: tuple[str, str] = ("attention_bias", "all")
     global_every: int = 0
     by_head: str = "^$"
     convolutions: str = "^$"

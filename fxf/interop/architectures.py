@@ -7,22 +7,19 @@ from typing import Any
 from fxf.interop import recurrent_decoders, rotary_decoders
 from fxf.interop.architecture import Architecture
 
-# The Python classes that read and write config.json, by table; a table like another one has its class.
-CLASSES = {**rotary_decoders.CLASSES, **recurrent_decoders.CLASSES}
+READERS = {**vars(rotary_decoders), **vars(recurrent_decoders)}
 TABLES = [Path(__file__).with_name(f"{name}.toml") for name in ("architectures", "mixtures", "recurrent")]
 
 
 def architectures(text: str) -> dict[str, Architecture]:
     """Returns what tables say, in the form of architectures.toml, by the `model_type` of config.json."""
     tables: dict[str, dict[str, Any]] = {}
-    classes: dict[str, type[Architecture]] = {}
     for model_type, own in tomllib.loads(text).items():
-        like = own.pop("like", "")
-        table, classes[model_type] = tables.get(like, {}), CLASSES.get(model_type, classes.get(like, Architecture))
+        table = tables.get(own.pop("like", ""), {"reader": "Architecture"})
         inner = {key: {**table.get(key, {}), **value} for key, value in own.items() if isinstance(value, dict)}
         tables[model_type] = {**table, **own, **inner}
     return {
-        model_type: classes[model_type](model_type, table.pop("class"), **table)
+        model_type: READERS[table.pop("reader")](model_type, table.pop("class"), **table)
         for model_type, table in tables.items()
         if "class" in table
     }

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -40,7 +41,9 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
             if value is None and (key in NULL_IF_ZERO or key in IF_NULL):
                 value = 0 if key in NULL_IF_ZERO else IF_NULL[key](values)
             if key == "activation":
-                value = ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
+                value = (
+                    architecture.activations.get(value) or ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
+                )
             if values.setdefault(key, value) != value:
                 raise UserError(f"{where}: {name}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
         values |= architecture.read(theirs, where)
@@ -49,8 +52,8 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
     fixed, others, layers = architecture.section.get("layers", {}), values.get("layers", {}), {}
     blocks = values.get("blocks") or architecture.section.get("blocks") or defaults(config_class)["blocks"]
     for name, keys in _named(architecture, blocks):
-        said = {key: _first(theirs, partners) for key, partners in keys.items()}
-        said = {key: value for key, value in said.items() if value is not None}
+        pairs = [(key, partner) for key, partners in keys.items() for partner in reversed(partners.split())]
+        said = {key: theirs[partner] for key, partner in pairs if theirs.get(partner) is not None}
         if own := {**fixed.get(name, {}), **said, **others.get(name, {})}:
             layers[name] = own
     values["layers"] = layers
@@ -60,11 +63,6 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
 def _named(architecture: Architecture, blocks: str) -> list[tuple[str, dict[str, str]]]:
     """Returns the layers that `blocks` names, each with its keys; config.json also has those that no block has."""
     return [(name, keys) for name, keys in architecture.layers.items() if name in re.split(r"\W+", blocks)]
-
-
-def _first(theirs: Mapping[str, Any], partners: str) -> Any:
-    """Returns the value of the first of several keys that has one."""
-    return next((theirs[name] for name in partners.split() if theirs.get(name) is not None), None)
 
 
 class Written(NamedTuple):
@@ -112,13 +110,15 @@ def _written(architecture: Architecture, config: TransformerConfig) -> Written:
         value = getattr(config, key)
         if key == "activation":
             value = next((name for name, known in ACTIVATIONS.items() if known == value), "gelu")
-        record[theirs] = value or None if key in NULL_IF_ZERO else value
+        # A class that has segments has at least one, whose vector is 0 if the model has none.
+        record[theirs] = value or None if key in NULL_IF_ZERO else value or 1 if key == "segments" else value
     for name, keys in _named(architecture, config.blocks):
         layer: Any = layer_of(config, name)
         known = {key: getattr(layer, key, getattr(layer.config, key, None)) for key in keys}
         record |= {theirs: known[key] for key, partners in keys.items() for theirs in partners.split()}
     record |= architecture.write(config)
-    return Written(architecture, record, read_config(architecture, record, architecture.name))
+    shared = dataclasses.replace(architecture, rotary_share=config.rotary_share)
+    return Written(shared, record, read_config(architecture, record, architecture.name))
 
 
 def _explicit(config: TransformerConfig) -> TransformerConfig:
@@ -130,13 +130,17 @@ def _explicit(config: TransformerConfig) -> TransformerConfig:
 def _differences(architecture: Architecture, there: TransformerConfig, here: TransformerConfig) -> Iterator[str]:
     """Yields a text for each key of `here` whose value a model with the section `there` does not have."""
     free = {*OF_A_RUN, "layers", *(key for key in DROPOUTS if key not in architecture.keys)}
+    free |= (
+        {"max_len"} if here.rope_ramp == "longrope" else set()
+    )  # in transformers a text's length chooses the factors
     names = {**there.layers, **here.layers}
     values, expected = (
         {**dataclasses.asdict(_explicit(config)), **_of_layers(config, names)} for config in (here, there)
     )
     for key in {**values, **expected}:
         value, known = values.get(key), expected.get(key)
-        if key not in free and known != value and not _expressed_by_zeros(key, known, value):
+        rounded = type(known) is type(value) is float and math.isclose(known, value)
+        if key not in free and known != value and not rounded and not _expressed_by_zeros(key, known, value):
             yield f"model.{key}: {architecture.name} has {known!r}, got {value!r}"
 
 
@@ -154,7 +158,7 @@ def _of_layers(config: TransformerConfig, names: Iterable[str]) -> dict[str, Any
 
 
 def _expressed_by_zeros(key: str, there: Any, here: Any) -> bool:
-    """Returns whether a model with the biases that `there` names is one with those of `here` if the others are 0."""
+    """Returns whether a model with the biases or segments of `there` is one with those of `here` if others are 0."""
     if key == "attention_bias":
         return there == "all" or here == "none"
-    return key == "feed_forward_bias" and there
+    return (key == "feed_forward_bias" and there) or (key == "segments" and not here)

@@ -1,11 +1,12 @@
 """Import and export of models of the `transformers` library.
 
-They are GPT-2, BERT, Marian, Llama, Mistral, Phi-3, Qwen 2, Qwen 3, SmolLM3, OLMo 2, Gemma, Gemma 2, the text models of
-Gemma 3, the mixtures of experts Mixtral, Qwen 3 MoE, OLMoE, gpt-oss, DeepSeek-V2 and DeepSeek-V3, and Qwen3-Next and
-Mamba-2, whose memories fade.
+They are GPT-2, GPT-Neo, BERT, DistilBERT, Marian, Llama, Mistral, Phi-3, Qwen 2, Qwen 3, SmolLM3, OLMo 2,
+StarCoder 2, StableLM, GLM-4, ERNIE 4.5, Gemma, Gemma 2, the text models of Gemma 3, the mixtures of experts Mixtral,
+Qwen2-MoE, Qwen 3 MoE, OLMoE, gpt-oss, DeepSeek-V2 and DeepSeek-V3, and Qwen3-Next and Mamba-2, whose memories fade.
 `architectures.toml` and the tables beside it list them. Neither `transformers` nor `torch` is needed.
 """
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -99,8 +100,9 @@ def _section(huggingface: Mapping[str, Any], where: str) -> tuple[Architecture, 
         raise UserError(f"{where}: model_type: expected one of {', '.join(ARCHITECTURES)}; got {model_type!r}")
     if huggingface.get("quantization_config"):
         raise UserError(f"{where}: quantization_config: fxf cannot read quantized weights")
-    architecture = ARCHITECTURES[model_type]
-    return architecture, read_config(architecture, huggingface, where)
+    architecture, config = ARCHITECTURES[model_type], read_config(ARCHITECTURES[model_type], huggingface, where)
+    ignored = architecture.ignored.replace("{n_layers}", str(config.n_layers))
+    return dataclasses.replace(architecture, rotary_share=config.rotary_share, ignored=ignored), config
 
 
 def save(

@@ -7,6 +7,7 @@ a [in, rank] and b [rank, out], A is the transpose of a, and B that of b.
 import json
 import math
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,7 @@ from fxf.models.lora import LORA, LoraConfig, second_factor
 CONFIG_FILE, TENSORS_FILE = "adapter_config.json", "adapter_model.safetensors"
 PREFIX, WEIGHT, A, B = "base_model.model.", ".weight", ".lora_A.weight", ".lora_B.weight"
 TASK_TYPES = {"transformer_lm": "CAUSAL_LM", "encoder_decoder": "SEQ_2_SEQ_LM"}
-# Keys of adapter_config.json that say what the tensors mean, with the values that fxf has; null and [] say nothing.
-EXPECTED: dict[str, tuple[Any, ...]] = {
-    "peft_type": ("LORA",),
-    "bias": ("none",),
-    "use_dora": (False,),
-    "use_qalora": (False,),
-    "lora_bias": (False,),
-    "modules_to_save": (),
-    "layer_replication": (),
-    "alora_invocation_tokens": (),  # before which the adapters are off
-    "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),  # the others also change the base
-}
+EXPECTED = tomllib.loads(Path(__file__).with_name("adapters.toml").read_text(encoding="utf-8"))
 
 
 def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Params, base: str | None = None) -> None:

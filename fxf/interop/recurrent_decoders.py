@@ -6,11 +6,9 @@ from typing import Any
 
 from fxf.base.errors import UserError
 from fxf.interop.architecture import Architecture
-from fxf.interop.rotary_decoders import GLOBAL, RotaryDecoder, pattern, rotary_keys
-from fxf.layers.kinds import layer_of, stack_of
+from fxf.interop.rotary_decoders import GLOBAL, MIXERS, RotaryDecoder, layers_of, pattern
+from fxf.layers.kinds import layer_of
 
-MIXERS = {"linear_attention": "delta", GLOBAL: "attention"}
-SHARE = "partial_rotary_factor"
 # How `transformers` writes that a step of Mamba-2 has no limits; infinity, which is no JSON, is read as null.
 NO_LIMITS = ([0.0, None], [0.0, math.inf], [0.0, {"__float__": "Infinity"}])
 
@@ -22,35 +20,26 @@ class Qwen3Next(RotaryDecoder):
     """
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        rope = rotary_keys(theirs)
-        if (share := rope.get(SHARE, theirs[SHARE])) != self.rotary_share:
-            raise UserError(f"{where}: {SHARE}: fxf has {self.name} with {self.rotary_share}, got {share!r}")
-        section = super().read({**theirs, "rope_scaling": {"rope_type": "default", **rope, SHARE: 1}}, where)
+        section = super().read(theirs, where)
         n_layers, every = theirs["num_hidden_layers"], theirs["full_attention_interval"]
         types = theirs.get("layer_types")
         if types is None:
             types = ["linear_attention" if (i + 1) % every else GLOBAL for i in range(n_layers)]
         dense = (theirs.get("mlp_only_layers") or []) if theirs["num_experts"] else range(n_layers)
         kinds = [f"{MIXERS[kind]}+{'feed_forward' if i in dense else 'moe'}" for i, kind in enumerate(types)]
-        layers: dict[str, dict[str, Any]] = {"attention": {"rotary_share": self.rotary_share}}
-        if theirs["linear_num_value_heads"] % theirs["num_key_value_heads"]:
-            layers["delta"] = {"n_kv_heads": 0}  # a delta rule does not read those of attention
+        # A delta rule does not read those of attention.
+        layers = (
+            {"delta": {"n_kv_heads": 0}} if theirs["linear_num_value_heads"] % theirs["num_key_value_heads"] else {}
+        )
         return {**section, "blocks": pattern(kinds), "layers": layers}
 
     def write(self, section: Any) -> dict[str, Any]:
-        blocks = [[*getattr(block, "layers", {})] for block in stack_of(section).blocks]
-        types = {mixer: kind for kind, mixer in MIXERS.items()}
-        for layers in blocks:
-            if len(layers) != 2 or layers[0] not in types or layers[1] not in ("feed_forward", "moe"):
-                what = f"blocks of {' or '.join(types)} and feed_forward or moe"
-                raise UserError(f"model.blocks: {self.name} has {what}, got {section.blocks!r}")
-        dense = [i for i, (_, feed_forward) in enumerate(blocks) if feed_forward == "feed_forward"]
+        blocks = layers_of(section)
         return {
             **super().write(section),
-            **({"num_experts": 0} if len(dense) == len(blocks) else {}),
-            SHARE: self.rotary_share,
-            "layer_types": [types[mixer] for mixer, _ in blocks],
-            "mlp_only_layers": dense,
+            **({} if any("moe" in layers for layers in blocks) else {"num_experts": 0}),
+            "layer_types": ["linear_attention" if "delta" in layers else GLOBAL for layers in blocks],
+            "mlp_only_layers": [i for i, layers in enumerate(blocks) if "moe" not in layers],
         }
 
 
@@ -70,6 +59,3 @@ class Mamba2(Architecture):
             what = f"a multiple of model.d_model / model.n_heads, {section.d_model / section.n_heads:.4g}"
             raise UserError(f"model.layers.mamba2.value_dim: {self.name} has {what}, got {width // section.n_heads}")
         return {"expand": width // section.d_model}
-
-
-CLASSES: dict[str, type[Architecture]] = {"qwen3_next": Qwen3Next, "mamba2": Mamba2}

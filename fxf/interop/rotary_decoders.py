@@ -13,36 +13,70 @@ from fxf.layers.kinds import stack_of
 # How often frequencies turn in the sequences of training: those that turn less often than the first number are divided
 # by the factor, and those that turn more often than the second stay. In fxf these numbers are fixed.
 LLAMA3_FACTORS = {"low_freq_factor": 1, "high_freq_factor": 4}
-# In transformers yarn multiplies cosines and sines by a factor, which in fxf is part of query_scale.
-YARN_TURNS = {"beta_fast": 32, "beta_slow": 1, "mscale": None, "mscale_all_dim": None}
-TRAINED = "original_max_position_embeddings"
+YARN_TURNS = {"beta_fast": 32, "beta_slow": 1}
+TRAINED, SHARE = "original_max_position_embeddings", "partial_rotary_factor"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
+# The layers of fxf by the names of their kinds there.
+MIXERS = {"linear_attention": "delta", GLOBAL: "attention", "global": "attention", "local": "local"}
 
 
 class RotaryDecoder(Architecture):
     """The keys of positions and biases that all these classes have."""
 
-    has_yarn = True  # whether rotary positions turn whole heads, whose scale they may so be part of
-
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        rope = rotary_keys(theirs) or self.defaults.get("rope_parameters", {})
-        section = read_rotary(rope, theirs, where)
-        yarn = section.get("rope_ramp", "llama3") != "llama3"
-        if yarn and not (self.has_yarn and self.rotary_share == 1):
-            raise UserError(f"{where}: rope_type: fxf has {self.name} without 'yarn'")
-        if yarn and type(section["rope_factor"]) in (int, float):
-            width = theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
-            section["query_scale"] = yarn_scale(width, section["rope_factor"], rope.get("attention_factor"))
+        # Version 5 of the library writes `rope_parameters`, and where the older `rope_scaling` stands reads this alone.
+        rope = dict(theirs.get("rope_scaling") or theirs.get("rope_parameters") or {})
+        rope = rope or self.defaults.get("rope_parameters", {})
+        section = self.read_rotary(rope, theirs, where)
+        if section.get("rope_ramp", "").startswith("yarn") and type(section["rope_factor"]) in (int, float):
+            if section.get("rotary_share", 1) != 1 or "query_pre_attn_scalar" in theirs:
+                raise UserError(f"{where}: rope_type: fxf has {self.name} without 'yarn'")
+            section["query_scale"] = self.yarn_scale(theirs, rope, section["rope_factor"], where)
         section |= read_windows(theirs, where, self.global_every) if self.global_every else {}
-        return {**section, "attention_bias": "all"} if theirs["attention_bias"] else section
+        return {**section, "attention_bias": self.biased[1]} if theirs[self.biased[0]] else section
 
     def write(self, section: Any) -> dict[str, Any]:
-        biased = section.attention_bias in ("all", "output")
+        key, kind = self.biased
         windows = write_windows(section, needed=True) if self.global_every else {}
         rotary = write_rotary(section)
         if "rope_parameters" in self.defaults:
             rotary["rope_scaling"] = rotary["rope_scaling"] or {"rope_type": "default"}
-        return {**windows, **rotary, "attention_bias": self.config.get("attention_bias", biased)}
+        return {**windows, **rotary, key: self.config.get(key, section.attention_bias in (kind, "output"))}
+
+    def yarn_scale(self, theirs: Mapping[str, Any], rope: Mapping[str, Any], factor: float, where: str) -> float:
+        """Returns the query_scale of YaRN; `rope` are the keys of rotary positions, and `factor` is one of them."""
+        width = theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
+        return width**-0.5 * read_amplitude(rope, factor) ** 2
+
+    def read_rotary(self, rope: Mapping[str, Any], theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Returns the values of rotary positions in the `model` section.
+
+        Args:
+          rope: the keys of rotary positions.
+          theirs: config.json, whose own keys stand for those that `rope` lacks.
+        """
+        rope = {**{key: theirs[key] for key in ("rope_theta", SHARE) if key in theirs}, **rope}
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        of_class = ("longrope",) if TRAINED in self.defaults else ()
+        one_of(kind, ("default", "dynamic", "linear", "llama3", "yarn", *of_class), f"{where}: rope_type")
+        fixed: dict[str, dict[str, Any]] = {"llama3": LLAMA3_FACTORS, "yarn": YARN_TURNS}
+        whole = {} if "rotary_share" in self.keys else {SHARE: 1}
+        for key, value in {**whole, **fixed.get(kind, {})}.items():
+            if rope.get(key) not in (None, value):
+                raise UserError(f"{where}: {key}: fxf has {value!r}, got {rope[key]!r}")
+        section = {"rope_theta": rope["rope_theta"], **({} if whole else {"rotary_share": rope[SHARE]})}
+        lengths = (theirs.get(TRAINED), rope.get(TRAINED), theirs.get("max_position_embeddings"))
+        trained = next((length for length in lengths if length is not None), None)
+        if kind == "longrope":
+            factors = (",".join(str(float(x)) for x in rope[f"{name}_factor"]) for name in ("short", "long"))
+            section |= {"rope_ramp": kind, "rope_factors": ";".join(factors), "rope_trained_len": trained}
+            return {**section, "rope_factor": theirs["max_position_embeddings"] / trained, "max_len": trained}
+        if kind not in ("default", "dynamic"):  # dynamic NTK scales sequences beyond max_position_embeddings alone
+            section["rope_factor"] = rope.get("factor")
+        if kind in ("llama3", "yarn") and section["rope_factor"] != 1:
+            exact = kind == "yarn" and not rope.get("truncate", True)
+            section |= {"rope_ramp": "yarn_exact" if exact else kind, "rope_trained_len": trained}
+        return section
 
 
 class Qwen(RotaryDecoder):
@@ -66,18 +100,8 @@ class Qwen(RotaryDecoder):
         return {**super().write(section), **windows}
 
 
-class Gemma(RotaryDecoder):
-    """Its `gelu` is that of tanh: the first files name it so."""
-
-    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        of_tanh = {"activation": "gelu_tanh"} if theirs["hidden_act"] == "gelu" else {}
-        return {**super().read(theirs, where), **of_tanh}
-
-
 class Gemma2(RotaryDecoder):
     """It has a scale of queries."""
-
-    has_yarn = False
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         return {**super().read(theirs, where), "query_scale": theirs["query_pre_attn_scalar"] ** -0.5}
@@ -97,7 +121,7 @@ class Gemma3(Gemma2):
         rope = {"rope_type": "default", **sets.get(GLOBAL, {}), **(theirs.get("rope_scaling") or {})}
         local = {"rope_theta": theirs["rope_local_base_freq"], **sets.get(LOCAL, {})}
         section = super().read({**theirs, "rope_scaling": rope}, where)
-        found = read_rotary(local, {}, where)
+        found = self.read_rotary(local, {}, where)
         if "rope_factor" in found:
             raise UserError(f"{where}: rope_type: fxf has 'default' in {LOCAL}, got {local!r}")
         if not section.get("window"):  # no block is local
@@ -117,35 +141,38 @@ class SmolLM3(RotaryDecoder):
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         n_layers, every = theirs["num_hidden_layers"], theirs["no_rope_layer_interval"]
         turned = theirs.get("no_rope_layers") or [int((i + 1) % every != 0) for i in range(n_layers)]
-        if all(turned):
-            return super().read(theirs, where)
         blocks = pattern(["attention+feed_forward" if rotary else "nope+feed_forward" for rotary in turned])
-        section = super().read(theirs, where)
-        nope: dict[str, Any] = {"kind": "attention", "positions": "none"}
-        if "query_scale" in section:  # that of YaRN, for what rotary positions turn
-            nope["query_scale"] = 0.0
-        return {**section, "blocks": blocks, "layers": {"nope": nope}}
+        section = super().read(theirs, where)  # whose query_scale is that of YaRN, for what rotary positions turn
+        nope = {"kind": "attention", "positions": "none", **({"query_scale": 0.0} if "query_scale" in section else {})}
+        return {**section, "blocks": blocks, "layers": {} if all(turned) else {"nope": nope}}
 
     def write(self, section: Any) -> dict[str, Any]:
-        turned = ["nope" not in getattr(block, "layers", {}) for block in stack_of(section).blocks]
-        return {**super().write(section), "no_rope_layers": [int(each) for each in turned]}
+        return {**super().write(section), "no_rope_layers": [int("nope" not in each) for each in layers_of(section)]}
 
 
 class DeepSeek(RotaryDecoder):
-    """The first blocks have a dense layer in place of the mixture."""
-
-    has_yarn = False
+    """The first blocks have a dense layer in place of the mixture, and YaRN scales whole queries and keys."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         n_dense = theirs["first_k_dense_replace"]
         blocks = "attention+feed_forward" if n_dense >= theirs["num_hidden_layers"] else "attention+moe"
         if 0 < n_dense < theirs["num_hidden_layers"]:
             blocks = f"{n_dense}*(attention+feed_forward); {blocks}"
-        shared = {"d_shared": theirs["n_shared_experts"] * theirs["moe_intermediate_size"]}
-        return {**super().read(theirs, where), "blocks": blocks, "layers": {"moe": shared}}
+        moe = {"d_shared": theirs["n_shared_experts"] * theirs.get("moe_intermediate_size", 0)}
+        if "topk_method" in self.defaults:  # of DeepSeek-V2; other classes do not read it
+            methods = ("greedy", "group_limited_greedy")
+            if one_of(theirs["topk_method"], methods, f"{where}: topk_method") == "greedy":
+                moe |= {"expert_groups": 1, "best_groups": 1}
+        return {**super().read(theirs, where), "blocks": blocks, "layers": {"moe": moe}}
 
     def write(self, section: Any) -> dict[str, Any]:
         raise UserError(f"model.attention: fxf reads {self.name} and does not write it")
+
+    def yarn_scale(self, theirs: Mapping[str, Any], rope: Mapping[str, Any], factor: float, where: str) -> float:
+        if read_amplitude(rope, factor) != 1:  # of what positions turn, a part of a head
+            raise UserError(f"{where}: mscale: fxf has {self.name} with that of mscale_all_dim; got {rope!r}")
+        width = theirs["qk_nope_head_dim"] + theirs["qk_rope_head_dim"]
+        return width**-0.5 * yarn_amplitude(factor, rope.get("mscale_all_dim") or 0) ** 2
 
 
 def pattern(kinds: Sequence[str]) -> str:
@@ -155,55 +182,40 @@ def pattern(kinds: Sequence[str]) -> str:
     return ", ".join(kind if times == 1 else f"{times}*({kind})" for kind, times in runs)
 
 
-def rotary_keys(theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the keys of rotary positions that differ from the default, where all blocks have the same."""
-    # Version 5 of the library writes `rope_parameters`, and where the older `rope_scaling` stands it reads this alone.
-    return dict(theirs.get("rope_scaling") or theirs.get("rope_parameters") or {})
+def layers_of(section: Any) -> list[list[str]]:
+    """Returns the names of the layers of each block."""
+    return [[*getattr(block, "layers", {})] for block in stack_of(section).blocks]
 
 
-def read_rotary(rope: Mapping[str, Any], theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns the values of rotary positions in the `model` section.
-
-    Args:
-      rope: the keys of rotary positions.
-      theirs: config.json, whose own keys stand for those that `rope` lacks.
-    """
-    rope = {**{key: theirs[key] for key in ("rope_theta", "partial_rotary_factor") if key in theirs}, **rope}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    one_of(kind, ("default", "dynamic", "linear", "llama3", "yarn"), f"{where}: rope_type")
-    fixed: dict[str, dict[str, Any]] = {"llama3": LLAMA3_FACTORS, "yarn": YARN_TURNS}
-    expected = {"partial_rotary_factor": 1, **fixed.get(kind, {})}
-    for key, value in expected.items():
-        if rope.get(key) not in (None, value):
-            raise UserError(f"{where}: {key}: fxf has {value!r}, got {rope[key]!r}")
-    section = {"rope_theta": rope["rope_theta"]}
-    if kind not in ("default", "dynamic"):  # dynamic NTK scales sequences beyond max_position_embeddings alone
-        section["rope_factor"] = rope.get("factor")
-    if kind in ("llama3", "yarn") and section["rope_factor"] != 1:
-        exact = kind == "yarn" and not rope.get("truncate", True)
-        section |= {"rope_ramp": "yarn_exact" if exact else kind}
-        lengths = (theirs.get(TRAINED), rope.get(TRAINED), theirs.get("max_position_embeddings"))
-        section["rope_trained_len"] = next((length for length in lengths if length is not None), None)
-    return section
+def yarn_amplitude(factor: float, mscale: float = 1) -> float:
+    """Returns what YaRN multiplies cosines and sines by (Peng et al. 2023, equation 22)."""
+    return 0.1 * mscale * math.log(factor) + 1
 
 
-def yarn_scale(head_dim: int, rope_factor: float, attention_factor: float | None = None) -> float:
-    """Returns the query_scale of YaRN (Peng et al. 2023, equation 22), or with another factor of cosines and sines."""
-    return head_dim**-0.5 * (attention_factor or 0.1 * math.log(rope_factor) + 1) ** 2
+def read_amplitude(rope: Mapping[str, Any], factor: float) -> float:
+    """Returns the same, as keys of rotary positions say it."""
+    if rope.get("attention_factor") or not (rope.get("mscale") and rope.get("mscale_all_dim")):
+        return rope.get("attention_factor") or yarn_amplitude(factor)
+    return yarn_amplitude(factor, rope["mscale"]) / yarn_amplitude(factor, rope["mscale_all_dim"])
 
 
 def write_rotary(section: Any) -> dict[str, Any]:
     """Returns the keys of rotary positions for a `model` section."""
-    scaling: dict[str, Any] = {"rope_type": "linear", "factor": section.rope_factor}
-    if section.rope_trained_len:
-        scaling |= {"rope_type": "llama3", TRAINED: section.rope_trained_len}
+    trained, factor, keys = section.rope_trained_len, section.rope_factor, {"rope_theta": section.rope_theta}
+    scaling: dict[str, Any] = {"rope_type": "linear", "factor": factor}
+    if section.rope_ramp == "longrope":
+        short, long = ([float(number) for number in part.split(",")] for part in section.rope_factors.split(";"))
+        scaling = {"rope_type": "longrope", "short_factor": short, "long_factor": long}
+        keys |= {TRAINED: trained, "max_position_embeddings": round(factor * trained)}
+    elif trained:
+        scaling |= {"rope_type": "llama3", TRAINED: trained}
         if section.rope_ramp == "llama3":
             scaling |= {key: float(value) for key, value in LLAMA3_FACTORS.items()}
         else:
-            usual = section.query_scale == yarn_scale(section.head_width, section.rope_factor)
-            factor = None if usual else (section.query_scale * section.head_width**0.5) ** 0.5
-            scaling |= {"rope_type": "yarn", "attention_factor": factor, "truncate": section.rope_ramp == "yarn"}
-    return {"rope_theta": section.rope_theta, "rope_scaling": scaling if section.rope_factor > 1 else None}
+            usual = section.query_scale == section.head_width**-0.5 * yarn_amplitude(factor) ** 2
+            amplitude = None if usual else (section.query_scale * section.head_width**0.5) ** 0.5
+            scaling |= {"rope_type": "yarn", "attention_factor": amplitude, "truncate": section.rope_ramp == "yarn"}
+    return {**keys, "rope_scaling": scaling if factor > 1 else None}
 
 
 def read_windows(theirs: Mapping[str, Any], where: str, global_every: int = 0) -> dict[str, Any]:
@@ -235,7 +247,13 @@ def write_windows(section: Any, needed: bool = False) -> dict[str, Any]:
     return {"sliding_window": section.window or (section.max_len if needed else None), "layer_types": types}
 
 
-CLASSES: dict[str, type[Architecture]] = {
-    **{"decoder": RotaryDecoder, "gemma": Gemma, "gemma2": Gemma2, "gemma3_text": Gemma3},
-    **{"qwen2": Qwen, "qwen3": Qwen, "qwen3_moe": Qwen, "smollm3": SmolLM3, "deepseek_v3": DeepSeek},
-}
+class GPTNeo(Architecture):
+    """Some of its blocks have windows: the layers `local`."""
+
+    def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+        kinds = [MIXERS[kind] for kinds, times in theirs["attention_types"] for kind in kinds * times]
+        local = {"local": {"kind": "attention"}} if "local" in kinds else {}
+        return {"blocks": pattern([f"{kind}+feed_forward" for kind in kinds]), "layers": local}
+
+    def write(self, section: Any) -> dict[str, Any]:
+        return {"attention_types": [[["local" if "local" in each else "global"], 1] for each in layers_of(section)]}

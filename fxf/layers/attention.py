@@ -28,11 +28,7 @@ from fxf.layers.positions import POSITIONS
 
 # Keys that act on the scores of queries and keys, with the values that stand for nothing.
 ACT_ON_SCORES = {
-    "window": 0,
-    "attention_dropout": 0.0,
-    "qk_norm": False,
-    "attention_softcap": 0.0,
-    "query_scale": 0.0,
+    **{"window": 0, "attention_dropout": 0.0, "qk_norm": False, "attention_softcap": 0.0, "query_scale": 0.0},
     "attention_implementation": "xla",
 }
 IN_KERNELS = ("scores", "weigh", "read", "seen", "mask")  # what a kernel does by itself
@@ -243,15 +239,7 @@ class SinkLogits(Attention):
 
 @dataclasses.dataclass(frozen=True)
 class GatedAttention(Attention):
-    """Attention whose heads are multiplied by σ(x gate), before the last map (Qiu et al. 2025, arXiv 2505.06708).
-
-    As Qwen3-Next has it.
-
-    Attributes:
-      rotary_share: rotary positions turn the first of a head's numbers, so many of them.
-    """
-
-    rotary_share: float = key(1.0, "share of a head's width that rotary positions turn", above=0)
+    """Attention whose heads are multiplied by σ(x gate), before the last map (Qiu et al. 2025, arXiv 2505.06708)."""
 
     def spec(self) -> Spec:
         config = self.config
@@ -261,11 +249,6 @@ class GatedAttention(Attention):
     def output(self, params: Params, heads_BHTK: jax.Array, x_BTD: jax.Array) -> jax.Array:
         gate_BHTK = jax.nn.sigmoid(self.project(params, "gate", x_BTD))
         return super().output(params, heads_BHTK * gate_BHTK, x_BTD)
-
-    def turned(self, x_BHTK: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        n_turned = int(x_BHTK.shape[-1] * self.rotary_share)
-        turned = super().turned(x_BHTK[..., :n_turned], positions_BT)
-        return jnp.concatenate([turned, x_BHTK[..., n_turned:]], -1)
 
 
 @dataclasses.dataclass(frozen=True)

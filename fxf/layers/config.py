@@ -59,11 +59,16 @@ class TransformerConfig:
         "rope_factor multiplies wavelengths longer than this many tokens (Llama 3); 0: all (Chen et al. 2023)",
         minimum=0,
     )
-    rope_ramp: Literal["llama3", "yarn", "yarn_exact"] = key(
+    rope_ramp: Literal["llama3", "yarn", "yarn_exact", "longrope"] = key(
         "llama3",
         "how shorter wavelengths are interpolated: from a quarter of rope_trained_len on; yarn: between 32 turns and "
-        "one (Peng et al. 2023), with query_scale (0.1 ln rope_factor + 1)² / √head_dim; yarn_exact: gpt-oss's",
+        "one (Peng et al. 2023), with query_scale (0.1 ln rope_factor + 1)² / √head_dim; yarn_exact: gpt-oss's; "
+        "longrope: by rope_factors, and queries and keys grow by √(1 + ln rope_factor / ln rope_trained_len) (Phi-3)",
     )
+    rope_factors: str = key(
+        "", "of longrope: those of pairs, with commas; behind a semicolon those for a max_len above rope_trained_len"
+    )
+    rotary_share: float = key(1.0, "share of a head's width that rotary positions turn, its first numbers", above=0)
     attention: str = key("softmax", "one of fxf.layers.kinds.ATTENTIONS")
     attention_implementation: Literal["xla", "chunked", "flash"] = key(
         "xla",
@@ -116,6 +121,7 @@ class TransformerConfig:
         ("global_every", 1, {"window": 0}),
         ("rope_factor", 1, {"rope_trained_len": 0}),
         ("rope_trained_len", 0, {"rope_ramp": "llama3"}),
+        *(("rope_ramp", ramp, {"rope_factors": ""}) for ramp in ("llama3", "yarn", "yarn_exact")),
     )
 
     def __post_init__(self) -> None:
@@ -141,6 +147,9 @@ class TransformerConfig:
             if self.position_gap > largest_gap:
                 expected = f"expected at most model.position_range / model.max_len, {largest_gap}"
                 raise UserError(f"model.position_gap: {expected}, got {self.position_gap}")
+        n_pairs, lists = int(self.head_width * self.rotary_share) // 2, self.rope_factors.split(";")
+        if self.rope_ramp == "longrope" and [len(each.split(",")) for each in lists] != 2 * [n_pairs]:
+            raise UserError(f"model.rope_factors: expected twice {n_pairs} numbers, got {self.rope_factors!r}")
         if self.attention != "linear":
             require_off("model", self, {"feature_map": "elu"}, f"model.attention '{self.attention}' does not read it")
         if self.attention_implementation == "flash":

@@ -54,12 +54,12 @@ FLAX = ("flax.linen.module", "flax.nnx.module")
 
 INNER = "inner_residual"  # the stream after each block that is inside of a block
 
-UNSCALED: dict[str, Any] = {"rope_factor": 1.0, "rope_trained_len": 0, "rope_ramp": "llama3"}
+UNSCALED: dict[str, Any] = {"rope_factor": 1.0, "rope_trained_len": 0, "rope_ramp": "llama3", "rope_factors": ""}
 # What acts within a sequence, and so not in attention to another one.
 BETWEEN_SEQUENCES: dict[str, Any] = {
     **{"positions": "none", "window": 0, "global_every": 0, "local_rope_theta": 0.0},
     **{"position_range": 0, "position_gap": 1, "position_stretch": 1.0},
-    **{"rope_theta": 10000.0, **UNSCALED},
+    **{"rope_theta": 10000.0, "rotary_share": 1.0, **UNSCALED},
 }
 # Keys of the model that blocks, and what stands around them, read, and no layer of fxf.
 AROUND_LAYERS = (

@@ -40,7 +40,8 @@ class MoE:
     scores: Literal["softmax", "sigmoid"] = key("softmax", "scores of the experts, of logits: sigmoid is DeepSeek-V3's")
     normalized: bool = key(True, "weigh a token's experts by their scores over the sum of these; else by their scores")
     scale: float = key(1.0, "factor of the weights of the experts", above=0)
-    expert_groups: int = key(1, "equal groups of experts; a group is as good as its two best experts", minimum=1)
+    expert_groups: int = key(1, "equal groups of experts", minimum=1)
+    best_in_group: int = key(2, "a group is as good as so many of its best experts; 1 in DeepSeek-V2", minimum=1)
     best_groups: int = key(1, "number of groups, the best ones, that a token's experts are chosen from", minimum=1)
     biased_logits: bool = key(False, "add a trained bias to the logits of the experts (gpt-oss)")
     d_shared: int = key(0, "width inside the shared expert, to which every token goes; 0: there is none", minimum=0)
@@ -105,7 +106,7 @@ class MoE:
         if self.expert_groups == 1:
             return preferences_RTE
         in_groups = preferences_RTE.reshape(*preferences_RTE.shape[:-1], self.expert_groups, -1)
-        of_groups = jax.lax.top_k(in_groups, min(2, in_groups.shape[-1]))[0].sum(-1)
+        of_groups = jax.lax.top_k(in_groups, min(self.best_in_group, in_groups.shape[-1]))[0].sum(-1)
         best = jax.lax.top_k(of_groups, self.best_groups)[1]
         is_best = jax.nn.one_hot(best, self.expert_groups).sum(-2) > 0
         return jnp.where(is_best[..., None], in_groups, -jnp.inf).reshape(preferences_RTE.shape)

@@ -21,7 +21,7 @@ from fxf.layers.linear import require_rows
 from fxf.layers.named import named
 
 # The keys that only rotary positions read, with the values that stand for nothing.
-ROTARY_KEYS = {"rope_theta": 10000.0, "rope_factor": 1.0, "local_rope_theta": 0.0}
+ROTARY_KEYS = {"rope_theta": 10000.0, "rope_factor": 1.0, "local_rope_theta": 0.0, "rotary_share": 1.0}
 LEAST_TURNS_KEPT = 4  # the scaling of Llama 3 keeps a frequency that turns as often in the sequences of training
 YARN_TURNS = 32, 1  # of the pairs between which YaRN interpolates
 
@@ -104,11 +104,15 @@ def rotary(config: TransformerConfig, x: jax.Array, positions: jax.Array) -> jax
 
     The product of a query and a key then depends on the distance between them (Su et al. 2021). θ is rope_theta.
     """
-    pairs = x.reshape(*x.shape[:-1], -1, 2)
+    n_turned = int(x.shape[-1] * config.rotary_share)
+    pairs = x[..., :n_turned].reshape(*x.shape[:-1], -1, 2)
     angles = positions[:, None, :, None] * rotary_frequencies(config, pairs.shape[-2]).reshape(1, 1, 1, -1)
     cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
+    if config.rope_ramp == "longrope":
+        pairs *= math.sqrt(1 + math.log(config.rope_factor) / math.log(config.rope_trained_len))
     rotated = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
-    return rotated.reshape(x.shape)
+    turned = rotated.reshape(*x.shape[:-1], -1)
+    return turned if n_turned >= x.shape[-1] else jnp.concatenate([turned, x[..., n_turned:]], -1)
 
 
 def rotary_frequencies(config: TransformerConfig, n_pairs: int) -> np.ndarray:
@@ -116,9 +120,12 @@ def rotary_frequencies(config: TransformerConfig, n_pairs: int) -> np.ndarray:
 
     With a rope_trained_len the factor divides only those whose wavelengths are longer than that, and none of those up
     to a quarter of it. Those between are interpolated by their turns (Grattafiori et al. 2024, the scaling of Llama 3),
-    or by their index (Peng et al. 2023, YaRN). NumPy computes in float64, as for `_frequencies`.
+    or by their index (Peng et al. 2023, YaRN). LongRoPE has a factor for each pair (Ding et al. 2024). In float64.
     """
     frequencies, trained = config.rope_theta ** (-np.arange(n_pairs) / n_pairs), config.rope_trained_len
+    if config.rope_ramp == "longrope":
+        of_lengths = config.rope_factors.split(";")[config.max_len > trained]
+        return (frequencies / np.array(of_lengths.split(","), float)).astype(jnp.result_type(float))
     turns = trained * frequencies / (2 * np.pi)  # in the sequences of training
     kept = np.clip((turns - 1) / (LEAST_TURNS_KEPT - 1), 0, 1)
     if config.rope_ramp != "llama3":
@@ -137,10 +144,7 @@ def alibi_slopes(n_heads: int) -> list[float]:
 
 
 def alibi_geometric_slopes(n_heads: int) -> list[float]:
-    """Returns the slopes of the paper (Press et al. 2022), which differ if n_heads is no power of two.
-
-    They are the slopes of the next lower power of two, then every second slope of the next higher one.
-    """
+    """Returns those of the paper (Press et al. 2022): of the next lower power of two, then every second of the next."""
     lower = 2 ** int(math.log2(n_heads))
     return alibi_slopes(lower) + alibi_slopes(2 * lower)[0::2][: n_heads - lower]
 
@@ -179,8 +183,9 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
     kind = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
     if config.positions == "sinusoidal_concatenated" and config.d_model % 2:
         raise UserError(f"model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got {config.d_model}")
-    if kind.rotate and config.head_width % 2:
-        raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {config.head_width}")
+    n_turned = int(config.head_width * config.rotary_share)
+    if kind.rotate and n_turned % 2:
+        raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {n_turned}")
     if not kind.rotate:
         require_off("model", config, ROTARY_KEYS, f"model.positions '{config.positions}' does not read it")
     if kind.table and config.position_stretch > 1:
@@ -229,11 +234,8 @@ def random_positions(config: TransformerConfig, positions_BT: jax.Array, n_rows:
     A position_range draws the positions of each row from that range, in increasing order. Training then has the
     positions of longer sequences too (Ruoss et al. 2023). A position_stretch multiplies each row by a random factor.
     Ruoss et al. draw positions in evaluation too, as many as the whole sequence has tokens. A decoder does not know
-    this number, and a cached token keeps its position, so position_gap is their distance.
-
-    Args:
-      positions_BT: those outside training.
-      n_rows: B.
+    this number, and a cached token keeps its position, so position_gap is their distance. `positions_BT` are those
+    outside training, and B is n_rows.
     """
     if config.position_range:
         keys_B, shape = jax.random.split(rng, n_rows), positions_BT.shape[1:]
@@ -253,9 +255,12 @@ def require_room(config: TransformerConfig, n_tokens: int, name: str = "inputs",
     """
     drawn, n_rows = config.position_range, config.position_range or config.max_len
     most = n_rows if training and drawn else (n_rows - 1) // config.position_gap + 1
-    if POSITIONS[config.positions].table and n_tokens > most:
-        table = f"model.{'position_range' if drawn else 'max_len'} {n_rows}"
-        has = f"model.positions '{config.positions}' has a table of {table}"
+    longrope = config.rope_ramp == "longrope"
+    if (POSITIONS[config.positions].table or longrope) and n_tokens > most:
+        what = (
+            "model.rope_factors are those for" if longrope else f"model.positions '{config.positions}' has a table of"
+        )
+        has = f"{what} model.{'position_range' if drawn else 'max_len'} {n_rows}"
         raise UserError(f"{name}: expected at most {most} tokens in a row, got {n_tokens}; {has}")
 
 

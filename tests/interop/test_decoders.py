@@ -11,7 +11,7 @@ from fxf.base.errors import UserError
 from fxf.interop import huggingface
 from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.config_json import read_config, write_config
-from fxf.interop.rotary_decoders import pattern
+from fxf.models.transformer_lm import transformer_lm
 from fxf.testing import assert_consistent
 from helpers import random_tokens, refused, some, table
 from pytorch_models import assert_equal, imported, libraries  # noqa: F401  It is a fixture.
@@ -56,12 +56,12 @@ def ours(name):
 
 
 def tokens_of(name):
-    return random_tokens((2, 70 if name in FADING else 9), 29)
+    return random_tokens((2, 70 if name in FADING else 8), 29)
 
 
-def logits_of(model, name):
+def logits_of(model, name, tokens=None):
     with torch.no_grad():
-        return model(torch.tensor(tokens_of(name), dtype=torch.long)).logits.numpy()
+        return model(torch.tensor(tokens_of(name) if tokens is None else tokens, dtype=torch.long)).logits.numpy()
 
 
 @some("name", CONFIGS, ("llama", "gemma3_text", "gpt_oss", *FADING))
@@ -70,7 +70,15 @@ def test_logits_are_equal(name):
     assert_equal(found, logits_of(theirs(name), name))
 
 
-@some("name", [name for name in CONFIGS if not name.startswith("deepseek")], ("smollm3", "gpt_oss", "mamba2"))
+def test_a_text_longer_than_those_of_training_has_the_factors_of_a_max_len_of_its_own():
+    loaded, tokens = ours("phi3"), random_tokens((2, 13), 29)
+    with pytest.raises(UserError, match=r"got 13; model\.rope_factors are those for model\.max_len 8$"):
+        loaded.model.apply(loaded.params, {"inputs": tokens})
+    model = transformer_lm(dataclasses.replace(loaded.config, max_len=128), 29)
+    assert_equal(model.apply(loaded.params, {"inputs": tokens}), logits_of(theirs("phi3"), "phi3", tokens))
+
+
+@some("name", [name for name in CONFIGS if not name.startswith("deepseek")], ("smollm3", "gpt_oss", "mamba2", "phi3"))
 def test_transformers_reads_what_is_written(name, tmp_path):
     huggingface.save(tmp_path, ours(name).config, ours(name).params, first=1, end=2, padding=None)
     with warnings.catch_warnings():
@@ -82,12 +90,6 @@ def test_transformers_reads_what_is_written(name, tmp_path):
 @pytest.mark.thorough
 def test_gpt_oss_decodes_with_a_cache_as_it_reads_the_whole_alone_and_beside_padding():
     assert_consistent(ours("gpt_oss").model, ours("gpt_oss").params, {"inputs": tokens_of("gpt_oss")})
-
-
-def test_a_pattern_is_the_shortest_that_repeats():
-    assert pattern(["a"] * 4) == "a"
-    assert pattern(["a", "a", "b"] * 2 + ["a"]) == "2*(a), b"
-    assert pattern(["b", "a", "a"]) == "b, 2*(a)"
 
 
 @pytest.mark.parametrize(("changes", "message"), refused("a mixture that transformers has not"))

@@ -175,12 +175,6 @@ def test_keys_that_stand_for_others_or_are_left_out_are_read_as_transformers_rea
     assert {key: getattr(section, key) for key in expected} == expected
 
 
-def test_keys_of_layers_are_read_also_where_they_are_false(folders):
-    record = json.loads((folders["llama"] / huggingface.CONFIG_FILE).read_text()) | {"hidden_size": 8}
-    found = read_config(ARCHITECTURES["olmoe"], record, "here").layers["feed_forward"]
-    assert (found["normalized"], found["n_experts"]) == (False, 64)
-
-
 @pytest.mark.parametrize(("changes", "expected"), table("tokens that end a text"))
 def test_the_tokens_that_end_a_text_are_those_of_generation_or_else_of_the_config(folder, changes, expected):
     change_json(folder / huggingface.CONFIG_FILE, {"eos_token_id": changes.pop("of_config")})
