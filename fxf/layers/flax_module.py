@@ -116,7 +116,8 @@ class FlaxModule:
         found: dict[str, Weight] = {}
         for path, value in flat.items():
             array = nn.unbox(value)
-            names = dict(enumerate(nn.get_partition_spec(value)))
+            with nnx.use_eager_sharding(False):
+                names = dict(enumerate(nn.get_partition_spec(value)))
             axes = [name if isinstance(name := names.get(i), str) else f"axis_{i}" for i in range(array.ndim)]
             found[path] = Weight(array.shape, tuple(axes), Draw(self, path))
         return unflatten_dict(found, sep="/")
