@@ -13,10 +13,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Nearly all their time goes into compiling: on a CPU half of it into this part of XLA, which makes programs a tenth
 # faster, and an eighth into threads for parts of small programs.
 if os.environ["JAX_PLATFORMS"] == "cpu":
-    flags = "--xla_cpu_parallel_codegen_split_count=1"
-    if metadata.version("jaxlib").startswith("0.10."):  # XLA of later releases ends at a flag that it no longer has
-        flags += " --xla_cpu_use_fusion_emitters=false"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+    # XLA of JAX 0.11 ends at a flag that it no longer has.
+    emitters = "--xla_cpu_use_fusion_emitters=false" if metadata.version("jaxlib") < "0.11" else ""
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_parallel_codegen_split_count=1 {emitters}"
 
 # Processes of a session compile each program once and quickly, and share it in a folder that the first of them makes.
 if "PYTEST_XDIST_WORKER" not in os.environ:

@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import tomllib
-from importlib.metadata import requires
+from importlib.metadata import requires, version
 
 import pytest
 from packaging.requirements import Requirement
@@ -29,6 +29,7 @@ def test_every_dependency_has_a_lower_bound_and_a_pin_above_it():
         assert PINS[canonicalize_name(requirement.name)] in requirement.specifier
 
 
+@pytest.mark.skipif(Version(version("jax")) != PINS["jax"], reason="another JAX than the pinned one is installed")
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_the_pins_of_an_accelerator_are_those_that_the_pinned_jax_asks_for(platform):
     (extra,) = Requirement(EXTRAS[platform][0]).extras

@@ -190,7 +190,8 @@ class Decoder:
     def _at_once(self, params: Params, prompts: Prompts, static: dict[str, Any], n_threads: int) -> int:
         """Returns how many prompts a chunk has: all, or as many as the bounds on hypotheses and cache allow."""
         width, parts = self.config.beam_width, self.layout.parts if self.layout else 1
-        row = {name: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype) for name, x in prompts.items()}
+        read_as = jax.dtypes.canonicalize_dtype  # int64 as int32
+        row = {name: jax.ShapeDtypeStruct((1, *x.shape[1:]), read_as(x.dtype)) for name, x in prompts.items()}
         shape = ("cache", *static.values(), shapes_of(row))
         if shape not in self.programs:
             read = functools.partial(prefill, self.model, width=width, **static)
