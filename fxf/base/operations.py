@@ -5,6 +5,7 @@ Fourier transforms, of foreign functions and of callbacks; their primitives are 
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,10 @@ NOT_COUNTED = {
     *("cholesky", "eig", "eigh", "fft", "geqp3", "geqrf", "hessenberg", "householder_product", "lu", "qr", "schur"),
     *("svd", "triangular_solve", "tridiagonal", "tridiagonal_solve", "ffi_call", "io_callback", "pure_callback"),
 }
+
+
+# A scope of this name says which share of the operations of its products counts.
+COUNTED = "{} of {} operations"
 
 
 class Operations(NamedTuple):
@@ -51,7 +56,9 @@ def _of_equation(equation: Any) -> Operations:
     if name in FORMULAS:
         shapes = [[v.aval.shape for v in variables] for variables in (equation.invars, equation.outvars)]
         is_complex = jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.complexfloating)
-        return Operations((4 if is_complex else 1) * FORMULAS[name](params, *shapes))
+        scope = re.search(COUNTED.format(r"(\d+)", r"(\d+)"), str(equation.source_info.name_stack))
+        counted, of = map(int, scope.groups()) if scope else (1, 1)
+        return Operations((4 if is_complex else 1) * FORMULAS[name](params, *shapes) * counted // of)
     if name == "custom_linear_solve":  # its other functions serve derivatives
         return operations(params["jaxprs"].solve.jaxpr)
     if name == "pallas_call" and params["cost_estimate"] is not None:  # what a kernel says of itself

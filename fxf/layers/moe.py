@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 from fxf.base.config import key, require_off
 from fxf.base.devices import DATA, EXPERT, FSDP, ROWS, SEQUENCE, divides, target_mesh
 from fxf.base.errors import UserError
-from fxf.base.on_gpu import rows_of
+from fxf.base.on_gpu import product_of_experts, rows_of
 from fxf.base.weights import Params, Spec, Weight, fan_in, stack
 from fxf.layers import fp8
 from fxf.layers.config import TransformerConfig
@@ -191,7 +191,7 @@ def _sum_of_experts(
     sizes_E = (place_M[:, None] == jnp.arange(n_experts)[None]).sum(0, dtype=jnp.int32)
 
     def product(x_MI: jax.Array, w_EIO: jax.Array, bias_EO: jax.Array | None) -> jax.Array:
-        y_MO = jax.lax.ragged_dot(x_MI, w_EIO.astype(x_MI.dtype), sizes_E)
+        y_MO = product_of_experts(x_MI, w_EIO.astype(x_MI.dtype), sizes_E)
         return y_MO if bias_EO is None else y_MO + rows_of(bias_EO, experts_M).astype(y_MO.dtype)
 
     # Both moves are permutations, so that their gradients are moves too, and add nothing in an order of chance.

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import jax
 
 from fxf.base import weights
-from fxf.base.devices import TENSOR
+from fxf.base.devices import EXPERT, TENSOR
 from fxf.base.hardware import hardware_of
+from fxf.base.on_gpu import on_gpu
 from fxf.base.operations import Operations, operations
 from fxf.base.random_keys import random_key
 from fxf.models.model import Batch, Model
@@ -109,6 +110,11 @@ def wasted(experiment: Experiment, layout: Layout) -> list[str]:
     n_rows, parts = len(task.largest_batch()["weights"]), experiment.train.microbatches * layout.parts
     if task.has("batches") and (factor := -(-n_rows // parts) * parts / n_rows) > 1.1:
         lines.append(f"batches of {n_rows} rows are filled up for {parts} parts: {factor:.2g} times the work")
+    mixed = any(EXPERT in weight.axes for _, weight in weights.leaves(experiment.model.spec))
+    if mixed and on_gpu() and (n := layout.mesh.shape[EXPERT]) > 1:
+        lines.append(
+            f"parallel.expert {n} makes room for the rows of {n} devices in the experts of each: {n} times their work"
+        )
     return lines
 
 

@@ -63,8 +63,7 @@ def test_a_gpus_program_decodes_what_a_cpus_does():
 
 @pytest.mark.parametrize("shape", [(1, 7), (1, 1, 7)])
 def test_one_vector_times_a_matrix_on_a_gpu_is_their_product(shape):
-    rng = np.random.default_rng(0)
-    x, w = rng.normal(size=shape).astype("f4"), rng.normal(size=(7, 5)).astype("f4")
+    x, w = (np.random.default_rng(0).normal(size=size).astype("f4") for size in (shape, (7, 5)))
     (found,) = jax.jit(jaxpr_as_fun(traced_for(GPU, linear, x, w)))(x, w)
     assert_close(found, np.float64(x) @ np.float64(w), operations=9)
 
@@ -108,10 +107,9 @@ def test_a_gpu_keeps_only_what_an_activation_reads():
 
 def test_a_gpu_takes_the_norm_of_arrays_of_any_size_like_that_of_one():
     rng = np.random.default_rng(0)
-    tree = {"large": rng.normal(size=(300, 7, 33)), "small": rng.normal(size=(3, 5)), "one": np.array(2.0)}
-    arrays = {name: x.astype("f4") for name, x in tree.items()}
-    (found,) = jax.jit(jaxpr_as_fun(traced_for(GPU, norm_of, arrays)))(*jax.tree.leaves(arrays))
-    assert_close(found, np.sqrt(sum((x.astype("f8") ** 2).sum() for x in arrays.values())))
+    arrays = [rng.normal(size=size).astype("f4") for size in ((300, 7, 33), (3, 5), (1,))]
+    (found,) = jax.jit(jaxpr_as_fun(traced_for(GPU, norm_of, arrays)))(*arrays)
+    assert_close(found, np.sqrt(sum((x.astype("f8") ** 2).sum() for x in arrays)))
 
 
 @pytest.mark.parametrize(("vocab_size", "n_columns", "smoothing"), [(127, 130, None), (500, 501, 0.1)])
@@ -125,12 +123,8 @@ def test_the_loss_and_the_gradient_of_a_kernel_are_those_of_the_formula(vocab_si
     targets, weights = rng.integers(0, vocab_size, 5), rng.uniform(1, 2, 5).astype("f4")
     targets[2], weights[2] = -100, 0  # which does not count
 
-    @jax.jit
-    def learn(x, targets, weights):
-        return jax.value_and_grad(
-            lambda x: loss_kernel.loss_by_kernel(None, vocab_size, smoothing, x, targets, weights)
-        )(x)
-
+    loss_of = functools.partial(loss_kernel.loss_by_kernel, None, vocab_size, smoothing)
+    learn = jax.jit(jax.value_and_grad(loss_of))
     loss, gradient = jax.device_get(learn(x[:4], targets[:4], weights[:4]))
     assert np.isnan(learn(x[1:], targets[1:], weights[1:])[0])
     exact, share = x[:4, :vocab_size].astype("f8"), smoothing or 0

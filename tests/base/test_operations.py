@@ -1,5 +1,7 @@
 """The operations of traced programs, counted by hand."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.sharding import AxisType, PartitionSpec
 
+from fxf.base.devices import compiling_for
+from fxf.base.on_gpu import product_of_experts
 from fxf.base.operations import Operations, operations
 
 
@@ -59,13 +63,17 @@ def kernel(a, b, **options):
 def on_each_device(x):
     mesh = jax.sharding.AbstractMesh((3, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
     rows, whole = PartitionSpec("a"), PartitionSpec()
-    return jax.shard_map(lambda x, w: x @ w, mesh=mesh, in_specs=(rows, whole), out_specs=rows, axis_names={"a"})(
-        x, x.T
-    )
+    specs = {"in_specs": (rows, whole), "out_specs": rows, "axis_names": {"a"}}
+    return jax.shard_map(lambda x, w: x @ w, mesh=mesh, **specs)(x, x.T)
 
 
 SIZES = jax.ShapeDtypeStruct((2,), np.int32)
 PRODUCT = 2 * 3 * 5 * 7
+GPU = compiling_for([SimpleNamespace(platform="gpu")])
+
+
+def gradients(product):
+    return jax.grad(lambda a, b, n: product(a, b, n).sum(), (0, 1))
 
 
 def until_large(a, b):
@@ -91,8 +99,9 @@ TWO = [(3, 5), (5, 7)]
         (looped, TWO, 11 * 2 * PRODUCT, {}),
         (halves, [(1, 1), *TWO], 2 * PRODUCT, {}),
         (lambda x: lax.associative_scan(jnp.matmul, x), [(4, 3, 3)], 4 * 2 * 3**3, {}),  # 1 and 2, 3 and 4, then 2 more
-        (lax.ragged_dot, [(6, 3), (2, 3, 5), SIZES], 2 * 6 * 3 * 5, {}),  # each row by one of the two groups
-        (jax.grad(lambda a, b, n: lax.ragged_dot(a, b, n).sum(), (0, 1)), [(6, 3), (2, 3, 5), SIZES], 3 * 180, {}),
+        # Each row by one of the two groups, also where a GPU fills up blocks of an expert.
+        (gradients(lax.ragged_dot), [(6, 3), (2, 3, 5), SIZES], 3 * 2 * 6 * 3 * 5, {}),
+        (GPU(gradients(product_of_experts)), [(600, 3), (2, 3, 5), SIZES], 3 * 2 * 600 * 3 * 5, {}),
         (lambda x, w: conv(x, w, padding="SAME"), [(4, 9, 6), (3, 6, 8)], 2 * 4 * (7 * 3 + 2 * 2) * 6 * 8, {}),
         (lambda x, w: conv(x, w, padding=[(2, 0)], feature_group_count=6), [(4, 9, 6), (3, 1, 6)], 2 * 4 * 24 * 6, {}),
         (lambda x, w: conv(x, w, padding="SAME", batch_group_count=2), [(4, 9, 6), (3, 6, 8)], 2 * 2 * 25 * 6 * 8, {}),

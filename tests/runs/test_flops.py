@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fxf.base.devices import AXES, compiling_for
 from fxf.base.weights import Weight
 from fxf.compile.describe import describe
 from fxf.models import MODELS
@@ -79,8 +80,8 @@ def test_what_a_users_model_adds_is_counted_and_what_is_not_counted_is_said_of_e
 
 def layout(**sizes):
     """Returns a layout where only the mesh's sizes are read."""
-    shape = {"data": 1, "fsdp": 1, "expert": 1, "sequence": 1, "tensor": 1} | sizes
-    return Layout(SimpleNamespace(shape=shape, devices=np.array([SimpleNamespace(platform="cpu")])))
+    devices = np.array([SimpleNamespace(platform="cpu")])
+    return Layout(SimpleNamespace(shape=dict.fromkeys(AXES, 1) | sizes, devices=devices))
 
 
 def test_a_weight_that_an_axis_of_the_mesh_cannot_cut_is_named_with_what_it_multiplies():
@@ -97,5 +98,9 @@ def test_a_weight_that_an_axis_of_the_mesh_cannot_cut_is_named_with_what_it_mult
     ]
     assert list(flops.whole_weights(spec, layout(data=8))) == []
     (line,) = flops.wasted(build(tiny_config(model={"d_ff": 12, "n_heads": 2})), layout(tensor=4))
-    assert "query 6 x 2 x 3" in line and "feed_forward" not in line
-    assert line.endswith("and computes 4 times the work")
+    assert "query 6 x 2 x 3" in line and "feed_forward" not in line and line.endswith("and computes 4 times the work")
+
+
+def test_a_gpu_that_shares_experts_makes_room_for_the_rows_of_all_their_devices():
+    wasted = compiling_for([SimpleNamespace(platform="gpu")])(flops.wasted)
+    assert wasted(build(tiny_config(model={"feed_forward": "moe"})), layout(expert=2))[0].endswith("2 times their work")

@@ -24,8 +24,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from terms_model import model_of
 
 from closeness import bound, largest_of, without_key_biases
+from fxf.base import on_gpu as gpu
 from fxf.base.devices import AXES, compiling_for, over_mesh
-from fxf.base.on_gpu import rows_of
 from fxf.layers import fp8, loss
 from fxf.layers.linear import linear
 from fxf.layers.moe import MoE, apply_experts
@@ -189,9 +189,9 @@ def of_a_gpu():
     rng, found = np.random.default_rng(0), []
     mesh = make_layout(ParallelConfig(fsdp=2, sequence=2, expert=2), jax.devices()).mesh
     table, x, of_tokens = (rng.normal(size=size).astype("f4") for size in ((5, 2), (4, 6, 8), (4, 6, 2)))
-    experts = random_params(MoE(CONFIG, n_experts=4).spec())["experts"]
+    experts, gpu.BLOCK = random_params(MoE(CONFIG, n_experts=4).spec())["experts"], 3
     read = lambda experts, chosen: apply_experts(CONFIG, experts, x, chosen, of_tokens)  # noqa: E731
-    for function, *given in ((rows_of, table, (4, 6)), (rows_of, table, (1, 5)), (read, experts, (4, 6, 2))):
+    for function, *given in ((gpu.rows_of, table, (4, 6)), (gpu.rows_of, table, (1, 5)), (read, experts, (4, 6, 2))):
 
         def total(weights, indices, function=function):
             y = function(weights, indices)
