@@ -48,8 +48,9 @@ def located(config: str, flag: str = "config") -> tuple[str, list[str]]:
         return str(folder() / f"{name}.py"), argument
     path = Path(name)
     near = nearest(name, [*map(str, path.parent.glob("*.py")), *names()]) or nearest(path.stem, names())
+    known = f" (fxf has {', '.join(each for each in names() if '/' not in each)}, ideas/…, studies/…)"
     what = f"no file {name}" if path.suffix else f"no file and no config of fxf is named '{name}'"
-    raise UserError(f"{flag}: {what}{near}")
+    raise UserError(f"{flag}: {what}{near or known}")
 
 
 def read_config(config: str, flag: str = "config") -> ConfigDict:
