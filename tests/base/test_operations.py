@@ -62,8 +62,7 @@ def kernel(a, b, **options):
 
 def on_each_device(x):
     mesh = jax.sharding.AbstractMesh((3, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
-    rows, whole = PartitionSpec("a"), PartitionSpec()
-    specs = {"in_specs": (rows, whole), "out_specs": rows, "axis_names": {"a"}}
+    specs = {"in_specs": (PartitionSpec("a"), PartitionSpec()), "out_specs": PartitionSpec("a"), "axis_names": {"a"}}
     return jax.shard_map(lambda x, w: x @ w, mesh=mesh, **specs)(x, x.T)
 
 
@@ -100,6 +99,7 @@ TWO = [(3, 5), (5, 7)]
         (halves, [(1, 1), *TWO], 2 * PRODUCT, {}),
         (lambda x: lax.associative_scan(jnp.matmul, x), [(4, 3, 3)], 4 * 2 * 3**3, {}),  # 1 and 2, 3 and 4, then 2 more
         # Each row by one of the two groups, also where a GPU fills up blocks of an expert.
+        (lax.ragged_dot, [(6, 3), (2, 3, 5), SIZES], 2 * 6 * 3 * 5, {}),
         (gradients(lax.ragged_dot), [(6, 3), (2, 3, 5), SIZES], 3 * 2 * 6 * 3 * 5, {}),
         (GPU(gradients(product_of_experts)), [(600, 3), (2, 3, 5), SIZES], 3 * 2 * 600 * 3 * 5, {}),
         (lambda x, w: conv(x, w, padding="SAME"), [(4, 9, 6), (3, 6, 8)], 2 * 4 * (7 * 3 + 2 * 2) * 6 * 8, {}),

@@ -102,7 +102,8 @@ def of_tpus():
     documents = np.sort(np.random.default_rng(0).integers(1, 5, (1, 250)))
     cases = {
         "documents": (2, 250, {}, {"documents": documents}),
-        "window": (4, 250, {"window": 100}, {}),
+        "window": (3, 384, {"window": 150}, {}),
+        "window that is filled up": (4, 250, {"window": 100}, {}),
         "all": (2, 260, {}, {"causal": False}),
     }
     found = {}
