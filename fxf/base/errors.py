@@ -4,7 +4,6 @@ import contextlib
 import difflib
 import errno
 import re
-import tomllib
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,8 +17,17 @@ BROUGHT_BY = {
     "libtpu": "libtpu",
     "safetensors": "safetensors",
 }
-_WORDS = tomllib.loads(Path(__file__).with_name("also_called.toml").read_text(encoding="utf-8"))
-ALSO_CALLED = {theirs: ours for ours, words in _WORDS.items() for theirs in words.split()}
+# Words of other libraries, and what fxf calls the same.
+ALSO_CALLED = {
+    **dict.fromkeys(("n_embd", "hidden_size", "embed_dim", "emb_dim"), "d_model"),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "mlp_dim"), "d_ff"),
+    **dict.fromkeys(("block_size", "context_length", "seq_len", "max_position_embeddings"), "max_len"),
+    **dict.fromkeys(("epochs", "max_iters", "num_steps"), "steps"),
+    **dict.fromkeys(("grad_clip", "max_grad_norm"), "clip_norm"),
+    **{"gradient_accumulation_steps": "microbatches", "eval_interval": "evaluate_every", "num_beams": "beam_width"},
+    **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "temp": "temperature"},
+    **dict.fromkeys(("out_dir", "output_dir"), "workdir"),
+}
 
 
 class UserError(Exception):

@@ -130,9 +130,8 @@ def _explicit(config: TransformerConfig) -> TransformerConfig:
 def _differences(architecture: Architecture, there: TransformerConfig, here: TransformerConfig) -> Iterator[str]:
     """Yields a text for each key of `here` whose value a model with the section `there` does not have."""
     free = {*OF_A_RUN, "layers", *(key for key in DROPOUTS if key not in architecture.keys)}
-    free |= (
-        {"max_len"} if here.rope_ramp == "longrope" else set()
-    )  # in transformers a text's length chooses the factors
+    if here.rope_ramp == "longrope":  # in transformers a text's length chooses the factors
+        free.add("max_len")
     names = {**there.layers, **here.layers}
     values, expected = (
         {**dataclasses.asdict(_explicit(config)), **_of_layers(config, names)} for config in (here, there)

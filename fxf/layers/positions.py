@@ -255,11 +255,9 @@ def require_room(config: TransformerConfig, n_tokens: int, name: str = "inputs",
     """
     drawn, n_rows = config.position_range, config.position_range or config.max_len
     most = n_rows if training and drawn else (n_rows - 1) // config.position_gap + 1
-    longrope = config.rope_ramp == "longrope"
-    if (POSITIONS[config.positions].table or longrope) and n_tokens > most:
-        what = (
-            "model.rope_factors are those for" if longrope else f"model.positions '{config.positions}' has a table of"
-        )
+    by_pair = config.rope_ramp == "longrope"
+    if (POSITIONS[config.positions].table or by_pair) and n_tokens > most:
+        what = "model.rope_factors are those for" if by_pair else f"model.positions '{config.positions}' has a table of"
         has = f"{what} model.{'position_range' if drawn else 'max_len'} {n_rows}"
         raise UserError(f"{name}: expected at most {most} tokens in a row, got {n_tokens}; {has}")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from fxf.base.config import one_of
 from fxf.base.errors import UserError
 from fxf.base.files import write_atomically
-from fxf.verbs.flags import Parser
+from fxf.verbs.flags import Parser, place
 
 NEEDS_JAX = False  # its import takes longer than the comparison
 ARGUMENTS = "run folders, or the folder of a sweep"
@@ -25,7 +25,7 @@ ARGUMENTS = "run folders, or the folder of a sweep"
 
 def flags(parser: Parser) -> None:
     parser.flag("format", default="markdown", doc="markdown or csv: how the table is printed")
-    parser.flag("output", doc="file for the page; by default compare.html")
+    parser.flag("output", place, doc="file for the page; by default compare.html")
 
 
 def main(args: Namespace) -> None:

@@ -14,14 +14,14 @@ difference found, or not comparable where one run reads less of the text: by its
 from argparse import Namespace
 
 from fxf.base.errors import UserError
-from fxf.verbs.flags import Parser, add_decode, add_run, decode_of, print_figures, require_workdir
+from fxf.verbs.flags import Parser, add_decode, add_run, decode_of, place, print_figures, require_workdir
 
 
 def flags(parser: Parser) -> None:
     add_run(parser)
     add_decode(parser)
-    parser.flag("pairs", doc="file to score instead: on each line a prompt, a tab and a right answer")
-    parser.flag("text", doc="text file to score instead, by a language model")
+    parser.flag("pairs", place, doc="file to score instead: on each line a prompt, a tab and a right answer")
+    parser.flag("text", place, doc="text file to score instead, by a language model")
     parser.flag("against", doc="folder of another run, which is compared on the text")
     parser.flag("output", doc="folder for sources.txt, hypotheses.txt and references.txt")
     parser.switch("json", "print the figures as one JSON object, and nothing else")

@@ -18,7 +18,7 @@ from fxf.base.config import one_of
 from fxf.base.errors import UserError
 from fxf.base.files import is_remote
 from fxf.base.status import stage
-from fxf.verbs.flags import Parser, add_run, require_workdir
+from fxf.verbs.flags import Parser, add_run, place, require_workdir
 
 OUTPUTS = {"safetensors": "params.safetensors", "huggingface": "huggingface", "peft": "peft"}
 
@@ -26,7 +26,7 @@ OUTPUTS = {"safetensors": "params.safetensors", "huggingface": "huggingface", "p
 def flags(parser: Parser) -> None:
     add_run(parser)
     parser.flag("format", doc=f"one of {', '.join(OUTPUTS)}")
-    parser.flag("output", doc="file or folder to write; by default one in the run folder")
+    parser.flag("output", place, doc="file or folder to write; by default one in the run folder")
 
 
 def main(args: Namespace) -> None:

@@ -15,6 +15,7 @@ from fxf.base.config import parsed
 from fxf.base.errors import UserError, nearest, one_line
 from fxf.base.files import folder_at, read_file, to_json
 
+place = os.path.expanduser  # the kind of a flag that names a file: a shell leaves the ~ of --text=~/book.txt
 CONFIG_HELP = "config file, or the name of a config of fxf, and after a colon its argument; the file runs as code"
 
 CHANGE = "--config.="  # of it argparse makes a flag of the word --config.KEY=VALUE
@@ -59,9 +60,7 @@ class Parser(argparse.ArgumentParser):
           UserError: a flag is unknown or without a value, or a value is wrong.
         """
         end = argv.index("--") if "--" in argv else len(argv)
-        # A shell leaves the ~ of --text=~/book.txt.
-        words = [re.sub(r"^(--[\w.]+=)~(?=/)", rf"\1{os.path.expanduser('~')}", word) for word in argv[:end]]
-        words = [re.sub(r"^--config\.(?=.)", CHANGE, word) for word in words]
+        words = [re.sub(r"^--config\.(?=.)", CHANGE, word) for word in argv[:end]]
         for word in words:  # argparse takes those with spaces for arguments
             name, equals, value = word.partition("=")
             if name not in self._option_string_actions and re.match(r"--[a-zA-Z_]", name):
@@ -124,7 +123,7 @@ def several(text: str) -> list[str]:
 
 def add_config(parser: Parser) -> None:
     """Adds --config=NAME and --config.KEY=VALUE."""
-    parser.flag("config", doc=CONFIG_HELP)
+    parser.flag("config", place, doc=CONFIG_HELP)
     doc = "a key of the config, such as --config.train.steps=300"
     parser.add_argument("--config.", action="append", default=[], dest="overrides", metavar="KEY=VALUE", help=doc)
 

@@ -31,7 +31,7 @@ from fxf.base import status
 from fxf.base.config import one_of
 from fxf.base.errors import UserError, one_line, printable
 from fxf.base.files import to_json
-from fxf.verbs.flags import Parser, add_decode, add_run, decode_of, read_lines, require_workdir, whole
+from fxf.verbs.flags import Parser, add_decode, add_run, decode_of, place, read_lines, require_workdir, whole
 
 ARGUMENTS = "prompts"
 
@@ -39,7 +39,7 @@ ARGUMENTS = "prompts"
 def flags(parser: Parser) -> None:
     add_run(parser)
     add_decode(parser)
-    parser.flag("input", doc="file with one prompt per line; without it and without arguments, standard input")
+    parser.flag("input", place, doc="file with one prompt per line; without it and without arguments, standard input")
     parser.flag("n_best", whole(1), doc="hypotheses of the beam to show, with their scores")
     parser.flag("format", default="text", doc="text or json: how the answers are written")
     parser.flag(

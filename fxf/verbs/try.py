@@ -29,13 +29,13 @@ from argparse import Namespace
 from fxf.base import status
 from fxf.base.errors import UserError
 from fxf.base.work import n_cores
-from fxf.verbs.flags import Parser, add_config, config_and_origin, require_workdir, whole
+from fxf.verbs.flags import Parser, add_config, config_and_origin, place, require_workdir, whole
 
 
 def flags(parser: Parser) -> None:
     add_config(parser)
     parser.flag("workdir", doc="folder of the trial, and of its runs")
-    parser.flag("other", doc="the other config; by default that of --config")
+    parser.flag("other", place, doc="the other config; by default that of --config")
     parser.flag("change", default=[], doc="KEY=VALUE, a key of the other config; may be repeated", action="append")
     parser.switch("null", "try the config against itself")
     parser.flag("metric", doc="the figure of result.json that decides; by default the task's first")
