@@ -79,7 +79,7 @@ def _at_looks(
     if tuning := [read_json(path, "a result")[SECONDS] for path in workdir.glob("rates/*/result.json")]:
         told(_cost(2 * median(tuning), budget.seeds, budget))
     for look in [*(look for look in LOOKS if look < budget.seeds), budget.seeds]:
-        in_time = crew.train_all([job for number in range(look) for job in jobs_of(number)])
+        in_time = crew.train_all([job for number in range(len(pairs), look) for job in jobs_of(number)])
         for number in range(len(pairs), look):
             jobs = jobs_of(number)
             if any(job.ended() is None for job in jobs):
