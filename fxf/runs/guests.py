@@ -122,9 +122,11 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_stale(module: ModuleType) -> bool:
     """Returns whether a file of a module has changed, or is gone, since a config was recorded that names the module."""
-    name, before = getattr(module, "__dict__", {}).get(DIGESTS, ("", None))
-    path = Path(str(module.__file__)) if before else None  # of a thousand modules nearly all have no digests
-    return path is not None and (not path.is_file() or before != _digests(name, path))
+    if DIGESTS not in getattr(module, "__dict__", ()):
+        return False
+    name, before = vars(module)[DIGESTS]
+    root = _root(name, Path(str(module.__file__)))
+    return any(not (root / file).is_file() or file_digest(root / file) != found for file, found in before.items())
 
 
 def _root(name: str, path: Path) -> Path:
