@@ -12,6 +12,11 @@ from fxf.layers.loss import CROSS_ENTROPY, Loss
 Batch = dict[str, jax.Array]
 
 
+def carried(batch: Batch) -> Batch:
+    """Returns the arrays `carry/NAME` of a batch by NAME, with which the carry of a decoder's blocks begins."""
+    return {name.removeprefix("carry/"): x for name, x in batch.items() if name.startswith("carry/")}
+
+
 def as_they_are(params: Params) -> Params:
     """Returns the params: the `to_plain` of a model that computes with the weights that it trains."""
     return params
