@@ -97,10 +97,9 @@ def generated(task, evaluator, texts, max_tokens, max_len):
         task=task,
         max_len=max_len,
         model=Model({}, None, None, max_len=max_len),
-        layout_of_one_copy=one_device,
         decode=DecodeConfig(),
     )
-    with mock.patch("fxf.runs.generation.Evaluators", lambda *_: lambda _: evaluator):
+    with mock.patch("fxf.runs.generation.Evaluators", lambda *_, **__: lambda _: evaluator):
         return Answering(experiment, None, max_tokens)(texts)
 
 

@@ -15,6 +15,7 @@ from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Model
 from fxf.reports.run_files import read
 from fxf.runs import configs, probe, run
+from fxf.runs.evaluator import Evaluators, plain
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import Answering, warn_of_cut_off
 from fxf.runs.warm_start import config_from
@@ -148,6 +149,14 @@ class Run(NamedTuple):
             raise UserError("draft: expected a run of the same task, with the same tokens")
         draft = smaller.model, smaller.params, n_tokens
         return self._replace(experiment=self.experiment._replace(draft=draft, programs=defaultdict(dict)))
+
+    def evaluate(self) -> dict[str, Any]:
+        """Returns the figures of the task's test by these params, as `fxf evaluate` does.
+
+        run._replace(params=averaged).evaluate()
+        """
+        figures = plain(self.experiment.task.test(Evaluators(self.experiment)(self.params)))
+        return {name: value for name, value in figures.items() if name not in ("samples", "answers")}
 
     def probe(self, prompt: str, answer: str | None = None) -> probe.Reading:
         """Returns what is inside the model while it reads a prompt and an answer, by default its own.

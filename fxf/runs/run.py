@@ -182,7 +182,7 @@ class Steps:
         self._batches = task.batches() if task.has("batches") else None
         if self._batches is not None:
             if record.step:
-                self._batches.set_state(record.data)
+                self._batches.set_state(record.data.encode() if isinstance(record.data, str) else record.data)
             self._from_iterator = make_train_steps_from_iterator(trainer, self._batches, at_peak, programs)
             return
         n_steps, batch = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE), task.largest_batch()
@@ -213,8 +213,9 @@ class Steps:
         return float(make_schedule(config, self._experiment.train.steps, numbers)(np.int32(step)))
 
     def position(self) -> Any:
-        """Returns the position in the data, as JSON."""
-        return None if self._batches is None else self._batches.get_state()
+        """Returns the position in the data, as JSON, which a DataLoader of Grain gives as bytes."""
+        state = None if self._batches is None else self._batches.get_state()
+        return state.decode() if isinstance(state, bytes) else state
 
 
 def evaluate(
@@ -237,7 +238,7 @@ def evaluate(
     experiment, found, params = load(workdir, step, decode)
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the scores, which take long
-    evaluator = Evaluators(experiment, experiment.layout_of_one_copy())(params)
+    evaluator = Evaluators(experiment)(params)
     if pairs is None:
         run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
         figures = plain(experiment.task.test(evaluator))
