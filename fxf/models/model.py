@@ -46,7 +46,7 @@ class Model(NamedTuple):
       rolls: whether decoding may pass `max_len`: each new token then sees the newest `max_len` ones.
       dtype: the type of its products with weights.
       width: the size D of the residual stream, if no row of a batch depends on another, so that a CPU may compute the
-        gradient of a large batch in parts; None where it must not.
+        gradient of a large batch in parts, and each device the user's loss of its rows; None where they must not.
       to_plain: `to_plain(params)` returns the plain params of those of `spec`; see `reparametrized`. It is
         called once for a loss, for an evaluation, and where a run is loaded.
       plain_spec: the table of plain weights; None where it is `spec`.
