@@ -211,8 +211,8 @@ def _terms(sums: dict[str, jax.Array], weights: dict[str, jax.Array]) -> dict[st
 
 
 def parts_in_cache(model: Model, shape: tuple[int, ...], microbatches: int, layout: Layout | None) -> int:
-    """Returns into how many parts a CPU cuts each microbatch of a batch with weights of this shape, [B, T]."""
+    """Returns into how many parts a CPU cuts each microbatch of a batch with weights of this shape, [B] or [B, T]."""
     here = target_devices()[0].platform == "cpu" and (layout is None or layout.mesh.size == 1)
     if not here or model.width is None:
         return 1
-    return on_cpu.n_parts(shape[0] // microbatches, shape[1] * model.width)
+    return on_cpu.n_parts(shape[0] // microbatches, math.prod(shape[1:]) * model.width)
