@@ -136,6 +136,10 @@ class Run(NamedTuple):
             raise UserError(f"texts: expected a list of texts, got {texts!r}")
         return Answering(self.experiment, self.params, max_tokens, seed, stop)(several) if several else []
 
+    def with_model(self, model: Model) -> "Run":
+        """Returns the run with another model of the same params, such as an edited one, which compiles anew."""
+        return self._replace(experiment=self.experiment._replace(model=model, programs=defaultdict(dict)))
+
     def with_draft(self, smaller: "Run", n_tokens: int = 4) -> "Run":
         """Returns the run whose tokens a smaller one drafts, so many at a time, for one step of this run to check.
 

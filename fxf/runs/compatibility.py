@@ -74,8 +74,7 @@ def require_learnable(name: str, task: Task, model: Model, seed: int) -> None:
         batches, where = task.batches() if task.has("batches") else None, f"task '{name}': batch"
         if batches is not None and not hasattr(batches, "get_state"):  # where a run that is resumed goes on
             raise UserError(f"{where}es: expected an iterator of Grain, got a {type(batches).__name__}")
-        found = first_batch(task.batch, seed) if batches is None else next(batches)
-        require_batch(where, found, model)
+        require_batch(where, first_batch(task.batch, seed) if batches is None else next(batches), model)
 
 
 def first_batch(batch: Callable[..., Any], seed: int) -> Any:
