@@ -15,7 +15,6 @@ from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Model
 from fxf.reports.run_files import read
 from fxf.runs import configs, probe, run
-from fxf.runs.evaluator import Evaluators, plain
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import Answering, warn_of_cut_off
 from fxf.runs.warm_start import config_from
@@ -158,8 +157,11 @@ class Run(NamedTuple):
         """Returns the figures of the task's test by these params, as `fxf evaluate` does.
 
         run._replace(params=averaged).evaluate()
+
+        Raises:
+          UserError: the data differ from those of the training.
         """
-        figures = plain(self.experiment.task.test(Evaluators(self.experiment)(self.params)))
+        figures = run.scored(self.folder, self.experiment, self.params)
         return {name: value for name, value in figures.items() if name not in ("samples", "answers")}
 
     def probe(self, prompt: str, answer: str | None = None) -> probe.Reading:

@@ -15,7 +15,7 @@ from fxf.base.config import section
 from fxf.base.errors import UserError
 from fxf.base.files import folder_at
 from fxf.base.on_gpu import options_in_order
-from fxf.base.weights import count
+from fxf.base.weights import Params, count
 from fxf.reports.run_files import CHECKPOINTS
 from fxf.runs import compatibility, guests, run_folder
 from fxf.runs.evaluator import Evaluators, plain, sample_text, scoring_of
@@ -238,14 +238,18 @@ def evaluate(
     experiment, found, params = load(workdir, step, decode)
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the scores, which take long
-    evaluator = Evaluators(experiment)(params)
     if pairs is None:
-        run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
-        figures = plain(experiment.task.test(evaluator))
+        figures = scored(workdir, experiment, params)
     else:
-        figures = plain(score_pairs(experiment, evaluator, Path(pairs)))
+        figures = plain(score_pairs(experiment, Evaluators(experiment)(params), Path(pairs)))
     figures.pop("samples", None)
     answers = figures.pop("answers", None)
     if to is not None:
         write_answers(experiment, to, answers)
     return {"step": found, **figures}
+
+
+def scored(workdir: Place, experiment: Experiment, params: Params) -> dict[str, Any]:
+    """Returns the figures of the test by params. Raises a UserError if the data differ from those of the training."""
+    run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
+    return plain(experiment.task.test(Evaluators(experiment)(params)))
