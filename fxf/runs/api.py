@@ -156,7 +156,7 @@ class Run(NamedTuple):
     def evaluate(self) -> dict[str, Any]:
         """Returns the figures of the task's test by these params, as `fxf evaluate` does.
 
-        run._replace(params=averaged).evaluate()
+            run._replace(params=averaged).evaluate()
 
         Raises:
           UserError: the data differ from those of the training.
