@@ -131,9 +131,7 @@ class Draw:
     path: str
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        drawn = nn.unbox(self.module.begin(key)[1][self.path])
-        assert drawn.shape == shape
-        return drawn.astype(dtype)
+        return nn.unbox(self.module.begin(key)[1][self.path]).astype(dtype)
 
 
 def flax_layer(cls: Any, values: Mapping[str, Any], path: str, width: int, dtype: str) -> FlaxModule:

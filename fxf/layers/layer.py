@@ -114,7 +114,8 @@ class Context(flax.struct.PyTreeNode):
         the layer's own tree of arrays: `Slots` for each token, and arrays [R, …] for the state of each row. Zeros mean
         that nothing is there.
       table: the tokens of the slots, if a cache holds earlier tokens.
-      carry: by name, what earlier layers leave for later ones: arrays [R, T, …].
+      carry: by name, what earlier layers leave for later ones: arrays [R, T, …]. Where a decoder reads a batch, not in
+        steps of decoding, it begins with the batch's arrays `carry/NAME`.
       source: the vectors that cross-attention reads, [B, S, D], and their places. None in steps of decoding, where a
         cache has what is needed of them.
       rng: a random key in training; None elsewhere.

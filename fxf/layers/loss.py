@@ -83,7 +83,9 @@ class Loss(NamedTuple):
     """A loss, and the kind of outputs that it trains.
 
     Attributes:
-      sums: `sums(readout, features, targets, weights, label_smoothing) -> (loss_sum, weight_sum)`.
+      sums: `sums(readout, features, targets, weights, label_smoothing) -> (loss_sum, weight_sum)`, sums over rows, or
+        one of each microbatch where it compares rows: a model of such a loss has no `width`. A batch without targets
+        has its weights in their place.
       of_logits: whether the outputs are logits of probabilities. Then scores are the cross-entropy in nats, whatever
         the loss, and `sums` also has the options `vocab_size` and `at_once` of `cross_entropy`.
     """

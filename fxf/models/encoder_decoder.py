@@ -16,7 +16,7 @@ from fxf.layers.kinds import stack_of
 from fxf.layers.layer import Context
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import places_of
-from fxf.models.model import Batch, Model
+from fxf.models.model import Batch, Model, carried
 from fxf.models.transformer_lm import Source, TransformerLM
 
 
@@ -81,7 +81,7 @@ class EncoderDecoder(TransformerLM):
         with jax.named_scope("decoder"):
             places = places_of(self.config, batch, rng_positions, causal=True)
             x_BTD = self.embed(params, batch["inputs"], places.positions, rng=rng_embedding)
-            context = Context(places, batch["inputs"], source=source, rng=rng_blocks)
+            context = Context(places, batch["inputs"], carry=carried(batch), source=source, rng=rng_blocks)
             x, _ = self.decoder.apply(self.of_decoder(params), self.decoder.start(x_BTD), context)
             return self.decoder.finish(x)
 

@@ -29,8 +29,7 @@ def of_module(module: Any, vocab_size: int, *, max_len: int | None = None, dtype
     spec = functions.spec(vocab_size)
 
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
-        given = {**batch, **of_training(rng)}
-        return as_float32(functions.output(cut(params), batch["inputs"], rng, given))
+        return as_float32(functions.output(cut(params), batch["inputs"], rng, {**batch, **of_training(rng)}))
 
     def cut(params: Params) -> Params:
         """Leaves out the rows that a step adds to the vocabulary: the module knows the shapes of its weights."""

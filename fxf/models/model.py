@@ -12,6 +12,11 @@ from fxf.layers.loss import CROSS_ENTROPY, Loss
 Batch = dict[str, jax.Array]
 
 
+def carried(batch: Batch) -> Batch:
+    """Returns the arrays `carry/NAME` of a batch by NAME, with which the carry of a decoder's blocks begins."""
+    return {name.removeprefix("carry/"): x for name, x in batch.items() if name.startswith("carry/")}
+
+
 def as_they_are(params: Params) -> Params:
     """Returns the params: the `to_plain` of a model that computes with the weights that it trains."""
     return params
@@ -41,7 +46,7 @@ class Model(NamedTuple):
       rolls: whether decoding may pass `max_len`: each new token then sees the newest `max_len` ones.
       dtype: the type of its products with weights.
       width: the size D of the residual stream, if no row of a batch depends on another, so that a CPU may compute the
-        gradient of a large batch in parts; None where it must not.
+        gradient of a large batch in parts, and each device the user's loss of its rows; None where they must not.
       to_plain: `to_plain(params)` returns the plain params of those of `spec`; see `reparametrized`. It is
         called once for a loss, for an evaluation, and where a run is loaded.
       plain_spec: the table of plain weights; None where it is `spec`.

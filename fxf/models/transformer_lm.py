@@ -22,7 +22,7 @@ from fxf.layers.layer import Context, Places
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import POSITIONS, places_of, random_rows, require_room, token_positions
 from fxf.models.init import initialized_as
-from fxf.models.model import Batch, Model
+from fxf.models.model import Batch, Model, carried
 from fxf.models.whole_sequences import WholeSequences
 
 Source = tuple[jax.Array, Places]  # the output of an encoder, and its places
@@ -81,12 +81,13 @@ class TransformerLM:
         `batch` has `inputs` [B, T]. It may have `input_mask` [B, T], which is false on padding; `positions` [B, T] of
         the tokens; `documents` [B, T], the index of each token's document, within which attention stays; `order`
         [B, T]: tokens see those whose order is not above their own; and, for a table of segments, `segments` [B, T].
+        The context's carry begins with the arrays `carry/NAME`, for layers that read them by NAME.
         """
         rng_embedding, rng_blocks, rng_positions = split(rng, 3)
         require_documents(self.decoder, batch)
         places, segments_BT = places_of(self.config, batch, rng_positions, causal=self.causal), batch.get("segments")
         x_BTD = self.embed(params, batch["inputs"], places.positions, segments_BT=segments_BT, rng=rng_embedding)
-        context = Context(places, batch["inputs"], rng=rng_blocks)
+        context = Context(places, batch["inputs"], carry=carried(batch), rng=rng_blocks)
         x, _ = self.decoder.apply(self.of_decoder(params), self.decoder.start(x_BTD), context)
         return self.decoder.finish(x)
 

@@ -135,6 +135,10 @@ class Run(NamedTuple):
             raise UserError(f"texts: expected a list of texts, got {texts!r}")
         return Answering(self.experiment, self.params, max_tokens, seed, stop)(several) if several else []
 
+    def with_model(self, model: Model) -> "Run":
+        """Returns the run with another model of the same params, such as an edited one, which compiles anew."""
+        return self._replace(experiment=self.experiment._replace(model=model, programs=defaultdict(dict)))
+
     def with_draft(self, smaller: "Run", n_tokens: int = 4) -> "Run":
         """Returns the run whose tokens a smaller one drafts, so many at a time, for one step of this run to check.
 
@@ -148,6 +152,17 @@ class Run(NamedTuple):
             raise UserError("draft: expected a run of the same task, with the same tokens")
         draft = smaller.model, smaller.params, n_tokens
         return self._replace(experiment=self.experiment._replace(draft=draft, programs=defaultdict(dict)))
+
+    def evaluate(self) -> dict[str, Any]:
+        """Returns the figures of the task's test by these params, as `fxf evaluate` does.
+
+            run._replace(params=averaged).evaluate()
+
+        Raises:
+          UserError: the data differ from those of the training.
+        """
+        figures = run.scored(self.folder, self.experiment, self.params)
+        return {name: value for name, value in figures.items() if name not in ("samples", "answers")}
 
     def probe(self, prompt: str, answer: str | None = None) -> probe.Reading:
         """Returns what is inside the model while it reads a prompt and an answer, by default its own.

@@ -8,7 +8,7 @@ import numpy as np
 
 from fxf.base.config import defaults, one_of, require_off
 from fxf.base.errors import UserError
-from fxf.base.weights import Params
+from fxf.base.weights import VOCABULARY, Params, leaves, shapes
 from fxf.layers.kinds import ATTENTIONS
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Batch, Model
@@ -71,10 +71,10 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
 def require_learnable(name: str, task: Task, model: Model, seed: int) -> None:
     """Raises a UserError if a model cannot learn from the first batch of a user's task; those of fxf are known."""
     if type(task).__module__.split(".")[0] != "fxf":
-        found, where = next(task.batches()) if task.has("batches") else first_batch(task.batch, seed), f"task '{name}'"
-        require_arrays(f"{where}: batch", found)
-        if model.loss.of_logits:
-            require_tokens(f"{where}: batch", found, task.vocab_size)
+        batches, where = task.batches() if task.has("batches") else None, f"task '{name}': batch"
+        if batches is not None and not hasattr(batches, "get_state"):  # where a run that is resumed goes on
+            raise UserError(f"{where}es: expected an iterator of Grain, got a {type(batches).__name__}")
+        require_batch(where, first_batch(task.batch, seed) if batches is None else next(batches), model)
 
 
 def first_batch(batch: Callable[..., Any], seed: int) -> Any:
@@ -82,8 +82,13 @@ def first_batch(batch: Callable[..., Any], seed: int) -> Any:
     return jax.device_get(jax.jit(batch)(jax.random.fold_in(run_keys(seed).data, 0), np.int32(0)))
 
 
-def require_arrays(where: str, batch: Any) -> None:
-    """Raises a UserError if a batch is no dict of arrays, among them weights of the targets, of which some count."""
+def require_batch(where: str, batch: Any, model: Model) -> None:
+    """Raises a UserError if a model cannot learn from a batch.
+
+    It is a dict of arrays, among them weights of the targets, of which some count. Targets are below the number of
+    logits, other tokens below that of the rows of the model's largest table: inside a program they would be clamped.
+    Floats are no tokens, but vectors that a model of the user's reads.
+    """
     if not isinstance(batch, Mapping) or "weights" not in batch:
         got = f"only {', '.join(batch)}" if isinstance(batch, Mapping) else f"a {type(batch).__name__}"
         raise UserError(f"{where}: expected a dict of arrays, among them weights; the function returns {got}")
@@ -95,14 +100,15 @@ def require_arrays(where: str, batch: Any) -> None:
         raise UserError(f"{where}: weights: expected the shape of targets, {targets.shape}, got {weights.shape}")
     if not (total := np.sum(weights)) > 0 or not np.isfinite(total):
         raise UserError(f"{where}: weights: expected finite numbers with a sum above 0, got the sum {total:g}")
-
-
-def require_tokens(where: str, batch: Mapping[str, Any], vocab_size: int) -> None:
-    """Raises a UserError if a token of a batch is not below vocab_size. Inside a program it would be clamped."""
-    for name in sorted(TOKENS.keys() & batch.keys()):
+    if not model.loss.of_logits:
+        return
+    n_logits = vocab_size_of(model, shapes(model.spec, model.weights_dtype), dict(batch))
+    tables = [w.shape[w.axes.index(VOCABULARY)] for _, w in leaves(model.spec) if VOCABULARY in w.axes]
+    for name in sorted(name for name in TOKENS.keys() & batch.keys() if batch[name].dtype.kind in "iu"):
+        size = n_logits if name == "targets" else max(tables, default=n_logits)
         tokens, read = np.broadcast_arrays(batch[name], np.asarray(batch.get(TOKENS[name], True)) != 0)
-        if wrong := [token for token in tokens[read] if not 0 <= token < vocab_size]:
-            raise UserError(f"{where}: {name}: expected tokens 0 … {vocab_size - 1}, got {wrong[0]}")
+        if wrong := [token for token in tokens[read] if not 0 <= token < size]:
+            raise UserError(f"{where}: {name}: expected tokens 0 … {size - 1}, got {wrong[0]}")
 
 
 def require_texts(model: Model, params: Params, read: dict[str, Any], end_token: int) -> None:
@@ -132,4 +138,6 @@ def vocab_size_of(model: Model, params: Params, batch: Batch) -> int:
     try:
         return jax.eval_shape(model.apply, params, batch).shape[-1]
     except KeyError as error:
+        if error.args[0] not in {*TOKENS, *TOKENS.values()}:
+            raise  # a fault in a model of the user's
         raise UserError(f"the model reads {error}; a batch or the prompts have only {', '.join(batch)}") from error

@@ -1,7 +1,7 @@
 """What scores a model's params, by programs that compile once for all params, and what a run says of its scores."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ from fxf.base.config import flatten
 from fxf.base.errors import UserError, printable
 from fxf.base.weights import Params
 from fxf.models.decoder import Decoder
-from fxf.models.model import Batch
+from fxf.models.model import Batch, Model
 from fxf.models.quantized import stored_as
 from fxf.models.speculative import Speculative
 from fxf.reports.figures import HIGHER, LOWER
@@ -24,20 +24,22 @@ from fxf.training.sharding import Layout
 class Evaluators:
     """Makes the evaluators of an experiment, `evaluators(params)`, which share its compiled programs."""
 
-    def __init__(self, experiment: Experiment, layout: Layout, seed: int = 0) -> None:
+    def __init__(self, experiment: Experiment, layout: Layout | None = None, seed: int = 0) -> None:
         """Compiles nothing yet.
 
         Args:
-          layout: the layout of the params; the devices share the rows of a batch.
+          layout: the layout of the params; the devices share the rows of a batch. None: that in which `load` reads.
           seed: the seed of sampling.
         """
+        layout = layout or experiment.layout_of_one_copy()
         trained, programs = experiment.model, experiment.programs["scores", layout]
         model, narrow = stored_as(experiment.decode.weights, trained.plain)
         self._model, self._layout = layout.with_mesh(model), layout
         to_read = jax.jit(lambda params: narrow(trained.to_plain(params)), out_shardings=layout.weights(model.spec))
         self._to_read = None if model.spec is trained.spec else programs.setdefault("weights", to_read)
-        self._loss = programs.setdefault("loss", jax.jit(self._loss_of, out_shardings=layout.replicated))
-        self._logits = programs.setdefault("logits", jax.jit(self._logits_of, out_shardings=layout.replicated))
+        of_batch = (functools.partial(self._of_batch, function) for function in (batch_loss, Model.apply))
+        loss, logits = (jax.jit(function, out_shardings=layout.replicated) for function in of_batch)
+        self._loss, self._logits = programs.setdefault("loss", loss), programs.setdefault("logits", logits)
         options: Any = {"programs": experiment.programs["decode", layout], "layout": layout}
         options |= {"config": experiment.decode, "seed": seed, **experiment.task.rules(experiment.decode)}
         if draft := experiment.draft:
@@ -67,14 +69,9 @@ class Evaluators:
         placed = self._layout.weights(self._model.spec)
         return jax.tree.map(lambda x, place: x.update(sharding=place), jax.eval_shape(self._to_read, params), placed)
 
-    def _loss_of(self, params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        return batch_loss(self._model.scored, self._gathered(params), self._layout.shard(batch))
-
-    def _logits_of(self, params: Params, batch: Batch) -> jax.Array:
-        return self._model.apply(self._gathered(params), self._layout.shard(batch))
-
-    def _gathered(self, params: Params) -> Params:
-        return self._layout.gather(self._model, params)[0]  # by each process
+    def _of_batch(self, function: Callable[[Model, Params, Batch], Any], params: Params, batch: Batch) -> Any:
+        """Returns what a function makes of the model, of weights that each process gathers, and of a sharded batch."""
+        return function(self._model.scored, self._layout.gather(self._model, params)[0], self._layout.shard(batch))
 
 
 def plain(figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,8 +105,6 @@ def _operations(experiment: Experiment, batch: Batch, function: Callable[..., An
 def wasted(experiment: Experiment, layout: Layout) -> list[str]:
     """Returns a line for each thing that the devices of a layout hold or compute several times, with the factor."""
     lines, task = list(whole_weights(experiment.model.spec, layout)), experiment.task
-    if not (task.has("batch") or task.has("largest_batch")):  # a user's own iterator need not say its shapes
-        return lines
     n_rows, parts = len(task.largest_batch()["weights"]), experiment.train.microbatches * layout.parts
     if task.has("batches") and (factor := -(-n_rows // parts) * parts / n_rows) > 1.1:
         lines.append(f"batches of {n_rows} rows are filled up for {parts} parts: {factor:.2g} times the work")

@@ -50,7 +50,7 @@ class Answering:
         self._max_len = self._room or experiment.max_len
         if max_tokens and (rolls or not self._room):
             self._max_len = sys.maxsize
-        self._evaluator = Evaluators(experiment, experiment.layout_of_one_copy(), seed)(params)
+        self._evaluator = Evaluators(experiment, seed=seed)(params)
 
     def __call__(self, texts: list[str]) -> list[list[Answer]]:
         """Returns the answers to each text, in order: its hypotheses as texts with their scores, the best first.

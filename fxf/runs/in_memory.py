@@ -24,14 +24,7 @@ from fxf.models.model import Batch, Model
 from fxf.models.quantized import stored_as
 from fxf.models.rules import Words
 from fxf.models.speculative import Speculative
-from fxf.runs.compatibility import (
-    first_batch,
-    require_arrays,
-    require_seed,
-    require_texts,
-    require_tokens,
-    vocab_size_of,
-)
+from fxf.runs.compatibility import first_batch, require_batch, require_seed, require_texts
 from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
@@ -152,7 +145,12 @@ def fit(
     described = optimizer_section({"name": optimizer, **keys})
     moves = make_optimizer(described, steps, model.spec)
     require_frozen(model.spec, described.frozen)
-    _require_batch(model, batch, seed, microbatches)
+    if not callable(batch):
+        raise UserError(f"batch: expected a function of (key, step) that returns a batch, got a {type(batch).__name__}")
+    first = first_batch(batch, seed)
+    require_batch("batch", first, model)
+    if len(first["weights"]) % microbatches:
+        raise UserError(f"microbatches: {microbatches} does not divide the {len(first['weights'])} rows of a batch")
     layout = make_layout(ParallelConfig(data=1), require_devices())
     trainer = Trainer(without_frozen_gradient(model, described.frozen), moves, train, layout)
     given = flatten(jax.tree.map(jnp.array, params)) if params is not None else None
@@ -173,18 +171,6 @@ def fit(
         done += several
         at_once = steps_of_next_call(several, time.perf_counter() - before)
     return Fitted(evaluated_params(state), np.concatenate(losses))
-
-
-def _require_batch(model: Model, batch: Any, seed: int, microbatches: int) -> None:
-    """Raises a UserError if the model cannot learn from the first batch."""
-    if not callable(batch):
-        raise UserError(f"batch: expected a function of (key, step) that returns a batch, got a {type(batch).__name__}")
-    first = first_batch(batch, seed)
-    require_arrays("batch", first)
-    if len(first["weights"]) % microbatches:
-        raise UserError(f"microbatches: {microbatches} does not divide the {len(first['weights'])} rows of a batch")
-    if model.loss.of_logits:
-        require_tokens("batch", first, vocab_size_of(model, weights.shapes(model.spec, model.weights_dtype), first))
 
 
 def decode(

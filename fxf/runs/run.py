@@ -15,7 +15,7 @@ from fxf.base.config import section
 from fxf.base.errors import UserError
 from fxf.base.files import folder_at
 from fxf.base.on_gpu import options_in_order
-from fxf.base.weights import count
+from fxf.base.weights import Params, count
 from fxf.reports.run_files import CHECKPOINTS
 from fxf.runs import compatibility, guests, run_folder
 from fxf.runs.evaluator import Evaluators, plain, sample_text, scoring_of
@@ -182,7 +182,7 @@ class Steps:
         self._batches = task.batches() if task.has("batches") else None
         if self._batches is not None:
             if record.step:
-                self._batches.set_state(record.data)
+                self._batches.set_state(record.data.encode() if isinstance(record.data, str) else record.data)
             self._from_iterator = make_train_steps_from_iterator(trainer, self._batches, at_peak, programs)
             return
         n_steps, batch = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE), task.largest_batch()
@@ -213,8 +213,9 @@ class Steps:
         return float(make_schedule(config, self._experiment.train.steps, numbers)(np.int32(step)))
 
     def position(self) -> Any:
-        """Returns the position in the data, as JSON."""
-        return None if self._batches is None else self._batches.get_state()
+        """Returns the position in the data, as JSON, which a DataLoader of Grain gives as bytes."""
+        state = None if self._batches is None else self._batches.get_state()
+        return state.decode() if isinstance(state, bytes) else state
 
 
 def evaluate(
@@ -237,14 +238,18 @@ def evaluate(
     experiment, found, params = load(workdir, step, decode)
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the scores, which take long
-    evaluator = Evaluators(experiment, experiment.layout_of_one_copy())(params)
     if pairs is None:
-        run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
-        figures = plain(experiment.task.test(evaluator))
+        figures = scored(workdir, experiment, params)
     else:
-        figures = plain(score_pairs(experiment, evaluator, Path(pairs)))
+        figures = plain(score_pairs(experiment, Evaluators(experiment)(params), Path(pairs)))
     figures.pop("samples", None)
     answers = figures.pop("answers", None)
     if to is not None:
         write_answers(experiment, to, answers)
     return {"step": found, **figures}
+
+
+def scored(workdir: Place, experiment: Experiment, params: Params) -> dict[str, Any]:
+    """Returns the figures of the test by params. Raises a UserError if the data differ from those of the training."""
+    run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
+    return plain(experiment.task.test(Evaluators(experiment)(params)))

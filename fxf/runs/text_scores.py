@@ -39,7 +39,7 @@ class TextScorer:
     def __init__(self, workdir: Path | str, step: int | None = None, weights: str | None = None) -> None:
         experiment, self.step, params = load(workdir, step, {"weights": weights} if weights else None)
         task = experiment.task
-        self.evaluator: Evaluator = Evaluators(experiment, experiment.layout_of_one_copy())(params)
+        self.evaluator: Evaluator = Evaluators(experiment)(params)
         if not isinstance(task, RunningText | Documents) or task.context or not self.evaluator.in_nats:
             raise UserError(f"{workdir}: only a language model that scores all tokens gives a text a probability")
         self.task, self.workdir = task, workdir

@@ -101,8 +101,11 @@ class Task:
         raise NotImplementedError
 
     def largest_batch(self) -> Any:
-        """Returns the shapes and types of the largest batch."""
-        return jax.eval_shape(self.batch, random_key(0), np.int32(0))
+        """Returns the shapes and types of the largest batch, with the rows of all processes; by default the first."""
+        if not self.has("batches"):
+            return jax.eval_shape(self.batch, random_key(0), np.int32(0))
+        shares = [next(self.batches())] * jax.process_count()
+        return jax.eval_shape(lambda: jax.tree.map(lambda *x: jnp.concatenate(x), *shares))
 
     # The data.
 

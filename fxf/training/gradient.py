@@ -14,7 +14,7 @@ from fxf.base.named_arrays import OF_TRAINING
 from fxf.base.random_keys import key_of_part
 from fxf.base.weights import VOCABULARY, Params, map_weights
 from fxf.layers.linear import copied
-from fxf.layers.loss import mean, or_one
+from fxf.layers.loss import CROSS_ENTROPY, mean, or_one
 from fxf.layers.named import MOVED, TOTAL, WEIGHT, edited, names_in
 from fxf.models.model import Batch, Model
 from fxf.training.sharding import Layout
@@ -53,12 +53,13 @@ def batch_loss(
             read = jax.tree.map(lambda cast, p, copy: copied(p, copy) if cast else p, is_cast, params, copies)
             return model.readout(read, x)
 
-        return model.loss.sums(readout, *arrays, label_smoothing, **options)
+        return jax.tree.map(jnp.asarray, model.loss.sums(readout, *arrays, label_smoothing, **options))
 
     if layout and layout.mesh.size > 1:
         sums_of_readout = over_mesh(layout.mesh)(sums_of_readout)
-    arrays = (features, batch["targets"], batch["weights"])
-    if layout is None or layout.parts * layout.mesh.shape[SEQUENCE] == 1:
+    arrays = (features, batch.get("targets", batch["weights"]), batch["weights"])
+    compares_rows = model.width is None and model.loss != CROSS_ENTROPY  # it may
+    if layout is None or layout.parts * layout.mesh.shape[SEQUENCE] == 1 or compares_rows:
         return sums_of_readout(of_readout, *arrays)
     # The loss computes the logits of one group of tokens after another. Each device has groups of its own tokens and a
     # copy of the weights. So no group waits for other devices; one sum over the devices follows.
@@ -210,9 +211,8 @@ def _terms(sums: dict[str, jax.Array], weights: dict[str, jax.Array]) -> dict[st
 
 
 def parts_in_cache(model: Model, shape: tuple[int, ...], microbatches: int, layout: Layout | None) -> int:
-    """Returns into how many parts a CPU cuts each microbatch of a batch with weights of this shape, [B, T]."""
+    """Returns into how many parts a CPU cuts each microbatch of a batch with weights of this shape, [B] or [B, T]."""
     here = target_devices()[0].platform == "cpu" and (layout is None or layout.mesh.size == 1)
     if not here or model.width is None:
         return 1
-    n_rows, n_tokens = shape
-    return on_cpu.n_parts(n_rows // microbatches, n_tokens * model.width)
+    return on_cpu.n_parts(shape[0] // microbatches, math.prod(shape[1:]) * model.width)

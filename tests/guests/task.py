@@ -1,8 +1,8 @@
-"""A task: copy a sequence of digits."""
+"""A task: copy a sequence of digits, from rows on the host."""
 
 import dataclasses
 
-import jax
+import grain
 import jax.numpy as jnp
 import numpy as np
 
@@ -10,8 +10,8 @@ from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.runs.experiment import default_config
 from fxf.tasks import RegisteredTask
-from fxf.tasks.prompts import of_each_prompt, one_group, padded_prompts
-from fxf.tasks.task import Task, language_model_batch
+from fxf.tasks.prompts import padded_prompts
+from fxf.tasks.task import Task
 
 END, MARK, NAMES = 10, 11, "0123456789.:"  # . stands behind the copy, : between the sequence and its copy
 
@@ -26,13 +26,17 @@ class Copy(Task):
     vocab_size, end_token, generates, metrics = 12, END, True, ("exact_match",)
 
     def __init__(self, config, run):
-        self.n, self.batch_size, self.longest = config.length, run.train.batch_size, 2 * config.length + 2
+        self.n, self.longest = config.length, 2 * config.length + 2
+        self.given = {"seed": run.seed, "batch_size": run.train.batch_size}
 
-    def batch(self, key, step):
-        digits_BN = jax.random.randint(key, (self.batch_size, self.n), 0, 10)
-        ends_B1 = jnp.full((self.batch_size, 1), END)
-        targets_BT = jnp.concatenate([digits_BN, ends_B1 + 1, digits_BN, ends_B1], axis=1)
-        return language_model_batch(targets_BT, jnp.ones(targets_BT.shape) * (jnp.arange(self.longest) > self.n)[None])
+    def row(self, i):
+        digits = np.random.default_rng(i).integers(0, 10, self.n)
+        tokens = np.array([0, *digits, MARK, *digits, END], np.int32)
+        weights = (np.arange(self.longest) > self.n).astype(np.float32)
+        return {"inputs": tokens[:-1], "targets": tokens[1:], "weights": weights}
+
+    def batches(self):
+        return iter(grain.load([*map(self.row, range(100))], shuffle=True, **self.given))
 
     def validate(self, evaluator):
         digits = np.random.default_rng(0).integers(0, 10, (20, self.n))
@@ -42,17 +46,13 @@ class Copy(Task):
     def encode(self, text):
         if not set(text) <= set(NAMES[:10]) or len(text) > self.n:
             raise UserError(f"expected at most {self.n} digits, got '{text}'")
-        return [NAMES.index(digit) for digit in text]
-
-    def to_prompts(self, texts, max_tokens, max_len):
-        rows = of_each_prompt(self.encode, texts)
-        return one_group(padded_prompts([[0, *row, MARK] for row in rows]), max_tokens, max_len)
+        return [0, *map(NAMES.index, text), MARK]
 
     def to_text(self, text, tokens):
         return "".join(map(self.token_name, tokens))
 
     def to_batch(self, text, answer):
-        return {"inputs": jnp.array([[0, *self.encode(text), MARK, *map(NAMES.index, answer)]])}
+        return {"inputs": jnp.array([[*self.encode(text), *map(NAMES.index, answer)]])}
 
     def token_name(self, token):
         return NAMES[token]

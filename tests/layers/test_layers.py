@@ -20,7 +20,8 @@ from fxf.layers.layer import Context, Places
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import positional_encoding, positional_encoding_spec
 from fxf.models.encoder_decoder import EncoderDecoderConfig
-from helpers import applied, attention_of, equations, places, random_params, small
+from fxf.models.transformer_lm import TransformerLM
+from helpers import VOCAB_SIZE, applied, attention_of, equations, places, random_params, random_tokens, small
 
 B, T, S, D = 3, 5, 4, 6
 POSITIONS = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated", "sinusoidal_halves")
@@ -108,6 +109,14 @@ class Adding:
         total = context.carry.get(self.name, 0) + x
         drawn = params["factor"] + jax.random.key_data(context.rng)[0] / 2.0**32
         return jnp.sin(drawn[None, None] * total), context.replace(carry={**context.carry, self.name: total})
+
+
+def test_what_a_batch_has_for_the_carry_is_there_before_the_first_block():
+    config = small(positions="none")
+    model = TransformerLM(config, VOCAB_SIZE, Stack(config, (Adding("a"),)))
+    params, tokens = random_params(model.spec()), random_tokens((2, 5))
+    batch = {"inputs": tokens, "carry/a": -params["embedding"]["table"][tokens]}
+    assert not model.features(params, batch, rng=jax.random.key(0)).any()
 
 
 class Growing(Adding):

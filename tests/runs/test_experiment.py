@@ -10,12 +10,12 @@ from fxf.base.config import flatten
 from fxf.base.errors import UserError
 from fxf.layers.loss import CROSS_ENTROPY, Loss
 from fxf.models import MODELS
-from fxf.runs.compatibility import require_tokens
+from fxf.runs.compatibility import require_batch
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build, default_config
 from fxf.runs.keys import of_config, sections
 from fxf.tasks import TASKS
-from helpers import one_device, random_params
+from helpers import one_device, random_params, small_model
 from small_runs import ROOT, command, tiny_config
 
 
@@ -63,13 +63,16 @@ def test_whatever_trains_logits_they_are_scored_by_cross_entropy_and_other_outpu
     assert evaluator.in_nats == loss.of_logits
 
 
-def test_a_target_without_weight_may_be_any_number():
+def test_targets_that_count_are_below_the_logits_and_inputs_below_the_rows_of_a_table():
     weights = np.tile(np.arange(12) != 3, (5, 1))
     tokens = np.tile(np.arange(12) % 11, (5, 1))
     batch = {"inputs": tokens, "targets": np.where(weights, tokens, -100), "weights": weights}
-    require_tokens("batch", batch, 11)
-    with pytest.raises(UserError, match=r"^batch: targets: expected tokens 0 … 10, got -100"):
-        require_tokens("batch", {**batch, "weights": np.ones((5, 12))}, 11)
+    model, _ = small_model(11, max_len=12)
+    classes = model._replace(readout=lambda params, x: model.readout(params, x)[..., :3])
+    require_batch("batch", batch, model)
+    require_batch("batch", {**batch, "targets": tokens % 3}, classes)
+    with pytest.raises(UserError, match=r"^batch: targets: expected tokens 0 … 2, got -100"):
+        require_batch("batch", {**batch, "weights": np.ones((5, 12))}, classes)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -8,8 +8,6 @@ import pytest
 
 import fxf
 from closeness import assert_close
-from fxf.layers.attention import Attention
-from fxf.layers.layer import whole_rows
 from fxf.models.decoder import Decoder
 from fxf.runs import in_memory
 from fxf.runs.experiment import build
@@ -34,15 +32,6 @@ def test_a_model_of_plain_keywords_is_that_of_its_config_and_a_run_starts_from_t
     assert programs[0] == programs[1]
     model = MODEL._replace(spec={"final": MODEL.spec["final"]})  # quick to draw
     assert_close(fxf.initialize(model, seed=3), experiment._replace(model=model).new_state(one_device()).params)
-
-
-def test_a_layer_is_called_with_plain_keywords():
-    layer = Attention(fxf.layer_config(d_model=6, n_heads=2, max_len=7))
-    x_BTD = np.ones((2, 3, 6), np.float32)
-    y_BTD, _ = jax.eval_shape(lambda: layer.apply(fxf.initialize(layer.spec()), x_BTD, whole_rows(3)))
-    assert y_BTD.shape == (2, 3, 6)
-    with pytest.raises(fxf.UserError, match=r"model.n_head: unknown key; did you mean 'n_heads'\?"):
-        fxf.layer_config(n_head=2)
 
 
 def test_the_batch_of_a_language_model_reads_its_targets_behind_token_0():

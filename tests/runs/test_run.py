@@ -157,7 +157,7 @@ def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path):
     # It trains as without, a single checkpoint can be asked for, and the result is that of the mean.
     assert_same_bits(state_of(tmp_path), state_of(finished[0]))
     assert_same_bits(run.load(tmp_path, step=6)[2], of_steps[-1])
-    assert run.evaluate(tmp_path)["exact_match"] == result["exact_match"]
+    assert fxf.load(tmp_path).evaluate()["exact_match"] == result["exact_match"]
 
 
 def test_a_run_is_read_on_fewer_devices_and_says_if_its_last_checkpoint_is_gone(finished, tmp_path, caplog):

@@ -14,6 +14,7 @@ from flax import nnx
 from terms_model import model_of
 
 from fxf.layers.kinds import LAYERS
+from fxf.layers.loss import Loss
 from fxf.models.lora import LoraConfig, lora
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.fine_tuning import freeze, without_frozen_gradient
@@ -54,6 +55,8 @@ if __name__ == "__main__":
     experts = {"n_experts": 8, "top_k": 3, "d_shared": 4, "bias_rate": 0.01, "balance": 0.1}
     mixture = {"blocks": "attention+moe", "gated": True, "activation": "silu", "layers": {"moe": experts}}
     adam = optax.chain(KEEP, freeze(optax.adam(1e-2, **ADAM), adapters.spec, ""))
+    # Each row is to be told from all others of the batch.
+    contrast = Loss(lambda _, x, *__: (-jax.numpy.trace(jax.nn.log_softmax(x[:, 0] @ x[:, 1].T)), len(x)), False)
     rows = {"data 2, fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2)}
     over_experts = {
         "data 2, expert 4": ({"expert": 4}, 1),
@@ -62,6 +65,7 @@ if __name__ == "__main__":
     found = {
         "experts": compare(over_experts, model=transformer_lm(TransformerLMConfig(**SIZES, **mixture), VOCAB_SIZE)),
         "layers": compare(rows, model=layers),
+        "rows": compare({"data 8": ({}, 1)}, model=MODEL._replace(width=None, loss=contrast)),
         "adapters": compare({**LAYOUTS, **PMAP}, model=adapters, optimizer=adam),
         "terms": compare({**rows, **PMAP}, model=model_of()),
     }

@@ -42,14 +42,15 @@ def test_microbatches_give_loss_gradient_and_dropout_of_the_whole_batch_also_tho
 def test_a_cpu_cuts_a_batch_whose_rows_do_not_depend_on_each_other(monkeypatch):
     model = model_of("in a row")._replace(features=lambda params, batch, *, rng: params["table"][batch["inputs"]])
 
-    def program(width, **options):
+    def program(width, given=None, **options):
         learn = functools.partial(loss_and_gradient, model._replace(width=width), **options)
-        return str(jax.make_jaxpr(learn)(random_params(SPEC), batch(), random_key(3)))
+        return str(jax.make_jaxpr(learn)(random_params(SPEC), given or batch(), random_key(3)))
 
     whole, in_two, in_four = (program(4, microbatches=n) for n in (1, 2, 4))
     monkeypatch.setattr(on_cpu, "IN_CACHE", 2 * LENGTH * 4)
     monkeypatch.setattr(on_cpu, "SMALL", 1)
     assert program(4) == in_four != whole == program(None)
+    assert program(4, {name: x[:, 0] for name, x in batch().items()})  # one output for each row
     assert program(4, microbatches=2) == in_two  # whose parts are as small as that
     with compiling_for([types.SimpleNamespace(platform="gpu")]):
         assert program(4) == whole

@@ -90,7 +90,7 @@ def test_two_processes_have_the_numbers_of_one_device_and_one_notices_that_the_o
 @pytest.mark.thorough
 def test_models_with_adapters_experts_terms_and_modules_of_flax_have_the_numbers_of_one_device():
     ((found,), _) = answers("models_on_devices")
-    assert found.keys() == {"layers", "adapters", "terms", "experts"}
+    assert found.keys() == {"layers", "rows", "adapters", "terms", "experts"}
     for of_model in found.values():
         assert_near(of_model, *of_model)
 
