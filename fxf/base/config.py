@@ -28,6 +28,7 @@ PATH = re.compile(r"[A-Za-z_][\w.-]*:[A-Za-z_]\w*")  # of something to import, m
 LIMITS = {
     "minimum": (operator.ge, "at least"),
     "above": (operator.gt, "more than"),
+    "maximum": (operator.le, "at most"),
     "below": (operator.lt, "less than"),
 }
 LARGEST_INT = 2**31 - 1  # steps, positions and sizes are int32 on the device
@@ -40,6 +41,7 @@ def key(
     *,
     minimum: float | None = None,
     above: float | None = None,
+    maximum: float | None = None,
     below: float | None = None,
     argument: bool = False,
 ) -> Any:
@@ -48,7 +50,7 @@ def key(
     Args:
       argument: whether the training step reads the number as an argument; then another value compiles nothing.
     """
-    limits = {"minimum": minimum, "above": above, "below": below}
+    limits = {"minimum": minimum, "above": above, "maximum": maximum, "below": below}
     return dataclasses.field(default=default, metadata={"doc": doc, "argument": argument, **limits})
 
 

@@ -68,7 +68,7 @@ class TransformerConfig:
     rope_factors: str = key(
         "", "of longrope: those of pairs, with commas; behind a semicolon those for a max_len above rope_trained_len"
     )
-    rotary_share: float = key(1.0, "share of a head's width that rotary positions turn, its first numbers", above=0)
+    rotary_share: float = key(1.0, "first share of a head's width, which rotary positions turn", above=0, maximum=1)
     attention: str = key("softmax", "one of fxf.layers.kinds.ATTENTIONS")
     attention_implementation: Literal["xla", "chunked", "flash"] = key(
         "xla",

@@ -85,7 +85,7 @@ def stack_of(config: TransformerConfig, cross: bool | None = None, vocab_size: i
     given = config, cross, vocab_size
     head = _blocks(head_text, *given) if semicolon else []
     period = _alternating(*given) if config.global_every else _blocks(text, *given)
-    names = re.findall(r"[\w.:]+", f"{config.blocks} {config.block} cross_attention")
+    names = re.findall(r"[\w.:]+", f"{config.blocks} {config.block}{' cross_attention' * (cross is not None)}")
     named = {name.rpartition(":")[2] for name in names}
     for name in config.layers.keys() - named:
         what = f"model.blocks '{config.blocks}' names no such layer{nearest(name, named)}"

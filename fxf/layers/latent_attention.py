@@ -111,7 +111,7 @@ class LatentAttention(Attention):
         """Raises a UserError if a key does not go with latents."""
         super()._check()
         config = self.config
-        unread = {"qk_norm": False, "base_width": 0, "n_kv_heads": 0}
+        unread = {"qk_norm": False, "base_width": 0, "n_kv_heads": 0, "rotary_share": 1.0}
         require_off("model", config, unread, "model.attention 'latent' does not read it")
         if config.attention_bias not in ("output", "none"):
             expected = "expected 'output' or 'none' with model.attention 'latent'"

@@ -190,8 +190,7 @@ def causal_convolution(
     if documents is None:
         return y_RT, whole[:, length:]
     at = context.real.sum(1, keepdims=True) + jnp.arange(n_before)[None]
-    of_last = jnp.take_along_axis(before, at, 1) == documents.max(1, keepdims=True)
-    return y_RT, jnp.where(_like(of_last, x_RT), jnp.take_along_axis(whole, _like(at, x_RT), 1), 0)
+    return y_RT, jnp.take_along_axis(whole, _like(at, x_RT), 1)
 
 
 def _like(of_tokens: jax.Array, x_RT: jax.Array) -> jax.Array:

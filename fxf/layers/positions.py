@@ -112,7 +112,7 @@ def rotary(config: TransformerConfig, x: jax.Array, positions: jax.Array) -> jax
         pairs *= math.sqrt(1 + math.log(config.rope_factor) / math.log(config.rope_trained_len))
     rotated = jnp.stack([cos * pairs[..., 0] - sin * pairs[..., 1], sin * pairs[..., 0] + cos * pairs[..., 1]], axis=-1)
     turned = rotated.reshape(*x.shape[:-1], -1)
-    return turned if n_turned >= x.shape[-1] else jnp.concatenate([turned, x[..., n_turned:]], -1)
+    return turned if n_turned == x.shape[-1] else jnp.concatenate([turned, x[..., n_turned:]], -1)
 
 
 def rotary_frequencies(config: TransformerConfig, n_pairs: int) -> np.ndarray:
@@ -184,7 +184,7 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
     if config.positions == "sinusoidal_concatenated" and config.d_model % 2:
         raise UserError(f"model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got {config.d_model}")
     n_turned = int(config.head_width * config.rotary_share)
-    if kind.rotate and n_turned % 2:
+    if kind.rotate and (n_turned % 2 or not n_turned):
         raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {n_turned}")
     if not kind.rotate:
         require_off("model", config, ROTARY_KEYS, f"model.positions '{config.positions}' does not read it")

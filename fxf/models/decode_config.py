@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from fxf.base.config import key, require_off
-from fxf.base.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,7 +13,7 @@ class DecodeConfig:
 
     temperature: float = key(0.0, "logits are divided by this before a draw; 0: the most probable token", minimum=0)
     top_k: int = key(0, "a token is drawn among the k most probable; 0: among all", minimum=0)
-    top_p: float = key(1.0, "a token is drawn from the smallest set of tokens with at least this probability", above=0)
+    top_p: float = key(1.0, "a token is drawn among the fewest with at least this probability", above=0, maximum=1)
     no_repeat_ngram: int = key(0, "size of n-grams of which none repeats in an answer; 0: off", minimum=0)
     repetition_penalty: float = key(
         1.0,
@@ -35,8 +34,6 @@ class DecodeConfig:
     early_stop: bool = key(True, "stop when beam_width hypotheses are finished; otherwise when no live one can win")
 
     def __post_init__(self) -> None:
-        if self.top_p > 1:
-            raise UserError(f"decode.top_p: expected at most 1, got {self.top_p}")
         for name, (off, unread) in METHODS.items():
             if getattr(self, name) == off:
                 require_off("decode", self, unread, f"with decode.{name} {off} nothing reads it")

@@ -13,6 +13,7 @@ from closeness import assert_close
 from fxf.base.weights import Weight, initialize
 from fxf.layers.attention import Attention, CrossAttention
 from fxf.layers.block import PreNorm, Stack
+from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec
 from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.layers.kinds import layer_of, stack_of
@@ -219,13 +220,15 @@ def test_attention_dropout_drops_the_weights_of_values():
     assert_dropped(dropped, expected, 0.25)
 
 
-def test_dropout_drops_what_a_sublayer_adds_and_not_what_it_adds_to():
-    block = stack_of(small(EncoderDecoderConfig, dropout=0.25), cross=True).blocks[0]
-    x, given = vectors(), {"source": source_of(vectors(2, S)), "rng": jax.random.key(0)}
-    apply = jax.jit(lambda params, x: applied(block, params, x, **given))
-    for name in ("attention", "cross_attention", "feed_forward"):
-        params = jax.tree.map(np.zeros_like, jax.device_get(random_params(block.spec())))
-        params[name]["down_bias" if name == "feed_forward" else "output_bias"] = np.arange(1, D + 1, dtype=np.float32)
-        added = apply(params, x) - x
-        added = np.where(np.abs(added) < 1e-5, 0, added)
-        assert_dropped(added, np.broadcast_to(np.arange(1.0, D + 1), x.shape), 0.25)
+class Dropping(Adding):
+    """A layer that adds nothing, or what dropout makes of ones."""
+
+    def apply(self, params, x, context):
+        return dropout(context.rng, jnp.full_like(x, self.name == "ones"), 0.25), context
+
+
+@pytest.mark.parametrize("at", "abc")
+def test_dropout_drops_what_a_sublayer_adds_by_a_draw_of_its_own_and_not_what_it_adds_to(at):
+    block, x = PreNorm(small(dropout=0.25), {name: Dropping("ones" * (name == at)) for name in "abc"}), vectors()
+    added = jax.jit(lambda x: applied(block, random_params(block.spec()), x, rng=jax.random.key(0)))(x) - x
+    assert_dropped(np.where(np.abs(added) < 1e-5, 0, added), np.ones(x.shape), 1 - 0.75**2)

@@ -22,7 +22,7 @@ from helpers import one_device, random_params, random_tokens, scaled, some, tabl
 
 R, T, D, F, E = 2, 5, 6, 7, 6
 REAL = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
-GATED = {"gated": True, "activation": "silu", "feed_forward_bias": False}
+GATED = {"gated": True, "activation": "silu", "feed_forward_bias": False, "base_width": 2 * D, "head_dim": D}
 CASES = {name: (own, GATED if own.pop("gated", False) else {}) for own, name in table("mixtures of experts")}
 
 
@@ -47,7 +47,7 @@ def sigmoid(x):
 
 def scores_and_choice(moe, weights, x):
     """Returns the scores of one token and its experts, the best first."""
-    logits = x @ weights["router"] + weights.get("logits_bias", 0)
+    logits = x @ weights["router"] * moe.config.base_d_model / D + weights.get("logits_bias", 0)
     scores = np.exp(logits) / np.exp(logits).sum() if moe.scores == "softmax" else sigmoid(logits)
     preferences = scores + weights.get("router_bias", 0)
     size = E // moe.expert_groups
@@ -70,7 +70,7 @@ def by_hand(moe, weights, x_RTD):
             loads[i] += REAL[at] / (n * moe.top_k)
         shares += REAL[at] * scores / scores.sum() / n
         if moe.d_shared:
-            gate = sigmoid(x @ weights["shared_gate"]) if moe.shared_gate else 1
+            gate = sigmoid(x @ weights["shared_gate"] * moe.config.base_d_model / D) if moe.shared_gate else 1
             y[at] += gate * oracle.feed_forward(moe.config, weights["shared"], x)
     return y, moe.balance * E * (loads * shares).sum()
 

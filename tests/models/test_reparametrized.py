@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.base.weights import Weight, flatten, initialize, leaves, map_weights, without_repeats
+from fxf.base.weights import Weight, fan_in, flatten, initialize, leaves, map_weights, without_repeats
 from fxf.models import MODELS
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import reparametrized
@@ -85,8 +85,9 @@ def test_only_adapters_train_and_blocks_alike_stay_one_entry_of_the_table():
     assert len([path for path in rates if path.startswith(LORA)]) == 3 * 2 * 2
     copies = {path: n for path, _, n in without_repeats(model.spec)}
     assert copies["lora/blocks/*/attention/query/a"] == copies["blocks/*/attention/query"] == 3
-    one = lora(plain_model(n_layers=3), LoraConfig(rank=2, weights="blocks/1/*/query")).spec[LORA]
-    assert [path for path, _ in leaves(one)] == ["blocks/1/attention/query/a", "blocks/1/attention/query/b"]
+    one = lora(plain_model(n_layers=3), LoraConfig(rank=2, weights="blocks/1/*/output")).spec[LORA]
+    assert [path for path, _ in leaves(one)] == ["blocks/1/attention/output/a", "blocks/1/attention/output/b"]
+    assert one["blocks"]["1"]["attention"]["output"]["a"].init is fan_in(2)  # of all heads' numbers
 
 
 def test_gradients_of_factors_are_products_with_that_of_the_weight_and_the_base_gets_none():

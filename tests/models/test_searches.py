@@ -32,8 +32,8 @@ SOURCE = {"source": np.array([[1, 2, 3], [4, 0, 2], [3, 3, 1]], np.int32), "sour
 def model_of(kind):
     """Returns a model and its prompts."""
     if kind == "decoder":
-        window = {"window": 3, "positions": "alibi", "n_kv_heads": 1}
-        return small_model(vocab_size=V, max_len=9, n_layers=2, scan_blocks=True, **window)[0], PROMPTS
+        keys = {"window": 3, "positions": "alibi", "n_kv_heads": 1, "attention_implementation": "chunked"}
+        return small_model(vocab_size=V, max_len=9, n_layers=2, scan_blocks=True, **keys)[0], PROMPTS
     # Its memory is by row, and so reordered, where that of the other is shared by a prompt's hypotheses.
     return encoder_decoder(small(EncoderDecoderConfig, attention="linear", max_len=9), V), {**PROMPTS, **SOURCE}
 
