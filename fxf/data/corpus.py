@@ -45,7 +45,7 @@ class DataConfig:
     lower_case: bool = key(False, "convert both sides to lower case")
     unpunctuated: float = key(0.0, "share of the training pairs that lose the . ! ? at their ends", minimum=0, below=1)
     tokenizer: str = key("bpe", "one of fxf.data.tokenizer.TOKENIZERS, or a tokenizer.json's path")
-    vocab_size: int = key(VOCAB_SIZE, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
+    vocab_size: int = key(VOCAB_SIZE, "maximum size of a learned vocabulary, with the 5 special tokens", minimum=1)
     max_length: int = key(128, "maximum tokens of a source or target, with the end token", minimum=2)
     on_error: Literal["stop", "skip"] = key("stop", "stop at, or skip, a bad line or a sentence that is too long")
     batch_tokens: int = key(4096, "tokens in a batch, padding included", minimum=1)

@@ -231,7 +231,7 @@ def _require_parts(config: DocumentsConfig, counts: dict[str, Counts], n_sources
     if config.separator and n <= n_sources:
         raise UserError(f"data.separator: {config.separator!r} stands between no documents of {name}")
     for part, key in zip(PARTS, ("validation", "validation", "test"), strict=True):
-        share = getattr(config, part, 1.0)
+        share = getattr(config, key)
         if share and not counts[part]:
             more = f"more documents or another share than {share}"
             raise UserError(f"data.{key}: {name}: none of the {n} documents is for {part}; {more}")
