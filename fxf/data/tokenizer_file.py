@@ -42,7 +42,8 @@ def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callab
     if kept is not None and kept.exists():
         found = read_tokenizer_file(kept)
         if not is_file(name) and found.kind != name:
-            raise UserError(f"{kept}: expected data.tokenizer '{name}', got '{found.kind}'")
+            what = f"holds another run: data.tokenizer ({found.kind} there, {name} here)"
+            raise UserError(f"{folder}: {what}; use another --workdir, or that run's config")
         return found
     if is_file(name):
         return read_tokenizer_file(Path(os.path.expanduser(name)), "data.tokenizer")
