@@ -25,7 +25,7 @@ ALSO_CALLED = {
     **dict.fromkeys(("epochs", "max_iters", "num_steps"), "steps"),
     **dict.fromkeys(("grad_clip", "max_grad_norm"), "clip_norm"),
     **{"gradient_accumulation_steps": "microbatches", "eval_interval": "evaluate_every", "num_beams": "beam_width"},
-    **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "temp": "temperature"},
+    **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "temp": "temperature", "sample": "generate"},
     **dict.fromkeys(("out_dir", "output_dir"), "workdir"),
 }
 
@@ -51,9 +51,9 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     words = {each: each.split("_") for each in valid}
     in_any_case = {each.lower(): each for each in words}
     matches = [each for each in (ALSO_CALLED.get(name.lower(), ""),) if each in words]
+    matches = matches or sorted((each for each in words if name in words[each]), key=len)
     matches = matches or [in_any_case[each] for each in difflib.get_close_matches(name.lower(), in_any_case, n=1)]
     matches = matches or [each for each in words if "_" in each and name == "".join(word[:1] for word in words[each])]
-    matches = matches or sorted((each for each in words if name in words[each]), key=len)
     return f"; did you mean '{matches[0]}'?" if matches else ""
 
 

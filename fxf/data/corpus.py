@@ -45,7 +45,7 @@ class DataConfig:
     lower_case: bool = key(False, "convert both sides to lower case")
     unpunctuated: float = key(0.0, "share of the training pairs that lose the . ! ? at their ends", minimum=0, below=1)
     tokenizer: str = key("bpe", "one of fxf.data.tokenizer.TOKENIZERS, or a tokenizer.json's path")
-    vocab_size: int = key(VOCAB_SIZE, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
+    vocab_size: int = key(VOCAB_SIZE, "maximum size of a learned vocabulary, with the 5 special tokens", minimum=1)
     max_length: int = key(128, "maximum tokens of a source or target, with the end token", minimum=2)
     on_error: Literal["stop", "skip"] = key("stop", "stop at, or skip, a bad line or a sentence that is too long")
     batch_tokens: int = key(4096, "tokens in a batch, padding included", minimum=1)
@@ -82,6 +82,8 @@ def read_corpus(config: DataConfig) -> Corpus:
     require_off("data", config, unread, f"corpus '{config.name}' does not read it")
     if "path" in keys and not config.path:
         raise UserError(f"data.path: corpus '{config.name}' needs it; give --config.data.path")
+    if "source" in keys and config.source == config.target:
+        raise UserError(f"data.target: expected another language than that of data.source, '{config.source}'")
     train, validation, test, skipped, digests = read(config)
     if config.limit:
         parts = train, validation, test
@@ -143,10 +145,10 @@ def _pairs(config: DataConfig) -> Corpus:
         wanted = f"expected columns {config.source} and {config.target} in the first line, or data.columns, as en,fr"
         raise UserError(f"{path.name}:1: {wanted}; got {shortened(', '.join(header))}")
     source, target = (columns.index(one_of(getattr(config, s), columns, f"data.{s}")) for s in ("source", "target"))
-    there, asked = ([name.lower() for name in each] for each in (header[: len(columns)], columns))
-    if there != asked and sorted(there) == sorted(asked):
+    there, asked = ([name.lower() for name in each] for each in (header, columns))
+    first = 2 if there[: len(asked)] == asked else 1
+    if first == 1 and {*asked} <= {*there}:
         raise UserError(f"{path.name}:1: the columns are {', '.join(there)}; data.columns has {', '.join(asked)}")
-    first = 2 if there == asked else 1
     if first == 2:
         say(one_line(f"{path.name}: the first line names the columns: {', '.join(columns)}"))
     sides = text_files.tab_separated(lines[first - 1 :], len(columns), source, target)

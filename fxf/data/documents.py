@@ -114,9 +114,8 @@ def folder_and_pattern(path: str) -> tuple[Path, str]:
     """Returns the file or folder that `data.path` names, and the pattern of files in it, "" for none."""
     place = folder_at(path, "data.path")
     parts = place.parts
-    first = next((i for i, part in enumerate(parts) if re.search(r"[*?\[]", part)), len(parts))
-    if first == len(parts) or place.exists():
-        return place, ""
+    wild = (i for i, part in enumerate(parts) if re.search(r"[*?\[]", part))
+    first = next((i for i in wild if not type(place)(*parts[: i + 1]).exists()), len(parts))  # names may have brackets
     return type(place)(*parts[:first]), "/".join(parts[first:])
 
 
@@ -214,11 +213,8 @@ def _parquet(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, byte
     try:
         table = parquet.ParquetFile(file, buffer_size=CHUNK, pre_buffer=False)
         columns = [name for name in table.schema_arrow.names if field == name or field.startswith(f"{name}.")]
-        if not columns:
-            raise UserError(f"{where}: no column '{field}' (data.field){nearest(field, table.schema_arrow.names)}")
-        rows = (
-            row for batch in table.iter_batches(ROWS, columns=columns, use_threads=False) for row in batch.to_pylist()
-        )
+        batches = table.iter_batches(ROWS, columns=columns or None, use_threads=False)
+        rows = (row for batch in batches for row in batch.to_pylist())
         for number, row in enumerate(rows, 1):
             yield number, _text_in(row, field, f"{where}: row {number}")
     except (pyarrow.ArrowException, OSError) as error:

@@ -229,9 +229,10 @@ def _require_parts(config: DocumentsConfig, counts: dict[str, Counts], n_sources
     if not (n := _documents(counts)):
         raise UserError(f"data.path: {name}: no document has a text")
     if config.separator and n <= n_sources:
-        raise UserError(f"data.separator: {config.separator!r} stands between no documents of {name}")
+        hint = r"; a shell gives line ends by $'\n'" if "\\" in config.separator else ""
+        raise UserError(f"data.separator: {config.separator!r} stands between no documents of {name}{hint}")
     for part, key in zip(PARTS, ("validation", "validation", "test"), strict=True):
-        share = getattr(config, part, 1.0)
+        share = getattr(config, key)
         if share and not counts[part]:
             more = f"more documents or another share than {share}"
             raise UserError(f"data.{key}: {name}: none of the {n} documents is for {part}; {more}")

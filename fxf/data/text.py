@@ -30,7 +30,7 @@ class TextConfig:
     test: float = key(0.0, "share for the test; 0 tests on the validation part", minimum=0, below=0.5)
     lower_case: bool = key(False, "convert the text to lower case")
     tokenizer: str = key("character", "one of fxf.data.tokenizer.TOKENIZERS; language_model: or a tokenizer.json")
-    vocab_size: int = key(VOCAB_SIZE, "maximum size of the vocabulary, with the 5 special tokens", minimum=1)
+    vocab_size: int = key(VOCAB_SIZE, "maximum size of a learned vocabulary, with the 5 special tokens", minimum=1)
 
 
 class EncodedText:

@@ -13,7 +13,7 @@ from tokenizers import pre_tokenizers
 from fxf.base.errors import UserError, text_of
 from fxf.base.files import read_file
 from fxf.data import tokenizer
-from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE, Special, Tokenizer
+from fxf.data.tokenizer import TOKENIZER_FILE, Special, Tokenizer
 
 KIND = "file"
 # The names of the token before a document, of the one after it, and of the one that fills rows; where none fills rows,
@@ -36,16 +36,14 @@ def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callab
     """Returns the tokenizer in the run folder, or else the one in the file `name`, or one learned from `texts()`.
 
     Raises:
-      UserError: as `train_tokenizer` and `read_tokenizer_file`; the folder's tokenizer is of another kind; or
-        `data.vocab_size` is given beside a file.
+      UserError: as `train_tokenizer` and `read_tokenizer_file`; or the folder's tokenizer is of another kind.
     """
     kept = None if folder is None else folder / TOKENIZER_FILE
-    if is_file(name) and vocab_size != VOCAB_SIZE:
-        raise UserError(f"data.vocab_size: a tokenizer file has its own; leave it at {VOCAB_SIZE}")
     if kept is not None and kept.exists():
         found = read_tokenizer_file(kept)
         if not is_file(name) and found.kind != name:
-            raise UserError(f"{kept}: expected data.tokenizer '{name}', got '{found.kind}'")
+            what = f"holds another run: data.tokenizer ({found.kind} there, {name} here)"
+            raise UserError(f"{folder}: {what}; use another --workdir, or that run's config")
         return found
     if is_file(name):
         return read_tokenizer_file(Path(os.path.expanduser(name)), "data.tokenizer")

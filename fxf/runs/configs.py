@@ -183,7 +183,7 @@ def _type_of(config: ConfigDict, key: str, flag: str) -> type:
             known = f" ({before or 'a config'} has: {', '.join(found) or 'NAME.KEY'})"
             if ":" in str(found.get("name", "")):
                 known += "; default_config of a config file makes those of your own"
-            near = nearest_key(key.partition(":")[0], config.to_dict(), found) or known
+            near = (found and nearest_key(key.partition(":")[0], config.to_dict(), found)) or known
             raise UserError(f"{flag}{key}: unknown {'key' if before else 'section'}{near}")
         found, before = found[name], f"{before}.{name}" if before else name
     if isinstance(found, ConfigDict):

@@ -49,6 +49,7 @@ def test_a_separator_cuts_a_file_into_documents_wherever_it_is_read_in_pieces(se
 
 
 def test_files_are_read_as_they_lie_and_a_pattern_picks_them(tmp_path):
+    (tmp_path := tmp_path / "of [v2] *").mkdir()
     lines = "".join(f"{json.dumps(row)}\n" for row in NESTED).encode() + b"\n"
     (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines)
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + lines))

@@ -172,9 +172,8 @@ def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
         assert again.to_json() == kept.to_json() and again.encode(text) == kept.encode(text)
         assert again.decode(again.encode(text)) == kept.decode(kept.encode(text))
     for folder, name, size, message in (
-        (tmp_path, "bpe", 8000, "tokenizer.json: expected data.tokenizer 'bpe', got 'word'"),
+        (tmp_path, "bpe", 8000, r"holds another run: data.tokenizer \(word there, bpe here\); use another --workdir"),
         (None, "absent.json", 8000, "data.tokenizer: absent.json: No such file"),
-        (None, "absent.json", 9, "data.vocab_size: a tokenizer file has its own; leave it at 8000"),
     ):
         with pytest.raises(UserError, match=message):
             any_tokenizer(folder, name, size, list)
