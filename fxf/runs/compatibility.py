@@ -78,11 +78,13 @@ def require_learnable(name: str, task: Task, model: Model, seed: int) -> None:
 
 
 def first_batch(batch: Callable[..., Any], seed: int) -> Any:
-    """Returns what a function of (key, step) makes for step 0, on the host."""
+    """Returns what a function of (key, step) makes for step 0, on the host. Raises a UserError if it is none."""
+    if not callable(batch):
+        raise UserError(f"batch: expected a function of (key, step) that returns a batch, got a {type(batch).__name__}")
     return jax.device_get(jax.jit(batch)(jax.random.fold_in(run_keys(seed).data, 0), np.int32(0)))
 
 
-def require_batch(where: str, batch: Any, model: Model) -> None:
+def require_batch(where: str, batch: Any, model: Model, microbatches: int = 1) -> None:
     """Raises a UserError if a model cannot learn from a batch.
 
     It is a dict of arrays, among them weights of the targets, of which some count. Targets are below the number of
@@ -100,6 +102,8 @@ def require_batch(where: str, batch: Any, model: Model) -> None:
         raise UserError(f"{where}: weights: expected the shape of targets, {targets.shape}, got {weights.shape}")
     if not (total := np.sum(weights)) > 0 or not np.isfinite(total):
         raise UserError(f"{where}: weights: expected finite numbers with a sum above 0, got the sum {total:g}")
+    if len(weights) % microbatches:
+        raise UserError(f"microbatches: {microbatches} does not divide the {len(weights)} rows of a batch")
     if not model.loss.of_logits:
         return
     n_logits = vocab_size_of(model, shapes(model.spec, model.weights_dtype), dict(batch))

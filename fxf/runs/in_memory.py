@@ -145,12 +145,7 @@ def fit(
     described = optimizer_section({"name": optimizer, **keys})
     moves = make_optimizer(described, steps, model.spec)
     require_frozen(model.spec, described.frozen)
-    if not callable(batch):
-        raise UserError(f"batch: expected a function of (key, step) that returns a batch, got a {type(batch).__name__}")
-    first = first_batch(batch, seed)
-    require_batch("batch", first, model)
-    if len(first["weights"]) % microbatches:
-        raise UserError(f"microbatches: {microbatches} does not divide the {len(first['weights'])} rows of a batch")
+    require_batch("batch", first_batch(batch, seed), model, microbatches)
     layout = make_layout(ParallelConfig(data=1), require_devices())
     trainer = Trainer(without_frozen_gradient(model, described.frozen), moves, train, layout)
     given = flatten(jax.tree.map(jnp.array, params)) if params is not None else None
