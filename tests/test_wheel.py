@@ -77,7 +77,7 @@ def installed(wheel, tmp_path_factory):
 
 def test_it_holds_every_file_of_the_package_every_config_and_its_types(wheel):
     held = set(zipfile.ZipFile(wheel).namelist())
-    endings = ("py", "css", "js", "sh", "toml", "txtpb", "xz", "yaml")
+    endings = ("py", "css", "js", "sh", "toml", "tsv", "txtpb", "xz", "yaml")
     files = [path for ending in endings for path in (ROOT / "fxf").rglob(f"*.{ending}")]
     package = {path.relative_to(ROOT).as_posix() for path in files}
     configs = {"fxf/" + path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.py")}

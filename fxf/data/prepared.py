@@ -65,8 +65,7 @@ def tokenizer_of_documents(parts: Mapping[str, Part], folder: Path | None) -> To
       UserError: as `any_tokenizer` and `read`.
     """
     config = next(iter(parts.values())).config
-    texts = (text for part in parts.values() for text in documents.sample(part.config, part.share))
-    lines = (line for text in texts for line in lines_of(text))
+    lines = (line for part in parts.values() for text in documents.sample(*part) for line in lines_of(text))
     in_run = folder is not None and (folder / TOKENIZER_FILE).exists()
     is_learned = not (in_run or is_file(config.tokenizer) or config.tokenizer == "byte")
     if is_learned:

@@ -38,12 +38,10 @@ def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callab
     Raises:
       UserError: as `train_tokenizer` and `read_tokenizer_file`; or the folder's tokenizer is of another kind.
     """
-    kept = None if folder is None else folder / TOKENIZER_FILE
-    if kept is not None and kept.exists():
+    if folder and (kept := folder / TOKENIZER_FILE).exists():
         found = read_tokenizer_file(kept)
         if not is_file(name) and found.kind != name:
-            what = f"holds another run: data.tokenizer ({found.kind} there, {name} here)"
-            raise UserError(f"{folder}: {what}; use another --workdir, or that run's config")
+            raise UserError(f"{folder}: holds a run of tokenizer '{found.kind}', not '{name}'; use another --workdir")
         return found
     if is_file(name):
         return read_tokenizer_file(Path(os.path.expanduser(name)), "data.tokenizer")

@@ -73,7 +73,11 @@ def read_config(config: str, flag: str = "config") -> ConfigDict:
     if not isinstance(found, ConfigDict):
         raise UserError(f"{flag}: {path}: get_config returned no ConfigDict, but {type(found).__name__}")
     object.__setattr__(found, ORIGIN, {READ_FROM: path})  # no key: its names mean what stands beside this file
-    return found.lock()
+    for section in found.lock().values():
+        for names in section.values() if isinstance(section, ConfigDict) else ():
+            if isinstance(names, ConfigDict):
+                names.unlock()  # of the user's own choice, as in config.data.sources.wiki = {…}
+    return found
 
 
 def origin_of(config: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
