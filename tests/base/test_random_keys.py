@@ -62,8 +62,8 @@ def test_the_keys_of_parts_draw_the_parts_of_the_whole_array():
     def all_draws(key, n_rows):
         return {f"{a}: {b}": draw[b](derive[a](key), n_rows) for a in derive for b in draw}
 
-    part = jax.jit(lambda number: all_draws(key_of_part(random_key(3), number), 4))
-    parts, whole = [part(number) for number in range(5)], jax.jit(lambda: all_draws(random_key(3), 20))()
+    part = jax.jit(lambda number: all_draws(key_of_part(random_key(3), number), 3))
+    parts, whole = [part(number) for number in range(5)], jax.jit(lambda: all_draws(random_key(3), 15))()
     assert_same({name: np.concatenate([each[name] for each in parts]) for name in whole}, whole)
     of_jax = [jax.random.key_data(key_of_part(jax.random.key(3), number)).tolist() for number in range(2)]
     assert of_jax[0] != of_jax[1]
