@@ -283,6 +283,8 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
     Of a digest it has the first eight digits.
     """
+    if there == here:
+        return ""
     old, new = dict(flatten(there)), dict(flatten(here))
     return ", ".join(
         f"{key} ({_short(old.get(key, 'absent'))} there, {_short(new.get(key, 'absent'))} here)"

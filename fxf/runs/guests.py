@@ -23,9 +23,10 @@ from fxf.base.files import file_digest, is_remote, read_file
 log = logging.getLogger(__name__)
 
 GUESTS = "guests"  # the key of config.json
-DIGESTS = "digests of fxf"  # of the files of a module, among its variables
 # Each file's text and module, and the choices to which it adds, with the name and what it adds.
 _executed: dict[Path, tuple[bytes, ModuleType, list[tuple[Choices, str, Any]]]] = {}
+# Of each module that a config was found to name: the folder in which imports find it, and the digests of its files.
+_recorded: dict[ModuleType, tuple[Path, dict[str, str]]] = {}
 
 
 def load(path: str | Path) -> ModuleType:
@@ -66,7 +67,8 @@ def search(folder: Path) -> None:
     It forgets modules of the folders of other files executed before, and of a folder in which files have changed, and
     those of the working directory whose names the folder has too.
     """
-    stale = {os.path.dirname(str(module.__file__)) for module in [*sys.modules.values()] if _is_stale(module)}
+    found = (module for module in _recorded if sys.modules.get(module.__name__) is module)
+    stale = {os.path.dirname(str(module.__file__)) for module in found if _is_stale(module)}
     here, others = os.getcwd(), {str(path.parent) for path in _executed} - {str(folder)}
     _forget(others | stale)
     _forget({here} - {str(folder)}, {path.stem for path in folder.glob("*.py")})
@@ -114,7 +116,7 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
     for name, module in modules.items():
         if file := getattr(module, "__file__", None):
             found[name] = {"path": file, "sha256": _digests(name, Path(file))}
-            _, before = vars(module).setdefault(DIGESTS, (name, found[name]["sha256"]))
+            _, before = _recorded.setdefault(module, (_root(name, Path(file)), found[name]["sha256"]))
             if changed := differences(before, found[name]["sha256"]):
                 raise UserError(f"{file}: changed since it was imported: {changed}; put it back, or read the config")
     return found
@@ -122,10 +124,7 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_stale(module: ModuleType) -> bool:
     """Returns whether a file of a module has changed, or is gone, since a config was recorded that names the module."""
-    if DIGESTS not in getattr(module, "__dict__", ()):
-        return False
-    name, before = vars(module)[DIGESTS]
-    root = _root(name, Path(str(module.__file__)))
+    root, before = _recorded.get(module, (Path(), {}))
     return any(not (root / file).is_file() or file_digest(root / file) != found for file, found in before.items())
 
 
