@@ -29,8 +29,9 @@ def folder() -> Path:
 
 def names() -> list[str]:
     """Returns the names of the configs, such as `reversal` and `studies/positions`. What stands in packages is none."""
-    files = (path for path in folder().rglob("*.py") if not path.with_name("__init__.py").exists())
-    return sorted(path.relative_to(folder()).with_suffix("").as_posix() for path in files)
+    place = folder()
+    files = (path for path in place.rglob("*.py") if not path.with_name("__init__.py").exists())
+    return sorted(path.relative_to(place).with_suffix("").as_posix() for path in files)
 
 
 def located(config: str, flag: str = "config") -> tuple[str, list[str]]:
