@@ -218,7 +218,7 @@ def tests(settings: Settings) -> Iterator[Found]:
     words += ["-n0", "--collect-only"] if settings.quick else ["-n4", "--no-skips"]
     env = os.environ if settings.quick else {**os.environ, "JAX_PLATFORMS": "cuda,cpu"}
     done = subprocess.run(words, cwd=ROOT, env=env, text=True, capture_output=True, check=False)
-    yield {"exit code": done.returncode, "said": done.stdout[-1500:]}
+    yield {"exit code": done.returncode, "said": done.stdout[-6000:]}
 
 
 def taken(name: str, toy: bool, limit: float, keep: Callable[[Found], None]) -> str:

@@ -14,8 +14,10 @@ from fxf.reports.run_files import CONFIG, is_run
 STEPS = 6
 BLOCKS = 2  # at least; some are only between two
 TOKENS = 1024  # of a batch
-# The most of other sizes: of scored examples, of the windows of a text, of symbols more than in training, of a batch.
-MOST = {"task.examples": 20, "task.length": 256, "task.longer": 5, "data.shapes": 1, "data.batch_tokens": TOKENS}
+# The most of other sizes: of scored examples, of the windows of a text, of symbols more than in training and between
+# those that are scored, of a batch.
+MOST = {"task.examples": 20, "task.length": 256, **dict.fromkeys(("task.longer", "task.longer_every"), 5)}
+MOST |= {"data.shapes": 1, "data.batch_tokens": TOKENS}
 SHARE, LARGE_PART = 0.01, 10_000  # of a text that is scored, and the bytes of it that are enough for a share so small
 SUFFIX = "-smoke"
 MARK = "smoke"  # the key of config.json

@@ -14,13 +14,13 @@ from small_runs import ROOT, command, overrides, records, tiny_config
 
 
 def test_what_counts_steps_is_scaled_with_them_and_weights_from_elsewhere_keep_all_their_blocks():
-    config = tiny_config(train={"steps": 1000}, checkpoint={"every": 100}, model={"n_layers": 4})
+    config = tiny_config(train={"steps": 1000}, task={"longer": 12, "longer_every": 12}, model={"n_layers": 4})
     config["optimizer"] |= {"schedule": "wsd", "warmup_steps": 400, "decay_steps": 600}
     changes = smoke.smoke_changes(config)
     assert (changes["optimizer.warmup_steps"], changes["optimizer.decay_steps"]) == (2, 3)
     assert (changes["train.steps"], changes["checkpoint.every"], changes["train.evaluate_every"]) == (6, 3, 6)
     assert changes["model.n_layers"] == 2
-    build(with_values(config, changes))
+    build(with_values(config, changes | {"model.max_len": 16}))
     assert "model.n_layers" not in smoke.smoke_changes(with_values(config, {"start.path": "runs/x"}))
     config["model"] |= {"window": 5, "global_every": 3}
     assert smoke.smoke_changes(config)["model.n_layers"] == 3
