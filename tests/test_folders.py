@@ -67,8 +67,8 @@ def test_the_picture_has_every_folder_and_arrows_for_all_imports():
     assert set(places) == set(FOLDERS)
 
     def at(x, y):
-        inside = lambda left, top, wide, high: 0 <= x - left <= wide and 0 <= y - top <= high  # noqa: E731
-        return next(name for name, place in places.items() if inside(*place))
+        boxes = places.items()
+        return next(n for n, (left, top, wide, high) in boxes if 0 <= x - left <= wide and 0 <= y - top <= high)
 
     below = {name: set() for name in places}
     for path in re.findall(r'd="M(\S* [^"]*)" marker', picture):

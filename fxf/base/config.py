@@ -283,7 +283,7 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
     Of a digest it has the first eight digits.
     """
-    if there == here:
+    if there == here:  # as nearly always: a trial asks this of each run at each look
         return ""
     old, new = dict(flatten(there)), dict(flatten(here))
     return ", ".join(

@@ -75,9 +75,9 @@ def read_config(config: str, flag: str = "config") -> ConfigDict:
         raise UserError(f"{flag}: {path}: get_config returned no ConfigDict, but {type(found).__name__}")
     object.__setattr__(found, ORIGIN, {READ_FROM: path})  # no key: its names mean what stands beside this file
     for section in found.lock().values():
-        for names in section.values() if isinstance(section, ConfigDict) else ():
-            if isinstance(names, ConfigDict):
-                names.unlock()  # of the user's own choice, as in config.data.sources.wiki = {…}
+        for by_name in section.values() if isinstance(section, ConfigDict) else ():
+            if isinstance(by_name, ConfigDict):
+                by_name.unlock()  # its names are the user's choice, as in config.data.sources.wiki = {…}
     return found
 
 
