@@ -257,13 +257,13 @@ def page_table(rows: list[Row]) -> str:
 
 
 def flags(parser: Parser) -> None:
-    parser.flag("pool", default="", doc=f"train this pool first: {', '.join(POOLS)}")
+    parser.flag("pool", several, [], f"train these pools first, of {', '.join(POOLS)}")
     parser.flag("planted", several, (), f"run planted effects first, of {', '.join(PLANTED)}")
 
 
 def main(args: Namespace) -> None:
-    if args.pool:
-        write_atomically(KEPT / f"pool_{args.pool}.csv", to_csv(train_pool(args.pool)))
+    for name in args.pool:
+        write_atomically(KEPT / f"pool_{name}.csv", to_csv(train_pool(one_of(name, POOLS, "--pool"))))
     for name in args.planted:
         found = {**planted(), one_of(name, PLANTED, "--planted"): run_planted(name)}
         write_atomically(KEPT / "planted.json", to_json(found, indent=1) + "\n")
