@@ -128,7 +128,7 @@ def traced(step: Step) -> Iterator[Found]:
         spent = durations(next(Path(folder).rglob("*.xplane.pb")))
     module = hlo.read(step.program.as_text())
     names = {i.name: i.op_name for computation in module.computations.values() for i in computation}
-    known = {kernel.name: kernel for kernel in costs.kernels(module, 1) if kernel.costs}
+    known = {kernel.name: kernel for kernel in costs.kernels(module.entry, 1) if kernel.costs}
     hardware = hardware_of(jax.devices()[0]) or HARDWARE["h100"]
     table = times.seconds(known.values(), Topology("one", [], hardware), [], hardware.reached or hardware.peak)
     rows: dict[str, dict[str, Found]] = {"kind": {}, "kernel": {}}

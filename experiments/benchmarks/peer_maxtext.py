@@ -88,7 +88,7 @@ def compiled_step(keys: dict[str, Any]) -> Any:
 def figures(compiled: Any, name: str) -> dict[str, Any]:
     """Returns bytes of a device, operations, traffic to memory and bytes sent, counted as for fxf's own programs."""
     target, plan = topology(name), compiled.memory_analysis()
-    kernels = costs.kernels(hlo.read(compiled.as_text()), len(target.devices), target.hardware.on_chip)
+    kernels = costs.kernels(hlo.read(compiled.as_text()).entry, len(target.devices), target.hardware.on_chip)
     held = plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
     sent = sum(
         kernel.times * link[0]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from fxf.compile import products
-from fxf.compile.hlo import Array, Computation, Instruction, Module, groups
+from fxf.compile.hlo import Array, Computation, Instruction, groups
 from fxf.compile.products import Work
 
 # Instructions without traffic of their own.
@@ -79,36 +79,33 @@ class Kernel(NamedTuple):
         return bool(self.work.flops or self.n_bytes or self.collectives)
 
 
-def kernels(module: Module, n_devices: int, on_chip: tuple[int, ...] = ()) -> list[Kernel]:
-    """Returns what each of `n_devices` runs, in order.
-
-    Args:
-      on_chip: the numbers of the spaces of memory whose traffic does not count.
-    """
-    return list(_kernels(module.entry, n_devices, on_chip))
-
-
 def total(kernels: Iterable[Kernel], of: Callable[[Kernel], float]) -> float:
     """Returns the sum of a figure over kernels, each as often as it runs."""
     return sum(kernel.times * of(kernel) for kernel in kernels)
 
 
-def _kernels(computation: Computation, n_devices: int, on_chip: tuple[int, ...]) -> Iterator[Kernel]:
+def kernels(computation: Computation, n_devices: int, on_chip: tuple[int, ...] = ()) -> list[Kernel]:
+    """Returns what each of `n_devices` runs for a computation, such as a program's entry, in order.
+
+    Args:
+      on_chip: the numbers of the spaces of memory whose traffic does not count.
+    """
+    found: list[Kernel] = []
     for each in computation:
-        called = [list(_kernels(inner, n_devices, on_chip)) for inner in each.called] if each.opcode in CALLS else []
+        called = [kernels(inner, n_devices, on_chip) for inner in each.called] if each.opcode in CALLS else []
         if each.opcode == "while":
             n = _iterations(each)
-            yield from (k._replace(times=k.times * (n or 1), repeats=k.repeats or n is None) for k in called[1])
+            found += [k._replace(times=k.times * (n or 1), repeats=k.repeats or n is None) for k in called[1]]
         elif each.opcode == "conditional":
-            yield from max(called, key=lambda branch: total(branch, lambda kernel: kernel.work.flops + kernel.n_bytes))
+            found += max(called, key=lambda branch: total(branch, lambda kernel: kernel.work.flops + kernel.n_bytes))
         elif each.opcode == "call":
-            yield from called[0]
+            found += called[0]
         elif called:  # a TPU's SparseCores compute what a call-start calls
-            yield from (kernel._replace(name=each.name, starts=True) for kernel in called[0])
+            found += [kernel._replace(name=each.name, starts=True) for kernel in called[0]]
         else:
             kernel = _kernel(each, n_devices, on_chip)
-            if kernel.costs or kernel.uncounted or kernel.awaits:
-                yield kernel
+            found += [kernel] if kernel.costs or kernel.uncounted or kernel.awaits else []
+    return found
 
 
 def _iterations(loop: Instruction) -> int | None:

@@ -143,7 +143,7 @@ def figures(program: Program, topology: Topology) -> Iterator[Figures]:
     if compiled is None:
         yield {"program": program.parts[-1], **head, "bytes": program.held, "fits": False, "error": error}
         return
-    kernels = costs.kernels(hlo.read(compiled.as_text()), mesh.size, hardware.on_chip)
+    kernels = costs.kernels(hlo.read(compiled.as_text()).entry, mesh.size, hardware.on_chip)
     parts = [[kernel for kernel in kernels if kernel.repeats == repeats] for repeats in (False, True)]
     if not parts[1]:
         parts = [kernels, kernels]

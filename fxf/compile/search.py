@@ -1,6 +1,7 @@
 """Search for the mesh, recomputation and batch size with which hardware trains a config fastest, by their kernels."""
 
 import itertools
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -71,4 +72,4 @@ def line(trial: Trial) -> str:
 def command(config_file: str, overrides: Mapping[str, Any], best: Trial) -> str:
     """Returns the command that trains with the changes of a trial."""
     keys = {**overrides, **best.changes}
-    return " ".join([f"fxf train --config={config_file}", *(f"--config.{key}={value}" for key, value in keys.items())])
+    return shlex.join(["fxf", "train", f"--config={config_file}", *(f"--config.{key}={keys[key]}" for key in keys)])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fxf.data.corpus import TokenPair
+from fxf.data.corpus import DataConfig, TokenPair
 from fxf.data.order import share, shuffling
 from fxf.data.tokenizer import PAD, Special
 
@@ -33,33 +33,25 @@ class Batches:
     """
 
     def __init__(
-        self,
-        pairs: Sequence[TokenPair],
-        *,
-        batch_size: int,
-        batch_tokens: int,
-        shapes: int,
-        seed: int,
-        multiple: int = 1,
-        process: tuple[int, int] = (0, 1),
-        special: Special = Special(),
+        self, pairs: Sequence[TokenPair], data: DataConfig, run: Any, special: Special, process: tuple[int, int]
     ) -> None:
         """Makes the buckets; keeps `pairs` without a copy.
 
         Args:
-          batch_size: maximum of rows in a batch.
-          batch_tokens: maximum of rows times the longer side's length, padding included; at least `multiple` rows fit.
-          multiple: the number of rows in each batch is a multiple of it.
+          data: `batch_tokens` is the maximum of rows times the longer side's length, padding included, if they are more
+            than the microbatches; `shapes` that of buckets.
+          run: a `RunInfo`. The rows of a batch are at most `train.batch_size`, and a multiple of `train.microbatches`.
           process: (index, count) of the process that reads its `share` of each batch, filled up with rows of weight 0.
         """
-        self._pairs, self._seed, self._process, self._special = pairs, seed, process, special
+        self._pairs, self._seed, self._process, self._special = pairs, run.seed, process, special
+        multiple = run.train.microbatches
         self._lengths_N2 = np.array([(len(pair.source), len(pair.target)) for pair in pairs])
         self.buckets: list[Bucket] = []
         lengths_2, left = np.zeros(2, int), 0  # of the buckets before
-        for members in _least_padding(self._lengths_N2.max(1), shapes):
+        for members in _least_padding(self._lengths_N2.max(1), data.shapes):
             lengths_2 = np.maximum(self._lengths_N2[members].max(0), lengths_2)
             left += len(members)
-            rows = min(batch_size, batch_tokens // int(lengths_2.max()), left)
+            rows = min(run.train.batch_size, data.batch_tokens // int(lengths_2.max()), left)
             rows = max(rows // multiple, 1) * multiple
             left %= rows
             self.buckets.append(Bucket(members, int(lengths_2[0]), int(lengths_2[1]), rows))

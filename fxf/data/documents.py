@@ -97,7 +97,7 @@ def sources(config: DocumentsConfig) -> list[Source]:
         content = phrasebook.english().encode()
         return [Source("phrasebook", None, len(content), content=content)]
     folder, pattern = folder_and_pattern(config.path)
-    if not folder.is_dir():
+    if not (folder.is_dir() or (pattern and folder.exists())):
         return [_file(folder, folder.name)]
     below = folder.glob(pattern) if pattern else [folder]
     every = {file for place in below for file in (files_below(place) if place.is_dir() else [place])}
@@ -231,12 +231,8 @@ def _text_in(record: Any, field: str, where: str) -> bytes:
     for name in [field] if isinstance(record, dict) and field in record else field.split("."):
         fields = found if isinstance(found, dict) else {}
         if name not in fields and found is not None:
-            near = (
-                nearest(name, fields) or f"; here are {', '.join(fields)}"
-                if fields
-                else f" in a {type(found).__name__}"
-            )
-            raise UserError(f"{where}: no field '{field}' (data.field){near}")
+            here = f"; here are {', '.join(fields)}" if fields else f" in a {type(found).__name__}"
+            raise UserError(f"{where}: no field '{field}' (data.field){nearest(name, fields) or here}")
         found = fields.get(name)
     if not isinstance(found, str | None):
         raise UserError(f"{where}: field '{field}': expected a text, got {type(found).__name__}")

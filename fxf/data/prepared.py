@@ -71,7 +71,7 @@ def tokenizer_of_documents(parts: Mapping[str, Part], folder: Path | None) -> To
     if is_learned:
         learned_of = [(_name(part.config, documents.sources(part.config)), part.share) for part in parts.values()]
         folder = _place(config) / digest(json.dumps(learned_of).encode())[:16]
-    found = any_tokenizer(folder, config.tokenizer, config.vocab_size, lambda: lines)
+    found = any_tokenizer(folder, config, lambda: lines)
     if is_learned and folder and not (folder / TOKENIZER_FILE).exists():
         with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)

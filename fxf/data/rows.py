@@ -72,23 +72,17 @@ class ShuffledRows:
     """
 
     def __init__(
-        self,
-        rows: Rows | Sequence[Rows],
-        batch_size: int,
-        seed: int,
-        process: tuple[int, int] = (0, 1),
-        shares_S: Sequence[float] = (1.0,),
+        self, rows_S: Sequence[Rows], shares_S: Sequence[float], batch_size: int, seed: int, process: tuple[int, int]
     ) -> None:
-        """Keeps the rows of one source, or of S.
+        """Keeps the rows of S sources.
 
         Args:
-          process: (index, count) of the process that reads its `share` of each batch.
           shares_S: the share of the rows that each source has; they add up to 1.
+          process: (index, count) of the process that reads its `share` of each batch.
         """
         import grain  # imported here because it takes half a second
 
-        self._rows_S: Sequence[Rows] = [rows] if isinstance(rows, Rows) else rows
-        self._batch_size, self._seed = batch_size, seed
+        self._rows_S, self._batch_size, self._seed = rows_S, batch_size, seed
         self._mine = share(batch_size, process)
         every = grain.MapDataset.range(2**62)
         sources = [every.map(functools.partial(self._row, number)) for number in range(len(self._rows_S))]

@@ -53,9 +53,7 @@ class EncodedText:
         self._config, self._length = config, length
         self.parts = functools.cache(lambda: read_text(config))
         self.tokens = functools.cache(self._tokens)
-        self.tokenizer = any_tokenizer(
-            folder, config.tokenizer, config.vocab_size, lambda: lines_of(self.parts()["train"])
-        )
+        self.tokenizer = any_tokenizer(folder, config, lambda: lines_of(self.parts()["train"]))
 
     def _tokens(self, part: str) -> np.ndarray:
         """Returns the tokens of a part. Raises a UserError if they are fewer than the minimum."""

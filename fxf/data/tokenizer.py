@@ -194,7 +194,6 @@ def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokeniz
     minimum = len(SPECIAL_TOKENS) + level.minimum
     if vocab_size < minimum:
         raise UserError(f"data.vocab_size: tokenizer '{kind}' needs at least {minimum}, got {vocab_size}")
-    learned: Iterable[str]
     if kind == "bpe":
         learned, merges = _merged(vocab_size - len(SPECIAL_TOKENS), texts)
     elif kind == "byte":
@@ -209,7 +208,7 @@ def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokeniz
     return Tokenizer(kind, _backend(kind, {token: i for i, token in enumerate(tokens)}, merges))
 
 
-def _merged(size: int, texts: Iterable[str]) -> tuple[Iterable[str], list[Any]]:
+def _merged(size: int, texts: Iterable[str]) -> tuple[list[str], list[Any]]:
     """Returns the tokens that byte-pair encoding learns, and the pairs that it merges, each in order."""
     # The library would look for special tokens in text, so it trains without them, and they are put in front later.
     learner = tokenizers.Tokenizer(models.BPE())
@@ -218,7 +217,7 @@ def _merged(size: int, texts: Iterable[str]) -> tuple[Iterable[str], list[Any]]:
     trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=2, initial_alphabet=alphabet, show_progress=False)
     learner.train_from_iterator(texts, trainer)
     model = json.loads(learner.to_str())["model"]
-    return model["vocab"], model["merges"]
+    return [*model["vocab"]], model["merges"]
 
 
 def _backend(kind: str, vocabulary: dict[str, int], merges: Iterable[Sequence[str]]) -> tokenizers.Tokenizer:

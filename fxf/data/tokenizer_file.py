@@ -32,12 +32,16 @@ def is_file(name: str) -> bool:
     return name.endswith(".json")
 
 
-def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callable[[], Iterable[str]]) -> Tokenizer:
-    """Returns the tokenizer in the run folder, or else the one in the file `name`, or one learned from `texts()`.
+def any_tokenizer(folder: Path | None, data: Any, texts: Callable[[], Iterable[str]]) -> Tokenizer:
+    """Returns the tokenizer in the run folder, or else that of a file, or one learned from `texts()`.
+
+    Args:
+      data: a `data` section, which has `tokenizer` and `vocab_size`.
 
     Raises:
       UserError: as `train_tokenizer` and `read_tokenizer_file`; or the folder's tokenizer is of another kind.
     """
+    name = data.tokenizer
     if folder and (kept := folder / TOKENIZER_FILE).exists():
         found = read_tokenizer_file(kept)
         if not is_file(name) and found.kind != name:
@@ -45,7 +49,7 @@ def any_tokenizer(folder: Path | None, name: str, vocab_size: int, texts: Callab
         return found
     if is_file(name):
         return read_tokenizer_file(Path(os.path.expanduser(name)), "data.tokenizer")
-    return tokenizer.train_tokenizer(name, vocab_size, texts())
+    return tokenizer.train_tokenizer(name, data.vocab_size, texts())
 
 
 def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:

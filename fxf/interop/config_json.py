@@ -41,9 +41,8 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
             if value is None and (key in NULL_IF_ZERO or key in IF_NULL):
                 value = 0 if key in NULL_IF_ZERO else IF_NULL[key](values)
             if key == "activation":
-                value = (
-                    architecture.activations.get(value) or ACTIVATIONS[one_of(value, ACTIVATIONS, f"{where}: {name}")]
-                )
+                known = {**ACTIVATIONS, **architecture.activations}
+                value = known[one_of(value, known, f"{where}: {name}")]
             if values.setdefault(key, value) != value:
                 raise UserError(f"{where}: {name}: fxf has one model.{key}; expected {values[key]!r}, got {value!r}")
         values |= architecture.read(theirs, where)

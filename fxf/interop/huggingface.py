@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import tokenizers
 
@@ -27,7 +25,7 @@ from fxf.interop.architectures import ARCHITECTURES
 from fxf.interop.config_json import Written, read_config, write_config
 from fxf.interop.tensors import tensors_of, to_params, write_tensor
 from fxf.interop.tokenizer_json import named_tokens
-from fxf.interop.weights_file import StoredTensor, open_tensors, write_tensors
+from fxf.interop.weights_file import open_tensors, write_tensors
 from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.model import Model
@@ -77,11 +75,7 @@ def load(folder: str | Path, layout: Layout | None = None) -> Loaded:
     vocab_size = checked(huggingface.get("vocab_size"), Field(int, {"minimum": 1}), f"{where}: vocab_size")
     model = MODELS[architecture.model].make(config, vocab_size)
     shardings = {} if layout is None else flatten(layout.weights(model.spec))
-
-    def place(path: str, value: np.ndarray) -> jax.Array:
-        return jax.device_put(value, shardings[path]) if shardings else jnp.array(value)
-
-    params = to_params(architecture, model.spec, tensors, where, place)
+    params = to_params(architecture, model.spec, tensors, where, shardings)
     ends = {**huggingface, **_optional_json(folder / GENERATION_FILE)}.get(END)
     tokens = ends if isinstance(ends, list) else [] if ends is None else [ends]
     # Classes have numbers of large vocabularies by default, and older exports have -1 where no token ends a text.
@@ -166,7 +160,7 @@ def tensors(written: Written, params: Params) -> dict[str, np.ndarray]:
     }
 
 
-def _open_folder(folder: Path) -> dict[str, StoredTensor]:
+def _open_folder(folder: Path) -> dict[str, Any]:
     """Returns the tensors of a folder, whose index names the files if there are several."""
     if (folder / TENSORS_FILE).exists() or not (folder / INDEX_FILE).exists():
         if not (folder / TENSORS_FILE).exists() and (others := sorted(folder.glob("*.bin"))):

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 
 from fxf.base.weights import EXPERT, TABLES, Params, Spec, Weight, leaves, map_weights, without_indices
 from fxf.interop.architecture import Architecture
-from fxf.interop.weights_file import StoredTensor, as_weights, check_shapes
+from fxf.interop.weights_file import as_weights, check_shapes
 
 ROTATED = re.compile(r"attention/(query|key)(_bias|_scale)?$")  # weights whose head_dim rotary positions turn
 
@@ -75,17 +75,14 @@ def read_tensor(
 
 
 def to_params(
-    architecture: Architecture,
-    spec: Spec,
-    tensors: Mapping[str, StoredTensor],
-    where: str,
-    place: Callable[[str, np.ndarray], jax.Array],
+    architecture: Architecture, spec: Spec, tensors: Mapping[str, Any], where: str, shardings: Mapping[str, Any]
 ) -> Params:
     """Returns the tensors as params in float32; reads one tensor at a time.
 
     Args:
+      tensors: as `open_tensors` returns them.
       where: what the tensors are from, for messages.
-      place: `place(path, value)` returns a weight's array on its device or devices.
+      shardings: of the weights by path; none for the default device.
 
     Raises:
       UserError: a tensor is missing, unexpected or of another shape, or its numbers are no floats.
@@ -94,19 +91,19 @@ def to_params(
     named = {architecture.today(theirs): theirs for theirs in tensors}
     found = {name: of for name, of in named.items() if name in parts or not re.search(architecture.ignored, name)}
     expected = {name: write_tensor(architecture, name, group, {}).shape for name, group in parts.items()}
-    check_shapes(where, {name: tensors[theirs].shape for name, theirs in found.items()}, expected)
+    check_shapes(where, {name: tuple(tensors[theirs].get_shape()) for name, theirs in found.items()}, expected)
     values: dict[str, jax.Array] = {}
     experts: dict[str, list[np.ndarray]] = {}  # by path, those that have been read, in their order
     sizes = {path: weight.shape[0] for path, weight in leaves(spec) if weight.axes[0] == EXPERT}
     for name, group in parts.items():
-        tensor = as_weights(where, found[name], tensors[found[name]].read())
+        tensor = as_weights(where, found[name], tensors[found[name]][()])
         for part, value in read_tensor(architecture, name, group, tensor):
             if part.expert is not None:
                 experts.setdefault(part.path, []).append(value)
                 if len(experts[part.path]) < sizes[part.path]:
                     continue
                 value = np.stack(experts.pop(part.path))
-            values[part.path] = place(part.path, value)
+            values[part.path] = jax.device_put(value, shardings.get(part.path))
     return map_weights(lambda path, _: values[path], spec)
 
 

@@ -1,9 +1,8 @@
 """Params in a safetensors file, which names each weight by its path ('blocks/attention/query'); and such files."""
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +24,7 @@ def read_weights(path: Path) -> dict[str, np.ndarray]:
     Raises:
       UserError: the file cannot be read, or holds numbers that are no floats.
     """
-    return {name: as_weights(str(path), name, tensor.read()) for name, tensor in open_tensors(path).items()}
+    return {name: as_weights(str(path), name, tensor[()]) for name, tensor in open_tensors(path).items()}
 
 
 def as_weights(where: str, name: str, array: np.ndarray) -> np.ndarray:
@@ -55,15 +54,8 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: dict[s
     write_atomically(path, save({name: np.ascontiguousarray(x) for name, x in arrays.items()}, metadata))
 
 
-class StoredTensor(NamedTuple):
-    """A tensor that `read()` reads."""
-
-    shape: tuple[int, ...]
-    read: Callable[[], np.ndarray]
-
-
-def open_tensors(path: Path) -> dict[str, StoredTensor]:
-    """Returns the tensors of a safetensors file by name, not yet read.
+def open_tensors(path: Path) -> dict[str, Any]:
+    """Returns the tensors of a safetensors file by name, as the library's slices: `[()]` reads one whole.
 
     Raises:
       UserError: the file cannot be read.
@@ -76,10 +68,7 @@ def open_tensors(path: Path) -> dict[str, StoredTensor]:
         file = safe_open(path, "np")
     except Exception as error:  # the library's own classes
         raise UserError(f"{path}: cannot read it as safetensors: {error}{_pointer(path)}") from None
-    return {
-        name: StoredTensor(tuple(file.get_slice(name).get_shape()), functools.partial(file.get_tensor, name))
-        for name in file.keys()  # noqa: SIM118  It is no dict.
-    }
+    return {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  It is no dict.
 
 
 def _pointer(path: Path) -> str:

@@ -90,7 +90,7 @@ class Crew:
           UserError: a file that the configs name has changed since the first run began.
           Interrupted: a signal asked to stop; the steps of the runs are saved.
         """
-        if self._n > 1 and len(jobs) > 1:
+        if self._n > 1 and jobs:  # also one: this process may not use the accelerator
             yield from self._side_by_side(list(reversed(jobs)))
             return
         for job in jobs:
@@ -128,7 +128,8 @@ class Crew:
         busy: dict[Any, tuple[subprocess.Popen[str], Job]] = {}  # by the pipe that will have the answer
         signals.hold()
         while True:
-            self._workers += [_worker(number, self._n) for number in range(len(self._workers), self._n)]
+            n = min(self._n, len(waiting) + len(busy))
+            self._workers += [_worker(number, self._n) for number in range(len(self._workers), n)]
             for worker in self._workers:
                 if waiting and worker.stdout not in busy and time.monotonic() < self._deadline:
                     job = waiting.pop()

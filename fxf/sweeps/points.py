@@ -19,8 +19,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fxf.base.config import flatten, named_sections, with_values
-from fxf.base.errors import UserError, nearest
+from fxf.base.config import flatten, with_values
+from fxf.base.errors import UserError
 from fxf.base.files import write_atomically
 from fxf.base.status import stage
 from fxf.reports import run_files
@@ -61,19 +61,13 @@ def make_points(
       overridden: keys that the command line sets for every point.
 
     Raises:
-      UserError: there is no point, an unknown or overridden key, or a value that is no scalar.
+      UserError: there is no point, or an overridden key. Building the points, as `check` does, finds wrong keys.
     """
-    known, points = dict(flatten(config)), dict[str, Point]()
-    for number, changes in enumerate(added, 1):
-        where = f"sweep: point {number}"
+    points = dict[str, Point]()
+    for changes in added:
+        if both := [key for key in changes if key in overridden]:
+            raise UserError(f"--config.{both[0]}: the sweep sets this key itself")
         plain = {key: value.item() if getattr(value, "size", 0) == 1 else value for key, value in changes.items()}
-        for key, value in plain.items():
-            if key not in known and not named_sections(key):
-                raise UserError(f"{where}: {key}: unknown key{nearest(key, known)}")
-            if key in overridden:
-                raise UserError(f"--config.{key}: the sweep sets this key itself")
-            if not isinstance(value, bool | int | float | str):
-                raise UserError(f"{where}: {key}: expected one number, string or bool, got {value!r}")
         name = point_name(plain)
         points.setdefault(name, Point(name, plain, with_values(config, plain)))
     if not points:

@@ -220,7 +220,7 @@ class Documents(LanguageModel):
         process = (jax.process_index(), jax.process_count())
         rows_S = [self.rows(each.tokens("train")) for each in self.prepared.values()]
         shares_S = [part.share for part in self.parts.values()]
-        return iterate(ShuffledRows(rows_S, self.run.train.batch_size, self.run.seed, process, shares_S))
+        return iterate(ShuffledRows(rows_S, shares_S, self.run.train.batch_size, self.run.seed, process))
 
     def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
         rows = self.rows(np.zeros(1, np.uint16))  # of any tokens

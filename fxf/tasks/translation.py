@@ -55,7 +55,7 @@ class Translation(TokenizedTask):
         own = ("bleu", "bleu_lower_case", "chrf", "exact_match")
         self.text_metrics = TextMetrics(config, *own)
         self.metrics = (*own, *self.text_metrics.names)
-        super().__init__(data, any_tokenizer(run.folder, data.tokenizer, data.vocab_size, self.training_texts))
+        super().__init__(data, any_tokenizer(run.folder, data, self.training_texts))
         self.end_token = self.tokenizer.special.eos
         self.around = (None, self.end_token)
 
@@ -72,17 +72,9 @@ class Translation(TokenizedTask):
         return tokenize(self.data, self.tokenizer, getattr(self.corpus, part))
 
     def _batches_of(self, part: str) -> Batches:
-        train = self.run.train
-        return Batches(
-            [pair for _, pair in self.tokenized(part)],
-            batch_size=train.batch_size,
-            batch_tokens=self.data.batch_tokens,
-            shapes=self.data.shapes,
-            seed=self.run.seed,
-            multiple=train.microbatches,
-            process=(jax.process_index(), jax.process_count()) if part == "train" else (0, 1),
-            special=self.tokenizer.special,
-        )
+        pairs = [pair for _, pair in self.tokenized(part)]
+        process = (jax.process_index(), jax.process_count()) if part == "train" else (0, 1)
+        return Batches(pairs, self.data, self.run, self.tokenizer.special, process)
 
     def batches(self) -> Any:
         return iterate(self.batches_of("train"))

@@ -26,13 +26,13 @@ def cases(kind):
 
 def kernels_of(function, *shapes):
     shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    return costs.kernels(hlo.read(jax.jit(function).lower(*shapes).compile().as_text()), n_devices=1)
+    return costs.kernels(hlo.read(jax.jit(function).lower(*shapes).compile().as_text()).entry, n_devices=1)
 
 
 def written(body, others="", n_devices=4, **options):
     """Returns the kernels of a program whose entry has these instructions."""
     text = f"HloModule jit_f\n\n{others}\nENTRY %main () -> f32[] {{\n{body}\n}}\n"
-    return costs.kernels(hlo.read(text), n_devices, **options)
+    return costs.kernels(hlo.read(text).entry, n_devices, **options)
 
 
 def flops(kernels):
@@ -141,7 +141,7 @@ def test_a_program_is_read_with_its_spaces_of_memory_and_the_comments_in_its_sha
     assert module.entry.root.arrays == [Array("f32", (3, 5)), Array("s4", (7,))]
     assert module.entry[0].arrays == [Array("bf16", (3, 5), space=1)]
     assert module.computations["fused"].root.op_name == "jit(f)/convert"
-    assert [kernel.n_bytes for kernel in costs.kernels(module, 8, on_chip=(1,))] == [60]
+    assert [kernel.n_bytes for kernel in costs.kernels(module.entry, 8, on_chip=(1,))] == [60]
     shapes = "(bf16[3,5], pred[7], s4[7], f64[], c64[3], f8e4m3fn[3], token[])"
     assert [array.n_bytes for array in hlo.arrays(shapes)] == [30, 7, 4, 8, 24, 3, 0]
 

@@ -183,7 +183,7 @@ def test_a_gpu_computes_all_products_of_blocks_with_matrices_in_8_bits_if_asked(
         lowered = roofline.training(experiment).lowered
     # Small products with the same vectors would be joined, in the type of the model.
     text = lowered.compile({**topology.compiler_options, **on_gpu.DECODING}).as_text()
-    kernels = costs.kernels(hlo.read(text), len(topology.devices))
+    kernels = costs.kernels(hlo.read(text).entry, len(topology.devices))
     of_8_bits = costs.total((k for k in kernels if k.work.dtype.startswith("f8")), lambda k: k.work.flops)
     tokens = math.prod(experiment.task.largest_batch()["weights"].shape) / len(topology.devices)
     assert of_8_bits == 3 * 2 * tokens * 2 * (4 * 64 * 64 + 2 * 64 * 128)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fxf.data.batches import Batches, seq2seq_batch
-from fxf.data.corpus import TokenPair
+from fxf.data.corpus import DataConfig, TokenPair
 from fxf.data.order import share
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import draw_windows
@@ -22,6 +22,7 @@ from helpers import table
 
 SPECIAL = Special()
 FIRST, PAD = SPECIAL.bos, SPECIAL.pad
+ALONE = 0, 1  # the only process
 TEXTS = [list(range(100 * i + 5, 100 * i + 5 + n)) for i, n in enumerate((3, 1, 12, 5, 2, 7, 4, 1, 9))]
 
 
@@ -74,14 +75,14 @@ def rows_of(batches, steps):
 @pytest.mark.parametrize(("seed", "shares"), [(0, SHARES), (7, (0.02, 0.98)), (7, (1 / 3, 1 / 3, 1 / 3))])
 def test_shares_of_a_mixture_hold_to_three_standard_errors(seed, shares):
     sources, n = sources_of((30_011, 50_021, 70_001))[: len(shares)], 64 * 60
-    counted = Counter(source for source, _ in rows_of(ShuffledRows(sources, 64, seed, shares_S=shares), range(60)))
+    counted = Counter(source for source, _ in rows_of(ShuffledRows(sources, shares, 64, seed, ALONE), range(60)))
     for source, part in enumerate(shares):
         assert abs(counted[source] - n * part) <= 3 * math.sqrt(n * part * (1 - part))
 
 
 def test_each_source_of_a_mixture_has_each_of_its_rows_once_in_each_of_its_epochs_in_another_order():
     found, other = (
-        rows_of(ShuffledRows(sources_of(SIZES), 7, seed, shares_S=SHARES), range(n)) for seed, n in ((3, 220), (4, 20))
+        rows_of(ShuffledRows(sources_of(SIZES), SHARES, 7, seed, ALONE), range(n)) for seed, n in ((3, 220), (4, 20))
     )
     assert found[: len(other)] != other
     orders = set()
@@ -98,7 +99,7 @@ def test_a_source_alone_is_read_in_the_order_of_grain():
     for epoch in range(2):
         seed = int(np.random.default_rng((4, epoch)).integers(2**32))
         order += [(0, int(row)) for row in grain.MapDataset.range(SIZES[0]).shuffle(seed=seed)]
-    assert rows_of(ShuffledRows(sources_of(SIZES)[0], 5, 4), range(24)) == order[:120]
+    assert rows_of(ShuffledRows(sources_of(SIZES)[:1], [1.0], 5, 4, ALONE), range(24)) == order[:120]
 
 
 N = 61
@@ -106,20 +107,25 @@ LENGTHS = np.random.default_rng(7).integers(1, 12, (N, 2)).tolist()
 PAIRS = [TokenPair([100 + i, *[7] * s, EOS], [*[8] * t, EOS]) for i, (s, t) in enumerate(LENGTHS)]
 
 
-def of_pairs(seed, **more):
-    return Batches(PAIRS, batch_size=9, batch_tokens=70, shapes=3, seed=seed, **more)
+def batches_of(pairs, seed=0, *, batch_size=16, batch_tokens=60, shapes=4, multiple=1, process=ALONE):
+    run = RunInfo(TrainConfig(batch_size=batch_size, microbatches=multiple), seed=seed)
+    return Batches(pairs, DataConfig(batch_tokens=batch_tokens, shapes=shapes), run, SPECIAL, process)
+
+
+def of_pairs(seed, process=ALONE):
+    return batches_of(PAIRS, seed, batch_size=9, batch_tokens=70, shapes=3, process=process)
 
 
 def rows_from(first):
     return Rows(np.arange(first, first + 4 * N, dtype=np.uint16), Special(), 0, 4, False)
 
 
-def of_documents(seed, **more):
-    return ShuffledRows(rows_from(5), 7, seed, **more)
+def of_documents(seed, process=ALONE):
+    return ShuffledRows([rows_from(5)], [1.0], 7, seed, process)
 
 
-def of_mixture(seed, **more):
-    return ShuffledRows([rows_from(5), rows_from(1005), rows_from(2005)], 7, seed, **more, shares_S=(0.2, 0.7, 0.1))
+def of_mixture(seed, process=ALONE):
+    return ShuffledRows([rows_from(5), rows_from(1005), rows_from(2005)], (0.2, 0.7, 0.1), 7, seed, process)
 
 
 RUN = RunInfo(TrainConfig(batch_size=7))
@@ -168,8 +174,8 @@ def pairs(n=101, seed=0, longest=13):
     return [TokenPair([100 + i, *[7] * (s - 1), EOS], [*[8] * t, EOS]) for i, (s, t) in enumerate(lengths.tolist())]
 
 
-def make(n=101, *, batch_size=16, batch_tokens=60, shapes=4, seed=0, **more):
-    return Batches(pairs(n), batch_size=batch_size, batch_tokens=batch_tokens, shapes=shapes, seed=seed, **more)
+def make(n=101, **keys):
+    return batches_of(pairs(n), **keys)
 
 
 def epoch_of(batches, epoch=0):

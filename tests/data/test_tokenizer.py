@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from fxf.base.errors import UserError
+from fxf.data.text import TextConfig
 from fxf.data.tokenizer import MASK, SPECIAL_TOKENS, TOKENIZER_FILE, TOKENIZERS, UNK, lines_of, train_tokenizer
 from fxf.data.tokenizer_file import any_tokenizer, read_tokenizer_file
 from helpers import examples, refused
@@ -167,16 +168,16 @@ def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
     learned = {kind: train_tokenizer(kind, 300, [text]) for kind in (*KINDS, "word")}
     for name, kept in {"absent.json": saved(byte_level("<|endoftext|>")), **learned}.items():
         (tmp_path / TOKENIZER_FILE).write_text(kept.to_json(), encoding="utf-8")
-        again = any_tokenizer(tmp_path, name, 8000, list)
+        again = any_tokenizer(tmp_path, TextConfig(tokenizer=name), list)
         assert (again.kind, again.special, again.vocab_size) == (kept.kind, kept.special, kept.vocab_size)
         assert again.to_json() == kept.to_json() and again.encode(text) == kept.encode(text)
         assert again.decode(again.encode(text)) == kept.decode(kept.encode(text))
-    for folder, name, size, message in (
-        (tmp_path, "bpe", 8000, "holds a run of tokenizer 'word', not 'bpe'; use another --workdir"),
-        (None, "absent.json", 8000, "data.tokenizer: absent.json: No such file"),
+    for folder, name, message in (
+        (tmp_path, "bpe", "holds a run of tokenizer 'word', not 'bpe'; use another --workdir"),
+        (None, "absent.json", "data.tokenizer: absent.json: No such file"),
     ):
         with pytest.raises(UserError, match=message):
-            any_tokenizer(folder, name, size, list)
+            any_tokenizer(folder, TextConfig(tokenizer=name), list)
 
 
 def test_text_without_a_token_is_refused_where_no_token_stands_for_unknown_text(saved):

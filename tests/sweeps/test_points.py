@@ -20,9 +20,9 @@ def test_a_grid_holds_every_combination_and_the_last_key_changes_fastest():
 
 
 @pytest.mark.parametrize(("points", "message"), refused("points of a sweep"))
-def test_points_that_cannot_be_are_refused(points, message):
+def test_points_that_cannot_be_are_refused(points, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        make_points(tiny_config(), points["added"], overridden=["train.steps"])
+        check(make_points(tiny_config(), points["added"], overridden=["train.steps"]), tmp_path)
 
 
 def test_names_are_file_names_and_differ_where_the_points_do():
