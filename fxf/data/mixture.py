@@ -56,7 +56,7 @@ def _in_path(path: str) -> dict[str, dict[str, Any]]:
             raise UserError(f"data.path: expected PATH:WEIGHT, as wiki.jsonl:3, got {piece.strip()!r} in {path!r}")
         # The part of the path that names it: of data/wiki.jsonl.zst wiki, of code/*.parquet code.
         named = [part for part in PurePath(weighed[1]).parts if not re.search(r"[*?\[/:]", part)]
-        if (name := named[-1].split(".")[0] if named else "source") in sources:
+        if (name := named[-1].lstrip(".").split(".")[0] if named else "source") in sources:
             raise UserError(f"data.path: two sources are named {name}; data.sources.NAME.path gives names")
         sources[name] = {"path": weighed[1], "weight": float(weighed[2])}
     return sources

@@ -40,7 +40,7 @@ def test_a_path_with_weights_and_sections_of_sources_say_the_same():
     for path, shares in {
         PATH: {"code": 0.25, "wiki": 0.75},
         f"{PATH}2": {"code": 0.8, "wiki": 0.2},  # of code: 12
-        "a.jsonl:1e-6, b.jsonl:2.5E+1": {"a": 1e-6 / (25 + 1e-6), "b": 25 / (25 + 1e-6)},
+        ".a.jsonl:1e-6, b.jsonl:2.5E+1": {"a": 1e-6 / (25 + 1e-6), "b": 25 / (25 + 1e-6)},
         "odd:1": {"": 1.0},
     }.items():
         assert {name: part.share for name, part in parts(path=path).items()} == shares

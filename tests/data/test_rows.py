@@ -8,9 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from fxf.data.batches import Batches, seq2seq_batch
+from fxf.data.batches import Batches
 from fxf.data.corpus import DataConfig, TokenPair
-from fxf.data.order import share
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import draw_windows
 from fxf.data.tokenizer import BOS, EOS, Special
@@ -102,9 +101,11 @@ def test_a_source_alone_is_read_in_the_order_of_grain():
     assert rows_of(ShuffledRows(sources_of(SIZES)[:1], [1.0], 5, 4, ALONE), range(24)) == order[:120]
 
 
-N = 61
-LENGTHS = np.random.default_rng(7).integers(1, 12, (N, 2)).tolist()
-PAIRS = [TokenPair([100 + i, *[7] * s, EOS], [*[8] * t, EOS]) for i, (s, t) in enumerate(LENGTHS)]
+def pairs(n=101, seed=0, longest=13):
+    """Pairs of random lengths; the first token of each source is a number of its own."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, longest + 1, (n, 2))
+    return [TokenPair([100 + i, *[7] * (s - 1), EOS], [*[8] * t, EOS]) for i, (s, t) in enumerate(lengths.tolist())]
 
 
 def batches_of(pairs, seed=0, *, batch_size=16, batch_tokens=60, shapes=4, multiple=1, process=ALONE):
@@ -113,19 +114,15 @@ def batches_of(pairs, seed=0, *, batch_size=16, batch_tokens=60, shapes=4, multi
 
 
 def of_pairs(seed, process=ALONE):
-    return batches_of(PAIRS, seed, batch_size=9, batch_tokens=70, shapes=3, process=process)
-
-
-def rows_from(first):
-    return Rows(np.arange(first, first + 4 * N, dtype=np.uint16), Special(), 0, 4, False)
+    return batches_of(pairs(61, 7), seed, batch_size=9, batch_tokens=70, shapes=3, process=process)
 
 
 def of_documents(seed, process=ALONE):
-    return ShuffledRows([rows_from(5)], [1.0], 7, seed, process)
+    return ShuffledRows(sources_of([61]), [1.0], 7, seed, process)
 
 
 def of_mixture(seed, process=ALONE):
-    return ShuffledRows([rows_from(5), rows_from(1005), rows_from(2005)], (0.2, 0.7, 0.1), 7, seed, process)
+    return ShuffledRows(sources_of([61, 61, 61]), (0.2, 0.7, 0.1), 7, seed, process)
 
 
 RUN = RunInfo(TrainConfig(batch_size=7))
@@ -163,17 +160,6 @@ def test_processes_read_one_after_the_other_the_rows_of_the_batches_of_one_where
             assert len({each["weights"].shape for each in shares}) == 1
 
 
-def test_a_share_may_be_beyond_the_batch():
-    assert [list(range(5)[share(5, (i, 4))]) for i in range(4)] == [[0, 1], [2, 3], [4], []]
-
-
-def pairs(n=101, seed=0, longest=13):
-    """Pairs of random lengths; the first token of each source is a number of its own."""
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(1, longest + 1, (n, 2))
-    return [TokenPair([100 + i, *[7] * (s - 1), EOS], [*[8] * t, EOS]) for i, (s, t) in enumerate(lengths.tolist())]
-
-
 def make(n=101, **keys):
     return batches_of(pairs(n), **keys)
 
@@ -202,6 +188,7 @@ def test_each_epoch_has_each_pair_once_behind_bos_within_the_budgets(keys, _):
             rows, s, t = *batch["source"].shape, batch["targets"].shape[1]
             assert rows % multiple == 0 and rows <= max(keys.get("batch_size", 16), multiple)
             assert rows == multiple or rows * max(s, t) <= keys.get("batch_tokens", 60)
+            assert batch["source_mask"][len(sentences(batch)) :].all()  # rows without a pair attend to their padding
             for row, i in enumerate(sentences(batch)):
                 source, target = everything[i]
                 assert batch["source"][row].tolist() == filled(source, s)
@@ -217,11 +204,6 @@ def test_each_epoch_has_each_pair_once_behind_bos_within_the_budgets(keys, _):
     largest = {name: value.shape for name, value in batches.largest().items()}
     assert largest in [{name: value.shape for name, value in batch.items()} for batch in [*full, last]]
     assert sum(map(np.prod, largest.values())) == max(sum(x.size for x in batch.values()) for batch in [*full, last])
-
-
-def test_rows_beyond_the_pairs_count_nothing_and_can_be_attended_to():
-    batch = seq2seq_batch(pairs(2), (5, 20, 20), Special())
-    assert batch["weights"][2:].sum() == 0 and batch["source_mask"][2:].all()
 
 
 def test_the_share_of_padding_is_what_the_batches_have():

@@ -108,6 +108,12 @@ def test_a_file_that_changes_between_runs_ends_the_crew(tmp_path, monkeypatch):
         list(Crew(1).train(jobs_of(POINTS, tmp_path)))
 
 
+def test_of_several_processes_one_also_trains_a_single_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(Crew, "_side_by_side", lambda _, jobs: iter([(job, "there") for job in jobs]))
+    ((_, where),) = Crew(2).train(jobs_of(POINTS[:1], tmp_path))
+    assert where == "there"
+
+
 def test_an_error_of_several_lines_is_told_in_one(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "train", lambda *_, **__: exec("raise TypeError('shapes differ:\\n(3,)\\n\\nSee a page')"))
     ((_, why),) = Crew(1).train(jobs_of(POINTS[:1], tmp_path))
