@@ -60,7 +60,7 @@ def reports(experiment: Experiment, topology: Topology, names: Sequence[str], ro
       rows: prompts decoded at a time; 0 for as many as a device has sequences in a step.
 
     Raises:
-      UserError: the config does not fit the devices, or its step runs under `pmap`.
+      UserError: the config does not fit the devices, its step runs under `pmap`, or it has none of the programs.
     """
     if "training" in names:
         if experiment.layout().pmap:
@@ -68,6 +68,8 @@ def reports(experiment: Experiment, topology: Topology, names: Sequence[str], ro
         yield from figures(training(experiment), topology)
     if "decoding" in names and experiment.task.generates:
         yield from figures(decoding(experiment, rows), topology)
+    elif "training" not in names:
+        raise UserError("--program: the task generates nothing, so it has no program decoding")
 
 
 def training(experiment: Experiment) -> Program:

@@ -161,8 +161,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _scale(record: dict[str, Any], module: str, rank: int) -> float:
-    """Returns the factor of an adapter. A key of `alpha_pattern` is an expression for the end of a module's name."""
+    """Returns the factor of an adapter, whose alpha is 8 where nothing says it, as PEFT's own.
+
+    A key of `alpha_pattern` is an expression for the end of a module's name.
+    """
     patterns = (record.get("alpha_pattern") or {}).items()
     alphas = (alpha for pattern, alpha in patterns if re.fullmatch(rf"(.*\.)?({pattern})", module))
-    alpha = next(alphas, record["lora_alpha"])
+    alpha = next(alphas, record.get("lora_alpha", 8))
     return alpha / (math.sqrt(rank) if record.get("use_rslora") else rank)

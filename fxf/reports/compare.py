@@ -48,6 +48,10 @@ class Entry(NamedTuple):
         """Whether the run's figures are final, and of the data that most runs score."""
         return self.run.state == FINISHED and not self.apart
 
+    def is_lost(self, name: str) -> bool:
+        """Returns whether the run diverged, or finished without a value of the figure."""
+        return self.run.state == DIVERGED or (self.is_compared and self.figures.get(name, 0) is None)
+
     @property
     def said(self) -> str:
         """Why the run is not compared, in a few words."""
@@ -77,11 +81,7 @@ class Group:
 
     def n_diverged(self, name: str = "") -> int:
         """Returns for how many seeds a run diverged, or finished without a value of the figure, if any."""
-        lost = [
-            entry.run.state == DIVERGED or (entry.is_compared and entry.figures.get(name, 0) is None)
-            for entry in self.entries
-        ]
-        return len({entry.run.config.get(SEED) for entry, is_lost in zip(self.entries, lost, strict=True) if is_lost})
+        return len({entry.run.config.get(SEED) for entry in self.entries if entry.is_lost(name)})
 
 
 class Comparison(NamedTuple):

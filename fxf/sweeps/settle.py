@@ -47,7 +47,7 @@ def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled]:
     there = read_plan(workdir)
     if "settled" in there:
         return {name: Settled(**found) for name, found in there["settled"].items()}
-    steps = {} if plan.match == "steps" else {"train.steps": _equal_steps(plan, workdir, crew)}
+    steps = {} if plan.null or plan.match == "steps" else {"train.steps": _equal_steps(plan, workdir, crew)}
     arms = {**plan.arms, "other": changed(plan.other, steps)}
     settled = {name: _tuned(plan, name, arm, workdir, crew) for name, arm in arms.items()}
     settled["other"].changes.update(steps)
