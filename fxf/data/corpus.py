@@ -77,8 +77,8 @@ def read_corpus(config: DataConfig) -> Corpus:
     """
     one_of(config.name, CORPORA, "data.name")
     read, keys = CORPORA[config.name]
-    others = {name for corpus in CORPORA.values() for name in corpus.keys} - set(keys)
-    unread = {field.name: field.default for field in dataclasses.fields(config) if field.name in others}
+    others = {name for corpus in CORPORA.values() for name in corpus.keys if name not in keys}
+    unread = {name: getattr(DataConfig, name) for name in sorted(others)}
     require_off("data", config, unread, f"corpus '{config.name}' does not read it")
     if "path" in keys and not config.path:
         raise UserError(f"data.path: corpus '{config.name}' needs it; give --config.data.path")

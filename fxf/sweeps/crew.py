@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TextIO
 from fxf.base import signals, status
 from fxf.base.config import differences
 from fxf.base.errors import DivergedError, Interrupted, UserError, shortened, text_of, why_not_ours
+from fxf.base.work import n_cores
 from fxf.reports.run_files import DIVERGED, is_run, read
 from fxf.runs import configs, guests, inside, run
 from fxf.runs.experiment import Kept
@@ -129,7 +130,7 @@ class Crew:
         signals.hold()
         while True:
             n = min(self._n, len(waiting) + len(busy))
-            self._workers += [_worker(number, self._n) for number in range(len(self._workers), n)]
+            self._workers += [_worker(self._n) for _ in range(len(self._workers), n)]
             for worker in self._workers:
                 if waiting and worker.stdout not in busy and time.monotonic() < self._deadline:
                     job = waiting.pop()
@@ -167,12 +168,12 @@ class Crew:
         self._workers = []
 
 
-def _worker(number: int, n: int) -> "subprocess.Popen[str]":
-    """Starts the process of this number among n, which finds the modules that this one finds."""
-    command = [sys.executable, "-P", "-m", "fxf.sweeps.worker", str(number), str(n)]
-    found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=found, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+def _worker(n: int) -> "subprocess.Popen[str]":
+    """Starts one of n processes. It finds the modules that this one finds, and has threads for an nth of the cores."""
+    command, pipe = [sys.executable, "-P", "-m", "fxf.sweeps.worker"], subprocess.PIPE
+    # JAX on a CPU starts PJRT_NPROC threads in place of one for each core.
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PJRT_NPROC": str(-(-n_cores() // n))}
+    return subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
 
 
 def train(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:

@@ -172,8 +172,6 @@ def make_plan(
     first, other = (arm._replace(config=each.config) for arm, each in zip((first, other), experiments, strict=True))
     if not null and (first.config, content["first"]) == (other.config, content["other"]):
         raise UserError("the two configs of the trial are the same; --null tries a config against itself")
-    if chosen[0] != chosen[1]:
-        raise UserError(f"--metric: the first config has {chosen[0][0]}, the other {chosen[1][0]}; name one of both")
     _require_same_scores(experiments[0], experiments[1], chosen[0][0])
     rates = rates or (1 if null or differing_keys(first.config, other.config) == [RATE] else 3)
     if rates not in range(1, 2 if null else 100, 2):

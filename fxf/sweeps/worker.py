@@ -20,23 +20,14 @@ from fxf.base.errors import Interrupted
 PR_SET_PDEATHSIG = 1
 
 
-def main(number: int, n: int) -> None:
-    """Trains with an nth of the cores' threads, until stdin ends."""
+def main() -> None:
+    """Trains until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what is printed between runs is lost, as stderr is
     if sys.platform == "linux":  # the kernel's signal when the parent ends, which may have been killed
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     start_jax()
-    import jax
-
     from fxf.sweeps.crew import Job, train
-
-    if hasattr(os, "sched_setaffinity"):  # Linux: JAX starts as many threads as it finds cores
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, cores[number % len(cores) :: n])
-        jax.devices()
-        for thread in os.listdir("/proc/self/task"):  # which may run on any core
-            os.sched_setaffinity(int(thread), cores)
 
     kept: dict[str, Any] = {}
     for line in sys.stdin:
@@ -49,4 +40,4 @@ def main(number: int, n: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main()

@@ -16,6 +16,7 @@ from fxf.base.weights import count
 from fxf.compile import costs, hlo, roofline, topologies
 from fxf.compile.topologies import Topology
 from fxf.runs.experiment import build
+from helpers import with_attributes
 from small_runs import ROOT, script, tiny_config
 
 SMALL = {"n_layers": 1, "d_model": 16, "d_ff": 24, "n_heads": 2}
@@ -84,10 +85,13 @@ def test_a_program_that_is_too_large_is_said_with_what_is_held_and_compiled_only
     assert lowered.compile.called == (held * 2**30 < CPU.hardware.memory)
 
 
-def test_a_step_under_pmap_is_refused():
+def test_a_step_under_pmap_and_the_decoding_of_a_task_that_generates_nothing_are_refused():
     experiment = build(tiny_config(parallel={"kind": "pmap", "data": 1}))
     with pytest.raises(UserError, match=r"^parallel.kind: 'pmap' compiles only for devices that are here"):
         list(roofline.reports(experiment, CPU, ["training"]))
+    scored = experiment._replace(task=with_attributes(experiment.task, generates=False))
+    with pytest.raises(UserError, match=r"^--program: the task generates nothing"):
+        list(roofline.reports(scored, CPU, ["decoding"]))
 
 
 @pytest.mark.thorough

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import re
 import threading
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import pytest
 
 from fxf.base.errors import UserError
 from fxf.reports import live, report, run_files
-from fxf.reports.page import page
+from fxf.reports.page import MOST_POINTS, page, thinned
 from fxf.reports.report import contents
 from fxf.reports.run_files import read
 from fxf.training.log import LogConfig, MetricsLog
@@ -53,6 +54,15 @@ def test_the_page_holds_the_figures_of_the_records_and_numbers_that_are_none_lea
     assert [tile["value"] for tile in shown["headline"]] == [0.5, 0.125, 0]
     assert ["train.steps", 6, True] in shown["config"] and ["seed", 0, False] in shown["config"]
     assert shown["command"].endswith("--config.train.steps=6 --workdir=runs/again")
+
+
+def test_of_a_long_curve_the_ends_and_the_lowest_and_highest_of_each_stretch_stay_in_order():
+    curve = [(step, math.sin(step)) for step in range(3001)]
+    kept = thinned(curve)
+    assert 200 < len(kept) <= MOST_POINTS and kept == sorted(kept) and (kept[0], kept[-1]) == ([0, 0.0], [*curve[-1]])
+    stretches = [[value for step, value in kept if start <= step < start + 60] for start in range(0, 3000, 60)]
+    assert all(max(values) > 0.99 and min(values) < -0.99 for values in stretches)
+    assert thinned(curve[:400]) == [[*point] for point in curve[:400]]
 
 
 def test_a_step_has_the_tokens_and_the_seconds_of_training_until_then(tmp_path):

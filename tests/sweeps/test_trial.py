@@ -176,12 +176,9 @@ def test_runs_side_by_side_are_those_of_one_process_also_with_what_a_config_file
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_that_fails_otherwise_than_by_diverging_ends_the_trial_in_one_line(workers, tmp_path, monkeypatch):
-    start, pipe = crew._worker, subprocess.PIPE
-
-    def started(number, n):  # the other worker never answers, and takes no time to start
-        return subprocess.Popen(["sleep", "120"], stdin=pipe, stdout=pipe, text=True) if number else start(number, n)
-
-    monkeypatch.setattr(crew, "_worker", started)
+    pipe = subprocess.PIPE  # the other worker never answers, and takes no time to start
+    starts = iter([crew._worker, lambda _: subprocess.Popen(["sleep", "120"], stdin=pipe, stdout=pipe, text=True)])
+    monkeypatch.setattr(crew, "_worker", lambda n: next(starts)(n))
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     train = {**OTHER.config["train"], "steps": -1}
     broken = plan._replace(first=Arm({**FIRST.config, "train": train}, ORIGIN))
