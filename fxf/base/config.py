@@ -54,6 +54,14 @@ def key(
     return dataclasses.field(default=default, metadata={"doc": doc, "argument": argument, **limits})
 
 
+def sections(doc: str) -> Any:
+    """Returns the dataclass field of a key that holds sections of keys, by names of the user's choice; none at first.
+
+    `named_sections` finds them by their keys.
+    """
+    return dataclasses.field(default_factory=dict, hash=False, metadata={"doc": doc})
+
+
 def arguments(config: Any) -> dict[str, float]:
     """Returns the values of a section's keys that the training step reads as arguments."""
     return {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.metadata.get("argument")}

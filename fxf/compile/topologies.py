@@ -14,8 +14,9 @@ import jax
 from jax.experimental.topologies import get_topology_desc
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
+from fxf.base.config import one_of
 from fxf.base.devices import compiling_for
-from fxf.base.errors import UserError, nearest
+from fxf.base.errors import UserError
 from fxf.base.hardware import HARDWARE, Hardware
 from fxf.compile.costs import Collective
 
@@ -90,8 +91,7 @@ def topology(name: str) -> Topology:
       UserError: there is no such hardware, or the packages that compile for it are not installed.
     """
     kind, _, size = name.partition(":")
-    if kind not in HARDWARE:
-        raise UserError(f"--topology: no hardware '{kind}'{nearest(kind, HARDWARE)} (here are {', '.join(HARDWARE)})")
+    one_of(kind, HARDWARE, "--topology")
     make = _gpus if HARDWARE[kind].network else _tpus
     return Topology(name, make(kind, size), HARDWARE[kind])
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from fxf.base.config import Field, checked, differences, differing_keys, one_of, with_values
-from fxf.base.errors import UserError, nearest
+from fxf.base.errors import UserError
 from fxf.base.files import is_remote, read_json, write_atomically
 from fxf.reports.best import why_other_tokens
 from fxf.reports.compare import TOKENIZER
@@ -204,8 +204,7 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
     metrics = [re.sub("^-validation_loss", "-test_loss", m) if has_test else m for m in experiment.task.metrics]
     in_result = {each.removeprefix("-"): each for each in reversed(metrics)}
     name, known = metric.lstrip("+-") or metrics[0].removeprefix("-"), [*in_result, *ALWAYS]
-    if name not in known:
-        raise UserError(f"--metric: no figure '{name}'{nearest(name, known)} (its result has {', '.join(known)})")
+    one_of(name, known, "--metric")
     if metric not in ("", name):
         return name, LOWER if metric.startswith("-") else HIGHER
     if in_result.get(name, "").startswith("-"):
