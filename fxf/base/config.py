@@ -48,18 +48,12 @@ def key(
     """Returns the dataclass field of a config key: its default, its meaning in one line, and the range of its values.
 
     Args:
+      default: {} of a key that holds sections by names of the user.
       argument: whether the training step reads the number as an argument; then another value compiles nothing.
     """
     limits = {"minimum": minimum, "above": above, "maximum": maximum, "below": below}
-    return dataclasses.field(default=default, metadata={"doc": doc, "argument": argument, **limits})
-
-
-def sections(doc: str) -> Any:
-    """Returns the dataclass field of a key that holds sections of keys, by names of the user's choice; none at first.
-
-    `named_sections` finds them by their keys.
-    """
-    return dataclasses.field(default_factory=dict, hash=False, metadata={"doc": doc})
+    made: Any = {"default_factory": dict, "hash": False} if default == {} else {"default": default}
+    return dataclasses.field(**made, metadata={"doc": doc, "argument": argument, **limits})
 
 
 def arguments(config: Any) -> dict[str, float]:

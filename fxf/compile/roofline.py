@@ -79,7 +79,7 @@ def training(experiment: Experiment) -> Program:
     """
     layout = experiment.layout()
     state, trainer, task = experiment.state_shapes(layout), experiment.trainer(layout), experiment.task
-    shapes = experiment.task.largest_batch()
+    shapes = task.largest_batch()
     of_model = model_flops(experiment, shapes)
     replicated = functools.partial(Shape, sharding=layout.replicated)
     hyperparameters = jax.tree.map(lambda x: replicated(x.shape, x.dtype), experiment.hyperparameters())
@@ -91,14 +91,9 @@ def training(experiment: Experiment) -> Program:
         n_rows = -(-len(shapes["weights"]) // whole) * whole
         batch = {name: Shape((n_rows, *x.shape[1:]), x.dtype, sharding=layout.tokens) for name, x in shapes.items()}
         lowered = jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters)
-    return Program(
-        lowered,
-        layout,
-        {"weights": device_bytes(state.params), "optimizer state": device_bytes(state.opt_state)},
-        flops=of_model.flops / layout.mesh.size,
-        uncounted=of_model.uncounted,
-        options=options_in_order(lowered),
-    )
+    held = {"weights": device_bytes(state.params), "optimizer state": device_bytes(state.opt_state)}
+    flops, options = of_model.flops / layout.mesh.size, options_in_order(lowered)
+    return Program(lowered, layout, held, flops=flops, uncounted=of_model.uncounted, options=options)
 
 
 def decoding(experiment: Experiment, rows: int) -> Program:
@@ -119,14 +114,8 @@ def decoding(experiment: Experiment, rows: int) -> Program:
     decoder, params = evaluators.decoder, evaluators.shapes(params)
     key = jax.eval_shape(lambda: decoder.key)
     lowered = decoder.jitted.lower(params, prompts, key, max_tokens=length - n_prompt)
-    named = f"{rows} prompts of {n_prompt or 'no'} tokens"
-    return Program(
-        lowered,
-        layout,
-        {"weights": device_bytes(params)},
-        temporary="cache and temporaries",
-        parts=(f"prefill, {named}", f"decoding step, {rows} prompts"),
-    )
+    parts = f"prefill, {rows} prompts of {n_prompt or 'no'} tokens", f"decoding step, {rows} prompts"
+    return Program(lowered, layout, {"weights": device_bytes(params)}, "cache and temporaries", parts=parts)
 
 
 def figures(program: Program, topology: Topology) -> Iterator[Figures]:

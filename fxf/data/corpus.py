@@ -215,11 +215,9 @@ class RegisteredCorpus(NamedTuple):
 
 
 CORPORA: Choices[RegisteredCorpus] = Choices(
-    {
-        "phrasebook": RegisteredCorpus(_phrasebook, ("target",)),
-        "six": RegisteredCorpus(_six),
-        "pairs": RegisteredCorpus(_pairs, ("path", "columns", "source", "target", "held_out")),
-        "parallel": RegisteredCorpus(_parallel, ("path", "source", "target", "train", "validation", "test")),
-        "tfds": RegisteredCorpus(_tfds, ("path", "source", "target", "train", "validation", "test")),
-    }
+    phrasebook=RegisteredCorpus(_phrasebook, ("target",)),
+    six=RegisteredCorpus(_six),
+    pairs=RegisteredCorpus(_pairs, ("path", "columns", "source", "target", "held_out")),
+    parallel=RegisteredCorpus(_parallel, ("path", "source", "target", "train", "validation", "test")),
+    tfds=RegisteredCorpus(_tfds, ("path", "source", "target", "train", "validation", "test")),
 )

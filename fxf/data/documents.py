@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
-from fxf.base.config import key, require_off, sections
+from fxf.base.config import key, require_off
 from fxf.base.errors import UserError, nearest, text_of
 from fxf.base.files import digest, file_digest, files_below, folder_at, is_remote, require_file
 from fxf.data import phrasebook
@@ -39,7 +39,7 @@ class DocumentsConfig(TextConfig):
     field: str = key("text", "json_lines, tfds: the field or column of a document's text; meta.text is one in another")
     split: str = key("train", "tfds: the split to read")
     prepared: str = key("", "folder for the tokens of documents; by default one beside path, named path.prepared")
-    sources: dict[str, dict[str, Any]] = sections("a mixture: weight, path and other keys of each source by name")
+    sources: dict[str, dict[str, Any]] = key({}, "a mixture: weight, path and other keys of each source by name")
 
     def __post_init__(self) -> None:
         require_off("data", self, unread(self.format), f"data.format '{self.format}' does not read it")

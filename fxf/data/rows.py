@@ -45,11 +45,8 @@ class Rows(NamedTuple):
         targets_BT = np.where(inside_BT, self.tokens_N[place_BT], self.special.pad).astype(np.int32)
         before_BT = self.tokens_N[np.maximum(index_BT.clip(max=len(self.tokens_N)) - 1, 0)].astype(np.int32)
         starts_BT = (index_BT == 0) | (before_BT == self.special.eos)
-        batch = {
-            "inputs": np.where(starts_BT, np.int32(self.first), before_BT),
-            "targets": targets_BT,
-            "weights": inside_BT.astype(np.float32),
-        }
+        inputs_BT, weights_BT = np.where(starts_BT, np.int32(self.first), before_BT), inside_BT.astype(np.float32)
+        batch = {"inputs": inputs_BT, "targets": targets_BT, "weights": weights_BT}
         if not self.apart:
             return batch
         t_BT = np.broadcast_to(np.arange(self.length, dtype=np.int32)[None], starts_BT.shape)

@@ -132,9 +132,8 @@ def _differences(architecture: Architecture, there: TransformerConfig, here: Tra
     if here.rope_ramp == "longrope":  # in transformers a text's length chooses the factors
         free.add("max_len")
     names = {**there.layers, **here.layers}
-    values, expected = (
-        {**dataclasses.asdict(_explicit(config)), **_of_layers(config, names)} for config in (here, there)
-    )
+    values = {**dataclasses.asdict(_explicit(here)), **_of_layers(here, names)}
+    expected = {**dataclasses.asdict(_explicit(there)), **_of_layers(there, names)}
     for key in {**values, **expected}:
         value, known = values.get(key), expected.get(key)
         rounded = type(known) is type(value) is float and math.isclose(known, value)

@@ -155,9 +155,8 @@ def tensors(written: Written, params: Params) -> dict[str, np.ndarray]:
     """Returns the tensors of a state dict by name, without those that repeat another one."""
     architecture, values = written.architecture, flatten(params)
     spec = MODELS[architecture.model].make(written.section, len(params["embedding"]["table"])).spec
-    return {
-        name: write_tensor(architecture, name, parts, values) for name, parts in tensors_of(architecture, spec).items()
-    }
+    parts = tensors_of(architecture, spec)
+    return {name: write_tensor(architecture, name, parts[name], values) for name in parts}
 
 
 def _open_folder(folder: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 import jax
 
-from fxf.base.config import key, require_off, sections
+from fxf.base.config import key, require_off
 from fxf.base.errors import UserError
 
 
@@ -31,7 +31,7 @@ class TransformerConfig:
     embedding_norm: bool = key(False, "normalize embeddings with their positions, before dropout")
     attention_dropout: float = key(0.0, "dropout rate of attention weights", minimum=0, below=1)
     blocks: str = key("attention+feed_forward", "pattern of layers over the depth, as fxf.layers.kinds describes it")
-    layers: dict[str, dict[str, Any]] = sections("keys of a layer of model.blocks alone: model.layers.NAME.KEY")
+    layers: dict[str, dict[str, Any]] = key({}, "keys of a layer of model.blocks alone: model.layers.NAME.KEY")
     block: str = key("pre_norm", "how layers join the residual stream: one of fxf.layers.block.BLOCKS, with formulas")
     final_norm: bool = key(True, "normalize the output of the last block")
     norm_epsilon: float = key(1e-6, "small number that keeps the normalization of a constant vector finite", above=0)

@@ -186,7 +186,5 @@ def arm_of(record: Record) -> dict[str, Any]:
     config, digests = dict(flatten(record["config"])), record.get("digests", {})
     left_out = (SEED, *WITHOUT_EFFECT, *(name for name in ("data.path", "start.path") if name in digests))
     kept = (*CHOOSING, *(OF_AVERAGE if config.get("checkpoint.average", 1) > 1 else ()))
-    return {
-        **{key: value for key, value in config.items() if key in kept or not key.startswith(left_out)},
-        **{f"content of {name}": digest for name, digest in digests.items()},
-    }
+    keys = {key: value for key, value in config.items() if key in kept or not key.startswith(left_out)}
+    return keys | {f"content of {name}": digest for name, digest in digests.items()}

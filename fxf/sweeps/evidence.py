@@ -90,10 +90,9 @@ def _at_look(found: Evidence, pairs: Sequence[Figures]) -> Evidence:
     fewest = SIGNS.get(look, look + 1)
     more = sum(first is not None and other is None for first, other in pairs)
     less = sum(first is None and other is not None for first, other in pairs)
-    found = found._replace(
-        signs=found.signs or (above >= fewest) - (below >= fewest),
-        failures=found.failures or (exact_sign(more, less) <= FAILURES) * ((more > less) - (more < less)),
-    )
+    signs = found.signs or (above >= fewest) - (below >= fewest)
+    failures = found.failures or (exact_sign(more, less) <= FAILURES) * ((more > less) - (more < less))
+    found = found._replace(signs=signs, failures=failures)
     if len(x) < WHOLE * look:
         return found
     if look == CALM_AT:

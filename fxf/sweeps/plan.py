@@ -21,6 +21,7 @@ from fxf.runs.code_version import made_by
 from fxf.runs.evaluator import scored_of
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.flops import flops_per_token
+from fxf.sweeps.crew import Job
 from fxf.sweeps.evidence import TEST
 from fxf.sweeps.points import TABLE
 
@@ -40,6 +41,10 @@ class Arm(NamedTuple):
         """Returns the experiment. Until another arm is built, names mean what stands in the config's own folder."""
         configs.load_file(self.origin)
         return build(self.config)
+
+    def job(self, seed: int, folder: Path) -> Job:
+        """Returns the run of the config with a seed."""
+        return Job(self.config | {"seed": seed}, folder, self.origin)
 
 
 class Budget(NamedTuple):

@@ -57,10 +57,7 @@ def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled]:
 
 def _trained(crew: Crew, folder: Path, arms: Mapping[str, Arm], seed: int, n: int) -> list[list[Job]]:
     """Returns n ended runs of each arm, in `folder`/<its name>-0, -1, …, trained in turns."""
-    jobs = [
-        [Job(arm.config | {"seed": seed + i}, folder / f"{name}-{i}", arm.origin) for i in range(n)]
-        for name, arm in arms.items()
-    ]
+    jobs = [[arm.job(seed + i, folder / f"{name}-{i}") for i in range(n)] for name, arm in arms.items()]
     if not crew.train_all([job for turn in zip(*jobs, strict=True) for job in turn]):
         raise OutOfTimeError
     return jobs

@@ -71,9 +71,7 @@ def _at_looks(
 
     def jobs_of(number: int) -> list[Job]:
         of_arms = zip(arms.items(), plan.seeds_of(number), strict=True)
-        return [
-            Job(arm.config | {"seed": seed}, workdir / f"{name}-{seed}", arm.origin) for (name, arm), seed in of_arms
-        ]
+        return [arm.job(seed, workdir / f"{name}-{seed}") for (name, arm), seed in of_arms]
 
     pairs: list[Pair] = []
     if tuning := [read_json(path, "a result")[SECONDS] for path in workdir.glob("rates/*/result.json")]:
@@ -105,7 +103,7 @@ def check_rates(verdict: Verdict, workdir: Path, crew: Crew, told: Told) -> Verd
     for rate in verdict.rates_beside():
         arm = changed(plan.arms[name], {**verdict.settled[name].changes, RATE: rate})
         folder = workdir / f"checks/{name}-{rate:.6g}"
-        jobs = [Job(arm.config | {"seed": seed}, folder / str(seed), arm.origin) for seed in seeds]
+        jobs = [arm.job(seed, folder / str(seed)) for seed in seeds]
         told(f"the claim is checked with the rate {rate:.4g} of the {name} config: {len(jobs)} runs")
         if not crew.train_all(jobs):
             break

@@ -98,11 +98,8 @@ class Verdict:
 
     def at(self, rate: float) -> list[Figures]:
         """Returns the outcomes where neither failed, with those of the worse config at a rate that was checked."""
-        figures = map(self._known, self.checks[rate])
-        return [
-            (first, figure) if self.worse == "other" else (figure, other)
-            for (first, other), figure in zip(self.compared, figures, strict=True)
-        ]
+        pairs = zip(self.compared, map(self._known, self.checks[rate]), strict=True)
+        return [(first, figure) if self.worse == "other" else (figure, other) for (first, other), figure in pairs]
 
     @property
     def rate_decides(self) -> bool:
