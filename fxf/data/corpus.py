@@ -36,10 +36,7 @@ class DataConfig:
     validation: str = key("val", "validation split, given like train")
     test: str = key("test", "test split, given like train")
     held_out: float = key(
-        0.02,
-        "pairs: share of the sources for validation, and for test; 0: all parts have all pairs",
-        minimum=0,
-        below=0.5,
+        0.02, "pairs: share of sources for validation and test each; 0: all parts have all pairs", minimum=0, below=0.5
     )
     limit: int = key(0, "number of pairs to train on, the first ones; 0: all", minimum=0)
     lower_case: bool = key(False, "convert both sides to lower case")
@@ -179,10 +176,8 @@ def _tfds(config: DataConfig) -> Corpus:
 
     splits = [getattr(config, split) for split in SPLITS]
     manifest, found = read_public(config.path, {"source": config.source, "target": config.target}, splits)
-    parts = []
-    for split, pairs in zip(splits, found, strict=True):
-        names = [f"{config.path}:{split}"] * 2
-        parts.append(good_lines(((a, b) for a, b in pairs), names, config.on_error == "skip"))
+    names, skip = [[f"{config.path}:{split}"] * 2 for split in splits], config.on_error == "skip"
+    parts = [good_lines(pairs, of_split, skip) for pairs, of_split in zip(found, names, strict=True)]
     return _of_parts(parts, {"data.path": digest(repr(manifest).encode())})
 
 

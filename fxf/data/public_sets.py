@@ -22,10 +22,8 @@ def data_dir() -> str:
     return os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
-def read_public(
-    name: str, fields: Mapping[str, str], splits: Sequence[str]
-) -> tuple[list[Any], list[Iterator[tuple[bytes, ...]]]]:
-    """Downloads a data set once, and returns what identifies it and the texts of each split in order.
+def read_public(name: str, fields: Mapping[str, str], splits: Sequence[str]) -> tuple[list[Any], list[Iterator[Any]]]:
+    """Downloads a data set once, and returns what identifies it and the texts of each split in order, as bytes.
 
     It is identified by its name and the names and sizes of its files, not by their content, which may be large.
 
