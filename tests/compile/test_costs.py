@@ -13,10 +13,6 @@ from helpers import programs, table
 
 N, M, K = 3, 5, 7
 PROGRAMS = programs()
-ARGUMENTS = """  %a = f32[100,4]{1,0} parameter(0)
-  %b = f32[1,4]{1,0} parameter(1)
-  %i = s32[] parameter(2)
-"""
 
 
 def cases(kind):
@@ -101,7 +97,7 @@ def test_a_fusion_reads_only_the_slices_that_it_takes_and_writes_only_what_it_ch
 def test_a_kernel_has_its_kind_type_operations_and_traffic(expected, body):
     """A causal kernel of attention does half of its pairs, one of a window those within it."""
     kind, dtype, *numbers = expected.replace(" again", "").split()
-    (found,) = written(ARGUMENTS + body, PROGRAMS["a fusion"], on_chip=(1,))
+    (found,) = written(PROGRAMS["arguments"] + body, PROGRAMS["a fusion"], on_chip=(1,))
     assert (found.kind, found.work.dtype) == (kind, dtype.replace("_", " "))
     assert [found.work.flops, found.work.done, found.n_bytes] == list(map(float, numbers))
 
@@ -113,11 +109,7 @@ def test_collectives_have_their_bytes_and_groups(expected, body):
 
 
 def test_fused_collectives_of_a_tpu_count_once_each_from_where_they_start_to_where_they_are_awaited():
-    body = """  %x = f32[3]{0} parameter(0)
-  %i = s32[] parameter(1)
-  %a = f32[12]{0} fusion(%x), kind=kCustom, calls=%start
-  %b = f32[12]{0} fusion(%x), kind=kCustom, calls=%done
-  ROOT %c = f32[3]{0} fusion(%b, %i), kind=kCustom, calls=%scatter"""
+    body = PROGRAMS["calls of fused collectives"]
     everyone, found = [[0, 1, 2, 3]], written(body, PROGRAMS["fused collectives"])
     told = [(kernel.name, kernel.starts, kernel.awaits) for kernel in found]
     assert told == [("channel 1", True, ""), ("b", False, "channel 1"), ("c", False, "")]
@@ -125,11 +117,7 @@ def test_fused_collectives_of_a_tpu_count_once_each_from_where_they_start_to_whe
 
 
 def test_a_collective_of_a_tpus_sparse_cores_counts_once_with_its_traffic_and_the_rings_that_it_names():
-    body = """  %x = f32[12]{0} parameter(0)
-  %p = s32[] custom-call(), custom_call_target="PrepareAsyncCallStart"
-  %q = token[] custom-call(%p), custom_call_target="PrepareAsyncCallDone"
-  %s = ((f32[12]{0}, token[]), f32[3]{0}) call-start(%x, %q), async_execution_thread="sparsecore", to_apply=%called
-  ROOT %d = f32[3]{0} call-done(%s)"""
+    body = PROGRAMS["calls of sparse cores"]
     started, awaited = written(body, PROGRAMS["a collective of sparse cores"])
     assert started.collectives == (Collective("reduce-scatter", 48, [[0, 1, 2, 3]], rings=2),)
     assert (started.name, started.starts, started.n_bytes, awaited.awaits) == ("s", True, 48 + 12, "s")

@@ -140,9 +140,8 @@ def test_the_log_of_training_says_why_it_ended_and_writes_the_page(tmp_path):
     assert shown["charts"][0]["lines"][0]["points"] == [[3, 1.0], [4, 0.5]]
     assert (shown["state"], shown["said"]) == ("diverged", "step 4 of 6; step 5: the loss is nan")
     assert shown["samples"] == [{"step": 4, "test": False, "rows": [["p", None, "q"]]}]
-    MetricsLog(
-        folder, 6, 3, LogConfig(tensorboard=False, report=False), Trackers()
-    ).close()  # resumes before the samples
+    without_page = LogConfig(tensorboard=False, report=False)
+    MetricsLog(folder, 6, 3, without_page, Trackers()).close()  # resumes before the samples
     assert run_files.read(folder).state == "stopped" and run_files.read(folder).samples == []
 
 
