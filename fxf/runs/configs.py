@@ -137,7 +137,7 @@ def with_changes(
     for key, text in changes:
         section, _, holder = named_sections(key).partition(".")
         if holder and holder in config.get(section, {}):
-            values[key] = _typed(text or "true")
+            values[key] = True if text is None else _typed(text)
             *_, owner, name = key.split(".")
             with config.unlocked():
                 sections = config[section][holder]

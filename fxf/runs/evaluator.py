@@ -97,7 +97,8 @@ def scoring_of(experiment: Experiment) -> dict[str, Any]:
     it scores from others.
     """
     task, best = experiment.task, experiment.checkpoint.best
-    names = [name for name in task.metrics if {name, f"-{name}"} - {*task.metrics}]  # both: the user chooses
+    both = {name for name in task.metrics if f"-{name}" in task.metrics}  # of them the user chooses
+    names = [name for name in task.metrics if name.removeprefix("-") not in both]
     better = {name.removeprefix("-"): LOWER if name.startswith("-") else HIGHER for name in [*names, best] if name}
     unit = "nats" if experiment.model.loss.of_logits else experiment.model_config.name
     return {"better": better, "unit": unit, "scored": scored_of(experiment)}

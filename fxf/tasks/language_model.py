@@ -22,7 +22,7 @@ from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import EncodedText, draw_windows, scoring_windows
 from fxf.data.tokenizer import PAD, UNK, Tokenizer
 from fxf.models.model import Batch
-from fxf.tasks.prompts import PromptGroup, one_group, padded_prompts
+from fxf.tasks.prompts import PromptGroup, before_end, one_group, padded_prompts
 from fxf.tasks.task import NO_END, Evaluator, RunInfo, language_model_batch, sample
 from fxf.tasks.text_task import TokenizedTask
 
@@ -82,7 +82,9 @@ class LanguageModel(TokenizedTask):
         if self.context:  # the model has not learned to begin a text
             return figures
         rows = evaluator.top(padded_prompts([self.inputs([])] * SAMPLES), self.config.length).tolist()
-        texts = dict.fromkeys(map(self.tokenizer.decode, rows))  # greedy samples are all the same
+        texts = dict.fromkeys(
+            self.tokenizer.decode(before_end(row, self.end_token)) for row in rows
+        )  # greedy: all same
         cut_off = self.end_token != NO_END and any(self.end_token not in row for row in rows)
         return {**figures, "samples": [sample("", None, "\n---\n".join(texts), cut_off)]}
 

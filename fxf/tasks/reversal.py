@@ -166,14 +166,16 @@ def whole_domain(config: ReversalConfig) -> np.ndarray:
 def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
     """Returns `config.examples` distinct held-out sequences, about as many of each length, int32 [n, longest].
 
-    The sample is the same for every seed. If a length has fewer held-out sequences than its share, all are in it.
+    The sample is the same for every seed. If a length has fewer held-out sequences than its share, all are in it. Where
+    none is held out, as of few symbols, all that are drawn are in it: of such lengths training shows nothing.
     """
     rng = np.random.default_rng(0)
     n_drawn = drawn_for(config.examples)
     lengths_N1 = rng.integers(lengths[0], lengths[-1] + 1, (n_drawn, 1))
     drawn = rng.integers(1, config.n_tokens + 1, (n_drawn, lengths[-1]), np.int32)
     drawn[np.arange(lengths[-1]) >= lengths_N1] = END
-    return sample_held_out(drawn, config.examples)
+    sample = sample_held_out(drawn, config.examples)
+    return sample if len(sample) else np.unique(drawn, axis=0)
 
 
 def exact_match(found: np.ndarray, expected: np.ndarray) -> float:

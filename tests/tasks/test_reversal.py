@@ -112,6 +112,7 @@ def test_longer_sequences_are_scored_apart():
         assert figures == {"exact_match": 1.0, "examples": 50, "cut_off": 0, **more}
         assert set(figures) >= set(task.metrics)
     assert set(np.count_nonzero(draw_sample(together.config, range(8, 11)), axis=1)) == {8, 9, 10}
+    assert draw_sample(config(1), range(5, 7)).sum(axis=1).tolist() == [5, 6]  # of which the hash holds out none
 
 
 def test_exact_match_counts_a_row_only_if_all_of_it_is_right():
