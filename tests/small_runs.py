@@ -17,7 +17,7 @@ import pytest
 
 import fxf
 from fxf.base import signals
-from fxf.base.config import Choices, flatten
+from fxf.base.config import flatten
 from fxf.base.errors import Interrupted
 from fxf.runs import guests, probe, run
 from fxf.runs.experiment import default_config
@@ -231,22 +231,15 @@ def no_file_larger_than(n_bytes):
 
 @contextmanager
 def new_process():
-    """Forgets before and after which files were executed, what they added to choices, and the modules beside them."""
+    """Forgets before and after which files were executed, and the modules beside them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path])
-        for choices, name, before in Choices.added:
-            if before is None and name in [*choices]:
-                patch.delitem(choices, name)
-        patch.setattr(Choices, "added", added := [])
         for name in modules_of(guests._executed):
             patch.delitem(sys.modules, name)
         patch.setattr(guests, "_executed", executed := {})
         try:
             yield
         finally:
-            for choices, name, before in added:
-                if before is None:
-                    choices.pop(name, None)
             for name in modules_of(executed):
                 del sys.modules[name]
 

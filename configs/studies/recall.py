@@ -17,7 +17,7 @@ from fxf.base.config import key
 from fxf.models.model import Batch
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
-from fxf.tasks import TASKS, RegisteredTask
+from fxf.tasks import RegisteredTask
 from fxf.tasks.held_out import drawn_for, held_out
 from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
 
@@ -72,11 +72,11 @@ class Recall(Task):
         return {"recalled": min(share, 0.99), "accuracy": share, "examples": len(right)}
 
 
-TASKS["recall"] = RegisteredTask({"task": RecallConfig}, Recall, ("transformer_lm",))
+RECALL = RegisteredTask({"task": RecallConfig}, Recall, ("transformer_lm",))
 
 
 def get_config() -> ConfigDict:
-    config = default_config("recall")
+    config = default_config("recall:RECALL")
     config.model.n_layers, config.model.n_heads, config.model.max_len = 2, 1, 32
     config.model.d_model, config.model.d_ff = 64, 128
     config.model.positions, config.model.norm_epsilon_in = "sinusoidal", "variance"

@@ -13,7 +13,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from fxf.base.files import digest
-from fxf.data.corpus import CORPORA, Corpus, DataConfig, RegisteredCorpus
+from fxf.data.corpus import Corpus, DataConfig, RegisteredCorpus
 from fxf.data.text_files import (
     Example,
     Sides,
@@ -24,7 +24,6 @@ from fxf.data.text_files import (
 )
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
-from fxf.tasks.text_metrics import METRICS
 
 CUTOFF = 26  # the most actions of a command in training
 FILES = ("tasks_train_length.txt", "tasks_test_length.txt")  # whose own cutoff is 22
@@ -67,16 +66,16 @@ def right_among(counts: Callable[[int], bool], answers: list[str], references: l
     return sum(right) / len(right)
 
 
-CORPORA["scan"] = RegisteredCorpus(read, ("path",))
-METRICS["shorter"] = functools.partial(right_among, lambda n: n <= CUTOFF)
-METRICS["longer"] = functools.partial(right_among, lambda n: n > CUTOFF)
+SCAN = RegisteredCorpus(read, ("path",))
+shorter = functools.partial(right_among, lambda n: n <= CUTOFF)
+longer = functools.partial(right_among, lambda n: n > CUTOFF)
 
 
 def get_config() -> ConfigDict:
     config = default_config("translation")
     data, model = config.data, config.model
-    data.name, data.tokenizer, data.max_length, data.batch_tokens, data.shapes = "scan", "word", 50, 2048, 3
-    config.task.metrics = "shorter,longer"
+    data.name, data.tokenizer, data.max_length, data.batch_tokens, data.shapes = "scan:SCAN", "word", 50, 2048, 3
+    config.task.metrics = "scan:shorter,scan:longer"
     model.n_layers, model.d_model, model.d_ff, model.n_heads, model.max_len = 2, 64, 128, 4, 50
     model.embeddings, model.positions, model.norm_epsilon_in = "shared", "sinusoidal", "variance"
     config.optimizer.learning_rate, config.optimizer.schedule, config.optimizer.warmup_steps = 4e-3, "cosine", 100

@@ -15,7 +15,7 @@ import operator
 import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fxf.base.errors import UserError, nearest
 
@@ -192,15 +192,8 @@ class Choices(dict[str, ChoiceT]):
         ATTENTIONS = Choices(softmax=...)
         ATTENTIONS["my_file:sigmoid"]  # `sigmoid` in my_file.py, beside the config file or in the working directory
 
-    A module is imported once in a process. An exception that it raises stays as it is. A file may also add an entry
-    under a name of its own: `ATTENTIONS["sigmoid"] = ...`.
+    A module is imported once in a process. An exception that it raises stays as it is.
     """
-
-    added: ClassVar[list[tuple["Choices", str, Any]]] = []  # what was set, in order, with the entry before or None
-
-    def __setitem__(self, name: str, value: ChoiceT) -> None:
-        self.added.append((self, name, self.get(name)))
-        super().__setitem__(name, value)
 
     def __getitem__(self, name: str) -> ChoiceT:
         found = name.found if isinstance(name, Named) else {}
@@ -295,5 +288,5 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> Any:
-    """Returns the first eight digits of a SHA-256, and any other value as it is."""
-    return value[:8] if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else value
+    """Returns the first eight digits of a digest (`fxf.base.files.digest`), and any other value as it is."""
+    return value[:8] if isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value) else value

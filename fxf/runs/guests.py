@@ -16,15 +16,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fxf.base.config import PATH, Choices, differences, flatten
+from fxf.base.config import PATH, differences, flatten
 from fxf.base.errors import UserError, errors_of, shown
 from fxf.base.files import file_digest, is_remote, read_file
 
 log = logging.getLogger(__name__)
 
 GUESTS = "guests"  # the key of config.json
-# Each file's text and module, and the choices to which it adds, with the name and what it adds.
-_executed: dict[Path, tuple[bytes, ModuleType, list[tuple[Choices, str, Any]]]] = {}
+_executed: dict[Path, tuple[bytes, ModuleType]] = {}  # each file's text and module
 # Of each module that a config was found to name: the folder in which imports find it, and the digests of its files.
 _recorded: dict[ModuleType, tuple[Path, dict[str, str]]] = {}
 
@@ -44,7 +43,7 @@ def load(path: str | Path) -> ModuleType:
         file_of_name = getattr(sys.modules.get(path.stem), "__file__", "")
         is_free = path.stem not in sys.modules or file_of_name in map(str, [path, *_executed])
         module = ModuleType(path.stem if is_free else f"config file {path}")
-        module.__file__, n_before = str(path), len(Choices.added)
+        module.__file__ = str(path)
         sys.modules[module.__name__] = module  # dataclasses look there for it
         try:
             with errors_of(path):
@@ -52,12 +51,9 @@ def load(path: str | Path) -> ModuleType:
         except BaseException:
             del sys.modules[module.__name__]
             raise
-        added = [(choices, name, choices[name]) for choices, name, _ in Choices.added[n_before:]]
-        _executed[path] = text, module, added
-    _, module, added = _executed[path]
+        _executed[path] = text, module
+    _, module = _executed[path]
     sys.modules[module.__name__] = module
-    for choices, name, value in added:  # also where another file has added the same name since
-        choices[name] = value
     return module
 
 
@@ -95,7 +91,7 @@ def apart() -> Iterator[None]:
 
 
 def record(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the modules from which a config names something: by path, or by a name that a file has added.
+    """Returns the modules from which a config names something by its path.
 
     Each has its file, and the digests of that and of what it imports from its own folder.
 
@@ -104,16 +100,12 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     texts = [value for _, value in flatten(config) if isinstance(value, str)]
     words = {word.strip() for text in texts for word in re.split(r"[,;+*@()]", text)}
-    modules = {
-        path.stem.replace(".", "_"): module
-        for path, (_, module, added) in _executed.items()
-        if any(name in words and choices.get(name) is value for choices, name, value in added)
-    }
-    for name in sorted({word.partition(":")[0] for word in words if PATH.fullmatch(word)}):
-        with contextlib.suppress(ModuleNotFoundError):  # the line of the key that names it says so
-            modules[name] = importlib.import_module(name)
     found = {}
-    for name, module in modules.items():
+    for name in sorted({word.partition(":")[0] for word in words if PATH.fullmatch(word)}):
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError:
+            continue  # the line of the key that names it says so
         if file := getattr(module, "__file__", None):
             found[name] = {"path": file, "sha256": _digests(name, Path(file))}
             _, before = _recorded.setdefault(module, (_root(name, Path(file)), found[name]["sha256"]))
