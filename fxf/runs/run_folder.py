@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fxf.base.config import differences, differing_keys, flatten
@@ -46,8 +45,8 @@ class MadeFrom(NamedTuple):
 
     workdir: Path
     config: dict[str, Any]
-    data: Mapping[str, str] = MappingProxyType({})
-    files: Mapping[str, str] = MappingProxyType({})
+    data: Mapping[str, str]
+    files: Mapping[str, str]
 
     @property
     def digests(self) -> dict[str, str]:

@@ -4,7 +4,6 @@ import dataclasses
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -38,9 +37,9 @@ class Start(NamedTuple):
       lines: texts that tell what was taken.
     """
 
-    given: Mapping[str, jax.Array] = MappingProxyType({})
-    digests: Mapping[str, str] = MappingProxyType({})
-    origin: Mapping[str, Any] = MappingProxyType({})
+    given: Mapping[str, jax.Array] = {}
+    digests: Mapping[str, str] = {}
+    origin: Mapping[str, Any] = {}
     lines: tuple[str, ...] = ()
 
 

@@ -23,7 +23,7 @@ from fxf.data.text import EncodedText, draw_windows, scoring_windows
 from fxf.data.tokenizer import PAD, UNK, Tokenizer
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, before_end, one_group, padded_prompts
-from fxf.tasks.task import NO_END, Evaluator, RunInfo, language_model_batch, sample
+from fxf.tasks.task import NO_END, Evaluator, RunInfo, language_model_batch
 from fxf.tasks.text_task import TokenizedTask
 
 ALIKE = (("The Cat", "the cat"), ("a  b\n", "a b"))  # to some tokenizers
@@ -86,7 +86,7 @@ class LanguageModel(TokenizedTask):
             self.tokenizer.decode(before_end(row, self.end_token)) for row in rows
         )  # greedy: all same
         cut_off = self.end_token != NO_END and any(self.end_token not in row for row in rows)
-        return {**figures, "samples": [sample("", None, "\n---\n".join(texts), cut_off)]}
+        return {**figures, "samples": [("", None, "\n---\n".join(texts), cut_off)]}
 
     def figures_of(
         self, evaluator: Evaluator, batches: Iterable[dict[str, np.ndarray]], size: Counts, loss_name: str

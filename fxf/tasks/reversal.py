@@ -13,7 +13,7 @@ from fxf.base.errors import UserError
 from fxf.models.model import Batch
 from fxf.tasks.held_out import drawn_for, held_out, sample_held_out
 from fxf.tasks.prompts import before_end, whole_numbers
-from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch, sample
+from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
 from fxf.tasks.text_metrics import MetricsConfig, TextMetrics
 
 END = 0
@@ -101,10 +101,11 @@ class Reversal(Task):
         scored = whole_domain(self.config) if self.scored_whole else draw_sample(self.config, self.lengths)
         found, expected = self.continuations(evaluator, scored)
         figures: dict[str, Any] = {"exact_match": exact_match(found, expected), "examples": len(scored)}
-        figures["cut_off"] = int((found != END).all(axis=1).sum())
+        cut_off = (found != END).all(axis=1)
+        figures["cut_off"] = int(cut_off.sum())
         wrong_first = np.argsort((found == expected).all(axis=1), kind="stable")[:SAMPLES]
         texts = (self.texts(tokens[wrong_first]) for tokens in (scored, expected, found))
-        figures["samples"] = list(map(sample, *texts, (found[wrong_first] != END).all(axis=1).tolist()))
+        figures["samples"] = list(zip(*texts, cut_off[wrong_first].tolist(), strict=True))
         for of, lengths in self.config.longer_samples().items():
             longer = draw_sample(self.config, lengths)
             figures[f"exact_match{of}"] = exact_match(*self.continuations(evaluator, longer))

@@ -136,9 +136,9 @@ class Task:
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
         """Returns the figures that a run reports. By default they are those of `validate`.
 
-        They may hold a list `samples` of (prompt, expected, answer), or of what `sample` returns. The prompt is "" if
-        there is none, and expected is None if no answer is the right one. They may hold a list `answers` of all
-        (prompt, right answers, answer).
+        They may hold a list `samples` of (prompt, expected, answer). The prompt is "" if there is none, and expected is
+        None if no answer is the right one. A fourth item says whether the answer was cut off before its end token. They
+        may hold a list `answers` of all (prompt, right answers, answer).
         """
         return self.validate(evaluator)
 
@@ -196,11 +196,6 @@ class Task:
     def token_name(self, token: int) -> str:
         """Returns a token as text."""
         return str(token)
-
-
-def sample(prompt: str, expected: str | None, answer: str, cut_off: bool) -> tuple[Any, ...]:
-    """Returns a sample for `Task.test`; behind an answer that was cut off before its end token stands True."""
-    return (prompt, expected, answer, True) if cut_off else (prompt, expected, answer)
 
 
 def language_model_batch(targets_BT: jax.Array, weights_BT: jax.Array, first: int = 0) -> Batch:

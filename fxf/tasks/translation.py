@@ -18,7 +18,7 @@ from fxf.data.text_files import Example
 from fxf.data.tokenizer_file import any_tokenizer
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, in_order_of_texts
-from fxf.tasks.task import Evaluator, RunInfo, sample
+from fxf.tasks.task import Evaluator, RunInfo
 from fxf.tasks.text_metrics import MetricsConfig, TextMetrics, reference_columns
 from fxf.tasks.text_task import TokenizedTask
 
@@ -114,7 +114,7 @@ class Translation(TokenizedTask):
             **scores(best, references, self.config.tokenized),
             **self.text_metrics.figures(best, references),
             "cut_off": sum(hypothesis.cut_off for hypothesis in found),
-            "samples": [sample(sources[i], references[i][0], best[i], found[i].cut_off) for i in chosen],
+            "samples": [(sources[i], references[i][0], best[i], found[i].cut_off) for i in chosen],
             "answers": list(zip(sources, references, best, strict=True)),
         }
 

@@ -105,12 +105,9 @@ def _end(line: str) -> NoReturn:
 
 
 def _overview() -> str:
-    """Returns the verbs, each with the first line of its help; it imports none."""
-    import ast
-    from pathlib import Path
-
+    """Returns the verbs, each with the first line of its help. Their modules import JAX only when they act."""
     lines = [f"fxf {__version__}: transformers as pure functions in JAX", ""]
     for verb in verbs.VERBS:
-        source = (Path(verbs.__file__).parent / f"{verb}.py").read_text(encoding="utf-8")
-        lines.append(f"  fxf {verb:<10}{(ast.get_docstring(ast.parse(source)) or '').splitlines()[0]}")
+        text = importlib.import_module(f"fxf.verbs.{verb}").__doc__ or ""
+        lines.append(f"  fxf {verb:<10}{text.splitlines()[0]}")
     return "\n".join([*lines, "", "'fxf help VERB' lists a verb's flags."])

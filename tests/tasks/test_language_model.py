@@ -87,7 +87,7 @@ def test_a_part_counts_each_of_its_tokens_once_but_without_bos_not_the_first(key
     counted, figures = scored(task.validate if part == "validation" else task.test, continuation=ended)
     assert task.tokenizer.decode(counted) == LINES[int(len(LINES) * (1 - (share or 0.1))) :][not bos :]
     if part == "test":
-        ((prompt, expected, text),) = figures.pop("samples")
+        ((prompt, expected, text, _),) = figures.pop("samples")
         assert (prompt, expected, len(text)) == ("", None, 2)
     bits = pytest.approx(1.5 / math.log(2))
     assert figures == {name: 1.5, "bits_per_character": bits, "bits_per_byte": bits}

@@ -78,7 +78,7 @@ def test_a_small_domain_is_scored_whole(domain, examples):
     task = task_of(config(*domain))
     for evaluate in (task.validate, task.test):
         figures = evaluate(PERFECT)
-        assert all(expected == answer for _, expected, answer in figures.pop("samples"))
+        assert all(expected == answer for _, expected, answer, _ in figures.pop("samples"))
         assert figures == {"exact_match": 1.0, "examples": examples, "cut_off": 0}
     assert len({tuple(row) for row in whole_domain(task.config).tolist()}) == examples
     assert all((batch["weights"].sum(axis=1) > 0).all() for batch in drawn(config(min_length=2)))
@@ -146,7 +146,7 @@ def test_a_symbol_and_its_mirror_image_have_one_position_in_batches_prompts_and_
 
 def test_an_answer_without_its_end_is_counted_as_cut_off():
     figures = task_of(config()).validate(evaluator(lambda prompts, n: np.ones((len(prompts["tokens"]), n), int)))
-    assert figures["cut_off"] == figures["examples"] and all(sample[3:] == (True,) for sample in figures["samples"])
+    assert figures["cut_off"] == figures["examples"] and all(sample[3] for sample in figures["samples"])
 
 
 def test_prompts_are_tokens_with_spaces_between_and_so_are_answers():

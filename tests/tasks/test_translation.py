@@ -67,7 +67,7 @@ def test_a_perfect_translator_scores_100_on_every_sentence_once_and_a_wrong_word
     assert (figures["bleu"], figures["chrf"]) == (pytest.approx(100), pytest.approx(100))
     assert (figures["exact_match"], figures["examples"]) == (1, len({e.source for e in read_corpus(data).test}))
     assert "tok:13a" in figures["bleu_signature"]
-    assert all(expected == answer for _, expected, answer in figures["samples"]) and len(figures["samples"]) == 10
+    assert all(expected == answer for _, expected, answer, _ in figures["samples"]) and len(figures["samples"]) == 10
     assert task.validate(evaluator_of(task))["validation_loss"] == 1.5  # the quotient of sums
     figures = task.test(evaluator_of(task, spoil=1))  # one in each group of similar length
     assert 0.8 < figures["exact_match"] < 1 and figures["bleu"] < 100
@@ -132,10 +132,10 @@ def test_an_answer_may_be_as_long_as_the_longest_target_whatever_its_source_and_
     endless = in_groups(lambda prompts, n: (np.full((len(prompts["tokens"]), 1, n), 7), None))
     figures = task.test(Evaluator(endless, None, None))
     assert figures["cut_off"] == figures["examples"] > 0
-    assert all(sample[3:] == (True,) for sample in figures["samples"])
+    assert all(sample[3] for sample in figures["samples"])
     ended = in_groups(lambda prompts, n: (np.array([[[7] * (n - 1) + [EOS]]] * len(prompts["tokens"])), None))
     figures = task.test(Evaluator(ended, None, None))
-    assert figures["cut_off"] == 0 and all(len(sample) == 3 for sample in figures["samples"])
+    assert figures["cut_off"] == 0 and not any(sample[3] for sample in figures["samples"])
 
 
 def test_answers_come_in_the_order_of_their_prompts_without_the_text_it_learned_from(data, tmp_path):

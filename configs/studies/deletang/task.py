@@ -12,7 +12,7 @@ from fxf.base.errors import UserError
 from fxf.base.random_keys import random_key
 from fxf.models.model import Batch
 from fxf.tasks.prompts import before_end
-from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch, sample
+from fxf.tasks.task import Evaluator, RunInfo, Task, language_model_batch
 
 from .problem import Drawn, draw
 from .problems import PROBLEMS
@@ -174,7 +174,7 @@ class Strings(Task):
             found_NU = np.where(np.arange(found_NU.shape[1])[None] < drawn.answer_length_B[:, None], found_NU, END)
         rows = zip(*(x[:SAMPLES].tolist() for x in (drawn.string_BP, drawn.answer_BU, found_NU)), strict=True)
         inputs, outputs = self.problem.inputs, self.problem.outputs
-        texts = [sample(symbols(inputs, a), symbols(outputs, b), symbols(outputs, c), END not in c) for a, b, c in rows]
+        texts = [(symbols(inputs, a), symbols(outputs, b), symbols(outputs, c), END not in c) for a, b, c in rows]
         cut_off = {"cut_off": int((found_NU != END).all(axis=1).sum())} if self.generates else {}
         return {**cut_off, "samples": texts}
 
