@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from fxf.base.config import key, require_off
+from fxf.base.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,9 @@ class DecodeConfig:
                 require_off("decode", self, unread, f"with decode.{name} {off} nothing reads it")
         if self.beam_width > 1:
             require_off("decode", self, {"temperature": 0}, "beam search does not read it")
+        for name in ("ends", "banned"):
+            if getattr(self, name).isspace():
+                raise UserError(f"decode.{name}: expected words, got white space; fxf generate --stop ends at any text")
 
 
 # What each of these keys is while its method is off, and the keys that nothing reads then.

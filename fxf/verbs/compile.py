@@ -38,6 +38,8 @@ def main(args: Namespace) -> None:
     names = [one_of(args.program, PROGRAMS, "--program")] if args.program else PROGRAMS
     if args.rows and args.program == "training":
         raise UserError("--rows: only the program decoding reads it")
+    if args.search and (args.program or args.rows or args.json):
+        raise UserError("--search: compiles the training step alone; leave out --program, --rows and --json")
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # the packages that compile for a GPU or TPU would look for one
