@@ -98,7 +98,8 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: one of these files has changed since the process imported it.
     """
-    texts = [value for _, value in flatten(config) if isinstance(value, str)]
+    keys = ((key, value) for key, value in flatten(config) if isinstance(value, str))
+    texts = [value for key, value in keys if not key.startswith("decode.")]  # whose texts are those of answers
     words = {word.strip() for text in texts for word in re.split(r"[,;+*@()]", text)}
     found = {}
     for name in sorted({word.partition(":")[0] for word in words if PATH.fullmatch(word)}):

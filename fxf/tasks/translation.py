@@ -136,7 +136,9 @@ class Translation(TokenizedTask):
         translation may be as long as the longest in training.
         """
         special, lengths = self.tokenizer.special, np.array([len(source) for source in sources])
-        order, classes = np.argsort(-lengths, kind="stable"), -(-lengths // LENGTH_STEP) * LENGTH_STEP
+        order = np.argsort(-lengths, kind="stable")
+        # No class is longer than a source may be: the model has no more positions than that.
+        classes = np.minimum(-(-lengths // LENGTH_STEP) * LENGTH_STEP, self.data.max_length)
         groups = []
         for length in np.unique(classes)[::-1].tolist():
             places = order[classes[order] == length].tolist()

@@ -84,7 +84,7 @@ def test_the_record_has_the_files_that_a_config_names_and_what_they_import_besid
     assert found["path"] == str(path)
     assert list(found["sha256"]) == ["factor.py", "mine.py"]
     assert digests(NAMED, tmp_path / "run") == found["sha256"]
-    assert record({"model": {"activation": "relu"}, "data": {"path": "gs://x/y:z"}}) == {}
+    assert record({"model": {"activation": "relu"}, "data": {"path": "gs://x/y:z"}, "decode": {"ends": "re:x"}}) == {}
 
 
 def opened(workdir, path):
