@@ -46,7 +46,7 @@ def kept_text(config, length):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    """What a config registers is gone after a test. Points on the same text read it once, and little of it."""
+    """The modules of a config are gone after a test. Points on the same text read it once, and little of it."""
     monkeypatch.setattr(
         sys.modules[RunningText.__module__], "EncodedText", lambda config, folder, length: kept_text(config, length)
     )

@@ -85,7 +85,7 @@ def files(tmp_path_factory):
         yield
 
 
-OWNERS = ("", *MODELS, *TASKS, "boolean_map")  # before other tests register theirs
+OWNERS = ("", *MODELS, *TASKS, "boolean_map")
 
 
 def keys_of(owner):
