@@ -23,7 +23,6 @@ from fxf.training.step import TrainConfig
 
 CALL_SECONDS = 1.0  # duration of a call; the loop checks for signals between calls
 STEPS_AT_ONCE = 2**16  # maximum of steps in a call, whose metrics are arrays of that size
-PROFILED_STEPS = 3  # maximum of steps in a trace
 
 
 class Intervals(NamedTuple):
@@ -69,13 +68,13 @@ def fit(
         checkpoint is saved.
       Interrupted: a signal came to any process; the step reached is saved.
     """
-    saved_at, at_once, n_logged, slowest = time.monotonic(), 1, 0, 0.0
+    saved_at, at_once, n_calls, slowest = time.monotonic(), 1, 0, 0.0
     with stage("training", intervals.train.steps, record.step) as progress:
         while not intervals.end(record):
             left = intervals.until_next(record.step)
-            traced = intervals.profile and n_logged == 1  # all has been compiled then
-            n, before = min(at_once, left, PROFILED_STEPS if traced else left), clock.seconds()["train"]
-            tracing = log.traced() if traced else nullcontext()
+            n, before = min(at_once, left), clock.seconds()["train"]
+            # The second call has one step or two, whose program is compiled.
+            tracing = log.traced() if intervals.profile and n_calls == 1 else nullcontext()
             with tracing, clock.measure("train"), watched(record.step, n * slowest, intervals.log.hang):
                 state, arrays = steps.train(state, np.int32(n))
                 history = {name: np.asarray(values)[:n] for name, values in jax.device_get(arrays).items()}
@@ -88,7 +87,7 @@ def fit(
             progress(record.step)
             if n == left:
                 record = _logged(record, float(steps.learning_rate(record.step - 1)), log, clock.seconds())
-            n_logged += traced or n == left
+            n_calls += 1
             record = _evaluated(state, record, evaluate, intervals, log, clock)
             record = dataclasses.replace(record, data=steps.position(), seconds=clock.seconds())
             stopping = processes.any_of(signals.asked())

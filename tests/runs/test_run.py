@@ -105,7 +105,7 @@ def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_names(tm
     monkeypatch.setattr(flops, "hardware_of", lambda device: HARDWARE["h100"])
     held = {"device_peak_bytes": 3, "device_bytes": 7}
     monkeypatch.setattr(memory, "held_on_a_device", lambda: held)
-    config = tiny_config()
+    config = tiny_config(log={"every": 9})  # more than there are steps
     result = trained(config, tmp_path, profile=True, kept=PROGRAMS)
     experiment, rows = build(config), records(tmp_path)
     per_step = 3 * flops.flops_per_token(experiment)[0] * experiment.task.largest_batch()["weights"].size
