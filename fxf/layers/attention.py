@@ -24,7 +24,7 @@ from fxf.layers.layer import Context, Memory, Places, in_order, remember
 from fxf.layers.linear import as_float32, linear, soft_cap
 from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
-from fxf.layers.positions import POSITIONS
+from fxf.layers.positions import POSITIONS, require_pairs
 
 # Keys that act on the scores of queries and keys, with the values that stand for nothing.
 ACT_ON_SCORES = {
@@ -94,6 +94,11 @@ class Attention:
         """Returns queries or keys after what the positions do to them."""
         rotate = POSITIONS[self.config.positions].rotate
         return x_BHTK if rotate is None else rotate(self.config, x_BHTK, positions_BT)
+
+    @property
+    def turned_width(self) -> int:
+        """The number of elements of a head's queries and keys that rotary positions turn."""
+        return int(self.config.head_width * self.config.rotary_share)
 
     def bias(self, params: Params, queries: Places, keys: Places) -> jax.Array | None:
         """Returns what positions add to the scores, [B, H, T, C], where axes of size 1 repeat; None for nothing."""
@@ -195,6 +200,8 @@ class Attention:
     def _check(self) -> None:
         """Raises a UserError if a key does not go with this kind."""
         positions = POSITIONS[one_of(self.config.positions, POSITIONS, "model.positions")]
+        if positions.rotate:
+            require_pairs(self.config, self.turned_width)
         if not self.has_scores:
             acts_there = {"positions": "none"} if positions.rotate or positions.bias else {}
             why = f"it acts on the scores of queries and keys; model.attention '{self.config.attention}' has none"

@@ -143,9 +143,6 @@ class TransformerConfig:
             if self.position_gap > largest_gap:
                 expected = f"expected at most model.position_range / model.max_len, {largest_gap}"
                 raise UserError(f"model.position_gap: {expected}, got {self.position_gap}")
-        n_pairs, lists = int(self.head_width * self.rotary_share) // 2, self.rope_factors.split(";")
-        if self.rope_ramp == "longrope" and [len(each.split(",")) for each in lists] != 2 * [n_pairs]:
-            raise UserError(f"model.rope_factors: expected twice {n_pairs} numbers, got {self.rope_factors!r}")
         if self.attention != "linear":
             require_off("model", self, {"feature_map": "elu"}, f"model.attention '{self.attention}' does not read it")
         if self.attention_implementation == "flash":

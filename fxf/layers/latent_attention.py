@@ -22,7 +22,6 @@ from fxf.layers.attention import Attention
 from fxf.layers.layer import Context, Places
 from fxf.layers.linear import linear
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
-from fxf.layers.positions import POSITIONS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +39,7 @@ class LatentAttention(Attention):
         d_model, rank = config.d_model, self.kv_rank or 4 * config.head_width
         of_values = self.value_width or config.head_width
         per_head, axes = ("heads", "head_dim"), ("embed", "latent")
-        query = (n_heads, config.head_width + self._rotary_width)
+        query = (n_heads, config.head_width + self.turned_width)
         spec = {"query": Weight((d_model, *query), ("embed", *per_head), fan_in())}
         if self.q_rank:
             spec = {
@@ -51,7 +50,7 @@ class LatentAttention(Attention):
         spec |= {
             "latent": Weight((d_model, rank), axes, fan_in()),
             "latent_scale": scale_weight(config, rank, "latent"),
-            "key": Weight((d_model, self._rotary_width), axes, fan_in()),
+            "key": Weight((d_model, self.turned_width), axes, fan_in()),
             "key_value": Weight((rank, n_heads, config.head_width + of_values), ("latent", *per_head), fan_in()),
             "output": Weight((n_heads, of_values, d_model), (*per_head, "embed"), fan_in(2)),
         }
@@ -67,7 +66,7 @@ class LatentAttention(Attention):
 
     def turned(self, x_BHTK: jax.Array, positions_BT: jax.Array) -> jax.Array:
         """Returns queries, or the keys' part with positions, after what positions do to the last P numbers."""
-        parts = jnp.split(x_BHTK, [x_BHTK.shape[-1] - self._rotary_width], axis=-1)
+        parts = jnp.split(x_BHTK, [x_BHTK.shape[-1] - self.turned_width], axis=-1)
         return jnp.concatenate([parts[0], super().turned(parts[1], positions_BT)], axis=-1)
 
     def keys_values(self, params: Params, x_BTD: jax.Array, context: Context) -> tuple[Any, Context]:
@@ -104,7 +103,7 @@ class LatentAttention(Attention):
         return (normalized * scale_factor(self.config, params[f"{name}_scale"])[None, None]).astype(x_BTD.dtype)
 
     @property
-    def _rotary_width(self) -> int:
+    def turned_width(self) -> int:
         return self.rotary_width or max(2, self.config.head_width // 4 * 2)
 
     def _check(self) -> None:
@@ -116,5 +115,3 @@ class LatentAttention(Attention):
         if config.attention_bias not in ("output", "none"):
             expected = "expected 'output' or 'none' with model.attention 'latent'"
             raise UserError(f"model.attention_bias: {expected}, got {config.attention_bias!r}")
-        if POSITIONS[config.positions].rotate is not None and self._rotary_width % 2:
-            raise UserError(f"model.layers: rotary_width: expected an even number, got {self._rotary_width}")

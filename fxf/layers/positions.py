@@ -124,8 +124,8 @@ def rotary_frequencies(config: TransformerConfig, n_pairs: int) -> np.ndarray:
     """
     frequencies, trained = config.rope_theta ** (-np.arange(n_pairs) / n_pairs), config.rope_trained_len
     if config.rope_ramp == "longrope":
-        of_lengths = config.rope_factors.split(";")[config.max_len > trained]
-        return (frequencies / np.array(of_lengths.split(","), float)).astype(jnp.result_type(float))
+        factors = pair_factors(config, n_pairs)[int(config.max_len > trained)]
+        return (frequencies / factors).astype(jnp.result_type(float))
     turns = trained * frequencies / (2 * np.pi)  # in the sequences of training
     kept = np.clip((turns - 1) / (LEAST_TURNS_KEPT - 1), 0, 1)
     if config.rope_ramp != "llama3":
@@ -136,6 +136,29 @@ def rotary_frequencies(config: TransformerConfig, n_pairs: int) -> np.ndarray:
         first, last = max(first, 0), min(last, 2 * n_pairs - 1)
         kept = 1 - np.clip((np.arange(n_pairs) - first) / ((last - first) or 0.001), 0, 1)
     return ((1 - kept) * frequencies / config.rope_factor + kept * frequencies).astype(jnp.result_type(float))
+
+
+def pair_factors(config: TransformerConfig, n_pairs: int) -> np.ndarray:
+    """Returns the factors of LongRoPE's wavelengths for short and for long sequences, [2, K/2].
+
+    Raises:
+      UserError: `rope_factors` are not twice as many positive numbers as a head has pairs.
+    """
+    try:
+        factors = np.array([each.split(",") for each in config.rope_factors.split(";")], float)
+    except ValueError:  # no numbers, or not as many of both
+        factors = np.zeros(0)
+    if factors.shape != (2, n_pairs) or not (factors > 0).all():
+        expected = f"expected twice {n_pairs} positive numbers"
+        raise UserError(f"model.rope_factors: {expected}, got {config.rope_factors!r}")
+    return factors
+
+
+def require_pairs(config: TransformerConfig, width: int) -> None:
+    """Raises a UserError if rotary positions cannot turn so many numbers of a head in pairs."""
+    if width % 2 or not width:
+        raise UserError(f"model.positions: '{config.positions}' turns pairs in a head, not a width of {width}")
+    rotary_frequencies(config, width // 2)
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
@@ -183,9 +206,6 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
     kind = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
     if config.positions == "sinusoidal_concatenated" and config.d_model % 2:
         raise UserError(f"model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got {config.d_model}")
-    n_turned = int(config.head_width * config.rotary_share)
-    if kind.rotate and (n_turned % 2 or not n_turned):
-        raise UserError(f"model.positions: '{config.positions}' needs heads of even width, got {n_turned}")
     if not kind.rotate:
         require_off("model", config, ROTARY_KEYS, f"model.positions '{config.positions}' does not read it")
     if kind.table and config.position_stretch > 1:
