@@ -93,16 +93,18 @@ def require_keywords(function: Callable[..., Any], keys: Iterable[str], cls: typ
 
 
 class Field(typing.NamedTuple):
-    """The type of a key, and its `key(...)` metadata: meaning and limits."""
+    """The type of a key, its `key(...)` metadata (meaning and limits), and whether it has no default."""
 
     kind: Any
     limits: Mapping[str, Any]
+    required: bool = False
 
 
 def fields_of(cls: type) -> dict[str, Field]:
     """Returns the keys of a section class, or of a layer's, by name."""
     types = typing.get_type_hints(cls)
-    return {f.name: Field(types[f.name], f.metadata) for f in dataclasses.fields(cls)}
+    # Both are MISSING where a field is required.
+    return {f.name: Field(types[f.name], f.metadata, f.default is f.default_factory) for f in dataclasses.fields(cls)}
 
 
 def registered_section(cls: type[SectionT], values: Mapping[str, Any], path: str) -> SectionT:
@@ -117,7 +119,7 @@ def registered_section(cls: type[SectionT], values: Mapping[str, Any], path: str
 
 def checked(value: Any, field: Field, path: str) -> Any:
     """Returns `value` as a field's type, or raises a UserError that names `path`."""
-    kind, limits = field
+    kind, limits = field.kind, field.limits
     if kind is Any:
         return value
     if kind is dict or typing.get_origin(kind) is dict:

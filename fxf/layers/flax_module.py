@@ -74,9 +74,6 @@ class FlaxModule:
             what = f"{self.name} has variables besides its params, {', '.join(others)}"
             raise UserError(f"model: {what}, which fxf does not keep")
         paths = flatten_dict(weights)
-        names = {part for path in paths for part in path if isinstance(part, str)} if is_nnx(self.module) else set()
-        if number := next(filter(str.isdecimal, names), ""):
-            raise UserError(f"model: {self.name} names a part '{number}', as one in a list; put a letter in front")
         flat = {"/".join(map(str, path)): value for path, value in paths.items()}
         return self.output(nn.unbox(unflatten_dict(flat, sep="/")), x, None, given), flat
 
@@ -134,19 +131,8 @@ class Draw:
         return nn.unbox(self.module.begin(key)[1][self.path]).astype(dtype)
 
 
-def flax_layer(cls: Any, values: Mapping[str, Any], path: str, width: int, dtype: str) -> FlaxModule:
-    """Returns the layer of a module's class.
-
-    Args:
-      values: of the fields of a Linen module, or the parameters of an NNX module.
-      path: of its section, for errors.
-
-    Raises:
-      UserError: the class needs another value.
-    """
-    for name, parameter in parameters_of(cls).items():
-        if name not in values and parameter.default is parameter.empty:
-            raise UserError(f"{path}.{name}: {cls.__name__} needs a value; it is no key of the model, so give one here")
+def flax_layer(cls: Any, values: Mapping[str, Any], width: int, dtype: str) -> FlaxModule:
+    """Returns the layer of a module's class; `values` are its fields (Linen) or its parameters (NNX)."""
     cached, takes = getattr(cls, "cached", False), inspect.signature(cls.__call__).parameters
     by_document = cached or "mask" in takes or "context" in takes
     module = cls(**values) if issubclass(cls, nn.Module) else as_linen(cls, values)
@@ -155,14 +141,11 @@ def flax_layer(cls: Any, values: Mapping[str, Any], path: str, width: int, dtype
 
 def fields_of_module(cls: Any) -> dict[str, Field]:
     """Returns the fields of a Linen module's class, or the parameters of an NNX module's, with their types."""
-    return {name: Field(_kind(parameter.annotation), {}) for name, parameter in parameters_of(cls).items()}
-
-
-def parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
-    """Returns the parameters of a class that are keys, by name."""
-    found = inspect.signature(cls.__init__).parameters
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {name: p for name, p in found.items() if name not in NOT_KEYS and p.kind not in several}
+    several, found = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD), dict[str, Field]()
+    for name, parameter in inspect.signature(cls.__init__).parameters.items():
+        if name not in NOT_KEYS and parameter.kind not in several:
+            found[name] = Field(_kind(parameter.annotation), {}, parameter.default is parameter.empty)
+    return found
 
 
 def _kind(annotation: Any) -> Any:

@@ -201,10 +201,9 @@ def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapp
         elif name not in values and name in of_model and field.kind is not Callable:
             value, where = getattr(config, name), f"{path}.{name}, which has the value of model.{name}"
             values[name] = checked(value, field, where) if field.kind in (bool, int, float, str) else value
+        elif name not in values and field.required:
+            raise UserError(f"{path}.{name}: missing; {cls.__name__} has no default for it")
     if "part" in values.keys() - fields.keys():
         raise UserError(f"model.blocks: {cls.__name__} stands around no blocks: it has no field 'part'")
     values = {name: value for name, value in values.items() if name in fields}
-    for own_field in () if of_flax else dataclasses.fields(cls):
-        if own_field.name not in values and own_field.default is own_field.default_factory is dataclasses.MISSING:
-            raise UserError(f"{path}.{own_field.name}: missing; {cls.__name__} has no default for it")
-    return flax_module.flax_layer(cls, values, path, config.d_model, config.dtype) if of_flax else cls(**values)
+    return flax_module.flax_layer(cls, values, config.d_model, config.dtype) if of_flax else cls(**values)

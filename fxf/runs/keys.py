@@ -71,8 +71,8 @@ def _keys_of(cls: type, given: Mapping[str, Any]) -> list[Key]:
     """Returns the keys of a section class, with the values given in place of defaults."""
     values = {**defaults(cls), **given}
     return [
-        Key(name, _text(values[name]), _values(kind, metadata), metadata["doc"])
-        for name, (kind, metadata) in fields_of(cls).items()
+        Key(name, _text(values[name]), _values(field.kind, field.limits), field.limits["doc"])
+        for name, field in fields_of(cls).items()
     ]
 
 

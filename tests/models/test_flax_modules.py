@@ -83,14 +83,6 @@ class RunningNNX(nnx.Module):
         return self.norm(x)
 
 
-class Numbered(nnx.Module):
-    def __init__(self, d_model: int, *, rngs):
-        self.parts = nnx.Dict({"0": nnx.LayerNorm(d_model, rngs=rngs)})
-
-    def __call__(self, x):
-        return self.parts["0"](x)
-
-
 class Narrow(nn.Module):
     width: int
 
@@ -121,7 +113,7 @@ class Attending(nnx.Module):
 
 @pytest.fixture(autouse=True)
 def named(monkeypatch):
-    for cls in (Mlp, Gated, Mean, Running, RunningNNX, Numbered, Narrow):
+    for cls in (Mlp, Gated, Mean, Running, RunningNNX, Narrow):
         monkeypatch.setitem(LAYERS, cls.__name__, cls)
     with jax.numpy_rank_promotion("allow"):
         yield
