@@ -12,7 +12,7 @@ import numpy as np
 import fxf
 from experiments.seeds.rules import ZERO, Claim, at_least, at_most, equal
 from experiments.seeds.trained import in_float64, largest, trained
-from fxf.layers.attention import expressive
+from fxf.layers.attention import Expressive
 from fxf.layers.layer import whole_rows
 from fxf.layers.linear_attention import LinearAttention
 from fxf.layers.positions import alibi_slopes, rotary
@@ -101,6 +101,7 @@ def _laws() -> dict[str, float | str]:
 
     scores = jnp.asarray(rng.normal(size=(1, 2, 5, 5)))
     weights = (z := np.asarray(scores, np.float64) ** 2) / (1 + z)
+    found = Expressive(fxf.layer_config()).weigh({}, scores, jnp.zeros(scores.shape))
     model = fxf.model("transformer_lm", vocab_size=7, n_layers=1, d_model=12, d_ff=20, n_heads=3, max_len=9,
                       attention="linear", feature_map="none", init="uniform", dtype="float64")  # fmt: skip
     params, step = fxf.initialize(model), jax.jit(model.step)  # type: ignore[arg-type]
@@ -115,7 +116,7 @@ def _laws() -> dict[str, float | str]:
     return {
         "rope": abs(product(3, 11) - product(10, 18)),
         "alibi": " ".join(map(str, alibi_slopes(2))),
-        "expressive": largest(expressive(scores, jnp.zeros(scores.shape)) - weights / weights.sum(-1, keepdims=True)),
+        "expressive": largest(found - weights / weights.sum(-1, keepdims=True)),
         "linear": largest(_head(rng)),
         "memory": largest(jnp.stack(by_steps, axis=1) - jax.jit(model.apply)(params, {"inputs": tokens_BT})),
         "xor": " ".join(map(str, np.asarray(series(pairs, 2, 3))[:, 2])),

@@ -209,19 +209,17 @@ class Attention:
 
 
 class Expressive(Attention):
-    """Attention with the weights z² / (1 + z²) · e^bias, normalized, of scores z (Gros 2024; seed 002)."""
+    """Attention with the weights z² / (1 + z²) · e^bias, normalized, of scores z.
+
+    Gros 2024; seed 002, "expressive attention".
+    """
 
     def weigh(self, params: Params, scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
-        return expressive(scores_BHTC, bias_BHTC)
-
-
-def expressive(scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
-    """Returns z² / (1 + z²) · e^bias, normalized, of scores z (Gros 2024; seed 002, "expressive attention")."""
-    # The small number gives equal weights where all scores are zero.
-    squares = jnp.square(scores_BHTC) + 1e-20
-    # The power of two is exact, and keeps the square of the sum, by which the gradient divides, above 0.
-    weights = 2.0**40 * (squares / (1 + squares) * jnp.exp(bias_BHTC))
-    return weights / weights.sum(-1, keepdims=True)
+        # The small number gives equal weights where all scores are zero.
+        squares = jnp.square(scores_BHTC) + 1e-20
+        # The power of two is exact, and keeps the square of the sum, by which the gradient divides, above 0.
+        weights = 2.0**40 * (squares / (1 + squares) * jnp.exp(bias_BHTC))
+        return weights / weights.sum(-1, keepdims=True)
 
 
 @dataclasses.dataclass(frozen=True)

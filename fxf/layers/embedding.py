@@ -14,7 +14,7 @@ from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.layers.linear import as_float32, linear, linear_spec, require_rows, soft_cap
 from fxf.layers.named import named
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import positional_encoding, positional_encoding_spec
+from fxf.layers.positions import POSITIONS, positional_encoding_spec
 
 
 def embedding_spec(config: TransformerConfig, vocab_size: int, unit_rows: bool = False) -> Spec:
@@ -64,7 +64,8 @@ def embedding(
             segments_BT = jnp.zeros_like(tokens_BT) if segments_BT is None else segments_BT
             require_rows("segments", segments_BT, params["segments"])
             x_BTD = x_BTD + rows_of(params["segments"], segments_BT)
-        x_BTD = positional_encoding(config, params, x_BTD, positions_BT)
+        if embed := POSITIONS[config.positions].embed:
+            x_BTD = x_BTD + named("positions", embed(params, positions_BT, config.d_model).astype(x_BTD.dtype))
         if config.embedding_norm:
             x_BTD = normalize(config, params["norm"], x_BTD)
         return named("residual", dropout(rng, x_BTD, config.embedding_dropout).astype(config.dtype))

@@ -18,7 +18,6 @@ from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
 from fxf.layers.linear import require_rows
-from fxf.layers.named import named
 
 # The keys that only rotary positions read, with the values that stand for nothing.
 ROTARY_KEYS = {"rope_theta": 10000.0, "rope_factor": 1.0, "local_rope_theta": 0.0, "rotary_share": 1.0}
@@ -212,17 +211,6 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
         raise UserError(f"model.position_stretch: stretched positions have no row in the table of '{config.positions}'")
     shape = (config.position_range or config.max_len, config.d_model)
     return {"positions": Weight(shape, ("position", "embed"), kind.table)} if kind.table else {}
-
-
-def positional_encoding(
-    config: TransformerConfig, params: Params, x_RTD: jax.Array, positions_RT: jax.Array
-) -> jax.Array:
-    """Returns the vectors, to which an encoding with `embed` has been added; positions are from 0."""
-    kind = POSITIONS[config.positions]
-    if kind.embed is None:
-        return x_RTD
-    added_RTD = kind.embed(params, positions_RT, config.d_model)
-    return x_RTD + named("positions", added_RTD.astype(x_RTD.dtype))
 
 
 def token_positions(config: TransformerConfig, indices_BT: jax.Array, given: jax.Array | None = None) -> jax.Array:

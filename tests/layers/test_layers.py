@@ -19,13 +19,13 @@ from fxf.layers.feed_forward import ACTIVATIONS
 from fxf.layers.kinds import layer_of, stack_of
 from fxf.layers.layer import Context, Places
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.layers.positions import positional_encoding, positional_encoding_spec
+from fxf.layers.positions import POSITIONS, positional_encoding_spec
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import TransformerLM
 from helpers import VOCAB_SIZE, applied, attention_of, equations, places, random_params, random_tokens, small
 
 B, T, S, D = 3, 5, 4, 6
-POSITIONS = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated", "sinusoidal_halves")
+EMBEDDED = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated", "sinusoidal_halves")
 # Which positions of a source count: not the same in each row, and not only the first ones.
 IS_TOKEN = np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 0, 1]], bool)
 
@@ -42,7 +42,7 @@ def source_of(z):
 def test_tables_start_with_unit_variance_as_they_are_read_and_positions_as_large_as_the_seeds_sinusoids():
     specs = [embedding_spec(small(d_model=96, positions="sinusoidal"), 101, unit_rows=scaled) for scaled in (0, 1)]
     sizes = {"d_model": 47, "n_heads": 1, "max_len": 997}
-    specs += [positional_encoding_spec(small(positions=kind, **sizes)) for kind in POSITIONS[:2]]
+    specs += [positional_encoding_spec(small(positions=kind, **sizes)) for kind in EMBEDDED[:2]]
     draw = jax.jit(lambda key: [next(iter(initialize(spec, key).values())) for spec in specs])
     (plain, scaled, sinusoids, random), (*_, other) = (jax.device_get(draw(jax.random.key(seed))) for seed in (0, 1))
     assert [np.std(plain), np.std(scaled) * math.sqrt(96)] == pytest.approx([1, 1], abs=0.03)
@@ -54,13 +54,13 @@ def test_tables_start_with_unit_variance_as_they_are_read_and_positions_as_large
 
 def test_positional_encoding_adds_the_vector_of_each_position():
     x, at = vectors(), np.array([[0, 1, 2, 3, 4], [9, 3, 3, 0, 11], [12, 5, 7, 1, 2]])
-    configs = [small(positions=kind) for kind in POSITIONS]
+    configs = [small(positions=kind) for kind in EMBEDDED]
     params = [random_params(positional_encoding_spec(config)) for config in configs]
     both = list(zip(configs, params, strict=True))
-    found = jax.jit(lambda x, at: [positional_encoding(*each, x, at) for each in both])(x, at)
+    found = jax.jit(lambda at: [POSITIONS[config.positions].embed(weights, at, D) for config, weights in both])(at)
     for (config, weights), y in zip(both, found, strict=True):
         weights = oracle.float64(weights)
-        assert_close(y, x + np.array([[oracle.position_vector(config, weights, t) for t in row] for row in at]))
+        assert_close(x + y, x + np.array([[oracle.position_vector(config, weights, t) for t in row] for row in at]))
 
 
 def test_normalization_of_a_constant_vector_has_a_finite_gradient():
