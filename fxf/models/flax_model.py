@@ -7,8 +7,7 @@ import jax
 from fxf.base.weights import Params
 from fxf.layers.flax_module import FlaxModule, as_linen, of_training
 from fxf.layers.linear import as_float32
-from fxf.models.model import Batch, Model
-from fxf.models.whole_sequences import WholeSequences
+from fxf.models.model import Batch, Model, WholeSequences
 
 
 def of_module(module: Any, vocab_size: int, *, max_len: int | None = None, dtype: str = "float32") -> Model:

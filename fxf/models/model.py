@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from fxf.base.weights import Params, Spec
 from fxf.layers.cache import Cache
@@ -97,3 +98,28 @@ def reparametrized(model: Model, spec: Spec, to_plain: Callable[[Params], Params
       to_plain: a pure function from params of `spec` to params of `model`, which JAX differentiates.
     """
     return model._replace(spec=spec, to_plain=lambda own: model.to_plain(to_plain(own)), plain_spec=model.plain.spec)
+
+
+class WholeSequences:
+    """`prefill` and `step` of a model that keeps nothing of earlier tokens: each step reads the whole sequence."""
+
+    def __init__(self, features: Any, readout: Any) -> None:
+        self.features, self.readout = features, readout
+
+    def prefill(self, params: Params, batch: Batch, length: int) -> Cache:
+        del params
+        tokens_BT = batch["inputs"]
+        n_rows, n_tokens = tokens_BT.shape
+        # A row that its prompt fills has no room: what is added to it is dropped.
+        inputs_RT = jnp.zeros((n_rows, max(length, n_tokens)), tokens_BT.dtype).at[:, :n_tokens].set(tokens_BT)
+        kept = {name: value for name, value in batch.items() if name not in ("inputs", "lengths")}
+        return Cache({"inputs": inputs_RT, **kept}, batch["lengths"])
+
+    def step(self, params: Params, cache: Cache, tokens_R: jax.Array) -> tuple[jax.Array, Cache]:
+        rows_R = jnp.arange(tokens_R.shape[0])
+        inputs_RT = cache.layers["inputs"].at[rows_R, cache.lengths].set(tokens_R)
+        layers = {**cache.layers, "inputs": inputs_RT}
+        is_token_RT = jnp.arange(inputs_RT.shape[1])[None] <= cache.lengths[:, None]
+        x_RTD = self.features(params, {**layers, "input_mask": is_token_RT})
+        x_RD = x_RTD[rows_R, cache.lengths]
+        return self.readout(params, x_RD), cache.replace(layers=layers, lengths=cache.lengths + 1)

@@ -22,8 +22,7 @@ from fxf.layers.layer import Context, Places
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import POSITIONS, places_of, random_rows, require_room, token_positions
 from fxf.models.init import initialized_as
-from fxf.models.model import Batch, Model, carried
-from fxf.models.whole_sequences import WholeSequences
+from fxf.models.model import Batch, Model, WholeSequences, carried
 
 Source = tuple[jax.Array, Places]  # the output of an encoder, and its places
 
