@@ -283,11 +283,14 @@ def places_of(
       name: that of the tokens, for an error.
 
     Raises:
-      UserError: a table has no rows for so many tokens, or an array has too few elements in a row.
+      UserError: a table has no rows for so many tokens, or an array has not one element for each.
     """
-    (n_rows, length), given = batch["inputs"].shape, batch.get("positions")
-    for of_tokens in ("input_mask", "positions", "documents", "order"):
-        if of_tokens in batch and (len(shape := jnp.shape(batch[of_tokens])) != 2 or shape[1] < length):
+    tokens, given, named = batch["inputs"], batch.get("positions"), ("input_mask", "positions", "documents", "order")
+    n_rows, length = len(tokens), tokens.shape[-1]
+    shapes = {each: jnp.shape(batch[each]) for each in named if each in batch}
+    for of_tokens, shape in {"tokens": tokens.shape, **shapes}.items():
+        # Of positions there may be more, those of tokens that decoding adds.
+        if len(shape) != 2 or shape[1] < length or (shape[1] > length and of_tokens != "positions"):
             what = f"expected [B, T] with one for each of {length} tokens in a row, got the shape {[*shape]}"
             raise UserError(f"{of_tokens} of {name}: {what}")
     if given is None:

@@ -85,8 +85,8 @@ class Trackers(AbstractContextManager["Trackers"]):
         self._on_record = on_record
 
     def open(self, names: Iterable[str], folder: Path, resumed_at: int) -> None:
-        """Makes the trackers of these names. Raises a UserError if one lacks its package."""
-        for name in names:
+        """Makes the trackers of these names, each once. Raises a UserError if one lacks its package."""
+        for name in dict.fromkeys(names):
             with self._giving_up(name):
                 self._open[name] = TRACKERS[name](folder, resumed_at)
 

@@ -107,7 +107,7 @@ def test_a_tracker_is_told_config_figures_by_group_and_the_step_that_a_run_goes_
         {"loss": 0.5, "steps_per_second": 7, "mfu": 0.25, "device_bytes": 3, "samples": ["no number"]},
     )
     with Trackers(lambda step, values: records.append((step, sorted(values)))) as trackers:
-        trackers.open(["recording"], tmp_path, 3)
+        trackers.open(["recording", "recording"], tmp_path, 3)
         trackers.config({"seed": 0})
         trackers.scalars(4, "train", figures)
         trackers.scalars(4, "validation", {"exact_match": 1.0})
