@@ -7,8 +7,7 @@ import pytest
 
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, masked_lm, transformer_lm
-from fxf.training.gradient import loss_and_gradient
-from helpers import random_params, random_tokens
+from helpers import loss_and_gradient, random_params, random_tokens
 
 MODELS = {TransformerLMConfig: transformer_lm, MaskedLMConfig: masked_lm, EncoderDecoderConfig: encoder_decoder}
 B, T, S = 3, 11, 7

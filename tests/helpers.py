@@ -25,6 +25,7 @@ from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.generation import Answering
+from fxf.training.gradient import objective_and_gradient
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 
@@ -52,6 +53,11 @@ def small_model(vocab_size=VOCAB_SIZE, seed=0, **changes):
     """Returns (model, params), all params random."""
     model = transformer_lm(small(**changes), vocab_size)
     return model, random_params(model.spec, seed)
+
+
+def loss_and_gradient(model, params, batch, rng=None, **options):
+    """Returns what `objective_and_gradient` does, without the metrics."""
+    return objective_and_gradient(model, params, batch, rng, **options)[:3]
 
 
 def random_tokens(shape, vocab_size=VOCAB_SIZE, seed=0):

@@ -9,8 +9,7 @@ from closeness import assert_close, largest_of
 from fxf.base.errors import UserError
 from fxf.data.tokenizer import train_tokenizer
 from fxf.layers.normalization import normalization_spec, normalize
-from fxf.training.gradient import loss_and_gradient
-from helpers import VOCAB_SIZE, random_params, random_tokens, small
+from helpers import VOCAB_SIZE, loss_and_gradient, random_params, random_tokens, small
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])

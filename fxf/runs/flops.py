@@ -18,7 +18,7 @@ from fxf.base.random_keys import random_key
 from fxf.models.model import Batch, Model
 from fxf.runs.experiment import Experiment
 from fxf.training.fine_tuning import has_frozen, without_frozen_gradient
-from fxf.training.gradient import loss_and_gradient, objective_and_gradient
+from fxf.training.gradient import objective_and_gradient
 from fxf.training.sharding import RULES, Layout, partition
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def model_flops(experiment: Experiment, batch: Batch) -> Operations:
     program repeats to save memory counts once.
     """
     if has_frozen(experiment.model.spec, experiment.optimizer_config.frozen):
-        return _operations(experiment.with_model(remat="none", scan_blocks=False), batch, loss_and_gradient)
+        return _operations(experiment.with_model(remat="none", scan_blocks=False), batch, objective_and_gradient)
     return _operations(experiment, batch, Model.apply).times(3)
 
 

@@ -80,13 +80,6 @@ def _loss_options(model: Model, params: Params, features: jax.Array, layout: Lay
     return {"vocab_size": vocab_size, "at_once": math.prod(rows) * layout.padded_vocabulary(vocab_size)}
 
 
-def loss_and_gradient(
-    model: Model, params: Params, batch: Batch, rng: jax.Array | None = None, **options: Any
-) -> tuple[jax.Array, jax.Array, Params]:
-    """Returns what `objective_and_gradient` does, without the metrics."""
-    return objective_and_gradient(model, params, batch, rng, **options)[:3]
-
-
 def objective_and_gradient(
     model: Model,
     params: Params,

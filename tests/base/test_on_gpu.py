@@ -23,8 +23,17 @@ from fxf.models.decoder import Decoder
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.quantized import stored_as
 from fxf.models.transformer_lm import TransformerLMConfig
-from fxf.training.gradient import loss_and_gradient
-from helpers import VOCAB_SIZE, equations, random_params, random_tokens, scaled, small, small_model, table
+from helpers import (
+    VOCAB_SIZE,
+    equations,
+    loss_and_gradient,
+    random_params,
+    random_tokens,
+    scaled,
+    small,
+    small_model,
+    table,
+)
 
 GPU = SimpleNamespace(platform="gpu")
 

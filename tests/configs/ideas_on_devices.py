@@ -18,9 +18,9 @@ from test_ideas_in_runs import config_of
 from closeness import largest_of
 from fxf.base.weights import initialize
 from fxf.runs.experiment import build
-from fxf.training.gradient import loss_and_gradient
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
+from helpers import loss_and_gradient
 from small_runs import new_process
 
 LAYOUTS = {"data 4": {}, "fsdp 2, tensor 2": {"fsdp": 2, "tensor": 2}}

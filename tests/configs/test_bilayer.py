@@ -7,7 +7,7 @@ from closeness import assert_close
 from configs.primer.bilayer import BilayerConfig, as_vectors, bilayer
 from fxf.base.weights import decay_mask, initialize, shapes
 from fxf.layers.named import intermediates
-from fxf.training.gradient import loss_and_gradient
+from helpers import loss_and_gradient
 
 WIDTH = 3
 

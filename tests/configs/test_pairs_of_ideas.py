@@ -16,8 +16,7 @@ from fxf.models import MODELS
 from fxf.runs.experiment import build
 from fxf.sweeps.points import make_points
 from fxf.testing import assert_cached_equals_full
-from fxf.training.gradient import loss_and_gradient
-from helpers import random_params, random_tokens, some
+from helpers import loss_and_gradient, random_params, random_tokens, some
 from small_runs import new_process
 
 NAMES = sorted({*IDEAS, *OF_CORE})

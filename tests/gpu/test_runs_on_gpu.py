@@ -13,8 +13,7 @@ from fxf.base.devices import compiling_for
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig
 from fxf.runs import run
-from fxf.training.gradient import loss_and_gradient
-from helpers import VOCAB_SIZE, random_params, small
+from helpers import VOCAB_SIZE, loss_and_gradient, random_params, small
 from small_runs import tiny_config
 
 pytestmark = pytest.mark.gpu

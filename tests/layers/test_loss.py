@@ -14,8 +14,8 @@ from fxf.layers import loss as loss_module
 from fxf.layers.loss import cross_entropy, mean
 from fxf.models.transformer_lm import transformer_lm
 from fxf.tasks.task import language_model_batch
-from fxf.training.gradient import batch_loss, loss_and_gradient
-from helpers import equations, random_tokens, small, small_model
+from fxf.training.gradient import batch_loss
+from helpers import equations, loss_and_gradient, random_tokens, small, small_model
 
 N_ROWS, VOCAB_SIZE = 35, 7
 

@@ -11,8 +11,7 @@ import fxf
 from closeness import assert_close
 from fxf.base.errors import UserError
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
-from fxf.training.gradient import loss_and_gradient
-from helpers import marked, random_params, random_tokens, some
+from helpers import loss_and_gradient, marked, random_params, random_tokens, some
 
 DOCUMENTS = np.array([[1, 1, 1, 2, 2, 3, 3, 3, 3, 4, 5], [1, 0, 0, 0, 0, 0, 0, 3, 3, 3, 3]], np.int32)
 POSITIONS = np.array([[0, 1, 2, 0, 1, 0, 1, 2, 3, 0, 0], [0, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3]], np.int32)

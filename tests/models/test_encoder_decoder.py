@@ -12,8 +12,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.runs.configs import folder
 from fxf.runs.guests import load
 from fxf.testing import assert_cached_equals_full
-from fxf.training.gradient import loss_and_gradient
-from helpers import random_params, some
+from helpers import loss_and_gradient, random_params, some
 from oracle import float64
 
 PRESETS = load(folder() / "translation.py").PRESETS

@@ -13,8 +13,7 @@ from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import reparametrized
 from fxf.models.quantized import stored_as
 from fxf.training.fine_tuning import without_frozen_gradient
-from fxf.training.gradient import loss_and_gradient
-from helpers import VOCAB_SIZE, random_params, random_tokens, small
+from helpers import VOCAB_SIZE, loss_and_gradient, random_params, random_tokens, small
 
 WEIGHTS = "*/query,*/value,*/output,*/up"
 BATCH = {"inputs": random_tokens((2, 5)), "source": random_tokens((2, 4), seed=1), "source_mask": np.ones((2, 4), bool)}

@@ -12,8 +12,8 @@ from fxf.layers.named import intermediates
 from fxf.layers.normalization import normalize
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLM, masked_lm, transformer_lm
 from fxf.testing import assert_cached_equals_full
-from fxf.training.gradient import batch_loss, loss_and_gradient
-from helpers import VOCAB_SIZE, marked, random_params, random_tokens, small, small_model
+from fxf.training.gradient import batch_loss
+from helpers import VOCAB_SIZE, loss_and_gradient, marked, random_params, random_tokens, small, small_model
 
 
 def apply(model, params, tokens, **more):

@@ -11,8 +11,7 @@ from closeness import assert_close
 from fxf.layers.layer import Context, Places
 from fxf.runs.guests import load
 from fxf.testing import assert_cached_equals_full, assert_causal, assert_padding_unread
-from fxf.training.gradient import loss_and_gradient
-from helpers import random_params, random_tokens, twice
+from helpers import loss_and_gradient, random_params, random_tokens, twice
 from small_runs import ROOT
 
 walks = load(ROOT / "configs/studies/walks.py")

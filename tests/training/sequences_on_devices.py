@@ -19,10 +19,9 @@ from fxf.layers import chunked_attention, context_parallel, cudnn_attention, fla
 from fxf.layers.config import TransformerConfig
 from fxf.models.encoder_decoder import EncoderDecoderConfig
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig
-from fxf.training.gradient import loss_and_gradient
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
-from helpers import VOCAB_SIZE, attention_of, places, random_params, small, table
+from helpers import VOCAB_SIZE, attention_of, loss_and_gradient, places, random_params, small, table
 
 LENGTH = 24
 WINDOWS = {"positions": "rotary", "window": 7, "n_layers": 2, "global_every": 2}

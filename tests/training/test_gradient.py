@@ -16,10 +16,10 @@ from fxf.base.devices import compiling_for
 from fxf.base.random_keys import random_key
 from fxf.layers.named import figure
 from fxf.tasks.task import language_model_batch
-from fxf.training.gradient import loss_and_gradient, objective_and_gradient
+from fxf.training.gradient import objective_and_gradient
 from fxf.training.loop import _logged
 from fxf.training.record import Record, after
-from helpers import random_params, random_tokens, small_model, table
+from helpers import loss_and_gradient, random_params, random_tokens, small_model, table
 
 MODEL, PARAMS = small_model(dropout=0.5, attention_dropout=0.3)
 WEIGHTS = np.random.default_rng(0).uniform(0, 1, (6, 8)).astype(np.float32)

@@ -13,10 +13,9 @@ from closeness import assert_close
 from fxf.base.weights import Weight, flatten, map_weights, matching
 from fxf.models.model import Model
 from fxf.training.fine_tuning import at_own_rates, averaging, evaluated_params, freeze, without_frozen_gradient
-from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OPTIMIZERS, SCHEDULES, OptimizerConfig, make_optimizer, make_schedule
 from fxf.training.state import TrainState
-from helpers import random_params, random_tokens, table
+from helpers import loss_and_gradient, random_params, random_tokens, table
 
 ONES = jax.nn.initializers.ones
 SPEC = {"kernel": Weight((3, 5), ("embed", "mlp"), ONES), "bias": Weight((5,), ("mlp",), ONES)}

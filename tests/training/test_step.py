@@ -19,10 +19,9 @@ from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
 from fxf.training import step as steps
 from fxf.training.copies import are_only_cast
-from fxf.training.gradient import loss_and_gradient
 from fxf.training.optimizer import OptimizerConfig, make_optimizer, make_schedule
 from fxf.training.state import TrainState, hyperparameters, run_keys
-from helpers import one_device, random_params, small_model
+from helpers import loss_and_gradient, one_device, random_params, small_model
 
 TRAIN = steps.TrainConfig(batch_size=6)
 # Adam divides gradients by their size: of one that is rounding alone, it makes a whole step.
