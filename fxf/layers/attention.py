@@ -21,7 +21,7 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.flash_attention import kernel_of
 from fxf.layers.layer import Context, Memory, Places, in_order, remember
-from fxf.layers.linear import as_float32, linear, soft_cap
+from fxf.layers.linear import as_float32, from_heads, linear, soft_cap
 from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
 from fxf.layers.positions import POSITIONS, require_pairs
@@ -186,9 +186,7 @@ class Attention:
 
     def output(self, params: Params, heads_BHTK: jax.Array, x_BTD: jax.Array) -> jax.Array:
         """Maps what the heads of the vectors x read to vectors, [B, T, D]."""
-        weight = params["output"]
-        concatenated = heads_BHTK.transpose(0, 2, 1, 3).reshape(*x_BTD.shape[:2], math.prod(weight.shape[:-1]))
-        return linear(concatenated, weight.reshape(-1, weight.shape[-1]), params.get("output_bias"))
+        return from_heads(heads_BHTK.transpose(0, 2, 1, 3), params["output"], params.get("output_bias"))
 
     def _check_kernel(self) -> None:
         """Raises a UserError if this kind has other weights than a kernel's, which would not know of them."""

@@ -76,9 +76,9 @@ def to_heads(x_RTD: jax.Array, w: jax.Array) -> jax.Array:
     return linear(x_RTD, w.reshape(w.shape[0], -1)).reshape(*x_RTD.shape[:-1], *w.shape[1:])
 
 
-def from_heads(heads_RT: jax.Array, w: jax.Array) -> jax.Array:
+def from_heads(heads_RT: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Array:
     """Returns vectors [R, T, D] of heads [R, T, …], by a map […, D]."""
-    return linear(heads_RT.reshape(*heads_RT.shape[:2], -1), w.reshape(-1, w.shape[-1]))
+    return linear(heads_RT.reshape(*heads_RT.shape[:2], -1), w.reshape(-1, w.shape[-1]), bias)
 
 
 @jax.custom_jvp
