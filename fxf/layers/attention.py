@@ -24,7 +24,7 @@ from fxf.layers.layer import Context, Memory, Places, in_order, remember
 from fxf.layers.linear import as_float32, from_heads, linear, soft_cap
 from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
-from fxf.layers.positions import POSITIONS, require_pairs
+from fxf.layers.positions import POSITIONS, rotary_frequencies
 
 # Keys that act on the scores of queries and keys, with the values that stand for nothing.
 ACT_ON_SCORES = {
@@ -197,9 +197,11 @@ class Attention:
 
     def _check(self) -> None:
         """Raises a UserError if a key does not go with this kind."""
-        positions = POSITIONS[one_of(self.config.positions, POSITIONS, "model.positions")]
+        positions, width = POSITIONS[one_of(self.config.positions, POSITIONS, "model.positions")], self.turned_width
+        if positions.rotate and (width % 2 or not width):
+            raise UserError(f"model.positions: '{self.config.positions}' turns pairs in a head, not a width of {width}")
         if positions.rotate:
-            require_pairs(self.config, self.turned_width)
+            rotary_frequencies(self.config, width // 2)  # raises one too, of factors that are not those of its pairs
         if not self.has_scores:
             acts_there = {"positions": "none"} if positions.rotate or positions.bias else {}
             why = f"it acts on the scores of queries and keys; model.attention '{self.config.attention}' has none"

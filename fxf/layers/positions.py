@@ -153,13 +153,6 @@ def pair_factors(config: TransformerConfig, n_pairs: int) -> np.ndarray:
     return factors
 
 
-def require_pairs(config: TransformerConfig, width: int) -> None:
-    """Raises a UserError if rotary positions cannot turn so many numbers of a head in pairs."""
-    if width % 2 or not width:
-        raise UserError(f"model.positions: '{config.positions}' turns pairs in a head, not a width of {width}")
-    rotary_frequencies(config, width // 2)
-
-
 def alibi_slopes(n_heads: int) -> list[float]:
     """Returns the slopes 2^(-8 h / n_heads) for h = 1 … n_heads (seed 002, "ALiBi positional encoding")."""
     return [2.0 ** (-8 * h / n_heads) for h in range(1, n_heads + 1)]
