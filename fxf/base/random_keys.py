@@ -5,6 +5,7 @@ JAX's default keys count the numbers that they draw in 64 bits, which accelerato
 
 import functools
 import math
+import operator
 from typing import Any
 
 import jax
@@ -12,10 +13,22 @@ import jax.numpy as jnp
 from jax.extend.random import define_prng_impl, threefry2x32_p, threefry_prng_impl
 
 from fxf.base.devices import target_devices
+from fxf.base.errors import UserError
 
 # Threefry2x32 (Salmon et al. 2011): the rotations of four rounds, twice, and the constant of the third word of the key.
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
+
+
+def seed_of(seed: Any) -> int:
+    """Returns a seed as an int, also one of NumPy or JAX. Raises a UserError if it is none."""
+    try:
+        number = -1 if isinstance(seed, bool) else operator.index(seed)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**32:
+        raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {seed!r}")
+    return number
 
 
 def random_key(seed: Any) -> jax.Array:

@@ -39,6 +39,7 @@ def cross_entropy(
 
     Args:
       readout: maps vectors [N, D] to logits [N, V], each row alone. The gradient includes the arrays it closes over.
+      targets_BT: a target below 0 or beyond the vocabulary makes the loss NaN, unless its weight is 0.
       label_smoothing: share of each target's probability that is distributed evenly over the vocabulary
         (Szegedy et al. 2016); None for 0.
       vocab_size: number of tokens; logits beyond it are padding. None: all logits are those of tokens.
@@ -63,10 +64,14 @@ def cross_entropy(
         padded = jnp.pad(x, [(0, n_groups * group - n_rows)] + [(0, 0)] * (x.ndim - 1))
         return padded.reshape(n_groups, group, *x.shape[1:])
 
-    groups = (grouped(rows_ND), grouped(targets_BT.reshape(-1)), grouped(weights_BT.reshape(-1)))
+    vocab_size = vocab_size or n_columns
+    # A target that counts and is no token has no logit: then the loss is NaN, and training stops.
+    is_token_BT = (targets_BT >= 0) & (targets_BT < vocab_size)
+    counted_BT = jnp.where(is_token_BT | (weights_BT == 0), weights_BT, jnp.nan)
+    groups = (grouped(rows_ND), grouped(targets_BT.reshape(-1)), grouped(counted_BT.reshape(-1)))
     pure_readout, closed_over = jax.closure_convert(readout, groups[0][0])
     kernel = functools.partial(loss_by_kernel, target_mesh()) if _has_kernel(program) else None
-    one_group = functools.partial(_group_loss, pure_readout, vocab_size or n_columns, kernel)
+    one_group = functools.partial(_group_loss, pure_readout, vocab_size, kernel)
     return _sum_over_groups(one_group, label_smoothing, closed_over, *groups), jnp.sum(weights_BT)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fxf.base.errors import UserError
 from fxf.base.memory import held_on_a_device
 from fxf.base.on_gpu import DECODING, on_gpu
-from fxf.base.random_keys import random_key
+from fxf.base.random_keys import random_key, seed_of
 from fxf.base.status import stage
 from fxf.base.weights import Params
 from fxf.base.work import by_threads, n_cores
@@ -66,7 +66,7 @@ class Decoder:
           programs: keeps the compiled programs.
         """
         self.model, self.config, self.words, self.layout = model, config, words, layout
-        self.ends, self.key = np.ravel(np.asarray(end_token, np.int32)), random_key(seed)
+        self.ends, self.key = np.ravel(np.asarray(end_token, np.int32)), random_key(seed_of(seed))
         shardings = layout.replicated if layout else None  # each process reads all answers
         options: Any = {"compiler_options": DECODING if on_gpu() else None}
         static = ("max_tokens", "longest")

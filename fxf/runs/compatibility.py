@@ -20,12 +20,6 @@ from fxf.training.state import run_keys
 TOKENS = {"inputs": "input_mask", "source": "source_mask", "targets": "weights"}
 
 
-def require_seed(seed: Any) -> None:
-    """Raises a UserError if this is no seed."""
-    if type(seed) is not int or not 0 <= seed < 2**32:
-        raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {seed!r}")
-
-
 def require_fitting_sections(sections: Mapping[str, Any]) -> None:
     """Raises a UserError if the sections do not fit each other, before the task prepares its data."""
     task, train, model = sections["task"], sections["train"], sections["model"]
@@ -98,7 +92,7 @@ def require_batch(where: str, batch: Any, model: Model, microbatches: int = 1) -
         if not hasattr(array, "shape"):
             raise UserError(f"{where}: {name}: expected an array, got {type(array).__name__}")
     weights, targets = batch["weights"], batch.get("targets", batch["weights"])
-    if targets.shape[: weights.ndim] != weights.shape:
+    if (targets.shape if model.loss.of_logits else targets.shape[: weights.ndim]) != weights.shape:
         raise UserError(f"{where}: weights: expected the shape of targets, {targets.shape}, got {weights.shape}")
     if not (total := np.sum(weights)) > 0 or not np.isfinite(total):
         raise UserError(f"{where}: weights: expected finite numbers with a sum above 0, got the sum {total:g}")

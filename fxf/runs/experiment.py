@@ -18,7 +18,7 @@ from fxf.base.devices import require_devices, target_devices
 from fxf.base.errors import UserError, nearest
 from fxf.base.files import digest
 from fxf.base.on_cpu import drawing_options
-from fxf.base.random_keys import random_key
+from fxf.base.random_keys import random_key, seed_of
 from fxf.base.status import stage
 from fxf.layers.flash_attention import kernel_of
 from fxf.models import MODELS, RegisteredModel
@@ -238,8 +238,7 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     if not {config["model"]["name"], registered_model.in_place_of} & {*registered.models}:  # else its keys are wrong
         fitting = " or ".join(f"'{name}'" for name in registered.models)
         raise UserError(f"model.name: task '{config['task']['name']}' needs {fitting}")
-    sections, seed = _sections(config, registered, registered_model), config.get("seed", 0)
-    compatibility.require_seed(seed)
+    sections, seed = _sections(config, registered, registered_model), seed_of(config.get("seed", 0))
     compatibility.require_fitting_sections(sections)
     train, start = sections["train"], sections["start"]
     run_info = RunInfo(train, sections.get("data"), seed, folder_of_files(start, folder))

@@ -14,6 +14,7 @@ from fxf.base.config import Field, checked, defaults, differences, one_of, regis
 from fxf.base.devices import require_devices
 from fxf.base.errors import UserError, shortened
 from fxf.base.on_gpu import in_order
+from fxf.base.random_keys import seed_of
 from fxf.base.weights import Params, flatten
 from fxf.data.batches import padded
 from fxf.layers.config import TransformerConfig
@@ -24,7 +25,7 @@ from fxf.models.model import Batch, Model
 from fxf.models.quantized import stored_as
 from fxf.models.rules import Words
 from fxf.models.speculative import Speculative
-from fxf.runs.compatibility import first_batch, require_batch, require_seed, require_texts
+from fxf.runs.compatibility import first_batch, require_batch, require_texts
 from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
@@ -136,14 +137,14 @@ def fit(
     Raises:
       UserError: a key is unknown or has a wrong value, or the loss is not finite.
     """
-    require_seed(seed)
+    seed = seed_of(seed)
     if params is not None:
         _require_params(model, params)
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
     train = section(TrainConfig, chosen, "train")
     require_keywords(fit, keys, OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config)
     described = optimizer_section({"name": optimizer, **keys})
-    moves = make_optimizer(described, steps, model.spec)
+    moves = make_optimizer(described, train.steps, model.spec)
     require_frozen(model.spec, described.frozen)
     require_batch("batch", first_batch(batch, seed), model, microbatches)
     layout = make_layout(ParallelConfig(data=1), require_devices())
@@ -153,16 +154,16 @@ def fit(
     begin = jax.jit(lambda key, given: init_state(model, moves, key, given), out_shardings=layout.replicated)
     state = begin(run_keys(seed).params, given)
     numbers = hyperparameters(seed, train, described, model.weights_dtype)
-    train_steps, done, at_once, losses = in_order(make_train_steps(trainer, batch, steps)), 0, 1, []
-    while done < steps:  # in calls of about a second
-        several, before = min(at_once, steps - done), time.perf_counter()
+    train_steps, done, at_once, losses = in_order(make_train_steps(trainer, batch, train.steps)), 0, 1, []
+    while done < train.steps:  # in calls of about a second
+        several, before = min(at_once, train.steps - done), time.perf_counter()
         state, metrics = train_steps(state, numbers, np.int32(several))
         sums, counts = (np.asarray(metrics[name])[:several] for name in ("loss_sum", "weight_sum"))
         losses.append(sums / np.maximum(counts, np.finfo(np.float32).tiny))
         if not np.isfinite(losses[-1]).all():
             first = int(np.argmin(np.isfinite(losses[-1])))
             what = f"step {done + first + 1}: the loss is {losses[-1][first]}"
-            raise UserError(f"{what}; a lower learning_rate may help")
+            raise UserError(f"{what}; a lower learning_rate may help, unless a batch has tokens that the model lacks")
         done += several
         at_once = steps_of_next_call(several, time.perf_counter() - before)
     return Fitted(evaluated_params(state), np.concatenate(losses))
