@@ -186,7 +186,8 @@ class Attention:
 
     def output(self, params: Params, heads_BHTK: jax.Array, x_BTD: jax.Array) -> jax.Array:
         """Maps what the heads of the vectors x read to vectors, [B, T, D]."""
-        return from_heads(heads_BHTK.transpose(0, 2, 1, 3), params["output"], params.get("output_bias"))
+        read_BTHK = named("heads", heads_BHTK).transpose(0, 2, 1, 3)
+        return from_heads(read_BTHK, params["output"], params.get("output_bias"))
 
     def _check_kernel(self) -> None:
         """Raises a UserError if this kind has other weights than a kernel's, which would not know of them."""

@@ -23,7 +23,7 @@ from fxf.training.trackers import OnRecord
 
 
 def train(
-    config: str | ConfigDict | Mapping[str, Any],
+    config: str | Path | ConfigDict | Mapping[str, Any],
     workdir: str | Path,
     start: str | Path | None = None,
     on_record: OnRecord | None = None,
@@ -52,10 +52,10 @@ def train(
     return run.train(plain, workdir, origin, on_record=on_record)
 
 
-def plain_config(config: str | ConfigDict | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def plain_config(config: str | Path | ConfigDict | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns a config as plain dicts, and what config.json says of its origin."""
-    if isinstance(config, str):
-        return configs.read_config(config).to_dict(), configs.origin_of(config, {})
+    if isinstance(config, str | Path):
+        return configs.read_config(config).to_dict(), configs.origin_of(str(config), {})
     if not isinstance(config, ConfigDict | Mapping):
         raise UserError(f"config: expected FILE[:ARGUMENT], or a config as read_config returns it, got {config!r}")
     origin = vars(config).get(configs.ORIGIN, {}) if isinstance(config, ConfigDict) else {}

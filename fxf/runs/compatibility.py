@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from fxf.base.config import defaults, one_of, require_off
-from fxf.base.errors import UserError
-from fxf.base.weights import VOCABULARY, Params, leaves, shapes
+from fxf.base.config import defaults, differences, one_of, require_off
+from fxf.base.errors import UserError, shortened
+from fxf.base.weights import VOCABULARY, Params, flatten, leaves, shapes
 from fxf.layers.kinds import ATTENTIONS
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Batch, Model
@@ -107,6 +107,14 @@ def require_batch(where: str, batch: Any, model: Model, microbatches: int = 1) -
         tokens, read = np.broadcast_arrays(batch[name], np.asarray(batch.get(TOKENS[name], True)) != 0)
         if wrong := [token for token in tokens[read] if not 0 <= token < size]:
             raise UserError(f"{where}: {name}: expected tokens 0 … {size - 1}, got {wrong[0]}")
+
+
+def require_params(model: Model, params: Any) -> None:
+    """Raises a UserError if the params are not those of the model's spec."""
+    expected = {path: [*weight.shape] for path, weight in leaves(model.spec)}
+    found = {path: [*np.shape(value)] for path, value in flatten(params).items()} if isinstance(params, Mapping) else {}
+    if found != expected:
+        raise UserError(shortened(f"params: not those of this model: {differences(found, expected)}", 400))
 
 
 def require_texts(model: Model, params: Params, read: dict[str, Any], end_token: int) -> None:

@@ -54,7 +54,7 @@ def located(config: str, flag: str = "config") -> tuple[str, list[str]]:
     raise UserError(f"{flag}: {what}{near or known}")
 
 
-def read_config(config: str, flag: str = "config") -> ConfigDict:
+def read_config(config: str | os.PathLike[str], flag: str = "config") -> ConfigDict:
     """Returns the config that a config file makes, with every key of every section.
 
         config = fxf.read_config("reversal:example0")
@@ -67,9 +67,9 @@ def read_config(config: str, flag: str = "config") -> ConfigDict:
     Raises:
       UserError: there is no such file, or it makes no config.
     """
-    if not isinstance(config, str):
+    if not isinstance(config, str | os.PathLike):
         raise UserError(f"{flag}: expected FILE[:ARGUMENT] or NAME[:ARGUMENT], got {config!r}")
-    path, argument = located(config, flag)
+    path, argument = located(os.fspath(config), flag)
     found = _call(path, "get_config", *argument)
     if not isinstance(found, ConfigDict):
         raise UserError(f"{flag}: {path}: get_config returned no ConfigDict, but {type(found).__name__}")

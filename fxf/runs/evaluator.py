@@ -15,6 +15,7 @@ from fxf.models.model import Batch, Model
 from fxf.models.quantized import stored_as
 from fxf.models.speculative import Speculative
 from fxf.reports.figures import HIGHER, LOWER
+from fxf.runs.compatibility import require_params
 from fxf.runs.experiment import Experiment
 from fxf.tasks.task import Evaluator
 from fxf.training.gradient import batch_loss
@@ -32,7 +33,8 @@ class Evaluators:
           seed: the seed of sampling.
         """
         layout = layout or experiment.layout_of_one_copy()
-        trained, programs = experiment.model, experiment.programs["scores", layout]
+        self._trained = trained = experiment.model
+        programs = experiment.programs["scores", layout]
         model, narrow = stored_as(experiment.decode.weights, trained.plain)
         self._model, self._layout = layout.with_mesh(model), layout
         to_read = jax.jit(lambda params: narrow(trained.to_plain(params)), out_shardings=layout.weights(model.spec))
@@ -47,7 +49,12 @@ class Evaluators:
         self.decoder = Speculative(draft, self._model, **options) if draft else Decoder(self._model, **options)
 
     def __call__(self, params: Params) -> Evaluator:
-        """Returns the evaluator of params, as a task uses it. The weights that it reads are made here, once."""
+        """Returns the evaluator of params, as a task uses it. The weights that it reads are made here, once.
+
+        Raises:
+          UserError: the params are not those of the model.
+        """
+        require_params(self._trained, params)
         params = self._to_read(params) if self._to_read else params
 
         def loss(batch: Mapping[str, Any]) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 import operator
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.base import weights
-from fxf.base.config import Field, checked, defaults, differences, one_of, registered_section, require_keywords, section
+from fxf.base.config import Field, checked, defaults, one_of, registered_section, require_keywords, section
 from fxf.base.devices import require_devices
 from fxf.base.errors import UserError, shortened
 from fxf.base.on_gpu import in_order
@@ -25,7 +25,7 @@ from fxf.models.model import Batch, Model
 from fxf.models.quantized import stored_as
 from fxf.models.rules import Words
 from fxf.models.speculative import Speculative
-from fxf.runs.compatibility import first_batch, require_batch, require_texts
+from fxf.runs.compatibility import first_batch, require_batch, require_params, require_texts
 from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
@@ -139,7 +139,7 @@ def fit(
     """
     seed = seed_of(seed)
     if params is not None:
-        _require_params(model, params)
+        require_params(model, params)
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
     train = section(TrainConfig, chosen, "train")
     require_keywords(fit, keys, OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config)
@@ -208,7 +208,7 @@ def decode(
     """
     if model.prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
-    _require_params(model, params)
+    require_params(model, params)
     ends = _lists("end_token", [np.atleast_1d(() if end_token is None else end_token)])[0] or [task.NO_END]
     require_keywords(decode, keys, DecodeConfig)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
@@ -248,11 +248,3 @@ def _lists(name: str, rows: Any) -> list[list[int]]:
     except TypeError:
         got = shortened(" ".join(repr(rows).split()), 60)
         raise UserError(f"{name}: expected lists of tokens, as [[3, 4], [5]], got {got}") from None
-
-
-def _require_params(model: Model, params: Any) -> None:
-    """Raises a UserError if the params are not those of the model's spec."""
-    expected = {path: [*weight.shape] for path, weight in weights.leaves(model.spec)}
-    found = {path: [*np.shape(value)] for path, value in flatten(params).items()} if isinstance(params, Mapping) else {}
-    if found != expected:
-        raise UserError(shortened(f"params: not those of this model: {differences(found, expected)}", 400))

@@ -166,8 +166,8 @@ def scaled(arm: Arm, factor: float) -> Arm:
 
 
 def trial(
-    first: str | ConfigDict | Mapping[str, Any],
-    other: str | ConfigDict | Mapping[str, Any] | None,
+    first: str | Path | ConfigDict | Mapping[str, Any],
+    other: str | Path | ConfigDict | Mapping[str, Any] | None,
     workdir: str | Path,
     *,
     seeds: int = 32,

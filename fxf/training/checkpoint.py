@@ -174,7 +174,7 @@ def load(
     steps = steps_in(directory)
     try:
         if step is not None and step not in steps:
-            raise UserError(f"{directory}: no checkpoint of step {step}; there are {steps or 'none'}")
+            raise UserError(f"{directory}: no checkpoint of step {step!r}; there are {steps or 'none'}")
         tried = used(directory, steps) if step is None else [each for each in steps if each == step]
         found = itertools.islice(_undamaged(directory, tried, shapes, identity), n)
         return [(number, part(state), record) for number, state, record in found]

@@ -161,8 +161,8 @@ def test_names_say_where_an_array_is_but_not_in_which_block():
     batch = {"inputs": random_tokens((1, 4)), "source": random_tokens((1, 3)), "source_mask": np.ones((1, 3), bool)}
     names = names_in(model.features, random_params(model.spec), batch)
     assert {name for name in names if "embedding" not in name} == {
-        *("encoder/attention/weights", "encoder/residual", "decoder/residual"),
-        *("decoder/attention/weights", "decoder/cross_attention/weights"),
+        *(f"{part}/{name}" for part in ("encoder/attention", "decoder/attention") for name in ("weights", "heads")),
+        *("encoder/residual", "decoder/residual", "decoder/cross_attention/weights", "decoder/cross_attention/heads"),
     }
 
 

@@ -97,7 +97,7 @@ def test_losses_and_gradients_are_float32_and_close_to_those_of_a_float32_comput
 def test_the_residual_stream_is_bfloat16_and_the_weights_of_attention_are_causal_and_sum_to_one_in_float32():
     model, params = small_model(n_layers=2, dtype="bfloat16")
     found = intermediates(model.features, params, BATCH)
-    blocks = {f"block_{i}/{name}" for i in range(2) for name in ("attention/weights", "residual")}
+    blocks = {f"block_{i}/{name}" for i in range(2) for name in ("attention/weights", "attention/heads", "residual")}
     assert found.keys() == {"embedding/positions", "embedding/residual", *blocks}
     assert found["block_1/residual"].dtype == found["embedding/residual"].dtype == jnp.bfloat16
     weights_BHTT = np.asarray(found["block_1/attention/weights"])
