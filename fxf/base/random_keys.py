@@ -5,11 +5,11 @@ JAX's default keys count the numbers that they draw in 64 bits, which accelerato
 
 import functools
 import math
-import operator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.random import define_prng_impl, threefry2x32_p, threefry_prng_impl
 
 from fxf.base.devices import target_devices
@@ -21,14 +21,10 @@ PARITY = 0x1BD11BDA
 
 
 def seed_of(seed: Any) -> int:
-    """Returns a seed as an int, also one of NumPy or JAX. Raises a UserError if it is none."""
-    try:
-        number = -1 if isinstance(seed, bool) else operator.index(seed)
-    except TypeError:
-        number = -1
-    if not 0 <= number < 2**32:
+    """Returns a seed as an int, also one of NumPy. Raises a UserError if it is none."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {seed!r}")
-    return number
+    return int(seed)
 
 
 def random_key(seed: Any) -> jax.Array:

@@ -13,6 +13,7 @@ import optax
 
 from fxf.base.config import key
 from fxf.base.devices import DATA
+from fxf.base.errors import UserError
 from fxf.base.on_cpu import after
 from fxf.base.on_gpu import in_order, norm_of
 from fxf.layers import fp8
@@ -195,7 +196,11 @@ def make_train_steps_from_iterator(
         history = []
         for _ in range(n):
             asked = time.perf_counter()
-            of_host = next(batches)
+            if (of_host := next(batches, None)) is None:
+                what = f"the task has no batch for step {int(state.step) + 1}"
+                raise UserError(
+                    f"batches: {what}; let them repeat, as by repeat() of Grain, or set train.steps below it"
+                )
             seconds = {"data_seconds": time.perf_counter() - asked}
             batch = layout.put(of_host, trainer.config.microbatches * layout.parts)
             if seconds_at_peak:

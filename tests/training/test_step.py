@@ -174,13 +174,13 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
 
     monkeypatch.setattr(steps, "in_order", lambda _: take)
     arguments = make_trainer(), batches()
-    _, metrics = steps.make_train_steps_from_iterator(*arguments, lambda batch: len(batch["weights"]) / 8)(
-        None, None, 2
-    )
-    assert metrics["data_seconds"].tolist() == [0.5, 1.5]
-    assert metrics["seconds_at_peak"].tolist() == [0.25, 0.75]
+    train_steps = steps.make_train_steps_from_iterator(*arguments, lambda batch: len(batch["weights"]) / 8)
+    _, metrics = train_steps(None, None, 2)
+    assert [metrics[name].tolist() for name in ("data_seconds", "seconds_at_peak")] == [[0.5, 1.5], [0.25, 0.75]]
     _, metrics = steps.make_train_steps_from_iterator(*arguments)(None, None, 1)
     assert metrics["data_seconds"] == [1.0] and "seconds_at_peak" not in metrics
+    with pytest.raises(steps.UserError, match="the task has no batch for step 4; let them repeat"):
+        train_steps(SimpleNamespace(step=3), None, 1)
 
 
 def test_after_skipped_steps_a_step_has_the_rate_of_its_number_and_adam_counts_updates():
