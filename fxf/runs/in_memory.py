@@ -38,7 +38,10 @@ from fxf.training.step import TrainConfig, Trainer, make_train_steps
 
 
 class Fitted(NamedTuple):
-    """What `fit` returns: params, with `ema_decay` averaged ones, and the mean loss of each step, float32 [steps]."""
+    """What `fit` returns: params, with `ema_decay` averaged ones, and the mean loss of each step, float32 [steps].
+
+    The losses leave terms out, as those of a run do: of an objective of terms alone they are 0.
+    """
 
     params: Params
     losses: np.ndarray
