@@ -166,7 +166,7 @@ def fit(
         if not np.isfinite(losses[-1]).all():
             first = int(np.argmin(np.isfinite(losses[-1])))
             what = f"step {done + first + 1}: the loss is {losses[-1][first]}"
-            raise UserError(f"{what}; a lower learning_rate may help, unless targets are no tokens")
+            raise UserError(f"{what}; a lower learning_rate may help; a target that is no token makes it NaN too")
         done += several
         at_once = steps_of_next_call(several, time.perf_counter() - before)
     return Fitted(evaluated_params(state), np.concatenate(losses))
