@@ -76,7 +76,7 @@ def _zero_nonfinite(history: dict[str, np.ndarray], step: int, allowed: int) -> 
     if bad.sum() > allowed:
         last = int(np.flatnonzero(bad)[allowed])
         what = f"the loss is {history['loss_sum'][last]} and the gradient's norm {history['gradient_norm'][last]}"
-        advice = "A lower optimizer.learning_rate or clip_norm may help; a target that is no token makes the loss NaN too."
+        advice = "A lower optimizer.learning_rate or clip_norm may help; a target that is no token makes it NaN too."
         stopped = "training stopped, checkpoints of earlier steps are kept"
         raise DivergedError(f"step {step + last + 1}: {what}; {stopped}. {advice}")
     for name in history:
