@@ -26,7 +26,8 @@ ALSO_CALLED = {
     **dict.fromkeys(("grad_clip", "max_grad_norm"), "clip_norm"),
     **{"gradient_accumulation_steps": "microbatches", "eval_interval": "evaluate_every", "num_beams": "beam_width"},
     **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "temp": "temperature", "sample": "generate"},
-    **dict.fromkeys(("out_dir", "output_dir"), "workdir"),
+    **dict.fromkeys(("out_dir", "output_dir", "save_dir"), "workdir"),
+    **{"beta1": "b1", "beta2": "b2", "betas": "b1", "adam_beta1": "b1", "adam_beta2": "b2", "precision": "dtype"},
 }
 
 

@@ -191,7 +191,7 @@ def _json_lines(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, b
         if line.isspace():
             continue
         try:
-            record = json.loads(line.decode("utf-8"))
+            record = json.loads(decoded(line, where, number))
         except (ValueError, RecursionError) as error:
             raise UserError(f"{where}:{number}: not JSON: {error}") from None
         yield number, _text_in(record, field, f"{where}:{number}")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from fxf.base.config import Field, checked, one_of, section
@@ -32,6 +32,8 @@ def parts_of(config: DocumentsConfig) -> dict[str, Part]:
     of_section = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     known = ["weight", *(name for name in of_section if name not in OF_ALL)]
     parts = dict[str, Part]()
+    if wrong := [name for name in given if not (name and isinstance(name, str))]:
+        raise UserError(f"data.sources: expected a text for the name of each source, got {wrong[0]!r}")
     for name, keys in sorted(given.items()):
         where, own = f"data.sources.{name}", dict(keys)
         for each in own:
@@ -48,7 +50,7 @@ def parts_of(config: DocumentsConfig) -> dict[str, Part]:
 
 def _in_path(path: str) -> dict[str, dict[str, Any]]:
     """Returns the sources that `data.path` names with their weights, as "wiki.jsonl.zst:3, code/*.parquet:1"."""
-    if "," not in path:
+    if "," not in path or Path(path).expanduser().exists():  # the name of a file may have a comma
         return {}
     sources = dict[str, dict[str, Any]]()
     for piece in path.split(","):

@@ -15,8 +15,7 @@ import numpy as np
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
-from fxf.base.config import one_of
-from fxf.base.errors import UserError, one_line
+from fxf.base.errors import UserError, nearest, one_line
 
 SPECIAL_TOKENS = ("<bos>", "<pad>", "<eos>", "<unk>", "<mask>")
 BOS, PAD, EOS, UNK, MASK = range(5)
@@ -190,7 +189,10 @@ def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokeniz
     Raises:
       UserError: `kind` is unknown, or `vocab_size` is too small for it.
     """
-    level = TOKENIZERS[one_of(kind, TOKENIZERS, "data.tokenizer")]
+    if kind not in TOKENIZERS:
+        expected = f"expected one of {', '.join(TOKENIZERS)}; or the path of a tokenizer.json"
+        raise UserError(f"data.tokenizer: {expected}; got {kind!r}{nearest(kind, TOKENIZERS)}")
+    level = TOKENIZERS[kind]
     minimum = len(SPECIAL_TOKENS) + level.minimum
     if vocab_size < minimum:
         raise UserError(f"data.vocab_size: tokenizer '{kind}' needs at least {minimum}, got {vocab_size}")

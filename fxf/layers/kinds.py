@@ -18,9 +18,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fxf.base.config import Choices, checked, fields_of, one_of
+from fxf.base.config import Choices, checked, fields_of, one_of, require_off
 from fxf.base.errors import UserError, nearest
-from fxf.layers.attention import Attention, CrossAttention, Expressive, GatedAttention, SinkLogits
+from fxf.layers.attention import ACT_ON_SCORES, Attention, CrossAttention, Expressive, GatedAttention, SinkLogits
 from fxf.layers.block import BLOCKS, Stack
 from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import Dense
@@ -29,6 +29,7 @@ from fxf.layers.layer import Layer
 from fxf.layers.linear_attention import LinearAttention
 from fxf.layers.memory_layers import GatedDelta, Mamba2
 from fxf.layers.moe import MoE
+from fxf.layers.positions import POSITIONS
 
 ATTENTIONS: Choices[type[Attention]] = Choices(
     {
@@ -43,6 +44,8 @@ LAYERS: Choices[type] = Choices(
         **{"moe": MoE, "delta": GatedDelta, "mamba2": Mamba2},
     }
 )
+
+WITHOUT_ATTENTION = {"feed_forward", "moe", "delta", "mamba2"}
 
 # Layers whose kind a key of the model names.
 OF_MODEL: dict[str, tuple[Choices[Any], str]] = {
@@ -81,6 +84,7 @@ def stack_of(config: TransformerConfig, cross: bool | None = None, vocab_size: i
     Raises:
       UserError: `model.blocks` is no such text, or names a kind or a key that there is not.
     """
+    _require_read(config, cross)
     head_text, semicolon, text = config.blocks.rpartition(";")
     given = config, cross, vocab_size
     head = _blocks(head_text, *given) if semicolon else []
@@ -95,6 +99,17 @@ def stack_of(config: TransformerConfig, cross: bool | None = None, vocab_size: i
         raise UserError(f"model.n_layers: model.blocks begins with {len(head)} blocks; got {config.n_layers}")
     repeated = itertools.islice(itertools.cycle(period), n_repeated)
     return Stack(config, (*head, *repeated), len(head), len(period))
+
+
+def _require_read(config: TransformerConfig, cross: bool | None) -> None:
+    """Raises a UserError if a key of attention is set and only layers of fxf without attention stand in the blocks."""
+    names = re.findall(r"[a-zA-Z_][\w.:]*", config.blocks)
+    kinds = {config.layers.get(name, {}).get("kind", name) for name in names}
+    if cross is None and kinds and kinds <= WITHOUT_ATTENTION:
+        positions = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
+        acts_there = {"positions": "none"} if positions.rotate or positions.bias else {}
+        off = {"attention": "softmax", **acts_there, **ACT_ON_SCORES}
+        require_off("model", config, off, f"model.blocks '{config.blocks}' has no attention")
 
 
 def _alternating(config: TransformerConfig, cross: bool | None, vocab_size: int) -> list[Layer]:

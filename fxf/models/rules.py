@@ -17,10 +17,12 @@ class Words(NamedTuple):
     Attributes:
       banned: sequences that no answer has.
       prefix: what each answer begins with, whatever the other rules say.
+      begins: the token that the decoder reads in front of a text, which the repetition penalty does not count.
     """
 
     banned: Sequence[Sequence[int]] = ()
     prefix: Sequence[int] = ()
+    begins: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +58,9 @@ class Rules:
         if self.prompts:
             tokens_BP = jnp.concatenate([self.prompts["first"][:, None], self.prompts["tokens"]], axis=1)
             places_1P = jnp.arange(tokens_BP.shape[1])[None]
-            is_there_BP = (places_1P <= self.prompts["lengths"][:, None]) & ((places_1P > 0) | (tokens_BP != 0))
+            is_there_BP = (places_1P <= self.prompts["lengths"][:, None]) & (
+                (places_1P > 0) | (tokens_BP != self.words.begins)
+            )
             read_BV = present(tokens_BP, is_there_BP, logits_RV.shape[1])
             seen_RV |= jnp.repeat(read_BV, len(logits_RV) // len(read_BV), axis=0)
         lower_RV = jnp.where(logits_RV > 0, logits_RV / penalty, logits_RV * penalty)
@@ -65,7 +69,7 @@ class Rules:
     @property
     def exclude(self) -> bool:
         """Whether there is a rule that excludes tokens."""
-        return bool(self.config.no_repeat_ngram or self.config.min_tokens or any(self.words))
+        return bool(self.config.no_repeat_ngram or self.config.min_tokens or self.words.banned or self.words.prefix)
 
     def allowed(self, logits_RV: jax.Array, tokens_RU: jax.Array, n_tokens_R: jax.Array) -> jax.Array:
         """Returns the logits with -inf for the tokens that must not come next."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fxf.base.errors import UserError, nearest, one_line
 from fxf.base.files import read_json
 
-CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
+CONFIG, RESULT, LOCK, MODEL = "config.json", "result.json", "lock", "model.safetensors"
 RECORDS, SAMPLES, CHECKPOINTS = "metrics.jsonl", "samples.jsonl", "checkpoints"
 ENDED = "ended.txt"  # why training ended before its last step
 INSIDE = "inside.json"  # what `fxf.runs.inside` found in the trained model
@@ -97,10 +97,9 @@ def read(folder: Path) -> RunFiles:
     Raises:
       UserError: there is no config.json, or it is damaged, or that of another program, as an exported model has.
     """
-    try:
-        record = read_json(folder / CONFIG, "a run's config")
-    except (FileNotFoundError, NotADirectoryError):
-        raise no_run(folder) from None
+    if not is_run(folder):
+        raise no_run(folder)
+    record = read_json(folder / CONFIG, "a run's config")
     if not isinstance(record.get("config"), dict) or not isinstance(record["config"].get("task"), dict):
         raise UserError(f"{folder / CONFIG}: not a run's config: it has no config with a task")
     metrics, samples, result = lines(folder / RECORDS), lines(folder / SAMPLES), _object(folder / RESULT)
@@ -118,7 +117,8 @@ def is_no_value(value: Any) -> bool:
 
 
 def is_run(folder: Path) -> bool:
-    return (folder / CONFIG).is_file()
+    """Returns whether a folder has the config.json of a run, which an exported model has, too, but for its weights."""
+    return (folder / CONFIG).is_file() and not (folder / MODEL).is_file()
 
 
 def no_run(folder: Path) -> UserError:
@@ -129,7 +129,8 @@ def no_run(folder: Path) -> UserError:
         hint = f"; the runs in it are {', '.join(inside[:MOST_RUNS])}{', …' if inside[MOST_RUNS:] else ''}"
     else:
         hint = nearest(folder.name, runs_in(folder.parent))
-    why = f"{CONFIG} is missing" if folder.is_dir() else "it is a file" if folder.exists() else "no such folder"
+    missing = "it is an exported model" if (folder / MODEL).is_file() else f"{CONFIG} is missing"
+    why = missing if folder.is_dir() else "it is a file" if folder.exists() else "no such folder"
     return UserError(f"{folder}: no run here ({why}){hint}")
 
 

@@ -226,7 +226,7 @@ def decode(
     # The last new token needs no position.
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens - 1) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    options: Any = {"config": method, "seed": seed, "words": Words(read["banned"], *read["prefix"])}
+    options: Any = {"config": method, "seed": seed, "words": Words(read["banned"], next(iter(read["prefix"]), ()))}
     decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)
     rows: dict[str, Any] = padded_prompts(read["prompt"])
     if sources := read["source"]:

@@ -251,5 +251,9 @@ def evaluate(
 
 def scored(workdir: Place, experiment: Experiment, params: Params) -> dict[str, Any]:
     """Returns the figures of the test by params. Raises a UserError if the data differ from those of the training."""
-    run_folder.require_same_data(folder_at(workdir, "workdir"), experiment.task.digests())
+    try:
+        digests = experiment.task.digests()
+    except UserError as error:
+        raise UserError(f"{error}; the data are where {workdir}/config.json says") from None
+    run_folder.require_same_data(folder_at(workdir, "workdir"), digests)
     return plain(experiment.task.test(Evaluators(experiment)(params)))

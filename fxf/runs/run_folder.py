@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from fxf.base.config import differences, differing_keys, flatten
 from fxf.base.errors import UserError
 from fxf.base.files import digest, is_remote, read_file, read_json, to_json, write_atomically
-from fxf.reports.run_files import CHECKPOINTS, CONFIG, LOCK, RECORDS, RESULT, lines, no_run
+from fxf.reports.run_files import CHECKPOINTS, CONFIG, LOCK, RECORDS, RESULT, is_run, lines, no_run
 from fxf.runs.code_version import made_by, other_code
 from fxf.runs.guests import GUESTS
 from fxf.training import processes
@@ -190,14 +190,14 @@ def read_config(workdir: Path) -> tuple[dict[str, Any], Identity, dict[str, Any]
 
 def _read_record(workdir: Path) -> dict[str, Any]:
     """Returns config.json, after comparing it with the digest that it holds."""
+    if not is_run(workdir):
+        raise no_run(workdir)
     path = workdir / CONFIG
     mend = "with this file moved away, the training command writes it again and checks the checkpoints"
     try:
         record = read_json(path, "a run's config")
         changed = identity_digest(identity_of(record["config"], record["digests"])) != record["identity"]
         _ = _steps(record), record["code"], record["versions"], [record["digests"][name] for name in record["files"]]
-    except (FileNotFoundError, NotADirectoryError):
-        raise no_run(workdir) from None
     except UserError as error:
         raise UserError(f"{error}; {mend}") from None
     except (KeyError, TypeError, AttributeError):

@@ -123,7 +123,7 @@ def text_scores(
       UserError: as `TextScorer`; or the file cannot be read.
     """
     text = file_text(Path(path), "--text")
-    scorer = TextScorer(workdir, step, weights)
+    scorer, other_scorer = TextScorer(workdir, step, weights), TextScorer(against) if against else None
     lines = scorer.lines(text)
     bits, loss = lines.nats / math.log(2), lines.nats.sum() / lines.tokens.sum()
     if len(bits) < FEWEST:
@@ -139,9 +139,9 @@ def text_scores(
         "bytes": int(lines.bytes.sum()),
         "unknown_share": float(lines.unknown.sum() / lines.tokens.sum()),
     }
-    if against is None:
+    if other_scorer is None:
         return figures
-    others = TextScorer(against).lines(text)
+    others = other_scorer.lines(text)
     other = others.nats / math.log(2)
     difference = ratio("difference", bits - other, lines.bytes)
     _, low, high = difference.values()

@@ -20,7 +20,7 @@ from fxf.data.mixture import parts_of
 from fxf.data.prepared import Counts, Prepared, prepared, tokenizer_of_documents
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import EncodedText, draw_windows, scoring_windows
-from fxf.data.tokenizer import PAD, UNK, Tokenizer
+from fxf.data.tokenizer import NO_TOKEN, PAD, UNK, Tokenizer
 from fxf.models.model import Batch
 from fxf.tasks.prompts import PromptGroup, before_end, one_group, padded_prompts
 from fxf.tasks.task import NO_END, Evaluator, RunInfo, language_model_batch
@@ -76,6 +76,7 @@ class LanguageModel(TokenizedTask):
         super().__init__(run.data, tokenizer)
         self.config, self.run, self.longest = config, run, config.length
         self.first, self.around = first, (first, None)
+        self.begins = NO_TOKEN if first is None else first
 
     def test(self, evaluator: Evaluator) -> dict[str, Any]:
         figures = super().test(evaluator)

@@ -20,11 +20,15 @@ def warn_of_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
 
 
 class TokenizedTask(Task):
-    """A task whose tokens are those of a tokenizer, which the run keeps in its folder."""
+    """A task whose tokens are those of a tokenizer, which the run keeps in its folder.
+
+    Attributes:
+      begins: the token that the decoder reads in front of a text, NO_TOKEN for none.
+    """
 
     def __init__(self, data: Any, tokenizer: Tokenizer) -> None:
         self.data, self.tokenizer, self.vocab_size = data, tokenizer, tokenizer.vocab_size
-        self.files = {TOKENIZER_FILE: tokenizer.to_json()}
+        self.files, self.begins = {TOKENIZER_FILE: tokenizer.to_json()}, tokenizer.special.bos
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, Any]:
         """Returns the figures of the part "validation" or "test", with the loss under this name."""
@@ -53,12 +57,17 @@ class TokenizedTask(Task):
         return prompts
 
     def rules(self, decode: DecodeConfig) -> dict[str, Any]:
+        for name in ("ends", "banned"):
+            if (text := getattr(decode, name)) and not text.split():
+                raise UserError(
+                    f"decode.{name}: expected words with spaces between, got {text!r}; --stop takes any text"
+                )
         ends = [self.token_of(word) for word in decode.ends.split()]
         words = [self.known(word, "decode.banned") for word in self.cased(decode.banned).split()]
         # A word has other tokens inside of a text than at its start.
         banned = {tuple(tokens) for word in words for tokens in (self.tokenizer.encode(word), self.behind(f" {word}"))}
         prefix = self.beginning(self.known(self.cased(decode.prefix), "decode.prefix"))
-        return {"end_token": (self.end_token, *ends), "words": Words(sorted(banned), prefix)}
+        return {"end_token": (self.end_token, *ends), "words": Words(sorted(banned), prefix, self.begins)}
 
     def behind(self, text: str) -> list[int]:
         """Returns the tokens of a text behind another one, here itself."""

@@ -35,7 +35,7 @@ def main(args: Namespace) -> None:
 
         decode = decode_of(args)
         weights = decode.pop("weights", None)
-        if any((args.pairs, args.output, *decode.values())):
+        if args.pairs or args.output or decode:
             raise UserError("--text: nothing else is scored or decoded; leave --pairs, --output and decoding out")
         print_figures(text_scores(require_workdir(args), args.text, args.against, args.step, weights), args.json)
         return

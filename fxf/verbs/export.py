@@ -25,14 +25,15 @@ OUTPUTS = {"safetensors": "params.safetensors", "huggingface": "huggingface", "p
 
 def flags(parser: Parser) -> None:
     add_run(parser)
-    parser.flag("format", doc=f"one of {', '.join(OUTPUTS)}")
+    parser.flag("format", doc=f"one of {', '.join(OUTPUTS)}; by default what the end of --output says, .safetensors")
     parser.flag("output", place, doc="file or folder to write; by default one in the run folder")
 
 
 def main(args: Namespace) -> None:
     from fxf.runs import run
 
-    workdir, name = require_workdir(args), one_of(args.format or "", OUTPUTS, "--format")
+    workdir, name = require_workdir(args), args.format or Path(args.output or "").suffix[1:]
+    one_of(name, OUTPUTS, "--format")
     if is_remote(workdir) and not args.output:
         raise UserError(f"--output: missing; {workdir} is exported to a local file or folder")
     output = Path(args.output) if args.output else workdir / OUTPUTS[name]

@@ -84,7 +84,7 @@ def searched(rules, row, width, after):
         for log, answer in live:
             logits = after[row, answer]
             lower = np.where(logits > 0, logits / penalty, logits * penalty)
-            logits = np.where([token in {*prompt, *answer} for token in range(V)], lower, logits)
+            logits = np.where([token in {*prompt, *answer, *rules["in_front"]} for token in range(V)], lower, logits)
             logs = log + logits - np.log(np.exp(logits).sum())
             candidates += [(logs[t], (*answer, t)) for t in range(V) if is_allowed(rules, [*answer], t)]
         if not candidates:
@@ -101,17 +101,16 @@ def searched(rules, row, width, after):
 
 def check(kind, width, n_seeds=1, drafted=False, **rules):
     model, prompts = model_of(kind)
-    prompts = {**prompts, "limits": LIMITS}
     config = DecodeConfig(**{name: value for name, value in rules.items() if name in DEFAULTS}, beam_width=width)
-    words = Words(rules.get("banned", []), rules.get("prefix", []))
+    words = Words(rules.get("banned", []), rules.get("prefix", []), rules.get("begins", 0))
     decode = Decoder(model, (END, OTHER_END), config=config, words=words)
     if drafted:
         draft, drafting = small_model(vocab_size=V, max_len=9, seed=9)
         decode = Speculative((draft, drafting, 2), model, (END, OTHER_END), config=config, words=words)
     for seed, row in itertools.product(range(n_seeds), range(3)):
         params, after = next_logits(kind, seed)
-        tokens, scores = decode(params, prompts, U)
-        expected = searched({**DEFAULTS, **rules}, row, width, after)
+        tokens, scores = decode(params, {**prompts, "limits": LIMITS}, U)
+        expected = searched({**DEFAULTS, "in_front": [], **rules}, row, width, after)
         ended = [[END if token == OTHER_END else token for token in answer] for _, answer in expected]
         assert tokens[row, : len(ended)].tolist() == [[*answer, *[END] * (U - len(answer))] for answer in ended]
         if scores is not None:

@@ -112,13 +112,14 @@ def test_words_of_decoding_are_tokens_at_the_start_of_a_text_and_inside_of_one(t
 
 @pytest.mark.parametrize("prefix", [" and", "and", "  and"])
 def test_an_answer_begins_with_the_prefix_also_where_a_tokenizer_puts_a_space_in_front(prefix, tmp_path):
-    pieces = [("</s>", 0.0), ("<unk>", 0.0), ("▁", -3.0), ("▁and", -1.0), ("a", -2.0), ("n", -2.0), ("d", -2.0)]
-    backend = Tokenizer(models.Unigram(pieces, 1))
+    pieces = [("<unk>", 0.0), ("</s>", 0.0), ("▁", -3.0), ("▁and", -1.0), ("a", -2.0), ("n", -2.0), ("d", -2.0)]
+    backend = Tokenizer(models.Unigram(pieces, 0))
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     backend.add_special_tokens(["</s>"])
     backend.save(str(tmp_path / "file.json"))
     task = make(tmp_path, tokenizer=str(tmp_path / "file.json"))
-    assert task.to_text("a", task.rules(DecodeConfig(prefix=prefix))["words"].prefix) == f"a{prefix}"
+    words = task.rules(DecodeConfig(prefix=prefix))["words"]
+    assert (task.to_text("a", words.prefix), words.begins) == (f"a{prefix}", 1)
 
 
 def test_where_the_last_token_alone_is_scored_the_others_weigh_nothing(tmp_path):
