@@ -1,5 +1,6 @@
 """Reading and writing files whole or not at all, on a disk or in a bucket; one line says why it failed."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -97,7 +98,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)  # a full disk needs the room
+        with contextlib.suppress(OSError):  # as of a read-only disk
+            temporary.unlink(missing_ok=True)  # a full disk needs the room
         error.filename, error.filename2 = str(path), None
         raise
 

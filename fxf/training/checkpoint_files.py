@@ -68,7 +68,8 @@ def kept(directory: Path) -> Iterator[None]:
             raise
         steps = steps_in(directory)
         what = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
-        raise UserError(f"{directory.parent}: {why}; {what}; once that is mended, the same command resumes") from error
+        where = str(error) if isinstance(error, UserError) else f"{directory.parent}: {why}"  # tokens are elsewhere
+        raise UserError(f"{where}; {what}; once that is mended, the same command resumes") from error
 
 
 def damage(folder: Path, together: bool = False) -> str:
