@@ -1,8 +1,9 @@
 """Documents of several sources by weight: where each is read, and its share of the rows."""
 
 import dataclasses
+import os
 import re
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from fxf.base.config import Field, checked, one_of, section
@@ -50,7 +51,7 @@ def parts_of(config: DocumentsConfig) -> dict[str, Part]:
 
 def _in_path(path: str) -> dict[str, dict[str, Any]]:
     """Returns the sources that `data.path` names with their weights, as "wiki.jsonl.zst:3, code/*.parquet:1"."""
-    if "," not in path or Path(path).expanduser().exists():  # the name of a file may have a comma
+    if "," not in path or os.path.exists(os.path.expanduser(path)):  # the name of a file may have a comma
         return {}
     sources = dict[str, dict[str, Any]]()
     for piece in path.split(","):
