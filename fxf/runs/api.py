@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from fxf.base.config import require_keywords
+from fxf.base.config import Field, checked, require_keywords
 from fxf.base.errors import UserError
 from fxf.base.files import folder_at
 from fxf.base.weights import Params, count
@@ -145,12 +145,12 @@ class Run(NamedTuple):
         Greedy answers are the same, and samples of the same distribution.
 
         Raises:
-          UserError: their tokens are not the same.
+          UserError: their tokens are not the same, or `n_tokens` is below 1.
         """
         mine, its = self.experiment.task, smaller.experiment.task
         if (type(mine), mine.vocab_size, mine.files) != (type(its), its.vocab_size, its.files):
             raise UserError("draft: expected a run of the same task, with the same tokens")
-        draft = smaller.model, smaller.params, n_tokens
+        draft = smaller.model, smaller.params, checked(n_tokens, Field(int, {"minimum": 1}), "n_tokens")
         return self._replace(experiment=self.experiment._replace(draft=draft, programs=defaultdict(dict)))
 
     def evaluate(self) -> dict[str, Any]:

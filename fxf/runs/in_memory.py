@@ -214,6 +214,7 @@ def decode(
     require_params(model, params)
     ends = _lists("end_token", [np.atleast_1d(() if end_token is None else end_token)])[0] or [task.NO_END]
     require_keywords(decode, keys, DecodeConfig)
+    require_seed(seed)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
     if method.ends:
         raise UserError("decode.ends: words are for a task on text; give end_token here")
@@ -226,7 +227,9 @@ def decode(
     # The last new token needs no position.
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens - 1) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    options: Any = {"config": method, "seed": seed, "words": Words(read["banned"], next(iter(read["prefix"]), ()))}
+    begins = -1 if first_token is None else first_token  # which is none of a prompt's own
+    words = Words(read["banned"], next(iter(read["prefix"]), ()), begins)
+    options: Any = {"config": method, "seed": seed, "words": words}
     decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)
     rows: dict[str, Any] = padded_prompts(read["prompt"])
     if sources := read["source"]:
