@@ -117,8 +117,12 @@ def is_no_value(value: Any) -> bool:
 
 
 def is_run(folder: Path) -> bool:
-    """Returns whether a folder has the config.json of a run, which an exported model has, too, but for its weights."""
-    return (folder / CONFIG).is_file() and not (folder / MODEL).is_file()
+    return (folder / CONFIG).is_file() and not is_exported(folder)
+
+
+def is_exported(folder: Path) -> bool:
+    """Returns whether a folder has the weights of an exported model, whose config.json is no run's, and no records."""
+    return (folder / MODEL).is_file() and not (folder / RECORDS).is_file()
 
 
 def no_run(folder: Path) -> UserError:
@@ -129,7 +133,7 @@ def no_run(folder: Path) -> UserError:
         hint = f"; the runs in it are {', '.join(inside[:MOST_RUNS])}{', …' if inside[MOST_RUNS:] else ''}"
     else:
         hint = nearest(folder.name, runs_in(folder.parent))
-    missing = "it is an exported model" if (folder / MODEL).is_file() else f"{CONFIG} is missing"
+    missing = "it is an exported model" if is_exported(folder) else f"{CONFIG} is missing"
     why = missing if folder.is_dir() else "it is a file" if folder.exists() else "no such folder"
     return UserError(f"{folder}: no run here ({why}){hint}")
 

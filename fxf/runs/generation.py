@@ -11,7 +11,6 @@ from fxf.base.errors import UserError, shortened
 from fxf.base.weights import Params
 from fxf.data.text_files import good_lines, lines_of, read_text_file, tab_separated
 from fxf.models.steps import PromptGroup
-from fxf.runs.compatibility import require_seed
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import Experiment
 from fxf.tasks.prompts import Answer, Hypothesis, in_order_of_texts
@@ -42,7 +41,6 @@ class Answering:
             raise UserError(f"task '{experiment.config['task']['name']}' answers no prompts")
         if stop and experiment.decode.beam_width > 1:
             raise UserError("stop: beam search does not read it; leave decode.beam_width at 1")
-        require_seed(seed)
         self._task = experiment.task
         self._max_tokens = checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens")
         self._stop = [words for words in ([stop] if isinstance(stop, str) else stop) if words]

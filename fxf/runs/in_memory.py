@@ -214,7 +214,6 @@ def decode(
     require_params(model, params)
     ends = _lists("end_token", [np.atleast_1d(() if end_token is None else end_token)])[0] or [task.NO_END]
     require_keywords(decode, keys, DecodeConfig)
-    require_seed(seed)
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
     if method.ends:
         raise UserError("decode.ends: words are for a task on text; give end_token here")

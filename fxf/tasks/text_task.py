@@ -57,11 +57,6 @@ class TokenizedTask(Task):
         return prompts
 
     def rules(self, decode: DecodeConfig) -> dict[str, Any]:
-        for name in ("ends", "banned"):
-            if (text := getattr(decode, name)) and not text.split():
-                raise UserError(
-                    f"decode.{name}: expected words with spaces between, got {text!r}; --stop takes any text"
-                )
         ends = [self.token_of(word) for word in decode.ends.split()]
         words = [self.known(word, "decode.banned") for word in self.cased(decode.banned).split()]
         # A word has other tokens inside of a text than at its start.
