@@ -108,8 +108,9 @@ def test_prompts_are_continued_without_the_text_and_past_max_len_by_distances(of
     config = json.loads((of_documents[0] / "config.json").read_text())["config"]
     with pytest.raises(UserError, match=r"prompt 1: 4 tokens and 40 to generate; model\.max_len is 17"):
         Answering(build(config, tmp_path), params(workdir), max_tokens=40)(["7 an"])
-    config["model"]["positions"] = "alibi"
-    (((answer, *_),),) = Answering(build(config, tmp_path), params(workdir), max_tokens=40)(["7 an"])
+    config["model"]["positions"], weights = "alibi", params(workdir)
+    del weights["embedding"]["positions"]
+    (((answer, *_),),) = Answering(build(config, tmp_path), weights, max_tokens=40)(["7 an"])
     assert len(answer) == 44
     assert caplog.messages == ["warning: a text passes model.max_len; each token then sees the newest 17"]
 
@@ -133,20 +134,20 @@ def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop_and
     (tmp_path / "text.txt").write_text("".join(f"häh héh {i}\n" for i in range(50)))
     data = {"format": "files", "separator": "\n", "tokenizer": "bpe", "vocab_size": 261}
     experiment = build(text_config(tmp_path / "text.txt", data=data), tmp_path)
-    tokens = experiment.task.tokenizer.encode("äé!")
+    tokens, weights = experiment.task.tokenizer.encode("äé!"), fxf.initialize(experiment.model)
     assert len(tokens) == 5
     parts = [tokens[:n] for n in range(1, 6)]
     expected = {(): ["h", "hä", "hä", "häé", "häé!", "häé!"], ("é!", "x"): ["h", "hä", "hä", "hä", "hä"]}
     expected[("äé!", "é")] = ["h", "h", "h", "hä"]  # the longer begins first, and ends last
     ways = {"stream": lambda group: iter(parts), "decode": lambda groups: [(np.array([[tokens]]), None)]}
     for (stop, texts), limit in itertools.product(expected.items(), (5, 6)):
-        answering = Answering(experiment, {}, max_tokens=limit, stop=stop)
+        answering = Answering(experiment, weights, max_tokens=limit, stop=stop)
         answering._evaluator = answering._evaluator._replace(**ways)
         found = [*answering.stream("h")]
         assert [part.text for part in found] == texts
         assert found[-1].cut_off == (limit == 5 and not stop)
         assert answering(["h"])[0][0].text == texts[-1]
     found = np.array([[experiment.task.tokenizer.encode(text) for text in "aab"]]), np.array([[-1.0, -2.0, -3.0]])
-    answering = Answering(experiment, {})
+    answering = Answering(experiment, weights)
     answering._evaluator = answering._evaluator._replace(decode=lambda groups: [found])
     assert [(each.text, each.score) for each in answering(["h"])[0]] == [("ha", -1.0), ("hb", -3.0)]
