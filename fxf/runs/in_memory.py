@@ -222,12 +222,10 @@ def decode(
         return [[] for _ in read["prompt"]]
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
     require_texts(model, params := narrow(params), read, max(ends))
-    n_tokens, room = max(map(len, read["prompt"])), model.max_len
-    # The last new token needs no position.
+    n_tokens, room = max(map(len, read["prompt"])), model.max_len  # the last new token needs no position
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens - 1) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    begins = -1 if first_token is None else first_token  # which is none of a prompt's own
-    words = Words(read["banned"], next(iter(read["prefix"]), ()), begins)
+    words = Words(read["banned"], next(iter(read["prefix"]), []), -1 if first_token is None else first_token)
     options: Any = {"config": method, "seed": seed, "words": words}
     decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)
     rows: dict[str, Any] = padded_prompts(read["prompt"])
