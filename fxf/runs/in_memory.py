@@ -122,7 +122,7 @@ def fit(
     label_smoothing: float = 0.0,
     **keys: Any,
 ) -> Fitted:
-    """Trains a model in memory.
+    """Trains a model in memory. Each call compiles.
 
         params, losses = fxf.fit(model, batch, steps=200, learning_rate=1e-2, schedule="cosine")
 
