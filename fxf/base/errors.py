@@ -22,7 +22,7 @@ ALSO_CALLED = {
     **dict.fromkeys(("n_embd", "hidden_size", "embed_dim", "emb_dim"), "d_model"),
     **dict.fromkeys(("intermediate_size", "ffn_dim", "mlp_dim"), "d_ff"),
     **dict.fromkeys(("block_size", "context_length", "seq_len", "max_position_embeddings"), "max_len"),
-    **dict.fromkeys(("epochs", "max_iters", "num_steps"), "steps"),
+    **dict.fromkeys(("epochs", "num_epochs", "num_train_epochs", "max_iters", "num_steps", "max_steps"), "steps"),
     **dict.fromkeys(("grad_clip", "max_grad_norm"), "clip_norm"),
     **{"gradient_accumulation_steps": "microbatches", "eval_interval": "evaluate_every", "num_beams": "beam_width"},
     **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "temp": "temperature", "sample": "generate"},

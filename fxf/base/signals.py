@@ -20,6 +20,7 @@ _lock = threading.RLock()  # its holder may end the process
 _first: signal.Signals | None = None  # the first signal that came
 _held = False  # the main thread has unsaved work
 _printed = False  # the last line of the process is printed
+_terminal = 2  # a descriptor that gets the last line too
 
 
 def listen() -> None:
@@ -55,13 +56,20 @@ def exit_code() -> int:
     return EXIT_CODES[_first] if _first else EXIT_INTERRUPTED
 
 
+def print_to(descriptor: int) -> None:
+    """Makes the last line go to a descriptor too, while stderr is a log."""
+    global _terminal
+    _terminal = descriptor
+
+
 def print_last_line(line: str) -> None:
-    """Writes the one line to stderr that a process ends with."""
+    """Writes the one line that a process ends with to stderr, and where `print_to` says."""
     global _printed
     with _lock, suppress(OSError):  # a terminal that is gone
         _printed = True
         status.end()
-        os.write(2, f"{line}\n".encode(errors="backslashreplace"))
+        for descriptor in {2, _terminal}:
+            os.write(descriptor, f"{line}\n".encode(errors="backslashreplace"))
 
 
 def _wait(heard: set[signal.Signals]) -> None:

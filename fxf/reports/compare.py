@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fxf.base.config import differing_keys, flatten
 from fxf.base.errors import shortened
 from fxf.base.status import stage
-from fxf.reports.figures import figure, is_score
+from fxf.reports.figures import better_of, is_score
 from fxf.reports.run_files import DIVERGED, FINISHED, Record, RunFiles, is_run, no_run, read, runs_in
 
 SEED = "seed"
@@ -159,11 +159,8 @@ def _differs(key: str, configs: Sequence[Record]) -> bool:
 
 def _better(entries: list[Entry]) -> dict[str, str]:
     """Returns which way each figure is better: as the runs' tasks say where they agree, else as its name says."""
-    found = {}
-    for name in dict.fromkeys(name for entry in entries for name in entry.figures):
-        said = {entry.run.record.get("better", {}).get(name) for entry in entries} - {None}
-        found[name] = said.pop() if len(said) == 1 else "" if said else figure(name).better
-    return found
+    said = [entry.run.record.get("better", {}) for entry in entries]
+    return {name: better_of(name, *said) for name in dict.fromkeys(name for entry in entries for name in entry.figures)}
 
 
 def _groups(entries: list[Entry], keys: list[str]) -> list[Group]:
@@ -172,10 +169,12 @@ def _groups(entries: list[Entry], keys: list[str]) -> list[Group]:
     for entry in entries:
         found[json.dumps(arm_of(entry.run.record), sort_keys=True)].append(entry)
     shown = [key for key in keys if key in CHOOSING or not key.startswith((SEED, *WITHOUT_EFFECT))]
+    last = {key: key.rpartition(".")[2] for key in shown}  # which two sources of a mixture share
+    short = {key: name if [*last.values()].count(name) == 1 else key for key, name in last.items()}
     groups: list[Group] = []
     for each in found.values():
         values = each[0].values
-        label = ", ".join(f"{key.rpartition('.')[2]}={values[key]}" for key in shown if key in values) or "all"
+        label = ", ".join(f"{short[key]}={values[key]}" for key in shown if key in values) or "all"
         taken = any(group.label == label for group in groups)  # what differs is not in the config, as a file's content
         groups.append(Group(f"{label} ({each[0].name})" if taken else label, each))
     return groups

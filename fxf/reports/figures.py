@@ -1,6 +1,7 @@
 """What the figures of runs are called, their units, and whether lower or higher is better."""
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 LOWER, HIGHER = "lower", "higher"
@@ -14,12 +15,12 @@ class Figure(NamedTuple):
     better: str = ""
 
 
-# The first pattern that a name matches says what it is.
+# The first pattern that a name matches says what it is. Behind a slash is a source of a mixture.
 _KNOWN = [
     (r"(train_)?loss", Figure("training loss", "", LOWER)),
     (r"gradient_norm", Figure("norm of the gradient")),
-    (r".*loss|perplexity|.*error|bits_per_\w+", Figure("", "", LOWER)),
-    (r"exact_match\w*|.*accuracy|solved", Figure("", "share", HIGHER)),
+    (r"(.*loss|perplexity|.*error|bits_per_\w+)(/.*)?", Figure("", "", LOWER)),
+    (r"(exact_match\w*|.*accuracy|solved)(/.*)?", Figure("", "share", HIGHER)),
     (r"bleu|bleu_lower_case|chrf", Figure("", "of 100", HIGHER)),
     (r"ter", Figure("translation edit rate", "%", LOWER)),
     (r"(\w+)_per_second", Figure("", "", HIGHER)),
@@ -38,6 +39,20 @@ def figure(name: str) -> Figure:
     plain = " ".join(_UPPER.get(word, word) for word in name.split("_"))
     known = next((known for pattern, known in _KNOWN if re.fullmatch(pattern, name)), Figure(""))
     return known._replace(label=known.label or plain)
+
+
+def better_of(name: str, *said: Mapping[str, str]) -> str:
+    """Returns which way a figure is better: as the runs' tasks say where they agree, else as its name says.
+
+    Args:
+      said: what each run's config.json says of the figures, by name.
+
+    Of the figures of a mixture's sources, which are many, only those count that the task named, with its test loss.
+    """
+    validated = re.sub("^test_loss/", "validation_loss/", name)
+    if named := {of_run.get(name) or of_run.get(validated) for of_run in said} - {None}:
+        return (named.pop() or "") if len(named) == 1 else ""
+    return "" if "/" in name else figure(name).better
 
 
 def is_score(name: str) -> bool:

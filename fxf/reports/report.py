@@ -8,7 +8,7 @@ from typing import Any
 from fxf.base.config import flatten
 from fxf.base.errors import shortened
 from fxf.base.files import write_atomically
-from fxf.reports.figures import figure, is_score
+from fxf.reports.figures import better_of, figure, is_score
 from fxf.reports.page import MOST_CHARACTERS, page, thinned
 from fxf.reports.run_files import NO_VALUE, Record, RunFiles, is_no_value, read
 
@@ -54,11 +54,15 @@ def contents(run: RunFiles) -> dict[str, Any]:
 
 def _tiles(run: RunFiles) -> list[dict[str, Any]]:
     """Returns the tiles on top, the expected ones first."""
-    found, expected = run.figures(), run.record.get("expected", {})
-    names = [name for name in found if name not in expected and figure(name).better and name not in NOT_TILES]
+    found, expected, said = run.figures(), run.record.get("expected", {}), run.record.get("better", {})
+    better = {name: better_of(name, said) for name in found}
+    names = [name for name in found if name not in expected and better[name] and name not in NOT_TILES]
     names = [*(name for name in found if name in expected), *names, *(name for name in PLAIN_TILES if name in found)]
     values = {name: NO_VALUE if found[name] is None else found[name] for name in names}
-    return [{**figure(name)._asdict(), "value": values[name], "expected": expected.get(name)} for name in names]
+    return [
+        {**figure(name)._asdict(), "better": better[name], "value": values[name], "expected": expected.get(name)}
+        for name in names
+    ]
 
 
 def main_figure(run: RunFiles) -> tuple[str, float | None]:
@@ -67,14 +71,14 @@ def main_figure(run: RunFiles) -> tuple[str, float | None]:
     A run without any figure has none, "" and None.
     """
     found, better = run.figures(), run.record.get("better", {})
-    scores = [name for name in found if is_score(name) and (better.get(name) or figure(name).better)]
+    scores = [name for name in found if is_score(name) and better_of(name, better)]
     names = [run.config.get("checkpoint", {}).get("best"), *scores, "train_loss"]
     return next(((name, found[name]) for name in names if name in found), ("", None))
 
 
 def _charts(run: RunFiles) -> list[dict[str, Any]]:
     """Returns a chart of each figure of metrics.jsonl; all losses share one."""
-    curves = run.curves()
+    curves, said = run.curves(), run.record.get("better", {})
     shared: dict[str, list[str]] = {}
     for name in curves:
         shared.setdefault("loss" if name.endswith("loss") else name, []).append(name)
@@ -82,7 +86,8 @@ def _charts(run: RunFiles) -> list[dict[str, Any]]:
     for name in sorted(shared, key=lambda n: FIRST_CHARTS.index(n) if n in FIRST_CHARTS else len(FIRST_CHARTS)):
         of, lines = figure(name), [{"name": figure(n).label, "points": thinned(curves[n])} for n in shared[name]]
         title = "loss" if len(lines) > 1 else lines[0]["name"]
-        found.append({"name": name, "title": title, "unit": of.unit, "better": of.better, "lines": lines})
+        better = better_of(name, said) or of.better
+        found.append({"name": name, "title": title, "unit": of.unit, "better": better, "lines": lines})
     return found
 
 

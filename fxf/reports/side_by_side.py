@@ -56,7 +56,7 @@ def _means(found: Comparison, group: Group) -> dict[str, str]:
     """Returns the mean of each figure over seeds with its sample standard deviation, and how many diverged."""
     means = {}
     for name in found.columns:
-        values, n = group.of_seeds(name), group.n_diverged(name) if _is_open(name) else 0
+        values, n = group.of_seeds(name), group.n_diverged(name) if _is_open(found, name) else 0
         texts = [f"{statistics.fmean(values):.4g}"] if values else [NO_VALUE] if n else []
         texts += [f"± {statistics.stdev(values):.2g}"] if len(values) > 1 else []
         texts += [f"({n} diverged)"] if n else []
@@ -115,16 +115,16 @@ def _charts(found: Comparison) -> list[dict[str, Any]]:
         for name in dict(curves):
             lines[name][i] = _mean_line([points for each, points in curves if each == name])
     charts = []
-    for name in sorted(lines, key=lambda name: (not _is_open(name), name not in FIRST_CHARTS)):
+    for name in sorted(lines, key=lambda name: (not _is_open(found, name), name not in FIRST_CHARTS)):
         of = figure(name)
         better = found.better.get(name, of.better)
-        chart = {"title": of.label, "unit": of.unit, "better": better, "open": _is_open(name)}
+        chart = {"title": of.label, "unit": of.unit, "better": better, "open": _is_open(found, name)}
         charts.append({**chart, "lines": lines[name]})
     return charts
 
 
-def _is_open(name: str) -> bool:
-    return name in ("loss", "train_loss") or (is_score(name) and bool(figure(name).better))
+def _is_open(found: Comparison, name: str) -> bool:
+    return name in ("loss", "train_loss") or (is_score(name) and bool(found.better.get(name, figure(name).better)))
 
 
 def _mean_line(curves: list[dict[int, float]]) -> dict[str, Any]:

@@ -43,6 +43,8 @@ class Answering:
             raise UserError("stop: beam search does not read it; leave decode.beam_width at 1")
         self._task = experiment.task
         self._max_tokens = checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens")
+        if 0 < max_tokens < (fewest := experiment.decode.min_tokens):
+            raise UserError(f"max_tokens: {max_tokens} is less than decode.min_tokens {fewest}")
         self._stop = [words for words in ([stop] if isinstance(stop, str) else stop) if words]
         self._ends = experiment.decode.ends.split()
         self._in_beams, self._room = experiment.decode.beam_width > 1, experiment.model.max_len

@@ -19,6 +19,7 @@ from fxf.reports.page import MOST_CHARACTERS, as_json
 from fxf.reports.run_files import INSIDE, Record, read
 from fxf.runs import probe, run
 from fxf.runs.experiment import Experiment, Kept
+from fxf.tasks.language_model import BETWEEN
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,11 @@ def contents(experiment: Experiment, step: int, params: Params, texts: list[tupl
 def _texts(records: list[Record]) -> list[tuple[str, str]]:
     """Returns the prompts and answers of the newest samples, wrong answers first; a text alone is a prompt."""
     rows = sorted(records[-1]["rows"] if records else [], key=lambda row: row[1] is None or row[1] == row[2])[:EXAMPLES]
-    return [(prompt, answer) if prompt else (answer[:FIRST_CHARACTERS], "") for prompt, _, answer, *_ in rows]
+    pairs = [
+        [(prompt, answer)] if prompt else [(text[:FIRST_CHARACTERS], "") for text in answer.split(BETWEEN)]
+        for prompt, _, answer, *_ in rows
+    ]
+    return [pair for of_row in pairs for pair in of_row][:EXAMPLES]
 
 
 def _example(experiment: Experiment, params: Params, prompt: str, answer: str, first: bool) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class Crew:
         with status.stage("training runs", len(left)) as progress:
             for number, (job, error) in enumerate(self.train(left), 1):
                 if error:
-                    raise UserError(f"{job.folder}: {error}")
+                    raise UserError(error if error.startswith(f"{job.folder}: ") else f"{job.folder}: {error}")
                 progress(number)
         return all(job.ended() is not None for job in left)
 
@@ -216,8 +216,10 @@ def _logged(folder: Path) -> Iterator[None]:
         terminal = os.dup(1), os.dup(2)
         try:
             _print_to(log.fileno(), log.fileno())
+            signals.print_to(terminal[1])
             yield
         finally:
+            signals.print_to(2)
             _print_to(*terminal)
             os.close(terminal[0])
             os.close(terminal[1])

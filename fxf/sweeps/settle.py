@@ -42,13 +42,17 @@ def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled]:
 
     Raises:
       OutOfTimeError: the crew begins no more runs.
-      UserError, Interrupted: as `Crew.train_all`.
+      UserError: the other config cannot run with equal compute; or as `Crew.train_all`, as Interrupted.
     """
     there = read_plan(workdir)
     if "settled" in there:
         return {name: Settled(**found) for name, found in there["settled"].items()}
     steps = {} if plan.null or plan.match == "steps" else {"train.steps": _equal_steps(plan, workdir, crew)}
     arms = {**plan.arms, "other": changed(plan.other, steps)}
+    try:
+        _ = steps and arms["other"].built()
+    except UserError as error:
+        raise UserError(f"--match: the other config with steps for equal {plan.match}: {error}") from None
     settled = {name: _tuned(plan, name, arm, workdir, crew) for name, arm in arms.items()}
     settled["other"].changes.update(steps)
     write_plan(workdir, {**there, "settled": {name: found._asdict() for name, found in settled.items()}})

@@ -29,6 +29,7 @@ from fxf.tasks.text_task import TokenizedTask
 ALIKE = (("The Cat", "the cat"), ("a  b\n", "a b"))  # to some tokenizers
 TOKENS_AT_ONCE = 8192
 SAMPLES = 3
+BETWEEN = "\n---\n"  # the texts of a sample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +88,7 @@ class LanguageModel(TokenizedTask):
             self.tokenizer.decode(before_end(row, self.end_token)) for row in rows
         )  # greedy: all same
         cut_off = self.end_token != NO_END and any(self.end_token not in row for row in rows)
-        return {**figures, "samples": [("", None, "\n---\n".join(texts), cut_off)]}
+        return {**figures, "samples": [("", None, BETWEEN.join(texts), cut_off)]}
 
     def figures_of(
         self, evaluator: Evaluator, batches: Iterable[dict[str, np.ndarray]], size: Counts, loss_name: str

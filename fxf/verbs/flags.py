@@ -21,6 +21,12 @@ CONFIG_HELP = "config file, or the name of a config of fxf, and after a colon it
 CHANGE = "--config.="  # of it argparse makes a flag of the word --config.KEY=VALUE
 # The start of a command that runs this fxf; with -P Python does not look for one in the working directory.
 THIS_FXF = (sys.executable, "-P", "-m", "fxf")
+# What other tools have as flags, and how it is done here.
+OF_OTHERS = {
+    **dict.fromkeys(("fp16", "bf16", "amp", "mixed_precision"), "; bfloat16 is '--config.model.dtype=bfloat16'"),
+    **dict.fromkeys(("resume", "resume_from_checkpoint"), "; the same command goes on with a run that was stopped"),
+    **dict.fromkeys(("gpus", "device", "devices"), "; training uses all devices that JAX finds"),
+}
 EXITS = """exit codes:
   0    done
   1    a run of a sweep has no result; or a fault in the code, with a traceback
@@ -97,7 +103,7 @@ class Parser(argparse.ArgumentParser):
         if "config" in known and ("." in name or not near):  # a key without --config, or with a word that is near it
             keys = configs.read_config("reversal").to_dict() | {"data": {"path": ""}}
             meant = configs.nearest_key(re.sub(r"^conf\w*[.:-]", "", name), keys)
-            near = meant.replace("mean '", "mean '--config.") or near
+            near = OF_OTHERS.get(name) or meant.replace("mean '", "mean '--config.") or near
         first = f"{self.arguments}, " if self.arguments else ""
         return f"{typed}: unknown flag{near} (here are {first}--{', --'.join(known)})"
 

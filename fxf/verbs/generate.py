@@ -22,6 +22,8 @@ the text, separated by tabs, or as the keys prompt, score and text of a JSON obj
 standard input is answered at once, until it ends (Ctrl-D).
 """
 
+import logging
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +34,8 @@ from fxf.base.config import one_of
 from fxf.base.errors import UserError, one_line, printable
 from fxf.base.files import to_json
 from fxf.verbs.flags import Parser, add_decode, add_run, decode_of, place, read_lines, require_workdir, whole
+
+log = logging.getLogger(__name__)
 
 ARGUMENTS = "prompts"
 
@@ -68,6 +72,8 @@ def main(args: Namespace) -> None:
         raise UserError(f"--input: prompts are given as arguments too: '{prompts[0]}'")
     if args.stream and (args.n_best or args.format == "json"):
         raise UserError("--stream: shows the text of one answer; leave out --n_best and --format=json")
+    if typed := next(filter(re.compile(r"\\[nrt]").search, args.stop), ""):
+        log.warning("warning: --stop: '%s' has a backslash; a shell makes a line end or a tab of $'%s'", typed, typed)
     run = api.load(workdir, args.step, **decode_of(args))
     if args.draft:
         run = run.with_draft(api.load(args.draft), args.draft_tokens or 4)

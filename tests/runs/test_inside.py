@@ -117,7 +117,7 @@ def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):
 
 
 def test_the_examples_are_the_newest_samples_wrong_answers_first_and_tokens_that_cannot_be_seen_are_signs():
-    rows = [("1", "1", "1"), ("2", "2", "3"), ("", None, "text"), ("4", "4", "5", True)]
+    rows = [("1", "1", "1"), ("2", "2", "3"), ("", None, "text\n---\n2nd"), ("4", "4", "5", True)]
     assert inside._texts([{"rows": []}, {"rows": rows}]) == [("2", "3"), ("4", "5")]
-    assert inside._texts([{"rows": rows[2:3]}]) == [("text", "")]
+    assert inside._texts([{"rows": rows[2:3]}]) == [("text", ""), ("2nd", "")]
     assert [inside.visible(text) for text in (" a", "\n", "\t", "")] == ["␣a", "⏎", "⇥", "∅"]

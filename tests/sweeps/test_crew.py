@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from test_points import write
 
+from fxf.base import signals
 from fxf.base.errors import Interrupted, UserError
 from fxf.reports import run_files
 from fxf.runs import inside, run
@@ -87,17 +88,19 @@ def test_a_task_that_draws_its_data_by_the_seed_has_a_program_for_each_seed():
     assert build(config).program_key() != build({**config, "seed": 1}).program_key()
 
 
-def test_a_signal_stops_the_process_and_not_only_the_point(tmp_path, monkeypatch):
+def test_a_signal_stops_the_process_and_not_only_the_point_and_its_line_is_printed(tmp_path, monkeypatch, capfd):
     started = []
 
     def stopped(_, folder, *__, **___):
         started.append(folder.name)
+        signals.print_last_line("stopped at once")
         raise Interrupted("stopped at step 2, which is saved")
 
+    monkeypatch.setattr(signals, "_printed", False)
     monkeypatch.setattr(run, "train", stopped)
     with pytest.raises(Interrupted):
         list(Crew(1).train(jobs_of(POINTS, tmp_path)))
-    assert started == [POINTS[0].name]
+    assert (started, capfd.readouterr().err) == ([POINTS[0].name], "stopped at once\n")
 
 
 def test_a_file_that_changes_between_runs_ends_the_crew(tmp_path, monkeypatch):
@@ -110,14 +113,14 @@ def test_a_file_that_changes_between_runs_ends_the_crew(tmp_path, monkeypatch):
 
 def test_of_several_processes_one_also_trains_a_single_run(tmp_path, monkeypatch):
     monkeypatch.setattr(Crew, "_side_by_side", lambda _, jobs: iter([(job, "there") for job in jobs]))
-    ((_, where),) = Crew(2).train(jobs_of(POINTS[:1], tmp_path))
-    assert where == "there"
+    assert [where for _, where in Crew(2).train(jobs_of(POINTS[:1], tmp_path))] == ["there"]
 
 
 def test_an_error_of_several_lines_is_told_in_one(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "train", lambda *_, **__: exec("raise TypeError('shapes differ:\\n(3,)\\n\\nSee a page')"))
-    ((_, why),) = Crew(1).train(jobs_of(POINTS[:1], tmp_path))
-    assert why == "TypeError: shapes differ: (3,) See a page"
+    assert [why for _, why in Crew(1).train(jobs_of(POINTS[:1], tmp_path))] == [
+        "TypeError: shapes differ: (3,) See a page"
+    ]
 
 
 def step_of(folder):

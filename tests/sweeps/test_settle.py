@@ -7,9 +7,10 @@ import math
 import pytest
 from test_trial import FIRST, ORIGIN, QUICK, WIDER, trained  # noqa: F401
 
+from fxf.base.errors import UserError
 from fxf.runs.experiment import build
 from fxf.runs.flops import flops_per_token
-from fxf.sweeps.plan import Arm, Budget, make_plan
+from fxf.sweeps.plan import Arm, Budget, changed, make_plan
 from fxf.sweeps.trial import carry_out
 from helpers import table
 from small_runs import tiny_config
@@ -38,10 +39,8 @@ def test_the_search_goes_on_beyond_the_best_rate_by_two_steps_at_most(of, rates,
         assert settled.bracketed == bracketed
         assert settled.changes["optimizer.learning_rate"] == pytest.approx(RATE * min(best, tried[-1]))
     assert (found.verdict == "undecided: not bracketed", len(found.pairs)) == (not bracketed, 2 * bracketed)
-    runs = [path for path in (tmp_path / "rates").iterdir()]
-    assert len(runs) == 2 * 2 * len(tried)  # each arm, two seeds of their own
-    seeds = {json.loads((path / "config.json").read_text())["config"]["seed"] for path in runs}
-    assert seeds == {1_000_004, 1_000_005}
+    seeds = [json.loads(path.read_text())["config"]["seed"] for path in tmp_path.glob("rates/*/config.json")]
+    assert sorted(seeds) == [seed for seed in (1_000_004, 1_000_005) for _ in range(2 * len(tried))]  # for each arm
 
 
 def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst(tmp_path, trained):  # noqa: F811
@@ -107,3 +106,6 @@ def test_equal_compute_changes_the_steps_of_the_other_config(match, tmp_path, tr
     config = json.loads((tmp_path / "other-4/config.json").read_text())["config"]
     assert (config["train"]["steps"], "train.steps" in found.settled["first"].changes) == (steps, False)
     assert f"steps of the other {steps:,}, for equal {match}" in found.lines()
+    slow, folder = [changed(arm, {"optimizer.warmup_steps": 5990}) for arm in (first, other)], tmp_path / "slow"
+    with pytest.raises(UserError, match=f"--match: the other config with steps for equal {match}: .* 5990 is not less"):
+        carry_out(make_plan(*slow, folder, **RULES, match=match), folder, Budget(2))
