@@ -102,8 +102,10 @@ class Comparison(NamedTuple):
 
     @property
     def columns(self) -> list[str]:
-        """The names of the figures to show."""
-        shown = [name for name in self.better if self.better[name] and name not in (*NOT_SHOWN, *LAST)]
+        """The names of the figures to show: those with a better side, and those that a task names."""
+        named = {name for entry in self.entries for name in entry.run.record.get("better", {})}
+        shown = [name for name in self.better if self.better[name] or name in named]
+        shown = [name for name in shown if name not in (*NOT_SHOWN, *LAST)]
         return [*shown, *(name for name in LAST if name in self.better)]
 
     @property

@@ -50,8 +50,8 @@ def better_of(name: str, *said: Mapping[str, str]) -> str:
     Of the figures of a mixture's sources, which are many, only those count that the task named, with its test loss.
     """
     validated = re.sub("^test_loss/", "validation_loss/", name)
-    if named := {of_run.get(name) or of_run.get(validated) for of_run in said} - {None}:
-        return (named.pop() or "") if len(named) == 1 else ""
+    if named := {of_run.get(name) or of_run.get(validated) for of_run in said} - {None, ""}:
+        return str(named.pop()) if len(named) == 1 else ""
     return "" if "/" in name else figure(name).better
 
 

@@ -56,7 +56,7 @@ def _tiles(run: RunFiles) -> list[dict[str, Any]]:
     """Returns the tiles on top, the expected ones first."""
     found, expected, said = run.figures(), run.record.get("expected", {}), run.record.get("better", {})
     better = {name: better_of(name, said) for name in found}
-    names = [name for name in found if name not in expected and better[name] and name not in NOT_TILES]
+    names = [name for name in found if name not in (*expected, *NOT_TILES) and (better[name] or name in said)]
     names = [*(name for name in found if name in expected), *names, *(name for name in PLAIN_TILES if name in found)]
     values = {name: NO_VALUE if found[name] is None else found[name] for name in names}
     return [

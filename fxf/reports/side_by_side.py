@@ -84,7 +84,7 @@ def as_html(found: Comparison, beside: Path = Path()) -> str:
     groups = []
     for i, group in enumerate(found.groups):
         first = group.entries[0]
-        short = group.label if len(group.label) <= MOST_OF_LABEL else first.name
+        short = group.label if len(group.label) <= MOST_OF_LABEL else min(first.name, group.label, key=len)
         groups.append({"number": i, "label": group.label, "short": short, "axes": axes(first.run)})
         groups[-1] |= {"n": group.n_seeds(), "diverged": group.n_diverged(), "means": _means(found, group)}
         groups[-1] |= {"best": [name for name in best if group in best[name]]}

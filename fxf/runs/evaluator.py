@@ -100,13 +100,14 @@ def sample_text(prompt: str, expected: str | None, answer: str, cut_off: bool = 
 def scoring_of(experiment: Experiment) -> dict[str, Any]:
     """Returns what config.json says of the scores, so that runs are ranked only where they score the same.
 
-    `better` has the direction of the task's figures, `unit` that of its losses, and `scored` what tells the data that
-    it scores from others.
+    `better` has the direction of the task's figures, "" where it does not say it, `unit` that of its losses, and
+    `scored` what tells the data that it scores from others.
     """
     task, best = experiment.task, experiment.checkpoint.best
     both = {name for name in task.metrics if f"-{name}" in task.metrics}  # of them the user chooses
     names = [name for name in task.metrics if name.removeprefix("-") not in both]
     better = {name.removeprefix("-"): LOWER if name.startswith("-") else HIGHER for name in [*names, best] if name}
+    better = dict.fromkeys(both, "") | better
     unit = "nats" if experiment.model.loss.of_logits else experiment.model_config.name
     return {"better": better, "unit": unit, "scored": scored_of(experiment)}
 

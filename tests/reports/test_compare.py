@@ -77,7 +77,7 @@ def test_a_run_that_scores_other_data_than_most_stands_apart(other, why, tmp_pat
 
 
 def test_which_way_a_figure_is_better_is_what_the_task_says_and_else_what_its_name_says(tmp_path):
-    says = {"better": {"my_accuracy": "lower", "mine": "higher", "unclear": "lower"}}
+    says = {"better": {"my_accuracy": "lower", "mine": "higher", "unclear": "lower", "nothing": ""}}
     result = {"my_accuracy": 1, "mine": 2, "unclear": 3, "bleu": 4, "nothing": 5, "edit_error": 6}
     runs = [{"record": says, "result": result}, {"record": {"better": {"unclear": "higher"}}, "result": result}]
     found = compared(tmp_path, *runs)
@@ -85,7 +85,7 @@ def test_which_way_a_figure_is_better_is_what_the_task_says_and_else_what_its_na
         **{"seed": "", "exact_match": "higher", "train_loss": "lower", "my_accuracy": "lower", "mine": "higher"},
         **{"unclear": "", "bleu": "higher", "nothing": "", "edit_error": "lower"},
     }
-    assert found.scores == ["exact_match", "my_accuracy", "mine", "bleu", "edit_error"]
+    assert found.scores == ["exact_match", "my_accuracy", "mine", "bleu", "edit_error"] and "nothing" in found.columns
 
 
 @pytest.mark.parametrize(("groups", "expected"), table("best group"))

@@ -47,12 +47,12 @@ def data_of(text):
 
 
 def test_the_page_holds_the_figures_of_the_records_and_numbers_that_are_none_leave_a_gap(tmp_path):
-    more = {"record": {"better": {"mine": "lower"}}, "result": {"mine": 3, "other": 4}}
+    more = {"record": {"better": {"mine": "lower", "odd": ""}}, "result": {"mine": 3, "other": 4, "odd": 5}}
     shown = data_of(report.write(make_run(tmp_path / "run", **more)).read_text())
     curves = {chart["name"]: chart["lines"][0]["points"] for chart in shown["charts"]}
     assert curves == {"loss": [[3, 2.5], [6, 0.125]], "exact_match": [[3, 0.25]], "learning_rate": [[3, 0.5]]}
     assert (shown["state"], shown["said"]) == ("finished", "step 6 of 6")
-    assert [tile["value"] for tile in shown["headline"]] == [0.5, 0.125, 3, 0]
+    assert [tile["value"] for tile in shown["headline"]] == [0.5, 0.125, 3, 5, 0]
     assert ["train.steps", 6, True] in shown["config"] and ["seed", 0, False] in shown["config"]
     assert shown["command"].endswith("--config.train.steps=6 --workdir=runs/again")
 

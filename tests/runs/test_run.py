@@ -74,7 +74,7 @@ def test_a_run_leaves_the_folder_and_the_result_that_it_promises_and_repeats_the
     made_from, by = {"identity", "digests", "files"}, {"code", "versions", "git_commit", "device", "machine"}
     assert set(config) == {"config", "config_file", "overrides", "guests", "better", "unit", "scored", *made_from, *by}
     assert config["identity"] == result["identity"]
-    assert config["better"] == {"exact_match": "higher"}  # which way another metric is better, its name says
+    assert config["better"] == {"exact_match": "higher", "ter": ""}  # which way another metric is better, its name says
     assert config["config"] == tiny_config(**SECTIONS)
     assert list((workdir / "tensorboard").iterdir())
 
