@@ -12,7 +12,7 @@ from fxf.base.files import to_json, write_atomically
 from fxf.reports.figures import HIGHER
 from fxf.reports.page import page
 from fxf.reports.tables import to_csv
-from fxf.sweeps.evidence import LEVELS, Evidence, Figures, differences, evidence, still
+from fxf.sweeps.evidence import CALM_AT, LEVELS, Evidence, Figures, differences, evidence, still
 from fxf.sweeps.plan import RATE, Plan, read_plan
 from fxf.sweeps.points import TABLE
 from fxf.sweeps.settle import Settled
@@ -124,7 +124,7 @@ class Verdict:
             return UNEVEN
         if found.low < found.high < math.inf:  # pairs that are all equal bound nothing
             return NO_LARGER
-        is_calm = found.low == found.high or (found.calm and self.stopped.startswith(EARLY))
+        is_calm = found.low == found.high or (found.calm and found.n == CALM_AT)
         return NO_DIFFERENCE if is_calm else UNDECIDED
 
     @property
