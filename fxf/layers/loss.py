@@ -116,10 +116,11 @@ def _group_loss(
     if kernel:
         return kernel(vocab_size, label_smoothing, logits_NV.astype(jnp.bfloat16), targets_N, weights_N)
     vocabulary_1V = jnp.arange(logits_NV.shape[1])[None]
+    # Read before padding becomes -inf, which times a weight of 0 is not a number.
+    target_logits_N = jnp.where(vocabulary_1V == targets_N[:, None], logits_NV, 0).sum(-1)
     padded = logits_NV.shape[1] > vocab_size
     if padded:
         logits_NV = jnp.where(vocabulary_1V < vocab_size, logits_NV, -jnp.inf)
-    target_logits_N = jnp.where(vocabulary_1V == targets_N[:, None], logits_NV, 0).sum(-1)
     kept = 1 if label_smoothing is None else 1 - label_smoothing
     losses_N = jax.nn.logsumexp(logits_NV, axis=-1) - kept * target_logits_N
     if label_smoothing is not None:
