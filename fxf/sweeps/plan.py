@@ -15,7 +15,7 @@ from fxf.base.files import is_remote, read_json, write_atomically
 from fxf.reports.best import why_other_tokens
 from fxf.reports.compare import TOKENIZER
 from fxf.reports.figures import HIGHER, LOWER, figure
-from fxf.reports.run_files import is_run
+from fxf.reports.run_files import CONFIG
 from fxf.runs import configs, guests
 from fxf.runs.code_version import made_by
 from fxf.runs.evaluator import scored_of
@@ -155,8 +155,8 @@ def make_plan(
         or has another unit in each, it is not known whether lower or higher is better, or a rule is wrong.
     """
     of_a_sweep = (workdir / TABLE).exists() and not (workdir / PLAN).exists()
-    if is_remote(workdir) or is_run(workdir) or of_a_sweep:
-        raise UserError(f"--workdir: {workdir}: a trial needs a local folder of its own, not that of a run or a sweep")
+    if is_remote(workdir) or (workdir / CONFIG).exists() or of_a_sweep:
+        raise UserError(f"--workdir: {workdir}: a trial needs a local folder of its own, not of a run, model or sweep")
     one_of(match, MATCHES, "--match")
     failed = None if failed is None else checked(failed, Field(float, {}), "--failed")
     null, other = other is None, other or first

@@ -39,7 +39,7 @@ def main(args: Namespace) -> None:
 
     from fxf.reports import best
     from fxf.reports.compare import comparison, runs_of
-    from fxf.reports.run_files import is_run
+    from fxf.reports.run_files import CONFIG, is_run
     from fxf.runs.configs import origin_of, read_sweep
     from fxf.runs.run_folder import read_result
     from fxf.sweeps.crew import Crew, Job, last_line
@@ -52,8 +52,8 @@ def main(args: Namespace) -> None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     config, origin = config_and_origin(args)
     workdir, (config_file, overrides) = require_workdir(args), (origin["config_file"], origin["overrides"])
-    if is_run(workdir) or (workdir / PLAN).exists():
-        what = "is the folder of a run or a trial; expected that of a sweep, or a new path for one"
+    if (workdir / CONFIG).exists() or (workdir / PLAN).exists():
+        what = "is the folder of a run, a model or a trial; expected that of a sweep, or a new path for one"
         raise UserError(f"--workdir: {workdir} {what}")
     if is_remote(workdir):
         raise UserError(f"--workdir: {workdir}: a sweep writes its logs and tables into a local folder")
