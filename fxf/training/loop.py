@@ -73,7 +73,7 @@ def fit(
         while not intervals.end(record):
             left = intervals.until_next(record.step)
             n, before = min(at_once, left), clock.seconds()["train"]
-            # The second call has one step or two, whose program is compiled.
+            # The second call has one step or two, whose program is compiled unless a batch has another shape.
             tracing = log.traced() if intervals.profile and n_calls == 1 else nullcontext()
             with tracing, clock.measure("train"), watched(record.step, n * slowest, intervals.log.hang):
                 state, arrays = steps.train(state, np.int32(n))
