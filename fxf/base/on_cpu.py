@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fxf.base.devices import target_devices
+from fxf.base.devices import SEQUENCE, target_devices, target_mesh
 
 # The caches of a CPU hold the arrays of a part whose residual stream has so many elements. Twice as many are not cut,
 # nor are rows whose number has no divisor for parts of at least the smaller size.
@@ -23,9 +23,12 @@ def in_rows(x: jax.Array) -> jax.Array:
     """Returns vectors [..., I] as one matrix [N, I] on a CPU, and as they are elsewhere.
 
     On a CPU one large product takes half the time of a batch of small ones (nanoGPT: 12 %). Elsewhere XLA would copy
-    arrays whose axes change.
+    arrays whose axes change. Rows of which each device has some tokens stay as they are too: as one matrix they would
+    be whole on each.
     """
-    return x.reshape(-1, x.shape[-1]) if target_devices()[0].platform == "cpu" else x
+    mesh = target_mesh()
+    in_parts = mesh is not None and mesh.shape[SEQUENCE] > 1
+    return x.reshape(-1, x.shape[-1]) if target_devices()[0].platform == "cpu" and not in_parts else x
 
 
 @jax.custom_jvp

@@ -39,7 +39,8 @@ def key_of_part(key: jax.Array, number: jax.Array | int) -> jax.Array:
     """Returns a key for part `number` of an array's rows, from 0.
 
     It draws for the part what `key` draws for it as a part of the whole array, if the part has an even number of
-    elements, and the parts are equal. Of a key that is not one of `random_key`, it is a key of that number.
+    elements, none of 64 bits, and the parts are equal. Of a key that is not one of `random_key`, it is a key of that
+    number.
     """
     if jax.random.key_impl(key) != _KEYS:
         return jax.random.fold_in(key, number)

@@ -70,11 +70,11 @@ class Batches:
         """Yields the batches of one epoch in order, for evaluation."""
         return (self._arrays(*batch) for batch in self._in_order)
 
-    def largest(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """Returns the shapes and types of the batch with the most positions."""
-        bucket = max(self.buckets, key=lambda b: b.rows * (b.source_length + b.target_length))
-        shape = (bucket.rows, bucket.source_length, bucket.target_length)
-        return jax.eval_shape(lambda: seq2seq_batch([], shape, self._special))
+    def shapes(self) -> list[dict[str, jax.ShapeDtypeStruct]]:
+        """Returns the shapes and types of the batches of each bucket, the one with the most positions first."""
+        buckets = sorted(self.buckets, key=lambda b: -b.rows * (b.source_length + b.target_length))
+        of_batches = [(bucket.rows, bucket.source_length, bucket.target_length) for bucket in buckets]
+        return [jax.eval_shape(lambda shape=shape: seq2seq_batch([], shape, self._special)) for shape in of_batches]
 
     def padding_share(self) -> float:
         """Returns the share of an epoch's positions, source and target together, that hold no token."""

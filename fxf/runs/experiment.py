@@ -110,7 +110,8 @@ class Experiment(NamedTuple):
         layout = make_layout(self.parallel, target_devices())
         require_divisible(layout, self.train.batch_size, self.train.microbatches)
         if self.parallel.sequence > 1:  # the shapes of a batch may take long to find
-            layout.require_divisible_sequences(self.task.largest_batch())
+            for batch in self.task.batch_shapes():
+                layout.require_divisible_sequences(batch)
         return layout
 
     def layout_of_one_copy(self) -> Layout:

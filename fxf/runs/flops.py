@@ -15,6 +15,7 @@ from fxf.base.hardware import hardware_of
 from fxf.base.on_gpu import on_gpu
 from fxf.base.operations import Operations, operations
 from fxf.base.random_keys import random_key
+from fxf.base.weights import VOCABULARY
 from fxf.models.model import Batch, Model
 from fxf.runs.experiment import Experiment
 from fxf.training.fine_tuning import has_frozen, without_frozen_gradient
@@ -119,15 +120,21 @@ def wasted(experiment: Experiment, layout: Layout) -> list[str]:
 def whole_weights(spec: weights.Spec, layout: Layout) -> Iterator[str]:
     """Yields a line for each mesh axis of several devices that cannot shard some weights that it may shard.
 
-    Devices of `tensor` that hold a weight whole also compute its products, each of them all.
+    Devices of `tensor` that hold a weight whole also compute its products, each of them all; but of a vocabulary, which
+    a step pads to what they divide, each computes its part.
     """
     for mesh_axis, logical_axes in RULES.items():
-        size, names, n_bytes = layout.mesh.shape[mesh_axis], list[str](), 0
-        for path, weight, copies in weights.without_repeats(spec):
-            if set(weight.axes) & set(logical_axes) and mesh_axis not in partition(weight, layout.mesh):
-                names.append(f"{path} {' x '.join(map(str, weight.shape))}")
-                n_bytes += 4 * copies * math.prod(weight.shape)
-        if names and size > 1:
-            work = f" and computes {size} times the work" if mesh_axis == TENSOR else ""
-            whole = f"each of its devices holds all of that, {size} times {n_bytes / size / 2**20:,.1f} MiB{work}"
-            yield f"parallel.{mesh_axis} {size} divides no axis of {', '.join(names)}: {whole}"
+        size = layout.mesh.shape[mesh_axis]
+        found = [
+            (path, weight, copies)
+            for path, weight, copies in weights.without_repeats(spec)
+            if size > 1 and set(weight.axes) & set(logical_axes) and mesh_axis not in partition(weight, layout.mesh)
+        ]
+        computed = [each for each in found if mesh_axis == TENSOR and VOCABULARY not in each[1].axes]
+        held = [each for each in found if each not in computed]
+        for group, work in ((computed, f" and computes {size} times the work"), (held, "")):
+            if group:
+                names = ", ".join(f"{path} {' x '.join(map(str, weight.shape))}" for path, weight, _ in group)
+                n_bytes = sum(4 * copies * math.prod(weight.shape) for _, weight, copies in group)
+                whole = f"each of its devices holds all of that, {size} times {n_bytes / size / 2**20:,.1f} MiB{work}"
+                yield f"parallel.{mesh_axis} {size} divides no axis of {names}: {whole}"

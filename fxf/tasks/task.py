@@ -107,6 +107,10 @@ class Task:
         shares = [next(self.batches())] * jax.process_count()
         return jax.eval_shape(lambda: jax.tree.map(lambda *x: jnp.concatenate(x), *shares))
 
+    def batch_shapes(self) -> Sequence[Any]:
+        """Returns the shapes and types of batches of each length, the largest first; by default all have one length."""
+        return [self.largest_batch()]
+
     # The data.
 
     def figures(self) -> dict[str, Any]:

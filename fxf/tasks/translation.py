@@ -80,7 +80,10 @@ class Translation(TokenizedTask):
         return iterate(self.batches_of("train"))
 
     def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
-        return self.batches_of("train").largest()
+        return self.batch_shapes()[0]
+
+    def batch_shapes(self) -> list[dict[str, jax.ShapeDtypeStruct]]:
+        return self.batches_of("train").shapes()
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         sums = np.sum([evaluator.loss(batch) for batch in self.batches_of("validation").epoch()], axis=0)

@@ -186,7 +186,8 @@ def make_train_steps_from_iterator(
     batch.
 
     Args:
-      seconds_at_peak: returns the least time of a batch's step, which the metrics then have too.
+      seconds_at_peak: returns the least time of a batch's step, which the metrics then have too, without the rows
+        that fill up the batch.
       programs: keeps the jitted step.
     """
     layout, programs = trainer.layout, {} if programs is None else programs
@@ -204,7 +205,8 @@ def make_train_steps_from_iterator(
             seconds = {"data_seconds": time.perf_counter() - asked}
             batch = layout.put(of_host, trainer.config.microbatches * layout.parts)
             if seconds_at_peak:
-                seconds["seconds_at_peak"] = seconds_at_peak(batch)
+                filled_up = len(batch["weights"]) / (len(of_host["weights"]) * jax.process_count())
+                seconds["seconds_at_peak"] = seconds_at_peak(batch) / filled_up
             state, metrics = step(state, batch, hyperparameters)
             history.append(metrics | seconds)
         arrays = jax.device_get(history)

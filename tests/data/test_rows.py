@@ -201,9 +201,9 @@ def test_each_epoch_has_each_pair_once_behind_bos_within_the_budgets(keys, _):
     assert last["source"].shape[1] == max(len(pair.source) for pair in everything)
     if sum(batch["source"].shape == last["source"].shape for batch in [*full, last]) == 1:
         assert len(last["weights"]) - len(sentences(last)) < multiple, "more rows than pairs that are left"
-    largest = {name: value.shape for name, value in batches.largest().items()}
-    assert largest in [{name: value.shape for name, value in batch.items()} for batch in [*full, last]]
-    assert sum(map(np.prod, largest.values())) == max(sum(x.size for x in batch.values()) for batch in [*full, last])
+    shapes = [{name: value.shape for name, value in each.items()} for each in batches.shapes()]
+    assert all({name: value.shape for name, value in batch.items()} in shapes for batch in [*full, last])
+    assert sum(map(np.prod, shapes[0].values())) == max(sum(x.size for x in batch.values()) for batch in [*full, last])
 
 
 def test_the_share_of_padding_is_what_the_batches_have():

@@ -173,7 +173,7 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
             yield {"weights": np.ones((n_rows, 3), np.float32)}
 
     monkeypatch.setattr(steps, "in_order", lambda _: take)
-    arguments = make_trainer(), batches()
+    arguments = make_trainer(microbatches=4), batches()  # which two rows that are no work fill up
     train_steps = steps.make_train_steps_from_iterator(*arguments, lambda batch: len(batch["weights"]) / 8)
     _, metrics = train_steps(None, None, 2)
     assert [metrics[name].tolist() for name in ("data_seconds", "seconds_at_peak")] == [[0.5, 1.5], [0.25, 0.75]]
