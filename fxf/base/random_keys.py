@@ -48,6 +48,14 @@ def key_of_part(key: jax.Array, number: jax.Array | int) -> jax.Array:
     return jax.random.wrap_key_data(words.at[..., 2].set(jnp.asarray(number, jnp.uint32)), impl=_KEYS)
 
 
+def keys_of_rows(key: jax.Array, n: int) -> jax.Array:
+    """Returns a key for each of n rows, those of `jax.random.split(key, n)`; of `key_of_part` those of its rows."""
+    if jax.random.key_impl(key) != _KEYS:
+        return jax.random.split(key, n)
+    words_N2 = jnp.stack(_words(jax.random.key_data(key), (n,)), axis=-1)
+    return jax.random.wrap_key_data(jnp.pad(words_N2, ((0, 0), (0, 1))), impl=_KEYS)
+
+
 def random_words(key: jax.Array, n: int) -> jax.Array:
     """Returns n words of 32 random bits, those of `jax.random.bits(key, (n,), jnp.uint32)`.
 

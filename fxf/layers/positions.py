@@ -14,6 +14,7 @@ import numpy as np
 from fxf.base.config import Choices, one_of, require_off
 from fxf.base.errors import UserError
 from fxf.base.on_gpu import rows_of
+from fxf.base.random_keys import keys_of_rows
 from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
@@ -239,7 +240,7 @@ def random_positions(config: TransformerConfig, positions_BT: jax.Array, n_rows:
     outside training, and B is n_rows.
     """
     if config.position_range:
-        keys_B, shape = jax.random.split(rng, n_rows), positions_BT.shape[1:]
+        keys_B, shape = keys_of_rows(rng, n_rows), positions_BT.shape[1:]
         draw = jax.vmap(lambda key: jax.random.choice(key, config.position_range, shape, replace=False))
         return jnp.sort(draw(keys_B), axis=-1).astype(positions_BT.dtype)
     if config.position_stretch > 1:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fxf.base.random_keys import key_of_part, random_key, random_words
+from fxf.base.random_keys import key_of_part, keys_of_rows, random_key, random_words
 
 DRAWS = {
     "words": lambda key: jax.random.bits(key, (3, 5, 7)),
@@ -56,7 +56,7 @@ def test_the_keys_of_parts_draw_the_parts_of_the_whole_array():
     draw = {
         "bits": lambda key, rows: jax.random.bits(key, (rows, 3, 2)),
         "words": lambda key, rows: random_words(key, rows * 3).reshape(rows, 3),
-        "of a number": lambda key, rows: jax.random.uniform(jax.random.fold_in(key, 5), (rows, 7)),
+        "rows": lambda key, rows: jax.vmap(lambda k: bits(k, 7))(keys_of_rows(jax.random.fold_in(key, 5), rows)),
     }
 
     def all_draws(key, n_rows):
