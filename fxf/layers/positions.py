@@ -293,9 +293,8 @@ def places_of(
     positions = token_positions(config, indices_1T, given)
     if rng is not None:
         positions = random_positions(config, positions, n_rows, rng)
-    documents, is_token_BT = batch.get("documents"), batch.get("input_mask")
-    documents = None if documents is None else documents + 1
-    if is_token_BT is not None:
-        documents = jnp.where(jnp.asarray(is_token_BT, bool), 1 if documents is None else documents, 0)
+    documents = batch["documents"] + 1 if "documents" in batch else None
+    if "input_mask" in batch:
+        documents = jnp.where(jnp.asarray(batch["input_mask"], bool), 1 if documents is None else documents, 0)
     order = batch.get("order", indices_1T if causal else None)
     return Places(positions, order, documents, causal=causal and "order" not in batch)
