@@ -8,7 +8,7 @@ Qwen2-MoE, Qwen 3 MoE, OLMoE, gpt-oss, DeepSeek-V2 and DeepSeek-V3, and Qwen3-Ne
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ import tokenizers
 from fxf.base.config import Field, checked
 from fxf.base.errors import UserError
 from fxf.base.files import read_json, require_file
-from fxf.base.weights import Params, flatten
+from fxf.base.weights import Params, Spec, flatten
 from fxf.data.tokenizer_file import read_backend
 from fxf.interop.architecture import Architecture
 from fxf.interop.architectures import ARCHITECTURES
@@ -29,7 +29,6 @@ from fxf.interop.weights_file import open_tensors, write_tensors
 from fxf.layers.config import TransformerConfig
 from fxf.models import MODELS
 from fxf.models.model import Model
-from fxf.training.sharding import Layout
 
 CONFIG_FILE, TENSORS_FILE, INDEX_FILE = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION_FILE, TOKENIZER_FILE = "generation_config.json", "tokenizer.json"
@@ -55,13 +54,14 @@ class Loaded(NamedTuple):
     end_tokens: tuple[int, ...]
 
 
-def load(folder: str | Path, layout: Layout | None = None) -> Loaded:
+def load(folder: str | Path, shardings_of: Callable[[Spec], Params] | None = None) -> Loaded:
     """Reads a folder of `transformers`, with its tensors in one or several files.
 
     One tensor at a time is in memory beside the params.
 
     Args:
-      layout: the devices that hold the params, each as much as `layout.weights` says; None for the default device.
+      shardings_of: returns the shardings of the weights of a spec, such as `Layout.weights`; None: the default device
+        holds them.
 
     Raises:
       UserError: the folder cannot be read, or fxf does not have the model.
@@ -74,7 +74,7 @@ def load(folder: str | Path, layout: Layout | None = None) -> Loaded:
     architecture, config = _section(huggingface, where)
     vocab_size = checked(huggingface.get("vocab_size"), Field(int, {"minimum": 1}), f"{where}: vocab_size")
     model = MODELS[architecture.model].make(config, vocab_size)
-    shardings = {} if layout is None else flatten(layout.weights(model.spec))
+    shardings = {} if shardings_of is None else flatten(shardings_of(model.spec))
     params = to_params(architecture, model.spec, tensors, where, shardings)
     ends = {**huggingface, **_optional_json(folder / GENERATION_FILE)}.get(END)
     tokens = ends if isinstance(ends, list) else [] if ends is None else [ends]

@@ -128,7 +128,7 @@ def _read(source: Source, experiment: Experiment, layout: Layout) -> tuple[dict[
         folders = [source.place / CHECKPOINTS / str(step) for step in steps]
         texts = [(folder / checkpoint_files.DIGESTS).read_text() for folder in folders]
         return flatten(params), digest("\n".join(texts).encode()), steps[0]
-    loaded = huggingface.load(source.place, layout)
+    loaded = huggingface.load(source.place, layout.weights)
     spec, found = dict(leaves(loaded.model.spec)), flatten(loaded.params)
     for path, weight in leaves(experiment.model.spec):
         # The vocabulary may have rows at its end that no token of the tokenizer has.

@@ -135,7 +135,7 @@ def test_a_class_that_is_like_another_differs_in_what_its_table_says_alone():
 def test_a_rotary_decoder_comes_back_on_the_devices_of_its_layout(name, folders):
     layout = one_device()
     config, params = made(TransformerLMConfig(**CLASSES[name]))
-    loaded = huggingface.load(folders[name], layout)
+    loaded = huggingface.load(folders[name], layout.weights)
     assert loaded.huggingface["architectures"] == [ARCHITECTURES[name].name]
     assert dataclasses.replace(loaded.config, n_kv_heads=1, head_dim=config.head_dim) == config
     jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
