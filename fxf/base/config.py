@@ -1,8 +1,7 @@
 """Config sections as frozen dataclasses.
 
-A config file returns an `ml_collections.ConfigDict` that holds every key of every section. `section` checks one of
-its sections and turns it into the dataclass that the code reads. The dataclass is the one place that states a key's
-name, type, default, range and meaning.
+A config file returns an `ml_collections.ConfigDict` with every key of every section. `section` checks one and turns it
+into the dataclass that the code reads, the one place that states a key's name, type, default, range and meaning.
 """
 
 import copy
@@ -196,6 +195,13 @@ class Choices(dict[str, ChoiceT]):
 
     A module is imported once in a process. An exception that it raises stays as it is.
     """
+
+    closed = False  # while a config file runs, whose entries what loads its run later would not know
+
+    def __setitem__(self, name: str, value: ChoiceT) -> None:
+        if Choices.closed:
+            raise UserError(f"'{name}': a config names a part of your own by its path, as mine:{name}, not in a table")
+        super().__setitem__(name, value)
 
     def __getitem__(self, name: str) -> ChoiceT:
         found = name.found if isinstance(name, Named) else {}

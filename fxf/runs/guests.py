@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fxf.base.config import PATH, differences, flatten
+from fxf.base.config import PATH, Choices, differences, flatten
 from fxf.base.errors import UserError, errors_of, shown
 from fxf.base.files import file_digest, is_remote, read_file
 
@@ -46,11 +46,14 @@ def load(path: str | Path) -> ModuleType:
         module.__file__ = str(path)
         sys.modules[module.__name__] = module  # dataclasses look there for it
         try:
+            Choices.closed = True
             with errors_of(path):
                 exec(compile(text, str(path), "exec", dont_inherit=True), vars(module))
         except BaseException:
             del sys.modules[module.__name__]
             raise
+        finally:
+            Choices.closed = False
         _executed[path] = text, module
     _, module = _executed[path]
     sys.modules[module.__name__] = module
