@@ -69,7 +69,8 @@ def print_last_line(line: str) -> None:
         _printed = True
         status.end()
         for descriptor in {2, _terminal}:
-            os.write(descriptor, f"{line}\n".encode(errors="backslashreplace"))
+            with suppress(OSError):  # a log whose disk is full, which the terminal should say
+                os.write(descriptor, f"{line}\n".encode(errors="backslashreplace"))
 
 
 def _wait(heard: set[signal.Signals]) -> None:

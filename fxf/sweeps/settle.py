@@ -50,7 +50,8 @@ def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled]:
     steps = {} if plan.null or plan.match == "steps" else {"train.steps": _equal_steps(plan, workdir, crew)}
     arms = {**plan.arms, "other": changed(plan.other, steps)}
     try:
-        _ = steps and arms["other"].built()
+        if steps:
+            arms["other"].built()
     except UserError as error:
         raise UserError(f"--match: the other config with steps for equal {plan.match}: {error}") from None
     settled = {name: _tuned(plan, name, arm, workdir, crew) for name, arm in arms.items()}
