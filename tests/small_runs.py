@@ -249,5 +249,5 @@ def modules_of(executed):
     if not executed:
         return []
     folders = {str(path.parent) for path in executed}
-    files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
+    files = {name: module.__dict__.get("__file__") or "" for name, module in sys.modules.items()}
     return [name for name, file in files.items() if file.rpartition("/")[0] in folders and not name.startswith("test_")]

@@ -14,6 +14,7 @@ early claims a mean no more often. The rule is that of `fxf.sweeps.evidence`, fo
 import fxf.base.listen  # noqa: F401  First of all.
 
 import csv
+import functools
 import json
 from argparse import Namespace
 from collections.abc import Callable
@@ -26,11 +27,13 @@ from experiments.benchmarks.verdict_runs import KEPT, PLANTED, POOLS, run_plante
 from fxf.base.config import one_of
 from fxf.base.files import read_json, to_json, write_atomically
 from fxf.reports.tables import Row, to_csv, to_markdown
-from fxf.sweeps.evidence import CALM, CALM_AT, CHECK, FAILURES, LEVELS, LOOKS, SIGNS, WHOLE, exact_sign
+from fxf.sweeps import evidence
+from fxf.sweeps.evidence import CALM, CALM_AT, CHECK, FAILURES, LEVELS, LOOKS, SIGNS, WHOLE
 from fxf.sweeps.settle import SEEDS_OF_A_RATE
 from fxf.verbs.flags import Parser, several
 
 Array = np.ndarray
+exact_sign = functools.cache(evidence.exact_sign)  # thousands of trials have the same few splits
 TRIALS, DRAWS = 20_000, 5_000
 
 

@@ -79,7 +79,9 @@ def search(folder: Path) -> None:
 def _forget(folders: set[str], names: Container[str] = sys.modules) -> None:
     """Lets modules of the folders that have one of the names be imported again."""
     for name, module in list(sys.modules.items()) if folders else ():
-        if name in names and name != "__main__" and os.path.dirname(getattr(module, "__file__", None) or "") in folders:
+        # Of thousands of modules, of which some import what is asked of them as an attribute.
+        folder = str(getattr(module, "__dict__", {}).get("__file__")).rpartition(os.sep)[0]
+        if name in names and name != "__main__" and folder in folders:
             del sys.modules[name]
 
 
