@@ -23,9 +23,10 @@ from fxf.models.speculative import Speculative
 from helpers import marked, random_params, small, small_model, table
 
 V, END, OTHER_END, U = 5, 1, 4, 4
-LIMITS = np.array([4, 3, 4], np.int32)  # new tokens of each prompt, of at most U
-PROMPTS = {"tokens": np.array([[2, 3, 0], [3, 0, 0], [2, 2, 3]], np.int32), "lengths": np.array([2, 1, 3], np.int32)}
-SOURCE = {"source": np.array([[1, 2, 3], [4, 0, 2], [3, 3, 1]], np.int32), "source_mask": np.tri(3, dtype=bool)}
+LIMITS = np.array([4, 3, 4, 1], np.int32)  # new tokens of each prompt, of at most U
+TOKENS = np.array([[2, 3, 0], [3, 0, 0], [2, 2, 3], [2, 4, 0]], np.int32)
+PROMPTS = {"tokens": TOKENS, "lengths": np.array([2, 1, 3, 2], np.int32)}
+SOURCE = {"source": np.array([[1, 2, 3], [4, 0, 2], [3, 3, 1], [2, 0, 0]], np.int32), "source_mask": np.tri(4, 3) > 0}
 
 
 @functools.cache
@@ -107,7 +108,7 @@ def check(kind, width, n_seeds=1, drafted=False, **rules):
     if drafted:
         draft, drafting = small_model(vocab_size=V, max_len=9, seed=9)
         decode = Speculative((draft, drafting, 2), model, (END, OTHER_END), config=config, words=words)
-    for seed, row in itertools.product(range(n_seeds), range(3)):
+    for seed, row in itertools.product(range(n_seeds), range(len(LIMITS))):
         params, after = next_logits(kind, seed)
         tokens, scores = decode(params, {**prompts, "limits": LIMITS}, U)
         expected = searched({**DEFAULTS, "in_front": [], **rules}, row, width, after)
