@@ -101,8 +101,9 @@ def test_the_whole_figures_are_those_of_tokens_drawn_by_the_shares(in_nats):
     if not in_nats:
         assert (figures["accuracy"], figures["accuracy/wiki"]) == (1, 1)
         return
-    sizes = (task.prepared[name].counts["validation"] for name in ("wiki", "code"))
-    wiki, code = (size["bytes"] / size["tokens"] for size in sizes)
-    assert figures["bits_per_byte"] == pytest.approx(1.25 / math.log(2) / (0.75 * wiki + 0.25 * code))
-    assert figures["bits_per_byte/code"] == pytest.approx(2 / math.log(2) / code)
+    sizes = [task.prepared[name].counts["validation"] for name in ("wiki", "code")]
+    for unit in ("character", "byte"):
+        wiki, code = (size[f"{unit}s"] / size["tokens"] for size in sizes)
+        assert figures[f"bits_per_{unit}"] == pytest.approx(1.25 / math.log(2) / (0.75 * wiki + 0.25 * code))
+        assert figures[f"bits_per_{unit}/code"] == pytest.approx(2 / math.log(2) / code)
     assert {name.removeprefix("-") for name in task.metrics} < {*figures}
