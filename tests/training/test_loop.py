@@ -38,7 +38,7 @@ def run_of_numbers(record=None, figures=None, stop_at=None, evaluate_every=0, pa
         assert step == state == record["step"]
         saved.append(json.loads(to_json(record)))
 
-    steps = SimpleNamespace(train=train_steps, learning_rate=lambda step: 0.1, position=lambda: None)
+    steps = SimpleNamespace(train=train_steps, learning_rate=float, position=lambda: None)
     log = SimpleNamespace(
         record=lambda step, values, group="train": logged.append({"step": step, **values}),
         show=lambda step, values: None,
@@ -52,7 +52,8 @@ def run_of_numbers(record=None, figures=None, stop_at=None, evaluate_every=0, pa
             fit(record.step, record, steps, lambda step: {"score": figures[step]}, saves, sections, log, Clock(0.0))
         except Interrupted:
             assert saved[-1]["step"] == stop_at
-    return [{name: row[name] for name in ("step", "loss", "gradient_norm") if name in row} for row in logged], saved
+    kept = ("step", "loss", "gradient_norm", "learning_rate")
+    return [{name: row[name] for name in kept if name in row} for row in logged], saved
 
 
 NOW = 1e-9  # minutes
@@ -63,6 +64,7 @@ def test_saves_by_the_clock_change_no_record_and_neither_does_going_on_from_one(
     records, saved = run_of_numbers(minutes=NOW)
     assert [save["step"] for save in at_the_end] == [STEPS] and len(saved) > 5
     assert records == unbroken
+    assert [(row["step"], row["learning_rate"]) for row in records] == [(9, 8.0), (18, 17.0), (STEPS, STEPS - 1.0)]
     for save in saved[:-1]:
         after, ended = run_of_numbers(record_of(save), minutes=0.0)
         assert after == [row for row in unbroken if row["step"] > save["step"]]
