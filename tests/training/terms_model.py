@@ -25,7 +25,7 @@ def update(x, scale):
 def block(x, scale, real):
     """A block that reads rows [B, T, D], or one row [T, D]."""
     x = update(x, scale)
-    term("square", (jnp.square(x).mean(-1) * real).sum(), real.sum())
+    term("square", (jnp.square(x).mean(-1) * real).sum(), (jnp.abs(x).mean(-1) * real).sum())
     term("size", jnp.abs(x).sum(), x.size)
     moved("scale", scale, x.mean(tuple(range(x.ndim - 1))))
     figure("mean", x.mean())
@@ -77,7 +77,8 @@ def by_hand(params, batch):
             x = update(x, scale)
             streams.append(x)
         losses = optax.softmax_cross_entropy_with_integer_labels(x @ params["table"].T, batch["targets"])
-        squares = sum((jnp.square(x).mean(-1) * real).sum() / real.sum() for x in streams)
+        weights = [jax.lax.stop_gradient((jnp.abs(x).mean(-1) * real).sum()) for x in streams]
+        squares = sum((jnp.square(x).mean(-1) * real).sum() / w for x, w in zip(streams, weights, strict=True))
         sizes = sum(jnp.abs(x).mean() for x in streams)
         loss = (losses * batch["weights"]).sum() / batch["weights"].sum()
         means = jnp.stack([x.mean((0, 1)) for x in streams])
