@@ -95,7 +95,7 @@ def test_equal_compute_changes_the_steps_of_the_other_config(match, tmp_path, tr
     first, other = Arm(tiny_config(seed=4, **long), ORIGIN), Arm(tiny_config(model={"d_ff": 29}, **long), ORIGIN)
     found = carry_out(make_plan(first, other, tmp_path, **RULES, match=match), tmp_path, Budget(2))
     steps = found.settled["other"].changes["train.steps"]
-    if match == "seconds":  # the fake run takes 0.1 s times d_ff
+    if match == "seconds":  # the fastest fake run takes 0.1 s times d_ff
         assert steps == round(6000 * 7 / 29)
         assert len(trained.names) == 3 * 2 + 2 * 2 * 3 + 2 * 2
         build(json.loads((tmp_path / "measured/other-2/config.json").read_text())["config"])  # with so long a warm-up

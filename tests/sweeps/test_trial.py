@@ -69,7 +69,8 @@ def trained(monkeypatch):
         if config["optimizer"]["learning_rate"] == 1e38:
             (folder / "ended.txt").write_text(DIVERGED)
             return ""
-        seconds = found.seconds if "measured" not in str(folder) else 0.1 * config["model"]["d_ff"]
+        measured = 0.1 * config["model"]["d_ff"] + int(folder.name[-1])
+        seconds = measured if "measured" in str(folder) else found.seconds
         result = {"train_loss": found.figure(config), "exact_match": 0.5, "wall_seconds": 1.0, "train_seconds": seconds}
         (folder / "result.json").write_text(json.dumps(result))
         return ""
