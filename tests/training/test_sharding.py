@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from fxf.base.devices import compiling_for, target_devices
 from fxf.base.errors import UserError
-from fxf.base.weights import Weight
+from fxf.base.weights import Weight, map_weights
 from fxf.training import processes
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
 from fxf.training.parallel import ParallelConfig
@@ -127,6 +127,14 @@ def test_a_single_cpu_gathers_and_pads_nothing():
     model, params = small_model()
     program = jax.make_jaxpr(lambda p: make_layout(ParallelConfig(data=1), jax.devices()).gather(model, p, pad=True))
     assert program(params).eqns == []
+
+
+def test_only_weights_with_the_vocabulary_are_gathered_in_the_type_of_the_computation(monkeypatch):
+    monkeypatch.setattr(Layout, "pads", True)
+    model, params = small_model(dtype="bfloat16")
+    found = jax.jit(lambda params: one_device().gather(model, params, pad=True)[0])(params)
+    types = map_weights(lambda _, weight: "bfloat16" if "vocabulary" in weight.axes else "float32", model.spec)
+    jax.tree.map(np.testing.assert_array_equal, found, jax.tree.map(np.asarray, params, types))
 
 
 AROUND = {"frozen": "embedding/*", "ema_decay": 0.9}
