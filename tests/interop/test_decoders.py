@@ -74,8 +74,10 @@ def test_a_text_longer_than_those_of_training_has_the_factors_of_a_max_len_of_it
     loaded, tokens = ours("phi3"), random_tokens((2, 13), 29)
     with pytest.raises(UserError, match=r"got 13; model\.rope_factors are those for model\.max_len 8$"):
         loaded.model.apply(loaded.params, {"inputs": tokens})
-    model = transformer_lm(dataclasses.replace(loaded.config, max_len=128), 29)
-    assert_equal(model.apply(loaded.params, {"inputs": tokens}), logits_of(theirs("phi3"), "phi3", tokens))
+    for max_len, n in ((8, 8), (128, 13)):
+        model = transformer_lm(dataclasses.replace(loaded.config, max_len=max_len), 29)
+        found = model.apply(loaded.params, {"inputs": tokens[:, :n]})
+        assert_equal(found, logits_of(theirs("phi3"), "phi3", tokens[:, :n]))
 
 
 @some("name", [name for name in CONFIGS if not name.startswith("deepseek")], ("smollm3", "gpt_oss", "mamba2", "phi3"))
@@ -90,6 +92,11 @@ def test_transformers_reads_what_is_written(name, tmp_path):
 @pytest.mark.thorough
 def test_gpt_oss_decodes_with_a_cache_as_it_reads_the_whole_alone_and_beside_padding():
     assert_consistent(ours("gpt_oss").model, ours("gpt_oss").params, {"inputs": tokens_of("gpt_oss")})
+
+
+def test_where_nothing_names_the_layers_of_qwen3_next_each_third_has_attention_by_its_interval():
+    record = theirs("qwen3_next").config.to_dict() | {"layer_types": None, "full_attention_interval": 3}
+    assert read_config(ARCHITECTURES["qwen3_next"], record, "a folder") == ours("qwen3_next").config
 
 
 @pytest.mark.parametrize(("changes", "message"), refused("a mixture that transformers has not"))

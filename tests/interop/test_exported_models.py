@@ -171,7 +171,7 @@ def with_adapters(model, folder):
         assert name in targets or name.split(".")[-1] in targets
         rank = record["rank_pattern"].get(name, record["r"])
         assert tensors[key].shape[0] == rank
-        alpha = record["alpha_pattern"].get(name, record["lora_alpha"])
+        alpha = record["alpha_pattern"].get(name, record.get("lora_alpha", 8))  # 8 is PEFT's default
         scale = alpha / (math.sqrt(rank) if record["use_rslora"] else rank)
         product = scale * tensors[key.replace("lora_A", "lora_B")] @ tensors[key]
         modules[name].weight.data += torch.tensor(product.T if record["fan_in_fan_out"] else product)
@@ -205,7 +205,7 @@ def test_the_adapter_of_a_matrix_of_several_weights_becomes_one_of_each_at_its_o
         for end, shape in ends.items()
     }
     write_tensors(tmp_path / peft.TENSORS_FILE, tensors, {})
-    record = {"peft_type": "LORA", "r": 2, "lora_alpha": 1, "use_rslora": False, "fan_in_fan_out": True,
+    record = {"peft_type": "LORA", "r": 2, "use_rslora": False, "fan_in_fan_out": True,
               "rank_pattern": {}, "alpha_pattern": {"transformer.h.1.attn.c_attn": 3},
               "target_modules": ["c_attn"]}  # fmt: skip
     (tmp_path / peft.CONFIG_FILE).write_text(json.dumps(record))
