@@ -101,6 +101,9 @@ def test_norms_and_biases_of_heads_in_groups_neither_decay_nor_are_drawn_as_matr
     decaying = [path for path, decays in flatten(decay_mask(spec)).items() if decays]
     assert not [path for path in decaying if path.endswith(("scale", "bias"))]
     assert spec["blocks/0/mamba2/scale"].init is jax.nn.initializers.ones
+    own = {("embed", "heads"): True, ("heads", "head_dim", "embed"): True, ("heads", "position"): False}
+    weights = {axes: Weight((2,) * len(axes), axes, jax.nn.initializers.zeros) for axes in own}
+    assert decay_mask(weights) == own
 
 
 def test_matrices_are_the_linear_maps_between_vectors_with_heads_cut_in_two_as_one_axis():

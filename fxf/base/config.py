@@ -125,8 +125,7 @@ def checked(value: Any, field: Field, path: str) -> Any:
         return _plain(value, path)
     if typing.get_origin(kind) is Literal:
         return one_of(value, typing.get_args(kind), path)
-    if getattr(value, "shape", None) == ():  # a number of NumPy
-        value = value.item()
+    value = value.item() if getattr(value, "shape", None) == () else value  # a number of NumPy
     if kind is float and type(value) is int:
         value = float(value)
     if kind is str and isinstance(value, str):
@@ -149,7 +148,8 @@ def require_off(path: str, section: Any, keys: Mapping[str, Any], why: str) -> N
     """Raises a UserError, which says why, if a key of a section has another value than the one that means nothing."""
     for name, off in keys.items():
         if getattr(section, name) != off:
-            raise UserError(f"{path}.{name}: {why}; leave it at {off!r}")
+            is_default = getattr(type(section), name, off) == off
+            raise UserError(f"{path}.{name}: {why}; {'leave it at' if is_default else 'set it to'} {off!r}")
 
 
 def _plain(value: Any, path: str) -> dict[str, dict[str, Any]]:

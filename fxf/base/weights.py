@@ -207,12 +207,13 @@ def count(spec: Spec) -> int:
 def decay_mask(spec: Spec) -> Any:
     """Returns a tree of bools: True for the matrices of linear maps, False for biases, norms and tables of rows.
 
-    Tables of rows are those of embedding and positions. The axes `heads` and `head_dim` count as one (`is_vector`).
+    Tables of rows are those of embedding and positions. `heads` in front does not count: `head_dim` goes on with it,
+    and what else is behind it are numbers of each head.
     """
 
     def decays(_: str, weight: Weight) -> bool:
-        axes = [axis for axis in weight.axes if axis not in (LAYERS, COPIES, EXPERT, "heads")]
-        return len(axes) >= 2 and axes[0] not in TABLES and not is_vector(weight)
+        axes = [axis for axis in weight.axes if axis not in (LAYERS, COPIES, EXPERT)]
+        return len(axes) - (axes[:1] == ["heads"]) >= 2 and axes[0] not in TABLES and not is_vector(weight)
 
     return map_weights(decays, spec)
 

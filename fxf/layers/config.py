@@ -135,8 +135,7 @@ class TransformerConfig:
         if self.rope_trained_len == 1:
             raise UserError("model.rope_trained_len: expected 0 or at least 2, got 1")
         if self.window:
-            spread = {"position_range": 0, "position_stretch": 1}
-            require_off("model", self, spread, "not with a model.window: it spreads the tokens")
+            require_off("model", self, {"position_range": 0, "position_stretch": 1}, "it would spread a model.window")
         if self.position_range:
             require_off("model", self, {"position_stretch": 1}, "a model.position_range draws positions already")
             if not (largest_gap := self.position_range // self.max_len):
@@ -148,7 +147,7 @@ class TransformerConfig:
         if self.attention != "linear":
             require_off("model", self, {"feature_map": "elu"}, f"model.attention '{self.attention}' does not read it")
         if self.attention_implementation == "flash":
-            require_off("model", self, self.FLASH, "model.attention_implementation 'flash' does not go with it")
+            require_off("model", self, self.FLASH, "model.attention_implementation 'flash' needs another value")
         if self.base_width:
             self._check_base()
 

@@ -61,7 +61,7 @@ class Speculative(Decoder):
             cache = model.prefill(params[name], batch, length)
             layers[name] = cache.layers
             if not cache.goes_back:
-                raise UserError(f"draft: the {name} keeps states of earlier tokens, which cannot take a token back")
+                raise UserError(f"draft: the {name} takes no token back: it keeps states, or decodes whole sequences")
             if model.max_len and length > model.max_len:
                 raise UserError(f"draft: texts of {length} tokens pass model.max_len {model.max_len} of the {name}")
         return cache.replace(layers=layers)

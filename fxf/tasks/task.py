@@ -175,7 +175,10 @@ class Task:
         return {}
 
     def decode(self, evaluator: Evaluator, groups: Sequence[PromptGroup]) -> Sequence[Decoded]:
-        """Returns the tokens and scores for each group of prompts. By default the model generates them."""
+        """Returns the tokens and scores for each group of prompts. By default the model generates them.
+
+        Answers to a user's texts come from it. For scores `validate` calls it, or `evaluator`.
+        """
         return evaluator.decode(groups)
 
     def rules(self, decode: DecodeConfig) -> dict[str, Any]:

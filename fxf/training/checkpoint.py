@@ -88,13 +88,15 @@ class Checkpoints:
         Renames newer, damaged ones to STEP.damaged, with a warning; then their steps can be saved again.
 
         Raises:
-          UserError: all are damaged; or the newest undamaged one is of another run, or does not fit `shapes`.
+          UserError: all are damaged; or the newest undamaged one is of another run, or does not fit `shapes`, or Orbax
+            cannot save arrays of `shapes`, which have no element.
         """
+        if empty := [name for name, leaf in _by_name(shapes) if not leaf.size]:
+            raise UserError(f"{empty[0]}: no checkpoint holds an array without elements; give it a shape such as [1]")
         steps = steps_in(self._directory)
         restored = next(_undamaged(self._directory, steps, shapes, self._identity), None)
-        if restored and processes.is_first():
-            for step in steps[steps.index(restored[0]) + 1 :]:
-                files.set_aside(self._directory, step)
+        for step in steps[steps.index(restored[0]) + 1 :] if restored and processes.is_first() else ():
+            files.set_aside(self._directory, step)
         processes.barrier()
         return restored
 
@@ -193,8 +195,7 @@ def _undamaged(
       FileNotFoundError: a checkpoint was removed meanwhile.
       UserError: all are damaged.
     """
-    shardings = [leaf.sharding for leaf in jax.tree.leaves(shapes)]
-    together = any(sharding and not sharding.is_fully_addressable for sharding in shardings)
+    together = any(leaf.sharding and not leaf.sharding.is_fully_addressable for leaf in jax.tree.leaves(shapes))
     damaged: list[str] = []
     for step in reversed(steps):
         if what := files.damage(directory / str(step), together):
@@ -202,9 +203,8 @@ def _undamaged(
                 raise FileNotFoundError(f"{directory / str(step)}: removed")
             damaged.append(f"the damaged checkpoint of step {step}: {what}")
             continue
-        for each in damaged:  # only now: where none is sound, one line says all
-            log.warning("warning: %s: skipping %s", directory, each)
-        damaged = []
+        while damaged:  # only now: where none is sound, one line says all
+            log.warning("warning: %s: skipping %s", directory, damaged.pop(0))
         yield _read(directory / str(step), shapes, identity)
     if damaged and len(steps) == 1:
         raise UserError(f"{directory}: the checkpoint of step {steps[0]} is damaged: {what}")
@@ -239,8 +239,12 @@ def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Rest
 
 def _arrays(tree: Any) -> dict[str, str]:
     """Returns the type and shape of each array by its path."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
+    return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in _by_name(tree)}
+
+
+def _by_name(tree: Any) -> list[tuple[str, Any]]:
+    """Returns each array and its path."""
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
 
 
 def rank(metrics: Mapping[str, float], best: str) -> float:

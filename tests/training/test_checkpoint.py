@@ -232,3 +232,8 @@ def test_a_checkpoint_of_another_model_is_an_error_that_names_the_array(tmp_path
             load(tmp_path, {"b": SHAPES["b"], **there})
         what = f"does not fit this model and optimizer: ['w'] is float32[1000] there, {here} here"
         assert str(error.value) == f"{tmp_path / '1'}: {what}"
+
+
+def test_a_state_that_cannot_be_saved_is_refused_before_training(tmp_path):
+    with pytest.raises(UserError, match=r"^\['b'\]: no checkpoint holds an array without elements"):
+        Checkpoints(tmp_path, CheckpointConfig(), RUN).restore({**SHAPES, "b": jax.ShapeDtypeStruct((0, 3), jnp.int32)})
