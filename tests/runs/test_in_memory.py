@@ -68,7 +68,7 @@ def test_fit_goes_on_from_params_which_it_leaves_and_draws_all_else_from_its_see
 
 
 def test_an_answer_ends_before_the_end_token_or_the_first_of_several(fitted):
-    assert fxf.decode(MODEL, fitted.params, [[1, 2], [4]], 3, end_token=4) == [[3], [1, 2, 3]]
+    assert fxf.decode(MODEL, fitted.params, [[1, 2], [4]], jax.numpy.int32(3), end_token=4) == [[3], [1, 2, 3]]
     prompts, keys = [[1, 2], [4], [2, 3]], {"end_token": [2, 4], "beam_width": 2}
     assert fxf.decode(MODEL, fitted.params, prompts, max_tokens=3, **keys) == [[3], [1], []]
 
