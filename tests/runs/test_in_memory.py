@@ -10,6 +10,7 @@ import fxf
 from closeness import assert_close
 from fxf.models.decoder import Decoder
 from fxf.runs import in_memory
+from fxf.runs.compatibility import require_batch
 from fxf.runs.experiment import build
 from helpers import one_device, random_params, random_tokens
 from small_runs import tiny_config
@@ -39,6 +40,11 @@ def test_the_batch_of_a_language_model_reads_its_targets_behind_token_0():
     assert made["inputs"].tolist() == [[0, 3], [0, 2]]
     assert made["weights"].tolist() == [[1, 1], [1, 1]]
     assert fxf.language_model_batch([[3, 1]], [[1, 0]])["weights"].tolist() == [[1, 0]]
+
+
+def test_an_array_that_nothing_reads_is_pointed_out_where_its_name_is_near_to_one_that_models_read(caplog):
+    require_batch("batch", {"inputs": ROWS, "targets": ROWS, "weights": ROWS, "document": ROWS, "rewards": ROWS}, MODEL)
+    assert caplog.messages == ["warning: batch: document: no model of fxf reads it; did you mean 'documents'?"]
 
 
 FIT = {"steps": 90, "learning_rate": 3e-2}  # so the fits of these tests have one program in common
