@@ -15,6 +15,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -193,7 +194,9 @@ def test_help_lists_the_flags_of_a_verb_and_the_exit_codes():
     assert [int(line.split()[0]) for line in EXITS.splitlines()[1:]] == [0, 1, 2, 75, 130, 141]
 
 
-def test_lines_of_a_file_of_prompts_are_read_as_they_are(tmp_path):
+def test_lines_of_a_file_of_prompts_are_read_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert read_lines(None) == []
     (tmp_path / "prompts").write_bytes("\ufeff1 2\n\n é \r\n2\r\r\n1\r2\u2028\x0b3\x0c\n\n".encode())
     assert read_lines(str(tmp_path / "prompts")) == ["1 2", "", " é ", "2\r", "1\r2\u2028\x0b3\x0c", ""]
 

@@ -62,7 +62,7 @@ def folder_at(place: str | Path, flag: str) -> Path:
     if not isinstance(place, str | os.PathLike):
         raise UserError(f"{flag}: expected a path, got {place!r}")
     if not re.match(r"\w[\w+.-]*:/", str(place)):
-        return Path(place).expanduser()  # a shell leaves the ~ of --workdir=~/runs
+        return Path(os.path.expanduser(place))  # a shell leaves the ~ of --workdir=~/runs
     if not str(place).startswith("gs://"):
         raise UserError(f"{flag}: {place}: expected a local folder or gs://BUCKET/FOLDER")
     try:

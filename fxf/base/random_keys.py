@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.random import define_prng_impl, threefry2x32_p, threefry_prng_impl
 
 from fxf.base.devices import target_devices
-from fxf.base.errors import UserError
+from fxf.base.errors import UserError, one_line
 
 # Threefry2x32 (Salmon et al. 2011): the rotations of four rounds, twice, and the constant of the third word of the key.
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -23,7 +23,7 @@ PARITY = 0x1BD11BDA
 def seed_of(seed: Any) -> int:
     """Returns a seed as an int, also one of NumPy. Raises a UserError if it is none."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-        raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {seed!r}")
+        raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {one_line(repr(seed))}")
     return int(seed)
 
 

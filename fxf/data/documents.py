@@ -193,7 +193,7 @@ def _json_lines(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, b
         try:
             record = json.loads(decoded(line, where, number))
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}:{number}: not JSON: {error}") from None
+            raise UserError(f"{where}:{number}: not JSON: {error}; expected an object on each line") from None
         yield number, _text_in(record, field, f"{where}:{number}")
 
 

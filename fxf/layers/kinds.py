@@ -108,7 +108,7 @@ def _require_read(config: TransformerConfig, cross: bool | None) -> None:
     if cross is None and kinds and kinds <= WITHOUT_ATTENTION:
         positions = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
         acts_there = {"positions": "none"} if positions.rotate or positions.bias else {}
-        off = {"attention": "softmax", **acts_there, **ACT_ON_SCORES}
+        off = {"attention": "softmax", "n_kv_heads": 0, "attention_bias": "output", **acts_there, **ACT_ON_SCORES}
         require_off("model", config, off, f"model.blocks '{config.blocks}' has no attention")
 
 

@@ -1,5 +1,6 @@
 """Checks that the sections of a config, its task, its model and a user's batches fit each other."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -7,7 +8,7 @@ import jax
 import numpy as np
 
 from fxf.base.config import defaults, differences, one_of, require_off
-from fxf.base.errors import UserError, shortened
+from fxf.base.errors import UserError, nearest, shortened
 from fxf.base.weights import VOCABULARY, Params, flatten, leaves, shapes
 from fxf.layers.kinds import ATTENTIONS
 from fxf.models.decode_config import DecodeConfig
@@ -18,6 +19,7 @@ from fxf.training.state import run_keys
 
 # Names of arrays that hold tokens, and of the masks that say which of them are read.
 TOKENS = {"inputs": "input_mask", "source": "source_mask", "targets": "weights"}
+READ = {*TOKENS, *TOKENS.values(), "positions", "documents", "order", "segments"}  # by models of fxf, and their losses
 
 
 def require_fitting_sections(sections: Mapping[str, Any]) -> None:
@@ -28,12 +30,10 @@ def require_fitting_sections(sections: Mapping[str, Any]) -> None:
         if getattr(model, "position_range", 0):
             raise UserError(f"{key}: model.position_range draws other positions; leave one of them off")
         if positions == "none" and not model.window:
-            what = "model.positions 'none' reads no positions without a model.window; leave it at its default"
-            raise UserError(f"{key}: {what}")
+            raise UserError(f"{key}: model.positions 'none' reads no positions without a model.window; leave it off")
     packed = getattr(task, "document_mask", False) and sections["data"].format != "text"
     if packed and attention in ATTENTIONS and not ATTENTIONS[attention].by_document:
-        what = f"model.attention '{attention}' remembers all earlier tokens of a row"
-        raise UserError(f"task.document_mask: {what}; set it to False")
+        raise UserError(f"task.document_mask: model.attention '{attention}' keeps all earlier tokens; set it to False")
     if train.batch_size % train.microbatches:
         raise UserError(f"train.microbatches: {train.microbatches} does not divide train.batch_size {train.batch_size}")
 
@@ -53,8 +53,7 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
     if not task.generates:
         require_off("decode", decode, defaults(DecodeConfig), f"task '{task_name}' generates no tokens")
     elif model.prefill is None or model.step is None:
-        what = f"model '{config.name}' has no prefill and step for it"
-        raise UserError(f"model.name: task '{task_name}' generates tokens; {what}")
+        raise UserError(f"model.name: task '{task_name}' generates tokens; '{config.name}' has no prefill and step")
     if not model.loss.of_logits:
         no_logits = f"the outputs of model '{config.name}' are not logits"
         require_off("decode", decode, {"temperature": 0.0, "beam_width": 1}, no_logits)
@@ -91,6 +90,8 @@ def require_batch(where: str, batch: Any, model: Model, microbatches: int = 1) -
     for name, array in batch.items():
         if not hasattr(array, "shape"):
             raise UserError(f"{where}: {name}: expected an array, got {type(array).__name__}")
+        if name not in READ and (near := nearest(name, READ - batch.keys())):
+            logging.getLogger(__name__).warning("warning: %s: %s: no model of fxf reads it%s", where, name, near)
     weights, targets = batch["weights"], batch.get("targets", batch["weights"])
     if (targets.shape if model.loss.of_logits else targets.shape[: weights.ndim]) != weights.shape:
         raise UserError(f"{where}: weights: expected the shape of targets, {targets.shape}, got {weights.shape}")
@@ -144,6 +145,6 @@ def vocab_size_of(model: Model, params: Params, batch: Batch) -> int:
     try:
         return jax.eval_shape(model.apply, params, batch).shape[-1]
     except KeyError as error:
-        if error.args[0] not in {*TOKENS, *TOKENS.values()}:
+        if error.args[0] not in READ:
             raise  # a fault in a model of the user's
         raise UserError(f"the model reads {error}; a batch or the prompts have only {', '.join(batch)}") from error

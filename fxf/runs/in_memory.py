@@ -62,8 +62,7 @@ def model(name: str = "transformer_lm", *, vocab_size: int, **keys: Any) -> Mode
       UserError: a key is unknown, has a wrong value, or does not go with another one.
     """
     registered = MODELS[one_of(name, MODELS, "model.name")]
-    if not isinstance(vocab_size, int | np.integer) or vocab_size < 1:
-        raise UserError(f"vocab_size: expected a number of tokens, got {vocab_size!r}")
+    vocab_size = checked(vocab_size, Field(int, {"minimum": 1}), "vocab_size")
     return registered.make(registered_section(registered.config, {**keys, "name": name}, "model"), vocab_size)
 
 
@@ -218,7 +217,7 @@ def decode(
     if method.ends:
         raise UserError("decode.ends: words are for a task on text; give end_token here")
     read = _read(prompts, sources, banned, prefix, first_token)
-    if not read["prompt"] or checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens") == 0:
+    if not read["prompt"] or (max_tokens := checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens")) == 0:
         return [[] for _ in read["prompt"]]
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
     require_texts(model, params := narrow(params), read, max(ends))

@@ -79,6 +79,7 @@ def train(
         checkpoints = run.enter_context(closing(Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)))
         newest = checkpoints.restore(experiment.state_shapes(layout))
         record = record_of(newest[2]) if newest else Record()
+        record.best = record.best if experiment.train.patience else None  # it may be of another checkpoint.best
         clock.add_earlier(record.seconds | {"wall": max(record.seconds.get("wall", 0.0), last_wall_seconds(workdir))})
         intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log, profile)
         log = run.enter_context(MetricsLog(workdir, experiment.train.steps, record.step, experiment.log, trackers))
@@ -94,12 +95,11 @@ def train(
                 state = newest[1] if newest else jax.block_until_ready(experiment.new_state(layout, start.given))
             validated = functools.partial(_validated, experiment, evaluators, log)
             record = fit(state, record, steps, validated, checkpoints, intervals, log, clock)
-        used, params = load_params(experiment, layout, workdir, identity)
+        (step, *_), params = load_params(experiment, layout, workdir, identity)
         with clock.measure("evaluate"):
             figures |= _tested(experiment, evaluators(params), log, record.step)
         log.publish()
-        result = _result(experiment, record, used[0], figures, clock.seconds())
-        return run_folder.write_result(workdir, result, identity)
+        return run_folder.write_result(workdir, _result(experiment, record, step, figures, clock.seconds()), identity)
 
 
 def _joined(config: Mapping[str, Any], workdir: Place, run: ExitStack) -> Path:

@@ -19,8 +19,8 @@ WAIT_SECONDS = 600  # for the part of another process
 
 def require_no_pattern(workdir: Path) -> None:
     """Raises a UserError if checkpoints cannot be saved below a folder with such a path."""
-    if found := [letter for letter in "*?[" if letter in str(absolute(workdir))]:
-        what = f"checkpoints cannot be saved in a folder whose path has '{found[0]}', which Orbax reads as a pattern"
+    if found := [letter for letter in "*?[\\" if letter in str(absolute(workdir))]:
+        what = f"checkpoints cannot be saved in a folder whose path has '{found[0]}', which Orbax reads otherwise"
         raise UserError(f"{workdir}: {what}; choose another --workdir")
 
 

@@ -186,7 +186,7 @@ def read_lines(path: str | None) -> list[str]:
 
     if path in (None, "/dev/stdin"):
         status.end()  # the user types
-        name, content = "standard input", sys.stdin.buffer.read()
+        name, content = "standard input", sys.stdin.buffer.read() if sys.stdin else b""  # None where it is closed
     else:
         name, content = path, read_file(path, "--input")
     lines = lines_of(unpacked_content(content, name)) if content else []

@@ -51,6 +51,7 @@ def test_every_line_is_in_one_split_that_depends_on_neither_order_nor_targets_wi
 
 
 def test_a_limit_keeps_the_first_pairs_and_pairs_to_learn_by_heart_are_in_every_part(tmp_path):
+    assert all(read_corpus(pairs(tmp_path, LINES[:8], held_out=0.4))[:3])  # no part is empty
     whole, some = (read_corpus(pairs(tmp_path, LINES, held_out=0.1, limit=limit)) for limit in (0, 7))
     assert (some.train, some.validation, some.test) == (whole.train[:7], whole.validation, whole.test)
     lines = [f"{i}\t{i * i}" for i in range(5)]

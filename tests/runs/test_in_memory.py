@@ -10,6 +10,7 @@ import fxf
 from closeness import assert_close
 from fxf.models.decoder import Decoder
 from fxf.runs import in_memory
+from fxf.runs.compatibility import require_batch
 from fxf.runs.experiment import build
 from helpers import one_device, random_params, random_tokens
 from small_runs import tiny_config
@@ -41,6 +42,11 @@ def test_the_batch_of_a_language_model_reads_its_targets_behind_token_0():
     assert fxf.language_model_batch([[3, 1]], [[1, 0]])["weights"].tolist() == [[1, 0]]
 
 
+def test_an_array_that_nothing_reads_is_pointed_out_where_its_name_is_near_to_one_that_models_read(caplog):
+    require_batch("batch", {"inputs": ROWS, "targets": ROWS, "weights": ROWS, "document": ROWS, "rewards": ROWS}, MODEL)
+    assert caplog.messages == ["warning: batch: document: no model of fxf reads it; did you mean 'documents'?"]
+
+
 FIT = {"steps": 90, "learning_rate": 3e-2}  # so the fits of these tests have one program in common
 
 
@@ -68,7 +74,7 @@ def test_fit_goes_on_from_params_which_it_leaves_and_draws_all_else_from_its_see
 
 
 def test_an_answer_ends_before_the_end_token_or_the_first_of_several(fitted):
-    assert fxf.decode(MODEL, fitted.params, [[1, 2], [4]], 3, end_token=4) == [[3], [1, 2, 3]]
+    assert fxf.decode(MODEL, fitted.params, [[1, 2], [4]], jax.numpy.int32(3), end_token=4) == [[3], [1, 2, 3]]
     prompts, keys = [[1, 2], [4], [2, 3]], {"end_token": [2, 4], "beam_width": 2}
     assert fxf.decode(MODEL, fitted.params, prompts, max_tokens=3, **keys) == [[3], [1], []]
 

@@ -223,6 +223,16 @@ def test_a_figure_without_a_value_is_never_the_best_and_stands_as_json(tmp_path,
         json.loads(line, parse_constant=pytest.fail)
 
 
+def test_a_run_that_goes_on_by_another_metric_keeps_the_best_by_it(tmp_path, monkeypatch):
+    values = iter([1.0, 1.0, 3.0, 2.0, 0.0])  # of validations at steps 1 to 4, and of the test
+    monkeypatch.setitem(METRICS, "low", lambda answers, references: next(values))
+    monkeypatch.setitem(METRICS, "high", lambda answers, references: 99.0)
+    sections = {"task": {"metrics": "high,low"}, "train": {"steps": 4, "evaluate_every": 1}}
+    with crash_after(3):
+        train(tmp_path, checkpoint={"best": "high", "keep": 1}, **sections)
+    assert train(tmp_path, checkpoint={"best": "low", "keep": 1}, **sections)["best_step"] == 3
+
+
 def train_there(workdir, shown=True, **sections):
     log = {"tensorboard": shown, "report": shown}
     return train(workdir, log=log, checkpoint={"every": 2, "keep": 2}, **sections)
