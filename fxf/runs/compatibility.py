@@ -90,8 +90,6 @@ def require_batch(where: str, batch: Any, model: Model, microbatches: int = 1) -
     for name, array in batch.items():
         if not hasattr(array, "shape"):
             raise UserError(f"{where}: {name}: expected an array, got {type(array).__name__}")
-        if name not in READ and (near := nearest(name, READ - batch.keys())):
-            logging.getLogger(__name__).warning("warning: %s: %s: no model of fxf reads it%s", where, name, near)
     weights, targets = batch["weights"], batch.get("targets", batch["weights"])
     if (targets.shape if model.loss.of_logits else targets.shape[: weights.ndim]) != weights.shape:
         raise UserError(f"{where}: weights: expected the shape of targets, {targets.shape}, got {weights.shape}")
@@ -101,13 +99,24 @@ def require_batch(where: str, batch: Any, model: Model, microbatches: int = 1) -
         raise UserError(f"microbatches: {microbatches} does not divide the {len(weights)} rows of a batch")
     if not model.loss.of_logits:
         return
-    n_logits = vocab_size_of(model, shapes(model.spec, model.weights_dtype), dict(batch))
+    params = shapes(model.spec, model.weights_dtype)
+    n_logits = vocab_size_of(model, params, dict(batch))
+    for name in batch.keys() - READ:
+        if (near := nearest(name, READ - batch.keys())) and not _depends_on(name, model, params, dict(batch)):
+            logging.getLogger(__name__).warning("warning: %s: %s: the model does not read it%s", where, name, near)
     tables = [w.shape[w.axes.index(VOCABULARY)] for _, w in leaves(model.spec) if VOCABULARY in w.axes]
     for name in sorted(name for name in TOKENS.keys() & batch.keys() if batch[name].dtype.kind in "iu"):
         size = n_logits if name == "targets" else max(tables, default=n_logits)
         tokens, read = np.broadcast_arrays(batch[name], np.asarray(batch.get(TOKENS[name], True)) != 0)
         if wrong := [token for token in tokens[read] if not 0 <= token < size]:
             raise UserError(f"{where}: {name}: expected tokens 0 … {size - 1}, got {wrong[0]}")
+
+
+def _depends_on(name: str, model: Model, params: Params, batch: Batch) -> bool:
+    """Returns whether the program of a model's logits has an array of a batch in it."""
+    apply = lambda x, params, batch: model.apply(params, {**batch, name: x})  # noqa: E731
+    program = jax.make_jaxpr(apply)(batch[name], params, batch).jaxpr
+    return any(variable is program.invars[0] for equation in program.eqns for variable in equation.invars)
 
 
 def require_params(model: Model, params: Any) -> None:

@@ -43,8 +43,11 @@ def test_the_batch_of_a_language_model_reads_its_targets_behind_token_0():
 
 
 def test_an_array_that_nothing_reads_is_pointed_out_where_its_name_is_near_to_one_that_models_read(caplog):
-    require_batch("batch", {"inputs": ROWS, "targets": ROWS, "weights": ROWS, "document": ROWS, "rewards": ROWS}, MODEL)
-    assert caplog.messages == ["warning: batch: document: no model of fxf reads it; did you mean 'documents'?"]
+    shown = {"inputs": ROWS, "targets": ROWS, "weights": ROWS, "document": ROWS, "rewards": ROWS}
+    reading = lambda params, batch, **options: MODEL.features(params, batch, **options) + batch["document"][..., None]  # noqa: E731
+    for model in (MODEL, MODEL._replace(features=reading)):
+        require_batch("batch", shown, model)
+    assert caplog.messages == ["warning: batch: document: the model does not read it; did you mean 'documents'?"]
 
 
 FIT = {"steps": 90, "learning_rate": 3e-2}  # so the fits of these tests have one program in common
