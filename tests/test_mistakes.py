@@ -28,9 +28,7 @@ from helpers import random_params
 from small_runs import ROOT, command, overrides, script
 
 FLAGS = {"reversal": " ".join(["--config=reversal", *(flag for flag in overrides()[1:] if "start." not in flag)])}
-PHRASES = [
-    f"{i} see the {noun}\tje vois le {nom}\n" for i in range(9) for noun, nom in (("cat", "chat"), ("dog", "chien"))
-]
+PHRASES = [f"{i} see the {en}\tje vois le {fr}\n" for i in range(9) for en, fr in (("cat", "chat"), ("dog", "chien"))]
 
 
 @dataclass

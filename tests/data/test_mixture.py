@@ -60,9 +60,7 @@ def task_of(**keys):
 
 def test_a_source_that_is_prepared_serves_other_mixtures_with_the_same_tokens(monkeypatch):
     alone = task_of(path="wiki.jsonl.zst", tokenizer="byte")
-    both, other = (
-        task_of(tokenizer="byte", sources={**SOURCES, "code": {**CODE, "weight": weight}}) for weight in (1, 5)
-    )
+    both, other = (task_of(tokenizer="byte", sources={**SOURCES, "code": {**CODE, "weight": n}}) for n in (1, 5))
     folders = {name: each.folder for name, each in both.prepared.items()}
     monkeypatch.setattr("fxf.data.prepared.prepare", None)
     assert {name: each.folder for name, each in other.prepared.items()} == folders

@@ -202,9 +202,7 @@ def test_embedding_dropout_drops_tokens_and_positions_together():
     params = random_params(embedding_spec(config, 7))
     tokens = np.array([[0, 6, 3, 1, 1]] * 3)
     expected = [oracle.embedding(config, oracle.float64(params), row) for row in tokens]
-    dropped = jax.jit(lambda tokens: embedding(config, params, tokens, jnp.arange(T)[None], rng=jax.random.key(0)))(
-        tokens
-    )
+    dropped = jax.jit(lambda x: embedding(config, params, x, jnp.arange(T)[None], rng=jax.random.key(0)))(tokens)
     assert_dropped(dropped, np.array(expected), 0.25)
 
 

@@ -1,8 +1,10 @@
 """Each problem's strings have the answers of a plain Python program, and the form and lengths of the papers."""
 
+import ast
 import functools
 import importlib
 import math
+import operator
 import re
 
 import jax
@@ -32,40 +34,18 @@ def pairs(name):
     return lengths, found
 
 
+OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+
+
 def evaluated(text):
-    """Returns the value modulo 5 of an expression, by recursive descent; products come before sums."""
-    place = 0
+    """Returns the value modulo 5 of an expression, as Python reads it."""
 
-    def atom():
-        nonlocal place
-        symbol, place = text[place], place + 1
-        if symbol == "-":
-            return -atom()
-        if symbol != "(":
-            return int(symbol)
-        value, place = total(), place + 1
-        assert text[place - 1] == ")"
-        return value
+    def value(node):
+        if isinstance(node, ast.BinOp):
+            return OPERATIONS[type(node.op)](value(node.left), value(node.right))
+        return -value(node.operand) if isinstance(node, ast.UnaryOp) else node.value
 
-    def product():
-        nonlocal place
-        value = atom()
-        while text[place : place + 1] == "*":
-            place += 1
-            value *= atom()
-        return value
-
-    def total():
-        nonlocal place
-        value = product()
-        while text[place : place + 1] in ("+", "-") and place < len(text):
-            sign, place = 1 if text[place] == "+" else -1, place + 1
-            value += sign * product()
-        return value
-
-    value = total()
-    assert place == len(text)
-    return value % 5
+    return value(ast.parse(text, mode="eval").body) % 5
 
 
 def solution(equation):
