@@ -84,6 +84,12 @@ def not_skipped(report, config):
     return report
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config):
+    if hasattr(config, "workerinput"):
+        os._exit(0)  # all is reported; to free what JAX holds takes a process seconds
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
     return not_skipped((yield), item.config)

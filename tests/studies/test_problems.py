@@ -71,14 +71,10 @@ def missing(text):
     return "1" if text == "1" else twice[(twice.index("_") + len(twice) // 2) % len(twice)]
 
 
-def low_first(text):
-    return int(text[::-1], 2)
-
-
 def of_two(operate, text):
     if len(text) <= 2:
-        return f"{low_first(text):b}"[::-1] if operate is int.__add__ else "0" * (len(text) - 1)
-    a, b = map(low_first, re.split(r"[+*]", text))
+        return f"{int(text[::-1], 2):b}"[::-1] if operate is int.__add__ else "0" * (len(text) - 1)
+    a, b = (int(number[::-1], 2) for number in re.split(r"[+*]", text))
     assert a > 0 and b > 0
     return f"{operate(a, b):b}"[::-1]
 
