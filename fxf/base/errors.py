@@ -23,10 +23,11 @@ ALSO_CALLED = {
     **dict.fromkeys(("intermediate_size", "ffn_dim", "mlp_dim"), "d_ff"),
     **dict.fromkeys(("block_size", "context_length", "seq_len", "max_position_embeddings"), "max_len"),
     **dict.fromkeys(("epochs", "num_epochs", "num_train_epochs", "max_iters", "num_steps", "max_steps"), "steps"),
-    **{"grad_clip": "clip_norm", "max_grad_norm": "clip_norm", "gradient_accumulation_steps": "microbatches"},
-    **{"eval_interval": "evaluate_every", "eval_steps": "evaluate_every", "num_beams": "beam_width"},
-    **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "temp": "temperature", "vocab_size": "n_tokens"},
-    **{"out_dir": "workdir", "output_dir": "workdir", "save_dir": "workdir", "sample": "generate"},
+    **dict.fromkeys(("grad_clip", "max_grad_norm"), "clip_norm"),
+    **dict.fromkeys(("eval_interval", "eval_steps"), "evaluate_every"),
+    **{"gradient_accumulation_steps": "microbatches", "num_beams": "beam_width", "vocab_size": "n_tokens"},
+    **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "temp": "temperature", "sample": "generate"},
+    **dict.fromkeys(("out_dir", "output_dir", "save_dir"), "workdir"),
     **{"beta1": "b1", "beta2": "b2", "betas": "b1", "adam_beta1": "b1", "adam_beta2": "b2", "precision": "dtype"},
 }
 

@@ -164,7 +164,8 @@ def split_by_source(examples: Sequence[Example], share: float) -> tuple[list[Exa
     sources = [" ".join(example.source.lower().split()) for example in examples]
     ranked = sorted(set(sources), key=lambda source: hashlib.blake2b(source.encode(), digest_size=16).digest())
     if len(ranked) < 3:
-        raise UserError(f"data.held_out: expected 3 source sentences or more, one a split, or 0; got {len(ranked)}")
+        wanted = "expected 3 source sentences or more, one for each split, or 0"
+        raise UserError(f"data.held_out: {wanted}; got {len(ranked)}")
     n = max(1, min(round(share * len(ranked)), (len(ranked) - 1) // 2))
     split_of = dict.fromkeys(ranked[:n], 1) | dict.fromkeys(ranked[n : 2 * n], 2)
     splits: tuple[list[Example], list[Example], list[Example]] = ([], [], [])

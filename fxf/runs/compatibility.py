@@ -17,6 +17,8 @@ from fxf.tasks.task import Task
 from fxf.training.fine_tuning import require_frozen
 from fxf.training.state import run_keys
 
+log = logging.getLogger(__name__)
+
 # Names of arrays that hold tokens, and of the masks that say which of them are read.
 TOKENS = {"inputs": "input_mask", "source": "source_mask", "targets": "weights"}
 READ = {*TOKENS, *TOKENS.values(), "positions", "documents", "order", "segments"}  # by models of fxf, and their losses
@@ -101,9 +103,9 @@ def require_batch(where: str, batch: Any, model: Model, microbatches: int = 1) -
         return
     params = shapes(model.spec, model.weights_dtype)
     n_logits = vocab_size_of(model, params, dict(batch))
-    for name in batch.keys() - READ:
+    for name in sorted(batch.keys() - READ):
         if (near := nearest(name, READ - batch.keys())) and not _depends_on(name, model, params, dict(batch)):
-            logging.getLogger(__name__).warning("warning: %s: %s: the model does not read it%s", where, name, near)
+            log.warning("warning: %s: %s: the model does not read it%s", where, name, near)
     tables = [w.shape[w.axes.index(VOCABULARY)] for _, w in leaves(model.spec) if VOCABULARY in w.axes]
     for name in sorted(name for name in TOKENS.keys() & batch.keys() if batch[name].dtype.kind in "iu"):
         size = n_logits if name == "targets" else max(tables, default=n_logits)

@@ -88,15 +88,16 @@ class Checkpoints:
         Renames newer, damaged ones to STEP.damaged, with a warning; then their steps can be saved again.
 
         Raises:
-          UserError: all are damaged; or the newest undamaged one is of another run, or does not fit `shapes`, or Orbax
-            cannot save arrays of `shapes`, which have no element.
+          UserError: all are damaged; or the newest undamaged one is of another run, or does not fit `shapes`; or an
+            array of `shapes` has no element, which Orbax cannot save.
         """
         if empty := [name for name, leaf in _by_name(shapes) if not leaf.size]:
             raise UserError(f"{empty[0]}: no checkpoint holds an array without elements; give it a shape such as [1]")
         steps = steps_in(self._directory)
         restored = next(_undamaged(self._directory, steps, shapes, self._identity), None)
-        for step in steps[steps.index(restored[0]) + 1 :] if restored and processes.is_first() else ():
-            files.set_aside(self._directory, step)
+        if restored and processes.is_first():
+            for step in steps[steps.index(restored[0]) + 1 :]:
+                files.set_aside(self._directory, step)
         processes.barrier()
         return restored
 
@@ -203,8 +204,9 @@ def _undamaged(
                 raise FileNotFoundError(f"{directory / str(step)}: removed")
             damaged.append(f"the damaged checkpoint of step {step}: {what}")
             continue
-        while damaged:  # only now: where none is sound, one line says all
-            log.warning("warning: %s: skipping %s", directory, damaged.pop(0))
+        for each in damaged:  # only now: where none is sound, one line says all
+            log.warning("warning: %s: skipping %s", directory, each)
+        damaged = []
         yield _read(directory / str(step), shapes, identity)
     if damaged and len(steps) == 1:
         raise UserError(f"{directory}: the checkpoint of step {steps[0]} is damaged: {what}")
