@@ -34,7 +34,7 @@ def require_frozen(spec: Spec, patterns: str) -> None:
         raise UserError(f"optimizer.frozen: '{patterns}' matches every weight that trains; nothing is left to train")
 
 
-def freeze(optimizer: optax.GradientTransformation, spec: Spec, patterns: str) -> optax.GradientTransformation:
+def freeze(optimizer: optax.GradientTransformation, spec: Spec, patterns: str) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer of the weights that are not frozen. It holds no state for the others.
 
     The update of a frozen weight is -0.0, because the sum of -0.0 and any number is that number, -0.0 too.
@@ -67,7 +67,7 @@ def has_own_rate(weight: Weight) -> bool:
     return weight.rate not in (0, 1) and weight.by == "optimizer"
 
 
-def at_own_rates(optimizer: optax.GradientTransformation, spec: Spec) -> optax.GradientTransformation:
+def at_own_rates(optimizer: optax.GradientTransformationExtraArgs, spec: Spec) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer whose update of each weight is multiplied by the weight's own `rate`.
 
     Weights may move by the gradient or its sign (`Weight.by`). Weight decay does not depend on that rate (Wang
@@ -86,12 +86,12 @@ def at_own_rates(optimizer: optax.GradientTransformation, spec: Spec) -> optax.G
             return -weight.rate * (jnp.sign(g) if weight.by == "sign" else g)
         return weight.rate * moved if has_own_rate(weight) else moved
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
         larger = None if params is None else jax.tree.map(decaying, weights, params)
-        moved, state = optimizer.update(of_optimizer(spec, updates), state, larger)
+        moved, state = optimizer.update(of_optimizer(spec, updates), state, larger, **more)
         return jax.tree.map(move, weights, updates, moved), state
 
-    return optax.GradientTransformation(optimizer.init, update)
+    return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
 
 class Averaging(NamedTuple):
@@ -102,7 +102,7 @@ class Averaging(NamedTuple):
     inner: Any
 
 
-def averaging(optimizer: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
+def averaging(optimizer: optax.GradientTransformationExtraArgs, decay: float) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer, whose state also has the exponential moving average of the params.
 
     The average begins with the first params. Update t, from 0, moves it by 1 - min(decay, (1 + t) / (10 + t)) of the
@@ -112,14 +112,14 @@ def averaging(optimizer: optax.GradientTransformation, decay: float) -> optax.Gr
     def init(params: Params) -> Averaging:
         return Averaging(jax.tree.map(jnp.copy, params), jnp.int32(0), optimizer.init(params))
 
-    def update(updates: Any, state: Averaging, params: Any = None) -> tuple[Any, Averaging]:
-        updates, inner = optimizer.update(updates, state.inner, params)
+    def update(updates: Any, state: Averaging, params: Any = None, **more: Any) -> tuple[Any, Averaging]:
+        updates, inner = optimizer.update(updates, state.inner, params, **more)
         share = 1 - jnp.minimum(decay, (1 + state.n_updates) / (10 + state.n_updates))
         moved = optax.apply_updates(params, updates)
         average = jax.tree.map(lambda a, p: a - share * (a - p), state.average, moved)
         return updates, Averaging(average, optax.safe_increment(state.n_updates), inner)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def evaluated_params(state: TrainState) -> Params:

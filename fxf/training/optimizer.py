@@ -178,9 +178,9 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
 
     Its `update` takes `numbers`, which replace the config's values for the keys of `arguments`; `norm`, the global norm
     of the gradient, if it is known; and `step`, the number of the step, from 0, whose rate the update has. Without
-    `step` the updates are counted. All else that an optimizer counts, such as Adam's bias correction, counts updates:
-    a step that training skips has none. (`optax.inject_hyperparams` would keep the numbers in the state, where they are
-    saved, and count updates alone.)
+    `step` the updates are counted. Other arguments go on to the optimizer. All else that an optimizer counts, such as
+    Adam's bias correction, counts updates: a step that training skips has none. (`optax.inject_hyperparams` would keep
+    the numbers in the state, where they are saved, and count updates alone.)
     """
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     for name in sorted({name for each in OPTIMIZERS.values() for name in each.reads} - {*registered.reads}):
@@ -194,11 +194,11 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         what = "weights have a learning rate of their own, as with model.base_width"
         raise UserError(f"optimizer.name: {what}; expected one of {able}, got '{config.name}'")
 
-    def built(numbers: Mapping[str, Any], norm: jax.Array | None = None, step: jax.Array | None = None) -> Any:
+    def built(numbers: Mapping[str, Any] = {}, norm: jax.Array | None = None, step: jax.Array | None = None) -> Any:
         schedule = make_schedule(config, steps, numbers)
         rate = schedule if step is None else optax.constant_schedule(schedule(step))
         keys = {name: numbers.get(name, getattr(config, name)) for name in (*registered.reads, *own_keys)}
-        optimizer = registered.build(rate, spec, **keys)
+        optimizer = optax.with_extra_args_support(registered.build(rate, spec, **keys))
         if config.clip_norm:
             # The gradient of frozen weights does not count.
             clip = functools.partial(clipped, max_norm=config.clip_norm, norm=None if some_frozen else norm)
@@ -208,10 +208,11 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         optimizer = at_own_rates(optimizer, spec)
         return averaging(optimizer, config.ema_decay) if config.ema_decay else optimizer
 
-    def update(updates: Any, state: Any, params: Any = None, *, numbers: Any = None, **known: Any) -> tuple[Any, Any]:
-        return built(numbers or {}, **known).update(updates, state, params)
+    def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
+        known = {name: given.pop(name) for name in ("numbers", "norm", "step") if name in given}
+        return built(**known).update(updates, state, params, **given)
 
-    return optax.GradientTransformationExtraArgs(built({}).init, update)
+    return optax.GradientTransformationExtraArgs(built().init, update)
 
 
 def clipped(updates: optax.Updates, max_norm: float, norm: jax.Array | None = None) -> optax.Updates:

@@ -16,6 +16,7 @@ from fxf.base.devices import DATA
 from fxf.base.errors import UserError
 from fxf.base.on_cpu import after
 from fxf.base.on_gpu import in_order, norm_of
+from fxf.base.weights import Params
 from fxf.layers import fp8
 from fxf.layers.loss import or_one
 from fxf.models.model import Batch, Model
@@ -55,6 +56,7 @@ class Trainer(NamedTuple):
 
     Attributes:
       asked: the model's `terms_and_figures`; None finds them, by tracing the loss once more.
+      copies: those of the state's params, which the model reads in their place.
     """
 
     model: Model
@@ -62,6 +64,7 @@ class Trainer(NamedTuple):
     config: TrainConfig
     layout: Layout
     asked: Sequence[str] | None = None
+    copies: Copies | None = None
 
 
 def train_step(
@@ -73,25 +76,41 @@ def train_step(
     model's penalty, which the metrics do not have. If `config.skip_nonfinite` is not 0, a batch whose loss or gradient
     is not finite changes nothing but the number of the step, by which the schedule goes.
 
+    An optimizer may read more than the gradient, by optax's names: `value`, the mean loss, and `grad_fn(params, ...)`,
+    which returns the gradient of the same batch, with the same dropout, at other params.
+
     Args:
       batch: under `jax.pmap` one device's part.
     """
     model = trainer.model
     if trainer.config.products == "fp8":
         model = model._replace(features=fp8.products()(model.features))
-    loss_sum, weight_sum, gradient, shown = objective_and_gradient(
-        model,
-        state.params,
-        batch,
-        _dropout_key(trainer, hyperparameters.seed, state.step),
+
+    sums = functools.partial(
+        objective_and_gradient,
+        batch=batch,
+        rng=_dropout_key(trainer, hyperparameters.seed, state.step),
         label_smoothing=hyperparameters.label_smoothing,
         microbatches=trainer.config.microbatches,
         layout=trainer.layout,
         asked=trainer.asked,
     )
-    if penalty := model.penalty:
-        of_penalty = jax.grad(lambda params: penalty(model.to_plain(params), state.step))(state.params)
-        gradient = jax.tree.map(lambda g, p: g + or_one(weight_sum) * p, gradient, of_penalty)
+
+    def penalized(params: Params, weight_sum: jax.Array, gradient: Params) -> Params:
+        if (penalty := model.penalty) is None:
+            return gradient
+        of_penalty = jax.grad(lambda params: penalty(model.to_plain(params), state.step))(params)
+        return jax.tree.map(lambda g, p: g + or_one(weight_sum) * p, gradient, of_penalty)
+
+    def grad_fn(params: Params, *number: Any) -> Params:  # optax numbers the calls of one step
+        whole = jax.tree.map(lambda own, p: own if isinstance(p, optax.MaskedNode) else p, state.params, params)
+        _, weight_sum, gradient, _ = sums(model, whole)
+        gradient = optax.tree.scale(1 / or_one(weight_sum), penalized(whole, weight_sum, gradient))
+        return jax.tree.map(lambda g, p: p if isinstance(p, optax.MaskedNode) else g, gradient, params)
+
+    here = reading(model, trainer.copies) if trainer.copies else model
+    loss_sum, weight_sum, gradient, shown = sums(here, state.params)
+    gradient = penalized(state.params, weight_sum, gradient)
     # Of arrays that are there; the scaled ones would have to be written.
     norm = norm_of(of_optimizer(model.spec, gradient))
     factor = 1 / or_one(weight_sum.astype(norm.dtype))  # a task's weights may be float32 where all else is float64
@@ -99,6 +118,7 @@ def train_step(
     gradient = optax.tree.scale(after(norm, factor), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
     known = {"numbers": hyperparameters.optimizer, "norm": norm, "step": state.step}
+    known |= {"value": factor * loss_sum, "grad_fn": grad_fn}
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, **known)
     params = optax.apply_updates(state.params, updates)
     if trainer.config.skip_nonfinite:
@@ -161,7 +181,7 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
 
         def body(i: jax.Array, carry: tuple[TrainState, Metrics, Copies]) -> tuple[TrainState, Metrics, Copies]:
             state, history, copies = carry
-            step = make_step(trainer._replace(model=reading(model, copies), asked=asked))
+            step = make_step(trainer._replace(copies=copies, asked=asked))
             batch = make_batch(jax.random.fold_in(keys.data, state.step), state.step)
             state, metrics = step(state, layout.shard(batch), hyperparameters)
             history = {name: history[name].at[i].set(value) for name, value in metrics.items()}

@@ -127,6 +127,24 @@ def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_and_adds
     assert_close(without_weight.params["final"]["bias"], state.params["final"]["bias"] - 2)
 
 
+def test_an_optimizer_may_read_the_loss_and_the_gradient_at_other_params():
+    """In bfloat16 the loss at the state's params reads copies, and that at others must not."""
+
+    def update(gradient, state, params, *, value, grad_fn, **known):
+        return jax.tree.map(lambda g: -value * g, grad_fn(jax.tree.map(lambda p: 2 * p, params))), state
+
+    optimizer = optax.GradientTransformationExtraArgs(lambda params: (), update)
+    trainer = make_trainer(model_of(rate=0.0))._replace(optimizer=optimizer)
+    params, numbers = start().params, hyperparameters(0, TRAIN, SGD)
+    state = TrainState(np.int32(0), params, ())
+    moved, metrics = steps.make_train_steps(trainer, TASK.batch, 1)(jax.device_put(state), numbers, 1)
+    twice, batch = jax.tree.map(lambda p: 2 * p, params), TASK.batch(jax.random.fold_in(run_keys(0).data, 0), 0)
+    _, weight_sum, gradient = jax.device_get(jax.jit(functools.partial(loss_and_gradient, trainer.model))(twice, batch))
+    share = metrics["loss_sum"][0] / weight_sum**2
+    expected = jax.tree.map(lambda p, g: p - share * g, params, gradient)
+    assert_close(moved.params, expected, largest=largest_of(expected))
+
+
 def host_batch(step):
     return jax.device_get(make_batch(jax.random.fold_in(run_keys(0).data, step), step))
 
