@@ -22,7 +22,7 @@ from fxf.tasks.language_model import RunningText
 from helpers import first_phrases
 from small_runs import ROOT, new_process
 
-NAMES = names()
+NAMES = [name for name in names() if not name.startswith("objectives/")]  # which go on from a run
 # The commands of fxf that stand in a table or a block of the claims and of the studies.
 COMMANDS = [
     command

@@ -49,7 +49,7 @@ def located(config: str, flag: str = "config") -> tuple[str, list[str]]:
         return str(folder() / f"{name}.py"), argument
     path = Path(name)
     near = nearest(name, [*map(str, path.parent.glob("*.py")), *names()]) or nearest(path.stem, names())
-    known = f" (fxf has {', '.join(each for each in names() if '/' not in each)}, ideas/…, studies/…)"
+    known = f" (fxf has {', '.join(each for each in names() if '/' not in each)}, ideas/…, objectives/…, studies/…)"
     what = f"no file {name}" if path.suffix else f"no file and no config of fxf is named '{name}'"
     raise UserError(f"{flag}: {what}{near or known}")
 
@@ -123,6 +123,10 @@ def _call(path: str, name: str, *arguments: Any) -> Any:
     function, absolute = getattr(load(path), name, None), Path(os.path.abspath(path))
     if not callable(function):
         raise UserError(f"{shown(absolute)}: no function {name}")
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        raise UserError(f"{shown(absolute)}: {name}: {error}; FILE:ARGUMENT or NAME:ARGUMENT gives one") from None
     with errors_of(absolute):
         return function(*arguments)
 

@@ -21,9 +21,19 @@ from fxf.runs.guests import load, record
 from fxf.sweeps.points import check, make_points
 from fxf.training.gradient import objective_and_gradient
 from helpers import VOCAB_SIZE, lines_of, random_params, random_tokens, small, small_model, some, table
-from small_runs import KEPT, assert_serves, assert_stops, new_process, records, sharing_programs, tiny_config, trained
+from small_runs import (
+    KEPT,
+    ROOT,
+    assert_serves,
+    assert_stops,
+    new_process,
+    records,
+    sharing_programs,
+    tiny_config,
+    trained,
+)
 
-HERE = Path(__file__).parent
+HERE, PLACE = Path(__file__).parent, ROOT / "configs/objectives"
 ((LENGTHS, _),) = table("lines of guests")
 # Guests that go through the verbs together: the config of the first, with what the others are chosen by.
 TOGETHER = {name: keys for keys, name in table("guests together")}
@@ -121,7 +131,7 @@ def test_an_objective_beside_a_model_is_that_of_its_paper(name, monkeypatch):
     tokens, weights = random_tokens((2, 6, 5)), np.random.default_rng(0).uniform(0.5, 1.5, (6, 5)).astype(np.float32)
     batch = {"inputs": tokens[0], "targets": tokens[1], "weights": weights}
     with new_process():
-        module, (plain, earlier) = load(HERE / f"{name}.py"), small_model()
+        module, (plain, earlier) = load(PLACE / f"{name}.py"), small_model()
         found = SimpleNamespace(experiment=SimpleNamespace(model=plain), params=earlier)
         monkeypatch.setattr(module, "loaded", lambda _: found)
         (registered,) = (value for value in vars(module).values() if isinstance(value, RegisteredModel))
@@ -132,16 +142,39 @@ def test_an_objective_beside_a_model_is_that_of_its_paper(name, monkeypatch):
     assert_close(shown[term], formula(*logits, batch), operations=300)
 
 
+def test_sampled_answers_go_on_from_their_prompts_and_learn_from_their_rewards_beside_each_other():
+    inputs, targets = random_tokens((2, 6, 5))
+    batch = {"inputs": inputs, "targets": targets, "weights": np.float32([[0, 0, 1, 1, 1]] * 6)}
+    with new_process():
+        module, (plain, params) = load(PLACE / "rewards.py"), small_model()
+        model = module.rewarded(small(module.RewardedConfig), VOCAB_SIZE)
+    sampled, apply = jax.jit(fxf.edited(model.features, read="answers")), jax.jit(plain.apply)
+    rows = {name: np.repeat(x, 8, axis=0) for name, x in batch.items()}
+    for factor in (1, 1e4):  # with large logits the most probable tokens are drawn
+        params["final"]["kernel"] = params["final"]["kernel"] * factor
+        tokens = np.asarray(sampled(params, batch, rng=jax.random.key(0))[1]["answers"][0])
+        logits = apply(params, {"inputs": np.concatenate([rows["inputs"][:, :1], tokens[:, :-1]], axis=1)})
+        assert (tokens[:, :2] == rows["targets"][:, :2]).all()
+        assert (tokens[:, 2:] == logits.argmax(-1)[:, 2:]).all() == (factor > 1)
+        rewards = (tokens == rows["targets"])[:, 2:].mean(1).reshape(-1, 8)
+        better = (rewards - rewards.mean(1, keepdims=True)) / (rewards.std(1, keepdims=True) + 1e-4)
+        log_p = np.take_along_axis(log_softmax(np.float64(logits)), tokens[..., None], axis=-1)[:, 2:, 0].mean(1)
+        shown = jax.jit(partial(objective_and_gradient, model))(params, batch, jax.random.key(0))[3]
+        assert_close(shown["term/policy"], -(better.ravel() * log_p).mean(), operations=300, largest=5)
+        assert_close(shown["figure/reward"], rewards.mean())
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_guest_that_reads_a_run_learns_beside_it_and_answers(name, elsewhere):
-    path = shutil.copy(HERE / f"{name}.py", elsewhere)
-    assert lines_of(Path(path)) <= 60
+@pytest.mark.parametrize("name", (*OBJECTIVES, "rewards"))
+def test_an_objective_that_goes_on_from_a_run_is_short_learns_and_answers(name, elsewhere):
+    path = PLACE / f"{name}.py"
+    assert lines_of(path) <= 60
     with new_process():
         trained(tiny_config(), elsewhere / "base", kept=KEPT)
-        config = read_config(f"{path}:{elsewhere / 'base'}").to_dict()
+        config = read_config(f"objectives/{name}:{elsewhere / 'base'}").to_dict()
         config["train"] |= {"batch_size": 6, "steps": 3}
         trained(config, elsewhere / "run", {"config_file": str(path), "overrides": {}})
-        first = next(each[OBJECTIVES[name][0]] for each in records(elsewhere / "run"))
-        assert first > 0 if name == "teacher" else first == pytest.approx(np.log(2), rel=0.01)
+        first = records(elsewhere / "run")[0]
+        assert first.get("term/teacher", 1) > 0 and 0 <= first.get("figure/reward", 0) < 1
+        assert first.get("term/preference", np.log(2)) == pytest.approx(np.log(2), rel=0.01)
         assert fxf.load(elsewhere / "run").generate(["3 1"])

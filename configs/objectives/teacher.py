@@ -1,6 +1,6 @@
 """A model that also learns the probabilities of a trained run, its teacher (Hinton et al. 2015, arXiv 1503.02531).
 
-fxf train --config=teacher.py:RUN --workdir=runs/student
+fxf train --config=objectives/teacher:RUN --workdir=runs/student
 """
 
 import dataclasses
@@ -13,8 +13,10 @@ from ml_collections import ConfigDict
 
 import fxf
 from fxf.base.config import key
+from fxf.base.weights import Params
 from fxf.layers.named import term
 from fxf.models import RegisteredModel
+from fxf.models.model import Batch, Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 
 loaded = functools.cache(fxf.load)
@@ -26,13 +28,13 @@ class StudentConfig(TransformerLMConfig):
     temperature: float = key(2.0, "what the logits of both are divided by", above=0)
 
 
-def student(config, vocab_size):
+def student(config: StudentConfig, vocab_size: int) -> Model:
     model, teacher = transformer_lm(config, vocab_size), loaded(config.teacher)
 
-    def log_probabilities(logits_BTV):
+    def log_probabilities(logits_BTV: jax.Array) -> jax.Array:
         return jax.nn.log_softmax(logits_BTV.astype(jnp.float32) / config.temperature)
 
-    def features(params, batch, *, rng=None):
+    def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         x_BTD = model.features(params, batch, rng=rng)
         if rng is not None:  # in training
             theirs_BTV = log_probabilities(teacher.experiment.model.apply(teacher.params, batch))
@@ -48,7 +50,7 @@ def student(config, vocab_size):
 STUDENT = RegisteredModel(StudentConfig, student, in_place_of="transformer_lm")
 
 
-def get_config(run):
+def get_config(run: str) -> ConfigDict:
     run = str(Path(run).resolve())
     config = ConfigDict(fxf.load(run).config)
     with config.unlocked():

@@ -1,6 +1,6 @@
 """Direct preference optimization (Rafailov et al. 2023, arXiv 2305.18290) of a run that reverses sequences.
 
-fxf train --config=preferences.py:RUN --workdir=runs/preferring
+fxf train --config=objectives/preferences:RUN --workdir=runs/preferring
 
 A pair of rows has the same prompt. The right answer comes first, then one with another symbol in each place.
 """
@@ -8,6 +8,7 @@ A pair of rows has the same prompt. The right answer comes first, then one with 
 import dataclasses
 import functools
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +16,15 @@ from ml_collections import ConfigDict
 
 import fxf
 from fxf.base.config import key
+from fxf.base.weights import Params
 from fxf.layers.loss import Loss
 from fxf.layers.named import figure, term
 from fxf.models import RegisteredModel
+from fxf.models.model import Batch, Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.tasks import RegisteredTask
 from fxf.tasks.reversal import Reversal, ReversalConfig
-from fxf.tasks.task import language_model_batch
+from fxf.tasks.task import RunInfo, language_model_batch
 
 loaded = functools.cache(fxf.load)
 
@@ -33,11 +36,11 @@ class PreferringConfig(TransformerLMConfig):
 
 
 class Pairs(Reversal):
-    def __init__(self, config, run):
+    def __init__(self, config: ReversalConfig, run: RunInfo) -> None:
         super().__init__(config, run)
         self.batch_size //= 2
 
-    def batch(self, key, step):
+    def batch(self, key: jax.Array, step: jax.Array) -> Batch:
         right, n_tokens = super().batch(key, step), self.config.n_tokens
         targets_BT, weights_BT = right["targets"], right["weights"]
         others_BT = jnp.where((weights_BT > 0) & (targets_BT > 0), targets_BT % n_tokens + 1, targets_BT)
@@ -45,14 +48,14 @@ class Pairs(Reversal):
         return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), pairs)
 
 
-def preferring(config, vocab_size):
+def preferring(config: PreferringConfig, vocab_size: int) -> Model:
     model, before = transformer_lm(config, vocab_size), loaded(config.before)
 
-    def log_probability(logits_BTV, batch):
+    def log_probability(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
         log_p_BTV = jax.nn.log_softmax(logits_BTV.astype(jnp.float32))
         return (batch["weights"] * jnp.take_along_axis(log_p_BTV, batch["targets"][..., None], -1)[..., 0]).sum(1)
 
-    def features(params, batch, *, rng=None):
+    def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         x_BTD = model.features(params, batch, rng=rng)
         if rng is not None:  # in training
             earlier_B = log_probability(before.experiment.model.apply(before.params, batch), batch)
@@ -65,7 +68,7 @@ def preferring(config, vocab_size):
     return model._replace(features=features, width=None, loss=Loss(nothing, of_logits=True))
 
 
-def nothing(readout, x_BTD, targets_BT, weights_BT, *_, **options):
+def nothing(readout: Any, x_BTD: Any, targets_BT: Any, weights_BT: Any, *_: Any, **options: Any) -> Any:
     return jnp.zeros(()), weights_BT.sum()
 
 
@@ -73,7 +76,7 @@ PAIRS = RegisteredTask({"task": ReversalConfig}, Pairs, ("transformer_lm",))
 PREFERRING = RegisteredModel(PreferringConfig, preferring, in_place_of="transformer_lm")
 
 
-def get_config(run):
+def get_config(run: str) -> ConfigDict:
     run = str(Path(run).resolve())
     config = ConfigDict(fxf.load(run).config)
     with config.unlocked():
