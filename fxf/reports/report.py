@@ -114,10 +114,8 @@ def command(record: Record, source: str | None = None) -> str:
     if not config_file:
         start = f", start={source!r}" if source else ""
         return f'fxf.train(json.load(open("config.json"))["config"], "runs/again"{start})'
-    overrides = {**record.get("overrides", {})}
-    if source:
-        overrides.pop("start.path", None)
-    changed = [f"--config.{key}={value}" for key, value in overrides.items()]
+    overrides = record.get("overrides", {})
+    changed = [f"--config.{key}={value}" for key, value in overrides.items() if not source or key != "start.path"]
     begun = [f"--from={found}"] if (found := source or record.get(FROM)) else []
     return shlex.join(["fxf", "train", f"--config={config_file}", *begun, *changed, "--workdir=runs/again"])
 

@@ -117,8 +117,7 @@ class Checkpoints:
 
         self.wait()
         if not is_remote(self._directory) and not self._directory.is_dir():
-            what = "was moved away while the run trained; the same command goes on with --workdir=ITS NEW PLACE"
-            raise UserError(f"{self._directory.parent}: {what}")
+            raise UserError(f"{self._directory.parent}: was moved away; the same command goes on in its new --workdir")
         final = self._directory / str(step)
         folder = final if is_remote(final) else final.with_name(f"{step}{files.UNFINISHED}")
         content = {"step": step, "identity": self._identity, "arrays": _arrays(state), "record": record}

@@ -32,8 +32,6 @@ def main(args: Namespace) -> None:
         raise UserError(f"expected a prompt and at most one answer, got {len(texts)} arguments")
     if args.head is not None and not args.name:
         raise UserError("--head: only --name reads it")
-    if args.lens and args.name:
-        raise UserError("--lens: shows the tokens after all blocks; leave out --name")
     experiment, _, params = run.load(require_workdir(args), args.step)
     reading = probe.read(experiment, params, *texts)
     if args.lens or not args.name:

@@ -104,7 +104,7 @@ def test_a_changed_file_is_named_and_refused_by_a_resume_alone(tmp_path, caplog)
     path, workdir = scaling(tmp_path), tmp_path / "run"
     opened(workdir, path)
     with new_process():
-        restore(workdir, recorded(workdir))
+        restore(workdir, {"__main__": {"path": "script.py"}, **recorded(workdir)})  # which is not executed
         assert not caplog.text
         scaling(tmp_path, factor=3)
         restore(workdir, recorded(workdir))
@@ -131,9 +131,8 @@ def test_a_config_that_was_read_before_another_one_finds_what_stands_beside_its_
     assert ACTIVATIONS["mine:scaled"](5) == 10
 
 
-def test_code_in_a_run_folder_is_never_executed_nor_is_a_script(tmp_path):
+def test_code_in_a_run_folder_is_never_executed(tmp_path):
     inside = write(tmp_path / "run" / "mine.py", "1 / 0\n")
-    restore(tmp_path / "other", {"__main__": {"path": str(inside), "sha256": {}}})
     (tmp_path / "link.py").symlink_to(inside)
     for place in (inside, inside.parent / ".." / "run" / "mine.py", tmp_path / "link.py"):
         with pytest.raises(UserError, match="lies in the run folder, whose code is never executed"):
