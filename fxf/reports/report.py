@@ -10,7 +10,7 @@ from fxf.base.errors import shortened
 from fxf.base.files import write_atomically
 from fxf.reports.figures import better_of, figure, is_score
 from fxf.reports.page import MOST_CHARACTERS, page, thinned
-from fxf.reports.run_files import NO_VALUE, Record, RunFiles, is_no_value, read
+from fxf.reports.run_files import FROM, NO_VALUE, Record, RunFiles, is_no_value, read
 
 REPORT, SCRIPTS = "report.html", ("inside.js", "report.js")
 MOST_STEPS = 40  # whose samples the page holds
@@ -114,12 +114,9 @@ def command(record: Record, source: str | None = None) -> str:
     if not config_file:
         start = f", start={source!r}" if source else ""
         return f'fxf.train(json.load(open("config.json"))["config"], "runs/again"{start})'
-    overrides = dict(record.get("overrides", {}))
-    if source:
-        overrides.pop("start.path", None)
-    source = source or (record["config"].get("start") or {}).get("path")
-    changed = [f"--config.{key}={value}" for key, value in overrides.items()]
-    begun = [f"--from={source}"] if source and "start.path" not in overrides else []
+    overrides = record.get("overrides", {})
+    changed = [f"--config.{key}={value}" for key, value in overrides.items() if not source or key != "start.path"]
+    begun = [f"--from={found}"] if (found := source or record.get(FROM)) else []
     return shlex.join(["fxf", "train", f"--config={config_file}", *begun, *changed, "--workdir=runs/again"])
 
 

@@ -12,6 +12,7 @@ from fxf.base.files import read_json
 
 CONFIG, RESULT, LOCK, MODEL = "config.json", "result.json", "lock", "model.safetensors"
 RECORDS, SAMPLES, CHECKPOINTS = "metrics.jsonl", "samples.jsonl", "checkpoints"
+FROM = "from"  # the key of config.json with what --from named
 ENDED = "ended.txt"  # why training ended before its last step
 INSIDE = "inside.json"  # what `fxf.runs.inside` found in the trained model
 

@@ -13,7 +13,7 @@ from fxf.base.files import folder_at
 from fxf.base.weights import Params, count
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Model
-from fxf.reports.run_files import read
+from fxf.reports.run_files import FROM, read
 from fxf.runs import configs, probe, run
 from fxf.runs.experiment import Experiment
 from fxf.runs.generation import Answering, warn_of_cut_off
@@ -48,7 +48,7 @@ def train(
     """
     plain, origin = plain_config(config)
     if start is not None:
-        plain = config_from(plain, str(start), folder_at(workdir, "workdir"))
+        plain, origin = config_from(plain, str(start), folder_at(workdir, "workdir")), {**origin, FROM: str(start)}
     return run.train(plain, workdir, origin, on_record=on_record)
 
 

@@ -78,12 +78,6 @@ def read_config(config: str | os.PathLike[str], flag: str = "config") -> ConfigD
         for by_name in section.values() if isinstance(section, ConfigDict) else ():
             if isinstance(by_name, ConfigDict):
                 by_name.unlock()  # its names are the user's choice, as in config.data.sources.wiki = {…}
-    try:
-        found.to_dict()
-    except TypeError:  # it sorts the names of a section
-        raise UserError(
-            f"{flag}: {path}: expected texts for all keys and names, such as those of data.sources"
-        ) from None
     return found
 
 

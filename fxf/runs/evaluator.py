@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from fxf.base.config import flatten
-from fxf.base.errors import UserError, printable
+from fxf.base.errors import printable
 from fxf.base.weights import Params
 from fxf.models.decoder import Decoder
 from fxf.models.model import Batch, Model
@@ -83,8 +83,6 @@ class Evaluators:
 
 def plain(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Returns figures by name, NumPy's and JAX's numbers as those of Python."""
-    if not isinstance(figures, Mapping):
-        raise UserError(f"the task's figures: expected a dict, got {figures!r}")
     return {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in figures.items()}
 
 

@@ -158,12 +158,15 @@ def digests(config: Mapping[str, Any], workdir: Path) -> dict[str, str]:
 def restore(workdir: Path, recorded: Mapping[str, Any]) -> None:
     """Executes the files of a run's `record` again, so that its config can be built.
 
-    A file that is no longer where it was is looked for in the working directory.
+    A file that is no longer where it was is looked for in the working directory. A name in `__main__` is looked for in
+    that of this process.
 
     Raises:
       UserError: as `load`; or a file is missing or lies in the run folder.
     """
     for name, guest in recorded.items():
+        if name == "__main__":  # of a script, which would train anew
+            continue
         path = was if (was := Path(guest["path"])).is_file() else Path.cwd() / was.relative_to(_root(name, was))
         _require_outside(workdir, path)
         if not path.is_file():

@@ -44,7 +44,8 @@ class Arm(NamedTuple):
 
     def job(self, seed: int, folder: Path) -> Job:
         """Returns the run of the config with a seed."""
-        return Job(self.config | {"seed": seed}, folder, self.origin)
+        config, origin = changed(self, {"seed": seed})
+        return Job(config, folder, origin)
 
 
 class Budget(NamedTuple):

@@ -109,10 +109,15 @@ class Checkpoints:
 
         Args:
           record: is restored with the state; its `evaluated` ranks the checkpoint.
+
+        Raises:
+          UserError: the folder was moved away, where Orbax would begin a second one.
         """
         from orbax.checkpoint import v1 as ocp  # imported here, because it takes as long as the rest together
 
         self.wait()
+        if not is_remote(self._directory) and not self._directory.is_dir():
+            raise UserError(f"{self._directory.parent}: was moved away; the same command goes on in its new --workdir")
         final = self._directory / str(step)
         folder = final if is_remote(final) else final.with_name(f"{step}{files.UNFINISHED}")
         content = {"step": step, "identity": self._identity, "arrays": _arrays(state), "record": record}

@@ -25,7 +25,10 @@ def main() -> None:
     if verb in HELP and arguments and arguments[0] not in HELP:
         verb, arguments = arguments[0], ["--help"]
     if verb in HELP or verb == "--version":
-        print(_overview().splitlines()[0].partition(":")[0] if verb == "--version" else _overview())
+        try:
+            print(_overview().splitlines()[0].partition(":")[0] if verb == "--version" else _overview(), flush=True)
+        except BrokenPipeError:
+            _end_unread()
     elif verb not in verbs.VERBS:
         known = ", ".join(verbs.VERBS)
         _end(f"fxf: unknown verb '{verb}'{nearest(verb, verbs.VERBS)} (here are {known})")
@@ -58,11 +61,11 @@ def act(name: str, place: str, arguments: list[str]) -> None:
         gc.set_threshold(10_000, 10, 10)
         gc.enable()
         module.main(args)
+        print(end="", flush=True)
     except UserError as error:
         _end(str(error))
-    except BrokenPipeError:  # as after `fxf generate … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python flushes the rest at its end
-        sys.exit(EXIT_BROKEN_PIPE)
+    except BrokenPipeError:
+        _end_unread()
     except Interrupted as stop:
         signals.print_last_line(str(stop))
         sys.exit(signals.exit_code())
@@ -97,6 +100,12 @@ def _unraisable(what: Any) -> None:
     """Prints nothing about a write that was under way when a save met a full disk: Orbax no longer waits for it."""
     if str(what.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(what)
+
+
+def _end_unread() -> NoReturn:
+    """Ends the process whose output nobody reads any more, as after `fxf generate … | head`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python flushes the rest at its end
+    sys.exit(EXIT_BROKEN_PIPE)
 
 
 def _end(line: str) -> NoReturn:

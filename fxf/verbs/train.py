@@ -37,9 +37,10 @@ def main(args: Namespace) -> None:
     config, origin = config_and_origin(args)
     workdir = require_workdir(args)
     if args.source:
+        from fxf.reports.run_files import FROM
         from fxf.runs.warm_start import config_from
 
-        config = config_from(config, args.source, workdir, origin["overrides"])
+        config, origin[FROM] = config_from(config, args.source, workdir, origin["overrides"]), args.source
     if args.smoke:
         config, workdir = _smoke(config, workdir, origin)
     result = run.train(config, workdir, origin, STARTED, args.profile)

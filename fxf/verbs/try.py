@@ -44,7 +44,7 @@ def flags(parser: Parser) -> None:
         "rates", whole(1), doc="learning rates to try of each config; by default 3, or 1 if only the rate differs"
     )
     parser.flag("match", default="steps", doc="what is equal: steps (as the configs have them), flops or seconds")
-    parser.switch("scales", "try models of half the depth and width, of the given one, and of twice that")
+    parser.switch("scales", "try models of half the depth and width, the given ones, and twice, for --minutes each")
     parser.flag("seeds", whole(2), 32, "the most pairs of seeds")
     parser.flag("minutes", float, 30.0, "the minutes after which no run begins")
     parser.switch("whole", "let no look before 32 pairs end the trial")

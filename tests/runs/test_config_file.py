@@ -104,7 +104,7 @@ def test_a_changed_file_is_named_and_refused_by_a_resume_alone(tmp_path, caplog)
     path, workdir = scaling(tmp_path), tmp_path / "run"
     opened(workdir, path)
     with new_process():
-        restore(workdir, recorded(workdir))
+        restore(workdir, {"__main__": {"path": "script.py"}, **recorded(workdir)})  # which is not executed
         assert not caplog.text
         scaling(tmp_path, factor=3)
         restore(workdir, recorded(workdir))

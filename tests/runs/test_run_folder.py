@@ -103,9 +103,9 @@ def test_other_keys_that_cannot_change_training_and_other_code_are_named_and_rec
     identity = opened(tmp_path)
     run_folder.read_config(tmp_path)
     assert not caplog.records
-    typed = {**ORIGIN, "overrides": {"log.every": 2}}
+    typed = {**ORIGIN, "overrides": {"log.every": 2}, "from": "a"}
     assert run_folder.open_for_training(made(tmp_path, log={"every": 2}), typed) == identity
-    assert report.command(json.loads((tmp_path / "config.json").read_text())).endswith("every=2 --workdir=runs/again")
+    assert " --from=a --config.log.every=2 " in report.command(json.loads((tmp_path / "config.json").read_text()))
     monkeypatch.setattr(code_version, "code_digest", lambda: "ffff")
     run_folder.read_config(tmp_path)
     opened(tmp_path, log={"every": 2})

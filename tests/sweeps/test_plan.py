@@ -94,11 +94,11 @@ def test_another_config_gets_the_keys_that_the_command_line_sets_for_both():
         other_config("characters", {"task.n_tokens": 3})
 
 
-def test_a_change_is_of_the_other_config_alone():
+def test_a_change_is_of_the_other_config_alone_and_a_run_says_all_that_was_changed(tmp_path):
     before = tiny_config()
     found = with_changes(CHANGED, ["model.n_layers=2", "model.activation=silu", "train.skip_nonfinite=1"])
     changes = {"model": {"n_layers": 2, "activation": "silu"}, "train": {"skip_nonfinite": 1}}
     assert found.config == tiny_config(**changes)
     assert CHANGED.config == before
-    overrides = {"seed": 3, "model.n_layers": 2, "model.activation": "silu", "train.skip_nonfinite": 1}
-    assert found.origin == {"config_file": "reversal", "overrides": overrides}
+    overrides = {"seed": 5, "model.n_layers": 2, "model.activation": "silu", "train.skip_nonfinite": 1}
+    assert found.job(5, tmp_path).origin == {"config_file": "reversal", "overrides": overrides}
