@@ -23,7 +23,7 @@ from fxf.runs.generation import Answering
 from fxf.runs.loading import load
 from fxf.runs.text_scores import TextScorer
 
-NEW_TOKENS = 256
+NEW_TOKENS, USUAL = 256, {"temperature": 0.0, "top_p": 1.0}
 
 
 @register_model("fxf")
@@ -100,12 +100,10 @@ class FxfLM(TemplateLM):
             prompt = self.task.tokenizer.decode(kept)
             while len(self.tok_encode(prompt, add_special_tokens=False)) > len(kept):
                 prompt = prompt[1:]  # a character that was cut through
-            draws = tuple(
-                (key, float(options.get(key, usual))) for key, usual in (("temperature", 0.0), ("top_p", 1.0))
-            )
+            draws = tuple((key, float(options.get(key, usual))) for key, usual in USUAL.items())
             asked.setdefault((draws, new, tuple(options["until"])), []).append((number, prompt))
         for (draws, new, until), prompts in asked.items():
-            experiment, _, params = load(self.workdir, self.step, dict(draws))
+            experiment, _step, params = load(self.workdir, self.step, dict(draws))
             found = Answering(experiment, params, new, 0, until)([prompt for _, prompt in prompts])
             for (number, prompt), each in zip(prompts, found, strict=True):
                 answers[number] = each[0].text[len(prompt) :]
