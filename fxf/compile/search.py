@@ -24,7 +24,7 @@ class Trial(NamedTuple):
     @property
     def rate(self) -> float:
         """Sequences a second, 0 if the step does not fit."""
-        return self.changes["train.batch_size"] / spent(self.figures) if self.figures["fits"] else 0.0
+        return self.figures["sequences"] / spent(self.figures) if self.figures["fits"] else 0.0
 
 
 def search(config: Mapping[str, Any], n_devices: int, measure: Callable[[dict[str, Any]], Figures]) -> Iterator[Trial]:
@@ -35,7 +35,7 @@ def search(config: Mapping[str, Any], n_devices: int, measure: Callable[[dict[st
 
     Args:
       config: the nested config.
-      measure: returns the figures of a config's training step.
+      measure: returns the figures of a config's training step, and its `sequences`.
     """
     sizes = [2**i for i in range(n_devices.bit_length()) if n_devices % 2**i == 0]
     kinds: list[dict[str, Any]] = [{"model.remat": kind} for kind in REMATS] if "remat" in config["model"] else [{}]

@@ -122,9 +122,7 @@ def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Exampl
             lengths = f"source of {len(pair.source)} and target of {len(pair.target)} tokens, end tokens included"
             raise UserError(f"{example.where}: {lengths}; data.max_length is {config.max_length}")
     if not kept:
-        raise UserError(
-            f"data.max_length: of {len(examples)} sentence pairs none has {config.max_length} tokens or fewer"
-        )
+        raise UserError(f"data.max_length: of {len(examples)} pairs none has {config.max_length} tokens or fewer")
     return kept
 
 

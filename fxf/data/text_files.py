@@ -14,7 +14,6 @@ from fxf.base.files import read_file
 
 SIDES = ("source", "target")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-BUFFER = 2**16
 _BEGINS = re.compile(
     rb"(?P<gzip>\x1f\x8b)|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))"  # of bzip2 also one without content
     rb"|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"  # of zstd also frames to skip, which pzstd writes first
@@ -42,7 +41,7 @@ def unpacked(raw: Any, where: str) -> Iterator[Any]:
         elif codec:
             import pyarrow  # imported here because it takes a fifth of a second
 
-            file = io.BufferedReader(pyarrow.CompressedInputStream(file, codec), BUFFER)
+            file = io.BufferedReader(pyarrow.CompressedInputStream(file, codec), 2**16)
         if file.peek(len(BYTE_ORDER_MARK)).startswith(BYTE_ORDER_MARK):
             file.read(len(BYTE_ORDER_MARK))
         yield file

@@ -14,6 +14,7 @@ from fxf.layers.kinds import stack_of
 # by the factor, and those that turn more often than the second stay. In fxf these numbers are fixed.
 LLAMA3_FACTORS = {"low_freq_factor": 1, "high_freq_factor": 4}
 YARN_TURNS = {"beta_fast": 32, "beta_slow": 1}
+LONGROPE = {"attention_factor": None}  # fxf computes it, from the length of training and the factor
 TRAINED, SHARE = "original_max_position_embeddings", "partial_rotary_factor"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 # The layers of fxf by the names of their kinds there.
@@ -59,7 +60,7 @@ class RotaryDecoder(Architecture):
         kind = rope.get("rope_type", rope.get("type", "default"))
         of_class = ("longrope",) if TRAINED in self.defaults else ()
         one_of(kind, ("default", "dynamic", "linear", "llama3", "yarn", *of_class), f"{where}: rope_type")
-        fixed: dict[str, dict[str, Any]] = {"llama3": LLAMA3_FACTORS, "yarn": YARN_TURNS}
+        fixed: dict[str, dict[str, Any]] = {"llama3": LLAMA3_FACTORS, "yarn": YARN_TURNS, "longrope": LONGROPE}
         whole = {} if "rotary_share" in self.keys else {SHARE: 1}
         for key, value in {**whole, **fixed.get(kind, {})}.items():
             if rope.get(key) not in (None, value):
@@ -70,7 +71,8 @@ class RotaryDecoder(Architecture):
         if kind == "longrope":
             factors = (",".join(str(float(x)) for x in rope[f"{name}_factor"]) for name in ("short", "long"))
             section |= {"rope_ramp": kind, "rope_factors": ";".join(factors), "rope_trained_len": trained}
-            return {**section, "rope_factor": theirs["max_position_embeddings"] / trained, "max_len": trained}
+            factor = rope.get("factor") or theirs["max_position_embeddings"] / trained
+            return {**section, "rope_factor": factor, "max_len": trained}
         if kind not in ("default", "dynamic"):  # dynamic NTK scales sequences beyond max_position_embeddings alone
             section["rope_factor"] = rope.get("factor")
         if kind in ("llama3", "yarn") and section["rope_factor"] != 1:

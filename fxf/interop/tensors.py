@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fxf.base.errors import UserError
 from fxf.base.weights import EXPERT, TABLES, Params, Spec, Weight, leaves, map_weights, without_indices
 from fxf.interop.architecture import Architecture
 from fxf.interop.weights_file import as_weights, check_shapes
 
 ROTATED = re.compile(r"attention/(query|key)(_bias|_scale)?$")  # weights whose head_dim rotary positions turn
+HEAD = "lm_head.weight"  # repeats the table in a tied model, and is then ignored
 
 
 class Part(NamedTuple):
@@ -85,13 +87,16 @@ def to_params(
       shardings: of the weights by path; none for the default device.
 
     Raises:
-      UserError: a tensor is missing, unexpected or of another shape, or its numbers are no floats.
+      UserError: a tensor is missing, unexpected, of another shape, not what it repeats, or its numbers are no floats.
     """
     parts = tensors_of(architecture, spec)
     named = {architecture.today(theirs): theirs for theirs in tensors}
     found = {name: of for name, of in named.items() if name in parts or not re.search(architecture.ignored, name)}
     expected = {name: write_tensor(architecture, name, group, {}).shape for name, group in parts.items()}
     check_shapes(where, {name: tuple(tensors[theirs].get_shape()) for name, theirs in found.items()}, expected)
+    head, table = tensors.get(HEAD), found.get(architecture.tensors["embedding/table"], "")
+    if head and HEAD not in found and not np.array_equal(head[()], tensors[table][()]):
+        raise UserError(f"{where}: {HEAD} differs from {table}, to which {architecture.name} ties it by config.json")
     values: dict[str, jax.Array] = {}
     experts: dict[str, list[np.ndarray]] = {}  # by path, those that have been read, in their order
     sizes = {path: weight.shape[0] for path, weight in leaves(spec) if weight.axes[0] == EXPERT}

@@ -49,12 +49,13 @@ def flops_per_token(experiment: Experiment) -> PerToken:
 def model_flops(experiment: Experiment, batch: Batch) -> Operations:
     """Returns the operations of a training step that the model needs on a batch of these shapes.
 
-    A gradient takes twice the operations of the forward pass, or what is left of them where weights are frozen. What a
-    program repeats to save memory counts once.
+    A gradient takes twice the operations of the forward pass in training, or what is left of them where weights are
+    frozen. What a program repeats to save memory counts once.
     """
+    forward, gradient = (functools.partial(f, rng=random_key(0)) for f in (Model.apply, objective_and_gradient))
     if has_frozen(experiment.model.spec, experiment.optimizer_config.frozen):
-        return _operations(experiment.with_model(remat="none", scan_blocks=False), batch, objective_and_gradient)
-    return _operations(experiment, batch, Model.apply).times(3)
+        return _operations(experiment.with_model(remat="none", scan_blocks=False), batch, gradient)
+    return _operations(experiment, batch, forward).times(3)
 
 
 def seconds_at_peak(
@@ -70,8 +71,7 @@ def seconds_at_peak(
     Returns:
       None if the peak of the devices is not known.
     """
-    hardware = hardware_of(layout.mesh.devices.flat[0])
-    if hardware is None:
+    if (hardware := hardware_of(layout.mesh.devices.flat[0])) is None:
         return None
     uncounted: set[str] = set()
 

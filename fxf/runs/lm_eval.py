@@ -7,7 +7,6 @@ The arguments are those of `lm_eval`. Of --model_args, `workdir` is the run fold
 `add_bos_token` says whether a context begins with the token that begins a text in training, as it does by default.
 """
 
-import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
+from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from fxf.base.errors import EXIT_USER_ERROR, UserError
@@ -23,7 +23,7 @@ from fxf.runs.generation import Answering
 from fxf.runs.loading import load
 from fxf.runs.text_scores import TextScorer
 
-NEW_TOKENS = 256
+NEW_TOKENS, USUAL = 256, {"temperature": 0.0, "top_p": 1.0}
 
 
 @register_model("fxf")
@@ -39,12 +39,11 @@ class FxfLM(TemplateLM):
         super().__init__()
         if not workdir:
             raise UserError("workdir: missing; for example --model_args workdir=runs/words")
-        self.workdir = Path(workdir)
+        self.workdir, self.step = Path(workdir), step
         self.scorer = TextScorer(workdir, step)
         self.task = self.scorer.task
         self.begins = add_bos_token and self.task.first is not None
         self.max_length = self.task.config.length
-        self._answering = functools.cache(functools.partial(_answering, self.workdir, step))
 
     @property
     def eot_token_id(self) -> int:
@@ -87,30 +86,28 @@ class FxfLM(TemplateLM):
         return np.bincount([number for number, *_ in windows], logs, len(requests)).tolist()
 
     def generate_until(self, requests: Sequence[Any], **_: Any) -> list[str]:
-        """Returns the continuation of each context, up to the first text of `until`; greedy without `do_sample`."""
-        answers = []
-        for request in requests:
-            context, options = request.args
-            until = options.get("until") or ()
-            new = int(options.get("max_gen_toks", NEW_TOKENS))
+        """Returns the continuation of each context, up to the first text of `until`, by the harness's rules of options.
+
+        Requests of equal options are answered together, so that repeats of a context have draws of their own.
+        """
+        asked, answers = dict[Any, list[tuple[int, str]]](), [""] * len(requests)
+        for number, request in enumerate(requests):
+            context, options = request.args[0], normalize_gen_kwargs(request.args[1], NEW_TOKENS)
+            new = options["max_gen_toks"]
             if new >= self.max_length:
                 raise UserError(f"max_gen_toks: {new} leave no room for a context among {self.max_length} tokens")
-            temperature = float(options.get("temperature", 0.0)) if options.get("do_sample") else 0.0
-            answering = self._answering(temperature, new, (until,) if isinstance(until, str) else tuple(until))
             kept = self.tok_encode(context, add_special_tokens=False)[-(self.max_length - new) :]
             prompt = self.task.tokenizer.decode(kept)
             while len(self.tok_encode(prompt, add_special_tokens=False)) > len(kept):
                 prompt = prompt[1:]  # a character that was cut through
-            answers.append(answering([prompt])[0][0].text[len(prompt) :])
+            draws = tuple((key, float(options.get(key, usual))) for key, usual in USUAL.items())
+            asked.setdefault((draws, new, tuple(options["until"])), []).append((number, prompt))
+        for (draws, new, until), prompts in asked.items():
+            experiment, _step, params = load(self.workdir, self.step, dict(draws))
+            found = Answering(experiment, params, new, 0, until)([prompt for _, prompt in prompts])
+            for (number, prompt), each in zip(prompts, found, strict=True):
+                answers[number] = each[0].text[len(prompt) :]
         return answers
-
-
-def _answering(
-    workdir: Path, step: int | None, temperature: float, max_tokens: int, stop: tuple[str, ...]
-) -> Answering:
-    """Returns what continues texts with these options; who keeps it keeps its programs."""
-    experiment, _, params = load(workdir, step, {"temperature": temperature})
-    return Answering(experiment, params, max_tokens, 0, stop)
 
 
 def main() -> None:

@@ -55,7 +55,9 @@ def main(args: Namespace) -> None:
         return experiment.with_vocabulary(args.vocab_size) if args.vocab_size else experiment
 
     def measure(config: dict[str, Any]) -> dict[str, Any]:
-        return next(roofline.reports(built(config), topology, ["training"]))
+        experiment = built(config)
+        n_rows = len(experiment.task.largest_batch()["weights"])  # at most train.batch_size
+        return {"sequences": n_rows, **next(roofline.reports(experiment, topology, ["training"]))}
 
     with topologies.target(topology):
         if not args.search:
