@@ -33,6 +33,8 @@ def parts_of(config: DocumentsConfig) -> dict[str, Part]:
     of_section = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     known = ["weight", *(name for name in of_section if name not in OF_ALL)]
     parts = dict[str, Part]()
+    if wrong := [name for name in given if not (name and isinstance(name, str))]:
+        raise UserError(f"data.sources: expected a text for the name of each source, got {wrong[0]!r}")
     for name, keys in sorted(given.items()):
         where, own = f"data.sources.{name}", dict(keys)
         for each in own:
