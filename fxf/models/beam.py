@@ -29,10 +29,11 @@ class BeamSearch:
     """Searches for the continuations of each prompt with the highest score.
 
     The score of a hypothesis is log-probability / length^length_penalty; both include its end token. Each step looks at
-    the A = 2W best continuations of the W live hypotheses. Those among the first W that end are finished. The W best of
-    the others stay live. At the limit of a prompt, or where the rules leave no continuation, the live hypotheses are
-    finished as they are. What the rules exclude keeps its share of the probability. With early_stop the search for a
-    prompt stops when W hypotheses are finished. Without it the search stops when no live hypothesis can win.
+    the A = (1 + E) W best continuations of the W live hypotheses, with E end tokens. Those among the first W that end
+    are finished. The W best of the others stay live. At the limit of a prompt, or where the rules leave no
+    continuation, the live hypotheses are finished as they are. What the rules exclude keeps its share of the
+    probability. With early_stop the search for a prompt stops when W hypotheses are finished. Without it the search
+    stops when no live hypothesis can win.
     """
 
     rules: Rules
@@ -100,7 +101,7 @@ class BeamSearch:
         if self.rules.exclude:
             logits_RV = self.rules.allowed(logits_RV, *so_far)
         logits_BWV = logits_RV.reshape(logits_BWV.shape)
-        return largest(logits_BWV, shift_BW, min(2 * self.width, logits_BWV[0].size))
+        return largest(logits_BWV, shift_BW, min((1 + len(self.rules.ends)) * self.width, logits_BWV[0].size))
 
 
 def largest(x_BWV: jax.Array, shift_BW: jax.Array, n: int) -> tuple[jax.Array, jax.Array, jax.Array]:

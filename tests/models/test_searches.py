@@ -90,7 +90,7 @@ def searched(rules, row, width, after):
             candidates += [(logs[t], (*answer, t)) for t in range(V) if is_allowed(rules, [*answer], t)]
         if not candidates:
             break
-        candidates = sorted(candidates, reverse=True)[: 2 * width]
+        candidates.sort(reverse=True)
         ended = [each for each in candidates[:width] if each[1][-1] in (END, OTHER_END)]
         found = sorted([*found, *((log / n**power, answer) for log, answer in ended)], reverse=True)[:width]
         live = [each for each in candidates if each[1][-1] not in (END, OTHER_END)][:width]
