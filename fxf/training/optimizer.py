@@ -61,22 +61,16 @@ def muon(rate: Any, spec: Spec, *, b1: float, b2: float, eps: float, weight_deca
         return (axes := axes_of_matrix(weight)) and contrib.MuonDimensionNumbers(*axes)
 
     dimensions = map_weights(numbers, spec)
-    optimizer = contrib.muon(
+    return contrib.muon(
         rate,
         eps=eps,
         weight_decay=weight_decay,
-        adam_weight_decay=weight_decay,
+        weight_decay_mask=lambda _: decay_mask(spec),
         adam_b1=b1,
         adam_b2=b2,
         muon_weight_dimension_numbers=lambda _: dimensions,
         consistent_rms=0.2,
     )
-
-    def update(updates: Any, state: Any, params: Any) -> tuple[Any, Any]:
-        # It reads params for their decay alone, and has no mask for those that NAdam updates, as the map to logits.
-        return optimizer.update(updates, state, jax.tree.map(optax.tree.scale, decay_mask(spec), params))
-
-    return optax.GradientTransformation(optimizer.init, update)
 
 
 class RegisteredOptimizer(NamedTuple):
