@@ -28,7 +28,12 @@ class OptimizerConfig:
     b2: float = key(0.999, "decay of the mean of squared gradients", minimum=0, below=1)
     eps: float = key(1e-8, "added to the denominator", above=0)
     momentum: float = key(0.0, "decay of the trace of gradients", minimum=0, below=1)
-    weight_decay: float = key(0.0, "decoupled decay of matrices that are no embeddings", minimum=0, argument=True)
+    weight_decay: float = key(
+        0.0,
+        "decoupled decay of matrices that are no embeddings; of muon, of those that it orthogonalizes",
+        minimum=0,
+        argument=True,
+    )
     clip_norm: float = key(0.0, "maximum of the gradient's global norm; 0 does not clip", minimum=0)
     decay_steps: int = key(0, "wsd: steps at the end in which the rate falls to final_learning_rate", minimum=0)
     frozen: str = key("", "patterns of the weights that training leaves as they are, such as embedding/*,blocks/0/*")
