@@ -1,6 +1,7 @@
 """Encoder–decoder transformer (seed 000, "Encoder and Decoder Stack"; seed 003, "Encoder", "Decoder")."""
 
 import dataclasses
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import jax
@@ -78,7 +79,7 @@ class EncoderDecoder(TransformerLM):
         rng_encoder, rng_embedding, rng_blocks, rng_positions = split(rng, 4)
         require_documents(self.decoder, batch)
         source = self.source(params, batch, rng_encoder)
-        with jax.named_scope("decoder"):
+        with self.scope():
             places = places_of(self.config, batch, rng_positions, causal=True)
             x_BTD = self.embed(params, batch["inputs"], places.positions, rng=rng_embedding)
             context = Context(places, batch["inputs"], carry=carried(batch), source=source, rng=rng_blocks)
@@ -100,6 +101,9 @@ class EncoderDecoder(TransformerLM):
             if seen_BS is not None:  # a row without any token is all tokens: attention to nothing is NaN
                 seen_BS = jnp.where((seen_BS > 0).any(axis=1, keepdims=True), seen_BS, 1)
             return x_BSD, places.replace(documents=seen_BS)
+
+    def scope(self) -> AbstractContextManager:
+        return jax.named_scope("decoder")
 
     def of_decoder(self, params: Params) -> Params:
         return params["decoder"]["blocks"]
