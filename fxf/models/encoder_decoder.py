@@ -1,8 +1,8 @@
 """Encoder–decoder transformer (seed 000, "Encoder and Decoder Stack"; seed 003, "Encoder", "Decoder")."""
 
 import dataclasses
-from contextlib import AbstractContextManager
-from typing import Any, Literal
+import functools
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -53,11 +53,14 @@ class EncoderDecoder(TransformerLM):
 
     config: EncoderDecoderConfig  # type: ignore[assignment]
     encoder: Stack
+    scope: ClassVar[Any] = functools.partial(jax.named_scope, "decoder")
 
     @property
     def shared(self) -> bool:
         """Whether source, target and logits have one table."""
         return self.config.embeddings == "shared"
+
+    scope: ClassVar[Any] = functools.partial(jax.named_scope, "decoder")
 
     def spec(self) -> Spec:
         """Returns the weights of the model."""
@@ -101,9 +104,6 @@ class EncoderDecoder(TransformerLM):
             if seen_BS is not None:  # a row without any token is all tokens: attention to nothing is NaN
                 seen_BS = jnp.where((seen_BS > 0).any(axis=1, keepdims=True), seen_BS, 1)
             return x_BSD, places.replace(documents=seen_BS)
-
-    def scope(self) -> AbstractContextManager:
-        return jax.named_scope("decoder")
 
     def of_decoder(self, params: Params) -> Params:
         return params["decoder"]["blocks"]

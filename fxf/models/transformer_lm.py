@@ -5,7 +5,7 @@ And an encoder of the same layers that predicts masked tokens (seed 001, "Tokeni
 
 import dataclasses
 import functools
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -63,6 +63,7 @@ class TransformerLM:
     decoder: Stack
     causal: ClassVar[bool] = True
     by_row: ClassVar[bool] = True
+    scope: ClassVar[Any] = nullcontext  # of the names of the decoder's arrays
 
     def spec(self) -> Spec:
         """Returns the weights of the model."""
@@ -90,10 +91,6 @@ class TransformerLM:
         context = Context(places, batch["inputs"], carry=carried(batch), rng=rng_blocks)
         x, _ = self.decoder.apply(self.of_decoder(params), self.decoder.start(x_BTD), context)
         return self.decoder.finish(x)
-
-    def scope(self) -> AbstractContextManager:
-        """Returns the scope of the names of the decoder's arrays."""
-        return nullcontext()
 
     def of_decoder(self, params: Params) -> Params:
         """Returns the weights of the decoder's blocks."""

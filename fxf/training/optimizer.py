@@ -209,13 +209,14 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         optimizer = at_own_rates(optimizer, spec)
         return averaging(optimizer, config.ema_decay) if config.ema_decay else optimizer
 
+    def at_others(grad_fn: Callable, params: Any, *number: Any) -> Any:
+        gradient = grad_fn(as_they_are(spec, params), *number)
+        return clipped(gradient, config.clip_norm) if config.clip_norm else gradient
+
     def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
         known = {name: given.pop(name) for name in ("numbers", "norm", "step") if name in given}
-        if (grad_fn := given.get("grad_fn")) is not None:
-            clip = (
-                functools.partial(clipped, max_norm=config.clip_norm) if config.clip_norm else lambda updates: updates
-            )
-            given["grad_fn"] = lambda larger, *number: clip(grad_fn(as_they_are(spec, larger), *number))
+        if "grad_fn" in given:
+            given["grad_fn"] = functools.partial(at_others, given["grad_fn"])
         return built(**known).update(updates, state, params, **given)
 
     return optax.GradientTransformationExtraArgs(built().init, update)

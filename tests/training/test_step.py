@@ -19,14 +19,7 @@ from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
 from fxf.training import step as steps
 from fxf.training.copies import are_only_cast
-from fxf.training.optimizer import (
-    OPTIMIZERS,
-    OptimizerConfig,
-    RegisteredOptimizer,
-    make_optimizer,
-    make_schedule,
-    plain,
-)
+from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, RegisteredOptimizer, make_optimizer, make_schedule
 from fxf.training.state import TrainState, hyperparameters, run_keys
 from helpers import loss_and_gradient, one_device, random_params, small_model
 
@@ -140,8 +133,8 @@ def test_an_optimizer_may_read_the_loss_and_the_gradient_at_other_params(monkeyp
     def update(gradient, state, params, *, value, grad_fn, **known):
         return jax.tree.map(lambda g: -value * g, grad_fn(jax.tree.map(lambda p: 2 * p, params))), state
 
-    build = plain(lambda learning_rate: optax.GradientTransformationExtraArgs(lambda params: (), update))
-    monkeypatch.setitem(OPTIMIZERS, "reading", RegisteredOptimizer(build, unit_steps=True))
+    optimizer = optax.GradientTransformationExtraArgs(lambda params: (), update)
+    monkeypatch.setitem(OPTIMIZERS, "reading", RegisteredOptimizer(lambda rate, spec: optimizer, unit_steps=True))
     kernel, final = dataclasses.replace(SPEC["kernel"], rate=0.25), SPEC["final"]
     bias = dataclasses.replace(final["bias"], rate=0.1, by="sign")  # the optimizer sees no gradient of it
     spec = {**SPEC, "kernel": kernel, "final": {**final, "bias": bias}}
