@@ -60,8 +60,6 @@ class EncoderDecoder(TransformerLM):
         """Whether source, target and logits have one table."""
         return self.config.embeddings == "shared"
 
-    scope: ClassVar[Any] = functools.partial(jax.named_scope, "decoder")
-
     def spec(self) -> Spec:
         """Returns the weights of the model."""
         config, of_tokens = self.config, (self.config, self.vocab_size)
