@@ -44,7 +44,8 @@ class Pairs(Reversal):
         right, n_tokens = super().batch(key, step), self.config.n_tokens
         targets_BT, weights_BT = right["targets"], right["weights"]
         others_BT = jnp.where((weights_BT > 0) & (targets_BT > 0), targets_BT % n_tokens + 1, targets_BT)
-        pairs = jax.tree.map(lambda *x: jnp.stack(x, axis=1), right, language_model_batch(others_BT, weights_BT))
+        others = right | language_model_batch(others_BT, weights_BT)
+        pairs = jax.tree.map(lambda *x: jnp.stack(x, axis=1), right, others)
         return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), pairs)
 
 

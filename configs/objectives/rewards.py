@@ -35,9 +35,10 @@ class Rewarded(TransformerLM):
 
     config: RewardedConfig
 
-    def sampled(self, params: Params, inputs_RT: jax.Array, lengths_R: jax.Array, rng: jax.Array) -> jax.Array:
+    def sampled(self, params: Params, rows: Batch, lengths_R: jax.Array, rng: jax.Array) -> jax.Array:
         """Returns the tokens [R, T] after the first `lengths_R` inputs of each row and the next one."""
-        params, n_tokens = jax.lax.stop_gradient(params), inputs_RT.shape[1]
+        params, inputs_RT = jax.lax.stop_gradient(params), rows["inputs"]
+        n_tokens = inputs_RT.shape[1]
         model: Any = self.model()  # which decodes by whole sequences where a layer keeps nothing
 
         def one(carry: tuple[Cache, jax.Array], rng: jax.Array) -> tuple[Any, jax.Array]:
@@ -46,7 +47,7 @@ class Rewarded(TransformerLM):
             token_R = jax.random.categorical(rng, logits_RV)
             return (cache, token_R), token_R
 
-        cache = model.prefill(params, {"inputs": inputs_RT, "lengths": lengths_R}, n_tokens)
+        cache = model.prefill(params, {**rows, "lengths": lengths_R}, n_tokens)
         last_R = jnp.take_along_axis(inputs_RT, lengths_R[:, None], axis=1)[:, 0]
         return jax.lax.scan(one, (cache, last_R), jax.random.split(rng, n_tokens))[1].T
 
@@ -57,7 +58,7 @@ class Rewarded(TransformerLM):
         targets_RT, is_answer_RT = rows["targets"], rows["weights"] > 0
         n_R, first_R = jnp.maximum(is_answer_RT.sum(1), 1), is_answer_RT.argmax(1)
         after_RT = jnp.arange(targets_RT.shape[1])[None] - first_R[:, None]
-        new_RT = jnp.take_along_axis(self.sampled(params, rows["inputs"], first_R, rng), jnp.maximum(after_RT, 0), 1)
+        new_RT = jnp.take_along_axis(self.sampled(params, rows, first_R, rng), jnp.maximum(after_RT, 0), 1)
         tokens_RT = named("answers", jnp.where(after_RT < 0, targets_RT, new_RT))
         right_RT = is_answer_RT & (tokens_RT == targets_RT)
         rewards_BN = (right_RT.sum(1) / n_R).reshape(-1, self.config.answers)

@@ -1,7 +1,8 @@
 """Encoder–decoder transformer (seed 000, "Encoder and Decoder Stack"; seed 003, "Encoder", "Decoder")."""
 
 import dataclasses
-from typing import Any, Literal
+import functools
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +53,7 @@ class EncoderDecoder(TransformerLM):
 
     config: EncoderDecoderConfig  # type: ignore[assignment]
     encoder: Stack
+    scope: ClassVar[Any] = functools.partial(jax.named_scope, "decoder")
 
     @property
     def shared(self) -> bool:
@@ -78,7 +80,7 @@ class EncoderDecoder(TransformerLM):
         rng_encoder, rng_embedding, rng_blocks, rng_positions = split(rng, 4)
         require_documents(self.decoder, batch)
         source = self.source(params, batch, rng_encoder)
-        with jax.named_scope("decoder"):
+        with self.scope():
             places = places_of(self.config, batch, rng_positions, causal=True)
             x_BTD = self.embed(params, batch["inputs"], places.positions, rng=rng_embedding)
             context = Context(places, batch["inputs"], carry=carried(batch), source=source, rng=rng_blocks)

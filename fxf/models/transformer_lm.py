@@ -5,6 +5,7 @@ And an encoder of the same layers that predicts masked tokens (seed 001, "Tokeni
 
 import dataclasses
 import functools
+from contextlib import nullcontext
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -62,6 +63,7 @@ class TransformerLM:
     decoder: Stack
     causal: ClassVar[bool] = True
     by_row: ClassVar[bool] = True
+    scope: ClassVar[Any] = nullcontext  # of the names of the decoder's arrays
 
     def spec(self) -> Spec:
         """Returns the weights of the model."""
@@ -123,8 +125,9 @@ class TransformerLM:
         documents_BT = (indices_1T < lengths_B[:, None]).astype(jnp.int32)
         places = Places(token_positions(self.config, indices_1T, given), indices_1T, documents_BT)
         context = Context(places, tokens_BT, cache={}, source=self.source(params, batch))
-        x = self.decoder.start(self.embed(params, tokens_BT, places.positions))
-        _, context = self.decoder.apply(self.of_decoder(params), x, context)
+        with self.scope():
+            x = self.decoder.start(self.embed(params, tokens_BT, places.positions))
+            _, context = self.decoder.apply(self.of_decoder(params), x, context)
         return Cache(context.cache, lengths_B, given).with_slots(max(length, tokens_BT.shape[1]))
 
     def step(self, params: Params, cache: Cache, tokens: jax.Array) -> tuple[jax.Array, Cache]:
@@ -139,9 +142,10 @@ class TransformerLM:
         positions_RT = positions_of(indices_RT, cache.given)
         places = Places(positions_RT, indices_RT, jnp.ones_like(indices_RT))
         table = cache.table(positions_of, n_new)
-        x = self.decoder.start(self.embed(params, tokens_RT, positions_RT))
         context = Context(places, tokens_RT, cache.layers, table)
-        x, context = self.decoder.apply(self.of_decoder(params), x, context)
+        with self.scope():
+            x = self.decoder.start(self.embed(params, tokens_RT, positions_RT))
+            x, context = self.decoder.apply(self.of_decoder(params), x, context)
         cache = cache.replace(layers=context.cache, lengths=cache.lengths + n_new)
         if table is not None:
             order_BC = None if table.reads_BWC is None else table.places.order

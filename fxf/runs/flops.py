@@ -8,19 +8,22 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from fxf.base import weights
-from fxf.base.devices import EXPERT, TENSOR
+from fxf.base.devices import EXPERT, TENSOR, target_devices
 from fxf.base.hardware import hardware_of
 from fxf.base.on_gpu import on_gpu
 from fxf.base.operations import Operations, operations
-from fxf.base.random_keys import random_key
-from fxf.base.weights import VOCABULARY
+from fxf.base.weights import VOCABULARY, Params
 from fxf.models.model import Batch, Model
 from fxf.runs.experiment import Experiment
 from fxf.training.fine_tuning import has_frozen, without_frozen_gradient
 from fxf.training.gradient import objective_and_gradient
-from fxf.training.sharding import RULES, Layout, partition
+from fxf.training.parallel import ParallelConfig
+from fxf.training.sharding import RULES, Layout, make_layout, partition
+from fxf.training.state import TrainState
+from fxf.training.step import TrainConfig, Trainer, train_step
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +40,11 @@ def flops_per_token(experiment: Experiment) -> PerToken:
     """Returns the floating-point operations per token.
 
     Padding counts as tokens, because it is computed too. Those of training have what a model computes only there, such
-    as further heads.
+    as further heads, and the optimizer's, such as those of gradients at other params.
     """
     batch = experiment.task.largest_batch()
     tokens = math.prod(batch["weights"].shape)
-    functions = Model.apply, functools.partial(objective_and_gradient, rng=random_key(0))
+    functions = Model.apply, functools.partial(_step, experiment)
     forward, training = (_operations(experiment, batch, function) for function in functions)
     return PerToken(forward.flops / tokens, training.flops / tokens, forward.uncounted | training.uncounted)
 
@@ -93,6 +96,13 @@ def device_bytes(tree: Any) -> int:
     leaves = jax.tree.leaves(tree)
     shapes = (leaf.sharding.shard_shape(leaf.shape) if leaf.sharding else leaf.shape for leaf in leaves)
     return sum(math.prod(shape) * leaf.dtype.itemsize for shape, leaf in zip(shapes, leaves, strict=True))
+
+
+def _step(experiment: Experiment, model: Model, params: Params, batch: Batch) -> Any:
+    """Takes a step on one device, by products of the model's type."""
+    layout, optimizer = make_layout(ParallelConfig(data=1), target_devices()[:1]), experiment.optimizer
+    state = TrainState(jnp.int32(0), params, optimizer.init(params))
+    return train_step(Trainer(model, optimizer, TrainConfig(), layout), state, batch, experiment.hyperparameters())
 
 
 def _operations(experiment: Experiment, batch: Batch, function: Callable[..., Any]) -> Operations:

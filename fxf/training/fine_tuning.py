@@ -94,6 +94,15 @@ def at_own_rates(optimizer: optax.GradientTransformationExtraArgs, spec: Spec) -
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
 
+def as_they_are(spec: Spec, larger: Any) -> Any:
+    """Returns the params that an optimizer within `at_own_rates` sees, as they are outside of it."""
+
+    def smaller(weight: Weight, p: Any) -> Any:
+        return p * weight.rate if has_own_rate(weight) and not isinstance(p, optax.MaskedNode) else p
+
+    return jax.tree.map(smaller, map_weights(lambda _, weight: weight, spec), larger)
+
+
 class Averaging(NamedTuple):
     """The state of an optimizer that averages the params: their average, how many updates it has, the inner state."""
 

@@ -12,7 +12,7 @@ import optax
 from fxf.base.config import Choices, arguments, defaults, key, one_of, registered_section, require_off
 from fxf.base.errors import UserError
 from fxf.base.weights import Spec, Weight, axes_of_matrix, decay_mask, map_weights, without_repeats
-from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, has_own_rate
+from fxf.training.fine_tuning import as_they_are, at_own_rates, averaging, freeze, has_frozen, has_own_rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,9 +183,10 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
 
     Its `update` takes `numbers`, which replace the config's values for the keys of `arguments`; `norm`, the global norm
     of the gradient, if it is known; and `step`, the number of the step, from 0, whose rate the update has. Without
-    `step` the updates are counted. Other arguments go on to the optimizer. All else that an optimizer counts, such as
-    Adam's bias correction, counts updates: a step that training skips has none. (`optax.inject_hyperparams` would keep
-    the numbers in the state, where they are saved, and count updates alone.)
+    `step` the updates are counted. Other arguments go on to the optimizer, `grad_fn` as it sees params and gradients:
+    at its own params it is the gradient that it has. All else that an optimizer counts, such as Adam's bias correction,
+    counts updates: a step that training skips has none. (`optax.inject_hyperparams` would keep the numbers in the
+    state, where they are saved, and count updates alone.)
     """
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     for name in sorted({name for each in OPTIMIZERS.values() for name in each.reads} - {*registered.reads}):
@@ -213,8 +214,14 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         optimizer = at_own_rates(optimizer, spec)
         return averaging(optimizer, config.ema_decay) if config.ema_decay else optimizer
 
+    def at_others(grad_fn: Callable, params: Any, *number: Any) -> Any:
+        gradient = grad_fn(as_they_are(spec, params), *number)
+        return clipped(gradient, config.clip_norm) if config.clip_norm else gradient
+
     def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
         known = {name: given.pop(name) for name in ("numbers", "norm", "step") if name in given}
+        if "grad_fn" in given:
+            given["grad_fn"] = functools.partial(at_others, given["grad_fn"])
         return built(**known).update(updates, state, params, **given)
 
     return optax.GradientTransformationExtraArgs(built().init, update)

@@ -104,9 +104,9 @@ def train_step(
 
     def grad_fn(params: Params, *number: Any) -> Params:  # optax numbers the calls of one step
         whole = jax.tree.map(lambda own, p: own if isinstance(p, optax.MaskedNode) else p, state.params, params)
-        _, weight_sum, gradient, _ = sums(model, whole)
-        gradient = optax.tree.scale(1 / or_one(weight_sum), penalized(whole, weight_sum, gradient))
-        return jax.tree.map(lambda g, p: p if isinstance(p, optax.MaskedNode) else g, gradient, params)
+        _, n, gradient, _ = sums(model, whole)
+        gradient = of_optimizer(model.spec, penalized(whole, n, gradient))
+        return jax.tree.map(lambda g, p: p if isinstance(p, optax.MaskedNode) else g / or_one(n), gradient, params)
 
     here = reading(model, trainer.copies) if trainer.copies else model
     loss_sum, weight_sum, gradient, shown = sums(here, state.params)

@@ -143,17 +143,18 @@ def test_an_objective_beside_a_model_is_that_of_its_paper(name, monkeypatch):
 
 
 def test_sampled_answers_go_on_from_their_prompts_and_learn_from_their_rewards_beside_each_other():
-    inputs, targets = random_tokens((2, 6, 5))
-    batch = {"inputs": inputs, "targets": targets, "weights": np.float32([[0, 0, 1, 1, 1]] * 6)}
+    batch = jax.device_get(fxf.language_model_batch(random_tokens((6, 5)), np.float32([[0, 0, 1, 1, 1]] * 6)))
+    batch["positions"] = np.array([[4, 3, 2, 1, 0]] * 6)
     with new_process():
-        module, (plain, params) = load(PLACE / "rewards.py"), small_model()
+        module, (plain, params) = load(PLACE / "rewards.py"), small_model(seed=1)
         model = module.rewarded(small(module.RewardedConfig), VOCAB_SIZE)
     sampled, apply = jax.jit(fxf.edited(model.features, read="answers")), jax.jit(plain.apply)
     rows = {name: np.repeat(x, 8, axis=0) for name, x in batch.items()}
+    params["embedding"] = jax.tree.map(lambda p: 4 * p, params["embedding"])  # so that answers differ
     for factor in (1, 1e4):  # with large logits the most probable tokens are drawn
         params["final"]["kernel"] = params["final"]["kernel"] * factor
         tokens = np.asarray(sampled(params, batch, rng=jax.random.key(0))[1]["answers"][0])
-        logits = apply(params, {"inputs": np.concatenate([rows["inputs"][:, :1], tokens[:, :-1]], axis=1)})
+        logits = apply(params, {**rows, "inputs": np.concatenate([rows["inputs"][:, :1], tokens[:, :-1]], axis=1)})
         assert (tokens[:, :2] == rows["targets"][:, :2]).all()
         assert (tokens[:, 2:] == logits.argmax(-1)[:, 2:]).all() == (factor > 1)
         rewards = (tokens == rows["targets"])[:, 2:].mean(1).reshape(-1, 8)

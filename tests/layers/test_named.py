@@ -159,11 +159,16 @@ def test_arrays_of_one_name_and_several_shapes_cannot_be_read_as_one():
 def test_names_say_where_an_array_is_but_not_in_which_block():
     model = encoder_decoder(small(EncoderDecoderConfig, n_layers=2), 7)
     batch = {"inputs": random_tokens((1, 4)), "source": random_tokens((1, 3)), "source_mask": np.ones((1, 3), bool)}
-    names = names_in(model.features, random_params(model.spec), batch)
-    assert {name for name in names if "embedding" not in name} == {
-        *(f"{part}/{name}" for part in ("encoder/attention", "decoder/attention") for name in ("weights", "heads")),
-        *("encoder/residual", "decoder/residual", "decoder/cross_attention/weights", "decoder/cross_attention/heads"),
-    }
+    params, prompts = random_params(model.spec), {**batch, "lengths": np.array([4])}
+    of_encoder, of_decoder = (
+        {f"{of}/{x}" for x in ("residual", "attention/heads", "attention/weights")} for of in ("encoder", "decoder")
+    )
+    of_decoder |= {"decoder/cross_attention/heads", "decoder/cross_attention/weights"}
+    cache, tokens = model.prefill(params, prompts, 5), np.array([1])
+    parts = (model.features, batch), (lambda *given: model.prefill(*given, 5), prompts), (model.step, cache, tokens)
+    for (function, *given), expected in zip(parts, (*[of_encoder | of_decoder] * 2, of_decoder), strict=True):
+        names = names_in(function, params, *given)
+        assert {name for name in names if "embedding" not in name} == expected
 
 
 @pytest.mark.parametrize("scan", [False, True])

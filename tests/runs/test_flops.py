@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from fxf.base.devices import AXES, compiling_for
@@ -27,11 +28,14 @@ def per_token(n_layers, t):
     return n_layers * (2 * 4 * D * D + attention + 2 * 2 * D * F) + 2 * D * VOCABULARY
 
 
-def test_flops_a_token_are_those_of_the_formula():
-    found = flops_per_token(build(tiny_config(model={"n_layers": 3, "scan_blocks": True})))
-    assert found.forward == per_token(3, t=2 * 2 + 2)
-    assert found.training == pytest.approx(3 * found.forward)
-    assert not found.uncounted
+def test_flops_a_token_are_those_of_the_formula_and_of_the_optimizers_gradients():
+    experiment = build(tiny_config(model={"n_layers": 3, "scan_blocks": True}))
+    twice = optax.GradientTransformationExtraArgs(lambda params: (), lambda g, s, p, *, grad_fn, **_: (grad_fn(p), s))
+    for optimizer, n_gradients in ((experiment.optimizer, 1), (twice, 2)):
+        found = flops_per_token(experiment._replace(optimizer=optimizer))
+        assert found.forward == per_token(3, t=2 * 2 + 2)
+        assert found.training == pytest.approx(3 * n_gradients * found.forward)
+        assert not found.uncounted
 
 
 def test_frozen_weights_need_no_gradient():

@@ -19,7 +19,7 @@ from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
 from fxf.training import step as steps
 from fxf.training.copies import are_only_cast
-from fxf.training.optimizer import OptimizerConfig, make_optimizer, make_schedule
+from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, RegisteredOptimizer, make_optimizer, make_schedule
 from fxf.training.state import TrainState, hyperparameters, run_keys
 from helpers import loss_and_gradient, one_device, random_params, small_model
 
@@ -127,21 +127,31 @@ def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_and_adds
     assert_close(without_weight.params["final"]["bias"], state.params["final"]["bias"] - 2)
 
 
-def test_an_optimizer_may_read_the_loss_and_the_gradient_at_other_params():
+def test_an_optimizer_may_read_the_loss_and_the_gradient_at_other_params(monkeypatch):
     """In bfloat16 the loss at the state's params reads copies, and that at others must not."""
 
     def update(gradient, state, params, *, value, grad_fn, **known):
         return jax.tree.map(lambda g: -value * g, grad_fn(jax.tree.map(lambda p: 2 * p, params))), state
 
     optimizer = optax.GradientTransformationExtraArgs(lambda params: (), update)
-    trainer = make_trainer(model_of(rate=0.0))._replace(optimizer=optimizer)
-    params, numbers = start().params, hyperparameters(0, TRAIN, SGD)
-    state = TrainState(np.int32(0), params, ())
-    moved, metrics = steps.make_train_steps(trainer, TASK.batch, 1)(jax.device_put(state), numbers, 1)
-    twice, batch = jax.tree.map(lambda p: 2 * p, params), TASK.batch(jax.random.fold_in(run_keys(0).data, 0), 0)
-    _, weight_sum, gradient = jax.device_get(jax.jit(functools.partial(loss_and_gradient, trainer.model))(twice, batch))
-    share = metrics["loss_sum"][0] / weight_sum**2
-    expected = jax.tree.map(lambda p, g: p - share * g, params, gradient)
+    monkeypatch.setitem(OPTIMIZERS, "reading", RegisteredOptimizer(lambda rate, spec: optimizer, unit_steps=True))
+    kernel, final = dataclasses.replace(SPEC["kernel"], rate=0.25), SPEC["final"]
+    bias = dataclasses.replace(final["bias"], rate=0.1, by="sign")  # the optimizer sees no gradient of it
+    spec = {**SPEC, "kernel": kernel, "final": {**final, "bias": bias}}
+    config = OptimizerConfig(name="reading", clip_norm=0.1, frozen="table")
+    trainer = make_trainer(model_of(rate=0.0)._replace(spec=spec))
+    trainer = trainer._replace(optimizer=make_optimizer(config, 20, spec))
+    state, numbers = start(trainer), hyperparameters(0, TRAIN, config)
+    twice = {**jax.tree.map(lambda p: 2 * p, state.params), "table": state.params["table"]}
+    batch = TASK.batch(jax.random.fold_in(run_keys(0).data, 0), 0)
+    gradient = jax.jit(functools.partial(loss_and_gradient, trainer.model))
+    before, first, other = jax.device_get((state.params, *(gradient(p, batch)[2] for p in (state.params, twice))))
+    moved, metrics = steps.make_train_steps(trainer, TASK.batch, 1)(state, numbers, 1)
+    kernel, final = other["kernel"], other["final"]["kernel"]
+    share = metrics["loss_sum"][0] / metrics["weight_sum"][0] * 0.1 / np.sqrt((kernel**2).sum() + (final**2).sum())
+    expected = {**before, "kernel": before["kernel"] - 0.25 * share * kernel}
+    bias = before["final"]["bias"] - 0.1 * np.sign(first["final"]["bias"])
+    expected["final"] = {"kernel": before["final"]["kernel"] - share * final, "bias": bias}
     assert_close(moved.params, expected, largest=largest_of(expected))
 
 
