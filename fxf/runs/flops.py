@@ -15,6 +15,7 @@ from fxf.base.devices import EXPERT, TENSOR, target_devices
 from fxf.base.hardware import hardware_of
 from fxf.base.on_gpu import on_gpu
 from fxf.base.operations import Operations, operations
+from fxf.base.random_keys import random_key
 from fxf.base.weights import VOCABULARY, Params
 from fxf.models.model import Batch, Model
 from fxf.runs.experiment import Experiment
