@@ -48,7 +48,7 @@ class Answering:
         self._stop = [words for words in ([stop] if isinstance(stop, str) else stop) if words]
         self._ends = experiment.decode.ends.split()
         self._in_beams, self._room = experiment.decode.beam_width > 1, experiment.model.max_len
-        rolls = experiment.model.rolls and not self._in_beams
+        rolls = experiment.model.rolls and not self._in_beams and not experiment.draft
         self._max_len = self._room or experiment.max_len
         if max_tokens and (rolls or not self._room):
             self._max_len = sys.maxsize

@@ -102,15 +102,14 @@ def test_steps_that_are_not_finite_are_skipped_and_counted_up_to_a_limit(of_docu
 
 
 def test_prompts_are_continued_without_the_text_and_past_max_len_by_distances(of_documents, tmp_path, caplog):
-    workdir = without_data(of_documents[0], tmp_path)
-    ((alone, *_),), ((empty, *_),) = fxf.load(workdir).answers(["7 an", ""])
+    whole, config, _ = of_documents
+    ((alone, *_),), ((empty, *_),) = fxf.load(without_data(whole, tmp_path)).answers(["7 an", ""])
     assert alone.startswith("7 an") and 4 <= len(alone) <= 17 and len(empty) <= 17
-    config = json.loads((of_documents[0] / "config.json").read_text())["config"]
-    with pytest.raises(UserError, match=r"prompt 1: 4 tokens and 40 to generate; model\.max_len is 17"):
-        Answering(build(config, tmp_path), params(workdir), max_tokens=40)(["7 an"])
-    config["model"]["positions"], weights = "alibi", params(workdir)
+    weights, alibi = params(whole), build({**config, "model": {**config["model"], "positions": "alibi"}}, tmp_path)
     del weights["embedding"]["positions"]
-    (((answer, *_),),) = Answering(build(config, tmp_path), weights, max_tokens=40)(["7 an"])
+    with pytest.raises(UserError, match=r"prompt 1: 4 tokens and 40 to generate; model\.max_len is 17"):
+        Answering(alibi._replace(draft=(alibi.model, weights, 4)), weights, max_tokens=40)(["7 an"])
+    (((answer, *_),),) = Answering(alibi, weights, max_tokens=40)(["7 an"])
     assert len(answer) == 44
     assert caplog.messages == ["warning: a text passes model.max_len; each token then sees the newest 17"]
 
