@@ -43,6 +43,11 @@ def names() -> list[str]:
     return found
 
 
+def of_run(name: str, base: Path) -> str:
+    """Returns the name with the run from which an objective goes on."""
+    return f"{name}:{base}" if name.startswith("objectives/") else name
+
+
 def make_texts(folder: Path) -> dict[str, str]:
     """Writes made-up texts, and returns the path of each by the name of the config that needs it."""
     draw = random.Random(0)
@@ -91,10 +96,12 @@ def main() -> int:
     failed, began, context = 0, time.perf_counter(), multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="fxf-smoke-") as where:
         os.environ |= {**QUICK, "JAX_COMPILATION_CACHE_DIR": f"{where}/programs"}
-        paths = make_texts(Path(where))
+        paths, base = make_texts(Path(where)), Path(where) / "base"
+        if any(name.startswith("objectives/") for name in chosen):  # which go on from a run
+            failed += bool(smoke("reversal:example0", "", base))
         with ProcessPoolExecutor(2, context) as pool:
             runs = {
-                pool.submit(smoke, name, paths.get(name, ""), Path(where) / "runs" / str(i)): name
+                pool.submit(smoke, of_run(name, base), paths.get(name, ""), Path(where) / "runs" / str(i)): name
                 for i, name in enumerate(chosen)
             }
             for future in as_completed(runs):
