@@ -54,7 +54,21 @@ def parts():
         expected = with_gradients(functools.partial(whole, window), *arrays)
         with over_mesh(make_layout(ParallelConfig(**parallel), jax.devices()).mesh):
             found.append(eight_devices.distance(with_gradients(in_parts, *arrays), expected))
-    return found
+    return [*found, sums_of_turns()]
+
+
+def sums_of_turns():
+    """Returns how far gradients of bfloat16 queries are from sums that keep small parts beside a large one."""
+    kernel = context_parallel.Kernel(
+        lambda q, *_, **__: (q, q[..., 0].astype("f4")),
+        lambda *given, causal, window: [jax.numpy.full_like(x, 1 if causal else 2**-9) for x in given[:3]],
+    )
+    q = np.zeros((1, 16, 1, 1), "bfloat16")
+    with over_mesh(make_layout(ParallelConfig(data=1, sequence=4), jax.devices()).mesh):
+        read = functools.partial(context_parallel.causal, kernel, 0)
+        (gradient, *_) = jax.jit(lambda *given: jax.vjp(read, *given)[1](given[0]))(q, q, q)
+    earlier = np.arange(16) // 2  # pieces of two tokens, which those of a query see whole
+    return eight_devices.distance(gradient.ravel().astype("f4"), (1 + earlier * 2**-9).astype("bfloat16").astype("f4"))
 
 
 def take_stand_ins():
