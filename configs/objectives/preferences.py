@@ -83,5 +83,6 @@ def get_config(run: str) -> ConfigDict:
     with config.unlocked():
         config.task.name = "preferences:PAIRS"
         config.model.update(name="preferences:PREFERRING", before=run, beta=0.1)
-    config.start.path, config.optimizer.learning_rate = run, config.optimizer.learning_rate / 10
+    config.start.update(path=run, weights="*", adapters="")  # all of the run, whatever it took of another one
+    config.optimizer.learning_rate /= 10
     return config

@@ -86,5 +86,6 @@ def get_config(run: str) -> ConfigDict:
     config = ConfigDict(fxf.load(run).config)
     with config.unlocked():
         config.model.update(name="rewards:REWARDED", answers=8)
-    config.start.path, config.optimizer.learning_rate = str(Path(run).resolve()), config.optimizer.learning_rate / 10
+    config.start.update(path=str(Path(run).resolve()), weights="*", adapters="")  # all of the run, whatever it took
+    config.optimizer.learning_rate /= 10
     return config
