@@ -130,6 +130,10 @@ class TransformerConfig:
         for name, value, unread in self.UNREAD:
             if getattr(self, name) == value:
                 require_off("model", self, unread, f"with model.{name} {value!r} nothing reads it")
+        if 0 < self.local_rope_theta <= 1:
+            raise UserError(f"model.local_rope_theta: expected 0 or more than 1, got {self.local_rope_theta}")
+        if self.rope_trained_len == 1:
+            raise UserError("model.rope_trained_len: expected 0 or at least 2, got 1")
         if self.window:
             require_off("model", self, {"position_range": 0, "position_stretch": 1}, "it would spread a model.window")
         if self.position_range:
