@@ -53,7 +53,7 @@ class EncoderDecoder(TransformerLM):
 
     config: EncoderDecoderConfig  # type: ignore[assignment]
     encoder: Stack
-    scope: ClassVar[Any] = functools.partial(jax.named_scope, "decoder")
+    scope: ClassVar[Any] = staticmethod(functools.partial(jax.named_scope, "decoder"))
 
     @property
     def shared(self) -> bool:

@@ -11,7 +11,7 @@ import modulefinder
 import os
 import re
 import sys
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -76,12 +76,12 @@ def search(folder: Path) -> None:
     sys.path[:] = [str(folder), *(place for place in places if place != str(folder))]
 
 
-def _forget(folders: set[str], names: Container[str] = sys.modules) -> None:
+def _forget(folders: set[str], names: Set[str] = sys.modules.keys()) -> None:
     """Lets modules of the folders that have one of the names be imported again."""
-    for name, module in list(sys.modules.items()) if folders else ():
-        # Of thousands of modules, of which some import what is asked of them as an attribute.
-        folder = str(getattr(module, "__dict__", {}).get("__file__")).rpartition(os.sep)[0]
-        if name in names and name != "__main__" and folder in folders:
+    for name in names & sys.modules.keys() if folders else ():
+        # Some modules import what is asked of them as an attribute.
+        folder = str(getattr(sys.modules[name], "__dict__", {}).get("__file__")).rpartition(os.sep)[0]
+        if name != "__main__" and folder in folders:
             del sys.modules[name]
 
 
