@@ -67,18 +67,19 @@ class Parser(argparse.ArgumentParser):
         """
         end = argv.index("--") if "--" in argv else len(argv)
         words = [re.sub(r"^--config\.(?=.)", CHANGE, word) for word in argv[:end]]
+        behind = list(argv[end + 1 :])  # arguments as they are, which argparse may take for flags
         for word in words:  # argparse takes those with spaces for arguments
             name, equals, value = word.partition("=")
             if name not in self._option_string_actions and re.match(r"--[a-zA-Z_]", name):
                 raise UserError(self._unknown(word.replace(CHANGE, "--config.")))
             if name in self._option_string_actions and equals and not value:
                 raise UserError(f"{name}: expected a value, got ''")
-        found, unknown = self.parse_known_intermixed_args([*words, *argv[end:]])
-        if unknown:
+        found, unknown = self.parse_known_intermixed_args(words)
+        if unknown := unknown or ([] if self.arguments else behind):
             raise UserError(self._unknown(unknown[0]))
         changes = [text.partition("=") for text in getattr(found, "overrides", [])]
         found.overrides = [(key, value if equals else None) for key, equals, value in changes]
-        found.arguments = getattr(found, "arguments", [])
+        found.arguments = [*getattr(found, "arguments", []), *behind]
         return found
 
     def error(self, message: str) -> NoReturn:
