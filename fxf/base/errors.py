@@ -19,16 +19,18 @@ BROUGHT_BY = {
 }
 # Words of other libraries, and what fxf calls the same.
 ALSO_CALLED = {
-    **dict.fromkeys(("n_embd", "hidden_size", "embed_dim", "emb_dim"), "d_model"),
-    **dict.fromkeys(("intermediate_size", "ffn_dim", "mlp_dim"), "d_ff"),
-    **dict.fromkeys(("block_size", "context_length", "seq_len", "max_position_embeddings"), "max_len"),
+    **dict.fromkeys(("n_embd", "hidden_size", "embed_dim", "emb_dim", "dim", "width"), "d_model"),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "mlp_dim", "d_mlp", "ffn_hidden_size"), "d_ff"),
+    **dict.fromkeys(("block_size", "context_length", "seq_len", "max_position_embeddings", "n_ctx"), "max_len"),
     **dict.fromkeys(("epochs", "num_epochs", "num_train_epochs", "max_iters", "num_steps", "max_steps"), "steps"),
-    **dict.fromkeys(("grad_clip", "max_grad_norm"), "clip_norm"),
-    **dict.fromkeys(("eval_interval", "eval_steps"), "evaluate_every"),
-    **{"gradient_accumulation_steps": "microbatches", "num_beams": "beam_width", "vocab_size": "n_tokens"},
+    **dict.fromkeys(("gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches"), "microbatches"),
+    **dict.fromkeys(("grad_clip", "max_grad_norm", "gradient_clip", "gradient_clipping"), "clip_norm"),
+    **dict.fromkeys(("eval_interval", "eval_steps", "eval_iters"), "evaluate_every"),
+    **{"num_beams": "beam_width", "vocab_size": "n_tokens", "depth": "n_layers", "num_attention_heads": "n_heads"},
     **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "temp": "temperature", "sample": "generate"},
     **dict.fromkeys(("out_dir", "output_dir", "save_dir"), "workdir"),
     **{"beta1": "b1", "beta2": "b2", "betas": "b1", "adam_beta1": "b1", "adam_beta2": "b2", "precision": "dtype"},
+    **{"min_lr": "final_learning_rate", "adam_epsilon": "eps", "early_stopping": "patience"},
 }
 
 
