@@ -105,10 +105,14 @@ def read_sweep(config: str) -> list[dict[str, Any]]:
     """
     path, argument = located(config)
     function, added = getattr(load(path), "sweep", None), list[dict[str, Any]]()
+
+    def add(**changes: Any) -> None:
+        added.append(changes)
+
     if not callable(function):
         raise UserError(f"config: {path}: no function sweep(add) beside get_config")
     takes_argument = len(inspect.signature(function).parameters) > 1
-    _call(path, "sweep", lambda **changes: added.append(changes), *(argument if takes_argument else ()))
+    _call(path, "sweep", add, *(argument if takes_argument else ()))
     return added
 
 
