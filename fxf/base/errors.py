@@ -47,7 +47,16 @@ class Interrupted(Exception):  # noqa: N818  It is no error.
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """Returns `; did you mean 'x'?` for the valid name closest to `name`, or nothing when none is close.
+    """Returns `; did you mean 'x'?` for the valid name closest to `name`, or nothing when none is close."""
+    return did_you_mean(closest(name, valid))
+
+
+def did_you_mean(name: str) -> str:
+    return f"; did you mean '{name}'?" if name else ""
+
+
+def closest(name: str, valid: Iterable[str]) -> str:
+    """Returns the valid name that a wrong one may stand for, or "" when none is close.
 
     It may be called so elsewhere, as n_embd is d_model, or be one with these initials, as for lr learning_rate, or the
     shortest with this word, as for beam beam_width.
@@ -58,7 +67,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     matches = matches or sorted((each for each in words if name in words[each]), key=len)
     matches = matches or [in_any_case[each] for each in difflib.get_close_matches(name.lower(), in_any_case, n=1)]
     matches = matches or [each for each in words if "_" in each and name == "".join(word[:1] for word in words[each])]
-    return f"; did you mean '{matches[0]}'?" if matches else ""
+    return matches[0] if matches else ""
 
 
 # Control characters, line ends, halves of surrogate pairs, and characters that change the direction of text.
