@@ -113,7 +113,8 @@ def _of_config(text: str) -> str:
     """Returns what ml_collections says of a wrong key or value in the words of this code; "" for another text."""
     types = r"<class '([\w.]+)'> .* <class '(\w+)'>"
     if found := re.match(rf"Could not override field '(\w+)' \(reference\)\. (.*) is of \w* ?type {types}", text):
-        return f"{found[1]}: expected {found[4]}, got " + (repr(found[2]) if found[3] == "str" else found[2])
+        got = repr(found[2]) if found[3] == "str" else f"{found[2]} ({found[3]})"
+        return f"{found[1]}: expected {found[4]}, got {got}"
     if found := re.search(r'Did you mean "(\w+)" instead of "(\w+)"', text):
         return f"{found[2]}: unknown key; did you mean '{found[1]}'?"
     if found := re.match(r"\W*Key \W(\w+)\W+ does not exist and cannot be added", text):
