@@ -19,16 +19,18 @@ BROUGHT_BY = {
 }
 # Words of other libraries, and what fxf calls the same.
 ALSO_CALLED = {
-    **dict.fromkeys(("n_embd", "hidden_size", "embed_dim", "emb_dim"), "d_model"),
-    **dict.fromkeys(("intermediate_size", "ffn_dim", "mlp_dim"), "d_ff"),
-    **dict.fromkeys(("block_size", "context_length", "seq_len", "max_position_embeddings"), "max_len"),
+    **dict.fromkeys(("n_embd", "hidden_size", "embed_dim", "emb_dim", "dim", "width"), "d_model"),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "mlp_dim", "d_mlp", "ffn_hidden_size"), "d_ff"),
+    **dict.fromkeys(("block_size", "context_length", "seq_len", "max_position_embeddings", "n_ctx"), "max_len"),
     **dict.fromkeys(("epochs", "num_epochs", "num_train_epochs", "max_iters", "num_steps", "max_steps"), "steps"),
-    **dict.fromkeys(("grad_clip", "max_grad_norm"), "clip_norm"),
-    **dict.fromkeys(("eval_interval", "eval_steps"), "evaluate_every"),
-    **{"gradient_accumulation_steps": "microbatches", "num_beams": "beam_width", "vocab_size": "n_tokens"},
+    **dict.fromkeys(("gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches"), "microbatches"),
+    **dict.fromkeys(("grad_clip", "max_grad_norm", "gradient_clip", "gradient_clipping"), "clip_norm"),
+    **dict.fromkeys(("eval_interval", "eval_steps", "eval_iters"), "evaluate_every"),
+    **{"num_beams": "beam_width", "vocab_size": "n_tokens", "depth": "n_layers", "num_attention_heads": "n_heads"},
     **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "temp": "temperature", "sample": "generate"},
     **dict.fromkeys(("out_dir", "output_dir", "save_dir"), "workdir"),
     **{"beta1": "b1", "beta2": "b2", "betas": "b1", "adam_beta1": "b1", "adam_beta2": "b2", "precision": "dtype"},
+    **{"min_lr": "final_learning_rate", "adam_epsilon": "eps", "early_stopping": "patience"},
 }
 
 
@@ -45,7 +47,16 @@ class Interrupted(Exception):  # noqa: N818  It is no error.
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """Returns `; did you mean 'x'?` for the valid name closest to `name`, or nothing when none is close.
+    """Returns `; did you mean 'x'?` for the valid name closest to `name`, or nothing when none is close."""
+    return did_you_mean(closest(name, valid))
+
+
+def did_you_mean(name: str) -> str:
+    return f"; did you mean '{name}'?" if name else ""
+
+
+def closest(name: str, valid: Iterable[str]) -> str:
+    """Returns the valid name that a wrong one may stand for, or "" when none is close.
 
     It may be called so elsewhere, as n_embd is d_model, or be one with these initials, as for lr learning_rate, or the
     shortest with this word, as for beam beam_width.
@@ -56,7 +67,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     matches = matches or sorted((each for each in words if name in words[each]), key=len)
     matches = matches or [in_any_case[each] for each in difflib.get_close_matches(name.lower(), in_any_case, n=1)]
     matches = matches or [each for each in words if "_" in each and name == "".join(word[:1] for word in words[each])]
-    return f"; did you mean '{matches[0]}'?" if matches else ""
+    return matches[0] if matches else ""
 
 
 # Control characters, line ends, halves of surrogate pairs, and characters that change the direction of text.
@@ -102,7 +113,8 @@ def _of_config(text: str) -> str:
     """Returns what ml_collections says of a wrong key or value in the words of this code; "" for another text."""
     types = r"<class '([\w.]+)'> .* <class '(\w+)'>"
     if found := re.match(rf"Could not override field '(\w+)' \(reference\)\. (.*) is of \w* ?type {types}", text):
-        return f"{found[1]}: expected {found[4]}, got " + (repr(found[2]) if found[3] == "str" else found[2])
+        got = repr(found[2]) if found[3] == "str" else f"{found[2]} ({found[3]})"
+        return f"{found[1]}: expected {found[4]}, got {got}"
     if found := re.search(r'Did you mean "(\w+)" instead of "(\w+)"', text):
         return f"{found[2]}: unknown key; did you mean '{found[1]}'?"
     if found := re.match(r"\W*Key \W(\w+)\W+ does not exist and cannot be added", text):

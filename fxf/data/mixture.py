@@ -1,4 +1,4 @@
-"""Documents of several sources by weight: where each is read, and its share of the rows."""
+"""Documents of several sources by weight: where each is read, and its share of the rows, which `rows.py` mixes."""
 
 import dataclasses
 import os

@@ -105,6 +105,7 @@ def lines(found: Comparison) -> list[str]:
     if sum(entry.run.state == FINISHED for entry in found.entries) < 2:
         return []
     reasons = {entry.name: entry.apart for entry in found.entries if entry.run.state == FINISHED}
+    reasons |= {group.label: "a seed diverged" for group in found.groups if group.n_diverged()}
     reasons |= {name: why_not_ranked(found, name) for name in found.scores}
     said = [
         f"not ranked: {', '.join(name for name, each in reasons.items() if each == why)}: {why}"

@@ -72,7 +72,7 @@ def main_figure(run: RunFiles) -> tuple[str, float | None]:
     """
     found, better = run.figures(), run.record.get("better", {})
     scores = [name for name in found if is_score(name) and better_of(name, better)]
-    names = [run.config.get("checkpoint", {}).get("best"), *scores, "train_loss"]
+    names = [run.config.get("checkpoint", {}).get("best", "").removeprefix("-"), *scores, "train_loss"]
     return next(((name, found[name]) for name in names if name in found), ("", None))
 
 

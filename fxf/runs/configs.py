@@ -6,7 +6,6 @@ A config that comes with fxf has a name: `reversal`, or `reversal:example0` with
 import contextlib
 import inspect
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from fxf.base.config import flatten, named_sections, parsed
-from fxf.base.errors import UserError, errors_of, nearest, shown
+from fxf.base.errors import UserError, closest, did_you_mean, errors_of, nearest, shown
 from fxf.runs.guests import load
 
 ORIGIN, READ_FROM = "origin", "read_from"
@@ -105,10 +104,14 @@ def read_sweep(config: str) -> list[dict[str, Any]]:
     """
     path, argument = located(config)
     function, added = getattr(load(path), "sweep", None), list[dict[str, Any]]()
+
+    def add(**changes: Any) -> None:
+        added.append(changes)
+
     if not callable(function):
         raise UserError(f"config: {path}: no function sweep(add) beside get_config")
     takes_argument = len(inspect.signature(function).parameters) > 1
-    _call(path, "sweep", lambda **changes: added.append(changes), *(argument if takes_argument else ()))
+    _call(path, "sweep", add, *(argument if takes_argument else ()))
     return added
 
 
@@ -167,8 +170,8 @@ def _typed(text: str) -> Any:
     return {"true": True, "false": False}.get(text.lower(), text)
 
 
-def nearest_key(typed: str, config: Mapping[str, Any], section: Iterable[str] = ()) -> str:
-    """Returns `; did you mean 'x'?` for a key of a config: one of this name in any section, or of a name near it.
+def closest_key(typed: str, config: Mapping[str, Any], section: Iterable[str] = ()) -> str:
+    """Returns the key of a config that a wrong one may stand for: of its name in any section, or of one near; or "".
 
     Args:
       section: the keys of the section that was typed; of names that are near, its own come first.
@@ -177,9 +180,9 @@ def nearest_key(typed: str, config: Mapping[str, Any], section: Iterable[str] = 
     before, _, name = typed.rpartition(".")
     by_name = {key.rpartition(".")[2]: key for key in reversed(keys)}
     if name in by_name:
-        return f"; did you mean '{by_name[name]}'?"
-    in_any = re.sub(r"'(.*)'", lambda found: f"'{by_name[found[1]]}'", nearest(name, by_name))
-    return nearest(name, section) or in_any or nearest(typed, [key for key in keys if key.rpartition(".")[0] != before])
+        return by_name[name]
+    elsewhere = [key for key in keys if key.rpartition(".")[0] != before]
+    return closest(name, section) or by_name.get(closest(name, by_name), "") or closest(typed, elsewhere)
 
 
 def _type_of(config: ConfigDict, key: str, flag: str) -> type:
@@ -192,8 +195,8 @@ def _type_of(config: ConfigDict, key: str, flag: str) -> type:
             known = f" ({before or 'a config'} has: {', '.join(found) or 'NAME.KEY'})"
             if ":" in str(found.get("name", "")):
                 known += "; default_config of a config file makes those of your own"
-            near = (found and nearest_key(key.partition(":")[0], config.to_dict(), found)) or known
-            raise UserError(f"{flag}{key}: unknown {'key' if before else 'section'}{near}")
+            meant = closest_key(key.partition(":")[0], config.to_dict(), found) if found else ""
+            raise UserError(f"{flag}{key}: unknown {'key' if before else 'section'}{did_you_mean(meant) or known}")
         found, before = found[name], f"{before}.{name}" if before else name
     if isinstance(found, ConfigDict):
         example = f"{flag}{before}.{next(iter(found), 'NAME.KEY')}=VALUE"

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-from fxf.base.config import arguments, defaults, one_of, registered_section, section
+from fxf.base.config import arguments, defaults, fields_of, one_of, registered_section, section
 from fxf.base.devices import require_devices, target_devices
 from fxf.base.errors import UserError, nearest
 from fxf.base.files import digest
@@ -267,7 +267,8 @@ def _sections(config: Mapping[str, Any], task: RegisteredTask, model: Registered
     classes: dict[str, Any] = {**task.sections, "model": model.config, **SECTIONS}
     for name in config:
         if name not in ("seed", *classes):
-            raise UserError(f"{name}: unknown section{nearest(str(name), classes)}")
+            keys = [f"{each}.{field}" for each, cls in classes.items() for field in fields_of(cls)]
+            raise UserError(f"{name}: unknown section{nearest(str(name), [*classes, *keys])}")
     readers: dict[str, Any] = {"task": registered_section, "model": registered_section}
     readers["optimizer"] = lambda _, values, path: optimizer_section(values)
     return {name: readers.get(name, section)(cls, config.get(name, {}), name) for name, cls in classes.items()}

@@ -167,7 +167,8 @@ def restore(workdir: Path, recorded: Mapping[str, Any]) -> None:
     for name, guest in recorded.items():
         if name == "__main__":  # of a script, which would train anew
             continue
-        path = was if (was := Path(guest["path"])).is_file() else Path.cwd() / was.relative_to(_root(name, was))
+        was = Path(guest["path"])
+        path = was if was.is_file() else Path.cwd() / was.relative_to(_root(name, was))
         _require_outside(workdir, path)
         if not path.is_file():
             what = f"{was}, a file that the run's config names, is missing"

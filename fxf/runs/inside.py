@@ -83,10 +83,11 @@ def contents(experiment: Experiment, step: int, params: Params, texts: list[tupl
 
 def _texts(records: list[Record]) -> list[tuple[str, str]]:
     """Returns the prompts and answers of the newest samples, wrong answers first; a text alone is a prompt."""
-    rows = sorted(records[-1]["rows"] if records else [], key=lambda row: row[1] is None or row[1] == row[2])[:EXAMPLES]
+    rows = records[-1]["rows"] if records else []
+    wrong_first = sorted(rows, key=lambda row: row[1] is None or row[1] == row[2])
     pairs = [
         [(prompt, answer)] if prompt else [(text[:FIRST_CHARACTERS], "") for text in answer.split(BETWEEN)]
-        for prompt, _, answer, *_ in rows
+        for prompt, _, answer, *_ in wrong_first[:EXAMPLES]
     ]
     return [pair for of_row in pairs for pair in of_row][:EXAMPLES]
 

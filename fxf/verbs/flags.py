@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from fxf.base import status
 from fxf.base.config import parsed
-from fxf.base.errors import UserError, nearest, one_line
+from fxf.base.errors import UserError, did_you_mean, nearest, one_line
 from fxf.base.files import folder_at, read_file, to_json
 
 place = os.path.expanduser  # the kind of a flag that names a file: a shell leaves the ~ of --text=~/book.txt
@@ -67,18 +67,19 @@ class Parser(argparse.ArgumentParser):
         """
         end = argv.index("--") if "--" in argv else len(argv)
         words = [re.sub(r"^--config\.(?=.)", CHANGE, word) for word in argv[:end]]
+        behind = list(argv[end + 1 :])  # arguments as they are, which argparse may take for flags
         for word in words:  # argparse takes those with spaces for arguments
             name, equals, value = word.partition("=")
             if name not in self._option_string_actions and re.match(r"--[a-zA-Z_]", name):
                 raise UserError(self._unknown(word.replace(CHANGE, "--config.")))
             if name in self._option_string_actions and equals and not value:
                 raise UserError(f"{name}: expected a value, got ''")
-        found, unknown = self.parse_known_intermixed_args([*words, *argv[end:]])
-        if unknown:
+        found, unknown = self.parse_known_intermixed_args(words)
+        if unknown := unknown or ([] if self.arguments else behind):
             raise UserError(self._unknown(unknown[0]))
         changes = [text.partition("=") for text in getattr(found, "overrides", [])]
         found.overrides = [(key, value if equals else None) for key, equals, value in changes]
-        found.arguments = getattr(found, "arguments", [])
+        found.arguments = [*getattr(found, "arguments", []), *behind]
         return found
 
     def error(self, message: str) -> NoReturn:
@@ -95,15 +96,17 @@ class Parser(argparse.ArgumentParser):
         name = typed.lstrip("-–—")
         if not word.startswith("-"):
             is_config = ".py" in word or word.split(":")[0] in configs.names()
-            flag = "workdir" if Path(word, "config.json").is_file() else "config" if is_config else ""
-            meant = word.lstrip("–—") if name.split(".")[0] in known else f"{flag}={word}" if flag in known else ""
-            hint = f"; did you mean '--{meant}'?" if meant else "; a value follows its flag behind =, as in --KEY=VALUE"
+            may_be = {"workdir": Path(word, "config.json").is_file(), "config": is_config}
+            meant = next((f"--{flag}={word}" for flag, fits in may_be.items() if fits and flag in known), "")
+            if name.split(".")[0] in known:
+                meant = "--" + word.lstrip("–—")
+            hint = did_you_mean(meant) or "; a value follows its flag behind =, as in --KEY=VALUE"
             return f"expected only flags, got '{word}'{hint}"
         near = nearest(name.rpartition(".")[2], known)
         if "config" in known and ("." in name or not near):  # a key without --config, or with a word that is near it
             keys = configs.read_config("reversal").to_dict() | {"data": {"path": ""}}
-            meant = configs.nearest_key(re.sub(r"^conf\w*[.:-]", "", name), keys)
-            near = OF_OTHERS.get(name) or meant.replace("mean '", "mean '--config.") or near
+            meant = configs.closest_key(re.sub(r"^conf\w*[.:-]", "", name), keys)
+            near = OF_OTHERS.get(name) or did_you_mean(meant and f"--config.{meant}") or near
         first = f"{self.arguments}, " if self.arguments else ""
         return f"{typed}: unknown flag{near} (here are {first}--{', --'.join(known)})"
 

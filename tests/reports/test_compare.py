@@ -113,6 +113,7 @@ def test_a_group_of_which_a_seed_diverged_is_not_the_best_whether_it_left_a_resu
     found = compare.comparison(compare.runs_of([tmp_path / "b"]))
     assert [group.n_diverged("bleu") for group in found.groups] == [0, 1, 0]
     assert best.best_groups(found, "bleu") == [found.groups[0]]
+    assert best.lines(found)[0] == "not ranked: learning_rate=0.2: a seed diverged"
 
 
 RATES = {0.1: (0.9, 0.92), 0.2: (0.5, 0.54)}  # and the exact match of each seed
