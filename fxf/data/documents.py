@@ -201,20 +201,25 @@ def _parquet(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, byte
     """Yields the number of each row of a Parquet file, and the text in the column that the field names.
 
     Raises:
-      UserError: the file is damaged, or has no such column of text.
+      UserError: the file is damaged, or has no such column of text in UTF-8.
     """
     import pyarrow  # imported here because it takes a fifth of a second
     from pyarrow import parquet
 
+    number = 0
     try:
         table = parquet.ParquetFile(file, buffer_size=CHUNK, pre_buffer=False)
         columns = [name for name in table.schema_arrow.names if field == name or field.startswith(f"{name}.")]
-        batches = table.iter_batches(ROWS, columns=columns or None, use_threads=False)
+        if not columns:  # the others are not read: they may hold what Python has no value for
+            _text_in(dict.fromkeys(table.schema_arrow.names), field, where)
+        batches = table.iter_batches(ROWS, columns=columns, use_threads=False)
         rows = (row for batch in batches for row in batch.to_pylist())
         for number, row in enumerate(rows, 1):
             yield number, _text_in(row, field, f"{where}: row {number}")
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{where}: not a Parquet file: {text_of(error)}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{where}: behind row {number}: not UTF-8: {error.reason} in {error.object!r:.60}") from None
 
 
 def _text_in(record: Any, field: str, where: str) -> bytes:

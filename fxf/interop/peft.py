@@ -104,7 +104,7 @@ def load(
         parts = modules.get(architecture.today(theirs + WEIGHT).removesuffix(WEIGHT))
         if parts is None:
             raise UserError(f"{folder}: {theirs} is no matrix of this model{nearest(theirs, modules)}")
-        rows, columns = (as_weights(str(folder), theirs + end, tensors.pop(theirs + end)[()]) for end in (A, B))
+        rows, columns = (as_weights(str(folder), theirs + end, tensors.pop(theirs + end)) for end in (A, B))
         if len(rows) != lora.rank:
             raise UserError(f"lora.rank: {folder}: the rank of {theirs} is {len(rows)}, got {lora.rank}")
         factors, first = _second_factors(parts, lora.rank), parts[0].weight

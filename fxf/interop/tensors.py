@@ -101,7 +101,7 @@ def to_params(
     experts: dict[str, list[np.ndarray]] = {}  # by path, those that have been read, in their order
     sizes = {path: weight.shape[0] for path, weight in leaves(spec) if weight.axes[0] == EXPERT}
     for name, group in parts.items():
-        tensor = as_weights(where, found[name], tensors[found[name]][()])
+        tensor = as_weights(where, found[name], tensors[found[name]])
         for part, value in read_tensor(architecture, name, group, tensor):
             if part.expert is not None:
                 experts.setdefault(part.path, []).append(value)

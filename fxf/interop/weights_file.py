@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fxf.base.errors import UserError, nearest
 from fxf.base.files import require_file, write_atomically
 from fxf.base.weights import Params, flatten
+
+FLOATS = ("F64", "F32", "F16", "BF16")  # as safetensors names the types
 
 
 def save_weights(path: Path, params: Params) -> None:
@@ -24,14 +25,18 @@ def read_weights(path: Path) -> dict[str, np.ndarray]:
     Raises:
       UserError: the file cannot be read, or holds numbers that are no floats.
     """
-    return {name: as_weights(str(path), name, tensor[()]) for name, tensor in open_tensors(path).items()}
+    return {name: as_weights(str(path), name, tensor) for name, tensor in open_tensors(path).items()}
 
 
-def as_weights(where: str, name: str, array: np.ndarray) -> np.ndarray:
-    """Returns an array in float32. Raises a UserError that names it if its numbers are no floats."""
-    if not jnp.issubdtype(array.dtype, jnp.floating):
-        raise UserError(f"{where}: {name} has type {array.dtype}; expected floating-point numbers")
-    return np.asarray(array, np.float32)
+def as_weights(where: str, name: str, tensor: Any) -> np.ndarray:
+    """Returns a tensor of `open_tensors` in float32.
+
+    Raises:
+      UserError: its numbers are no floats, or quantized ones, such as F8_E4M3, whose scales are elsewhere.
+    """
+    if (kind := tensor.get_dtype()) not in FLOATS:
+        raise UserError(f"{where}: {name} has type {kind}; expected floating-point numbers, {', '.join(FLOATS)}")
+    return np.asarray(tensor[()], np.float32)
 
 
 def check_shapes(where: str, found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> None:

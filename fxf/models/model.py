@@ -44,7 +44,8 @@ class Model(NamedTuple):
       loss: the loss that trains the model, which says whether its outputs are logits. Scores are those of `scored`.
       penalty: `penalty(params, step)` returns a scalar that training adds to the mean loss; None for no penalty.
       max_len: the maximum number of tokens in a row when decoding; None for no maximum.
-      rolls: whether decoding may pass `max_len`: each new token then sees the newest `max_len` ones.
+      rolls: whether decoding may pass `max_len`: each new token then sees the newest `max_len` ones,
+        but all in layers that keep states.
       dtype: the type of its products with weights.
       width: the size D of the residual stream, if no row of a batch depends on another, so that a CPU may compute the
         gradient of a large batch in parts, and each device the user's loss of its rows; None where they must not.

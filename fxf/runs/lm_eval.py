@@ -23,7 +23,7 @@ from fxf.runs.generation import Answering
 from fxf.runs.loading import load
 from fxf.runs.text_scores import TextScorer
 
-NEW_TOKENS, USUAL = 256, {"temperature": 0.0, "top_p": 1.0}
+NEW_TOKENS, USUAL = 256, {"temperature": 0.0, "top_p": 1.0, "top_k": 0}
 
 
 @register_model("fxf")
@@ -88,6 +88,7 @@ class FxfLM(TemplateLM):
     def generate_until(self, requests: Sequence[Any], **_: Any) -> list[str]:
         """Returns the continuation of each context, up to the first text of `until`, by the harness's rules of options.
 
+        Of the options that choose tokens those of `USUAL` are read; without a temperature the others of them are not.
         Requests of equal options are answered together, so that repeats of a context have draws of their own.
         """
         asked, answers = dict[Any, list[tuple[int, str]]](), [""] * len(requests)
@@ -100,7 +101,8 @@ class FxfLM(TemplateLM):
             prompt = self.task.tokenizer.decode(kept)
             while len(self.tok_encode(prompt, add_special_tokens=False)) > len(kept):
                 prompt = prompt[1:]  # a character that was cut through
-            draws = tuple((key, float(options.get(key, usual))) for key, usual in USUAL.items())
+            read = USUAL if options.get("temperature") else ["temperature"]
+            draws = tuple((key, type(USUAL[key])(options.get(key, USUAL[key]))) for key in read)
             asked.setdefault((draws, new, tuple(options["until"])), []).append((number, prompt))
         for (draws, new, until), prompts in asked.items():
             experiment, _step, params = load(self.workdir, self.step, dict(draws))

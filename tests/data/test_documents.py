@@ -77,7 +77,10 @@ def test_files_are_read_as_they_lie_and_a_pattern_picks_them(tmp_path):
 def test_what_is_wrong_in_a_file_is_one_line_that_says_where(keys, message, tmp_path):
     name, content = keys.pop("name"), keys.pop("content", None)
     if content is None:
-        parquet_file(tmp_path / name, [{"text": "a", "meta": {"text": "b"}}])
+        nanosecond = pa.scalar(1, pa.timestamp("ns"))  # for which Python has no value
+        parquet_file(tmp_path / name, [{"text": "~", "meta": {"text": "b"}, "time": nanosecond}], compression="none")
+        content = (tmp_path / name).read_bytes().replace(b"~", keys.pop("byte", b"~"))
+        (tmp_path / name).write_bytes(content)
     else:
         (tmp_path / name).write_bytes(gzip.compress(content * 999, mtime=0)[:-9] if name == "a.gz" else content)
     with pytest.raises(UserError, match=message) as caught:

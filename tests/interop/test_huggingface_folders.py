@@ -93,9 +93,11 @@ def test_a_config_that_fxf_does_not_have_is_one_line(folders, tmp_path, name, ch
 def test_tensors_that_are_no_weights_or_are_elsewhere_are_one_line(folder):
     change_tensors(folder, lambda x: {"lm_head.weight": x["transformer.wte.weight"] * 2})
     assert_refused(folder, r"gpt2: lm_head.weight differs from transformer.wte.weight, to which GPT2LMHeadModel ties")
-    no_floats = {"transformer.ln_f.bias": np.zeros(6, np.int8)}
-    change_tensors(folder, lambda x: {**no_floats, "lm_head.weight": x["lm_head.weight"] / 2})
-    assert_refused(folder, r"gpt2: transformer.ln_f.bias has type int8; expected floating-point numbers")
+    right = read_weights(folder / huggingface.TENSORS_FILE)
+    right["lm_head.weight"] = right["transformer.wte.weight"]
+    for kind, name in ((np.int8, "I8"), (ml_dtypes.float8_e4m3fn, "F8_E4M3")):
+        write_tensors(folder / huggingface.TENSORS_FILE, {**right, "transformer.ln_f.bias": np.zeros(6, kind)}, {})
+        assert_refused(folder, rf"gpt2: transformer.ln_f.bias has type {name}; expected floating-point numbers, F64,")
     tensors = (folder / huggingface.TENSORS_FILE).rename(folder / "one.safetensors")
     (folder / huggingface.INDEX_FILE).write_text('{"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}')
     assert_refused(folder, r"two.safetensors: No such file or directory; did you mean 'one.safetensors'\?")

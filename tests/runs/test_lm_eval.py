@@ -9,6 +9,8 @@ TEXTS = [("".join(f"{i} and {i * i} are numbers.\n" for i in range(40, 52)),), (
 CONTEXTS = [
     ("17 and", {"until": ["\n", "."], "max_gen_toks": 9}),
     ("17 and 289 are numbers.\n18 and 324 are num", {"until": "\n", "max_new_tokens": 11}),
+    ("17 and", {"max_gen_toks": 9, "temperature": 9.0, "top_k": 1}),  # the most probable token
+    ("17 and", {"max_gen_toks": 9, "do_sample": False, "top_p": 0.5, "top_k": 3}),  # greedy
 ]
 
 
