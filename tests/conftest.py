@@ -17,10 +17,17 @@ if os.environ["JAX_PLATFORMS"] == "cpu":
     emitters = "--xla_cpu_use_fusion_emitters=false" if metadata.version("jaxlib") < "0.11" else ""
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_parallel_codegen_split_count=1 {emitters}"
 
-# Processes of a session compile each program once and quickly, and share it in a folder that the first of them makes.
+# Processes of a session compile each program once and quickly, and share it in a folder that the first of them makes:
+# in memory, where there is room, because checkpoints would wait for a disk.
 if "PYTEST_XDIST_WORKER" not in os.environ:
+    memory = "/dev/shm"
+    roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**32
+    scratch = tempfile.mkdtemp(prefix="fxf-tests-", dir=memory if roomy else None)
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     os.environ |= {
-        "JAX_COMPILATION_CACHE_DIR": tempfile.mkdtemp(prefix="fxf-tests-"),
+        "TMPDIR": scratch,
+        "PYTEST_DEBUG_TEMPROOT": os.path.dirname(scratch),  # where the files of failed tests stay
+        "JAX_COMPILATION_CACHE_DIR": f"{scratch}/programs",
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
@@ -28,7 +35,6 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     }
     # They and the commands that they start would each read all source again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 import hypothesis
 import jax

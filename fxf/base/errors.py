@@ -28,6 +28,8 @@ ALSO_CALLED = {
     **dict.fromkeys(("eval_interval", "eval_steps", "eval_iters"), "evaluate_every"),
     **{"num_beams": "beam_width", "vocab_size": "n_tokens", "depth": "n_layers", "num_attention_heads": "n_heads"},
     **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "temp": "temperature", "sample": "generate"},
+    **dict.fromkeys(("log_every", "log_interval", "logging_steps"), "log.every"),
+    **dict.fromkeys(("save_every", "save_interval", "save_steps", "checkpoint_interval"), "checkpoint.every"),
     **dict.fromkeys(("out_dir", "output_dir", "save_dir"), "workdir"),
     **{"beta1": "b1", "beta2": "b2", "betas": "b1", "adam_beta1": "b1", "adam_beta2": "b2", "precision": "dtype"},
     **{"min_lr": "final_learning_rate", "adam_epsilon": "eps", "early_stopping": "patience"},
