@@ -133,7 +133,7 @@ def assert_padding_unread(model: Model, params: Params, batch: Mapping[str, Any]
     apply, full_BTV, bound = _full_forward(model, params, batch)
     for mask, name in MASKS.items():
         if mask in batch:
-            is_token, tokens = np.asarray(batch[mask]), np.asarray(batch[name])
+            is_token, tokens = np.asarray(batch[mask], bool), np.asarray(batch[name])
             found_BTV = apply(params, {**batch, name: np.where(is_token, tokens, _others(tokens))})
             read = is_token if name == "inputs" else np.ones(full_BTV.shape[:2], bool)
             _assert_close(f"with other padding in {name}", found_BTV[read], full_BTV[read], bound)

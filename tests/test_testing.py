@@ -84,3 +84,7 @@ def test_a_cache_that_hypotheses_spoil_for_each_other_is_found(monkeypatch):
     testing.assert_cached_equals_full(blind, params, BATCH, capacities=[7], n_hypotheses=1)
     with pytest.raises(AssertionError, match="with a cache for 7 tokens"):
         testing.assert_cached_equals_full(blind, params, BATCH)
+
+
+def test_a_mask_may_be_of_integers():
+    testing.assert_padding_unread(*small_model(), {**BATCH, "input_mask": np.tri(7, dtype=int)[[6, 4, 5]]})

@@ -34,15 +34,18 @@ def unit(x: jax.Array, axis: int = -1) -> jax.Array:
 
 
 class UnitDense(Dense):
-    """The gated layer (silu(s_v ⊙ x gate) ⊙ s_u ⊙ x up) down, with vectors s_u and s_v [F]; s_v starts at √D."""
+    """The gated layer (silu(s_v ⊙ x gate) ⊙ s_u ⊙ x up) down, with vectors s_u and s_v [F]; s_v starts at √D.
+
+    Without model.gated it is silu(s_u ⊙ x up) down, and s_u starts at √D.
+    """
 
     def spec(self) -> Spec:
-        first = {"gate": self.config.d_model**0.5, "up": 1.0}
+        first = {"gate": self.config.d_model**0.5, "up": 1.0} if self.config.gated else {"up": self.config.d_model**0.5}
         vectors = {name: Weight((self.config.d_ff,), ("mlp",), constant(a), rate=a) for name, a in first.items()}
         return {**super().spec(), **{f"{name}_scale": vector for name, vector in vectors.items()}}
 
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
-        scaled = {name: params[name] * params[f"{name}_scale"][None] for name in ("gate", "up")}
+        scaled = {name: w * params[f"{name}_scale"][None] for name, w in params.items() if f"{name}_scale" in params}
         return super().apply({**params, **scaled}, x, context)
 
 

@@ -182,4 +182,5 @@ BY_QUERY = (t5_bias, fire, cope, xpos, sink_logits, forgetting, sigmoid, stick_b
 ORACLES = {f.__name__: blocks(by_query(f)) for f in BY_QUERY}
 ORACLES |= {f.__name__: blocks(by_query(f, weighs=False)) for f in (differential, value_residual)}
 ORACLES |= {f.__name__: blocks(f) for f in (talking_heads, gated_attention)}
-ORACLES |= {name: ORACLES[name.partition(":")[0]] for _, name in table("keys of tiny ideas") if ":" in name}
+VARIANTS = [name for _, name in table("keys of tiny ideas") if name.partition(":")[0] in ORACLES]
+ORACLES |= {name: ORACLES[name.partition(":")[0]] for name in VARIANTS}

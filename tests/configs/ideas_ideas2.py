@@ -154,7 +154,8 @@ def ngpt(config, weights, x_TD):
     """h ← Norm(h + α (Norm(F h) - h)); u s_u SiLU(v s_v) in the feed-forward layer (section 2 of Loshchilov et al.)."""
 
     def feed_forward(weights, x_TD):
-        u, v = x_TD @ weights["up"] * weights["up_scale"], x_TD @ weights["gate"] * weights["gate_scale"]
+        u = x_TD @ weights["up"] * weights["up_scale"]
+        u, v = (u, x_TD @ weights["gate"] * weights["gate_scale"]) if "gate" in weights else (1, u)
         return (u * v / (1 + np.exp(-v))) @ weights["down"]
 
     for name, layer in (sublayers(config) | {"feed_forward": feed_forward}).items():
@@ -228,7 +229,7 @@ def ngpt_objective(config, params, inputs_T, targets_T, weights_T):
 
 
 BLOCKS = (parallel, layer_scale, squared_relu, looped, canon, ngpt, multi_token, z_loss)
-ORACLES = {f.__name__: blocks(f) for f in BLOCKS}
+ORACLES = {f.__name__: blocks(f) for f in BLOCKS} | {"ngpt:ungated": blocks(ngpt)}
 ORACLES |= {f.__name__: f for f in (unet, hyper_connections, product_keys, mixture_of_depths)}
 OBJECTIVES = {
     "mixture_of_depths": (mixture_of_depths_objective, True),
