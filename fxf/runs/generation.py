@@ -99,7 +99,7 @@ class Answering:
         groups, room = self._task.to_prompts(texts, self._max_tokens, self._max_len), self._room
         decoded = [group for group in groups if "lengths" in group.prompts]
         if room and any((group.prompts["lengths"] + group.whole()["limits"]).max() > room for group in decoded):
-            log.warning("warning: a text passes model.max_len; each token then sees the newest %d", room)
+            log.warning("warning: a text passes model.max_len; attention then sees the newest %d tokens", room)
         return groups
 
     def _place_of_stop(self, text: str, tokens: list[int]) -> int | None:

@@ -111,7 +111,7 @@ def test_prompts_are_continued_without_the_text_and_past_max_len_by_distances(of
         Answering(alibi._replace(draft=(alibi.model, weights, 4)), weights, max_tokens=40)(["7 an"])
     (((answer, *_),),) = Answering(alibi, weights, max_tokens=40)(["7 an"])
     assert len(answer) == 44
-    assert caplog.messages == ["warning: a text passes model.max_len; each token then sees the newest 17"]
+    assert caplog.messages == ["warning: a text passes model.max_len; attention then sees the newest 17 tokens"]
 
 
 @pytest.mark.thorough
