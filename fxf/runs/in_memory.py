@@ -127,15 +127,14 @@ def fit(
     label_smoothing: float = 0.0,
     **keys: Any,
 ) -> Fitted:
-    """Trains a model in memory. Each call compiles.
+    """Trains a model in memory, and returns params and losses as `Fitted` says. Each call compiles.
 
         params, losses = fxf.fit(model, batch, steps=200, learning_rate=1e-2, schedule="cosine")
 
     Args:
-      batch: `batch(key, step)` returns the batch of a step, as `language_model_batch` makes it: arrays [B, T], with
-        other arrays that the model reads, such as `source`. It is a pure function, compiled as part of the step: what
-        NumPy draws in it is drawn once, for all steps. The random key derives from (seed, step); the step is an int32
-        scalar from 0. All batches have one shape.
+      batch: `batch(key, step)` returns the batch of a step, arrays [B, T] as `language_model_batch` has, all of one
+        shape. It is a pure function, compiled as part of the step: what NumPy draws in it is drawn once, for all steps.
+        The random key derives from (seed, step); the step is an int32 scalar from 0.
       params: the initial params, which stay as they are; None draws them from the seed.
       seed: the seed of the initial params, the keys of the batches, and dropout.
       optimizer: one of `fxf.training.optimizer.OPTIMIZERS`, or module:name of your own.
@@ -143,12 +142,8 @@ def fit(
       label_smoothing: share of a target's probability that is spread over all tokens.
       keys: other keys of the config's `optimizer` section, such as `learning_rate`, `schedule` and `weight_decay`.
 
-    Returns:
-      The params after the last step, and the losses [steps], as `Fitted` says.
-
     Raises:
-      UserError: a key is unknown or has a wrong value, the batch or the params do not fit the model, or the loss is not
-        finite.
+      UserError: a key or its value is wrong, the batch or the params do not fit the model, or the loss is not finite.
     """
     seed = seed_of(seed)
     if params is not None:
