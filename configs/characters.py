@@ -7,7 +7,7 @@ argument      what                                           expect (seed 0)
 (none)        the phrase book's English, or data.path        EXPECTED, below
 nanogpt_cpu   nanoGPT's recipe for a CPU, 2,000 steps        tinyshakespeare: validation_loss 1.90
 nanogpt_gpu   nanoGPT's recipe for a GPU, 5,000 steps        tinyshakespeare: nanoGPT reports 1.4697
-fast          350 steps with Muon, half the size             tinyshakespeare: validation_loss 1.86
+fast          350 steps with Muon, a third of the weights    tinyshakespeare: validation_loss 1.86
 fast_160      1,000 steps with longer windows, three layers  tinyshakespeare: validation_loss 1.58
 gpt2          GPT-2's 124M and cuDNN's attention             the size of a row of `make bench`, on a GPU
 primer        seed 002's bilayer on one-hot letters          Goethe's Faust: accuracy 0.37
@@ -61,7 +61,7 @@ def _nanogpt(config: ConfigDict, gpu: bool) -> ConfigDict:
 
 
 def _fast(config: ConfigDict) -> ConfigDict:
-    """Returns nanoGPT's CPU recipe with half its size, twice its batch, <bos>, trained sinusoidal positions, Muon."""
+    """Returns nanoGPT's CPU recipe with half its blocks and d_ff, twice its batch, <bos>, trained sinusoids, Muon."""
     config = _nanogpt(config, gpu=False)
     config.task.bos = True
     config.model.n_layers, config.model.d_ff = 2, 256

@@ -6,7 +6,7 @@ fxf train --config=documents:json_lines --config.data.path=corpus.jsonl --workdi
 argument      what
 (none)        the phrase book's sentences, tokens of bpe
 characters    the same by characters
-json_lines    12M weights, documents of any JSON lines; data.path is the file, or a folder of them
+json_lines    10M weights, documents of any JSON lines; data.path is the file, or a folder of them
 
 Tokens are prepared once in a folder beside `data.path`; a corpus need not fit in memory.
 """

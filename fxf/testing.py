@@ -115,9 +115,8 @@ def assert_documents_apart(model: Model, params: Params, batch: Mapping[str, Any
     for document in np.unique(documents_BT):
         of_it_BT = documents_BT == document
         found_BTV = apply(params, {**batch, "inputs": np.where(of_it_BT, tokens_BT, _others(tokens_BT))})
-        _assert_close(
-            f"of document {document} with other tokens in the others", found_BTV[of_it_BT], full_BTV[of_it_BT], bound
-        )
+        what = f"of document {document} with other tokens in the others"
+        _assert_close(what, found_BTV[of_it_BT], full_BTV[of_it_BT], bound)
 
 
 def assert_rows_independent(model: Model, params: Params, batch: Mapping[str, Any]) -> None:

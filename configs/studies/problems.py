@@ -3,8 +3,8 @@
 fxf train --config=studies/problems:reverse_string --workdir=runs/length
 
 The argument is one of the fifteen problems of Delétang et al., reverse_string by default: a decoder of two blocks
-writes the answer. It learns to reverse strings of up to 40 symbols (exact_match 1, seed 0), and hardly any longer one
-(exact_match at most 0). In the config studies/problems_tape an encoder fills in the answer, as in the papers.
+writes the answer. It learns to reverse strings of up to 40 symbols (exact_match 1, seed 0), and none of 60
+(exact_match_60 0). In the config studies/problems_tape an encoder fills in the answer, as in the papers.
 
 The task is this file's, `problems:LENGTH`, and stands in the folder deletang beside it.
 """

@@ -31,8 +31,10 @@ ALSO_CALLED = {
     **dict.fromkeys(("log_every", "log_interval", "logging_steps"), "log.every"),
     **dict.fromkeys(("save_every", "save_interval", "save_steps", "checkpoint_interval"), "checkpoint.every"),
     **dict.fromkeys(("out_dir", "output_dir", "save_dir"), "workdir"),
-    **{"beta1": "b1", "beta2": "b2", "betas": "b1", "adam_beta1": "b1", "adam_beta2": "b2", "precision": "dtype"},
-    **{"min_lr": "final_learning_rate", "adam_epsilon": "eps", "early_stopping": "patience"},
+    **{"beta1": "b1", "beta2": "b2", "betas": "b1", "adam_beta1": "b1", "adam_beta2": "b2", "adam_epsilon": "eps"},
+    **dict.fromkeys(("precision", "mixed_precision", "amp", "bf16"), "dtype"),
+    **dict.fromkeys(("gradient_checkpointing", "activation_checkpointing"), "remat"),
+    **{"min_lr": "final_learning_rate", "early_stopping": "patience", "wandb": "trackers", "tp": "tensor"},
 }
 
 

@@ -60,22 +60,27 @@ class Cache(flax.struct.PyTreeNode):
         """
         if not self.n_slots:
             return None
-        if self.order_BC is None or self.reads_BWC is None:
-            slots_1C, newest_B1 = jnp.arange(self.n_slots)[None], self.lengths[:, None]
-            if not self.rolling:
-                places = Places(positions_of(slots_1C, self.given), slots_1C)
-                return Table(places, newest_B1 + jnp.arange(n_new)[None])
-            order_BC = newest_B1 - (newest_B1 - slots_1C) % self.n_slots
-            positions_BC = positions_of(jnp.maximum(order_BC, 0), self.given)
-            places = Places(positions_BC, jnp.where(order_BC < 0, UNREAD, order_BC))
-            return Table(places, newest_B1 % self.n_slots, by_index=False)
-        width = self.reads_BWC.shape[1]
+        if self.order_BC is not None and self.reads_BWC is not None:
+            return self._of_beam(positions_of, self.order_BC, self.reads_BWC)
+        slots_1C, newest_B1 = jnp.arange(self.n_slots)[None], self.lengths[:, None]
+        if not self.rolling:  # token l has slot l
+            places = Places(positions_of(slots_1C, self.given), slots_1C)
+            return Table(places, newest_B1 + jnp.arange(n_new)[None])
+        # A slot has the newest token whose index is the slot's modulo C; below 0 there is none yet.
+        order_BC = newest_B1 - (newest_B1 - slots_1C) % self.n_slots
+        positions_BC = positions_of(jnp.maximum(order_BC, 0), self.given)
+        places = Places(positions_BC, jnp.where(order_BC < 0, UNREAD, order_BC))
+        return Table(places, newest_B1 % self.n_slots, by_index=False)
+
+    def _of_beam(self, positions_of: Callable, order_BC: jax.Array, reads_BWC: jax.Array) -> Table:
+        """Returns the table in which the new token of each hypothesis has a slot that no hypothesis reads."""
+        width = reads_BWC.shape[1]
         # Of equal elements, top_k returns the first. If too few slots are free, the last ones are not.
-        is_free_BC = ~self.reads_BWC.any(axis=1)
+        is_free_BC = ~reads_BWC.any(axis=1)
         at_BW = jax.lax.top_k(is_free_BC.astype(jnp.float32), width)[1]
-        reads_BWC = self.reads_BWC | (at_BW[..., None] == jnp.arange(self.n_slots)[None, None])
+        reads_BWC = reads_BWC | (at_BW[..., None] == jnp.arange(self.n_slots)[None, None])
         rows_B1, lengths_BW = jnp.arange(at_BW.shape[0])[:, None], self.lengths.reshape(at_BW.shape)
-        order_BC = self.order_BC.at[rows_B1, at_BW].set(lengths_BW)
+        order_BC = order_BC.at[rows_B1, at_BW].set(lengths_BW)
         given = None if self.given is None else self.given[::width]
         return Table(Places(positions_of(order_BC, given), order_BC), at_BW, reads_BWC, by_index=False)
 

@@ -17,7 +17,7 @@ class TransformerConfig:
     d_model: int = key(512, "width of the residual stream", minimum=1)
     d_ff: int = key(2048, "width inside the feed-forward layer", minimum=1)
     n_heads: int = key(8, "number of attention heads; without a head_dim it must divide d_model", minimum=1)
-    n_kv_heads: int = key(0, "heads of keys and values, each for a group of query heads; 0: n_heads", minimum=0)
+    n_kv_heads: int = key(0, "grouped-query attention: heads of keys and values; 0: n_heads", minimum=0)
     head_dim: int = key(0, "width of a head's queries, keys and values; 0: d_model / n_heads", minimum=0)
     base_width: int = key(
         0,
@@ -73,7 +73,7 @@ class TransformerConfig:
     )
     feature_map: str = key("elu", "of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
     window: int = key(0, "self-attention sees tokens at a distance below this; 0: all tokens", minimum=0)
-    global_every: int = key(0, "each block of such a number has no window, as the others have; 0: no block", minimum=0)
+    global_every: int = key(0, "every n-th block has no window, but the others have one; 0: all have it", minimum=0)
     local_rope_theta: float = key(0.0, "rope_theta of the other blocks, without rope_factor; 0: the same", minimum=0)
     qk_norm: bool = key(False, "normalize each head's queries and keys by an RMS norm, whatever model.norm is")
     qk_norm_joint: bool = key(False, "with qk_norm, normalize all heads of a token together")
@@ -98,12 +98,12 @@ class TransformerConfig:
     )
     scan_blocks: bool = key(False, "train in a loop over blocks: many blocks compile faster and run slower")
     remat: Literal["none", "full", "dots"] = key(
-        "none", "what the backward pass recomputes: nothing; all inside a block; all there except products with weights"
+        "none", "gradient checkpointing: recompute nothing; all inside a block; all there except products with weights"
     )
     dtype: Literal["float32", "bfloat16", "float64"] = key(
         "float32",
-        "type of the computation; weights, norms, softmaxes, logits and losses are float32, or all float64 (with the "
-        "environment variable JAX_ENABLE_X64=1)",
+        "type of the computation (bfloat16: mixed precision); weights, norms, softmaxes, logits and losses are "
+        "float32, or all float64 (with the environment variable JAX_ENABLE_X64=1)",
     )
 
     FLASH: ClassVar[dict[str, Any]] = {"attention": "softmax", "dtype": "bfloat16", "attention_dropout": 0}

@@ -140,9 +140,8 @@ def _sum_over_groups(one_group: Callable[..., jax.Array], label_smoothing: Any, 
 def _forward(one_group: Callable[..., jax.Array], label_smoothing: Any, closed_over: Any, *rows: Any) -> Any:
     def add(carry: tuple, group: tuple) -> tuple[tuple, jax.Array]:
         total, gradient = carry
-        loss, (closed_over_gradient, feature_gradient) = jax.value_and_grad(one_group, (1, 2))(
-            label_smoothing, closed_over, *group
-        )
+        with_gradient = jax.value_and_grad(one_group, (1, 2))
+        loss, (closed_over_gradient, feature_gradient) = with_gradient(label_smoothing, closed_over, *group)
         return (total + loss, jax.tree.map(jnp.add, gradient, closed_over_gradient)), feature_gradient
 
     start = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, closed_over))

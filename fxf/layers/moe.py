@@ -47,9 +47,7 @@ class MoE:
     d_shared: int = key(0, "width inside the shared expert, to which every token goes; 0: there is none", minimum=0)
     shared_gate: bool = key(False, "multiply the shared expert's output by the sigmoid of a linear map (Qwen2-MoE)")
     balance: float = key(0.01, "factor of a term of the loss that is 1 if the load of the experts is even", minimum=0)
-    bias_rate: float = key(
-        0.0, "how far a step moves the bias of an expert by its load; 0: there is no bias", minimum=0
-    )
+    bias_rate: float = key(0.0, "how far a step moves the bias of an expert by its load; 0: no bias", minimum=0)
 
     @property
     def by_row(self) -> bool:

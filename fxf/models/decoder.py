@@ -150,7 +150,8 @@ class Decoder:
 
     def go_on(self, step: Any, weights: Any, prompts: Prompts, key: jax.Array, progress: Progress) -> Progress:
         """Returns the progress after one more token of each hypothesis, by a step that reads these weights."""
-        (state, cache, last_BW), method = progress, self._method(prompts, key)
+        state, cache, last_BW = progress
+        method = self._method(prompts, key)
         logits_RV, cache = step(weights, cache, last_BW.reshape(-1))
         new, parents_BW, last_BW = method.choose(state, logits_RV.reshape(*last_BW.shape, -1))
         # The cache of a finished prompt goes on, into places that nothing reads or beyond the last, and is dropped.
@@ -189,18 +190,23 @@ class Decoder:
 
     def _at_once(self, params: Params, prompts: Prompts, static: dict[str, Any], n_threads: int) -> int:
         """Returns how many prompts a chunk has: all, or as many as the bounds on hypotheses and cache allow."""
-        width, parts = self.config.beam_width, self.layout.parts if self.layout else 1
+        largest_cache = max(LARGEST_CACHE, int(LARGEST_SHARE * held_on_a_device().get("device_bytes", 0)))
+        most = min(HYPOTHESES // self.config.beam_width, largest_cache // self._cache_bytes(params, prompts, static))
+        share_of_thread = -(-len(prompts["tokens"]) // n_threads)
+        size = min(share_of_thread, max(1, most // n_threads))
+        parts = self.layout.parts if self.layout else 1
+        return -(-size // parts) * parts  # rows that the devices do not divide would be whole on each
+
+    def _cache_bytes(self, params: Params, prompts: Prompts, static: dict[str, Any]) -> int:
+        """Returns the bytes of one prompt's cache, which are found once for prompts of these shapes."""
         read_as = jax.dtypes.canonicalize_dtype  # int64 as int32
         row = {name: jax.ShapeDtypeStruct((1, *x.shape[1:]), read_as(x.dtype)) for name, x in prompts.items()}
         shape = ("cache", *static.values(), shapes_of(row))
         if shape not in self.programs:
-            read = functools.partial(prefill, self.model, width=width, **static)
+            read = functools.partial(prefill, self.model, width=self.config.beam_width, **static)
             cache, _ = jax.eval_shape(read, params, row)
             self.programs[shape] = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
-        largest = max(LARGEST_CACHE, int(LARGEST_SHARE * held_on_a_device().get("device_bytes", 0)))
-        most = min(HYPOTHESES // width, largest // self.programs[shape])
-        size = min(-(-len(prompts["tokens"]) // n_threads), max(1, most // n_threads))
-        return -(-size // parts) * parts  # rows that the devices do not divide would be whole on each
+        return self.programs[shape]
 
 
 def shapes_of(prompts: Prompts) -> tuple[Any, ...]:

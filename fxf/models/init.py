@@ -31,13 +31,16 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
         sides = axes_of_matrix(weight)
         grows = sides is not None and {weight.axes[side[0]] for side in sides} <= WIDTHS  # in its rows and columns
         factor = narrower if grows else 1.0
-        init = _named(config, path, weight)
-        if init is not None:
-            smaller = lambda *args: math.sqrt(factor) * init(*args)  # noqa: E731
-            weight = dataclasses.replace(weight, init=init if factor == 1 else smaller)
+        if init := _named(config, path, weight):
+            weight = dataclasses.replace(weight, init=_times(math.sqrt(factor), init))
         return dataclasses.replace(weight, rate=weight.rate * factor)
 
     return changed(chosen, spec)
+
+
+def _times(factor: float, init: Initializer) -> Initializer:
+    """Returns the initializer whose numbers are multiplied by a factor."""
+    return init if factor == 1 else lambda *args: factor * init(*args)
 
 
 def _named(config: TransformerConfig, path: str, weight: Weight) -> Initializer | None:

@@ -47,7 +47,8 @@ def stored_as(name: str, model: Model) -> tuple[Model, Callable[[Params], Params
     def wide(params: Params) -> Params:
         plain = flatten(params)
         for path, summed in matrices.items():
-            rows, scale, last = plain.pop(f"{path}/narrow"), plain.pop(f"{path}/scale"), range(-len(summed), 0)
+            last = range(-len(summed), 0)
+            rows, scale = plain.pop(f"{path}/narrow"), plain.pop(f"{path}/scale")
             scaled = rows.astype(scale.dtype) * jnp.expand_dims(scale, last)
             plain[path] = jnp.moveaxis(scaled, last, summed)
         return map_weights(lambda path, _: plain[path], model.spec)  # which also has layers without weights

@@ -58,9 +58,8 @@ class Rules:
         if self.prompts:
             tokens_BP = jnp.concatenate([self.prompts["first"][:, None], self.prompts["tokens"]], axis=1)
             places_1P = jnp.arange(tokens_BP.shape[1])[None]
-            is_there_BP = (places_1P <= self.prompts["lengths"][:, None]) & (
-                (places_1P > 0) | (tokens_BP != self.words.begins)
-            )
+            begins_BP = (places_1P == 0) & (tokens_BP == self.words.begins)
+            is_there_BP = (places_1P <= self.prompts["lengths"][:, None]) & ~begins_BP
             read_BV = present(tokens_BP, is_there_BP, logits_RV.shape[1])
             seen_RV |= jnp.repeat(read_BV, len(logits_RV) // len(read_BV), axis=0)
         lower_RV = jnp.where(logits_RV > 0, logits_RV / penalty, logits_RV * penalty)

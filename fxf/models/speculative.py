@@ -78,7 +78,8 @@ class Speculative(Decoder):
 
     def go_on(self, step: Any, weights: Any, prompts: Prompts, key: jax.Array, progress: Progress) -> Progress:
         """Returns the progress after one to I more tokens of each answer."""
-        (state, cache, last_B1), method, (check, guess) = progress, self._method(prompts, key), step
+        (state, cache, last_B1), (check, guess) = progress, step
+        method = self._method(prompts, key)
         n_B, rows_B, indices_I = state.n_tokens_B, jnp.arange(len(last_B1)), jnp.arange(self.n_drafts + 1)
 
         def keys(use: Any) -> jax.Array:

@@ -122,9 +122,8 @@ def wasted(experiment: Experiment, layout: Layout) -> list[str]:
         lines.append(f"batches of {n_rows} rows are filled up for {parts} parts: {factor:.2g} times the work")
     mixed = any(EXPERT in weight.axes for _, weight in weights.leaves(experiment.model.spec))
     if mixed and on_gpu() and (n := layout.mesh.shape[EXPERT]) > 1:
-        lines.append(
-            f"parallel.expert {n} makes room for the rows of {n} devices in the experts of each: {n} times their work"
-        )
+        room = f"makes room for the rows of {n} devices in the experts of each"
+        lines.append(f"parallel.expert {n} {room}: {n} times their work")
     return lines
 
 

@@ -85,6 +85,9 @@ def initialize(model: Model | weights.Spec, seed: int = 0) -> Params:
     """Returns random params of a model, or of the spec of a layer: a nested dict of arrays.
 
     A run with this seed starts from the same params, up to rounding.
+
+    Args:
+      seed: from 0 to 2**32 - 1.
     """
     spec, dtype = (model.spec, model.weights_dtype) if isinstance(model, Model) else (model, "float32")
     return jax.jit(lambda key: weights.initialize(spec, key, dtype))(run_keys(seed).params)
@@ -99,6 +102,9 @@ def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
 
     Returns:
       inputs int32 [B, T], targets int32 [B, T] and weights float32 [B, T].
+
+    Raises:
+      UserError: the tokens are no ints [B, T], or the weights have another shape.
     """
     tokens_BT = jnp.asarray(tokens)
     if tokens_BT.ndim != 2 or not jnp.issubdtype(tokens_BT.dtype, jnp.integer):
@@ -121,23 +127,23 @@ def fit(
     label_smoothing: float = 0.0,
     **keys: Any,
 ) -> Fitted:
-    """Trains a model in memory. Each call compiles.
+    """Trains a model in memory, and returns params and losses as `Fitted` says. Each call compiles.
 
         params, losses = fxf.fit(model, batch, steps=200, learning_rate=1e-2, schedule="cosine")
 
     Args:
-      batch: `batch(key, step)` returns the batch of a step. It is a pure function, compiled as part of the step: what
-        NumPy draws in it is drawn once, for all steps. The random key derives from (seed, step); the step is an int32
-        scalar from 0. All batches have one shape.
+      batch: `batch(key, step)` returns the batch of a step, arrays [B, T] as `language_model_batch` has, all of one
+        shape. It is a pure function, compiled as part of the step: what NumPy draws in it is drawn once, for all steps.
+        The random key derives from (seed, step); the step is an int32 scalar from 0.
       params: the initial params, which stay as they are; None draws them from the seed.
       seed: the seed of the initial params, the keys of the batches, and dropout.
-      optimizer: one of `fxf.training.optimizer.OPTIMIZERS`.
+      optimizer: one of `fxf.training.optimizer.OPTIMIZERS`, or module:name of your own.
       microbatches: number of equal parts of a batch; their gradients are summed one by one, which needs less memory.
       label_smoothing: share of a target's probability that is spread over all tokens.
       keys: other keys of the config's `optimizer` section, such as `learning_rate`, `schedule` and `weight_decay`.
 
     Raises:
-      UserError: a key is unknown or has a wrong value, or the loss is not finite.
+      UserError: a key or its value is wrong, the batch or the params do not fit the model, or the loss is not finite.
     """
     seed = seed_of(seed)
     if params is not None:

@@ -75,15 +75,15 @@ class Reading(NamedTuple):
         # Truth values, and types that NumPy does not have, such as bfloat16, are printed as numbers.
         value = value.astype({"b": np.int8, "V": np.float32}.get(value.dtype.kind, value.dtype))
         if self.is_attention(name):
-            titles, (rows, columns) = [f"head {i}" for i in range(value.shape[1])], map(self.tokens, sides(name))
-            shown = Matrices(value[0], titles, rows, columns, is_attention=True)
+            queries, keys = sides(name)
+            titles = [f"head {i}" for i in range(value.shape[1])]
+            shown = Matrices(value[0], titles, self.tokens(queries), self.tokens(keys), is_attention=True)
         else:
             matrices = value.reshape(-1, *(1, 1, *value.shape)[-2:])
             titles = [f"{name} {i}" for i in range(len(matrices))] if len(matrices) > 1 else [name]
-            rows = [] if name.startswith("params/") else self.tokens(sides(name)[0])
-            if value.ndim < 3 or (len(value), value.shape[-2]) != (1, len(rows)):
-                rows = []
-            shown = Matrices(matrices, titles, rows, [])
+            tokens = [] if name.startswith("params/") else self.tokens(sides(name)[0])
+            of_tokens = value.ndim > 2 and (len(value), value.shape[-2]) == (1, len(tokens))
+            shown = Matrices(matrices, titles, tokens if of_tokens else [], [])
         if head is None:
             return shown
         if not 0 <= head < len(shown.values):

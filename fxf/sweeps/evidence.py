@@ -110,23 +110,23 @@ def _at_look(found: Evidence, pairs: Sequence[Figures]) -> Evidence:
 def student_and_hall(x: Sequence[float], level: float) -> tuple[tuple[float, float], tuple[float, float]]:
     """Returns both intervals of the mean of at least two numbers; if all are equal, both are that number.
 
-    With skewness g and root mean square deviation s, Hall's has the means m - s·h(±y) for Student's m ± s·y, where
-    h(y) = 3/g · (∛(1 + g·(y - g/6n)) - 1). Student's quantile is Wallace's formula (1959), within 0.0003 from 27
-    degrees of freedom on.
+    With the standard deviation s (by n - 1) and the skewness g, Hall's ends are m - s·h(±y) for Student's m ± s·y,
+    where h(y) = 3/g · (∛(1 + g·(y - g/6n)) - 1) and y = t/√n. Student's quantile t is Wallace's formula (1959), within
+    0.0003 from 27 degrees of freedom on.
     """
     n, mean, spread = len(x), math.fsum(x) / len(x), pstdev(x)
     if spread == 0:
         return (x[0], x[0]), (x[0], x[0])
+    g = math.fsum(((v - mean) / spread) ** 3 for v in x) / n
     df, z = n - 1, NormalDist().inv_cdf(1 - level / 2)
-    s, skewness = spread * math.sqrt(n / df), math.fsum(((v - mean) / spread) ** 3 for v in x) / n
-    y = math.sqrt(df * math.expm1((z * (8 * df + 3) / (8 * df + 1)) ** 2 / df) / n)
+    s = spread * math.sqrt(n / df)
+    t_squared = df * math.expm1((z * (8 * df + 3) / (8 * df + 1)) ** 2 / df)
+    y = math.sqrt(t_squared / n)
 
-    def hall(y: float) -> float:
-        if abs(skewness) < 1e-6:
-            return y
-        return 3 / skewness * (math.cbrt(1 + skewness * (y - skewness / (6 * n))) - 1)
+    def h(y: float) -> float:  # at g = 0 its limit
+        return y if abs(g) < 1e-6 else 3 / g * (math.cbrt(1 + g * (y - g / (6 * n))) - 1)
 
-    return (mean - s * y, mean + s * y), (mean - s * hall(y), mean - s * hall(-y))
+    return (mean - s * y, mean + s * y), (mean - s * h(y), mean - s * h(-y))
 
 
 def exact_sign(more: int, less: int) -> float:

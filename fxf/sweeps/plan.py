@@ -28,6 +28,7 @@ from fxf.sweeps.points import TABLE
 PLAN = "plan.json"
 RATE = "optimizer.learning_rate"
 MATCHES = ("steps", "flops", "seconds")
+Digests = dict[str, str]  # of files, by name
 ALWAYS = ("train_loss", "train_seconds", "tokens_per_second")  # figures of every run, besides those of its task
 
 
@@ -162,27 +163,37 @@ def make_plan(
     failed = None if failed is None else checked(failed, Field(float, {}), "--failed")
     null, other = other is None, other or first
     other = other._replace(config={**other.config, "seed": first.config["seed"]})
-    content, chosen, experiments = dict[str, dict[str, str]](), list[tuple[str, str]](), list[Experiment]()
-    for name, arm in {"first": first, "other": other}.items():
-        try:
-            if arm.config["parallel"]["processes"] != 1:
-                raise UserError("parallel.processes: the runs of a trial share one process; leave it at 1")
-            experiments.append(experiment := arm.built())
-            chosen.append(choose_metric(experiment, metric))
-            content[name] = {**experiment.task.digests(), **guests.digests(arm.config, workdir)}
-            if match == "flops" and (lost := flops_per_token(experiment).uncounted):
-                raise UserError(f"--match=flops: {', '.join(lost)} cannot be counted; take --match=seconds")
-        except UserError as error:
-            raise UserError(f"the {name} config: {error}") from None
+    of_first, decides, first_content = _read("first", first, workdir, metric, match)
+    of_other, _, other_content = _read("other", other, workdir, metric, match)
     # With every key, as the runs will have them: a change may name an optimizer that has keys of its own.
-    first, other = (arm._replace(config=each.config) for arm, each in zip((first, other), experiments, strict=True))
-    if not null and (first.config, content["first"]) == (other.config, content["other"]):
+    first, other = first._replace(config=of_first.config), other._replace(config=of_other.config)
+    if not null and (first.config, first_content) == (other.config, other_content):
         raise UserError("the two configs of the trial are the same; --null tries a config against itself")
-    _require_same_scores(experiments[0], experiments[1], chosen[0][0])
+    _require_same_scores(of_first, of_other, decides[0])
     rates = rates or (1 if null or differing_keys(first.config, other.config) == [RATE] else 3)
     if rates not in range(1, 2 if null else 100, 2):
         raise UserError(f"--rates: expected an odd number, and 1 of a null trial, got {rates}")
-    return Plan(first, other, *chosen[0], bool(metric), null, content, failed, rates, match)
+    content = {"first": first_content, "other": other_content}
+    return Plan(first, other, *decides, bool(metric), null, content, failed, rates, match)
+
+
+def _read(name: str, arm: Arm, workdir: Path, metric: str, match: str) -> tuple[Experiment, tuple[str, str], Digests]:
+    """Returns the experiment of an arm, what `choose_metric` says of it, and digests of its data and config files.
+
+    Raises:
+      UserError: as `make_plan`, and names the arm.
+    """
+    try:
+        if arm.config["parallel"]["processes"] != 1:
+            raise UserError("parallel.processes: the runs of a trial share one process; leave it at 1")
+        experiment = arm.built()
+        decides = choose_metric(experiment, metric)
+        content = {**experiment.task.digests(), **guests.digests(arm.config, workdir)}
+        if match == "flops" and (lost := flops_per_token(experiment).uncounted):
+            raise UserError(f"--match=flops: {', '.join(lost)} cannot be counted; take --match=seconds")
+        return experiment, decides, content
+    except UserError as error:
+        raise UserError(f"the {name} config: {error}") from None
 
 
 def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> None:

@@ -92,9 +92,9 @@ class Verdict:
         """
         if not self.claim or not (tried := self.settled[self.worse].tried):
             return []
-        rates = [rate for rate, _ in tried]
-        own = rates.index(self.settled[self.worse].changes[RATE])
-        return [rate for rate, figure in (tried[own - 1], tried[own + 1]) if figure is not None]
+        own = [rate for rate, _ in tried].index(self.settled[self.worse].changes[RATE])
+        below, above = tried[own - 1], tried[own + 1]  # both are there: the best rate was not at the edge
+        return [rate for rate, figure in (below, above) if figure is not None]
 
     def at(self, rate: float) -> list[Figures]:
         """Returns the outcomes where neither failed, with those of the worse config at a rate that was checked."""
@@ -179,7 +179,8 @@ class Verdict:
 
     def lines(self) -> list[str]:
         """Returns a few lines for a reader."""
-        plan, found, lines = self.plan, self.evidence, [f"{self.headline}; {self.stopped}"]
+        plan, found = self.plan, self.evidence
+        lines = [f"{self.headline}; {self.stopped}"]
         if found.n:
             first, other = zip(*self.compared, strict=True)
             figures = f"{plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other"
@@ -201,8 +202,9 @@ class Verdict:
             if steps := settled.changes.get("train.steps"):
                 lines.append(f"steps of {ARMS[name]} {steps:,}, for equal {plan.match}")
         for rate in self.checks:
-            effect, stays = differences(self.at(rate)), "stays" if still(self.claim, self.at(rate)) else "falls"
-            told = f"effect {statistics.fmean(effect):+.4g}" if effect else "no run without failure"
+            stays = "stays" if still(self.claim, self.at(rate)) else "falls"
+            effects = differences(self.at(rate))
+            told = f"effect {statistics.fmean(effects):+.4g}" if effects else "no run without failure"
             lines.append(f"with the rate {rate:.4g} of {ARMS[self.worse]} the claim {stays}: {told}")
         named = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
         lines.append(f"the metric {named}")
@@ -219,10 +221,11 @@ class Verdict:
         if not math.isfinite(found.low):
             few = f"at {' or '.join(map(str, LEVELS))} pairs only" if found.n < min(LEVELS) else "if few runs fail"
             return f"effect so far {found.effect:+.4g}; a mean is claimed {few}"
-        uneven = "; its outcomes are too uneven to tell from 0" if found.uneven else ""
-        uneven = "; all pairs are equal, so the interval has no width" if found.low == found.high else uneven
+        note = "; its outcomes are too uneven to tell from 0" if found.uneven else ""
+        if found.low == found.high:
+            note = "; all pairs are equal, so the interval has no width"
         of = "" if found.n in LEVELS else f" of the first {max(look for look in LEVELS if look < found.n)} pairs"
-        return f"effect {found.effect:+.4g}, interval{of} {found.low:+.4g} to {found.high:+.4g}{uneven}"
+        return f"effect {found.effect:+.4g}, interval{of} {found.low:+.4g} to {found.high:+.4g}{note}"
 
     def _failures_line(self) -> str:
         found, worst = self.evidence, self.plan.failed

@@ -97,14 +97,13 @@ def in_order_of_texts(
       ends: the words of the key of the `decode` section.
     """
     found: list[list[Hypothesis]] = [[Hypothesis([], 0.0)]] * n_prompts
+    may_end = end_token >= 0 or len(ends) > 0
     for group, (tokens_NWU, scores_NW) in zip(groups, decoded, strict=True):
         limits = group.prompts.get("limits", [group.max_tokens] * len(group.places))
         scores = np.full(tokens_NWU.shape[:2], None) if scores_NW is None else scores_NW
         rows = zip(group.places, tokens_NWU.tolist(), scores.tolist(), limits, strict=True)
         for place, tokens_WU, scores_W, limit in rows:
             pairs = [(before_end(tokens[:limit], end_token), s) for tokens, s in zip(tokens_WU, scores_W, strict=True)]
-            of_prompt = [
-                Hypothesis(new, s, (end_token >= 0 or len(ends) > 0) and len(new) == limit) for new, s in pairs
-            ]
+            of_prompt = [Hypothesis(new, score, may_end and len(new) == limit) for new, score in pairs]
             found[place] = [each for each in of_prompt if each.score != -float("inf")]
     return found

@@ -101,10 +101,11 @@ def write_digests(folder: Path) -> None:
       TimeoutError: another process does not come with its part.
     """
     process, count = jax.process_index(), jax.process_count()
-    found, parts = digests(folder, process, count), [folder / f"{DIGESTS}.{other}" for other in range(1, count)]
-    if process:
-        files.write_atomically(parts[process - 1], files.to_json(found))
+    found = digests(folder, process, count)
+    if process > 0:
+        files.write_atomically(folder / f"{DIGESTS}.{process}", files.to_json(found))
         return
+    parts = [folder / f"{DIGESTS}.{other}" for other in range(1, count)]
     for part in parts:
         limit = time.monotonic() + WAIT_SECONDS
         while not part.exists():
@@ -119,9 +120,8 @@ def write_digests(folder: Path) -> None:
 
 def digests(folder: Path, process: int = 0, count: int = 1) -> dict[str, str]:
     """Returns the digest of each file that one of `count` processes hashes, by its relative path, without DIGESTS."""
-    names = [
-        path.relative_to(folder).as_posix() for path in files.files_below(folder) if not path.name.startswith(DIGESTS)
-    ]
+    saved = (path for path in files.files_below(folder) if not path.name.startswith(DIGESTS))
+    names = [path.relative_to(folder).as_posix() for path in saved]
     return {name: files.file_digest(folder / name) for name in names if _hashed_by(name, count) == process}
 
 

@@ -31,9 +31,7 @@ class LogConfig:
     tensorboard: bool = key(True, "whether to write TensorBoard event files")
     trackers: str = key("", "comma-separated; each one of fxf.training.trackers.TRACKERS")
     report: bool = key(True, "whether to write report.html, the page of the run")
-    hang: float = key(
-        30.0, "times the usual, and a minute, after which a line says where steps stand; 0: no", minimum=0
-    )
+    hang: float = key(30.0, "times the usual, at least a minute, until a line says where it is; 0: never", minimum=0)
 
     def __post_init__(self) -> None:
         require_trackers(self.trackers)
@@ -68,11 +66,13 @@ class Clock:
         self._count_up_to_now(outer)
 
     def _count_up_to_now(self, next_purpose: str) -> None:
-        (before, compiled), now = self._counted, (time.perf_counter(), seconds_of_compiling())
+        counted_at, counted_compiling = self._counted
+        now, all_compiling = time.perf_counter(), seconds_of_compiling()
         if self._purpose:
-            self._seconds["compile"] += now[1] - compiled
-            self._seconds[self._purpose] += now[0] - before - (now[1] - compiled)
-        self._purpose, self._counted = next_purpose, now
+            compiling = all_compiling - counted_compiling
+            self._seconds["compile"] += compiling
+            self._seconds[self._purpose] += now - counted_at - compiling
+        self._purpose, self._counted = next_purpose, (now, all_compiling)
 
     def wait(self, seconds: float) -> None:
         """Counts seconds of `train` in which steps waited for `data`."""

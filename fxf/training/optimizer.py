@@ -34,7 +34,7 @@ class OptimizerConfig:
         minimum=0,
         argument=True,
     )
-    clip_norm: float = key(0.0, "maximum of the gradient's global norm; 0 does not clip", minimum=0)
+    clip_norm: float = key(0.0, "gradient clipping: maximum of the global norm; 0 does not clip", minimum=0)
     decay_steps: int = key(0, "wsd: steps at the end in which the rate falls to final_learning_rate", minimum=0)
     frozen: str = key("", "patterns of the weights that training leaves as they are, such as embedding/*,blocks/0/*")
     ema_decay: float = key(0.0, "decay of an average of the params, which is evaluated; 0: none", minimum=0, below=1)
@@ -63,7 +63,8 @@ def muon(rate: Any, spec: Spec, *, b1: float, b2: float, eps: float, weight_deca
     from optax import contrib  # imported here, because no other optimizer needs it
 
     def numbers(_: str, weight: Weight) -> Any:
-        return (axes := axes_of_matrix(weight)) and contrib.MuonDimensionNumbers(*axes)
+        axes = axes_of_matrix(weight)
+        return None if axes is None else contrib.MuonDimensionNumbers(*axes)
 
     dimensions = map_weights(numbers, spec)
     return contrib.muon(

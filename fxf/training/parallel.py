@@ -10,7 +10,10 @@ from fxf.base.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class ParallelConfig:
-    """The `parallel` section: how training uses the devices. Only dropout's draws depend on it."""
+    """The `parallel` section: how training uses the devices.
+
+    Beyond rounding, results depend on it by dropout's draws and by what compares rows, both under `pmap`.
+    """
 
     kind: Literal["jit", "pmap"] = key("jit", "jit: one program over a mesh; pmap: a step on devices with all weights")
     data: int = key(0, "parts of a batch's rows, each with all weights; 0: as many as the devices allow", minimum=0)
@@ -18,9 +21,7 @@ class ParallelConfig:
     expert: int = key(1, "parts of a batch's rows, and of the experts of a mixture with their weights", minimum=1)
     sequence: int = key(1, "parts of each sequence in training; attention gets what its part sees", minimum=1)
     tensor: int = key(1, "parts of heads, hidden units and vocabulary, and of their weights", minimum=1)
-    slices: int = key(
-        0, "equal groups of devices that a slow network joins; only data goes across; 0: those of TPUs", minimum=0
-    )
+    slices: int = key(0, "equal groups of devices, whose slow links only data crosses; 0: those of TPUs", minimum=0)
     gradient_sums: Literal["float32", "model"] = key(
         "float32", "type in which devices sum the gradients of blocks; model: model.dtype, but of experts float32"
     )

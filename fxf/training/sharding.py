@@ -238,12 +238,12 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
         if jax.local_device_count() % (of_a_row := config.sequence * config.tensor):
             of_process = f"the devices of a process, {jax.local_device_count()}"
             raise UserError(f"{_sizes(shape, SEQUENCE, TENSOR)}: {of_a_row} does not divide {of_process}")
-    types, within = (AxisType.Auto,) * len(AXES), tuple({**shape, DATA: shape[DATA] // slices}.values())
-    ordered, size = sorted(devices[:n], key=_slice), n // slices
-    parts = [ordered[i : i + size] for i in range(0, n, size)]
+    compiler_shards = (AxisType.Auto,) * len(AXES)
+    of_slice = tuple({**shape, DATA: shape[DATA] // slices}.values())
+    by_slice = np.array(sorted(devices[:n], key=_slice)).reshape(slices, -1).tolist()
     # In each slice JAX's own order, by its links.
-    meshes = [jax.make_mesh(within, AXES, axis_types=types, devices=part).devices for part in parts]
-    mesh = Mesh(np.concatenate(meshes), AXES, axis_types=types)
+    meshes = [jax.make_mesh(of_slice, AXES, axis_types=compiler_shards, devices=part).devices for part in by_slice]
+    mesh = Mesh(np.concatenate(meshes), AXES, axis_types=compiler_shards)
     return Layout(mesh, config.kind == "pmap", config.gradient_sums == "float32")
 
 

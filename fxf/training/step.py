@@ -33,7 +33,7 @@ class TrainConfig:
 
     steps: int = key(1000, "number of optimizer steps", minimum=1)
     batch_size: int = key(64, "sequences per step; a maximum if data.batch_tokens sets the batches", minimum=1)
-    microbatches: int = key(1, "equal parts of a batch, computed one by one; a CPU cuts large ones again", minimum=1)
+    microbatches: int = key(1, "gradient accumulation: equal parts of a batch; a CPU cuts large ones again", minimum=1)
     label_smoothing: float = key(0.0, "share of a target's probability spread over all tokens", minimum=0, below=1)
     dropout_bits: Literal["threefry", "device"] = key(
         "threefry",
@@ -44,7 +44,7 @@ class TrainConfig:
     )
     skip_nonfinite: int = key(0, "steps whose loss or gradient is not finite that a run may skip", minimum=0)
     evaluate_every: int = key(0, "steps between validations; 0: none, but for the test at the end", minimum=0)
-    patience: int = key(0, "evaluations without a better checkpoint.best that end training; 0: never", minimum=0)
+    patience: int = key(0, "early stopping: evaluations without a better checkpoint.best; 0: never", minimum=0)
 
 
 Metrics = dict[str, Any]
@@ -218,10 +218,8 @@ def make_train_steps_from_iterator(
         for _ in range(n):
             asked = time.perf_counter()
             if (of_host := next(batches, None)) is None:
-                what = f"the task has no batch for step {int(state.step) + 1}"
-                raise UserError(
-                    f"batches: {what}; let them repeat, as by repeat() of Grain, or set train.steps below it"
-                )
+                what = f"the task has no batch for step {int(state.step) + 1}; let them repeat, as by repeat() of Grain"
+                raise UserError(f"batches: {what}, or set train.steps below it")
             seconds = {"data_seconds": time.perf_counter() - asked}
             batch = layout.put(of_host, trainer.config.microbatches * layout.parts)
             if seconds_at_peak:

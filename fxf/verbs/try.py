@@ -40,9 +40,7 @@ def flags(parser: Parser) -> None:
     parser.switch("null", "try the config against itself")
     parser.flag("metric", doc="the figure of result.json that decides; by default the task's first")
     parser.flag("failed", float, doc="a run whose figure is worse than this has failed")
-    parser.flag(
-        "rates", whole(1), doc="learning rates to try of each config; by default 3, or 1 if only the rate differs"
-    )
+    parser.flag("rates", whole(1), doc="learning rates to try of each config; 3 by default, 1 if only the rate differs")
     parser.flag("match", default="steps", doc="what is equal: steps (as the configs have them), flops or seconds")
     parser.switch("scales", "try models of half the depth and width, the given ones, and twice, for --minutes each")
     parser.flag("seeds", whole(2), 32, "the most pairs of seeds")
