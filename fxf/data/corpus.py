@@ -140,7 +140,7 @@ def _pairs(config: DataConfig) -> Corpus:
     columns = [name.strip() for name in config.columns.split(",")] if config.columns else header
     if not config.columns and not {config.source, config.target} <= {*header}:
         text_files.decoded(lines[0], path.name)  # which says what it is if it is no UTF-8
-        wanted = f"expected columns {config.source} and {config.target} in the first line, or data.columns, as en,fr"
+        wanted = f"expected tab-separated columns {config.source} and {config.target}, or data.columns, as en,fr"
         raise UserError(f"{path.name}:1: {wanted}; got {shortened(', '.join(header))}")
     source, target = (columns.index(one_of(getattr(config, s), columns, f"data.{s}")) for s in ("source", "target"))
     if twice := [name for name in (config.source, config.target) if columns.count(name) > 1]:

@@ -90,6 +90,9 @@ class Tokenizer:
         """Keeps the library's tokenizer. `of_file` is its file's text, if it is no longer what the file says."""
         self.kind, self.special = kind, special
         self._backend, self._of_file = backend, of_file
+        # The cut of a file may put a space in front of a text, where the decoder of bytes leaves it.
+        cut = backend.pre_tokenizer.__getstate__() if backend.pre_tokenizer else b""
+        self._in_front = " " if b'"ByteLevel","add_prefix_space":true' in cut else ""
         self.vocab_size: int = max(backend.get_vocab().values()) + 1  # a file may leave numbers out
         self.dtype = np.dtype(np.uint16 if self.vocab_size <= 2**16 else np.uint32)
 
@@ -159,8 +162,8 @@ class Tokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Returns the text of `tokens`, without <bos>, <pad> and <eos>."""
-        silent = (self.special.bos, self.special.pad, self.special.eos)
-        return self._backend.decode([t for t in tokens if t not in silent], skip_special_tokens=False)
+        kept = [token for token in tokens if token not in self.special[:3]]
+        return self._backend.decode(kept, skip_special_tokens=False).removeprefix(self._in_front)
 
     def continuation(self, text: str, tokens: Sequence[int]) -> str:
         """Returns what `tokens` add to a text. Some tokenizers lose the space at the start of a text alone."""

@@ -81,7 +81,7 @@ class Answering:
         if type(self._task).decode is not Task.decode:
             raise UserError("stream: this task finds its tokens at the end, not token by token")
         assert self._evaluator.stream is not None
-        answer = Answer(self._task.to_text(text, []), None)
+        answer, sure = Answer(self._task.to_text(text, []), None), ""
         for group in self._groups([text]):
             (limit,) = group.whole()["limits"]
             for tokens in self._evaluator.stream(group):
@@ -90,9 +90,11 @@ class Answering:
                 if self._place_of_stop(text, tokens) is not None:
                     break
                 # The next token may complete a character, or a text that stops the answer.
-                sure = answer.text.rstrip("\ufffd")
-                begun = [n for words in self._stop for n in range(1, len(words)) if sure.endswith(words[:n])]
-                yield Answer(sure[: len(sure) - max(begun, default=0)], None)
+                # Beside the first bytes of one, a tokenizer may hide the bytes of those in front, which stay sure.
+                known = answer.text.rstrip("\ufffd")
+                begun = [n for words in self._stop for n in range(1, len(words)) if known.endswith(words[:n])]
+                sure = max(sure, known[: len(known) - max(begun, default=0)], key=len)
+                yield Answer(sure, None)
         yield answer
 
     def _groups(self, texts: list[str]) -> list[PromptGroup]:

@@ -90,11 +90,11 @@ def test_a_token_is_named_by_what_can_be_seen():
 TEXT = "a cab <s> bad\nface"
 
 
-def byte_level(*special):
+def byte_level(*special, space=False):
     """Returns a tokenizer like GPT-2's: bytes and a few merges, then the special tokens."""
     vocabulary = {token: i for i, token in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))} | {"ab": 256}
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, [("a", "b")]))
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=space), decoders.ByteLevel()
     backend.add_special_tokens(list(special))
     return backend
 
@@ -145,9 +145,9 @@ def test_the_tokens_of_lines_are_those_of_the_whole_text_each_in_the_line_where_
 def test_tokens_keep_their_numbers_and_the_usual_names_begin_and_end_a_document(saved):
     tokenizer = saved(byte_level("<|endoftext|>"))
     assert tokenizer.special[:3] == (257, 257, 257) and tokenizer.vocab_size == 258
-    assert tokenizer.encode("cab") == byte_level().encode("cab").ids
-    assert tokenizer.decode([257, *tokenizer.encode(TEXT), 257]) == TEXT
-    assert tokenizer.name(257) == "<|endoftext|>" and tokenizer.name(tokenizer.encode(" ")[0]) == "␣"
+    assert tokenizer.encode("cab") == byte_level().encode("cab").ids and tokenizer.name(257) == "<|endoftext|>"
+    for each in (tokenizer, saved(byte_level("<|endoftext|>", space=True))):
+        assert each.decode([257, *each.encode(TEXT), 257]) == TEXT and each.name(each.encode(" ")[0]) == "␣"
     assert saved(byte_level("<|end_of_text|>", "<|begin_of_text|>")).special[:3] == (258, 257, 257)
     assert saved(metaspace()).special == (1, 2, 2, 0, 0)
     of_deepseek = byte_level("<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>", "<｜▁pad▁｜>")

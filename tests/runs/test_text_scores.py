@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import norm, sem, t
 
 from fxf.base.errors import UserError
 from fxf.runs import text_scores as scores
@@ -103,12 +104,12 @@ def test_a_run_is_better_or_worse_only_where_the_whole_interval_of_some_lines_is
     assert caplog.messages == [f"warning: --text: {tmp_path}/text.txt has 1 lines; an interval and a verdict need 6"]
 
 
-def test_a_fortieth_of_the_resamples_lie_beyond_each_end_of_the_interval():
-    nats = np.random.default_rng(1).normal(2, 1, 80)
-    error = nats.std() / math.sqrt(80)
-    expected = [nats.mean(), nats.mean() - 1.96 * error, nats.mean() + 1.96 * error]
-    # The 0.025-quantile of 2000 normal numbers has a standard error of 0.06.
-    assert [*ratio("x", nats, np.ones(80)).values()] == pytest.approx(expected, abs=0.2 * error)
+def test_the_interval_is_students_also_of_few_lines():
+    for n_lines in (7, 80):
+        nats = norm.ppf((np.arange(n_lines) + 0.5) / n_lines)
+        expected = [0, *t.interval(0.95, n_lines - 1, 0, error := sem(nats))]
+        # The outer quantiles of 2000 normal numbers have a standard error of 0.06, and those of few lines more.
+        assert [*ratio("x", nats, np.ones(n_lines)).values()] == pytest.approx(expected, abs=0.2 * error)
 
 
 def test_texts_and_runs_that_have_no_score_and_lines_of_json_are_said(folder, caplog):
