@@ -103,8 +103,7 @@ def test_a_source_alone_is_read_in_the_order_of_grain():
 
 def pairs(n=101, seed=0, longest=13):
     """Pairs of random lengths; the first token of each source is a number of its own."""
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(1, longest + 1, (n, 2))
+    lengths = np.random.default_rng(seed).integers(1, longest + 1, (n, 2))
     return [TokenPair([100 + i, *[7] * (s - 1), EOS], [*[8] * t, EOS]) for i, (s, t) in enumerate(lengths.tolist())]
 
 

@@ -21,8 +21,7 @@ pytestmark = pytest.mark.gpu
 
 def params_of(folder, **sections):
     """Trains a run, if it is not finished, and returns its weights."""
-    config = tiny_config(**sections)
-    run.train(config, folder, {"config_file": "test", "overrides": {}})
+    run.train(tiny_config(**sections), folder, {"config_file": "test", "overrides": {}})
     return fxf.load(folder).params
 
 
@@ -38,8 +37,7 @@ def test_a_run_that_goes_on_has_the_bits_of_the_run_that_never_stopped(dtype, tm
     parts = params_of(tmp_path / "parts", **sections)
     assert "resuming at step 20" in capsys.readouterr().err
     jax.tree.map(np.testing.assert_array_equal, parts, whole)
-    again = params_of(tmp_path / "again", **sections)
-    jax.tree.map(np.testing.assert_array_equal, again, whole)
+    jax.tree.map(np.testing.assert_array_equal, params_of(tmp_path / "again", **sections), whole)
 
 
 @pytest.mark.parametrize("positions", ["rotary", "alibi"])  # without and with a bias, which has a kernel of its own
