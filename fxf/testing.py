@@ -57,13 +57,15 @@ def assert_cached_equals_full(
     Each row's prompt has another length, from no token to half of the row. Several hypotheses, with different tokens,
     read the rest token by token. They share the prompt's part of the cache, as in a beam search. Half-way all continue
     the first one. The slots of the others' tokens are then free for new tokens, which stand before older ones. Take two
-    blocks or more: of a single block the logits do not tell what the tokens of a prompt saw.
+    blocks or more: of a single block the logits do not tell what the tokens of a prompt saw. Decoding has no padding
+    behind a row's tokens, so here an `input_mask` does not count.
 
     Args:
       capacities: numbers of tokens that the cache has room for, T or more; by default T and 2 T + 3.
       n_hypotheses: hypotheses of each prompt; 1 shares nothing.
     """
     assert model.prefill is not None and model.step is not None, "the model does not generate"
+    batch = {name: value for name, value in batch.items() if name != "input_mask"}
     n_rows, n_tokens = np.shape(batch["inputs"])
     max_length = n_tokens // 2
     lengths_B = np.arange(n_rows) * max_length // max(n_rows - 1, 1)

@@ -45,7 +45,7 @@ def any_tokenizer(folder: Path | None, data: Any, texts: Callable[[], Iterable[s
     if folder and (kept := folder / TOKENIZER_FILE).exists():
         found = read_tokenizer_file(kept)
         if not is_file(name) and found.kind != name:
-            raise UserError(f"{folder}: holds a run of tokenizer '{found.kind}', not '{name}'; use another --workdir")
+            raise UserError(f"data.tokenizer: expected '{found.kind}', that of {folder}; got '{name}'")
         return found
     if is_file(name):
         return read_tokenizer_file(Path(os.path.expanduser(name)), "data.tokenizer")

@@ -149,16 +149,20 @@ def config_from(
     overridden, the model's keys that the source lacks have the values of a config with that model, else their defaults.
 
     Args:
-      overridden: keys that stay as they are.
+      overridden: keys that the user has given; those of `model` stay as they are.
 
     Raises:
-      UserError: there is no such source.
+      UserError: there is no such source, or a key that the user has given names another tokenizer.
     """
     begun = run_folder.source_digest(workdir, path)
     model, data = _sections_of(Source("run", workdir) if begun else source_of(path))
     changed = {**config, "start": {**config["start"], "path": path}}
     if known := config.get("data"):
-        taken = {key: value for key, value in data.items() if key in known and f"data.{key}" not in overridden}
+        taken = {key: value for key, value in data.items() if key in known}
+        for key, value in taken.items():
+            if f"data.{key}" in overridden and known[key] != value:
+                what = f"a run that starts from {path} has its tokenizer, here {value!r}; got {known[key]!r}"
+                raise UserError(f"data.{key}: {what}; leave it out, or start from a file of `fxf export`")
         changed["data"] = {**known, **taken}
     if model:
         given = {key: value for key, value in config["model"].items() if f"model.{key}" in overridden}

@@ -27,7 +27,7 @@ from fxf.training.trackers import Trackers, require_trackers
 class LogConfig:
     """The `log` section."""
 
-    every: int = key(100, "steps between metric records", minimum=1)
+    every: int = key(100, "steps between metric records; validations and checkpoint.every add some", minimum=1)
     tensorboard: bool = key(True, "whether to write TensorBoard event files")
     trackers: str = key("", "comma-separated; each one of fxf.training.trackers.TRACKERS")
     report: bool = key(True, "whether to write report.html, the page of the run")

@@ -173,7 +173,7 @@ def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
         assert again.to_json() == kept.to_json() and again.encode(text) == kept.encode(text)
         assert again.decode(again.encode(text)) == kept.decode(kept.encode(text))
     for folder, name, message in (
-        (tmp_path, "bpe", "holds a run of tokenizer 'word', not 'bpe'; use another --workdir"),
+        (tmp_path, "bpe", "data.tokenizer: expected 'word', that of .*; got 'bpe'"),
         (None, "absent.json", "data.tokenizer: absent.json: No such file"),
     ):
         with pytest.raises(UserError, match=message):

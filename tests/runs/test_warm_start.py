@@ -134,8 +134,8 @@ def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
     (tmp_path / "text.txt").write_text("abc dea b cade" * 29)
     of_text = text_config(tmp_path / "text.txt", task={"length": 8}, model={"dropout": 0.25})
     config = config_from(of_text, str(tmp_path / "llama"), tmp_path / "run", ["model.dropout"])
-    kept = config_from(of_text, str(tmp_path / "llama"), tmp_path / "run", ["data.tokenizer"])
-    assert kept["data"]["tokenizer"] == of_text["data"]["tokenizer"] != config["data"]["tokenizer"]
+    with pytest.raises(UserError, match=r"^data\.tokenizer: a run that starts from .* has its tokenizer, here .*; got"):
+        config_from(of_text, str(tmp_path / "llama"), tmp_path / "run", ["data.tokenizer"])
     found = [config["model"][key] for key in ("positions", "max_len", "dropout")]
     assert (found, config["data"]["vocab_size"]) == (["rotary", 9, 0.25], 8000)
     experiment, start = started(config, tmp_path / "run")
