@@ -181,8 +181,8 @@ def closest_key(typed: str, config: Mapping[str, Any], section: Iterable[str] = 
     by_name = {key.rpartition(".")[2]: key for key in reversed(keys)}
     if name in by_name:
         return by_name[name]
-    if (meant := ALSO_CALLED.get(name)) in keys:
-        return str(meant)
+    if (meant := ALSO_CALLED.get(name, "")) in keys:  # of another section
+        return meant
     elsewhere = [key for key in keys if key.rpartition(".")[0] != before]
     return closest(name, section) or by_name.get(closest(name, by_name), "") or closest(typed, elsewhere)
 
