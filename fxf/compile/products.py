@@ -10,6 +10,7 @@ from fxf.compile.hlo import Instruction
 # How many products of queries, keys, values and their gradients a kernel of attention computes. Backward passes repeat
 # some. All pairs of queries and keys count, as in XLA's own attention, though kernels skip blocks that a mask hides.
 SPLASH_PRODUCTS = {"splash_mha_fwd": 2, "splash_mha_dq": 3, "splash_mha_dkv": 4}
+ALL_GRADIENTS = 5  # of the last if it also writes the gradients of queries, those of each block of keys
 CUDNN, CUDNN_FORWARD, CUDNN_BACKWARD = "__cudnn$fmha", 2, 5
 
 
@@ -79,6 +80,7 @@ def _flops(instruction: Instruction) -> int | None:
     for name, n_products in SPLASH_PRODUCTS.items():
         if target == "tpu_custom_call" and instruction.name.startswith(name):
             q, k = _queries_and_keys(instruction)
+            n_products = ALL_GRADIENTS if any(len(array.dims) > len(q) for array in instruction.arrays) else n_products
             return 2 * n_products * math.prod(q) * k[-2]
     if target.startswith(CUDNN):
         n_products = CUDNN_BACKWARD if "Backward" in target else CUDNN_FORWARD

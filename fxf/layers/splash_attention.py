@@ -103,11 +103,13 @@ def _kernel(shape: tuple[int, int], causal: bool, window: int, softcap: float, n
     # The blocks at both edges of a window are computed whole: small ones add at most a sixteenth to it.
     most = max(window // 16, min(BLOCKS)) if window else max(BLOCKS)
     q, k = (next(size for size in BLOCKS if size <= most and length % size == 0) for length in whole)
+    # One kernel of all gradients reads everything once, but writes those of queries for each block of keys.
+    fused = whole[1] <= 2 * k
+    backward = {"block_kv_dkv_compute": k} if fused else {"block_q_dq": q, "block_kv_dq": k}
+    blocks = {"block_q": q, "block_kv": k, "block_q_dkv": q, "block_kv_dkv": k, **backward}
     return splash.make_splash_mha(
         masks.MultiHeadMask([seen_TC]),
-        block_sizes=splash.BlockSizes(
-            block_q=q, block_kv=k, block_q_dkv=q, block_kv_dkv=k, block_q_dq=q, block_kv_dq=k
-        ),
+        block_sizes=splash.BlockSizes(**blocks, use_fused_bwd_kernel=fused),
         attn_logits_soft_cap=softcap or None,
         head_shards=1,
         q_seq_shards=n_parts,

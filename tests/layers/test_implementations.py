@@ -153,21 +153,21 @@ def test_a_query_that_may_see_nothing_leaves_the_others_as_they_are(monkeypatch)
     assert np.isfinite(padded).all()
 
 
-LENGTH = 131  # two blocks of a TPU's kernel, of which the second is not full
 OF_ROWS = {
-    "packed": jnp.asarray(np.sort(np.random.default_rng(1).integers(1, 6, (2, LENGTH)))),
-    "padded": jnp.asarray(np.arange(LENGTH) < np.array([[LENGTH], [70]]), jnp.int32),
+    "packed": jnp.asarray(np.sort(np.random.default_rng(1).integers(1, 10, (2, 261)))),
+    "padded": jnp.asarray(np.arange(261) < np.array([[261], [70]]), jnp.int32),
 }
 
 
 @pytest.mark.parametrize("case", marked("splash attention"))
 def test_what_a_tpus_kernel_reads_and_its_gradients_are_those_of_the_default(case, monkeypatch):
     stand_in(monkeypatch, "splash")
-    causal, documents, *_ = case.values()
-    changes = {key: value for key, value in case.items() if key not in ("causal", "documents")}
+    causal, documents, length, *_ = case.values()  # of two or three blocks, of which the last is not full
+    changes = {key: value for key, value in case.items() if key not in ("causal", "documents", "length")}
     layer = attention_of(small(n_heads=2, n_kv_heads=1, d_model=6, **changes))
-    where, rng = places(LENGTH, causal, OF_ROWS.get(documents)), np.random.default_rng(0)
-    arrays = [rng.normal(size=(2, n, LENGTH, 3)).astype(np.float32) for n in (2, 1, 1)]
+    rows, rng = OF_ROWS[documents][:, :length] if documents else None, np.random.default_rng(0)
+    where = places(length, causal, rows)
+    arrays = [rng.normal(size=(2, n, length, 3)).astype(np.float32) for n in (2, 1, 1)]
     is_token = 1 if where.documents is None else (where.documents > 0)[:, None, :, None]  # what padding reads is free
     default = lambda q, *memory: layer.read({}, q, memory, layer.mask({}, where, where)) * is_token  # noqa: E731
     kernel = lambda q, *memory: splash_attention.attend(layer, {}, q, memory, where, where) * is_token  # noqa: E731
