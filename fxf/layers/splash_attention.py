@@ -105,11 +105,13 @@ def _kernel(shape: tuple[int, int], causal: bool, window: int, softcap: float, n
     q, k = (next(size for size in BLOCKS if size <= most and length % size == 0) for length in whole)
     # One kernel of all gradients reads everything once, but writes those of queries for each block of keys.
     fused = whole[1] <= 2 * k
-    backward = {"block_kv_dkv_compute": k} if fused else {"block_q_dq": q, "block_kv_dq": k}
-    blocks = {"block_q": q, "block_kv": k, "block_q_dkv": q, "block_kv_dkv": k, **backward}
+    backward: Any = {"block_kv_dkv_compute": k} if fused else {"block_q_dq": q, "block_kv_dq": k}
+    blocks = splash.BlockSizes(
+        block_q=q, block_kv=k, block_q_dkv=q, block_kv_dkv=k, use_fused_bwd_kernel=fused, **backward
+    )
     return splash.make_splash_mha(
         masks.MultiHeadMask([seen_TC]),
-        block_sizes=splash.BlockSizes(**blocks, use_fused_bwd_kernel=fused),
+        block_sizes=blocks,
         attn_logits_soft_cap=softcap or None,
         head_shards=1,
         q_seq_shards=n_parts,
