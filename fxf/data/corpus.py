@@ -149,6 +149,9 @@ def _pairs(config: DataConfig) -> Corpus:
     first = 2 if there[: len(asked)] == asked else 1
     if first == 1 and {*asked} <= {*there}:
         raise UserError(f"{path.name}:1: the columns are {', '.join(there)}; data.columns has {', '.join(asked)}")
+    if first == 1 and len(header) == len(columns) + 1 and header[0].replace(".", "").isdecimal():
+        named = f"data.columns=number,{config.columns} names the first column too"
+        raise UserError(f"{path.name}:1: expected text in {columns[0]}, got {header[0]}; {named}")
     if first == 2:
         say(one_line(f"{path.name}: the first line names the columns: {', '.join(columns)}"))
     sides = text_files.tab_separated(lines[first - 1 :], len(columns), source, target)

@@ -209,12 +209,13 @@ def _parquet(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, byte
     number = 0
     try:
         table = parquet.ParquetFile(file, buffer_size=CHUNK, pre_buffer=False)
-        columns = [name for name in table.schema_arrow.names if field == name or field.startswith(f"{name}.")]
-        if not columns:  # the others are not read: they may hold what Python has no value for
+        # The others are not read, also those of one struct: they may hold what Python has no value for.
+        leaves = (table.schema.column(i).path for i in range(len(table.schema)))
+        columns = [name for name in [*leaves, *table.schema_arrow.names] if f"{field}.".startswith(f"{name}.")][:1]
+        if not columns:
             _text_in(dict.fromkeys(table.schema_arrow.names), field, where)
         batches = table.iter_batches(ROWS, columns=columns, use_threads=False)
-        rows = (row for batch in batches for row in batch.to_pylist())
-        for number, row in enumerate(rows, 1):
+        for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
             yield number, _text_in(row, field, f"{where}: row {number}")
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{where}: not a Parquet file: {text_of(error)}") from None

@@ -153,6 +153,8 @@ def prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], 
     """
     unfinished, name = folder.with_suffix(UNFINISHED), config.path or "the phrase book"
     unfinished.mkdir(exist_ok=True)
+    if config.format == "files" and (records := next((x.name for x in found if ".jsonl" in x.name), "")):
+        say(f"warning: data.path: {records} is read as it stands; data.format 'json_lines' reads a field of each line")
     manifest = unfinished / MANIFEST
     counts = _counts(read_json(manifest, "a manifest of documents")["counts"] if manifest.exists() else {})
     if n_done := _documents(counts):

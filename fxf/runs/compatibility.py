@@ -13,7 +13,7 @@ from fxf.base.weights import VOCABULARY, Params, flatten, leaves, shapes
 from fxf.layers.kinds import ATTENTIONS
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Batch, Model
-from fxf.tasks.task import Task
+from fxf.tasks.task import NO_END, Task
 from fxf.training.fine_tuning import require_frozen
 from fxf.training.state import run_keys
 
@@ -56,6 +56,8 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
         require_off("decode", decode, defaults(DecodeConfig), f"task '{task_name}' generates no tokens")
     elif model.prefill is None or model.step is None:
         raise UserError(f"model.name: task '{task_name}' generates tokens; '{config.name}' has no prefill and step")
+    if decode.min_tokens and task.end_token == NO_END and not decode.ends:
+        raise UserError(f"decode.min_tokens: no token ends a text of task '{task_name}'; set decode.ends too")
     if not model.loss.of_logits:
         no_logits = f"the outputs of model '{config.name}' are not logits"
         require_off("decode", decode, {"temperature": 0.0, "beam_width": 1}, no_logits)

@@ -23,7 +23,8 @@ from fxf.runs.generation import Answering
 from fxf.runs.loading import load
 from fxf.runs.text_scores import TextScorer
 
-NEW_TOKENS, USUAL = 256, {"temperature": 0.0, "top_p": 1.0, "top_k": 0}
+NEW_TOKENS, USUAL = 256, {"repetition_penalty": 1.0, "temperature": 0.0, "top_p": 1.0, "top_k": 0}
+READ = {*USUAL, "until", "max_gen_toks", "do_sample"}
 
 
 @register_model("fxf")
@@ -64,6 +65,8 @@ class FxfLM(TemplateLM):
 
     def _loglikelihood_tokens(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
         """Returns log-probability and whether it is the greedy answer, of each (…, context, continuation) of tokens."""
+        if (longest := max(len(new) for *_, new in requests)) > self.max_length:
+            raise UserError(f"a continuation of {longest} tokens; {self.workdir} reads {self.max_length} (task.length)")
         rows = [([*context, *new][-self.max_length - 1 :], len(new)) for _, context, new in requests]
         tokens_RT = np.zeros((len(rows), max(len(row[0]) for row in rows)), np.int32)
         for number, (tokens, _n_new) in enumerate(rows):
@@ -88,12 +91,17 @@ class FxfLM(TemplateLM):
     def generate_until(self, requests: Sequence[Any], **_: Any) -> list[str]:
         """Returns the continuation of each context, up to the first text of `until`, by the harness's rules of options.
 
-        Of the options that choose tokens those of `USUAL` are read; without a temperature the others of them are not.
+        Of the options that choose tokens those of `USUAL` are read; without a temperature the last of them are not.
         Requests of equal options are answered together, so that repeats of a context have draws of their own.
+
+        Raises:
+          UserError: an option is not read, such as `num_beams` above 1, or leaves no room for a context.
         """
         asked, answers = dict[Any, list[tuple[int, str]]](), [""] * len(requests)
         for number, request in enumerate(requests):
             context, options = request.args[0], normalize_gen_kwargs(request.args[1], NEW_TOKENS)
+            if unread := {name for name, value in options.items() if (name, value) != ("num_beams", 1)} - READ:
+                raise UserError(f"generation_kwargs: {min(unread)}: not read; expected {', '.join(sorted(READ))}")
             new = options["max_gen_toks"]
             if new >= self.max_length:
                 raise UserError(f"max_gen_toks: {new} leave no room for a context among {self.max_length} tokens")
@@ -101,7 +109,7 @@ class FxfLM(TemplateLM):
             prompt = self.task.tokenizer.decode(kept)
             while len(self.tok_encode(prompt, add_special_tokens=False)) > len(kept):
                 prompt = prompt[1:]  # a character that was cut through
-            read = USUAL if options.get("temperature") else ["temperature"]
+            read = USUAL if options.get("temperature") else ["repetition_penalty", "temperature"]
             draws = tuple((key, type(USUAL[key])(options.get(key, USUAL[key]))) for key in read)
             asked.setdefault((draws, new, tuple(options["until"])), []).append((number, prompt))
         for (draws, new, until), prompts in asked.items():

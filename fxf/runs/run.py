@@ -24,6 +24,7 @@ from fxf.runs.flops import seconds_at_peak, wasted
 from fxf.runs.generation import score_pairs, write_answers
 from fxf.runs.loading import Changes, Place, load, load_params
 from fxf.runs.warm_start import Start, start_of
+from fxf.tasks.language_model import LanguageModel
 from fxf.tasks.task import Evaluator
 from fxf.training import checkpoint_files, processes
 from fxf.training.checkpoint import Checkpoints
@@ -232,10 +233,13 @@ def evaluate(
       output: a folder for the answers, as `write_answers` writes them.
 
     Raises:
-      UserError: as `load`; the data differ from those of the training; or the task has no such answers.
+      UserError: as `load`; the data differ from those of the training; or the task has no such answers, or no score
+        that reads the changed keys.
     """
     to = None if output is None else folder_at(output, "--output")
     experiment, found, params = load(workdir, step, decode)
+    if (unread := {*(decode or {})} - {"weights"}) and type(experiment.task).test is LanguageModel.test:
+        raise UserError(f"decode.{min(unread)}: a language model is scored without decoding; leave it out")
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the scores, which take long
     if pairs is None:

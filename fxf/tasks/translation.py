@@ -12,6 +12,7 @@ import numpy as np
 from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.base.files import digest
+from fxf.base.status import say
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
 from fxf.data.corpus import SPLITS, Corpus, DataConfig, TokenPair, read_corpus, tokenize
 from fxf.data.text_files import Example
@@ -69,12 +70,14 @@ class Translation(TokenizedTask):
         return (text for example in self.corpus.train for text in (example.source, example.target))
 
     def _tokenized(self, part: str) -> list[tuple[Example, TokenPair]]:
-        return tokenize(self.data, self.tokenizer, getattr(self.corpus, part))
+        kept = tokenize(self.data, self.tokenizer, getattr(self.corpus, part))
+        if part == "test" and (n_long := len(self.corpus.test) - len(kept)):
+            say(f"warning: {n_long} of {len(self.corpus.test)} test pairs are not scored: they pass data.max_length")
+        return kept
 
     def _batches_of(self, part: str) -> Batches:
-        pairs = [pair for _, pair in self.tokenized(part)]
         process = (jax.process_index(), jax.process_count()) if part == "train" else (0, 1)
-        return Batches(pairs, self.data, self.run, self.tokenizer.special, process)
+        return Batches([pair for _, pair in self.tokenized(part)], self.data, self.run, self.tokenizer.special, process)
 
     def batches(self) -> Any:
         return iterate(self.batches_of("train"))
@@ -96,7 +99,8 @@ class Translation(TokenizedTask):
 
     def test_pairs(self, evaluator: Evaluator, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
         examples = [Example(self.cased(a), self.cased(b), f"pair {number}") for number, (a, b) in enumerate(pairs, 1)]
-        return self.score(evaluator, tokenize(self.data, self.tokenizer, examples))
+        data = dataclasses.replace(self.data, on_error="stop")  # each answer is in the line of its pair
+        return self.score(evaluator, tokenize(data, self.tokenizer, examples))
 
     def score(
         self, evaluator: Evaluator, tokenized: Sequence[tuple[Example, TokenPair]], n_scored: int = 0

@@ -120,7 +120,7 @@ def test_the_phrasebook_has_three_splits_and_six_is_all_at_once(monkeypatch):
 def test_a_key_that_names_nothing_is_refused(wrong, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = "\n".join(LINES)
-    contents = {"turned": b"id\tfr\ten\n1\tVa\tGo\n", "utf16": text.encode("utf-16")}
+    contents = {"turned": b"id\tfr\ten\n1\tVa\tGo\n", "scored": b"1.1\tGo\tVa", "utf16": text.encode("utf-16")}
     for name, content in {"empty": b"", "blank": b"\n\n", **contents}.items():
         Path(name).write_bytes(content)
     pairs(tmp_path, LINES)

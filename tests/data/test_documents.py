@@ -18,7 +18,7 @@ from fxf.data.text_files import lines_of, read_text_file
 from helpers import first_phrases, refused
 
 TEXTS = ["First one.", "Second\nof two lines", "Drei ß €", "the fourth"]
-NESTED = [{"meta": {"text": text.replace("\n", "\r\n"), "n": i}, "id": i} for i, text in enumerate(TEXTS)]
+NESTED = [{"meta": {"text": text.replace("\n", "\r\n"), "n": 2**60}, "id": i} for i, text in enumerate(TEXTS)]
 NESTED += [{"meta": {"text": text}} for text in (" ", None)] + [{"meta": None}]  # without a text
 
 
@@ -28,8 +28,8 @@ def texts(**keys):
     return [text for source in sources(config) for text, _ in read(config, source)]
 
 
-def parquet_file(path, rows, **options):
-    parquet.write_table(pa.Table.from_pylist(rows), path, **options)
+def parquet_file(path, rows, schema=None, **options):
+    parquet.write_table(pa.Table.from_pylist(rows, schema), path, **options)
 
 
 def test_each_file_of_a_folder_is_a_document_in_the_order_of_names(tmp_path):
@@ -53,12 +53,12 @@ def test_files_are_read_as_they_lie_and_a_pattern_picks_them(tmp_path):
     lines = "".join(f"{json.dumps(row)}\n" for row in NESTED).encode() + b"\n"
     (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines)
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + lines))
-    (tmp_path / "in").mkdir()
+    (tmp_path / "in/d.parquet.prepared").mkdir(parents=True)  # of another run
     (tmp_path / "in/c.jsonl.zst").write_bytes(pa.compress(lines, "zstd", asbytes=True))
-    parquet_file(tmp_path / "in/d.parquet", NESTED, row_group_size=3)
+    meta = pa.struct({"text": pa.string(), "n": pa.timestamp("us")})  # of years for which Python has no value
+    parquet_file(tmp_path / "in/d.parquet", NESTED, pa.schema({"meta": meta}), row_group_size=3)
     (tmp_path / "e.txt").write_text("no JSON")
     (tmp_path / "in/again.parquet").symlink_to("d.parquet")  # counts once
-    (tmp_path / "in/d.parquet.prepared").mkdir()  # of another run
     (tmp_path / "in/d.parquet.prepared/train.tokens").write_text("no JSON")
     (tmp_path / "empty.bz2").write_bytes(bz2.compress(b""))
     skipped = b"\x50\x2a\x4d\x18\x01\0\0\0-"  # a frame of zstd without content

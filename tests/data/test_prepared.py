@@ -47,7 +47,7 @@ def test_the_tokens_of_a_part_are_those_of_its_documents_in_order_and_are_not_re
     assert prepare(keys) == found
 
 
-def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_again(tmp_path):
+def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_again(tmp_path, capsys):
     folder, text = tmp_path / "texts", TEXTS[3]
     folder.mkdir()
     for i, each in enumerate(TEXTS):
@@ -58,12 +58,13 @@ def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_ag
     for change in (
         lambda: path.write_text(text.replace("Text", "text")),
         path.unlink,
-        lambda: (path.write_text(text), os.utime(path, ns=(before, before)), (folder / "new.txt").write_text("new")),
+        lambda: (path.write_text(text), os.utime(path, ns=(before, before)), (folder / "new.jsonl").write_text("{}")),
     ):
         change()
         found.append(prepare(keys))
     assert len({each.digest for each in found}) == len({each.folder for each in found}) == 4
-    (folder / "new.txt").unlink()
+    assert capsys.readouterr().err.count("warning: data.path: new.jsonl is read as it stands") == 1
+    (folder / "new.jsonl").unlink()
     assert prepare(keys) == first
     os.utime(path, ns=(1, 1))
     assert prepare(keys).digest == first.digest
@@ -73,8 +74,7 @@ def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_ag
 def test_a_preparation_that_was_killed_or_failed_goes_on_where_it_stopped(
     at, packed, ends, tmp_path, monkeypatch, capsys
 ):
-    folder = tmp_path / "texts"
-    folder.mkdir()
+    (folder := tmp_path / "texts").mkdir()
     for n in range(3):
         lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[n::3]).encode()
         (folder / f"{n}.jsonl").write_bytes(gzip.compress(lines) if packed else lines)

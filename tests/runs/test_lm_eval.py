@@ -2,6 +2,7 @@
 
 import pytest
 
+from fxf import UserError
 from small_runs import KEPT, command, text_config, trained
 
 PAIRS = [("7 and", " 49 are"), ("", " 3 and 9"), ("12 and 144\n13", " and 169\n14 and 196\n15 and"), ("7" * 60, " and")]
@@ -11,7 +12,9 @@ CONTEXTS = [
     ("17 and 289 are numbers.\n18 and 324 are num", {"until": "\n", "max_new_tokens": 11}),
     ("17 and", {"max_gen_toks": 9, "temperature": 9.0, "top_k": 1}),  # the most probable token
     ("17 and", {"max_gen_toks": 9, "do_sample": False, "top_p": 0.5, "top_k": 3}),  # greedy
+    ("17 and", {"max_gen_toks": 9, "repetition_penalty": 1.9, "num_beams": 1}),
 ]
+REFUSED = [("7", " and" * 99, "a continuation of"), ("7", {"num_beams": 4}, "num_beams: not read; expected do_sample")]
 
 
 @pytest.mark.thorough  # with a library that is not among the requirements
@@ -30,7 +33,6 @@ def test_the_harness_scores_and_continues_as_by_its_own_backend(tmp_path):
         task={"length": 24, "bos": False},
         data={"tokenizer": "bpe", "vocab_size": 300},
         train={"steps": 9},
-        log={"every": 9},
     )
     trained(config, tmp_path / "run", kept=KEPT)
     command("export", f"--workdir={tmp_path / 'run'}", "--format=huggingface", f"--output={tmp_path / 'exported'}")
@@ -51,5 +53,8 @@ def test_the_harness_scores_and_continues_as_by_its_own_backend(tmp_path):
     assert found == pytest.approx(expected, rel=1e-5)
     found, expected = asked("generate_until", CONTEXTS)
     assert found == expected
+    for (*arguments, message), function in zip(REFUSED, (ours.loglikelihood, ours.generate_until), strict=True):
+        with pytest.raises(UserError, match=message):
+            function([Instance("", {}, tuple(arguments), 0)])
     cut = Instance("generate_until", {}, ("日本語" * 20 + "7", {"max_gen_toks": 9, "temperature": 1.0}), 0)
     assert len({*ours.generate_until([cut] * 4)}) == 4  # of a context that begins within a character

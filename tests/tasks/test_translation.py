@@ -95,8 +95,8 @@ def test_the_special_tokens_of_a_tokenizer_file_begin_end_and_fill_sentences(dat
     assert task.test(evaluator_of(task))["exact_match"] == 1.0
 
 
-def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_files(data, tmp_path):
-    task = make(data)
+def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_files(data, tmp_path, capsys):
+    task = make(dataclasses.replace(data, on_error="skip", max_length=30))
     experiment = SimpleNamespace(task=task, config={"task": {"name": "translation"}})
     (tmp_path / "given.txt").write_text("a b\tun deux\nc\tfalse\nc\ttrois\nd d d\tquatre\n")
     figures = score_pairs(experiment, evaluator_of(task), tmp_path / "given.txt")
@@ -109,9 +109,13 @@ def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_fil
         "references.txt": ["un deux", "false", "quatre", ""],
         "references_2.txt": ["un deux", "trois", "quatre", ""],
     }
-    (tmp_path / "given.txt").write_text("a b\tun\nc\n")
-    with pytest.raises(UserError, match=r"given.txt:2: expected 2 tab-separated columns, got 1 column"):
-        score_pairs(experiment, None, tmp_path / "given.txt")
+    wrong = {"c": r"given.txt:2: expected 2 tab-.*, got 1 column", "c " * 30 + "\tun": "pair 2: source of 31 "}
+    for line, message in wrong.items():
+        (tmp_path / "given.txt").write_text(f"a b\tun\n{line}\n")
+        with pytest.raises(UserError, match=message):
+            score_pairs(experiment, None, tmp_path / "given.txt")
+    n_long = 24 - task.test(evaluator_of(task))["examples"]
+    assert n_long > 0 and f"warning: {n_long} of 24 test pairs are not scored" in capsys.readouterr().err
 
 
 def test_a_task_that_only_trains_and_scores_says_so_where_more_is_asked(tmp_path):
