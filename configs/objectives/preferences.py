@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 
 import fxf
 from fxf.base.config import key
+from fxf.base.errors import UserError
 from fxf.base.weights import Params
 from fxf.layers.loss import Loss
 from fxf.layers.named import figure, term
@@ -38,6 +39,9 @@ class PreferringConfig(TransformerLMConfig):
 class Pairs(Reversal):
     def __init__(self, config: ReversalConfig, run: RunInfo) -> None:
         super().__init__(config, run)
+        if self.batch_size % (2 * run.train.microbatches):
+            rows = f"{self.batch_size} / train.microbatches {run.train.microbatches}"
+            raise UserError(f"train.batch_size: a pair is two rows of one part; expected an even number, got {rows}")
         self.batch_size //= 2
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
@@ -59,6 +63,8 @@ def preferring(config: PreferringConfig, vocab_size: int) -> Model:
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         x_BTD = model.features(params, batch, rng=rng)
         if rng is not None:  # in training
+            if len(x_BTD) % 2:  # of a device under pmap
+                raise UserError("train.batch_size: a pair is two rows of one part, but each device has an odd number")
             earlier_B = log_probability(before.experiment.model.apply(before.params, batch), batch)
             better_N, worse_N = (log_probability(model.readout(params, x_BTD), batch) - earlier_B).reshape(-1, 2).T
             term("preference", -jax.nn.log_sigmoid(config.beta * (better_N - worse_N)).sum(), len(better_N))

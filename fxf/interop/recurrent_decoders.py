@@ -27,10 +27,9 @@ class Qwen3Next(RotaryDecoder):
             types = ["linear_attention" if (i + 1) % every else GLOBAL for i in range(n_layers)]
         dense = (theirs.get("mlp_only_layers") or []) if theirs["num_experts"] else range(n_layers)
         kinds = [f"{MIXERS[kind]}+{'feed_forward' if i in dense else 'moe'}" for i, kind in enumerate(types)]
-        layers = dict[str, dict[str, Any]]()
-        if theirs["linear_num_value_heads"] % theirs["num_key_value_heads"]:
-            layers["delta"] = {"n_kv_heads": 0}  # a delta rule does not read those of attention
-        return {**section, "blocks": pattern(kinds), "layers": layers}
+        # A delta rule does not read the heads of attention's keys.
+        uneven = theirs["linear_num_value_heads"] % theirs["num_key_value_heads"]
+        return {**section, "blocks": pattern(kinds), "layers": {"delta": {"n_kv_heads": 0}} if uneven else {}}
 
     def write(self, section: Any) -> dict[str, Any]:
         blocks = layers_of(section)

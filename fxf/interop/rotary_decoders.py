@@ -142,6 +142,8 @@ class SmolLM3(RotaryDecoder):
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         n_layers, every = theirs["num_hidden_layers"], theirs["no_rope_layer_interval"]
+        if LOCAL in (theirs.get("layer_types") or []):
+            raise UserError(f"{where}: layer_types: fxf has {self.name} with {GLOBAL}, got {theirs['layer_types']!r}")
         turned = theirs.get("no_rope_layers") or [int((i + 1) % every != 0) for i in range(n_layers)]
         blocks = pattern(["attention+feed_forward" if rotary else "nope+feed_forward" for rotary in turned])
         section = super().read(theirs, where)  # whose query_scale is that of YaRN, for what rotary positions turn
@@ -253,9 +255,9 @@ class GPTNeo(Architecture):
     """Some of its blocks have windows: the layers `local`."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        kinds = [MIXERS[kind] for kinds, times in theirs["attention_types"] for kind in kinds * times]
-        local = {"local": {"kind": "attention"}} if "local" in kinds else {}
-        return {"blocks": pattern([f"{kind}+feed_forward" for kind in kinds]), "layers": local}
+        types = theirs.get("attention_layers") or [kind for kinds, n in theirs["attention_types"] for kind in kinds * n]
+        blocks = pattern([f"{MIXERS[kind]}+feed_forward" for kind in types])
+        return {"blocks": blocks, "layers": {"local": {"kind": "attention"}}}
 
     def write(self, section: Any) -> dict[str, Any]:
         return {"attention_types": [[["local" if "local" in each else "global"], 1] for each in layers_of(section)]}

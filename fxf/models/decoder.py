@@ -115,7 +115,7 @@ class Decoder:
         """
         prompts, whole = jax.tree.map(jnp.asarray, PromptGroup((), prompts, max_tokens).whole()), params
         if self.layout:
-            params, _ = self.layout.gather(self.model, params, pad=self.model.loss.of_logits)
+            _, params = self.layout.gather(self.model, params, pad=self.model.loss.of_logits)
             prompts = self.layout.shard(prompts)
         state, cache, last_BW = self.begin(params, prompts, key, max_tokens=max_tokens, longest=longest)
         cast, step = self.stepping(params, whole, cache, last_BW.reshape(-1))

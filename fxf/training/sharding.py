@@ -112,15 +112,16 @@ class Layout(NamedTuple):
         return -(-size // multiple) * multiple
 
     def gather(self, model: Model, params: Params, *, pad: bool = False) -> tuple[Params, Params]:
-        """Returns, inside a compiled function, the params for `features` and for `readout`; they are the same.
+        """Returns, inside a compiled function, the params for `features` and for `readout`.
 
-        Weights outside blocks are whole there: `fsdp` does not shard them any more, and `tensor` still does. A weight
-        with an axis of the vocabulary is in the type of the computation, and then in its own again. Both gradients of a
-        weight are summed over the devices in float32, each device gets its part, and then the two are summed. The
-        weights of blocks are gathered by the compiler, where they are used.
+        They differ by the padding of `pad` alone: `features` may read logits too, for a term. Weights outside blocks
+        are whole there: `fsdp` does not shard them any more, and `tensor` still does. A weight with an axis of the
+        vocabulary is in the type of the computation, and then in its own again. Both gradients of a weight are summed
+        over the devices in float32, each device gets its part, and then the two are summed. The weights of blocks are
+        gathered by the compiler, where they are used.
 
         Args:
-          pad: whether to fill the axes of the vocabulary with zeros up to `padded_vocabulary`.
+          pad: whether to fill the vocabulary's axes of weights for `readout` with zeros up to `padded_vocabulary`.
         """
         if self.mesh.size == 1 and not (pad and self.pads):
             return params, params
@@ -137,8 +138,8 @@ class Layout(NamedTuple):
 
         stored, tree = jax.tree.flatten(params)
         readers = jax.tree.leaves(map_weights(read, model.spec))
-        pairs = [reader(x) for reader, x in zip(readers, stored, strict=True)]
-        of_features, of_readout = zip(*pairs, strict=True)
+        filled, of_readout = zip(*(reader(x) for reader, x in zip(readers, stored, strict=True)), strict=True)
+        of_features = [_unpadded(x, own.shape) for x, own in zip(filled, stored, strict=True)]
         return jax.tree.unflatten(tree, of_features), jax.tree.unflatten(tree, of_readout)
 
     def weights(self, spec: Spec) -> Any:
@@ -207,7 +208,11 @@ def _read_whole_backward(sharded: Any, whole: Any, _shape: Any, _dtype: Any, x: 
         for gradient in gradients
         if not isinstance(gradient, SymbolicZero)
     ]
-    return (jax.lax.slice(sum(parts), (0,) * x.ndim, x.shape) if parts else jnp.zeros_like(x),)
+    return (_unpadded(sum(parts), x.shape) if parts else jnp.zeros_like(x),)
+
+
+def _unpadded(x: Any, shape: tuple[int, ...]) -> jax.Array:
+    return x if x.shape == shape else jax.lax.slice(x, (0,) * x.ndim, shape)  # which would be an operation each time
 
 
 _read_whole.defvjp(_read_whole_forward, _read_whole_backward, symbolic_zeros=True)

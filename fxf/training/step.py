@@ -73,8 +73,8 @@ def train_step(
     """Returns the state after one batch, and the metrics: loss_sum, weight_sum, the gradient's norm before clipping.
 
     The metrics also have the model's terms and figures. The gradient is that of the mean loss, the terms and the
-    model's penalty, which the metrics do not have. If `config.skip_nonfinite` is not 0, a batch whose loss or gradient
-    is not finite changes nothing but the number of the step, by which the schedule goes.
+    model's penalty, which the metrics do not have. If `config.skip_nonfinite` is not 0, a batch whose loss, gradient or
+    update is not finite changes nothing but the number of the step, by which the schedule goes.
 
     An optimizer may read more than the gradient, by optax's names: `value`, the mean loss, and `grad_fn(params, ...)`,
     which returns the gradient of the same batch, with the same dropout, at other params.
@@ -122,9 +122,10 @@ def train_step(
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, **known)
     params = optax.apply_updates(state.params, updates)
     if trainer.config.skip_nonfinite:
+        # An optimizer may find at other params a gradient that is not finite.
+        norm = jnp.where(jnp.isfinite(norm) & ~jnp.isfinite(optax.tree.norm(updates)), jnp.nan, norm)
         finite = jnp.isfinite(loss_sum) & jnp.isfinite(norm)
-        moved, unmoved = (params, opt_state), (state.params, state.opt_state)
-        params, opt_state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), moved, unmoved)
+        params, opt_state = optax.tree.where(finite, (params, opt_state), (state.params, state.opt_state))
     metrics = {"loss_sum": loss_sum, "weight_sum": weight_sum, "gradient_norm": norm, **shown}
     return TrainState(state.step + 1, params, opt_state), metrics
 

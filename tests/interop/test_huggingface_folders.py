@@ -26,8 +26,6 @@ from helpers import one_device, random_params, refused, table, values
 
 pytest.importorskip("safetensors")
 
-SIZES = {"n_layer": 1, "n_embd": 6, "n_inner": 7, "n_head": 3, "n_positions": 5, "activation_function": "gelu_new"}
-RATES = {"layer_norm_epsilon": 1e-5, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 VOCAB_SIZE = 11
 TOKENS = {"first": 0, "end": 2, "padding": 1}
 MARIAN_SIZES = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 9, "activation": "silu"}
@@ -50,7 +48,7 @@ def marian():
 def folders(tmp_path_factory):
     """Folders with a small model of each class."""
     sections = {name: TransformerLMConfig(**keys) for name, keys in CLASSES.items()}
-    sections["gpt2"] = read_config(ARCHITECTURES["gpt2"], {**SIZES, **RATES}, "here")
+    sections |= {name: read_config(ARCHITECTURES[name], keys, "here") for keys, name in table("small GPTs")}
     found = {name: tmp_path_factory.mktemp(name) for name in sections}
     for name, config in sections.items():
         huggingface.save(found[name], *made(config), **TOKENS)
