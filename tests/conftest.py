@@ -11,11 +11,12 @@ from importlib import metadata
 # Tests compare numbers: fix the platform before JAX starts.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Nearly all their time goes into compiling: on a CPU half of it into this part of XLA, which makes programs a tenth
-# faster, and an eighth into threads for parts of small programs.
+# faster, and an eighth into threads for parts of small programs. Threads that compute them wait busily.
 if os.environ["JAX_PLATFORMS"] == "cpu":
     # XLA of JAX 0.11 ends at a flag that it no longer has.
     emitters = "--xla_cpu_use_fusion_emitters=false" if metadata.version("jaxlib") < "0.11" else ""
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_parallel_codegen_split_count=1 {emitters}"
+    threads = "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_multi_thread_eigen=false"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {threads} {emitters}"
 
 # Processes of a session compile each program once and quickly, and share it in a folder that the first of them makes:
 # in memory, where there is room, because checkpoints would wait for a disk.
@@ -32,6 +33,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0",
+        "OMP_NUM_THREADS": "1",  # those of PyTorch wait for each other, busily, with models that are as small as here
     }
     # They and the commands that they start would each read all source again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

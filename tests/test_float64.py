@@ -42,9 +42,8 @@ def test_decoding_with_a_cache_equals_the_oracle(number):
     form = FORMS[number]
     with jax.enable_x64(True):
         model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **{**KEYS, **form})
-        assert {leaf.dtype for leaf in jax.tree.leaves(jax.eval_shape(lambda: fxf.initialize(model)))} == {
-            np.dtype("float64")
-        }
+        drawn = jax.tree.leaves(jax.eval_shape(lambda: fxf.initialize(model)))
+        assert {leaf.dtype for leaf in drawn} == {np.dtype("float64")}
         params = random_float64(model)
         expected = [oracle.transformer_lm(small(**form), as_float64(params), row) for row in TOKENS]
         close(jax.jit(model.apply)(params, {"inputs": TOKENS}), expected)
@@ -60,7 +59,7 @@ def test_decoding_with_a_cache_equals_the_oracle(number):
 def test_an_answer_is_that_of_the_full_forward_pass(key):
     with jax.enable_x64(True):
         model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **KEYS)
-        params, prompts = fxf.initialize(model), TOKENS[:, :5]
+        params, prompts = jax.device_put(random_float64(model)), TOKENS[:, :5]
         keys = {"greedy": {}, "beam_width": {"beam_width": 2}, "draft": {"draft": (model, params)}}[key]
         n = 1 if key == "beam_width" else 3
         found = fxf.decode(model, params, prompts.tolist(), max_tokens=n, first_token=None, **keys)

@@ -2,13 +2,13 @@
 
 fxf train --config=objectives/preferences:RUN --workdir=runs/preferring
 
-A pair of rows has the same prompt. The right answer comes first, then one with another symbol in each place.
+A pair of rows has the same prompt. The right answer comes first, then one with another symbol in each place. Each part of
+a batch, by `train.microbatches` or a device of pmap, needs an even number of rows.
 """
 
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,6 @@ from ml_collections import ConfigDict
 
 import fxf
 from fxf.base.config import key
-from fxf.base.errors import UserError
 from fxf.base.weights import Params
 from fxf.layers.loss import Loss
 from fxf.layers.named import figure, term
@@ -39,18 +38,14 @@ class PreferringConfig(TransformerLMConfig):
 class Pairs(Reversal):
     def __init__(self, config: ReversalConfig, run: RunInfo) -> None:
         super().__init__(config, run)
-        if self.batch_size % (2 * run.train.microbatches):
-            rows = f"{self.batch_size} / train.microbatches {run.train.microbatches}"
-            raise UserError(f"train.batch_size: a pair is two rows of one part; expected an even number, got {rows}")
         self.batch_size //= 2
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
-        right, n_tokens = super().batch(key, step), self.config.n_tokens
+        right = super().batch(key, step)
         targets_BT, weights_BT = right["targets"], right["weights"]
-        others_BT = jnp.where((weights_BT > 0) & (targets_BT > 0), targets_BT % n_tokens + 1, targets_BT)
+        others_BT = jnp.where((weights_BT > 0) & (targets_BT > 0), targets_BT % self.config.n_tokens + 1, targets_BT)
         others = right | language_model_batch(others_BT, weights_BT)
-        pairs = jax.tree.map(lambda *x: jnp.stack(x, axis=1), right, others)
-        return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), pairs)
+        return jax.tree.map(lambda a, b: jnp.stack([a, b], axis=1).reshape(-1, a.shape[-1]), right, others)
 
 
 def preferring(config: PreferringConfig, vocab_size: int) -> Model:
@@ -63,8 +58,6 @@ def preferring(config: PreferringConfig, vocab_size: int) -> Model:
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         x_BTD = model.features(params, batch, rng=rng)
         if rng is not None:  # in training
-            if len(x_BTD) % 2:  # of a device under pmap
-                raise UserError("train.batch_size: a pair is two rows of one part, but each device has an odd number")
             earlier_B = log_probability(before.experiment.model.apply(before.params, batch), batch)
             better_N, worse_N = (log_probability(model.readout(params, x_BTD), batch) - earlier_B).reshape(-1, 2).T
             term("preference", -jax.nn.log_sigmoid(config.beta * (better_N - worse_N)).sum(), len(better_N))
@@ -72,11 +65,8 @@ def preferring(config: PreferringConfig, vocab_size: int) -> Model:
         return x_BTD
 
     # Nothing but the term is learned, which compares rows: without a width a CPU does not cut the batch.
-    return model._replace(features=features, width=None, loss=Loss(nothing, of_logits=True))
-
-
-def nothing(readout: Any, x_BTD: Any, targets_BT: Any, weights_BT: Any, *_: Any, **options: Any) -> Any:
-    return jnp.zeros(()), weights_BT.sum()
+    nothing = Loss(lambda readout, x, targets, weights, *_, **options: (jnp.zeros(()), weights.sum()), of_logits=True)
+    return model._replace(features=features, width=None, loss=nothing)
 
 
 PAIRS = RegisteredTask({"task": ReversalConfig}, Pairs, ("transformer_lm",))

@@ -61,7 +61,7 @@ def test_a_gpu_sums_the_gradient_of_rows_like_additions_one_by_one(indices):
 def test_a_gpus_program_decodes_what_a_cpus_does():
     plain, params = small_model(tied_embeddings=True)
     model, narrow = stored_as("int8", plain)
-    params, decoder = narrow(scaled(params, 2)), Decoder(model, -1)
+    params, decoder = jax.jit(narrow)(scaled(params, 2)), Decoder(model, -1)
     prompts = {"tokens": random_tokens((1, 4)), "lengths": np.full(1, 4, np.int32)}
     search = functools.partial(decoder.search, max_tokens=5)
     program = traced_for(GPU, search, params, prompts, decoder.key)

@@ -149,6 +149,7 @@ def test_sampled_answers_go_on_from_their_prompts_and_learn_from_their_rewards_b
         module, (plain, params) = load(PLACE / "rewards.py"), small_model(seed=1)
         model = module.rewarded(small(module.RewardedConfig), VOCAB_SIZE)
     sampled, apply = jax.jit(fxf.edited(model.features, read="answers")), jax.jit(plain.apply)
+    learn = jax.jit(partial(objective_and_gradient, model))
     rows = {name: np.repeat(x, 8, axis=0) for name, x in batch.items()}
     params["embedding"] = jax.tree.map(lambda p: 4 * p, params["embedding"])  # so that answers differ
     for factor in (1, 1e4):  # with large logits the most probable tokens are drawn
@@ -160,7 +161,7 @@ def test_sampled_answers_go_on_from_their_prompts_and_learn_from_their_rewards_b
         rewards = (tokens == rows["targets"])[:, 2:].mean(1).reshape(-1, 8)
         better = (rewards - rewards.mean(1, keepdims=True)) / (rewards.std(1, keepdims=True) + 1e-4)
         log_p = np.take_along_axis(log_softmax(np.float64(logits)), tokens[..., None], axis=-1)[:, 2:, 0].mean(1)
-        shown = jax.jit(partial(objective_and_gradient, model))(params, batch, jax.random.key(0))[3]
+        shown = learn(params, batch, jax.random.key(0))[3]
         assert_close(shown["term/policy"], -(better.ravel() * log_p).mean(), operations=300, largest=5)
         assert_close(shown["figure/reward"], rewards.mean())
 

@@ -76,7 +76,7 @@ def test_a_text_longer_than_those_of_training_has_the_factors_of_a_max_len_of_it
         loaded.model.apply(loaded.params, {"inputs": tokens})
     for max_len, n in ((8, 8), (128, 13)):
         model = transformer_lm(dataclasses.replace(loaded.config, max_len=max_len), 29)
-        found = model.apply(loaded.params, {"inputs": tokens[:, :n]})
+        found = jax.jit(model.apply)(loaded.params, {"inputs": tokens[:, :n]})
         assert_equal(found, logits_of(theirs("phi3"), "phi3", tokens[:, :n]))
 
 

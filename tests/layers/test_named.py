@@ -164,9 +164,9 @@ def test_names_say_where_an_array_is_but_not_in_which_block():
         {f"{of}/{x}" for x in ("residual", "attention/heads", "attention/weights")} for of in ("encoder", "decoder")
     )
     of_decoder |= {"decoder/cross_attention/heads", "decoder/cross_attention/weights"}
-    cache, tokens = model.prefill(params, prompts, 5), np.array([1])
-    parts = (model.features, batch), (lambda *given: model.prefill(*given, 5), prompts), (model.step, cache, tokens)
-    for (function, *given), expected in zip(parts, (*[of_encoder | of_decoder] * 2, of_decoder), strict=True):
+    of_all, fill = of_encoder | of_decoder, lambda *given: model.prefill(*given, 5)
+    step = of_decoder, model.step, jax.eval_shape(fill, params, prompts), np.array([1])
+    for expected, function, *given in ((of_all, model.features, batch), (of_all, fill, prompts), step):
         names = names_in(function, params, *given)
         assert {name for name in names if "embedding" not in name} == expected
 

@@ -12,7 +12,7 @@ from fxf.runs.api import plain_config
 from fxf.runs.configs import folder, located, names, read_config
 from fxf.runs.guests import digests, load, record, restore
 from fxf.runs.loading import open_run
-from small_runs import new_process, tiny_config, trained
+from small_runs import Shared, new_process, tiny_config, trained
 
 CONFIG = "from fxf.runs.experiment import default_config as made\n\n\ndef get_config():\n    return made('reversal')\n"
 NAMED = {"model": {"activation": "mine:scaled"}}
@@ -116,11 +116,11 @@ def test_a_changed_file_is_named_and_refused_by_a_resume_alone(tmp_path, caplog)
 
 
 def test_runs_with_files_of_one_name_keep_their_own_where_one_starts_from_the_other_and_where_both_are_loaded(tmp_path):
-    load(scaling(tmp_path / "a"))
-    trained(tiny_config(**NAMED), tmp_path / "source")
-    load(scaling(tmp_path / "b", factor=3))
-    trained(tiny_config(**NAMED, start={"path": str(tmp_path / "source")}), tmp_path / "run")
-    assert recorded(tmp_path / "run")["mine"]["path"] == str(tmp_path / "b/mine.py")
+    programs = Shared()  # which of the two computes is of no matter here
+    for name, factor, sections in (("source", 2, {}), ("run", 3, {"start": {"path": str(tmp_path / "source")}})):
+        load(scaling(tmp_path / f"of_{name}", factor))
+        trained(tiny_config(**NAMED, **sections), tmp_path / name, kept=programs)
+    assert recorded(tmp_path / "run")["mine"]["path"] == str(tmp_path / "of_run/mine.py")
     loaded = [open_run(tmp_path / name)[0] for name in ("source", "run")]
     assert [ACTIVATIONS[run.model_config.activation](5) for run in loaded] == [10, 15]
 

@@ -14,7 +14,7 @@ from fxf.base.errors import UserError
 from fxf.runs import run
 from fxf.runs.experiment import build
 from fxf.runs.generation import Answering
-from helpers import table
+from helpers import random_params, table
 from small_runs import Shared, records, text_config, trained
 
 LINES = "".join(f"{i} and {i * i}\n" for i in range(90))
@@ -140,7 +140,7 @@ def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop_and
     for tokenizer, limit, (stop, texts) in itertools.product(("bpe", path), (5, 6), table("streams of äé!")):
         data = {"format": "files", "separator": "\n", "tokenizer": tokenizer, "vocab_size": 261}
         experiment = build(text_config(tmp_path / "text.txt", data=data), tmp_path)
-        tokens, weights = experiment.task.tokenizer.encode("äé!"), fxf.initialize(experiment.model)
+        tokens, weights = experiment.task.tokenizer.encode("äé!"), random_params(experiment.model.spec)
         ways = {"decode": lambda groups, tokens=tokens: [(np.array([[tokens]]), None)]}
         ways["stream"] = lambda group, tokens=tokens: (tokens[:n] for n in range(1, 6))
         answering = Answering(experiment, weights, max_tokens=limit, **stop)

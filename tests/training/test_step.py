@@ -143,7 +143,7 @@ def test_an_optimizer_may_read_the_loss_and_the_gradient_at_other_params(monkeyp
     trainer = trainer._replace(optimizer=make_optimizer(config, 20, spec))
     state, numbers = start(trainer), hyperparameters(0, TRAIN, config)
     twice = {**jax.tree.map(lambda p: 2 * p, state.params), "table": state.params["table"]}
-    batch = TASK.batch(jax.random.fold_in(run_keys(0).data, 0), 0)
+    batch = make_batch(jax.random.fold_in(run_keys(0).data, 0), 0)
     gradient = jax.jit(functools.partial(loss_and_gradient, trainer.model))
     before, first, other = jax.device_get((state.params, *(gradient(p, batch)[2] for p in (state.params, twice))))
     moved, metrics = steps.make_train_steps(trainer, TASK.batch, 1)(state, numbers, 1)
