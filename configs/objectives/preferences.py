@@ -2,8 +2,8 @@
 
 fxf train --config=objectives/preferences:RUN --workdir=runs/preferring
 
-A pair of rows has the same prompt. The right answer comes first, then one with another symbol in each place. Each part of
-a batch, by `train.microbatches` or a device of pmap, needs an even number of rows.
+A pair of rows has the same prompt. The right answer comes first, then one with another symbol in each place. Each part
+of a batch, by `train.microbatches` or a device of pmap, needs an even number of rows.
 """
 
 import dataclasses

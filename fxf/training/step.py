@@ -122,8 +122,7 @@ def train_step(
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, **known)
     params = optax.apply_updates(state.params, updates)
     if trainer.config.skip_nonfinite:
-        # An optimizer may find at other params a gradient that is not finite.
-        norm = jnp.where(jnp.isfinite(norm) & ~jnp.isfinite(optax.tree.norm(updates)), jnp.nan, norm)
+        norm = jnp.where(jnp.isfinite(optax.tree.norm(updates)), norm, jnp.nan)  # also of gradients at other params
         finite = jnp.isfinite(loss_sum) & jnp.isfinite(norm)
         params, opt_state = optax.tree.where(finite, (params, opt_state), (state.params, state.opt_state))
     metrics = {"loss_sum": loss_sum, "weight_sum": weight_sum, "gradient_norm": norm, **shown}
