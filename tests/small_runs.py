@@ -248,6 +248,7 @@ def modules_of(executed):
     """Returns the names of the modules in the folders of these files, but for the tests' own."""
     if not executed:
         return []
-    folders = {str(path.parent) for path in executed}
-    files = {name: module.__dict__.get("__file__") or "" for name, module in sys.modules.items()}
-    return [name for name, file in files.items() if file.rpartition("/")[0] in folders and not name.startswith("test_")]
+    folders = {f"{path.parent}/" for path in executed}
+    files = ((name, module.__dict__.get("__file__") or "") for name, module in sys.modules.items())
+    below = [(name, file) for name, file in files if file.startswith(tuple(folders))]
+    return [name for name, file in below if f"{os.path.dirname(file)}/" in folders and not name.startswith("test_")]

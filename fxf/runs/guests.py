@@ -69,7 +69,8 @@ def search(folder: Path) -> None:
     found = (module for module in _recorded if sys.modules.get(module.__name__) is module)
     stale = {os.path.dirname(str(module.__file__)) for module in found if _is_stale(module)}
     here, others = os.getcwd(), {str(path.parent) for path in _executed} - {str(folder)}
-    _forget(others | stale)
+    if stale or sys.path[:1] != [str(folder)]:
+        _forget(others | stale)
     _forget({here} - {str(folder)}, {path.stem for path in folder.glob("*.py")})
     sys.path += [] if {"", here} & set(sys.path) else [here]
     places = sorted(sys.path, key=(others - {here}).__contains__)  # those of other files last
@@ -78,10 +79,11 @@ def search(folder: Path) -> None:
 
 def _forget(folders: set[str], names: Set[str] = sys.modules.keys()) -> None:
     """Lets modules of the folders that have one of the names be imported again."""
+    below = tuple(f"{folder}{os.sep}" for folder in folders)
     for name in names & sys.modules.keys() if folders else ():
         # Some modules import what is asked of them as an attribute.
-        folder = str(getattr(sys.modules[name], "__dict__", {}).get("__file__")).rpartition(os.sep)[0]
-        if name != "__main__" and folder in folders:
+        file = getattr(sys.modules[name], "__dict__", {}).get("__file__") or ""
+        if file.startswith(below) and os.path.dirname(file) in folders and name != "__main__":
             del sys.modules[name]
 
 
