@@ -38,17 +38,9 @@ def test_documents_that_share_a_row_are_kept_apart():
     assert_close_in_bfloat16(*of_both(models, batch))
 
 
-@pytest.mark.parametrize(
-    ("lengths", "options"),
-    [
-        ((64, 64), {"causal": True}),
-        ((64, 64), {"causal": True, "window": 5}),
-        ((64, 31), {"causal": False}),
-        ((31, 31), {"causal": True}),
-    ],
-)
+@pytest.mark.parametrize(("options", "lengths"), table("a part of the keys"))
 def test_a_part_of_the_keys_gives_its_logarithms_and_its_share_of_gradients(lengths, options):
-    rng, scale = np.random.default_rng(0), 0.3
+    rng, scale, lengths = np.random.default_rng(0), 0.3, tuple(map(int, lengths.split()))
     shapes = [(2, lengths[0], 4, 16), *[(2, lengths[1], 2, 16)] * 2, *[(2, lengths[0], 4, 16)] * 2]
     q, k, v, read, of_read = (jnp.asarray(rng.normal(size=shape), jnp.bfloat16) for shape in shapes)
     logarithms = jnp.asarray(rng.normal(size=(2, lengths[0], 4)) + 5, jnp.float32)  # of all keys, as read is

@@ -3,17 +3,12 @@
 import pytest
 
 from fxf import UserError
+from helpers import table
 from small_runs import KEPT, command, text_config, trained
 
 PAIRS = [("7 and", " 49 are"), ("", " 3 and 9"), ("12 and 144\n13", " and 169\n14 and 196\n15 and"), ("7" * 60, " and")]
 TEXTS = [("".join(f"{i} and {i * i} are numbers.\n" for i in range(40, 52)),), ("7",)]
-CONTEXTS = [
-    ("17 and", {"until": ["\n", "."], "max_gen_toks": 9}),
-    ("17 and 289 are numbers.\n18 and 324 are num", {"until": "\n", "max_new_tokens": 11}),
-    ("17 and", {"max_gen_toks": 9, "temperature": 9.0, "top_k": 1}),  # the most probable token
-    ("17 and", {"max_gen_toks": 9, "do_sample": False, "top_p": 0.5, "top_k": 3}),  # greedy
-    ("17 and", {"max_gen_toks": 9, "repetition_penalty": 1.9, "num_beams": 1}),
-]
+CONTEXTS = [(asked.pop("context"), asked) for asked, _ in table("contexts of a harness")]
 REFUSED = [("7", " and" * 99, "a continuation of"), ("7", {"num_beams": 4}, "num_beams: not read; expected do_sample")]
 
 
