@@ -65,7 +65,7 @@ class FxfLM(TemplateLM):
 
     def _loglikelihood_tokens(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
         """Returns log-probability and whether it is the greedy answer, of each (…, context, continuation) of tokens."""
-        if (longest := max(len(new) for *_, new in requests)) > self.max_length:
+        if (longest := max((len(new) for *_, new in requests), default=0)) > self.max_length:
             raise UserError(f"a continuation of {longest} tokens; {self.workdir} reads {self.max_length} (task.length)")
         rows = [([*context, *new][-self.max_length - 1 :], len(new)) for _, context, new in requests]
         tokens_RT = np.zeros((len(rows), max(len(row[0]) for row in rows)), np.int32)
