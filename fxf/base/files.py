@@ -100,8 +100,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):  # as of a read-only disk
             temporary.unlink(missing_ok=True)  # a full disk needs the room
-        error.filename, error.filename2 = str(path), None
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def to_json(value: Any, **options: Any) -> str:

@@ -52,8 +52,11 @@ class Prepared(NamedTuple):
     dtype: np.dtype
 
     def tokens(self, part: str) -> np.ndarray:
-        """Returns the tokens [N] of a part, mapped from the disk."""
-        return np.memmap(self.folder / f"{part}.tokens", self.dtype, "r")
+        """Returns the tokens [N] of a part, mapped from the disk. Raises a UserError if the file is not whole."""
+        path, size = self.folder / f"{part}.tokens", self.counts[part]["tokens"] * self.dtype.itemsize
+        if not path.is_file() or path.stat().st_size != size:
+            raise UserError(f"{path}: expected a file of {size} bytes; with its folder removed, it is prepared again")
+        return np.memmap(path, self.dtype, "r")
 
 
 def tokenizer_of_documents(parts: Mapping[str, Part], folder: Path | None) -> Tokenizer:

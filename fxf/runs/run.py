@@ -87,7 +87,7 @@ def train(
         trackers.config(experiment.config)
         of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
         came_from = [f"{workdir}: resuming at step {record.step}"] if newest else start.lines
-        log.print_lines(*of_data, *wasted(experiment, layout), *came_from)
+        log.print_lines(*of_data, *wasted(experiment, layout), *intervals.unranked(), *came_from)
         evaluators = Evaluators(experiment, layout)
         if not intervals.end(record):
             steps = Steps(experiment, layout, record, clock)

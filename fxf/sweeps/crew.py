@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -227,16 +227,22 @@ def _logged(folder: Path) -> Iterator[None]:
 
 def _print_to(stdout: int, stderr: int) -> None:
     """Makes the standard streams write to these descriptors."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # of a log on a full disk, which must not keep the streams
+        sys.stdout.flush()
+        sys.stderr.flush()
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
 
 
-def open_log(folder: Path) -> TextIO:
-    """Returns the folder's log, open to append to it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return (folder / LOG).open("a")
+@contextmanager
+def open_log(folder: Path) -> Iterator[TextIO]:
+    """Opens the folder's log to append to it. Raises a UserError if it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / LOG).open("a") as log:
+            yield log
+    except OSError as error:  # of a write, as to a full disk, it names no file
+        raise UserError(f"{folder / LOG}: {error.strerror or error}") from error
 
 
 def last_line(folder: Path) -> str:

@@ -45,7 +45,7 @@ class Arm(NamedTuple):
 
     def job(self, seed: int, folder: Path) -> Job:
         """Returns the run of the config with a seed."""
-        config, origin = changed(self, {"seed": seed})
+        config, origin = changed(self, {"seed": seed % 2**32})  # a seed has 32 bits
         return Job(config, folder, origin)
 
 

@@ -214,7 +214,8 @@ def _undamaged(
         damaged = []
         yield _read(directory / str(step), shapes, identity)
     if damaged and len(steps) == 1:
-        raise UserError(f"{directory}: the checkpoint of step {steps[0]} is damaged: {what}")
+        mend = "with it moved away, the run goes on from an earlier one, or begins anew"
+        raise UserError(f"{directory}: the checkpoint of step {steps[0]} is damaged: {what}; {mend}")
     if steps and len(damaged) == len(steps):
         listed = ", ".join(map(str, sorted(steps)))
         raise UserError(f"{directory}: every checkpoint is damaged (steps {listed}); move them away to train anew")

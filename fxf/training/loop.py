@@ -36,6 +36,11 @@ class Intervals(NamedTuple):
     def end(self, record: Record) -> bool:
         return record.step >= self.train.steps or record.stopped
 
+    def unranked(self) -> list[str]:
+        """Returns a line if `checkpoint.best` ranks validations and there is none."""
+        none = self.checkpoint.best and self.train.evaluate_every > self.train.steps
+        return ["checkpoint.best: no validation comes before the last step, which is used"] if none else []
+
     def until_next(self, step: int) -> int:
         """Returns the number of steps from `step` to the next record, evaluation, checkpoint or end."""
         intervals = (self.log.every, self.train.evaluate_every, self.checkpoint.every)

@@ -45,6 +45,9 @@ def test_the_tokens_of_a_part_are_those_of_its_documents_in_order_and_are_not_re
     for read_again in ("read", "sample", "Source.digest"):
         monkeypatch.setattr(f"fxf.data.documents.{read_again}", None)
     assert prepare(keys) == found
+    os.truncate(found.folder / "test.tokens", 2)
+    with pytest.raises(UserError, match=r"test.tokens: expected a file of \d+ bytes"):
+        found.tokens("test")
 
 
 def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_again(tmp_path, capsys):

@@ -105,7 +105,8 @@ def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_names(tm
     monkeypatch.setattr(flops, "hardware_of", lambda device: HARDWARE["h100"])
     held = {"device_peak_bytes": 3, "device_bytes": 7}
     monkeypatch.setattr(memory, "held_on_a_device", lambda: held)
-    config = tiny_config(log={"every": 9})  # more than there are steps
+    # 9 is more than there are steps.
+    config = tiny_config(log={"every": 9}, train={"evaluate_every": 9}, checkpoint={"best": "exact_match"})
     result = trained(config, tmp_path, profile=True, kept=PROGRAMS)
     experiment, rows = build(config), records(tmp_path)
     per_step = 3 * flops.flops_per_token(experiment)[0] * experiment.task.largest_batch()["weights"].size
@@ -115,7 +116,8 @@ def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_names(tm
     assert "data_seconds_per_step" not in rows[0]
     (trace,) = (tmp_path / "profile").rglob("*.xplane.pb")
     assert b"(block_0)/attention" in trace.read_bytes()
-    assert f"tensorboard --logdir={tmp_path / 'profile'}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"tensorboard --logdir={tmp_path / 'profile'}" in said and "no validation comes before the last step" in said
 
 
 def test_a_run_that_is_resumed_and_goes_on_to_more_steps_is_the_run_that_never_stopped(finished, tmp_path):

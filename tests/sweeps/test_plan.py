@@ -101,4 +101,4 @@ def test_a_change_is_of_the_other_config_alone_and_a_run_says_all_that_was_chang
     assert found.config == tiny_config(**changes)
     assert CHANGED.config == before
     overrides = {"seed": 5, "model.n_layers": 2, "model.activation": "silu", "train.skip_nonfinite": 1}
-    assert found.job(5, tmp_path).origin == {"config_file": "reversal", "overrides": overrides}
+    assert found.job(2**32 + 5, tmp_path).origin == {"config_file": "reversal", "overrides": overrides}
