@@ -39,7 +39,7 @@ function scale(values, from, to, height = "linear") {
     for (let power = Math.ceil(Math.log10(low)); power <= Math.log10(high); power += every) ticks.push(10 ** power);
   } else {
     const rough = (high - low) / 4, base = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map(times => times * base).find(size => size >= rough);
+    const step = [10, 5, 2, 1].map(times => times * base).find(size => Math.floor(high / size) - Math.ceil(low / size) > 1);
     for (let i = Math.ceil(low / step); i * step <= high; i++) ticks.push(Number((i * step).toPrecision(12)));
   }
   const back = pixel => low + (pixel - from) / (to - from) * (high - low);  // of a linear scale

@@ -80,6 +80,6 @@ document.body.append(
   ...data.said.map(line => element("p", {}, line)),
   section("Runs", element("p", {}, filter), element("p", { class: "faint" },
     "Press a column's name to sort. ↓ lower is better, ↑ higher is better. A mean is green and bold if its seeds tell it apart from all others."), runTable, meanTable),
-  section("Curves", element("p", { class: "faint" }, "Runs that differ only in the seed are one line, their mean, in a band from the lowest to the highest. Drag over a chart to see a part, double-click for the whole."), controls(), charts));
+  section("Curves", element("p", { class: "faint" }, "Runs that differ only in the seed are one line, the mean of those that got so far, in a band from the lowest to the highest. Drag over a chart to see a part, double-click for the whole."), controls(), charts));
 view.redraw = () => drawCharts(visibleGroups());
 draw();

@@ -130,11 +130,12 @@ def _is_open(found: Comparison, name: str) -> bool:
 def _mean_line(curves: list[dict[int, float]]) -> dict[str, Any]:
     """Returns the mean of curves (values by step), and their lowest and highest, at the steps that all have.
 
-    Where there are none, it returns the longest curve alone.
+    A curve that ends counts no more at later steps. If there are none that all have, it is the longest curve alone.
     """
-    shared = sorted(set.intersection(*map(set, curves)))
-    if not shared or len(curves) == 1:
+    if not set.intersection(*map(set, curves)) or len(curves) == 1:
         return {"points": thinned(list(max(curves, key=len).items()))}
-    at = {step: [curve[step] for curve in curves] for step in shared}
+    last = [max(curve) for curve in curves]
+    found = {step: [curve[step] for curve in curves if step in curve] for step in sorted(set().union(*curves))}
+    at = {step: values for step, values in found.items() if len(values) == sum(end >= step for end in last)}
     points = thinned([(step, statistics.fmean(values)) for step, values in at.items()])
     return {"points": points, "band": [[step, min(at[int(step)]), max(at[int(step)])] for step, _ in points]}

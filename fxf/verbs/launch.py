@@ -58,8 +58,8 @@ def main(args: Namespace) -> None:
 
 def _script(train: list[str], args: Namespace) -> dict[str, str]:
     """Returns what stands in a script in the place of @NAME@, by the name."""
-    if not re.fullmatch(r"\d+(:\d\d){2}|\d+-\d+(:\d\d){0,2}", args.time or DAY):
-        raise UserError(f"--time: expected HOURS:MINUTES:SECONDS or DAYS-HOURS, got {args.time!r}")
+    if not re.fullmatch(r"(?!0+:0[0-4])\d+(:\d\d){2}|\d+-\d+(:\d\d){0,2}", args.time or DAY):
+        raise UserError(f"--time: expected HOURS:MINUTES:SECONDS, at least 0:05:00, or DAYS-HOURS, got {args.time!r}")
     return {
         "tasks": str(max(args.gpus, 1)),
         "time": args.time or DAY,

@@ -29,7 +29,7 @@ finish() {
 trap finish EXIT
 
 # Processes of the run in a folder, the launcher not among them.
-processes() { pgrep -f "^[^ ]*python .*-m fxf train .*--workdir=$1( |\$)" || true; }
+processes() { pgrep -f "^[^ ]*python[^ ]* .*-m fxf train .*--workdir=$1( |\$)" || true; }
 records() { cat "$1/metrics.jsonl" 2>/dev/null | wc -l; }
 
 # until_true SECONDS COMMAND...: waits until a command succeeds.
@@ -116,7 +116,7 @@ node_is_up() { sinfo --noheader --format=%t 2>/dev/null | grep -q idle; }
 until_true 60 node_is_up || fail "the node did not come up"
 
 submit() {
-    job=$(.venv/bin/fxf launch slurm "${RUN[@]}" --workdir="$WORK/slurm" --gpus=0 --cpus=1 --time=60 |
+    job=$(.venv/bin/fxf launch slurm "${RUN[@]}" --workdir="$WORK/slurm" --gpus=0 --cpus=1 --time=1:00:00 |
         sbatch --parsable --ntasks-per-node=2 --output="$WORK/slurm.log")
 }
 submit

@@ -169,7 +169,7 @@ def test_a_line_is_the_mean_over_seeds_in_a_band(sweep, found):
     assert [group["label"] for group in shown["groups"]] == [f"learning_rate=0.{i}" for i in (1, 2, 3)]
     (loss,) = (chart for chart in shown["charts"] if chart["title"] == "training loss")
     assert loss["lines"]["0"] == {"points": [[3, 3.0], [6, 1.5]], "band": [[3, 2, 4], [6, 1, 2]]}
-    assert loss["lines"]["1"] == {"points": [[3, 4.0]], "band": [[3, 2, 6]]}  # at the step that all three runs have
+    assert loss["lines"]["1"] == {"points": [[3, 4.0], [6, 2.5]], "band": [[3, 2, 6], [6, 2, 3]]}
     shown = data_of(as_html(found))
     assert [group["best"] for group in shown["groups"]] == [["exact_match"], [], []]
     assert shown["said"] == best.lines(found)
