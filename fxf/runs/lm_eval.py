@@ -19,6 +19,7 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from fxf.base.errors import EXIT_USER_ERROR, UserError
+from fxf.data.batches import padded
 from fxf.runs.generation import Answering
 from fxf.runs.loading import load
 from fxf.runs.text_scores import TextScorer
@@ -43,7 +44,8 @@ class FxfLM(TemplateLM):
         self.workdir, self.step = Path(workdir), step
         self.scorer = TextScorer(workdir, step)
         self.task = self.scorer.task
-        self.begins = add_bos_token and self.task.first is not None
+        self.prefix = self.task.inputs([])[0]
+        self.task.first = self.task.first if add_bos_token else None
         self.max_length = self.task.config.length
 
     @property
@@ -53,14 +55,14 @@ class FxfLM(TemplateLM):
     @property
     def prefix_token_id(self) -> int:
         """The token in front of a text; where the run has none, that of a new line."""
-        return self.task.inputs([])[0]
+        return self.prefix
 
     @property
     def tokenizer_name(self) -> str:
         return str(self.workdir)
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        first = [self.prefix_token_id] * (self.begins and add_special_tokens is not False)
+        first = [self.prefix] * (self.task.first is not None and add_special_tokens is not False)
         return [*first, *self.task.tokenizer.encode(self.task.cased(string))]
 
     def _loglikelihood_tokens(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
@@ -68,9 +70,8 @@ class FxfLM(TemplateLM):
         if (longest := max((len(new) for *_, new in requests), default=0)) > self.max_length:
             raise UserError(f"a continuation of {longest} tokens; {self.workdir} reads {self.max_length} (task.length)")
         rows = [([*context, *new][-self.max_length - 1 :], len(new)) for _, context, new in requests]
-        tokens_RT = np.zeros((len(rows), max(len(row[0]) for row in rows)), np.int32)
-        for number, (tokens, _n_new) in enumerate(rows):
-            tokens_RT[number, : len(tokens)] = tokens
+        read = [tokens for tokens, _ in rows]
+        tokens_RT, _mask_RT = padded(read, len(rows), max(map(len, read)))
         logs_RT, greedy_RT = self.scorer.logs(tokens_RT[:, :-1], tokens_RT[:, 1:])
         found = []
         for (tokens, n_new), logs_T, greedy_T in zip(rows, logs_RT, greedy_RT, strict=True):
@@ -114,7 +115,8 @@ class FxfLM(TemplateLM):
             asked.setdefault((draws, new, tuple(options["until"])), []).append((number, prompt))
         for (draws, new, until), prompts in asked.items():
             experiment, _step, params = load(self.workdir, self.step, dict(draws))
-            found = Answering(experiment, params, new, 0, until)([prompt for _, prompt in prompts])
+            answering = Answering(experiment._replace(task=self.task), params, new, 0, until)
+            found = answering([prompt for _, prompt in prompts])
             for (number, prompt), each in zip(prompts, found, strict=True):
                 answers[number] = each[0].text[len(prompt) :]
         return answers

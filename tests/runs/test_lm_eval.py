@@ -14,7 +14,8 @@ REFUSED = [("7", " and" * 99, "a continuation of"), ("7", {"num_beams": 4}, "num
 
 @pytest.mark.thorough  # with a library that is not among the requirements
 @pytest.mark.filterwarnings("ignore")
-def test_the_harness_scores_and_continues_as_by_its_own_backend(tmp_path):
+@pytest.mark.parametrize("bos", [False, True])
+def test_the_harness_scores_and_continues_as_by_its_own_backend(bos, tmp_path):
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
@@ -25,16 +26,17 @@ def test_the_harness_scores_and_continues_as_by_its_own_backend(tmp_path):
     config = text_config(
         tmp_path / "text.txt",
         model={"max_len": 24, **like_gpt2},
-        task={"length": 24, "bos": False},
+        task={"length": 24, "bos": bos},
         data={"tokenizer": "bpe", "vocab_size": 300},
         train={"steps": 9},
     )
     trained(config, tmp_path / "run", kept=KEPT)
     command("export", f"--workdir={tmp_path / 'run'}", "--format=huggingface", f"--output={tmp_path / 'exported'}")
 
-    ours = FxfLM(str(tmp_path / "run"), device="cpu")
+    ours = FxfLM(str(tmp_path / "run"), device="cpu", add_bos_token=False)
     prefix = ours.prefix_token_id
-    theirs = HFLM(str(tmp_path / "exported"), device="cpu", dtype="float32", max_length=24, prefix_token_id=prefix)
+    options = {"max_length": 24, "prefix_token_id": prefix, "add_bos_token": False}
+    theirs = HFLM(str(tmp_path / "exported"), device="cpu", dtype="float32", **options)
     theirs.tokenizer.eos_token = theirs.tokenizer.pad_token = theirs.tokenizer.convert_ids_to_tokens(prefix)
 
     def asked(kind, arguments):
