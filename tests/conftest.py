@@ -42,6 +42,7 @@ import hypothesis
 import jax
 import pytest
 from hypothesis.internal.conjecture import providers
+from xdist.scheduler import LoadFileScheduling
 
 import quick  # noqa: F401
 
@@ -62,10 +63,7 @@ no_constants = providers.Constants()
 providers._get_local_constants = lambda: no_constants
 
 # Files of few and long tests, which would otherwise come last, when the other workers have nothing left to do.
-FIRST = (
-    *("test_sharding.py", "test_run_text.py", "test_kill.py", "test_run.py", "test_decoder.py"),
-    *("test_every_key.py", "test_mistakes.py", "test_on_gpu.py", "test_in_memory.py"),
-)
+FIRST = ("sharding", "run_text", "kill", "run", "decoder", "decoders", "every_key", "mistakes", "on_gpu", "in_memory")
 
 
 def pytest_addoption(parser):
@@ -74,8 +72,15 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)  # before any test is deselected
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.name not in FIRST)
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in FIRST)
     gc.freeze()  # Python no longer looks through what is imported
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Gives each file to one process, and all files that need PyTorch to the same, as its import takes seconds."""
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = lambda nodeid: nodeid.split("/test_" if "/interop/" in nodeid else "::")[0]
+    return scheduler
 
 
 def pytest_runtest_setup(item):

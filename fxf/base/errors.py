@@ -3,7 +3,9 @@
 import contextlib
 import difflib
 import errno
+import functools
 import re
+import tomllib
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,25 +18,6 @@ BROUGHT_BY = {
     "jax_cuda13_plugin": "jax-cuda13-plugin jax-cuda13-pjrt",
     "libtpu": "libtpu",
     "safetensors": "safetensors",
-}
-# Words of other libraries, and what fxf calls the same.
-ALSO_CALLED = {
-    **dict.fromkeys(("n_embd", "hidden_size", "embed_dim", "emb_dim", "dim", "width"), "d_model"),
-    **dict.fromkeys(("intermediate_size", "ffn_dim", "mlp_dim", "d_mlp", "ffn_hidden_size"), "d_ff"),
-    **dict.fromkeys(("block_size", "context_length", "seq_len", "max_position_embeddings", "n_ctx"), "max_len"),
-    **dict.fromkeys(("epochs", "num_epochs", "num_train_epochs", "max_iters", "num_steps", "max_steps"), "steps"),
-    **dict.fromkeys(("gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches"), "microbatches"),
-    **dict.fromkeys(("grad_clip", "max_grad_norm", "gradient_clip", "gradient_clipping"), "clip_norm"),
-    **dict.fromkeys(("eval_interval", "eval_steps", "eval_iters"), "evaluate_every"),
-    **{"num_beams": "beam_width", "vocab_size": "n_tokens", "depth": "n_layers", "num_attention_heads": "n_heads"},
-    **{"rope": "rotary", "fp16": "bfloat16", "swiglu": "silu", "temp": "temperature", "sample": "generate"},
-    **dict.fromkeys(("log_every", "log_interval", "logging_steps"), "log.every"),
-    **dict.fromkeys(("save_every", "save_interval", "save_steps", "checkpoint_interval"), "checkpoint.every"),
-    **dict.fromkeys(("out_dir", "output_dir", "save_dir"), "workdir"),
-    **{"beta1": "b1", "beta2": "b2", "betas": "b1", "adam_beta1": "b1", "adam_beta2": "b2", "adam_epsilon": "eps"},
-    **dict.fromkeys(("precision", "mixed_precision", "amp", "bf16"), "dtype"),
-    **dict.fromkeys(("gradient_checkpointing", "activation_checkpointing"), "remat"),
-    **{"min_lr": "final_learning_rate", "early_stopping": "patience", "wandb": "trackers", "tp": "tensor"},
 }
 
 
@@ -59,6 +42,13 @@ def did_you_mean(name: str) -> str:
     return f"; did you mean '{name}'?" if name else ""
 
 
+@functools.cache
+def also_called() -> dict[str, str]:
+    """Returns what fxf calls what a word of another library names, by the word."""
+    table = tomllib.loads(Path(__file__).with_name("also_called.toml").read_text(encoding="utf-8"))
+    return {word: name for name, words in table.items() for word in words}
+
+
 def closest(name: str, valid: Iterable[str]) -> str:
     """Returns the valid name that a wrong one may stand for, or "" when none is close.
 
@@ -67,7 +57,7 @@ def closest(name: str, valid: Iterable[str]) -> str:
     """
     words = {each: each.split("_") for each in valid}
     in_any_case = {each.lower(): each for each in words}
-    matches = [each for each in (ALSO_CALLED.get(name.lower(), ""),) if each in words]
+    matches = [each for each in (also_called().get(name.lower(), ""),) if each in words]
     matches = matches or sorted((each for each in words if name in words[each]), key=len)
     matches = matches or [in_any_case[each] for each in difflib.get_close_matches(name.lower(), in_any_case, n=1)]
     matches = matches or [each for each in words if "_" in each and name == "".join(word[:1] for word in words[each])]

@@ -13,7 +13,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from fxf.base.config import flatten, named_sections, parsed
-from fxf.base.errors import ALSO_CALLED, UserError, closest, did_you_mean, errors_of, nearest, shown
+from fxf.base.errors import UserError, also_called, closest, did_you_mean, errors_of, nearest, shown
 from fxf.runs.guests import load
 
 ORIGIN, READ_FROM = "origin", "read_from"
@@ -181,7 +181,7 @@ def closest_key(typed: str, config: Mapping[str, Any], section: Iterable[str] = 
     by_name = {key.rpartition(".")[2]: key for key in reversed(keys)}
     if name in by_name:
         return by_name[name]
-    if (meant := ALSO_CALLED.get(name, "")) in keys:  # of another section
+    if (meant := also_called().get(name, "")) in keys:  # of another section
         return meant
     elsewhere = [key for key in keys if key.rpartition(".")[0] != before]
     return closest(name, section) or by_name.get(closest(name, by_name), "") or closest(typed, elsewhere)

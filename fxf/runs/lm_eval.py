@@ -8,6 +8,7 @@ The arguments are those of `lm_eval`. Of --model_args, `workdir` is the run fold
 """
 
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -69,14 +70,17 @@ class FxfLM(TemplateLM):
         """Returns log-probability and whether it is the greedy answer, of each (…, context, continuation) of tokens."""
         if (longest := max((len(new) for *_, new in requests), default=0)) > self.max_length:
             raise UserError(f"a continuation of {longest} tokens; {self.workdir} reads {self.max_length} (task.length)")
-        rows = [([*context, *new][-self.max_length - 1 :], len(new)) for _, context, new in requests]
-        read = [tokens for tokens, _ in rows]
-        tokens_RT, _mask_RT = padded(read, len(rows), max(map(len, read)))
-        logs_RT, greedy_RT = self.scorer.logs(tokens_RT[:, :-1], tokens_RT[:, 1:])
-        found = []
-        for (tokens, n_new), logs_T, greedy_T in zip(rows, logs_RT, greedy_RT, strict=True):
-            new = slice(max(len(tokens) - 1 - n_new, 0), len(tokens) - 1)
-            found.append((float(logs_T[new].sum()), bool(greedy_T[new].all())))
+        found, alike = [(0.0, True)] * len(requests), defaultdict(list)
+        for number, (_, context, new) in enumerate(requests):
+            tokens = [*context, *new][-self.max_length - 1 :]
+            size = min(1 << (len(tokens) - 1).bit_length(), self.max_length)  # few, as each one compiles a program
+            alike[size].append((number, tokens, len(new)))
+        for size, rows in alike.items():
+            tokens_RT, _mask_RT = padded([tokens for _, tokens, _ in rows], len(rows), size + 1)
+            logs_RT, greedy_RT = self.scorer.logs(tokens_RT[:, :-1], tokens_RT[:, 1:])
+            for (number, tokens, n_new), logs_T, greedy_T in zip(rows, logs_RT, greedy_RT, strict=True):
+                places = slice(max(len(tokens) - 1 - n_new, 0), len(tokens) - 1)
+                found[number] = float(logs_T[places].sum()), bool(greedy_T[places].all())
         return found
 
     def loglikelihood_rolling(self, requests: Sequence[Any], **_: Any) -> list[float]:

@@ -24,12 +24,6 @@ DECODE = {"beam_width": 3}, {"temperature": 1.0}
 CPU = Topology("cpu:1", jax.devices()[:1], Hardware((), flops=1e12, memory=2**30, bandwidth=1e9, link=1e9))
 
 
-@pytest.fixture(autouse=True)
-def without_flags(monkeypatch):
-    """Libtpu ends the process at a flag of the tests, which only a CPU knows."""
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-
-
 @pytest.fixture(scope="module")
 def reports():
     """Returns the experiment and the figures of its training step, prefill and decoding step."""

@@ -75,12 +75,6 @@ TPUS = [Device((x, y, 0)) for x in range(2) for y in range(16)]  # a line of 2 b
 GPUS = [Device(process_index=i // 8) for i in range(16)]
 
 
-@pytest.fixture(autouse=True)
-def without_flags(monkeypatch):
-    """Libtpu ends the process at a flag of the tests, which only a CPU knows."""
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-
-
 @pytest.mark.parametrize(("case", "kind"), table("exchanges in a ring"))
 def test_devices_of_a_host_exchange_in_a_ring(case, kind):
     topology, sent = Topology("h100:16", GPUS, HARDWARE["h100"]), 1000 * case["share"]
