@@ -9,6 +9,8 @@ import numpy as np
 from fxf.data.order import share, shuffling
 from fxf.data.tokenizer import Special
 
+FEW = 1000  # rows, of which each would cost Grain's shuffle, which permutes 16 bits at least, up to 25 ms
+
 Arrays = dict[str, np.ndarray]
 
 
@@ -64,8 +66,8 @@ class ShuffledRows:
     """The batches of a run as a random-access source for Grain; batch i is for step i, and a function of (seed, i).
 
     The sources take turns by their shares (`grain.MapDataset.mix`). Each epoch of a source has every row of it once, in
-    an order of its own. The order is computed by position (`grain`'s index shuffle), so nothing of the size of the data
-    is in memory.
+    an order of its own. The order of many rows is computed by position (`grain`'s index shuffle), so nothing of the
+    size of the data is in memory.
     """
 
     def __init__(
@@ -110,6 +112,8 @@ class ShuffledRows:
         """Returns the rows of a source in the order of an epoch, to be read by place."""
         import grain
 
+        rng, n_rows = shuffling(self._seed, epoch, source), self._rows_S[source].n_rows
+        if n_rows < FEW:
+            return rng.permutation(n_rows)
         # Grain's own epochs add to the seed, so that epoch 1 of a seed would be epoch 0 of the next.
-        seed = int(shuffling(self._seed, epoch, source).integers(2**32))
-        return grain.MapDataset.range(self._rows_S[source].n_rows).shuffle(seed=seed)
+        return grain.MapDataset.range(n_rows).shuffle(seed=int(rng.integers(2**32)))

@@ -106,7 +106,11 @@ def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
     Raises:
       UserError: the tokens are no ints [B, T], or the weights have another shape.
     """
-    tokens_BT = jnp.asarray(tokens)
+    try:
+        tokens_BT = jnp.asarray(tokens)
+    except ValueError:
+        expected = "expected int32 [B, T], got rows of several lengths; their padding has weight 0"
+        raise UserError(f"tokens: {expected}") from None
     if tokens_BT.ndim != 2 or not jnp.issubdtype(tokens_BT.dtype, jnp.integer):
         raise UserError(f"tokens: expected int32 [B, T], got {tokens_BT.dtype} {[*tokens_BT.shape]}")
     weights_BT = jnp.ones(tokens_BT.shape) if weights is None else jnp.asarray(weights, jnp.float32)
@@ -233,6 +237,8 @@ def decode(
     words = Words(read["banned"], next(iter(read["prefix"]), []), -1 if first_token is None else first_token)
     options: Any = {"config": method, "seed": seed, "words": words}
     decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)
+    if draft is not None:
+        require_params(draft[0], draft[1], "draft")
     rows: dict[str, Any] = padded_prompts(read["prompt"])
     if sources := read["source"]:
         rows["source"], rows["source_mask"] = padded(sources, len(sources), max(map(len, sources)))

@@ -84,10 +84,10 @@ class Reversal(Task):
     def positions(self, lengths_B1: Any, n_inputs: int) -> dict[str, jax.Array]:
         """Returns positions of the inputs 0 x1 … xn 0 xn … x1, [B, n_inputs], if a symbol shares its mirror image's.
 
-        Those of x1 … xn are 1 … n, that of the second 0 is n + 1, and what comes after the answer has 0, -1, …
+        Those of x1 … xn are 1 … n, that of the second 0 is n + 1, and what comes after the answer has 0.
         """
         t = jnp.arange(n_inputs)[None]
-        mirrored_BT = jnp.where(t <= lengths_B1 + 1, t, 2 * lengths_B1 + 2 - t)
+        mirrored_BT = jnp.maximum(jnp.minimum(t, 2 * lengths_B1 + 2 - t), 0)  # tables have no rows below 0
         return {"positions": mirrored_BT} if self.config.mirrored else {}
 
     def placed(self, lengths_N: np.ndarray, n_tokens: int) -> dict[str, np.ndarray]:
