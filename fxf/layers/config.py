@@ -109,7 +109,6 @@ class TransformerConfig:
     FLASH: ClassVar[dict[str, Any]] = {"attention": "softmax", "dtype": "bfloat16", "attention_dropout": 0}
     # While a key has a value, nothing reads some others; what these must then have.
     UNREAD: ClassVar[tuple[tuple[str, Any, dict[str, Any]], ...]] = (
-        ("positions", "none", {"position_range": 0, "position_stretch": 1}),
         ("position_range", 0, {"position_gap": 1}),
         ("qk_norm", False, {"qk_norm_joint": False}),
         ("window", 0, {"global_every": 0}),

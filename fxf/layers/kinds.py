@@ -101,8 +101,18 @@ def stack_of(config: TransformerConfig, cross: bool | None = None, vocab_size: i
     return Stack(config, (*head, *repeated), len(head), len(period))
 
 
+def reads_positions(config: TransformerConfig) -> bool:
+    """Returns whether layers read positions; one of a user's own, or with positions in its own section, may do so."""
+    own = [section.get(key, "") for section in config.layers.values() for key in ("kind", "attention")]
+    own_positions = any("positions" in section for section in config.layers.values())
+    return config.positions != "none" or own_positions or ":" in "".join([config.attention, config.blocks, *own])
+
+
 def _require_read(config: TransformerConfig, cross: bool | None) -> None:
-    """Raises a UserError if a key of attention is set and only layers of fxf without attention stand in the blocks."""
+    """Raises a UserError if a key of positions or attention is set that no layer can read."""
+    if not reads_positions(config):
+        drawn = {"position_range": 0, "position_stretch": 1}
+        require_off("model", config, drawn, "with model.positions 'none' nothing reads it")
     names = re.findall(r"[a-zA-Z_][\w.:]*", config.blocks)
     kinds = {config.layers.get(name, {}).get("kind", name) for name in names}
     if cross is None and kinds and kinds <= WITHOUT_ATTENTION:

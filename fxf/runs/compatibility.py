@@ -10,7 +10,7 @@ import numpy as np
 from fxf.base.config import defaults, differences, one_of, require_off
 from fxf.base.errors import UserError, nearest, shortened
 from fxf.base.weights import VOCABULARY, Params, flatten, leaves, shapes
-from fxf.layers.kinds import ATTENTIONS
+from fxf.layers.kinds import ATTENTIONS, reads_positions
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Batch, Model
 from fxf.tasks.task import NO_END, Task
@@ -31,7 +31,7 @@ def require_fitting_sections(sections: Mapping[str, Any]) -> None:
     for key in (f"task.{name}" for name in ("mirrored", "position_range") if getattr(task, name, 0)):
         if getattr(model, "position_range", 0):
             raise UserError(f"{key}: model.position_range draws other positions; leave one of them off")
-        if positions == "none" and not model.window:
+        if positions == "none" and not (model.window or reads_positions(model)):
             raise UserError(f"{key}: model.positions 'none' reads no positions without a model.window; leave it off")
     packed = getattr(task, "document_mask", False) and sections["data"].format != "text"
     if packed and attention in ATTENTIONS and not ATTENTIONS[attention].by_document:
