@@ -123,12 +123,12 @@ def _depends_on(name: str, model: Model, params: Params, batch: Batch) -> bool:
     return any(variable is program.invars[0] for equation in program.eqns for variable in equation.invars)
 
 
-def require_params(model: Model, params: Any, name: str = "params") -> None:
+def require_params(model: Model, params: Any) -> None:
     """Raises a UserError if the params are not those of the model's spec."""
     expected = {path: [*weight.shape] for path, weight in leaves(model.spec)}
     found = {path: [*np.shape(value)] for path, value in flatten(params).items()} if isinstance(params, Mapping) else {}
     if found != expected:
-        raise UserError(shortened(f"{name}: not those of this model: {differences(found, expected)}", 400))
+        raise UserError(shortened(f"params: not those of this model: {differences(found, expected)}", 400))
 
 
 def require_texts(model: Model, params: Params, read: dict[str, Any], end_token: int) -> None:

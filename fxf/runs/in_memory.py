@@ -237,8 +237,6 @@ def decode(
     words = Words(read["banned"], next(iter(read["prefix"]), []), -1 if first_token is None else first_token)
     options: Any = {"config": method, "seed": seed, "words": words}
     decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)
-    if draft is not None:
-        require_params(draft[0], draft[1], "draft")
     rows: dict[str, Any] = padded_prompts(read["prompt"])
     if sources := read["source"]:
         rows["source"], rows["source_mask"] = padded(sources, len(sources), max(map(len, sources)))
