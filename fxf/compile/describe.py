@@ -2,14 +2,12 @@
 
 import math
 
-from jax.sharding import NamedSharding
-
 from fxf.base import weights
 from fxf.base.status import stage
 from fxf.compile.roofline import Program, training
 from fxf.reports.tables import aligned
 from fxf.runs.experiment import Experiment
-from fxf.runs.flops import flops_per_token, wasted
+from fxf.runs.flops import flops_per_token, shard_bytes, wasted
 from fxf.training.sharding import Layout, partition
 
 
@@ -38,10 +36,9 @@ def _table(spec: weights.Spec, layout: Layout) -> list[list[str]]:
     found = list(weights.without_repeats(spec))
     for path, weight, copies in found:
         axes = partition(weight, layout.mesh)
-        shard = NamedSharding(layout.mesh, axes).shard_shape(weight.shape)
         shape = (f"{copies} of " if copies > 1 else "") + " x ".join(map(str, weight.shape))
         row = [path, shape, " ".join(weight.axes), f"{copies * math.prod(weight.shape):,}", f"{weight.rate:.4g}"]
-        rows.append([*row, " ".join(axis or "-" for axis in axes), f"{4 * copies * math.prod(shard):,}"])
+        rows.append([*row, " ".join(axis or "-" for axis in axes), f"{copies * shard_bytes(weight, layout.mesh):,}"])
     rows.append(["total", "", "", f"{weights.count(spec):,}", "", "", ""])
     rated, several = any(weight.rate != 1 for _, weight, _ in found), layout.mesh.size > 1
     shown = [0, 1, 2, 3, *([4] if rated else []), *([5, 6] if several else [])]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from fxf.base import weights
 from fxf.base.devices import EXPERT, TENSOR, target_devices
@@ -16,7 +17,7 @@ from fxf.base.hardware import hardware_of
 from fxf.base.on_gpu import on_gpu
 from fxf.base.operations import Operations, operations
 from fxf.base.random_keys import random_key
-from fxf.base.weights import VOCABULARY, Params
+from fxf.base.weights import VOCABULARY, Params, Weight
 from fxf.models.model import Batch, Model
 from fxf.runs.experiment import Experiment
 from fxf.training.fine_tuning import has_frozen, without_frozen_gradient
@@ -99,6 +100,11 @@ def device_bytes(tree: Any) -> int:
     return sum(math.prod(shape) * leaf.dtype.itemsize for shape, leaf in zip(shapes, leaves, strict=True))
 
 
+def shard_bytes(weight: Weight, mesh: Any) -> int:
+    """Returns the bytes of a weight in float32 that one device of a mesh holds."""
+    return 4 * math.prod(weight.shape) // math.prod(mesh.shape[axis] for axis in partition(weight, mesh) if axis)
+
+
 def _step(experiment: Experiment, model: Model, params: Params, batch: Batch) -> Any:
     """Takes a step on one device, by products of the model's type."""
     layout, optimizer = make_layout(ParallelConfig(data=1), target_devices()[:1]), experiment.optimizer
@@ -107,11 +113,13 @@ def _step(experiment: Experiment, model: Model, params: Params, batch: Batch) ->
 
 
 def _operations(experiment: Experiment, batch: Batch, function: Callable[..., Any]) -> Operations:
-    """Returns the operations of `function(model, params, batch)`."""
+    """Returns the operations of `function(model, params, batch)`, without those that its results do not need."""
     model = experiment.with_model(attention_implementation="xla").model  # others hide the operations of attention
     model = without_frozen_gradient(model, experiment.optimizer_config.frozen)
     params = weights.shapes(model.spec, model.weights_dtype)
-    return operations(jax.make_jaxpr(functools.partial(function, model))(params, batch).jaxpr)
+    traced = jax.make_jaxpr(functools.partial(function, model))(params, batch).jaxpr
+    # Gradients of frozen weights are traced too, where a product has a derivative of its own.
+    return operations(dce_jaxpr(traced, [True] * len(traced.outvars))[0])
 
 
 def wasted(experiment: Experiment, layout: Layout) -> list[str]:
@@ -145,6 +153,6 @@ def whole_weights(spec: weights.Spec, layout: Layout) -> Iterator[str]:
         for group, work in ((computed, f" and computes {size} times the work"), (held, "")):
             if group:
                 names = ", ".join(f"{path} {' x '.join(map(str, weight.shape))}" for path, weight, _ in group)
-                n_bytes = sum(4 * copies * math.prod(weight.shape) for _, weight, copies in group)
-                whole = f"each of its devices holds all of that, {size} times {n_bytes / size / 2**20:,.1f} MiB{work}"
-                yield f"parallel.{mesh_axis} {size} divides no axis of {names}: {whole}"
+                n_bytes = sum(copies * shard_bytes(weight, layout.mesh) for _, weight, copies in group)
+                whole = f"each of its devices holds {size} times {n_bytes / size / 2**20:,.1f} MiB{work}"
+                yield f"parallel.{mesh_axis} {size} shards no axis of {names}: {whole}"

@@ -129,17 +129,15 @@ class Layout(NamedTuple):
         def read(path: str, weight: Weight) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
             sizes = zip(weight.shape, weight.axes, strict=True)
             shape = tuple(self.padded_vocabulary(n) if pad and axis == VOCABULARY else n for n, axis in sizes)
-            sharded = NamedSharding(self.mesh, partition(dataclasses.replace(weight, shape=shape), self.mesh))
+            own, filled = (partition(each, self.mesh) for each in (weight, dataclasses.replace(weight, shape=shape)))
             if any(part.isdigit() for part in path.split("/")):
-                return lambda x: (jax.lax.with_sharding_constraint(x, sharded),) * 2
-            whole = NamedSharding(self.mesh, P(*(None if axis == FSDP else axis for axis in sharded.spec)))
+                return lambda x: (jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, own)),) * 2
             dtype = model.dtype if VOCABULARY in weight.axes else model.weights_dtype
-            return functools.partial(_read_whole, sharded, whole, shape, jnp.dtype(dtype))
+            return functools.partial(_read_whole, self.mesh, (own, filled), shape, jnp.dtype(dtype))
 
         stored, tree = jax.tree.flatten(params)
         readers = jax.tree.leaves(map_weights(read, model.spec))
-        filled, of_readout = zip(*(reader(x) for reader, x in zip(readers, stored, strict=True)), strict=True)
-        of_features = [_unpadded(x, own.shape) for x, own in zip(filled, stored, strict=True)]
+        of_features, of_readout = zip(*(reader(x) for reader, x in zip(readers, stored, strict=True)), strict=True)
         return jax.tree.unflatten(tree, of_features), jax.tree.unflatten(tree, of_readout)
 
     def weights(self, spec: Spec) -> Any:
@@ -190,25 +188,34 @@ class Layout(NamedTuple):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
-def _read_whole(sharded: NamedSharding, whole: NamedSharding, shape: tuple[int, ...], dtype: Any, x: jax.Array) -> Any:
-    """Returns an array twice, with zeros up to `shape`, gathered from `sharded` to `whole` in this type."""
+def _read_whole(mesh: Mesh, sharded: tuple[P, P], shape: tuple[int, ...], dtype: Any, x: jax.Array) -> Any:
+    """Returns an array gathered in this type, as it is and with zeros up to `shape`; `sharded` says how both lie."""
     padded = jnp.pad(x.astype(dtype), [(0, after - before) for before, after in zip(x.shape, shape, strict=True)])
-    return (jax.lax.with_sharding_constraint(padded, whole).astype(x.dtype),) * 2
+    whole = jax.lax.with_sharding_constraint(padded, _whole(mesh, sharded[1])).astype(x.dtype)
+    return _unpadded(whole, x.shape), whole
 
 
-def _read_whole_forward(sharded: Any, whole: Any, shape: Any, dtype: Any, x: CustomVJPPrimal) -> tuple[Any, Any]:
-    return _read_whole(sharded, whole, shape, dtype, x.value), x.value
+def _read_whole_forward(mesh: Mesh, sharded: Any, shape: Any, dtype: Any, x: CustomVJPPrimal) -> tuple[Any, Any]:
+    return _read_whole(mesh, sharded, shape, dtype, x.value), x.value
 
 
-def _read_whole_backward(sharded: Any, whole: Any, _shape: Any, _dtype: Any, x: jax.Array, gradients: tuple) -> tuple:
-    """Scatters the gradients one by one: the compiler makes a scatter of a sum over the devices, not of two sums."""
-    parts = [
-        # Without the first constraint the compiler would compute shards along the width, and then move them.
-        jax.lax.with_sharding_constraint(jax.lax.with_sharding_constraint(gradient, whole), sharded)
-        for gradient in gradients
-        if not isinstance(gradient, SymbolicZero)
-    ]
-    return (_unpadded(sum(parts), x.shape) if parts else jnp.zeros_like(x),)
+def _read_whole_backward(mesh: Mesh, sharded: Any, _shape: Any, _dtype: Any, x: jax.Array, gradients: tuple) -> tuple:
+    """Scatters the gradients one by one: the compiler makes a scatter of a sum over the devices, not of two sums.
+
+    Nor does it of a sum that is filled with zeros before it is scattered.
+    """
+    parts = []
+    for gradient, axes in zip(gradients, sharded, strict=True):
+        if not isinstance(gradient, SymbolicZero):
+            # Without the first constraint the compiler would compute shards along the width, and then move them.
+            whole = jax.lax.with_sharding_constraint(gradient, _whole(mesh, axes))
+            parts.append(_unpadded(jax.lax.with_sharding_constraint(whole, NamedSharding(mesh, axes)), x.shape))
+    return (sum(parts) if parts else jnp.zeros_like(x),)
+
+
+def _whole(mesh: Mesh, axes: P) -> NamedSharding:
+    """Returns a sharding without `fsdp`."""
+    return NamedSharding(mesh, P(*(None if axis == FSDP else axis for axis in axes)))
 
 
 def _unpadded(x: Any, shape: tuple[int, ...]) -> jax.Array:

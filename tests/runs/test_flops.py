@@ -39,9 +39,9 @@ def test_flops_a_token_are_those_of_the_formula_and_of_the_optimizers_gradients(
 
 
 def test_frozen_weights_need_no_gradient():
-    """Of blocks that are frozen with all below them a step computes the forward pass alone, beside the loss's gradient.
+    """Of blocks that are frozen with all below them a step needs the forward pass alone, beside the readout's gradient.
 
-    The loss computes the gradients of its weights and of its vectors together.
+    Vectors pass their gradient on through maps that are frozen between others.
     """
     config = tiny_config(model={"n_layers": 3, "remat": "full", "scan_blocks": True})
     whole = build(config)
@@ -50,7 +50,9 @@ def test_frozen_weights_need_no_gradient():
     tokens = math.prod(batch["weights"].shape)
     forward, of_logits = per_token(3, t=6) * tokens, 2 * D * VOCABULARY * tokens
     assert model_flops(whole, batch).flops == 3 * forward
-    assert model_flops(tuned, batch).flops == forward + 2 * of_logits
+    assert model_flops(tuned, batch).flops == forward + of_logits
+    maps = build({**config, "optimizer": {**config["optimizer"], "frozen": "blocks/*/feed_forward/*"}})
+    assert model_flops(maps, batch).flops == 3 * forward - 3 * 4 * D * F * tokens
 
 
 def with_a_product_and_a_kernel(config, vocab_size):
@@ -96,9 +98,8 @@ def test_a_weight_that_an_axis_of_the_mesh_cannot_cut_is_named_with_what_it_mult
         "bias": Weight((7,), ("vocabulary",), None),
     }
     assert list(flops.whole_weights(spec, layout(fsdp=4, tensor=2))) == [
-        "parallel.tensor 2 divides no axis of table 7 x 1048576, bias 7: each of its devices holds all of that, "
-        "2 times 14.0 MiB",
-        "parallel.fsdp 4 divides no axis of bias 7: each of its devices holds all of that, 4 times 0.0 MiB",
+        "parallel.tensor 2 shards no axis of table 7 x 1048576, bias 7: each of its devices holds 2 times 3.5 MiB",
+        "parallel.fsdp 4 shards no axis of bias 7: each of its devices holds 4 times 0.0 MiB",
     ]
     assert list(flops.whole_weights(spec, layout(data=8))) == []
     (line,) = flops.wasted(build(tiny_config(model={"d_ff": 12, "n_heads": 2})), layout(tensor=4))
