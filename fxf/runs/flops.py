@@ -29,6 +29,8 @@ from fxf.training.step import TrainConfig, Trainer, train_step
 
 log = logging.getLogger(__name__)
 
+LEAST = 2**20  # bytes of weights, below which a line about them is of no use
+
 
 class PerToken(NamedTuple):
     """Operations per token of a forward pass and of a training step, and what computes more that is not counted."""
@@ -139,7 +141,7 @@ def whole_weights(spec: weights.Spec, layout: Layout) -> Iterator[str]:
     """Yields a line for each mesh axis of several devices that cannot shard some weights that it may shard.
 
     Devices of `tensor` that hold a weight whole also compute its products, each of them all; but of a vocabulary, which
-    a step pads to what they divide, each computes its part.
+    a step pads to what they divide, each computes its part. What is small and multiplies no work has no line.
     """
     for mesh_axis, logical_axes in RULES.items():
         size = layout.mesh.shape[mesh_axis]
@@ -151,8 +153,8 @@ def whole_weights(spec: weights.Spec, layout: Layout) -> Iterator[str]:
         computed = [each for each in found if mesh_axis == TENSOR and VOCABULARY not in each[1].axes]
         held = [each for each in found if each not in computed]
         for group, work in ((computed, f" and computes {size} times the work"), (held, "")):
-            if group:
+            n_bytes = sum(copies * shard_bytes(weight, layout.mesh) for _, weight, copies in group)
+            if n_bytes >= LEAST or (group and work):
                 names = ", ".join(f"{path} {' x '.join(map(str, weight.shape))}" for path, weight, _ in group)
-                n_bytes = sum(copies * shard_bytes(weight, layout.mesh) for _, weight, copies in group)
                 whole = f"each of its devices holds {size} times {n_bytes / size / 2**20:,.1f} MiB{work}"
                 yield f"parallel.{mesh_axis} {size} shards no axis of {names}: {whole}"
