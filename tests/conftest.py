@@ -42,7 +42,6 @@ import hypothesis
 import jax
 import pytest
 from hypothesis.internal.conjecture import providers
-from xdist.scheduler import LoadFileScheduling
 
 import quick  # noqa: F401
 
@@ -63,7 +62,7 @@ no_constants = providers.Constants()
 providers._get_local_constants = lambda: no_constants
 
 # Files of few and long tests, which would otherwise come last, when the other workers have nothing left to do.
-FIRST = ("sharding", "run_text", "kill", "run", "decoder", "decoders", "every_key", "mistakes", "on_gpu", "in_memory")
+FIRST = ("sharding", "run_text", "kill", "run", "decoder", "every_key", "mistakes", "on_gpu", "in_memory")
 
 
 def pytest_addoption(parser):
@@ -74,13 +73,6 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in FIRST)
     gc.freeze()  # Python no longer looks through what is imported
-
-
-def pytest_xdist_make_scheduler(config, log):
-    """Gives each file to one process, and all files that need PyTorch to the same, as its import takes seconds."""
-    scheduler = LoadFileScheduling(config, log)
-    scheduler._split_scope = lambda nodeid: nodeid.split("/test_" if "/interop/" in nodeid else "::")[0]
-    return scheduler
 
 
 def pytest_runtest_setup(item):
