@@ -57,7 +57,9 @@ def _means(found: Comparison, group: Group) -> dict[str, str]:
     means = {}
     for name in found.columns:
         values, n = group.of_seeds(name), group.n_diverged(name) if _is_open(found, name) else 0
-        texts = [f"{statistics.fmean(values):.4g}"] if values else [NO_VALUE] if n else []
+        mean = statistics.fmean(values or [0])
+        digits = ".0f" if mean.is_integer() else ".4g"  # of parameters all
+        texts = [f"{mean:{digits}}"] if values else [NO_VALUE] if n else []
         texts += [f"± {statistics.stdev(values):.2g}"] if len(values) > 1 else []
         texts += [f"({n} diverged)"] if n else []
         if texts:

@@ -127,7 +127,7 @@ def sweep(tmp_path):
             loss = 10 * rate + seed
             records = [{"step": 3, "loss": 2 * loss}, {"step": 6, "loss": loss}]
             changes = {"optimizer": {"learning_rate": rate}, "seed": seed, "records": records}
-            make_run(tmp_path / f"sweep/{rate},{seed}", result={"exact_match": exact[seed]}, **changes)
+            make_run(tmp_path / f"sweep/{rate},{seed}", result={"exact_match": exact[seed], "parameters": 18120}, **changes)
     make_run(tmp_path / "sweep/on", finished=False, optimizer={"learning_rate": 0.3})
     make_run(tmp_path / "sweep/other", task={"name": "translation"})
     return tmp_path / "sweep"
@@ -140,13 +140,13 @@ def found(sweep):
 
 def test_the_tables_have_the_keys_that_differ_and_mark_a_mean_that_its_seeds_tell_apart(found):
     table = side_by_side.as_markdown(found).splitlines()
-    assert table[0] == "| run | optimizer.learning_rate | seed | status | exact_match ↑ | train_loss ↓ |"
-    assert table[2] == "| 0.1,0 | 0.1 | 0 | finished | 0.9 | 1 |"
-    assert table[6] == "| on | 0.3 | 0 | stopped: step 6 of 6 | 0.25 | 0.125 |"
+    assert table[0] == "| run | optimizer.learning_rate | seed | status | exact_match ↑ | train_loss ↓ | parameters |"
+    assert table[2] == "| 0.1,0 | 0.1 | 0 | finished | 0.9 | 1 | 18120 |"
+    assert table[6] == "| on | 0.3 | 0 | stopped: step 6 of 6 | 0.25 | 0.125 |  |"
     assert "finished: another task" in table[7]
     assert table[-2:] == [
-        "| learning_rate=0.1 | 2 | **0.91 ± 0.014** | 1.5 ± 0.71 |",
-        "| learning_rate=0.2 | 2 | 0.52 ± 0.028 | 2.5 ± 0.71 |",
+        "| learning_rate=0.1 | 2 | **0.91 ± 0.014** | 1.5 ± 0.71 | 18120 ± 0 |",
+        "| learning_rate=0.2 | 2 | 0.52 ± 0.028 | 2.5 ± 0.71 | 18120 ± 0 |",
     ]
 
 
