@@ -26,7 +26,7 @@ class TextConfig:
     """The `data` section of tasks on running text. Training takes the text's start, then validation, then test."""
 
     path: str = key("", "a UTF-8 text file; by default the English of the phrase book, one sentence per line")
-    validation: float = key(0.1, "share of the text's characters for validation", above=0, below=0.5)
+    validation: float = key(0.1, "share for validation: of a text's characters, or of documents", above=0, below=0.5)
     test: float = key(0.0, "share for the test; 0 tests on the validation part", minimum=0, below=0.5)
     lower_case: bool = key(False, "convert the text to lower case")
     tokenizer: str = key("character", "one of fxf.data.tokenizer.TOKENIZERS; language_model: or a tokenizer.json")

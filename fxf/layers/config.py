@@ -58,7 +58,7 @@ class TransformerConfig:
     rope_ramp: Literal["llama3", "yarn", "yarn_exact", "longrope"] = key(
         "llama3",
         "how shorter wavelengths are interpolated: from a quarter of rope_trained_len on; yarn: between 32 turns and "
-        "one (Peng et al. 2023), with query_scale (0.1 ln rope_factor + 1)² / √head_dim; yarn_exact: gpt-oss's; "
+        "one (Peng et al. 2023; set query_scale to (0.1 ln rope_factor + 1)² / √head_dim); yarn_exact: gpt-oss's; "
         "longrope: by rope_factors, and queries and keys grow by √(1 + ln rope_factor / ln rope_trained_len) (Phi-3)",
     )
     rope_factors: str = key(
@@ -68,8 +68,8 @@ class TransformerConfig:
     attention: str = key("softmax", "one of fxf.layers.kinds.ATTENTIONS")
     attention_implementation: Literal["xla", "chunked", "flash"] = key(
         "xla",
-        "how training computes attention; xla: all scores at once; chunked: those of 256 queries at a time, of more "
-        "than 1,024; flash: by a kernel of NVIDIA GPUs from Ampere on or of TPUs, for softmax in bfloat16",
+        "how training computes attention; xla: all scores at once; chunked: those of 256 queries at a time, in rows of "
+        "over 1,024 tokens; flash: by a kernel of NVIDIA GPUs from Ampere on or of TPUs, for softmax in bfloat16",
     )
     feature_map: str = key("elu", "of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
     window: int = key(0, "self-attention sees tokens at a distance below this; 0: all tokens", minimum=0)

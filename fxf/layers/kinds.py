@@ -177,6 +177,12 @@ def _split(text: str) -> list[str]:
     return [item.strip() for item in items]
 
 
+def n_named(pattern: str) -> int:
+    """Returns how many blocks `model.blocks` names, with each of those that it repeats."""
+    found = [re.fullmatch(r"(\d+)\*\((.*)\)", item) for part in pattern.split(";") for item in _split(part)]
+    return sum(int(match[1]) * n_named(match[2]) if match else 1 for match in found)
+
+
 def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     """Returns the layer that `model.blocks` names, with its keys.
 

@@ -77,7 +77,7 @@ def as_html(found: Comparison, beside: Path = Path()) -> str:
         {
             **{"name": entry.name, "task": entry.run.task, "state": entry.run.state, "said": entry.said},
             **{"model": entry.run.model, "keys": entry.values, "group": number.get(entry.name)},
-            "link": _link(entry.run.folder / REPORT, beside),
+            "link": quote(os.path.relpath(at, beside)) if (at := entry.run.folder / REPORT).exists() else None,
             "figures": {name: NO_VALUE if value is None else value for name, value in entry.figures.items()},
         }
         for entry in found.entries
@@ -102,11 +102,6 @@ def as_html(found: Comparison, beside: Path = Path()) -> str:
         "charts": _charts(found),
     }
     return page(title, data, ["compare.js"])
-
-
-def _link(page: Path, beside: Path) -> str | None:
-    """Returns the link from a folder to a page, if there is one."""
-    return quote(Path(os.path.relpath(page, beside)).as_posix()) if page.exists() else None
 
 
 def _charts(found: Comparison) -> list[dict[str, Any]]:

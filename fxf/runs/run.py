@@ -57,7 +57,7 @@ def train(
     Args:
       origin: the origin of the config, which config.json records.
       started: when the process began, by `time.perf_counter`; by default now.
-      profile: whether to write a trace of two steps into the folder `profile`.
+      profile: whether to write a trace of a step or two into the folder `profile`.
       kept: the programs of earlier runs of this process, which this run uses if its own would be the same.
       on_record: a function that receives each record of figures, with its step.
 

@@ -9,17 +9,17 @@ import jax
 from fxf.base.config import flatten
 from fxf.base.errors import UserError
 from fxf.base.files import read_json, remove
+from fxf.layers.kinds import n_named
 from fxf.reports.run_files import CONFIG, is_run
 
 STEPS = 6
-BLOCKS = 2  # at least; some are only between two
+BLOCKS = 2  # at least, or each that model.blocks names; some are only between two
 TOKENS = 1024  # of a batch
 # The most of other sizes: of scored examples, of the windows of a text, of symbols more than in training and between
 # those that are scored, of a batch.
 MOST = {"task.examples": 20, "task.length": 256, **dict.fromkeys(("task.longer", "task.longer_every"), 5)}
 MOST |= {"data.shapes": 1, "data.batch_tokens": TOKENS}
 SHARE, LARGE_PART = 0.01, 10_000  # of a text that is scored, and the bytes of it that are enough for a share so small
-SUFFIX = "-smoke"
 MARK = "smoke"  # the key of config.json
 
 INTERVALS = ("optimizer.warmup_steps", "optimizer.decay_steps")  # keys that count steps
@@ -35,9 +35,7 @@ def smoke_changes(config: Mapping[str, Any]) -> dict[str, Any]:
     n = min(STEPS, keys["train.steps"])
     half = max(1, n // 2)
     found = {"train.steps": n, "log.every": half, "checkpoint.every": half, "train.evaluate_every": n}
-    for key in INTERVALS:
-        if keys.get(key):
-            found[key] = min(max(1, round(keys[key] * n / keys["train.steps"])), half)
+    found |= {key: min(max(1, round(keys[key] * n / keys["train.steps"])), half) for key in INTERVALS if keys.get(key)}
     rows, unit = keys["train.batch_size"], 2 * keys["train.microbatches"] * len(jax.devices())
     while rows * keys["model.max_len"] > TOKENS and rows % unit == 0:
         rows //= 2
@@ -46,7 +44,8 @@ def smoke_changes(config: Mapping[str, Any]) -> dict[str, Any]:
     if keys.get("task.examples") == 0:  # all
         found["task.examples"] = MOST["task.examples"]
     if "model.n_layers" in keys and not keys["start.path"] and not keys["optimizer.frozen"]:  # else they have names
-        found["model.n_layers"] = min(keys["model.n_layers"], max(BLOCKS, keys.get("model.global_every", 0)))
+        each_kind = max(BLOCKS, keys.get("model.global_every", 0), n_named(str(keys.get("model.blocks", "-"))))
+        found["model.n_layers"] = min(keys["model.n_layers"], each_kind)
     path = Path(keys.get("data.path", ""))
     large = path == Path() or (path.is_file() and path.stat().st_size * SHARE > LARGE_PART)
     if isinstance(keys.get("data.validation"), float) and large:
@@ -65,7 +64,7 @@ def new_folder(workdir: Path) -> Path:
     Raises:
       UserError: the folder holds something else.
     """
-    folder = workdir.parent / f"{workdir.name}{SUFFIX}"
+    folder = workdir.parent / f"{workdir.name}-smoke"
     if folder.exists():
         if not (is_run(folder) and read_json(folder / CONFIG, "a run's config").get(MARK)):
             raise UserError(f"{folder}: holds no smoke run; move it away, or use another --workdir")

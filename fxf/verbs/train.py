@@ -23,7 +23,7 @@ def flags(parser: Parser) -> None:
     add_config(parser)
     parser.flag("workdir", doc="the run folder")
     parser.flag("from", doc="the source of the weights: RUN, RUN:STEP, FILE.safetensors or a folder", dest="source")
-    parser.switch("profile", "write a trace of the second step and the third")
+    parser.switch("profile", "write a trace of the second step, and the third if steps are short")
     parser.switch("smoke", "try every stage in seconds, in the folder WORKDIR-smoke")
 
 

@@ -22,6 +22,7 @@ def test_what_counts_steps_is_scaled_with_them_and_weights_from_elsewhere_keep_a
     assert changes["model.n_layers"] == 2
     build(with_values(config, changes | {"model.max_len": 16}))
     assert "model.n_layers" not in smoke.smoke_changes(with_values(config, {"start.path": "runs/x"}))
+    assert smoke.smoke_changes(with_values(config, {"model.blocks": "2*(moe); delta"}))["model.n_layers"] == 3
     config["model"] |= {"window": 5, "global_every": 3}
     assert smoke.smoke_changes(config)["model.n_layers"] == 3
 
