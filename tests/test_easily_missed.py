@@ -6,7 +6,6 @@ import pytest
 
 import fxf
 from closeness import assert_close, largest_of
-from fxf.base.errors import UserError
 from fxf.data.tokenizer import train_tokenizer
 from fxf.layers.normalization import normalization_spec, normalize
 from helpers import VOCAB_SIZE, loss_and_gradient, random_params, random_tokens, small
@@ -45,16 +44,3 @@ def test_a_row_without_tokens_and_weight_changes_no_loss():
     params, one = random_params(model.spec), {name: value[:1] for name, value in batch.items()}
     both = jax.jit(lambda params: [loss_and_gradient(model, params, each) for each in (batch, one)])(params)
     assert_close(*both, largest=largest_of(both))
-
-
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "sinusoidal_trained", "rotary"])
-def test_a_text_longer_than_the_positions_is_one_line_or_has_finite_logits(positions):
-    sizes = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 1, "max_len": 5, "positions": positions}
-    model = fxf.model("transformer_lm", vocab_size=VOCAB_SIZE, **sizes)
-    try:
-        logits = jax.jit(model.apply)(random_params(model.spec), {"inputs": random_tokens((2, 7))})
-    except UserError as error:
-        assert "max_len" in str(error)
-    else:
-        assert positions in ("sinusoidal", "rotary")  # the others have no weights for more positions
-        assert np.isfinite(logits).all()

@@ -41,7 +41,8 @@ def test_the_tokens_of_a_part_are_those_of_its_documents_in_order_and_are_not_re
         size = found.counts[part]
         assert (size["documents"], size["tokens"]) == (len(expected), len(tokens))
         assert size["characters"] == len("".join(expected)) < size["bytes"] == len("".join(expected).encode())
-    assert found.folder.parent == tmp_path / "texts.jsonl.prepared"
+    others = prepared(keys, tokenizer_of_documents(parts_of(config(tmp_path, tokenizer="byte")), None))
+    assert others.folder != found.folder and found.folder.parent == tmp_path / "texts.jsonl.prepared"
     for read_again in ("read", "sample", "Source.digest"):
         monkeypatch.setattr(f"fxf.data.documents.{read_again}", None)
     assert prepare(keys) == found

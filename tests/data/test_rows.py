@@ -104,6 +104,7 @@ def test_a_source_alone_is_read_in_the_order_of_grain_or_if_it_has_few_rows_of_n
 def pairs(n=101, seed=0, longest=13):
     """Pairs of random lengths; the first token of each source is a number of its own."""
     lengths = np.random.default_rng(seed).integers(1, longest + 1, (n, 2))
+    lengths[:, 0] = np.where(lengths[:, 1] > 9, 1, lengths[:, 0].clip(max=9))  # a long target has a short source
     return [TokenPair([100 + i, *[7] * (s - 1), EOS], [*[8] * t, EOS]) for i, (s, t) in enumerate(lengths.tolist())]
 
 

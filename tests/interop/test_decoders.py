@@ -64,7 +64,7 @@ def logits_of(model, name, tokens=None):
         return model(torch.tensor(tokens_of(name) if tokens is None else tokens, dtype=torch.long)).logits.numpy()
 
 
-@some("name", CONFIGS, ("llama", "gemma3_text", "gpt_oss", *FADING))
+@some("name", CONFIGS, ("llama", "gemma3_text", "gpt_oss", "deepseek_v3", *FADING))
 def test_logits_are_equal(name):
     found = jax.jit(ours(name).model.apply)(ours(name).params, {"inputs": tokens_of(name)})
     assert_equal(found, logits_of(theirs(name), name))

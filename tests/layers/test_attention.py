@@ -56,8 +56,9 @@ def test_stretched_positions_are_multiples_of_a_factor_of_each_row_see_themselve
 
 
 def test_an_encoder_equals_the_oracle_whatever_its_attention_and_does_not_read_padding():
-    kinds = ("softmax", "expressive", "linear")  # other kinds have oracles of their own
-    configs = [small(MaskedLMConfig, attention=kind, window=2 * (kind == "softmax")) for kind in kinds]
+    keys = ("attention", "positions", "window")  # other kinds of attention have oracles of their own
+    kinds = [("softmax", "rotary", 2), ("expressive", "alibi", 0), ("linear", "none", 0)]
+    configs = [small(MaskedLMConfig, d_model=12, **dict(zip(keys, kind, strict=True))) for kind in kinds]
     models, tokens = [masked_lm(config, 7) for config in configs], random_tokens((2, 7))
     params, batch = random_params(models[0].spec), {"inputs": tokens, "input_mask": np.tri(7, dtype=bool)[[4, 2]]}
     of_all = jax.jit(lambda params: [model.apply(params, batch) for model in models])(params)

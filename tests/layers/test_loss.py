@@ -63,7 +63,7 @@ def test_loss_and_gradient_in_groups_are_the_smoothed_cross_entropy_of_all_rows(
     kernel, bias = (np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, n_padding)]) for x in readout)
     options = {"vocab_size": VOCAB_SIZE if n_padding else None, "at_once": at_once}
 
-    def loss(features, kernel, bias):
+    def loss(features, kernel, bias, given=given):
         return cross_entropy(lambda x: x @ kernel + bias[None], features, given, weights, smoothing, **options)
 
     def by_hand(features, kernel, bias):
@@ -73,6 +73,7 @@ def test_loss_and_gradient_in_groups_are_the_smoothed_cross_entropy_of_all_rows(
 
     assert_as_by_hand(loss, by_hand, (features, kernel, bias))
     assert_close(jax.jit(loss)(features, kernel, bias), by_hand(*map(np.float64, (features, kernel, bias))))
+    assert np.isnan(jax.jit(loss)(features, kernel, bias, np.where(weights > 0.9, VOCAB_SIZE, given))[0])
 
 
 def test_a_table_that_is_read_and_read_out_gets_the_gradient_of_both():

@@ -139,6 +139,7 @@ def test_the_bias_moves_by_its_own_rate_towards_an_even_load_and_is_no_part_of_t
     np.testing.assert_allclose(loads, np.round(loads), atol=1e-4)
     assert np.round(loads).sum() == 48 and len(set(np.sign(of_bias))) > 1
     np.testing.assert_array_equal(bias, -0.25 * np.sign(of_bias))
+    assert metrics["figure/moe/max_violation"] == pytest.approx(5 * loads.max() / 48 - 1, rel=100 * UNIT)
     squares = sum((np.float64(g) ** 2).sum() for g in jax.tree.leaves(jax.device_get(gradient)))
     assert metrics["gradient_norm"] == pytest.approx(np.sqrt(squares), rel=100 * UNIT)
 

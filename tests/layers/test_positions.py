@@ -108,7 +108,8 @@ def test_a_position_or_token_beyond_its_table_is_one_line_and_in_a_compiled_prog
     assert jax.jit(lambda params: model.apply(params, {"inputs": known}))(params).shape == (3, 3, VOCAB_SIZE)
 
 
-@pytest.mark.parametrize(("name", "kind"), [*((name, "learned") for name in MODELS), ("encoder_decoder", "rotary")])
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", ["learned", "sinusoidal", "sinusoidal_trained", "rotary"])
 def test_rows_longer_than_a_table_are_one_line_and_other_positions_go_on(name, kind):
     model, params = built(name, positions=kind, d_model=12)
     long, short, mask = np.zeros((1, 14), np.int32), np.zeros((1, 2), np.int32), np.ones((1, 14), bool)

@@ -9,7 +9,7 @@ from fxf.base.errors import UserError
 from fxf.base.operations import operations
 from fxf.layers import linear_attention
 from fxf.layers.named import intermediates
-from fxf.layers.normalization import normalize
+from fxf.layers.normalization import normalize, over_root_mean_square
 from fxf.models.transformer_lm import MaskedLMConfig, TransformerLM, masked_lm, transformer_lm
 from fxf.testing import assert_cached_equals_full
 from fxf.training.gradient import batch_loss
@@ -111,7 +111,7 @@ def test_norms_are_those_of_float32_rounded_once(norm):
     config = small(norm=norm)
     params = {name: np.linspace(*ends, 6, dtype=np.float32) for name, ends in (("scale", (0.5, 2)), ("bias", (-1, 1)))}
     x = (100 + np.random.default_rng(0).normal(size=(5, 6))).astype(jnp.bfloat16)
-    norm = jax.jit(lambda x: normalize(config, params, x))
+    norm = jax.jit(lambda x: jnp.stack([normalize(config, params, x), over_root_mean_square(x, 0.1).astype(x.dtype)]))
     np.testing.assert_array_equal(norm(x), np.asarray(norm(x.astype(np.float32))).astype(jnp.bfloat16))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from fxf.base.errors import UserError
 from fxf.data.documents import DocumentsConfig, part_of
 from fxf.models.decode_config import DecodeConfig
 from fxf.tasks.language_model import LanguageModelConfig, language_model
@@ -127,6 +128,8 @@ def test_where_the_last_token_alone_is_scored_the_others_weigh_nothing(tmp_path)
     np.testing.assert_array_equal(task.batch(jax.random.key(3), 0)["weights"], np.eye(7)[[6] * 5])
     task.validate(evaluator(lambda batch: (weights.append(batch["weights"]), (1.0, batch["weights"].sum()))[1]))
     assert (np.concatenate(weights)[:, :-1] == 0).all() and np.concatenate(weights)[:, -1].sum() > 1
+    with pytest.raises(UserError, match=r"^prompt 1: expected 6 tokens or more, got 5; with task\.score=last the"):
+        generated(task, evaluator(), ["1 and"], 1, 9)
 
 
 def test_a_model_without_cross_entropy_has_the_share_of_right_first_choices(tmp_path):

@@ -109,7 +109,7 @@ def test_blanks_of_a_prompt_are_filled_in_and_the_rest_stays(tmp_path):
     task = make(tmp_path)
 
     def counting(batch):  # position i has the text's token number i
-        assert batch["inputs"].shape == (1, 9)
+        assert batch["inputs"].shape == (1, 9) and ((batch["inputs"] != PAD) == batch["input_mask"]).all()
         return np.eye(VOCAB_SIZE)[MASK + 1 + np.arange(9)[None]]
 
     prompts = ["the <mask> d the <mask>", "<mask>", "a<mask>"]

@@ -120,6 +120,12 @@ def test_the_sums_of_steps_are_the_same_in_any_parts():
     assert summed(values) == summed(values[:5], values[5:16], values[16:])
 
 
+def test_the_step_that_ends_training_is_the_first_beyond_those_that_a_run_may_skip():
+    bad = {name: np.array([1.0, np.nan, np.inf]) for name in ("loss_sum", "weight_sum", "gradient_norm")}
+    with pytest.raises(UserError, match=r"^step 8: the loss is inf"):
+        after(Record(step=5, skipped=1), bad, 1.0, may_skip=2)
+
+
 def test_a_saved_record_with_other_parts_is_refused():
     saved = vars(Record())
     for other, name in (({**saved, "more": 1}, "more"), ({k: v for k, v in saved.items() if k != "data"}, "data")):
