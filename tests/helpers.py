@@ -100,7 +100,7 @@ def one_device():
 def generated(task, evaluator, texts, max_tokens, max_len):
     """Returns the answers of a task with an evaluator, as `Answering` returns those of a run."""
     model = Model({}, None, None, max_len=max_len)
-    experiment = SimpleNamespace(task=task, max_len=max_len, model=model, decode=DecodeConfig())
+    experiment = SimpleNamespace(task=task, max_len=max_len, model=model, decode=DecodeConfig(), draft=None)
     with mock.patch("fxf.runs.generation.Evaluators", lambda *_, **__: lambda _: evaluator):
         return Answering(experiment, None, max_tokens)(texts)
 

@@ -13,11 +13,9 @@ from packaging.version import Version
 from helpers import table
 from small_runs import ROOT
 
-SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PROJECT = SETTINGS["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-EVERY_LINE = [*PROJECT["dependencies"], *(line for lines in EXTRAS.values() for line in lines)]
-DEPENDENCIES = [Requirement(line) for line in EVERY_LINE]
+DEPENDENCIES = [Requirement(line) for lines in (PROJECT["dependencies"], *EXTRAS.values()) for line in lines]
 LINES = (ROOT / "constraints.txt").read_text().splitlines()
 PINS = {canonicalize_name(name): Version(version) for name, version in (line.split("==") for line in LINES)}
 MAKE = shutil.which("make")

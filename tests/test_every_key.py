@@ -85,9 +85,6 @@ def files(tmp_path_factory):
         yield
 
 
-OWNERS = ("", *MODELS, *TASKS, "boolean_map")
-
-
 def keys_of(owner):
     """Returns {key: the class that declares it} of a model, of a task or, as "", of what all experiments have."""
     owner = BOOLEAN_MAP if owner == "boolean_map" else owner
@@ -101,7 +98,7 @@ def keys_of(owner):
 
 
 def test_every_key_has_a_case():
-    there_are = {(cls, key) for owner in OWNERS for key, cls in keys_of(owner).items()}
+    there_are = {(cls, key) for owner in ("", *MODELS, *TASKS, "boolean_map") for key, cls in keys_of(owner).items()}
     common = keys_of("")
     cases = {((common | keys_of(owner)).get(key), key) for owner, keys in CASES.items() for key in keys}
     differing = sorted(key for _, key in (there_are | {(None, "seed")}) ^ cases)

@@ -27,8 +27,9 @@ def test_a_disk_without_room_is_told_from_other_errors_by_whoever_raises_it(of, 
     number = getattr(errno, of["number"])
     assert why_not_written(OSError(number, os.strerror(number))) == why
     assert why_not_written(ValueError(TENSORSTORE.format(os.strerror(number)))) == why
-    full = of["number"] in ("ENOSPC", "EDQUOT")  # an open file does not name itself
-    assert why_not_ours(OSError(number, os.strerror(number))) == (f"a file: {why}" if full else "")
+    # An open file does not name itself, nor does a working directory that was removed.
+    spoken = {"ENOSPC": "a file: ", "EDQUOT": "a file: ", "ENOENT": "the working directory: "}.get(of["number"])
+    assert why_not_ours(OSError(number, os.strerror(number))) == (spoken + os.strerror(number) if spoken else "")
 
 
 def test_a_tilde_that_the_shell_has_left_is_the_home(monkeypatch):

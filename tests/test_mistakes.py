@@ -1,7 +1,7 @@
 r"""What people type wrong ends in one line on stderr that says how to mend it and in exit code 2, and nothing is lost.
 
 mistakes.txt has the cases. A line of it begins with
-  $   the command: a verb and its arguments, with @NAME for FLAGS, or Python after >>>
+  $   the command: a verb and its arguments, with @NAME for FLAGS and BYTE for 0xff, or Python after >>>
   >   what the line says: these words, with … for any between
   !   file, line and error of a fault in a user's own code, to which its traceback leads
   +   a file to write first, "NAME: CONTENT", in which \n, \t and \xff are as in Python; - removes a file or folder
@@ -71,7 +71,7 @@ def flags_of(word):
 
 def arguments_of(command):
     """Returns the words of a command; a flag takes the place of an earlier one that @NAME stands for."""
-    words = shlex.split(command)
+    words = shlex.split(command.replace("BYTE", "\udcff"))
     typed = {word.split("=")[0] for word in words}
     return [flag for word in words for flag in flags_of(word) if flag == word or flag.split("=")[0] not in typed]
 

@@ -103,13 +103,10 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere():
         assert not re.search(r'<(script|img)[^>]+src="https?:|<link[^>]+stylesheet[^>]+https?:', page.read_text())
 
 
-TOUR = ROOT / "docs/tour.py"
-
-
 @pytest.mark.thorough  # every time the tests of layers/ and models/ have these formulas
 def test_every_formula_of_the_tour_equals_fxf(capsys):
     with jax.numpy_rank_promotion("allow"):
-        names = runpy.run_path(str(TOUR))
+        names = runpy.run_path(str(ROOT / "docs/tour.py"))
     assert names["answer"] == [1, 2, 3, 4]
     assert capsys.readouterr().out.endswith("[9, 10] → [1, 2, 3, 4]\n")
 

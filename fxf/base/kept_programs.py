@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ def keep_programs(config: Any) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # a program in it is code, so nobody else may write there
     except (OSError, RuntimeError):  # a user without a home
         return
+    # Of each program, if the disk is full or read-only, or a call by root made the folder.
+    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
     config.update("jax_compilation_cache_dir", str(folder))
     config.update("jax_compilation_cache_max_size", LARGEST)
     config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -16,11 +16,7 @@ class DecodeConfig:
     top_k: int = key(0, "a token is drawn among the k most probable; 0: among all", minimum=0)
     top_p: float = key(1.0, "a token is drawn among the fewest with at least this probability", above=0, maximum=1)
     no_repeat_ngram: int = key(0, "size of n-grams of which none repeats in an answer; 0: off", minimum=0)
-    repetition_penalty: float = key(
-        1.0,
-        "logits of tokens that the prompt or the answer has are divided by this, multiplied where negative",
-        above=0,
-    )
+    repetition_penalty: float = key(1.0, "divides logits of tokens in prompt or answer, multiplies negatives", above=0)
     min_tokens: int = key(0, "an answer has at least so many tokens before its end", minimum=0)
     ends: str = key("", "words, with spaces between, each of one token, that end an answer too")
     banned: str = key("", "words, with spaces between, that no answer has in their usual tokens")

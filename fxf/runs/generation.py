@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fxf.base.config import Field, checked
 from fxf.base.errors import UserError, shortened
 from fxf.base.weights import Params
@@ -18,6 +20,7 @@ from fxf.tasks.task import Evaluator, Task
 
 log = logging.getLogger(__name__)
 
+LENGTH_STEP = 32  # prompts are padded to multiples of it, because each length compiles a program
 CUT_OFF = "the answer is cut off before its end, at max_tokens or where the task or the model has no more room"
 
 # Each prompt with its right answers and the answer that was found.
@@ -48,7 +51,8 @@ class Answering:
         self._stop = [words for words in ([stop] if isinstance(stop, str) else stop) if words]
         self._ends = experiment.decode.ends.split()
         self._in_beams, self._room = experiment.decode.beam_width > 1, experiment.model.max_len
-        rolls = experiment.model.rolls and not self._in_beams and not experiment.draft
+        self._drafts = experiment.draft is not None
+        rolls = experiment.model.rolls and not self._in_beams and not self._drafts
         self._max_len = self._room or experiment.max_len
         if max_tokens and (rolls or not self._room):
             self._max_len = sys.maxsize
@@ -102,7 +106,7 @@ class Answering:
         decoded = [group for group in groups if "lengths" in group.prompts]
         if room and any((group.prompts["lengths"] + group.whole()["limits"]).max() > room for group in decoded):
             log.warning("warning: a text passes model.max_len; attention then sees the newest %d tokens", room)
-        return groups
+        return groups if self._drafts else [_padded(group, room or self._max_len) for group in groups]
 
     def _place_of_stop(self, text: str, tokens: list[int]) -> int | None:
         answer, start = self._task.to_text(text, tokens), len(self._task.to_text(text, []))
@@ -114,6 +118,23 @@ class Answering:
         """Returns the answer that the tokens of a hypothesis are."""
         answer, stop = self._task.to_text(text, found.tokens), self._place_of_stop(text, found.tokens)
         return Answer(answer, found.score, bool(found.cut_off)) if stop is None else Answer(answer[:stop], None)
+
+
+def _padded(group: PromptGroup, room: int) -> PromptGroup:
+    """Returns the group with its prompts padded to one of few lengths, each of which compiles a program.
+
+    Prompts and new tokens together stay within `room`, unless they pass it anyway.
+    """
+    prompts, most = group.prompts, group.max_tokens
+    if prompts.keys() - {"limits"} != {"first", "tokens", "lengths"}:  # other arrays may have a place for each token
+        return group
+    length = prompts["tokens"].shape[1]
+    largest = room if "limits" in prompts or length + most > room else room - most
+    padding = max(0, min(-length % LENGTH_STEP, largest - length))
+    if "limits" in prompts:  # as many as fit
+        most = max(most, min(room, room - length - padding + LENGTH_STEP))
+    tokens = np.pad(prompts["tokens"], [(0, 0), (0, padding)])
+    return group._replace(prompts={**prompts, "tokens": tokens}, max_tokens=most)
 
 
 def warn_of_cut_off(answers: Sequence[Sequence[Answer]], n_best: int = 1) -> None:

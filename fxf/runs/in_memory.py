@@ -161,7 +161,8 @@ def fit(
     require_batch("batch", first_batch(batch, seed), model, microbatches)
     layout = make_layout(ParallelConfig(data=1), require_devices())
     trainer = Trainer(without_frozen_gradient(model, described.frozen), moves, train, layout)
-    given = flatten(jax.tree.map(jnp.array, params)) if params is not None else None
+    # Copies, because params may lie on other devices, and stay as they are.
+    given = params and flatten(jax.device_put(jax.tree.map(jnp.array, params), layout.replicated))
     # Where each call leaves it, else the second call would compile again.
     begin = jax.jit(lambda key, given: init_state(model, moves, key, given), out_shardings=layout.replicated)
     state = begin(run_keys(seed).params, given)

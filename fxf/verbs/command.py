@@ -117,6 +117,6 @@ def _overview() -> str:
     """Returns the verbs, each with the first line of its help. Their modules import JAX only when they act."""
     lines = [f"fxf {__version__}: transformers as pure functions in JAX", ""]
     for verb in verbs.VERBS:
-        text = importlib.import_module(f"fxf.verbs.{verb}").__doc__ or ""
-        lines.append(f"  fxf {verb:<10}{text.splitlines()[0]}")
+        line, _, _ = (importlib.import_module(f"fxf.verbs.{verb}").__doc__ or "").partition("\n")
+        lines.append(f"  fxf {verb:<10}{line}")
     return "\n".join([*lines, "", "'fxf help VERB' lists a verb's flags."])

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from fxf.base import status
 from fxf.base.config import parsed
+from fxf.base.devices import start_jax
 from fxf.base.errors import UserError, did_you_mean, nearest, one_line
 from fxf.base.files import folder_at, read_file, to_json
 
@@ -63,8 +64,10 @@ class Parser(argparse.ArgumentParser):
         """Returns the flags' values, `arguments`, and `overrides`: each key with the text of its value.
 
         Raises:
-          UserError: a flag is unknown or without a value, or a value is wrong.
+          UserError: a flag is unknown or without a value, or a value is wrong, or no text.
         """
+        if word := next(filter(re.compile("[\ud800-\udfff]").search, argv), ""):  # bytes that Python could not decode
+            raise UserError(f"{word}: has bytes that are not {sys.getfilesystemencoding()}, the encoding here")
         end = argv.index("--") if "--" in argv else len(argv)
         words = [re.sub(r"^--config\.(?=.)", CHANGE, word) for word in argv[:end]]
         behind = list(argv[end + 1 :])  # arguments as they are, which argparse may take for flags
@@ -145,6 +148,7 @@ def add_run(parser: Parser) -> None:
 
 def add_decode(parser: Parser) -> None:
     """Adds a flag for each key of the `decode` section."""
+    start_jax()  # before the package of the models imports it
     from fxf.models.decode_config import DecodeConfig
 
     for field in dataclasses.fields(DecodeConfig):

@@ -46,12 +46,7 @@ def flags(parser: Parser) -> None:
     parser.flag("input", place, doc="file with one prompt per line; without it and without arguments, standard input")
     parser.flag("n_best", whole(1), doc="hypotheses of the beam to show, with their scores")
     parser.flag("format", default="text", doc="text or json: how the answers are written")
-    parser.flag(
-        "max_tokens",
-        whole(0),
-        0,
-        "maximum number of new tokens; 0: as many as model.max_len allows, or data.max_length of a translation",
-    )
+    parser.flag("max_tokens", whole(0), 0, "most new tokens; 0: as many as model.max_len, or data.max_length, allows")
     parser.flag("stop", default=[], doc="text in front of which an answer ends; may be repeated", action="append")
     parser.flag("draft", doc="folder of a smaller run with the same tokens: it drafts tokens, which this run checks")
     parser.flag("draft_tokens", whole(1), doc="number of tokens that --draft drafts at a time; by default 4")

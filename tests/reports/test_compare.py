@@ -127,7 +127,8 @@ def sweep(tmp_path):
             loss = 10 * rate + seed
             records = [{"step": 3, "loss": 2 * loss}, {"step": 6, "loss": loss}]
             changes = {"optimizer": {"learning_rate": rate}, "seed": seed, "records": records}
-            make_run(tmp_path / f"sweep/{rate},{seed}", result={"exact_match": exact[seed], "parameters": 18120}, **changes)
+            result = {"exact_match": exact[seed], "parameters": 18120}
+            make_run(tmp_path / f"sweep/{rate},{seed}", result=result, **changes)
     make_run(tmp_path / "sweep/on", finished=False, optimizer={"learning_rate": 0.3})
     make_run(tmp_path / "sweep/other", task={"name": "translation"})
     return tmp_path / "sweep"

@@ -8,7 +8,6 @@ from small_runs import KEPT, command, text_config, trained
 
 PAIRS = [("7 and", " 49 are"), ("", " 3 and 9"), ("12 and 144\n13", " and 169\n14 and 196\n15 and"), ("7" * 60, " and")]
 TEXTS = [("".join(f"{i} and {i * i} are numbers.\n" for i in range(40, 52)),), ("7",)]
-CONTEXTS = [(asked.pop("context"), asked) for asked, _ in table("contexts of a harness")]
 REFUSED = [("7", " and" * 99, "a continuation of"), ("7", {"num_beams": 4}, "num_beams: not read; expected do_sample")]
 
 
@@ -48,7 +47,7 @@ def test_the_harness_scores_and_continues_as_by_its_own_backend(bos, tmp_path):
     assert [log for log, _ in found] == pytest.approx([log for log, _ in expected], rel=1e-5)
     found, expected = asked("loglikelihood_rolling", TEXTS)
     assert found == pytest.approx(expected, rel=1e-5)
-    found, expected = asked("generate_until", CONTEXTS)
+    found, expected = asked("generate_until", [(of.pop("context"), of) for of, _ in table("contexts of a harness")])
     assert found == expected
     for (*arguments, message), function in zip(REFUSED, (ours.loglikelihood, ours.generate_until), strict=True):
         with pytest.raises(UserError, match=message):

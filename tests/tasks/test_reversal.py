@@ -157,5 +157,5 @@ def test_prompts_are_tokens_with_spaces_between_and_so_are_answers():
         return PERFECT.decode(groups)
 
     answers = generated(task_of(config()), PERFECT._replace(decode=decode), [" 3 1  5", "", "2"], 0, 10)
-    assert asked == [([[3, 1, 5, 0], [0, 0, 0, 0], [2, 0, 0, 0]], [4, 1, 2], 10 - 1)]
+    assert asked == [([[3, 1, 5, *[0] * 7], [0] * 10, [2, *[0] * 9]], [4, 1, 2], 10)]
     assert [hypotheses[0] for hypotheses in answers] == [("5 1 3", None, False), ("", None, False), ("2", None, False)]

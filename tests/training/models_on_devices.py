@@ -17,6 +17,7 @@ from fxf.layers.kinds import LAYERS
 from fxf.layers.loss import Loss
 from fxf.models.lora import LoraConfig, lora
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
+from fxf.runs.in_memory import fit, initialize, language_model_batch
 from fxf.training.fine_tuning import freeze, without_frozen_gradient
 
 
@@ -69,4 +70,6 @@ if __name__ == "__main__":
         "adapters": compare({**LAYOUTS, **PMAP}, model=adapters, optimizer=adam),
         "terms": compare({**rows, **PMAP}, model=model_of()),
     }
+    elsewhere = jax.device_put(initialize(MODEL), jax.devices()[3])
+    fit(MODEL, lambda *_: language_model_batch(jax.numpy.ones((2, 6), int)), steps=1, params=elsewhere)
     print(json.dumps(found))
