@@ -1,1 +1,1 @@
-"""What programs cost on hardware that need not be here: compiled for it, read from the text of the program."""
+"""The cost of programs on hardware that need not be present: compiled for it, and read from the optimized HLO."""

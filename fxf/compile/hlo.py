@@ -1,4 +1,4 @@
-"""Reads the text of a program that XLA has optimized: its computations, as graphs of instructions."""
+"""A parser of optimized HLO text: its computations, as graphs of instructions."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ _HEAD = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.-]+) = (.*?) ([a-z][\w-]*)\(([^)]*)\)(.*)")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _PART = re.compile(r"'([^']*)'(?::\((\d+)\)(\d+))?")
-# In its order in the text a loop calls its condition, then its body.
+# A loop names its condition first, then its body.
 _CALLED = re.compile(
     r"\b(?:calls|to_apply|condition|body|branch_computations|true_computation|false_computation|called_computations)="
     r"(\{[^}]*\}|%?[\w.-]+)"
@@ -20,7 +20,7 @@ _CALLED = re.compile(
 
 
 class Array(NamedTuple):
-    """An array of a shape: its type, its dimensions, and the space of memory that it is in."""
+    """An array in a shape: its dtype, dimensions and memory space."""
 
     dtype: str
     dims: tuple[int, ...]
@@ -28,8 +28,8 @@ class Array(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        found = re.search(r"\d+", self.dtype)  # bits; a token has none
-        bits = 8 if self.dtype == "pred" else int(found[0]) if found else 0
+        digits = re.search(r"\d+", self.dtype)  # the dtype `token` has none
+        bits = 8 if self.dtype == "pred" else int(digits[0]) if digits else 0
         return math.ceil(math.prod(self.dims) * bits / 8)
 
 
@@ -46,12 +46,12 @@ class Instruction:
     """An instruction of a computation.
 
     Attributes:
-      arrays: those of its result.
+      arrays: the arrays of its result.
       operands: the instructions that it reads.
       content: the text in its parentheses.
-      attributes: the text after them.
+      attributes: the text after the parentheses.
       called: the computations that it calls.
-      users: the instructions that read it.
+      users: the instructions that read its result.
     """
 
     name: str
@@ -66,18 +66,18 @@ class Instruction:
     @property
     def op_name(self) -> str:
         """The name that JAX gave to the operation, or that of the instruction."""
-        found = re.search(r'op_name="([^"]*)"', self.attributes)
-        return found[1] if found else self.name
+        match = re.search(r'op_name="([^"]*)"', self.attributes)
+        return match[1] if match else self.name
 
     @property
     def target(self) -> str:
-        """What a custom call calls."""
+        """The target of a custom call, "" for other instructions."""
         return self.attributes.partition('custom_call_target="')[2].partition('"')[0]
 
     def numbers(self, name: str) -> list[int]:
         """Returns the numbers of an attribute, such as index=1, dims={0,1} or "known_trip_count":{"n":"7"}."""
-        found = re.search(rf'\b{name}\W{{1,8}}(?:n\W+)?(\d[\d,"\s]*)', self.attributes)
-        return _ints(found[1]) if found else []
+        match = re.search(rf'\b{name}\W{{1,8}}(?:n\W+)?(\d[\d,"\s]*)', self.attributes)
+        return _ints(match[1]) if match else []
 
     def number(self, name: str) -> int | None:
         """Returns the first number of an attribute, or None."""
@@ -85,37 +85,37 @@ class Instruction:
 
 
 class Computation(list[Instruction]):
-    """The instructions of a computation, in order; the root makes its result."""
+    """The instructions of a computation, in order. The root computes its result."""
 
     root: Instruction
 
     def parameter(self, number: int) -> Instruction:
-        return next(each for each in self if each.opcode == "parameter" and each.content == str(number))
+        return next(op for op in self if op.opcode == "parameter" and op.content == str(number))
 
 
 class Module(NamedTuple):
-    """A program: its computations by name, and the one that it begins with."""
+    """A program: its computations by name, and its entry computation."""
 
     computations: dict[str, Computation]
     entry: Computation
 
 
 def read(text: str) -> Module:
-    """Returns the program of a text as `jax.stages.Compiled.as_text()` returns it: what is called stands first."""
+    """Parses the text that `jax.stages.Compiled.as_text()` returns. Called computations precede their callers."""
     computations: dict[str, Computation] = {}
     current = entry = Computation()
     named: dict[str, Instruction] = {}  # of the current computation
     for line in text.splitlines():
-        if found := _HEAD.match(line):
+        if match := _HEAD.match(line):
             current, named = Computation(), {}
-            computations[found[2]] = current
-            entry = current if found[1] else entry
-        elif found := _INSTRUCTION.match(_COMMENT.sub("", line)):
-            is_root, name, shape, opcode, content, attributes = found.groups()
-            attributes = attributes.replace(r"\22", '"')  # a quote inside of what a kernel of Pallas says on a GPU
-            operands = [named[each] for each in re.findall(r"%([\w.-]+)", content) if each in named]
-            called = [each for text in _CALLED.findall(attributes) for each in re.findall(r"[\w.-]+", text)]
-            inner = [computations[each] for each in called if each in computations]
+            computations[match[2]] = current
+            entry = current if match[1] else entry
+        elif match := _INSTRUCTION.match(_COMMENT.sub("", line)):
+            is_root, name, shape, opcode, content, attributes = match.groups()
+            attributes = attributes.replace(r"\22", '"')  # an escaped quote in the metadata of a Pallas kernel on a GPU
+            operands = [named[x] for x in re.findall(r"%([\w.-]+)", content) if x in named]
+            called = [x for text in _CALLED.findall(attributes) for x in re.findall(r"[\w.-]+", text)]
+            inner = [computations[x] for x in called if x in computations]
             named[name] = Instruction(name, opcode, arrays(shape), operands, content, attributes, inner)
             for operand in dict.fromkeys(operands):
                 operand.users.append(named[name])
@@ -126,17 +126,17 @@ def read(text: str) -> Module:
 
 
 def groups(attributes: str, n_devices: int) -> list[list[int]]:
-    """Returns the groups of devices that a collective joins; all devices are one group if it names none.
+    """Returns the device groups of a collective. If it names none, all devices are one group.
 
-    XLA writes them as lists {{0,1},{2,3}}, as an array [2,2]<=[4], which may be transposed, as axes of a mesh, or, for
-    a permutation, as pairs.
+    XLA writes groups as lists {{0,1},{2,3}}, as an iota array [2,2]<=[4], which may be transposed, as axes of a mesh,
+    or, for a permutation, as pairs.
     """
-    found = re.search(r"(?:replica_groups|source_target_pairs)=(\{\{.*?\}\}|\[.*|mesh\[.*)", attributes)
-    if not found:
+    match = re.search(r"(?:replica_groups|source_target_pairs)=(\{\{.*?\}\}|\[.*|mesh\[.*)", attributes)
+    if not match:
         return [list(range(n_devices))]
-    text = found[1]
+    text = match[1]
     if text.startswith("{"):
-        return [_ints(each) for each in text.split("},")]
+        return [_ints(group) for group in text.split("},")]
     if text.startswith("["):
         shape, order = text.split("<=", 1)
         return _iota(order).reshape(_ints(shape)).tolist()
@@ -144,31 +144,31 @@ def groups(attributes: str, n_devices: int) -> list[list[int]]:
 
 
 def _groups_of_axes(text: str) -> list[list[int]]:
-    """Returns the groups of `mesh['a'=2,'b'=4], device_ids=(…) {'b'}`: devices that differ along the named axes.
+    """Returns the groups of `mesh['a'=2,'b'=4], device_ids=(…) {'b'}`: devices that differ only along the named axes.
 
-    The part 'a':(n)m of an axis is that of size m after the first n.
+    'a':(n)m is a sub-axis: axis a is split into sizes n, m and the rest, and the part of size m is meant.
     """
-    found = re.match(r"mesh\[(.*?)\](?:, device_ids=\((.*?)\))? \{(.*?)\}", text)
-    assert found, text[:200]
-    sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", found[1])}
-    parts = {name: (int(n or 1), int(m or sizes[name])) for name, n, m in _PART.findall(found[3])}
+    match = re.match(r"mesh\[(.*?)\](?:, device_ids=\((.*?)\))? \{(.*?)\}", text)
+    assert match, text[:200]
+    sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", match[1])}
+    parts = {name: (int(n or 1), int(m or sizes[name])) for name, n, m in _PART.findall(match[3])}
     shape, joined = list[int](), list[int]()
     for name, size in sizes.items():
         before, part = parts.get(name, (1, 1))
         joined.append(len(shape) + 1)
         shape += [before, part, size // before // part]
     rest = [axis for axis in range(len(shape)) if axis not in joined]
-    ids = _iota(found[2] or f"[{math.prod(shape)}]").reshape(shape)
+    ids = _iota(match[2] or f"[{math.prod(shape)}]").reshape(shape)
     return ids.transpose(*rest, *joined).reshape(-1, math.prod(shape[axis] for axis in joined)).tolist()
 
 
 def _iota(text: str) -> np.ndarray:
-    """Returns the numbers of [2,4]T(1,0), or of [8], in order, or those of a list."""
-    found = re.match(r"\[([\d,]*)\](?:T\(([\d,]*)\))?", text)
-    if not found:
+    """Returns the numbers of an iota array such as [8] or [2,4]T(1,0), flattened, or the numbers of a list."""
+    match = re.match(r"\[([\d,]*)\](?:T\(([\d,]*)\))?", text)
+    if not match:
         return np.array(_ints(text))
-    numbers = np.arange(math.prod(_ints(found[1]))).reshape(_ints(found[1]))
-    return (numbers.transpose(_ints(found[2])) if found[2] else numbers).reshape(-1)
+    numbers = np.arange(math.prod(_ints(match[1]))).reshape(_ints(match[1]))
+    return (numbers.transpose(_ints(match[2])) if match[2] else numbers).reshape(-1)
 
 
 def _ints(text: str) -> list[int]:

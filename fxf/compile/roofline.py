@@ -1,6 +1,7 @@
-"""The programs of an experiment compiled for other hardware: their memory, operations, traffic and collectives.
+"""An experiment's programs, compiled for other hardware: memory, operations, memory traffic, collectives and time.
 
-A program's time is the sum over its kernels, each of which takes as long as its operations or its traffic to memory.
+The time is a roofline estimate: a kernel takes the larger of the times of its operations and of its memory traffic, and
+a program the sum over its kernels.
 """
 
 import functools
@@ -32,14 +33,14 @@ class Program(NamedTuple):
     """A program to compile.
 
     Attributes:
-      lowered: the program, traced for its devices.
-      held: the bytes of its arguments on a device, by what they are.
-      temporary: what its temporary arrays are.
+      lowered: the program, lowered for its devices.
+      held: the bytes of its arguments on a device, by use.
+      temporary: the use of its temporary arrays.
       flops: the operations of the model on each device, or None.
-      uncounted: what computes more in the model, whose operations are not known.
+      uncounted: the parts of the model whose operations are unknown.
       options: the compiler's options, besides those of the topology.
-      parts: the names of what to report. The last is one iteration of the loop whose number of iterations is known only
-        when it runs, or the whole program if there is no such loop. One before it is the rest of the program.
+      parts: the names of the parts to report. The last is one iteration of the loop whose trip count is known only at
+        run time, or the whole program if there is no such loop. One before it is the rest of the program.
     """
 
     lowered: Any
@@ -53,34 +54,34 @@ class Program(NamedTuple):
 
 
 def reports(experiment: Experiment, topology: Topology, names: Sequence[str], rows: int = 0) -> Iterator[Figures]:
-    """Yields the figures of each program, as soon as it is compiled. Call it inside `topologies.target(topology)`.
+    """Yields the costs of each program as soon as it is compiled. Call it within `topologies.target(topology)`.
 
     Args:
       names: `training`, `decoding` or both; a task that generates nothing has no decoding.
-      rows: prompts decoded at a time; 0 for as many as a device has sequences in a step.
+      rows: prompts decoded at a time; 0: the number of sequences of a device in a training step.
 
     Raises:
       UserError: the config does not fit the devices, its step runs under `pmap`, or it has none of the programs.
     """
     if "training" in names:
         if experiment.layout().pmap:
-            raise UserError("parallel.kind: 'pmap' compiles only for devices that are here; use 'jit'")
+            raise UserError("parallel.kind: 'pmap' compiles only for devices that are present; use 'jit'")
         yield from figures(training(experiment), topology)
     if "decoding" in names and experiment.task.generates:
         yield from figures(decoding(experiment, rows), topology)
     elif "training" not in names:
-        raise UserError("--program: the task generates nothing, so it has no program decoding")
+        raise UserError("--program: the task generates nothing, so it has no decoding program")
 
 
 def training(experiment: Experiment) -> Program:
-    """Returns the program of training steps: with the batches inside, if the task makes them on the devices.
+    """Returns the program of training steps. It makes the batches too, if the task makes them on the devices.
 
-    Its figures are those of a step, without what a call of several steps does once.
+    Its costs are those of one step, without what a call of several steps does once.
     """
     layout = experiment.layout()
     state, trainer, task = experiment.state_shapes(layout), experiment.trainer(layout), experiment.task
     shapes = task.largest_batch()
-    of_model = model_flops(experiment, shapes)
+    model = model_flops(experiment, shapes)
     replicated = functools.partial(Shape, sharding=layout.replicated)
     hyperparameters = jax.tree.map(lambda x: replicated(x.shape, x.dtype), experiment.hyperparameters())
     if not task.has("batches"):
@@ -92,14 +93,14 @@ def training(experiment: Experiment) -> Program:
         batch = {name: Shape((n_rows, *x.shape[1:]), x.dtype, sharding=layout.tokens) for name, x in shapes.items()}
         lowered = jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters)
     held = {"weights": device_bytes(state.params), "optimizer state": device_bytes(state.opt_state)}
-    flops, options = of_model.flops / layout.mesh.size, options_in_order(lowered)
-    return Program(lowered, layout, held, flops=flops, uncounted=of_model.uncounted, options=options)
+    flops, options = model.flops / layout.mesh.size, options_in_order(lowered)
+    return Program(lowered, layout, held, flops=flops, uncounted=model.uncounted, options=options)
 
 
 def decoding(experiment: Experiment, rows: int) -> Program:
     """Returns the program that reads prompts and generates.
 
-    A prompt of a decoder fills half of the positions, and new tokens the other half. Behind a source it is empty.
+    A decoder's prompt fills half of the positions, and the new tokens the other half. An encoder–decoder's is empty.
     """
     layout = experiment.layout_of_one_copy()
     experiment = experiment.with_plain_weights()
@@ -119,7 +120,7 @@ def decoding(experiment: Experiment, rows: int) -> Program:
 
 
 def figures(program: Program, topology: Topology) -> Iterator[Figures]:
-    """Compiles a program and yields the figures of each of its parts, in numbers and words that JSON can hold."""
+    """Compiles a program and yields the costs of each of its parts, as JSON."""
     mesh, hardware, compiled = program.layout.mesh, topology.hardware, None
     head = {"topology": topology.name, "mesh": {name: int(size) for name, size in mesh.shape.items()}}
     error = f"a device has {gib(hardware.memory)}"
@@ -127,9 +128,9 @@ def figures(program: Program, topology: Topology) -> Iterator[Figures]:
         try:
             with stage(f"compiling {' and '.join(program.parts)}"):
                 compiled = program.lowered.compile({**topology.compiler_options, **(program.options or {})})
-        except jax.errors.JaxRuntimeError as found:
-            error = str(found).strip().split("\n")[0]
-            if "RESOURCE_EXHAUSTED" not in str(found):
+        except jax.errors.JaxRuntimeError as failure:
+            error = str(failure).strip().split("\n")[0]
+            if "RESOURCE_EXHAUSTED" not in str(failure):
                 raise
     if compiled is None:
         yield {"program": program.parts[-1], **head, "bytes": program.held, "fits": False, "error": error}
@@ -144,7 +145,7 @@ def figures(program: Program, topology: Topology) -> Iterator[Figures]:
 
 
 def _memory(program: Program, plan: Any, available: int) -> Figures:
-    """Returns the bytes of a device: the arguments by what they are, and what the compiler adds."""
+    """Returns the bytes of a device: those of the arguments by use, and those that the compiler adds."""
     results = plan.output_size_in_bytes - plan.alias_size_in_bytes + plan.generated_code_size_in_bytes
     other = max(plan.argument_size_in_bytes + results - sum(program.held.values()), 0)
     held = {**program.held, program.temporary: plan.temp_size_in_bytes, "other": other}
@@ -153,7 +154,7 @@ def _memory(program: Program, plan: Any, available: int) -> Figures:
 
 
 def _costs(kernels: list[Kernel], topology: Topology, program: Program) -> Figures:
-    """Returns the operations, traffic, collectives and seconds of the kernels of a part."""
+    """Returns the operations, memory traffic, collectives and seconds of the kernels of a part."""
     hardware, devices = topology.hardware, list(program.layout.mesh.devices.flat)
     flops = int(costs.total(kernels, lambda kernel: kernel.work.flops))
     ideal = times.seconds(kernels, topology, devices, hardware.peak)
@@ -178,44 +179,44 @@ def _costs(kernels: list[Kernel], topology: Topology, program: Program) -> Figur
 
 
 def _exchanges(kernels: list[Kernel], topology: Topology, devices: Sequence[Any]) -> list[Figures]:
-    """Returns what is exchanged by kind, number of devices and link."""
-    found: dict[tuple, Figures] = {}
+    """Returns the collectives by kind, number of devices and link, with their counts, bytes and seconds."""
+    rows: dict[tuple, Figures] = {}
     for kernel in kernels:
-        for each in kernel.collectives:
-            for link, (sent, took) in topology.traffic(each, devices).items():
-                new = {"kind": each.kind, "of": len(each.groups[0]), "link": link}
-                row = found.setdefault((*new.values(),), {**new, "count": 0, "bytes": 0, "sent": 0.0, "seconds": 0.0})
-                for name, amount in (("count", 1), ("bytes", each.n_bytes), ("sent", sent), ("seconds", took)):
+        for collective in kernel.collectives:
+            for link, (sent, took) in topology.traffic(collective, devices).items():
+                new = {"kind": collective.kind, "of": len(collective.groups[0]), "link": link}
+                row = rows.setdefault((*new.values(),), {**new, "count": 0, "bytes": 0, "sent": 0.0, "seconds": 0.0})
+                for name, amount in (("count", 1), ("bytes", collective.n_bytes), ("sent", sent), ("seconds", took)):
                     row[name] += kernel.times * amount
-    return sorted(found.values(), key=lambda row: -row["sent"])
+    return sorted(rows.values(), key=lambda row: -row["sent"])
 
 
-def text(found: Figures) -> str:
-    """Returns the figures of a part of a program as lines."""
-    sizes = " x ".join(f"{name} {size}" for name, size in found["mesh"].items() if size > 1) or "one device"
-    head = f"{found['program']} on {found['topology']}, {sizes}"
-    if "error" in found:
-        return f"{head}\n  does not fit: {_listed(found['bytes'])}; {found['error']}\n"
-    held = dict(found["bytes"])
+def text(part: Figures) -> str:
+    """Returns the costs of a part of a program as lines."""
+    sizes = " x ".join(f"{name} {size}" for name, size in part["mesh"].items() if size > 1) or "one device"
+    head = f"{part['program']} on {part['topology']}, {sizes}"
+    if "error" in part:
+        return f"{head}\n  does not fit: {_listed(part['bytes'])}; {part['error']}\n"
+    held = dict(part["bytes"])
     total, available = held.pop("total"), held.pop("available")
     held = {name: n_bytes for name, n_bytes in held.items() if n_bytes >= total / 1000}
-    model = f" (the model's {_si(found['model_flops'])}FLOP)" if found["model_flops"] else ""
-    work = f"{_si(found['flops'])}FLOP{model}, {_si(found['memory_traffic'])}B to memory, {found['kernels']:,} kernels"
-    time = f"{_ms(found['ideal'])} at best"
-    if found["attainable"]:
-        expected = f"{_ms(found['expected'])} as a measured step makes expect"
-        time = f"{_ms(found['attainable'])} attainable, {time}, {expected}"
-    kinds = [f"{kind} {_ms(each, '')}" for kind, each in found["seconds"].items() if each > spent(found) / 1000]
+    model = f" (the model's {_si(part['model_flops'])}FLOP)" if part["model_flops"] else ""
+    work = f"{_si(part['flops'])}FLOP{model}, {_si(part['memory_traffic'])}B to memory, {part['kernels']:,} kernels"
+    time = f"{_ms(part['ideal'])} at best"
+    if part["attainable"]:
+        expected = f"{_ms(part['expected'])} as a measured step makes expect"
+        time = f"{_ms(part['attainable'])} attainable, {time}, {expected}"
+    kinds = [f"{kind} {_ms(seconds, '')}" for kind, seconds in part["seconds"].items() if seconds > spent(part) / 1000]
     rows = {
-        "memory": f"{gib(total)} of {gib(available)}, {'fits' if found['fits'] else 'does not fit'}: {_listed(held)}",
+        "memory": f"{gib(total)} of {gib(available)}, {'fits' if part['fits'] else 'does not fit'}: {_listed(held)}",
         "work": work,
-        "time": f"{time}; {100 * found['share_of_peak']:.1f} % of peak",
+        "time": f"{time}; {100 * part['share_of_peak']:.1f} % of peak",
         "of it, ms": ", ".join(kinds),
-        "not counted": ", ".join(found["uncounted"]),
+        "not counted": ", ".join(part["uncounted"]),
     }
     lines = [head, *(f"  {name:<15}{value}" for name, value in rows.items() if value)]
     collectives = []
-    for row in found["collectives"]:
+    for row in part["collectives"]:
         sent = f"{_si(row['bytes'])}B", row["link"], f"{_si(row['sent'])}B sent", _ms(row["seconds"])
         collectives.append([f"    {row['count']:,} {row['kind']}", f"of {row['of']}", *sent])
     if collectives:
@@ -223,9 +224,9 @@ def text(found: Figures) -> str:
     return "\n".join([*lines, ""])
 
 
-def spent(found: Figures) -> float:
-    """Returns the seconds of a part: as attainable, or at the maker's rates if others are not known."""
-    return found["attainable"] or found["ideal"]
+def spent(part: Figures) -> float:
+    """Returns the seconds of a part: the attainable ones, or those at the maker's rates if no others are known."""
+    return part["attainable"] or part["ideal"]
 
 
 def _ms(seconds: float, unit: str = " ms") -> str:
@@ -237,6 +238,6 @@ def _listed(held: dict[str, int]) -> str:
 
 
 def _si(number: float) -> str:
-    """Returns a number with three digits and a prefix of its unit."""
+    """Formats a number with three digits and an SI prefix."""
     power = min(max(len(f"{int(number)}") - 1, 0) // 3, 5)
     return f"{number / 1000**power:.3g} {' kMGTP'[power].strip()}"

@@ -1,4 +1,4 @@
-"""Search for the mesh, recomputation and batch size with which hardware trains a config fastest, by their kernels."""
+"""Search for the mesh, rematerialization and batch size that train a config fastest, by the estimated step time."""
 
 import itertools
 import shlex
@@ -16,30 +16,30 @@ REMATS = ("none", "dots", "full")  # the fastest first
 
 
 class Trial(NamedTuple):
-    """Changes of a config by their keys, and the figures of its training step; of one that is refused, why."""
+    """Changes of a config by key, and the costs of its training step, or why the config is refused."""
 
     changes: dict[str, Any]
     figures: Figures
 
     @property
     def rate(self) -> float:
-        """Sequences a second, 0 if the step does not fit."""
+        """Sequences per second; 0 if the step does not fit."""
         return self.figures["sequences"] / spent(self.figures) if self.figures["fits"] else 0.0
 
 
 def search(config: Mapping[str, Any], n_devices: int, measure: Callable[[dict[str, Any]], Figures]) -> Iterator[Trial]:
-    """Yields trials of each mesh of all devices, for each batch size.
+    """Yields a trial for each mesh of all devices and each batch size.
 
-    `tensor` stays inside a host. More is computed again only where the batch does not fit otherwise, because that takes
-    time. A larger batch is not tried if a smaller one does not fit.
+    The axis `tensor` stays within a host. Rematerialization costs time, so more of it is tried only if the batch does
+    not fit otherwise. A larger batch is not tried if a smaller one does not fit.
 
     Args:
       config: the nested config.
-      measure: returns the figures of a config's training step, and its `sequences`.
+      measure: returns the costs of a config's training step, and its `sequences`.
     """
     sizes = [2**i for i in range(n_devices.bit_length()) if n_devices % 2**i == 0]
     kinds: list[dict[str, Any]] = [{"model.remat": kind} for kind in REMATS] if "remat" in config["model"] else [{}]
-    for tensor, fsdp in itertools.product(sizes, reversed(sizes)):  # where most fits first
+    for tensor, fsdp in itertools.product(sizes, reversed(sizes)):  # most fsdp first: it saves most memory
         if tensor > HOST or n_devices % (fsdp * tensor):
             continue
         mesh = {"parallel.data": n_devices // (fsdp * tensor), "parallel.fsdp": fsdp, "parallel.tensor": tensor}
@@ -62,10 +62,10 @@ def search(config: Mapping[str, Any], n_devices: int, measure: Callable[[dict[st
 def line(trial: Trial) -> str:
     """Returns a trial as a line."""
     changes = " ".join(f"{key.split('.')[1]}={value}" for key, value in trial.changes.items())
-    found = trial.figures
-    if not found["fits"]:
-        return f"{changes}: {found.get('refused', 'does not fit')}"
-    held, share = gib(found["bytes"]["total"]), f"{100 * found['share_of_peak']:.1f} % of peak"
+    step = trial.figures
+    if not step["fits"]:
+        return f"{changes}: {step.get('refused', 'does not fit')}"
+    held, share = gib(step["bytes"]["total"]), f"{100 * step['share_of_peak']:.1f} % of peak"
     return f"{changes}: {trial.rate:,.1f} sequences a second, {share}, {held}"
 
 

@@ -1,4 +1,4 @@
-"""How long a device takes for the kernels of a program, one after another, beside exchanges that go on."""
+"""The time of a program's kernels on a device, one after another, overlapped with asynchronous collectives."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,25 +10,26 @@ from fxf.compile.topologies import Topology
 
 
 def seconds(kernels: Iterable[Kernel], topology: Topology, devices: Sequence[Any], rates: Rates) -> dict[str, float]:
-    """Returns the seconds of each kind of kernel.
+    """Returns the seconds of each kind of kernel, the longest first.
 
-    A kernel takes as long as its operations or its traffic, whichever is longer. What was started runs beside the
-    kernels that follow, one on each link or copier at a time, and takes only the time that the device waits for it.
+    A kernel takes the longest of the times of its operations, memory traffic and collectives. Asynchronous kernels run
+    beside those that follow, one at a time on the links and one on the copier; only the time that the device waits for
+    them counts.
 
     Args:
-      devices: the program's devices in its order.
-      rates: the operations and bytes a second, and the seconds of a start.
+      devices: the program's devices, in its order.
+      rates: operations per second, bytes per second, and seconds per launch.
     """
     now, spent = 0.0, defaultdict[str, float](float)
-    free: dict[str, float] = {}  # when what runs beside is done with a link
-    ends: dict[str, tuple[str, float]] = {}  # the kind, and when it is done, of what was started
+    free: dict[str, float] = {}  # when the links or the copier are free again
+    ends: dict[str, tuple[str, float]] = {}  # the kind and the end of each asynchronous kernel, by name
     for kernel in kernels:
         kind, end = ends.pop(kernel.awaits, ("", 0.0))
         if end > now:
             spent[kind] += end - now
             now = end
-        links = (topology.traffic(each, devices).values() for each in kernel.collectives)
-        exchange = sum(max((took for _, took in each), default=0.0) for each in links)
+        traffics = (topology.traffic(collective, devices).values() for collective in kernel.collectives)
+        exchange = sum(max((took for _, took in links), default=0.0) for links in traffics)
         rate = rates.attention if kernel.kind == "attention" else rates.products
         compute = kernel.work.done / (rate * topology.hardware.pace(kernel.work.dtype))
         traffic = kernel.n_bytes / rates.bandwidth

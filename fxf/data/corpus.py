@@ -1,4 +1,4 @@
-"""Sentence pairs for translation: their sources, their splits and their tokens.
+"""Sentence pairs for translation: reading, splitting and tokenizing them.
 
 Seed 000, "Prepare Datasets".
 """
@@ -29,7 +29,7 @@ class DataConfig:
 
     name: str = key("phrasebook", "one of fxf.data.corpus.CORPORA")
     path: str = key("", "pairs: the file; parallel: the folder; tfds: a data set like ted_hrlr_translate/pt_to_en")
-    columns: str = key("", "pairs: languages of the columns, as en,fr of Anki's; by default those in the first line")
+    columns: str = key("", "pairs: names of the columns, such as en,fr; by default those in the first line")
     source: str = key("en", "source language; pairs: one of columns; parallel: the files' suffix; tfds: the feature")
     target: str = key("fr", "target language, given like the source; phrasebook: fr or es")
     train: str = key("train", "training split; parallel: the files' name before the suffix; tfds: the split's name")
@@ -40,17 +40,17 @@ class DataConfig:
     )
     limit: int = key(0, "number of pairs to train on, the first ones; 0: all", minimum=0)
     lower_case: bool = key(False, "convert both sides to lower case")
-    unpunctuated: float = key(0.0, "share of the training pairs that lose the . ! ? at their ends", minimum=0, below=1)
+    unpunctuated: float = key(0.0, "share of training pairs that lose their final . ! ?", minimum=0, below=1)
     tokenizer: str = key("bpe", "one of fxf.data.tokenizer.TOKENIZERS, or a tokenizer.json's path")
     vocab_size: int = key(VOCAB_SIZE, "maximum size of a learned vocabulary, with the 5 special tokens", minimum=1)
-    max_length: int = key(128, "maximum tokens of a source or target, with the end token", minimum=2)
-    on_error: Literal["stop", "skip"] = key("stop", "stop at, or skip, a bad line or a sentence that is too long")
-    batch_tokens: int = key(4096, "tokens in a batch, padding included", minimum=1)
-    shapes: int = key(6, "shapes of batches, each compiled once", minimum=1)
+    max_length: int = key(128, "maximum tokens of a source or target, with <eos>", minimum=2)
+    on_error: Literal["stop", "skip"] = key("stop", "at a bad line or a sentence that is too long: stop, or skip it")
+    batch_tokens: int = key(4096, "maximum of rows times the longer of source and target, with padding", minimum=1)
+    shapes: int = key(6, "maximum number of batch shapes; each is compiled once", minimum=1)
 
 
 class Corpus(NamedTuple):
-    """The sentence pairs of each split in order, the number of bad lines left out, and digests by name."""
+    """The sentence pairs of each split in order, the number of skipped lines, and digests by name."""
 
     train: list[Example]
     validation: list[Example]
@@ -70,7 +70,7 @@ def read_corpus(config: DataConfig) -> Corpus:
     """Reads the corpus that `config` names.
 
     Raises:
-      UserError: a key is set that the corpus does not read; or a file is missing, is empty or has a bad line.
+      UserError: the corpus does not read a key that is set; or a file is missing, is empty or has a bad line.
     """
     one_of(config.name, CORPORA, "data.name")
     read, keys = CORPORA[config.name]
@@ -103,15 +103,15 @@ def _changed(change: Callable[[str], str], examples: Sequence[Example]) -> list[
 
 
 def _unpunctuated(text: str) -> str:
-    """Returns a text without the punctuation at its end, unless the text is only punctuation."""
+    """Removes the punctuation at the end of a text, unless the text is only punctuation."""
     return text.rstrip(".!? \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}") or text
 
 
 def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Example]) -> list[tuple[Example, TokenPair]]:
-    """Returns the examples that are short enough with their tokens; cuts none.
+    """Returns the examples that fit `config.max_length`, with their tokens. Longer ones are left out, not cut.
 
     Raises:
-      UserError: one is longer than `config.max_length` and `config.on_error` is "stop"; or none is left.
+      UserError: an example is too long and `config.on_error` is "stop"; or none is left.
     """
     kept, eos = [], tokenizer.special.eos
     for example in examples:
@@ -122,12 +122,12 @@ def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Exampl
             lengths = f"source of {len(pair.source)} and target of {len(pair.target)} tokens, end tokens included"
             raise UserError(f"{example.where}: {lengths}; data.max_length is {config.max_length}")
     if not kept:
-        raise UserError(f"data.max_length: of {len(examples)} pairs none has {config.max_length} tokens or fewer")
+        raise UserError(f"data.max_length: none of {len(examples)} pairs has {config.max_length} tokens or fewer")
     return kept
 
 
 def _digest(*parts: Sequence[Example]) -> str:
-    """Returns the digest of the sentences in several parts."""
+    """Returns one digest of the sentence pairs of several splits."""
     return digest("\0".join("".join(f"{e.source}\t{e.target}\n" for e in part) for part in parts).encode())
 
 
@@ -139,16 +139,16 @@ def _pairs(config: DataConfig) -> Corpus:
     header = [name.strip() for name in lines[0].decode("utf-8", "replace").split("\t")]
     columns = [name.strip() for name in config.columns.split(",")] if config.columns else header
     if not config.columns and not {config.source, config.target} <= {*header}:
-        text_files.decoded(lines[0], path.name)  # which says what it is if it is no UTF-8
-        wanted = f"expected tab-separated columns {config.source} and {config.target}, or data.columns, as en,fr"
+        text_files.decoded(lines[0], path.name)  # raises a clearer error if the line is not UTF-8
+        wanted = f"expected tab-separated columns {config.source} and {config.target}, or data.columns, such as en,fr"
         raise UserError(f"{path.name}:1: {wanted}; got {shortened(', '.join(header))}")
     source, target = (columns.index(one_of(getattr(config, s), columns, f"data.{s}")) for s in ("source", "target"))
     if twice := [name for name in (config.source, config.target) if columns.count(name) > 1]:
         raise UserError(f"{path.name}:1: two columns are named {twice[0]}; expected one")
-    there, asked = ([name.lower() for name in each] for each in (header, columns))
-    first = 2 if there[: len(asked)] == asked else 1
-    if first == 1 and {*asked} <= {*there}:
-        raise UserError(f"{path.name}:1: the columns are {', '.join(there)}; data.columns has {', '.join(asked)}")
+    in_file, in_config = ([name.lower() for name in names] for names in (header, columns))
+    first = 2 if in_file[: len(in_config)] == in_config else 1  # line 1 may name the columns
+    if first == 1 and {*in_config} <= {*in_file}:
+        raise UserError(f"{path.name}:1: the columns are {', '.join(in_file)}; data.columns has {', '.join(in_config)}")
     if first == 1 and len(header) == len(columns) + 1 and header[0].replace(".", "").isdecimal():
         named = f"data.columns=number,{config.columns} names the first column too"
         raise UserError(f"{path.name}:1: expected text in {columns[0]}, got {header[0]}; {named}")
@@ -160,7 +160,7 @@ def _pairs(config: DataConfig) -> Corpus:
 
 
 def _parallel(config: DataConfig) -> Corpus:
-    """Reads line-aligned files, two for each split, such as Multi30k's."""
+    """Reads two line-aligned files for each split, such as Multi30k's."""
     folder = folder_at(config.path, "data.path")
     parts, digests = [], dict[str, str]()
     for split in SPLITS:
@@ -175,18 +175,18 @@ def _parallel(config: DataConfig) -> Corpus:
 
 
 def _tfds(config: DataConfig) -> Corpus:
-    """Reads a public TFDS data set, which TFDS downloads."""
+    """Reads a data set that TFDS downloads."""
     from fxf.data.public_sets import read_public
 
     splits = [getattr(config, split) for split in SPLITS]
-    manifest, found = read_public(config.path, {"source": config.source, "target": config.target}, splits)
+    manifest, pairs_of = read_public(config.path, {"source": config.source, "target": config.target}, splits)
     names, skip = [[f"{config.path}:{split}"] * 2 for split in splits], config.on_error == "skip"
-    parts = [good_lines(pairs, of_split, skip) for pairs, of_split in zip(found, names, strict=True)]
+    parts = [good_lines(pairs, both, skip) for pairs, both in zip(pairs_of, names, strict=True)]
     return _of_parts(parts, {"data.path": digest(repr(manifest).encode())})
 
 
 def _of_parts(parts: Sequence[tuple[list[Example], int]], digests: dict[str, str]) -> Corpus:
-    """Returns the corpus of the examples of each split and the number of bad lines in it."""
+    """Makes a corpus from each split's examples and number of skipped lines."""
     train, validation, test = (examples for examples, _ in parts)
     return Corpus(train, validation, test, sum(skipped for _, skipped in parts), digests)
 
@@ -195,8 +195,8 @@ def _phrasebook(config: DataConfig) -> Corpus:
     """Returns fxf's own phrase book, from English into French or Spanish."""
     one_of(config.target, ("fr", "es"), "data.target")
     phrases = enumerate(phrasebook.phrases(config.target), 1)
-    found = [(phrase.split, Example(phrase.source, phrase.target, f"phrasebook:{n}")) for n, phrase in phrases]
-    train, validation, test = ([example for of, example in found if of == split] for split in SPLITS)
+    pairs = [(phrase.split, Example(phrase.source, phrase.target, f"phrasebook:{n}")) for n, phrase in phrases]
+    train, validation, test = ([example for its, example in pairs if its == split] for split in SPLITS)
     return Corpus(train, validation, test, 0, {"phrasebook": _digest(train, validation, test)})
 
 
@@ -207,7 +207,7 @@ def _six(config: DataConfig) -> Corpus:
 
 
 class RegisteredCorpus(NamedTuple):
-    """How a corpus is read, and the keys that it reads of those that not all corpora read."""
+    """The function that reads a corpus, and which of the corpus-specific keys it reads."""
 
     read: Callable[[DataConfig], Corpus]
     keys: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Documents: the texts of files, of JSON lines or of a TFDS data set, read one after the other."""
+"""Documents from text files, JSON lines, Parquet or a TFDS data set, read one at a time."""
 
 import dataclasses
 import hashlib
@@ -20,9 +20,9 @@ PARTS = ("train", "validation", "test")
 MAX_BYTES = 2**24  # of a document
 CHUNK = 2**20  # bytes read at once
 ROWS = 64  # of a Parquet file, read at once
-PREPARED = ".prepared"  # how the name of a folder ends in which tokens are, beside what they are of
+PREPARED = ".prepared"  # suffix of the folder of tokens, which lies beside the documents
 SAMPLE = 2**24  # bytes of text from which a tokenizer is learned
-# The formats that read a key which not all of them read.
+# Keys that not all formats read, and the formats that read them.
 OF_FIELDS, ON_DISK = ("json_lines", "tfds"), ("files", "json_lines", "tfds")
 READ_BY = {"separator": ("files",), "field": OF_FIELDS, "split": ("tfds",), "prepared": ON_DISK}
 
@@ -33,13 +33,13 @@ class DocumentsConfig(TextConfig):
 
     format: Literal["text", "files", "json_lines", "tfds"] = key(
         "text",
-        "text: one text, held in memory; else path names documents of text files, JSON lines or Parquet, or TFDS",
+        "text: one text, held in memory; others: documents, of text files, of JSON lines or Parquet, or of TFDS",
     )
     separator: str = key("", "files: the text between two documents of a file; by default a file is a document")
-    field: str = key("text", "json_lines, tfds: the field or column of a document's text; meta.text is one in another")
+    field: str = key("text", "json_lines, tfds: the field or column with a document's text; may be nested: meta.text")
     split: str = key("train", "tfds: the split to read")
     prepared: str = key("", "folder for the tokens of documents; by default one beside path, named path.prepared")
-    sources: dict[str, dict[str, Any]] = key({}, "a mixture: weight, path and other keys of each source by name")
+    sources: dict[str, dict[str, Any]] = key({}, "a mixture: weight, path and other keys of each source, by its name")
 
     def __post_init__(self) -> None:
         require_off("data", self, unread(self.format), f"data.format '{self.format}' does not read it")
@@ -60,11 +60,11 @@ class Source(NamedTuple):
     """Where documents come from.
 
     Attributes:
-      name: the file's path below `data.path`, or what else names it.
+      name: the file's path below `data.path`, or the name of the data set.
       path: the file; None for the phrase book and TFDS.
-      size: bytes.
-      changed: the file's time of change in nanoseconds, 0 without a file.
-      content: what its digest covers, if that is not the file's bytes.
+      size: in bytes.
+      changed: the file's modification time in nanoseconds; 0 without a file.
+      content: without a file, the bytes that its digest covers.
     """
 
     name: str
@@ -80,10 +80,10 @@ class Source(NamedTuple):
 def sources(config: DocumentsConfig) -> list[Source]:
     """Returns the files that hold the documents, in order.
 
-    Files and folders whose names begin with a dot are left out, and folders of what was prepared (`PREPARED`).
+    Names that begin with a dot and folders of prepared tokens (`PREPARED`) are left out.
 
     Raises:
-      UserError: there is no such file, folder or data set, the folder is empty, or no file fits the pattern.
+      UserError: the file, folder or data set does not exist, the folder is empty, or no file fits the pattern.
     """
     if config.format == "tfds":
         (name, *files), _ = _public(config)
@@ -96,29 +96,29 @@ def sources(config: DocumentsConfig) -> list[Source]:
     if not (folder.is_dir() or (pattern and folder.exists())):
         return [_file(folder, folder.name)]
     below = folder.glob(pattern) if pattern else [folder]
-    every = {file for place in below for file in (files_below(place) if place.is_dir() else [place])}
-    once = {file.resolve(): file for file in sorted(every, reverse=True)}  # links may lead to one file again
-    names = [file.relative_to(folder) for file in sorted(once.values())]
-    found = [name.as_posix() for name in names if not re.search(rf"(^|/)\.|{re.escape(PREPARED)}/", name.as_posix())]
-    if not found:
+    matches = {file for path in below for file in (files_below(path) if path.is_dir() else [path])}
+    once = {file.resolve(): file for file in sorted(matches, reverse=True)}  # several links may lead to one file
+    paths = (file.relative_to(folder).as_posix() for file in sorted(once.values()))
+    names = [name for name in paths if not re.search(rf"(^|/)\.|{re.escape(PREPARED)}/", name)]
+    if not names:
         why = f"no file fits the pattern {pattern}" if pattern else "the folder has no files"
         raise UserError(f"data.path: {folder}: {why}")
-    return [_file(folder / name, name) for name in found]
+    return [_file(folder / name, name) for name in names]
 
 
 def folder_and_pattern(path: str) -> tuple[Path, str]:
-    """Returns the file or folder that `data.path` names, and the pattern of files in it, "" for none."""
-    place = folder_at(path, "data.path")
-    parts = place.parts
+    """Splits `data.path` into a file or folder, and the pattern of the files in it, "" for none."""
+    whole = folder_at(path, "data.path")
+    parts = whole.parts
     wild = (i for i, part in enumerate(parts) if re.search(r"[*?\[]", part))
-    first = next((i for i in wild if not type(place)(*parts[: i + 1]).exists()), len(parts))  # names may have brackets
-    return type(place)(*parts[:first]), "/".join(parts[first:])
+    first = next((i for i in wild if not type(whole)(*parts[: i + 1]).exists()), len(parts))  # names may have brackets
+    return type(whole)(*parts[:first]), "/".join(parts[first:])
 
 
 def _file(path: Path, name: str) -> Source:
     if is_remote(path):
-        found: Any = path.stat()
-        return Source(name, path, found.length, int(found.mtime))
+        stat: Any = path.stat()
+        return Source(name, path, stat.length, int(stat.mtime))
     size = require_file(path, "data.path")
     return Source(name, path, size, path.stat().st_mtime_ns)
 
@@ -131,28 +131,28 @@ def _public(config: DocumentsConfig) -> tuple[list[Any], Iterator[tuple[bytes, .
 
 
 def read(config: DocumentsConfig, source: Source) -> Iterator[tuple[str, int]]:
-    r"""Yields the texts of a source that hold more than white space, and how many bytes of its file are read by then.
+    r"""Yields each text of a source that is not blank, and the number of bytes of its file that were read so far.
 
-    In a text \r\n becomes \n.
+    \r\n becomes \n.
 
     Raises:
       UserError: a file is damaged; a document is not UTF-8 text or too long; or a record has no text in the field.
     """
     where = str(source.path or source.name)
-    for line, content, place in _contents(config, source, where):
+    for line, content, n_read in _contents(config, source, where):
         if len(content) > MAX_BYTES:
             how = "set data.separator to the text between documents" if config.format == "files" else "cut it"
             raise UserError(f"{where}:{line}: a document of more than {MAX_BYTES} bytes; {how}")
         text = decoded(content, where, line).replace("\r\n", "\n")
         if text and not text.isspace():
-            yield text.lower() if config.lower_case else text, place
+            yield text.lower() if config.lower_case else text, n_read
 
 
 def _contents(config: DocumentsConfig, source: Source, where: str) -> Iterator[tuple[int, bytes, int]]:
-    """Yields the line or row of each document's start, its content, and how many bytes are read with it.
+    """Yields the line or row where each document starts, its content, and the number of bytes read so far.
 
     Raises:
-      UserError: as `unpacked`, or as the reader of the format.
+      UserError: as `unpacked` or the reader of the format.
     """
     if config.format == "tfds":
         for number, (text,) in enumerate(_public(config)[1], 1):
@@ -161,17 +161,17 @@ def _contents(config: DocumentsConfig, source: Source, where: str) -> Iterator[t
     opened = io.BytesIO(source.content) if source.path is None else source.path.open("rb")
     with opened as raw, unpacked(raw, f"data.path: {where}") as file:
         if config.format == "files":
-            found = _split(file, config.separator.replace("\r\n", "\n").encode())
+            documents = _split(file, config.separator.replace("\r\n", "\n").encode())
         else:
-            found = (_parquet if file.peek(4).startswith(b"PAR1") else _json_lines)(file, config.field, where)
-        for line, content in found:
+            documents = (_parquet if file.peek(4).startswith(b"PAR1") else _json_lines)(file, config.field, where)
+        for line, content in documents:
             yield line, content, raw.tell()
 
 
 def _split(file: BinaryIO, separator: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields line and content of each document of a text file; too long a document ends it."""
+    """Yields the first line and the content of each document of a text file; stops after one that is too long."""
     line, rest = 1, b""
-    # A piece ends where a line does, so none is cut within a line's end of two bytes.
+    # Each chunk ends at the end of a line, so no \r\n is cut in two.
     while (chunk := file.read(CHUNK) + file.readline(MAX_BYTES)) and len(rest) <= MAX_BYTES:
         rest += chunk.replace(b"\r\n", b"\n")
         *whole, rest = rest.split(separator) if separator else [rest]
@@ -182,10 +182,10 @@ def _split(file: BinaryIO, separator: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _json_lines(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, bytes]]:
-    """Yields the number of each line that is not blank, and the text in the field of its object.
+    """Yields the number of each line that is not blank, and the text in its object's field.
 
     Raises:
-      UserError: a line is not a JSON object with a text in the field.
+      UserError: a line is not a JSON object, or its field holds no text.
     """
     for number, line in enumerate(file, 1):
         if line.isspace():
@@ -198,10 +198,10 @@ def _json_lines(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, b
 
 
 def _parquet(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, bytes]]:
-    """Yields the number of each row of a Parquet file, and the text in the column that the field names.
+    """Yields the number of each row of a Parquet file, and the text in its column `field`.
 
     Raises:
-      UserError: the file is damaged, or has no such column of text in UTF-8.
+      UserError: the file is damaged, has no such column, or the column is not UTF-8 text.
     """
     import pyarrow  # imported here because it takes a fifth of a second
     from pyarrow import parquet
@@ -209,7 +209,7 @@ def _parquet(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, byte
     number = 0
     try:
         table = parquet.ParquetFile(file, buffer_size=CHUNK, pre_buffer=False)
-        # The others are not read, also those of one struct: they may hold what Python has no value for.
+        # Only this column is read, even within a struct: Python may lack the types of the others.
         leaves = (table.schema.column(i).path for i in range(len(table.schema)))
         columns = [name for name in [*leaves, *table.schema_arrow.names] if f"{field}.".startswith(f"{name}.")][:1]
         if not columns:
@@ -224,37 +224,37 @@ def _parquet(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, byte
 
 
 def _text_in(record: Any, field: str, where: str) -> bytes:
-    """Returns the text in a field of a record, of one in another by dots; none where a record or a field is null.
+    """Returns the text in a field of a record; "a.b" is field b of a. A null record or field has an empty text.
 
     Raises:
       UserError: there is no such field, or it is no text.
     """
-    found = record
+    value = record
     for name in [field] if isinstance(record, dict) and field in record else field.split("."):
-        fields = found if isinstance(found, dict) else {}
-        if name not in fields and found is not None:
-            here = f"; here are {', '.join(fields)}" if fields else f" in a {type(found).__name__}"
+        fields = value if isinstance(value, dict) else {}
+        if name not in fields and value is not None:
+            here = f"; here are {', '.join(fields)}" if fields else f" in a {type(value).__name__}"
             raise UserError(f"{where}: no field '{field}' (data.field){nearest(name, fields) or here}")
-        found = fields.get(name)
-    if not isinstance(found, str | None):
-        raise UserError(f"{where}: field '{field}': expected a text, got {type(found).__name__}")
-    return (found or "").encode("utf-8", "surrogatepass")
+        value = fields.get(name)
+    if not isinstance(value, str | None):
+        raise UserError(f"{where}: field '{field}': expected a text, got {type(value).__name__}")
+    return (value or "").encode("utf-8", "surrogatepass")
 
 
 def part_of(config: DocumentsConfig, text: str) -> str:
-    """Returns the part that a document belongs to, by a hash of its text; so all copies of it are in the same part."""
-    place = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) / 2**64
-    if place < config.validation:
+    """Returns the part of a document, chosen by a hash of its text, so that all copies are in the same part."""
+    fraction = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) / 2**64
+    if fraction < config.validation:
         return "validation"
-    return "test" if place < config.validation + config.test else "train"
+    return "test" if fraction < config.validation + config.test else "train"
 
 
 def sample(config: DocumentsConfig, share: float = 1.0) -> Iterator[str]:
-    """Yields documents of the training part from the start of evenly spread sources: a share of `SAMPLE` bytes."""
-    found = sources(config)
-    share *= SAMPLE / max(sum(source.size for source in found), 1)
+    """Yields about `share` × `SAMPLE` bytes of training documents, from the start of files spread over all of them."""
+    files = sources(config)
+    share *= SAMPLE / max(sum(source.size for source in files), 1)
     wanted, taken = 0.0, 0
-    for source in found:
+    for source in files:
         wanted += share * source.size
         for text, _ in read(config, source) if taken < wanted else ():
             if part_of(config, text) == "train":

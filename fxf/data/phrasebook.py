@@ -1,9 +1,9 @@
-"""The phrase book: English sentences with their French and Spanish translations, a corpus that comes with fxf.
+"""The phrase book: English sentences with French and Spanish translations, a corpus that comes with fxf.
 
-Beside this file, phrasebook.tsv.xz has a line for each sentence: split, English, French, Spanish. The authors of fxf
-made it by a small grammar; its license is that of fxf. The English sentence determines the translation: "you" is always
-tu or tú, and "I", "we" and "they" are always masculine. Held-out sentences test combinations, not words: each has a
-pair of a noun and its verb or adjective that no training sentence has, and training sentences have both of its words.
+phrasebook.tsv.xz has a line for each sentence: split, English, French, Spanish. The authors of fxf generated it from a
+small grammar; it has the license of fxf. The English sentence determines the translation: "you" is always tu or tú, and
+"I", "we" and "they" are always masculine. Held-out sentences test combinations, not words: each pairs a noun with a
+verb or an adjective as no training sentence does, but both words occur in training.
 """
 
 import lzma
@@ -24,7 +24,7 @@ class Phrase(NamedTuple):
 
 @cache
 def phrases(language: str) -> tuple[Phrase, ...]:
-    """Returns the phrase book of English and `language`, "fr" or "es"; the English sentences of both are the same."""
+    """Returns the phrase book from English into `language`, "fr" or "es". Both have the same English sentences."""
     table = lzma.decompress(Path(__file__).with_name("phrasebook.tsv.xz").read_bytes()).decode()
     header, *rows = (line.split("\t") for line in table.splitlines())
     return tuple(Phrase(row[0], row[1], row[header.index(language)]) for row in rows)

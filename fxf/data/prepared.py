@@ -1,8 +1,8 @@
-"""Tokens of documents, prepared once in a folder, and then read from the disk by position.
+"""Tokens of documents, written once to a folder and then memory-mapped.
 
-The folder holds a file of tokens for each part: the documents one after the other, each with the token that ends it.
-Its name is a digest of what the tokens depend on, so other files, keys or tokenizers have a folder of their own.
-What is killed or fails goes on where it stopped.
+The folder holds a file of tokens for each part: the documents one after the other, each followed by <eos>. Its name is
+a digest of the files, keys and tokenizer that the tokens depend on, so a change of any of them gives a new folder. An
+interrupted preparation resumes where it stopped.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ from fxf.data.mixture import Part
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer, lines_of
 from fxf.data.tokenizer_file import any_tokenizer, is_file
 
-VERSION, VERSION_OF_FILE = 1, 2  # of the stored tokens; raise it when the same documents would give others
+VERSION, VERSION_OF_FILE = 1, 2  # of the stored tokens; raise it when the same documents would give other tokens
 MANIFEST, UNFINISHED = "manifest.json", ".unfinished"
-GROUP = 2**17  # characters of documents that a thread encodes at once
-JOURNAL = 2**25  # characters after which the sizes of what is written are kept
+GROUP = 2**17  # characters that a thread encodes at once
+JOURNAL = 2**25  # characters between two writes of the unfinished manifest
 
 Counts = Counter[str]
 
@@ -40,9 +40,9 @@ class Prepared(NamedTuple):
     """Prepared documents.
 
     Attributes:
-      digest: that of the text, the tokenizer and the keys that they were made from.
-      text: a digest of the text and of the keys by which it is read and split, whatever the tokenizer.
-      counts: of each part its documents, characters, bytes, tokens (with those that end documents) and unknown tokens.
+      digest: of the text, the tokenizer and the keys that determine the tokens.
+      text: digest of the text and of the keys that determine how it is read and split; the tokenizer does not matter.
+      counts: the documents, characters, bytes, tokens (with each <eos>) and unknown tokens of each part.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ class Prepared(NamedTuple):
     dtype: np.dtype
 
     def tokens(self, part: str) -> np.ndarray:
-        """Returns the tokens [N] of a part, mapped from the disk. Raises a UserError if the file is not whole."""
+        """Returns the tokens [N] of a part, memory-mapped. Raises a UserError if the file is incomplete."""
         path, size = self.folder / f"{part}.tokens", self.counts[part]["tokens"] * self.dtype.itemsize
         if not path.is_file() or path.stat().st_size != size:
             raise UserError(f"{path}: expected a file of {size} bytes; with its folder removed, it is prepared again")
@@ -60,9 +60,9 @@ class Prepared(NamedTuple):
 
 
 def tokenizer_of_documents(parts: Mapping[str, Part], folder: Path | None) -> Tokenizer:
-    """Returns the tokenizer of the run folder, or of a file, or one that is learned from a sample of the documents.
+    """Returns the tokenizer of the run folder, or of a file, or one learned from a sample of the documents.
 
-    The sample has of each source its share. What is learned is kept beside the tokens of the first source.
+    Each source contributes its share to the sample. A learned tokenizer is kept beside the tokens of the first source.
 
     Raises:
       UserError: as `any_tokenizer` and `read`.
@@ -72,33 +72,33 @@ def tokenizer_of_documents(parts: Mapping[str, Part], folder: Path | None) -> To
     in_run = folder is not None and (folder / TOKENIZER_FILE).exists()
     is_learned = not (in_run or is_file(config.tokenizer) or config.tokenizer == "byte")
     if is_learned:
-        learned_of = [(_name(part.config, documents.sources(part.config)), part.share) for part in parts.values()]
-        folder = _place(config) / digest(json.dumps(learned_of).encode())[:16]
-    found = any_tokenizer(folder, config, lambda: lines)
+        sample = [(_name(part.config, documents.sources(part.config)), part.share) for part in parts.values()]
+        folder = _parent(config) / digest(json.dumps(sample).encode())[:16]
+    tokenizer = any_tokenizer(folder, config, lambda: lines)
     if is_learned and folder and not (folder / TOKENIZER_FILE).exists():
         with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / TOKENIZER_FILE, found.to_json())
-    return found
+            write_atomically(folder / TOKENIZER_FILE, tokenizer.to_json())
+    return tokenizer
 
 
 def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
-    """Returns the documents that `config` names, and prepares them first if they are not.
+    """Returns the documents that `config` names, and prepares them first if necessary.
 
-    Preparation holds a few megabytes of text at once. If it is killed or fails, it goes on where it stopped; of several
-    processes one prepares and the others wait.
+    Preparation holds a few megabytes of text at once and resumes where it was interrupted. Of several processes, one
+    prepares and the others wait.
 
     Raises:
       UserError: a document cannot be read; a part would be empty; or the folder cannot be written.
     """
-    found, of_tokenizer = documents.sources(config), digest(tokenizer.to_json().encode())
-    folder = _place(config) / _name(config, found, of_tokenizer)
+    sources, tokenizer_digest = documents.sources(config), digest(tokenizer.to_json().encode())
+    folder = _parent(config) / _name(config, sources, tokenizer_digest)
     if not (folder / MANIFEST).exists():
         with _writing(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(folder.with_suffix(".lock")):
                 if not (folder / MANIFEST).exists():
-                    prepare(config, tokenizer, found, folder)
+                    prepare(config, tokenizer, sources, folder)
     record, options = read_json(folder / MANIFEST, "a manifest of documents"), _options(config)
     identity = digest(json.dumps([record["text"], record["tokenizer"], options]).encode())
     split = {name: value for name, value in options.items() if name not in ("tokenizer", "vocab_size", "version")}
@@ -108,7 +108,7 @@ def prepared(config: DocumentsConfig, tokenizer: Tokenizer) -> Prepared:
 
 @contextlib.contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Turns an error of the disk into one line."""
+    """Turns an OSError into a UserError."""
     try:
         yield
     except OSError as error:
@@ -116,14 +116,14 @@ def _writing(folder: Path) -> Iterator[None]:
         raise UserError(f"{folder}: {why}; data.prepared names another folder") from error
 
 
-def _place(config: DocumentsConfig) -> Path:
-    """Returns the folder below which the tokens of a config have theirs."""
+def _parent(config: DocumentsConfig) -> Path:
+    """Returns the folder that holds the folders of tokens."""
     path = documents.folder_and_pattern(config.path)[0] if config.path and config.format != "tfds" else None
     if config.prepared:
-        place = Path(config.prepared).expanduser().absolute()
-        if path and not is_remote(path) and place.is_relative_to(path.absolute()):
-            raise UserError(f"data.prepared: {place}: expected a folder outside of data.path, {path.absolute()}")
-        return place
+        parent = Path(config.prepared).expanduser().absolute()
+        if path and not is_remote(path) and parent.is_relative_to(path.absolute()):
+            raise UserError(f"data.prepared: {parent}: expected a folder outside of data.path, {path.absolute()}")
+        return parent
     if not path:
         from fxf.data.public_sets import data_dir  # imported here because TFDS takes a second
 
@@ -133,14 +133,14 @@ def _place(config: DocumentsConfig) -> Path:
     return Path(f"{path.absolute()}{PREPARED}")
 
 
-def _name(config: DocumentsConfig, found: list[Source], of_tokenizer: str = "") -> str:
-    """Returns the name of a folder of a config's tokens, or of a tokenizer that is learned from its documents."""
-    texts = [(str(x.path.resolve() if x.path else x.name), x.size, x.changed, digest(x.content)) for x in found]
-    return digest(json.dumps([_options(config), of_tokenizer, texts]).encode())[:16]
+def _name(config: DocumentsConfig, sources: list[Source], tokenizer_digest: str = "") -> str:
+    """Returns the name of the folder of a config's tokens. Without a tokenizer, it identifies the documents alone."""
+    texts = [(str(x.path.resolve() if x.path else x.name), x.size, x.changed, digest(x.content)) for x in sources]
+    return digest(json.dumps([_options(config), tokenizer_digest, texts]).encode())[:16]
 
 
 def _options(config: DocumentsConfig) -> dict[str, Any]:
-    """Returns what the tokens depend on besides the text and a tokenizer file."""
+    """Returns the keys that the tokens depend on, besides the text and a tokenizer file, which have digests."""
     of_file = is_file(config.tokenizer)
     keys = dataclasses.asdict(config)
     for name in ("path", "prepared", "sources", *(["tokenizer"] if of_file else [])):
@@ -148,49 +148,49 @@ def _options(config: DocumentsConfig) -> dict[str, Any]:
     return {**keys, "version": VERSION_OF_FILE if of_file else VERSION}
 
 
-def prepare(config: DocumentsConfig, tokenizer: Tokenizer, found: list[Source], folder: Path) -> None:
-    """Writes the tokens of all parts and the manifest; the folder has its name when it is whole.
+def prepare(config: DocumentsConfig, tokenizer: Tokenizer, sources: list[Source], folder: Path) -> None:
+    """Writes the tokens of all parts and the manifest. The folder gets its name when it is complete.
 
-    What a process wrote before it was killed or failed, as at a full disk, stays: up to the documents that an earlier
+    If an earlier process was killed or failed, as on a full disk, this one continues after the documents that the last
     manifest counts.
     """
     unfinished, name = folder.with_suffix(UNFINISHED), config.path or "the phrase book"
     unfinished.mkdir(exist_ok=True)
-    if config.format == "files" and (records := next((x.name for x in found if ".jsonl" in x.name), "")):
-        say(f"warning: data.path: {records} is read as it stands; data.format 'json_lines' reads a field of each line")
+    if config.format == "files" and (records := next((x.name for x in sources if ".jsonl" in x.name), "")):
+        say(f"warning: data.path: {records} is read as plain text; data.format 'json_lines' reads a field of each line")
     manifest = unfinished / MANIFEST
     counts = _counts(read_json(manifest, "a manifest of documents")["counts"] if manifest.exists() else {})
     if n_done := _documents(counts):
-        say(f"preparing {name}: goes on after {n_done} documents")
+        say(f"preparing {name}: resumes after {n_done} documents")
     with contextlib.ExitStack() as stack:
         files = {part: stack.enter_context((unfinished / f"{part}.tokens").open("ab")) for part in PARTS}
         for part, file in files.items():
             file.truncate(counts[part]["tokens"] * tokenizer.dtype.itemsize)
-        progress = stack.enter_context(stage(f"preparing {name}", sum(source.size for source in found)))
+        progress = stack.enter_context(stage(f"preparing {name}", sum(source.size for source in sources)))
 
-        def keep(**more: Any) -> None:
+        def save(**more: Any) -> None:
             for file in files.values():
                 file.flush()
                 os.fsync(file.fileno())
             write_atomically(manifest, json.dumps({**more, "counts": counts}, indent=1) + "\n")
 
         encode, unsaved = functools.partial(_encoded, config, tokenizer), 0
-        for encoded in by_threads(encode, _groups(config, found, n_done, progress)):
+        for encoded in by_threads(encode, _groups(config, sources, n_done, progress)):
             for part, tokens_N, size in encoded:
                 files[part].write(tokens_N.data)
                 counts[part] += size
                 unsaved += size["characters"]
             if unsaved > JOURNAL:
-                keep()
+                save()
                 unsaved = 0
-        _require_parts(config, counts, len(found), name)
-        names, text = [source.name for source in found], [source.digest() for source in found]
-        keep(text=text, tokenizer=digest(tokenizer.to_json().encode()), sources=names)
+        _require_parts(config, counts, len(sources), name)
+        names, text = [source.name for source in sources], [source.digest() for source in sources]
+        save(text=text, tokenizer=digest(tokenizer.to_json().encode()), sources=names)
     unfinished.rename(folder)
 
 
-def _counts(kept: Mapping[str, Any]) -> dict[str, Counts]:
-    return {part: Counter(kept.get(part, {})) for part in PARTS}
+def _counts(saved: Mapping[str, Any]) -> dict[str, Counts]:
+    return {part: Counter(saved.get(part, {})) for part in PARTS}
 
 
 def _documents(counts: Mapping[str, Counts]) -> int:
@@ -198,19 +198,19 @@ def _documents(counts: Mapping[str, Counts]) -> int:
 
 
 def _groups(
-    config: DocumentsConfig, found: list[Source], n_done: int, progress: Callable[[int], None]
+    config: DocumentsConfig, sources: list[Source], n_done: int, progress: Callable[[int], None]
 ) -> Iterator[list[str]]:
-    """Yields groups of texts behind the first `n_done` documents; `progress` is told the bytes that are read."""
+    """Yields groups of texts after the first `n_done` documents; calls `progress` with the number of bytes read."""
     texts, n_characters, before = list[str](), 0, 0
-    for source in found:
-        for text, place in documents.read(config, source):
+    for source in sources:
+        for text, n_read in documents.read(config, source):
             n_done -= 1
             if n_done >= 0:
                 continue
             texts.append(text)
             n_characters += len(text)
             if n_characters >= GROUP:
-                progress(before + place)
+                progress(before + n_read)
                 yield texts
                 texts, n_characters = [], 0
         before += source.size
@@ -218,23 +218,23 @@ def _groups(
 
 
 def _encoded(config: DocumentsConfig, tokenizer: Tokenizer, texts: list[str]) -> list[tuple[str, np.ndarray, Counts]]:
-    """Returns of each text the part, the tokens [N] with the one that ends it, and the size."""
-    found, special = [], tokenizer.special
+    """Returns the part, the tokens [N] with <eos>, and the counts of each text."""
+    encoded, special = [], tokenizer.special
     for text in texts:
         tokens_N = np.append(tokenizer.array(text), tokenizer.dtype.type(special.eos))
         size = Counter(documents=1, characters=len(text), bytes=len(text.encode()), tokens=len(tokens_N))
         size["unknown"] = int(np.count_nonzero(tokens_N == special.unk))
-        found.append((part_of(config, text), tokens_N, size))
-    return found
+        encoded.append((part_of(config, text), tokens_N, size))
+    return encoded
 
 
 def _require_parts(config: DocumentsConfig, counts: dict[str, Counts], n_sources: int, name: str) -> None:
-    """Raises a UserError if a part that is needed has no document, or `data.separator` cuts no file."""
+    """Raises a UserError if a required part has no documents, or `data.separator` splits no file."""
     if not (n := _documents(counts)):
         raise UserError(f"data.path: {name}: no document has a text")
     if config.separator and n <= n_sources:
         hint = r"; a shell gives line ends by $'\n'" if "\\" in config.separator else ""
-        raise UserError(f"data.separator: {config.separator!r} stands between no documents of {name}{hint}")
+        raise UserError(f"data.separator: {config.separator!r} does not occur between documents of {name}{hint}")
     for part, key in zip(PARTS, ("validation", "validation", "test"), strict=True):
         share = getattr(config, key)
         if share and not counts[part]:

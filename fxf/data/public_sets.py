@@ -18,14 +18,15 @@ from fxf.base.errors import UserError
 
 
 def data_dir() -> str:
-    """Returns TFDS's usual folder for prepared data; TFDS itself reads the variable only when it is imported."""
+    """Returns TFDS's default data folder. TFDS itself reads the variable only on import."""
     return os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
 def read_public(name: str, fields: Mapping[str, str], splits: Sequence[str]) -> tuple[list[Any], list[Iterator[Any]]]:
-    """Downloads a data set once, and returns what identifies it and the texts of each split in order, as bytes.
+    """Downloads a data set once, and returns its manifest and the texts of each split in order, as bytes.
 
-    It is identified by its name and the names and sizes of its files, not by their content, which may be large.
+    The manifest has the data set's name and the names and sizes of its files. It leaves out their content, which may be
+    large.
 
     Args:
       fields: the features that hold the texts, by the config key that names them.
@@ -33,9 +34,9 @@ def read_public(name: str, fields: Mapping[str, str], splits: Sequence[str]) -> 
     Raises:
       UserError: TFDS does not know the data set or cannot get it; or a split or feature is missing.
     """
-    downloader.MAX_RETRIES = 5  # TFDS's ten take minutes to find that there is no network
+    downloader.MAX_RETRIES = 5  # without a network, TFDS's default of ten takes minutes to fail
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # TFDS tells there of a download; results go to standard output
+        with contextlib.redirect_stdout(sys.stderr):  # TFDS prints about downloads; stdout is for results
             builder = tfds.builder(name, data_dir=data_dir(), try_gcs=False)
             texts = sorted(key for key, x in builder.info.features.items() if isinstance(x, tfds.features.Text))
             for key, field in fields.items():
@@ -46,7 +47,7 @@ def read_public(name: str, fields: Mapping[str, str], splits: Sequence[str]) -> 
             manifest = [builder.info.full_name, *((path.name, path.stat().length) for path in files)]
     except UserError:
         raise
-    except Exception as error:  # data sets have many authors, whose code raises any type
+    except Exception as error:  # the code of a data set may raise any type
         why = textwrap.shorten(str(error), 200, placeholder=" …") or type(error).__name__
-        raise UserError(f"data.path: TFDS cannot give '{name}': {why}") from error
+        raise UserError(f"data.path: TFDS cannot load '{name}': {why}") from error
     return manifest, [(tuple(example[x] for x in fields.values()) for example in source) for source in sources]

@@ -1,4 +1,4 @@
-"""A text as tokens: its source, its split, and the windows for training and scoring."""
+"""A text as tokens: reading it, splitting it, and cutting windows for training and scoring."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig:
-    """The `data` section of tasks on running text. Training takes the text's start, then validation, then test."""
+    """The `data` section of tasks on running text. The text is split by position: train, validation, test."""
 
     path: str = key("", "a UTF-8 text file; by default the English of the phrase book, one sentence per line")
     validation: float = key(0.1, "share for validation: of a text's characters, or of documents", above=0, below=0.5)
@@ -34,10 +34,10 @@ class TextConfig:
 
 
 class EncodedText:
-    """A text with its tokenizer. The file is read only when a method needs it, so a trained run can do without.
+    """A text with its tokenizer. The file is read only when a method needs it, so a trained run can do without it.
 
     Attributes:
-      parts: returns the parts of the text by name.
+      parts: `parts()` returns the parts of the text by name.
       tokens: `tokens(part)` returns the tokens [N] of "train", "validation" or "test", in the tokenizer's dtype.
     """
 
@@ -45,7 +45,7 @@ class EncodedText:
         """Reads the tokenizer of the run folder or of a file, or learns it from the training part.
 
         Args:
-          length: minimum of tokens in each part.
+          length: minimum number of tokens in each part.
 
         Raises:
           UserError: the text or the tokenizer cannot be read, or the tokenizer cannot be learned.
@@ -56,17 +56,17 @@ class EncodedText:
         self.tokenizer = any_tokenizer(folder, config, lambda: lines_of(self.parts()["train"]))
 
     def _tokens(self, part: str) -> np.ndarray:
-        """Returns the tokens of a part. Raises a UserError if they are fewer than the minimum."""
-        found = self.tokenizer.array(self.parts()[part])
-        if len(found) < self._length:
+        """Returns the tokens of a part. Raises a UserError if there are fewer than the minimum."""
+        tokens_N = self.tokenizer.array(self.parts()[part])
+        if len(tokens_N) < self._length:
             name = self._config.path or "the phrase book"
             needed = f"task.length needs {self._length}; take a longer text or a lower task.length"
-            raise UserError(f"data.path: {name}: {part} has {len(found)} tokens; {needed}")
-        return found
+            raise UserError(f"data.path: {name}: {part} has {len(tokens_N)} tokens; {needed}")
+        return tokens_N
 
     def figures(self) -> dict[str, Any]:
-        """Returns sizes, and the share of tokens that the vocabulary lacks."""
-        train, validation, _ = map(self.tokens, ("train", "validation", "test"))  # each part is long enough
+        """Returns sizes and the share of unknown tokens."""
+        train, validation, _ = map(self.tokens, ("train", "validation", "test"))  # also checks the test part's length
         unknown = float(np.mean(np.concatenate([train, validation]) == self.tokenizer.special.unk))
         return {
             "training_tokens": len(train),
@@ -76,18 +76,18 @@ class EncodedText:
         }
 
     def digests(self) -> dict[str, str]:
-        """Returns the digest of the text by its name."""
+        """Returns the digest of the text, by its key or name."""
         return {"data.path" if self._config.path else "phrasebook": digest("\0".join(self.parts().values()).encode())}
 
     def held_out(self) -> dict[str, str]:
-        """Returns the digests of the parts that are not trained on."""
+        """Returns the digests of the validation and test parts."""
         return {f"{part} text": digest(self.parts()[part].encode()) for part in ("validation", "test")}
 
 
 def read_text(config: TextConfig) -> dict[str, str]:
-    r"""Returns the parts of the text, which is split by position; \r\n becomes \n.
+    r"""Returns the parts of the text, split by position; \r\n becomes \n.
 
-    The test is of the validation part if its share is 0.
+    If `config.test` is 0, the test part is the validation part.
 
     Raises:
       UserError: the file is missing or not UTF-8.
@@ -101,7 +101,7 @@ def read_text(config: TextConfig) -> dict[str, str]:
 
 
 def draw_windows(key: jax.Array, tokens_N: np.ndarray, shape: tuple[int, int]) -> jax.Array:
-    """Returns windows of the tokens, int32 `shape` [B, T], with uniformly drawn starts.
+    """Returns windows of the tokens, int32, with uniformly drawn starts; `shape` is (B, T).
 
     Under `jax.jit` the tokens become a constant of the program, which the device holds once.
     """
@@ -110,10 +110,10 @@ def draw_windows(key: jax.Array, tokens_N: np.ndarray, shape: tuple[int, int]) -
 
 
 def scoring_windows(tokens_N: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns windows of targets and weights, both [windows, length], that count every token once.
+    """Returns targets and weights, both [windows, length], that count every token once.
 
-    Each window begins with the last token of the one before, now with weight 0. So every token but the text's first
-    comes after another in its window.
+    Each window begins with the last token of the previous one, here with weight 0. So every token but the text's first
+    has a context of at least one token.
     """
     step = length - 1
     n_windows = max(1, -(-(len(tokens_N) - 1) // step))
@@ -125,12 +125,12 @@ def scoring_windows(tokens_N: np.ndarray, length: int) -> tuple[np.ndarray, np.n
 
 
 def file_text(path: Path, key: str) -> str:
-    r"""Returns the text of a file, with \n for \r\n; `key` is what holds its path.
+    r"""Returns the text of a file, with \n for \r\n; `key` is the config key that holds its path.
 
     Raises:
-      UserError: as `read_text_file`; or the file is no text in UTF-8.
+      UserError: as `read_text_file`; or the file is not UTF-8 text.
     """
     text = decoded(read_text_file(path, key), path).replace("\r\n", "\n")
     if text.startswith('{"'):
-        log.warning("warning: %s: %s looks like lines of JSON; it is read as it stands", key, path)
+        log.warning("warning: %s: %s looks like lines of JSON; it is read as plain text", key, path)
     return text if "\n" in text else text.replace("\r", "\n")

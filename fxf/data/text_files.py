@@ -1,4 +1,4 @@
-"""Files of text as they lie, plain or compressed, and the sentence pairs in their lines; messages name the line."""
+"""Text files, plain or compressed, and the sentence pairs in their lines. Error messages name the line."""
 
 import contextlib
 import hashlib
@@ -15,22 +15,22 @@ from fxf.base.files import read_file
 SIDES = ("source", "target")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BEGINS = re.compile(
-    rb"(?P<gzip>\x1f\x8b)|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))"  # of bzip2 also one without content
-    rb"|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"  # of zstd also frames to skip, which pzstd writes first
+    rb"(?P<gzip>\x1f\x8b)|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))"  # bzip2: also an empty file
+    rb"|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"  # zstd: also a skippable frame, which pzstd writes first
     rb"|(?P<xz>\xfd7zXZ\x00)"
 )
 
 
 @contextlib.contextmanager
 def unpacked(raw: Any, where: str) -> Iterator[Any]:
-    """Gives the content of a file without its byte order mark, decompressed if it is gzip, bzip2, zstd or xz.
+    """Opens a file's content: decompressed if it is gzip, bzip2, zstd or xz, and without its byte order mark.
 
     Args:
-      raw: the file, opened to read bytes.
-      where: what a message begins with.
+      raw: the file, opened in binary mode.
+      where: the start of error messages.
 
     Raises:
-      UserError: what is read of the file is damaged or cut off.
+      UserError: the part of the file that is read is damaged or truncated.
     """
     file: Any = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
     try:
@@ -50,7 +50,7 @@ def unpacked(raw: Any, where: str) -> Iterator[Any]:
 
 
 def unpacked_content(content: bytes, where: str) -> bytes:
-    """Returns what `unpacked` gives of a file with this content."""
+    """Decompresses the content of a file, as `unpacked`."""
     with unpacked(io.BytesIO(content), where) as file:
         return file.read()
 
@@ -59,7 +59,7 @@ def read_text_file(path: Path, key: str) -> bytes:
     """Returns the content of a text file, which may be compressed.
 
     Raises:
-      UserError: as `read_file` and `unpacked`, or the file is empty; names the config's `key` that holds the path.
+      UserError: as `read_file` and `unpacked`, or the file is empty. The message names `key`, which holds the path.
     """
     where = f"{key}: {path}"
     if not (content := unpacked_content(read_file(path, key), where)):
@@ -68,9 +68,9 @@ def read_text_file(path: Path, key: str) -> bytes:
 
 
 def decoded(content: bytes, place: Path | str, line: int = 1) -> str:
-    """Returns the text of bytes that begin in this line. Raises a UserError that names the line that is not UTF-8.
+    """Decodes UTF-8; `line` is the number of the first line. Raises a UserError that names the line that is not text.
 
-    A null byte is no text: UTF-16 and binary files have it.
+    A null byte is an error too: UTF-16 and binary files have them.
     """
     try:
         text = content.decode("utf-8")
@@ -87,41 +87,41 @@ def decoded(content: bytes, place: Path | str, line: int = 1) -> str:
 
 
 def lines_of(content: bytes) -> list[bytes]:
-    r"""Returns the lines without their ends; \n or \r\n ends one, or \r where there is no \n."""
+    r"""Splits content into lines without their ends. \n or \r\n ends a line; \r does if there is no \n at all."""
     content = (content if b"\n" in content else content.replace(b"\r", b"\n")).removesuffix(b"\n")
     return [line.removesuffix(b"\r") for line in content.split(b"\n")]
 
 
 class Example(NamedTuple):
-    """A sentence, its translation, and their file and line for messages."""
+    """A sentence, its translation, and their file and line for error messages."""
 
     source: str
     target: str
     where: str
 
 
-Sides = tuple[bytes, bytes] | str  # source and target of a line, or what is wrong with it
+Sides = tuple[bytes, bytes] | str  # source and target of a line, or why it is bad
 
 
 def tab_separated(lines: Iterable[bytes], n_columns: int, source: int, target: int) -> Iterator[Sides]:
-    """Yields the columns `source` and `target`, indices from 0, of each line.
+    """Yields the columns with the indices `source` and `target` of each line.
 
-    A line has `n_columns` columns, or one more: Anki's attribution, which is not read.
+    A line has `n_columns` columns, or one more, which is ignored: Anki's attribution.
     """
     for line in lines:
         columns = line.split(b"\t")
         if len(columns) in (n_columns, n_columns + 1):
             yield columns[source], columns[target]
         else:
-            found = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
-            yield f"expected {n_columns} tab-separated columns, got {found}"
+            got = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
+            yield f"expected {n_columns} tab-separated columns, got {got}"
 
 
 def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool, first: int = 1) -> tuple[list[Example], int]:
-    """Returns the sentence pairs of the lines that hold one, and the number of bad lines.
+    """Returns the sentence pairs of the good lines, and the number of bad lines.
 
     Args:
-      names: the source's file and the target's, for messages.
+      names: the files of source and target, for error messages.
       skip: whether to skip bad lines.
       first: the number of the first line.
 
@@ -129,9 +129,9 @@ def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool, first: 
       UserError: a line is bad and `skip` is False.
     """
     good, skipped = [], 0
-    for number, both in enumerate(sides, first):
+    for number, pair in enumerate(sides, first):
         try:
-            good.append(_example(both, names, number))
+            good.append(_example(pair, names, number))
         except UserError:
             if not skip:
                 raise
@@ -139,10 +139,10 @@ def good_lines(sides: Iterable[Sides], names: Sequence[str], skip: bool, first: 
     return good, skipped
 
 
-def _example(both: Sides, names: Sequence[str], number: int) -> Example:
-    if isinstance(both, str):
-        raise UserError(f"{names[0]}:{number}: {both}")
-    source, target = (decoded(content, name, number) for name, content in zip(names, both, strict=True))
+def _example(pair: Sides, names: Sequence[str], number: int) -> Example:
+    if isinstance(pair, str):
+        raise UserError(f"{names[0]}:{number}: {pair}")
+    source, target = (decoded(content, name, number) for name, content in zip(names, pair, strict=True))
     for name, side, text in zip(names, SIDES, (source, target), strict=True):
         if not text.strip():
             raise UserError(f"{name}:{number}: the {side} is empty")
@@ -153,7 +153,7 @@ def split_by_source(examples: Sequence[Example], share: float) -> tuple[list[Exa
     """Splits pairs into train, validation and test; all translations of a source go into the same split.
 
     The sources with the smallest hashes are held out: `share` of them for validation and as many for test, at least
-    one each. Sources that differ only in case or white space count as one. With share 0 all pairs are in every split.
+    one each. Sources that differ only in case or white space count as one. With share 0, every split has all pairs.
 
     Raises:
       UserError: there are fewer than three sources, and the share is not 0.

@@ -25,8 +25,8 @@ NO_TOKEN = -1
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
 VOCAB_SIZE = 8000  # by default
 MAX_LINE = 2**13  # characters encoded at once
-MAX_PIECE = 256  # bytes within which pairs are merged; learning takes quadratic time in the length of a piece
-AT_ONCE = 128  # pieces whose encodings, of about 100 times their memory, are held at once
+MAX_PIECE = 256  # bytes; pairs merge within a piece, and learning is quadratic in its length
+AT_ONCE = 128  # pieces encoded at once; an encoding takes about 100 times the memory of its text
 CODE_POINTS = 0x110000  # of Unicode
 
 # The library's threads do not survive a fork; with threads, some versions warn or hang.
@@ -34,7 +34,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 class Special(NamedTuple):
-    """The special tokens of a vocabulary, NO_TOKEN for none. Text becomes none of the `reserved` first, only `unk`."""
+    """The special tokens of a vocabulary, NO_TOKEN for none. Of the first `reserved` tokens, text yields only `unk`."""
 
     bos: int = BOS
     pad: int = PAD
@@ -44,7 +44,7 @@ class Special(NamedTuple):
 
 
 class Level(NamedTuple):
-    """A kind of tokenizer: how it cuts text and joins tokens, and the tokens that it needs besides the special ones."""
+    """A kind of tokenizer: its pre-tokenizer, its decoder, and the fewest tokens besides the special ones."""
 
     cut: pre_tokenizers.PreTokenizer
     join: decoders.Decoder | None
@@ -87,10 +87,10 @@ class Tokenizer:
     def __init__(
         self, kind: str, backend: tokenizers.Tokenizer, special: Special = Special(), of_file: str = ""
     ) -> None:
-        """Keeps the library's tokenizer. `of_file` is its file's text, if it is no longer what the file says."""
+        """Keeps the library's tokenizer. `of_file` is the text of its file, if the tokenizer was changed since."""
         self.kind, self.special = kind, special
         self._backend, self._of_file = backend, of_file
-        # The cut of a file may put a space in front of a text, where the decoder of bytes leaves it.
+        # A file's pre-tokenizer may put a space in front of a text, which the byte-level decoder keeps.
         cut = backend.pre_tokenizer.__getstate__() if backend.pre_tokenizer else b""
         self._in_front = " " if b'"ByteLevel","add_prefix_space":true' in cut else ""
         self.vocab_size: int = max(backend.get_vocab().values()) + 1  # a file may leave numbers out
@@ -99,22 +99,22 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of `text`, without special tokens around them.
 
-        A tokenizer of fxf reads a text line by line. The tokens of a file may depend on all the text around them.
+        fxf's own tokenizers encode each line by itself. With a tokenizer file, a token may depend on the whole text.
 
         Raises:
-          UserError: the vocabulary of a file has no token for some of `text`.
+          UserError: the vocabulary of a tokenizer file lacks some of `text` and has no unknown token.
         """
         pieces = [*lines_of(text)] if self.kind in TOKENIZERS else [text]
         groups = (pieces[start : start + AT_ONCE] for start in range(0, len(pieces), AT_ONCE))
-        # The library gives a word that is spelled like a special token that token's number.
+        # The library encodes a word that is spelled like a special token as that token.
         reserved, unk = self.special.reserved, self.special.unk
         encodings = (encoding for group in groups for encoding in self._encodings(group))
         return [token if token >= reserved else unk for encoding in encodings for token in encoding.ids]
 
     def by_lines(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the tokens [N] of the text that `lines_of` cut into these lines, and the line of each, [N], from 0.
+        """Returns the tokens [N] of the text that `lines_of` cut into `lines`, and the line of each token, [N], from 0.
 
-        A token that reaches over the end of a line belongs to the line where it begins.
+        A token that spans several lines belongs to the first of them.
         """
         if self.kind in TOKENIZERS:
             rows = list(map(self.array, lines))
@@ -134,7 +134,7 @@ class Tokenizer:
 
     @functools.cached_property
     def _of_code_points(self) -> np.ndarray:
-        """The token of each character, by which a text is read fifty times as fast as by the library."""
+        """The token of each code point, [CODE_POINTS]: a look-up is fifty times as fast as the library."""
         table = np.full(CODE_POINTS, UNK, self.dtype)
         for character, token in self._backend.get_vocab().items():
             if token > MASK:
@@ -142,10 +142,10 @@ class Tokenizer:
         return table
 
     def _encodings(self, pieces: list[str], encode: Any = None) -> list[Any]:
-        """Returns what the library makes of pieces of a text; only for several does it let other threads go on.
+        """Encodes pieces of a text in one call of the library, which releases the GIL only for batches.
 
         Args:
-          encode: its function; by default the one that finds no places of tokens in the text.
+          encode: the library's function; by default the one that computes no offsets.
         """
         try:
             return (encode or self._backend.encode_batch_fast)(pieces, add_special_tokens=False)
@@ -154,7 +154,7 @@ class Tokenizer:
             raise UserError(f"data.tokenizer: the file has {what}") from None
 
     def unknown(self, text: str) -> list[str]:
-        """Returns what of a text the vocabulary lacks: distinct characters or words, in order. Raises as `encode`."""
+        """Returns the distinct characters or words that the vocabulary lacks, in order. Raises as `encode`."""
         (encoding,) = self._encodings([text], self._backend.encode_batch)
         unknown = {self.special.unk, *range(self.special.reserved)}
         pairs = zip(encoding.ids, encoding.offsets, strict=True)
@@ -166,7 +166,7 @@ class Tokenizer:
         return self._backend.decode(kept, skip_special_tokens=False).removeprefix(self._in_front)
 
     def continuation(self, text: str, tokens: Sequence[int]) -> str:
-        """Returns what `tokens` add to a text. Some tokenizers lose the space at the start of a text alone."""
+        """Returns the text that `tokens` add to a text. Decoded alone, they may lose the space in front."""
         read = self.encode(text)
         return self.decode([*read, *tokens])[len(self.decode(read)) :]
 
@@ -177,17 +177,17 @@ class Tokenizer:
         return one_line(self._backend.decode([token], skip_special_tokens=False).replace(" ", "␣").replace("\n", "⏎"))
 
     def to_json(self) -> str:
-        """Returns the text of a file that `read_tokenizer_file` reads."""
+        """Returns the content of a tokenizer file, for `read_tokenizer_file`."""
         return self._of_file or self._backend.to_str()
 
 
 def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokenizer:
     """Learns a vocabulary of at most `vocab_size` tokens; the same texts give the same vocabulary.
 
-    "character" and "word" keep the most frequent characters or words; ties go in alphabetical order. "bpe" starts from
-    the 256 bytes and merges the most frequent pair of neighbours while any occurs twice. It has tokens for every text,
-    and `decode(encode(text)) == text`. Words have no white space; `decode` puts one space between two. Source: seed
-    001, "Tokenization"; for bytes, Radford et al., 2019 (GPT-2). "byte" learns nothing: byte b is token b + 5.
+    "character" and "word" keep the most frequent characters or words; ties are in alphabetical order. Words have no
+    white space; `decode` joins them by one space. "bpe" starts from the 256 bytes and merges the most frequent pair of
+    neighbours while any pair occurs twice. It encodes every text, and `decode(encode(text)) == text`. "byte" learns
+    nothing: byte b is token b + 5. Sources: seed 001, "Tokenization"; byte-level BPE: Radford et al., 2019 (GPT-2).
 
     Raises:
       UserError: `kind` is unknown, or `vocab_size` is too small for it.
@@ -214,8 +214,8 @@ def train_tokenizer(kind: str, vocab_size: int, texts: Iterable[str]) -> Tokeniz
 
 
 def _merged(size: int, texts: Iterable[str]) -> tuple[list[str], list[Any]]:
-    """Returns the tokens that byte-pair encoding learns, and the pairs that it merges, each in order."""
-    # The library would look for special tokens in text, so it trains without them, and they are put in front later.
+    """Learns a byte-pair encoding; returns its tokens and its merges, both in order."""
+    # With special tokens the library would look for them in the text, so they are put in front after training.
     learner = tokenizers.Tokenizer(models.BPE())
     learner.pre_tokenizer = TOKENIZERS["bpe"].cut
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -226,7 +226,7 @@ def _merged(size: int, texts: Iterable[str]) -> tuple[list[str], list[Any]]:
 
 
 def _backend(kind: str, vocabulary: dict[str, int], merges: Iterable[Sequence[str]]) -> tokenizers.Tokenizer:
-    """Returns the library's tokenizer; only "bpe" has `merges`, the pairs that it joins."""
+    """Returns the library's tokenizer. Only "bpe" has `merges`."""
     model: models.BPE | models.WordLevel
     if kind in ("character", "word"):
         model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS[UNK])
@@ -239,12 +239,12 @@ def _backend(kind: str, vocabulary: dict[str, int], merges: Iterable[Sequence[st
     return backend
 
 
-# The pattern by which the library's ByteLevel cuts text into words (Radford et al. 2019).
+# The pattern of the library's ByteLevel pre-tokenizer (Radford et al. 2019).
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-# Bytes are read line by line, each with its end, as `str.splitlines` cuts them.
+# "bpe" encodes each line by itself, with its end; these are the line ends of `str.splitlines`.
 _ENDS = r"\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}"
 _LINE = _isolated(rf"[^{_ENDS}]*(?:\r\n|[{_ENDS}])|[^{_ENDS}]+")
-# What cuts a text in an export that has blanks: each is a piece of its own, which the vocabulary has.
+# The pre-tokenizers of an export with <mask> in its texts: each <mask> is a piece by itself.
 _WITH_BLANKS = {
     "character": _isolated(f"{BLANK}|{_CHARACTER}"),
     "word": pre_tokenizers.Sequence([_isolated(BLANK), pre_tokenizers.WhitespaceSplit()]),
@@ -252,13 +252,13 @@ _WITH_BLANKS = {
     "byte": pre_tokenizers.Sequence([_isolated(f"{BLANK}|{_CHARACTER}"), _BYTES]),
 }
 
-# As `str.lower`: the library's own change knows one small sigma, and not that of a word's end.
+# As `str.lower`: the library's Lowercase lacks the final sigma.
 _LAST_SIGMA = r"(?<=\p{Cased}|\p{Cased}\p{Case_Ignorable})Σ(?!\p{Case_Ignorable}*\p{Cased})"
 LOWER_CASE = (normalizers.Replace(Regex(_LAST_SIGMA), "ς"), normalizers.Lowercase())
 
 
 def kind_of(backend: tokenizers.Tokenizer) -> str:
-    """Returns the kind of a tokenizer of fxf, "" for one of another library."""
+    """Returns the kind of one of fxf's tokenizers, "" for any other."""
     cut = json.loads(backend.to_str())["pre_tokenizer"]
     first = tuple(backend.id_to_token(number) for number in range(len(SPECIAL_TOKENS)))
     kinds = (kind for kind, level in TOKENIZERS.items() if _json_of(level.cut) == cut)
@@ -266,22 +266,22 @@ def kind_of(backend: tokenizers.Tokenizer) -> str:
 
 
 def _json_of(part: Any) -> Any:
-    """Returns the JSON of a part of the library's tokenizer."""
+    """Returns the JSON of a component of the library's tokenizer."""
     return json.loads(part.__getstate__())
 
 
 def exported_form(kind: str, blanks: bool, lower_case: bool) -> dict[str, Any]:
-    """Returns what a tokenizer.json for `transformers` has besides, or in place of, that of a run.
+    """Returns the entries of a tokenizer.json for `transformers` that are added to, or replace, those of a run's file.
 
-    It gives a text the tokens of `Tokenizer.encode`: a word that is spelled like a special token becomes <unk>.
-    Characters and bytes never are so spelled.
+    With them, `transformers` encodes as `Tokenizer.encode`: a word that is spelled like a special token becomes <unk>.
+    A character or byte cannot be spelled so.
 
     Args:
-      blanks: whether <mask> in a text is that token, as in the task `masking`; no space stands before one of bytes.
-      lower_case: whether text is read in lower case.
+      blanks: whether <mask> in a text is the mask token, as in the task `masking`; "bpe" drops the spaces before it.
+      lower_case: whether text is converted to lower case.
     """
     cut = TOKENIZERS[kind].cut
-    if kind == "bpe":  # its words may reach over the end of a line
+    if kind == "bpe":  # else its words could span two lines
         cut = pre_tokenizers.Sequence([_LINE, cut])
     changes: list[normalizers.Normalizer] = [*LOWER_CASE] if lower_case else []
     if kind == "word":

@@ -1,4 +1,4 @@
-"""Tokenizers in a `tokenizer.json` of Hugging Face `tokenizers`; their tokens keep their numbers."""
+"""Tokenizers from a `tokenizer.json` of Hugging Face `tokenizers`, with their token ids unchanged."""
 
 import json
 import os
@@ -16,14 +16,13 @@ from fxf.data import tokenizer
 from fxf.data.tokenizer import TOKENIZER_FILE, Special, Tokenizer
 
 KIND = "file"
-# The names of the token before a document, of the one after it, and of the one that fills rows; where none fills rows,
-# the one that ends a document does. The more specific ones come first, and a new name comes last: a run reads its file
-# again.
+# Names of the tokens that begin a document, end it, and pad rows. Without a padding token, the one that ends documents
+# pads. The more specific names come first. Append new names: existing runs read their files again.
 # ruff: noqa: SIM905
 BEGINS = "<|begin_of_text|> <bos> <s> [CLS] <|endoftext|> <｜begin▁of▁sentence｜> <|startoftext|> [BOS]".split()
 ENDS = "<|end_of_text|> <|endoftext|> <eos> </s> [SEP] <｜end▁of▁sentence｜> [EOS] <|im_end|> <|eot_id|>".split()
 FILLS = "<pad> [PAD] <|pad|> <|finetune_right_pad_id|> <｜▁pad▁｜>".split()
-# No vocabulary has this token. A BPE model without an unknown token leaves unknown text out; with this one it fails.
+# No vocabulary has this token. A BPE model without an unknown token drops unknown text; with this one it raises.
 NO_UNKNOWN = "\0unknown"
 
 
@@ -33,7 +32,7 @@ def is_file(name: str) -> bool:
 
 
 def any_tokenizer(folder: Path | None, data: Any, texts: Callable[[], Iterable[str]]) -> Tokenizer:
-    """Returns the tokenizer in the run folder, or else that of a file, or one learned from `texts()`.
+    """Returns the tokenizer in `folder`, or else the one in a file, or one learned from `texts()`.
 
     Args:
       data: a `data` section, which has `tokenizer` and `vocab_size`.
@@ -42,33 +41,33 @@ def any_tokenizer(folder: Path | None, data: Any, texts: Callable[[], Iterable[s
       UserError: as `train_tokenizer` and `read_tokenizer_file`; or the folder's tokenizer is of another kind.
     """
     name = data.tokenizer
-    if folder and (kept := folder / TOKENIZER_FILE).exists():
-        found = read_tokenizer_file(kept)
-        if not is_file(name) and found.kind != name:
-            raise UserError(f"data.tokenizer: expected '{found.kind}', that of {folder}; got '{name}'")
-        return found
+    if folder and (path := folder / TOKENIZER_FILE).exists():
+        saved = read_tokenizer_file(path)
+        if not is_file(name) and saved.kind != name:
+            raise UserError(f"data.tokenizer: expected '{saved.kind}', that of {folder}; got '{name}'")
+        return saved
     if is_file(name):
         return read_tokenizer_file(Path(os.path.expanduser(name)), "data.tokenizer")
     return tokenizer.train_tokenizer(name, data.vocab_size, texts())
 
 
 def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
-    """Returns the tokenizer in a `tokenizer.json`, of fxf or of another library.
+    """Returns the tokenizer in a `tokenizer.json`, fxf's own or another.
 
-    Text that is spelled like a special token is read as text, and the same text always as the same tokens. The tokens
-    that begin and end a document are those with the usual names; where none begins it, the one that ends it does.
+    It encodes text that is spelled like a special token as plain text, and without BPE dropout. The tokens that begin
+    and end a document are found by their usual names; without a begin token, the end token takes its place.
 
     Args:
-      key: the config key that named the file, for messages.
+      key: the config key that names the file, for error messages.
 
     Raises:
-      UserError: the file is missing or no tokenizer, or no special token of it ends a document.
+      UserError: the file is missing or is no tokenizer, or it has no end token.
     """
     backend = read_backend(path, key)
     backend.encode_special_tokens = True
     text, added = backend.to_str(), _special_names(backend)
     eos = _first(ENDS, added, backend)
-    if eos is None:  # a tokenizer of fxf names no special tokens
+    if eos is None:  # fxf's own tokenizers mark no tokens as special
         if not (kind := tokenizer.kind_of(backend)):
             names, kinds = ", ".join(ENDS), ", ".join(tokenizer.TOKENIZERS)
             expected = f"one named {names}, or a tokenizer of fxf, of one of {kinds}"
@@ -77,7 +76,7 @@ def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
         return Tokenizer(kind, backend)
     bos, pad, model = _first(BEGINS, added, backend), _first(FILLS, added, backend), json.loads(text)["model"]
     unk = backend.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
-    begins, fills = (eos if found is None else found for found in (bos, pad))
+    begins, fills = (eos if token is None else token for token in (bos, pad))
     special = Special(begins, fills, eos, tokenizer.NO_TOKEN if unk is None else unk, 0)
     if isinstance(backend.model, tokenizers.models.BPE):
         backend.model.dropout = None
@@ -88,10 +87,10 @@ def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
 
 
 def cut_inside_special_tokens(backend: tokenizers.Tokenizer, model: Mapping[str, Any]) -> None:
-    """Lets a tokenizer cut text after the first character of each special token that it spells.
+    """Makes a tokenizer cut text that spells a special token after the token's first character.
 
-    The library does not look for special tokens in text, but its model still has them as pieces: those of Unigram, of
-    words, and of bytes by their numbers, such as <0x0A>.
+    `encode_special_tokens` stops the library from finding special tokens in text, but a Unigram or word model may still
+    have them as pieces, and so may one with byte fallback: <0x0A>.
 
     Args:
       model: the `model` of its tokenizer.json.
@@ -107,7 +106,7 @@ def cut_inside_special_tokens(backend: tokenizers.Tokenizer, model: Mapping[str,
 
 
 def _is_piece(backend: tokenizers.Tokenizer, name: str) -> bool:
-    """Returns whether the model reads a text that spells a token as this token."""
+    """Returns whether the model encodes the name of a token as this token."""
     try:
         return backend.token_to_id(name) in [token.id for token in backend.model.tokenize(name)]
     except Exception:  # a model without an unknown token; the library raises no narrower type
@@ -115,7 +114,7 @@ def _is_piece(backend: tokenizers.Tokenizer, name: str) -> bool:
 
 
 def read_backend(path: Path, key: str = "") -> tokenizers.Tokenizer:
-    """Returns the tokenizer of whole texts in a `tokenizer.json`; arguments and errors as `read_tokenizer_file`."""
+    """Returns the library's tokenizer, without truncation or padding; arguments and errors as `read_tokenizer_file`."""
     content = read_file(path, key)
     try:
         backend = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
@@ -131,5 +130,5 @@ def _special_names(backend: tokenizers.Tokenizer) -> set[str]:
 
 
 def _first(names: Sequence[str], added: set[str], backend: tokenizers.Tokenizer) -> int | None:
-    """Returns the first of the names that is a special token."""
+    """Returns the token of the first name that is a special token, None for none."""
     return next((backend.token_to_id(name) for name in names if name in added), None)

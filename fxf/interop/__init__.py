@@ -1,1 +1,1 @@
-"""Import and export of weights and programs of other libraries."""
+"""Import and export of the models of other libraries."""

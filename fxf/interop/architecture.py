@@ -1,4 +1,4 @@
-"""What a model class of the `transformers` library is in fxf's terms: a table of `architectures.toml`."""
+"""A model class of the `transformers` library in fxf's terms: a table of `architectures.toml`."""
 
 import re
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ ACTIVATIONS = {
     **{"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"},
     **{"relu": "relu", "silu": "silu", "swish": "silu"},
 }
-PARTNERS = (("_bias", ""), ("/bias", "/scale"), ("/bias", "/kernel"))  # the ends of a bias's path and of its weight's
+PARTNERS = (("_bias", ""), ("/bias", "/scale"), ("/bias", "/kernel"))  # path endings of a bias and of its weight
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A class of `transformers`; `architectures.toml` says what its fields are."""
+    """A class of `transformers`. The head of `architectures.toml` explains the fields."""
 
     model_type: str
     name: str
@@ -45,25 +45,25 @@ class Architecture:
         return [(key, theirs) for key, partners in self.keys.items() for theirs in partners.split()]
 
     def tensor(self, path: str) -> tuple[int, str]:
-        """Returns the tensor of a weight, whose path omits the block's index, and the weight's place in the table."""
+        """Returns a weight's index in the table and the name of its tensor. The path omits the block's index."""
         order = list(self.tensors)
         if path in self.tensors:
             return order.index(path), self.tensors[path]
-        ends = ((path.removesuffix(end) + of_weight) for end, of_weight in PARTNERS if path.endswith(end))
-        weight = next(path for path in ends if path in self.tensors)
+        partners = ((path.removesuffix(end) + weight_end) for end, weight_end in PARTNERS if path.endswith(end))
+        weight = next(path for path in partners if path in self.tensors)
         return order.index(weight), self.tensors[weight].removesuffix("weight") + "bias"
 
     def today(self, name: str) -> str:
-        """Returns today's name of a tensor, which older files may call otherwise."""
+        """Returns the current name of a tensor, given its name in this or an older version of the library."""
         for pattern, replacement in self.renamed.items():
             name = re.sub(pattern, replacement, name)
         return name
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Returns further values of the `model` section, for keys of config.json that are no partners of one key.
+        """Returns values of the `model` section for those keys of config.json that do not map one to one.
 
         Raises:
-          UserError: fxf does not have what config.json says; its text begins with `where`.
+          UserError: fxf cannot express what config.json says. The message begins with `where`.
         """
         return {}
 

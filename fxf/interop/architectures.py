@@ -1,4 +1,4 @@
-"""The classes of the `transformers` library that fxf has."""
+"""The classes of the `transformers` library that fxf can read."""
 
 import tomllib
 from pathlib import Path
@@ -12,7 +12,7 @@ TABLES = [Path(__file__).with_name(f"{name}.toml") for name in ("architectures",
 
 
 def architectures(text: str) -> dict[str, Architecture]:
-    """Returns what tables say, in the form of architectures.toml, by the `model_type` of config.json."""
+    """Parses tables in the format of architectures.toml; returns the classes by the `model_type` of config.json."""
     tables: dict[str, dict[str, Any]] = {}
     for model_type, own in tomllib.loads(text).items():
         table = tables.get(own.pop("like", ""), {"reader": "Architecture"})

@@ -1,4 +1,4 @@
-"""The `model` section of a config.json of `transformers`, and the config.json of a `model` section."""
+"""Conversion between a config.json of `transformers` and a `model` section."""
 
 import contextlib
 import dataclasses
@@ -15,11 +15,11 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.kinds import layer_of
 from fxf.models import MODELS
 
-# Keys that change only training, and how numbers are computed.
+# Keys that affect only training, or how the same numbers are computed.
 OF_A_RUN = ("init", "scan_blocks", "remat", "dtype", "attention_implementation")
 DROPOUTS = ("dropout", "embedding_dropout", "attention_dropout")
 NULL_IF_ZERO = ("window", "attention_softcap", "logit_softcap")
-# What null stands for elsewhere, by the key of the `model` section; it reads the keys that precede it in the table.
+# The value of null for other keys of the `model` section, computed from the keys before it in the table.
 IF_NULL: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "d_ff": lambda section: 4 * section["d_model"],
     "n_kv_heads": lambda section: section["n_heads"],
@@ -28,7 +28,7 @@ IF_NULL: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def read_config(architecture: Architecture, config_json: Mapping[str, Any], where: str) -> TransformerConfig:
-    """Returns the `model` section for a config.json. Raises a UserError if fxf cannot express it."""
+    """Converts a config.json to a `model` section. Raises a UserError if fxf cannot express it."""
     theirs = {**architecture.defaults, **config_json}
     for key, value in {**architecture.config, **architecture.checked}.items():
         if theirs.get(key) not in (None, value):
@@ -52,15 +52,15 @@ def read_config(architecture: Architecture, config_json: Mapping[str, Any], wher
     blocks = values.get("blocks") or architecture.section.get("blocks") or defaults(config_class)["blocks"]
     for name, keys in _named(architecture, blocks):
         pairs = [(key, partner) for key, partners in keys.items() for partner in reversed(partners.split())]
-        said = {key: theirs[partner] for key, partner in pairs if theirs.get(partner) is not None}
-        if own := {**fixed.get(name, {}), **said, **others.get(name, {})}:
+        present = {key: theirs[partner] for key, partner in pairs if theirs.get(partner) is not None}
+        if own := {**fixed.get(name, {}), **present, **others.get(name, {})}:
             layers[name] = own
     values["layers"] = layers
     return section(config_class, defaults(config_class) | architecture.section | values, f"{where}: model")
 
 
 def _named(architecture: Architecture, blocks: str) -> list[tuple[str, dict[str, str]]]:
-    """Returns the layers that `blocks` names, each with its keys; config.json also has those that no block has."""
+    """Returns the layers that `blocks` names, with their keys; config.json may have keys of other layers."""
     return [(name, keys) for name, keys in architecture.layers.items() if name in re.split(r"\W+", blocks)]
 
 
@@ -70,7 +70,7 @@ class Written(NamedTuple):
     Attributes:
       architecture: the class of `transformers`.
       record: config.json, without vocabulary and special tokens.
-      section: the `model` section that it is read as, which may have more biases than the one that was written.
+      section: the `model` section that config.json is read as. It may have more biases than the section written.
     """
 
     architecture: Architecture
@@ -79,25 +79,25 @@ class Written(NamedTuple):
 
 
 def write_config(config: TransformerConfig, model_type: str = "") -> Written:
-    """Returns the config.json of the class of `transformers` that computes what a `model` section says.
+    """Converts a `model` section to the config.json of a class of `transformers` that computes the same.
 
     Args:
       model_type: that of the class; "" for the first class that fits.
 
     Raises:
-      UserError: there is no such class; the text says how the section differs from the class that is most like it.
+      UserError: no class fits. The message says how the section differs from the most similar class.
     """
     name = config.name  # type: ignore[attr-defined]
-    of_classes: list[list[str]] = []
+    by_class: list[list[str]] = []  # the differences from each class
     known, ignored = ([ARCHITECTURES[model_type]], ()) if model_type else (ARCHITECTURES.values(), (UserError,))
-    for architecture in (each for each in known if each.model == name):
-        with contextlib.suppress(*ignored):  # no section of this class has such values
+    for architecture in (candidate for candidate in known if candidate.model == name):
+        with contextlib.suppress(*ignored):  # this class cannot have such values
             written = _written(architecture, config)
-            of_classes.append(list(_differences(architecture, written.section, config)))
-            if not of_classes[-1]:
+            by_class.append(list(_differences(architecture, written.section, config)))
+            if not by_class[-1]:
                 return written
     none = [f"model.name: transformers has no model like '{name}'"]
-    nearest = min(of_classes or [none], key=len)
+    nearest = min(by_class or [none], key=len)
     raise UserError("; ".join(nearest))
 
 
@@ -109,7 +109,7 @@ def _written(architecture: Architecture, config: TransformerConfig) -> Written:
         value = getattr(config, key)
         if key == "activation":
             value = next((name for name, known in ACTIVATIONS.items() if known == value), "gelu")
-        # A class that has segments has at least one, whose vector is 0 if the model has none.
+        # A class with segments has at least one; its vector is 0 if the model has no segments.
         record[theirs] = value or None if key in NULL_IF_ZERO else value or 1 if key == "segments" else value
     for name, keys in _named(architecture, config.blocks):
         layer: Any = layer_of(config, name)
@@ -121,15 +121,15 @@ def _written(architecture: Architecture, config: TransformerConfig) -> Written:
 
 
 def _explicit(config: TransformerConfig) -> TransformerConfig:
-    """Returns the same section without values that stand for another one."""
+    """Returns the section with the numbers of heads, their width and the query scale made explicit."""
     scale = config.query_scale or config.head_width**-0.5
     return dataclasses.replace(config, n_kv_heads=config.n_groups, head_dim=config.head_width, query_scale=scale)
 
 
 def _differences(architecture: Architecture, there: TransformerConfig, here: TransformerConfig) -> Iterator[str]:
-    """Yields a text for each key of `here` whose value a model with the section `there` does not have."""
+    """Yields a message for each key whose value in `here` a model with the section `there` cannot express."""
     free = {*OF_A_RUN, "layers", *(key for key in DROPOUTS if key not in architecture.keys)}
-    if here.rope_ramp == "longrope":  # in transformers a text's length chooses the factors
+    if here.rope_ramp == "longrope":  # in transformers the length of the text chooses the factors
         free.add("max_len")
     names = {**there.layers, **here.layers}
     values = {**dataclasses.asdict(_explicit(here)), **_of_layers(here, names)}
@@ -142,20 +142,20 @@ def _differences(architecture: Architecture, there: TransformerConfig, here: Tra
 
 
 def _of_layers(config: TransformerConfig, names: Iterable[str]) -> dict[str, Any]:
-    """Returns the keys of single layers that change what they compute, also those by default, by `layers.NAME.KEY`."""
-    found: dict[str, Any] = {}
+    """Returns all keys of these layers that affect what they compute, by `layers.NAME.KEY`, defaults included."""
+    values: dict[str, Any] = {}
     for name in names:
         layer: Any = layer_of(config, name)
         own = {**{key: value for key, value in vars(layer).items() if key != "config"}, **config.layers.get(name, {})}
         own.pop("balance", None)
         if "bias_rate" in own:
             own["bias_rate"] = own["bias_rate"] > 0
-        found |= {f"layers.{name}.{key}": value for key, value in own.items()}
-    return found
+        values |= {f"layers.{name}.{key}": value for key, value in own.items()}
+    return values
 
 
 def _expressed_by_zeros(key: str, there: Any, here: Any) -> bool:
-    """Returns whether a model with the biases or segments of `there` is one with those of `here` if others are 0."""
+    """Returns whether a model with the value `there` equals one with `here` if its further biases or segments are 0."""
     if key == "attention_bias":
         return there == "all" or here == "none"
     return (key == "feed_forward_bias" and there) or (key == "segments" and not here)

@@ -1,9 +1,10 @@
 """Import and export of models of the `transformers` library.
 
-They are GPT-2, GPT-Neo, BERT, DistilBERT, Marian, Llama, Mistral, Phi-3, Qwen 2, Qwen 3, SmolLM3, OLMo 2,
-StarCoder 2, StableLM, GLM-4, ERNIE 4.5, Gemma, Gemma 2, the text models of Gemma 3, the mixtures of experts Mixtral,
-Qwen2-MoE, Qwen 3 MoE, OLMoE, gpt-oss, DeepSeek-V2 and DeepSeek-V3, and Qwen3-Next and Mamba-2, whose memories fade.
-`architectures.toml` and the tables beside it list them. Neither `transformers` nor `torch` is needed.
+Decoders: GPT-2, GPT-Neo, Llama, Mistral, Phi-3, Qwen 2, Qwen 3, SmolLM3, OLMo 2, StarCoder 2, StableLM, GLM-4,
+ERNIE 4.5, Gemma, Gemma 2, the text models of Gemma 3. Mixtures of experts: Mixtral, Qwen2-MoE, Qwen 3 MoE, OLMoE,
+gpt-oss, DeepSeek-V2 and DeepSeek-V3 (import only). Recurrent layers: Qwen3-Next, Mamba-2. Encoders: BERT, DistilBERT.
+Encoder–decoder: Marian. `architectures.toml` and the tables beside it define them. Neither `transformers` nor `torch`
+is needed.
 """
 
 import dataclasses
@@ -37,13 +38,13 @@ END, SPLIT = "eos_token_id", "split_special_tokens"
 
 
 class Loaded(NamedTuple):
-    """A model of `transformers` in fxf.
+    """An imported model of `transformers`.
 
     Attributes:
       config: the `model` section.
       huggingface: the content of config.json, which also names special tokens.
-      tokenizer: that of tokenizer.json in the folder, of the library `tokenizers`; None if there is none.
-      end_tokens: the tokens that end a text, of generation_config.json or else of config.json.
+      tokenizer: the tokenizer in the folder's tokenizer.json, of the library `tokenizers`; None without the file.
+      end_tokens: the tokens that end a text, from generation_config.json or else config.json.
     """
 
     config: TransformerConfig
@@ -57,14 +58,14 @@ class Loaded(NamedTuple):
 def load(folder: str | Path, shardings_of: Callable[[Spec], Params] | None = None) -> Loaded:
     """Reads a folder of `transformers`, with its tensors in one or several files.
 
-    One tensor at a time is in memory beside the params.
+    One tensor at a time is in memory besides the params.
 
     Args:
-      shardings_of: returns the shardings of the weights of a spec, such as `Layout.weights`; None: the default device
-        holds them.
+      shardings_of: maps a spec to the shardings of its weights, as `Layout.weights` does; None: the default device
+        holds all.
 
     Raises:
-      UserError: the folder cannot be read, or fxf does not have the model.
+      UserError: the folder cannot be read, or fxf cannot express the model.
     """
     folder, where, tokenizer = Path(folder), str(folder), None
     huggingface, tensors = _read_json(folder / CONFIG_FILE), _open_folder(folder)
@@ -78,7 +79,7 @@ def load(folder: str | Path, shardings_of: Callable[[Spec], Params] | None = Non
     params = to_params(architecture, model.spec, tensors, where, shardings)
     ends = {**huggingface, **_optional_json(folder / GENERATION_FILE)}.get(END)
     tokens = ends if isinstance(ends, list) else [] if ends is None else [ends]
-    # Classes have numbers of large vocabularies by default, and older exports have -1 where no token ends a text.
+    # A class's default may lie outside a small vocabulary, and older exports have -1 where no token ends a text.
     end_tokens = tuple(token for token in tokens if type(token) is int and 0 <= token < vocab_size)
     return Loaded(config, model, params, huggingface, tokenizer, end_tokens)
 
@@ -113,12 +114,12 @@ def save(
     """Writes a folder that `from_pretrained` reads.
 
     Args:
-      config: the `model` section; its choices must be those of a model of `transformers`.
-      first: the token in front of every sequence that a decoder reads; None if there is none.
-      end: the token that ends a sequence; None if none does.
+      config: the `model` section; a class of `transformers` must fit it.
+      first: the token before every sequence that a decoder reads; None for none.
+      end: the token that ends a sequence; None for none.
       padding: the padding token; None for `end`.
-      tokenizer: the text of a tokenizer.json, as `tokens_of` returns it for a task.
-      longest: how many tokens `generate` adds at most; None for as many as there are positions.
+      tokenizer: the content of a tokenizer.json, as `tokens_of` returns it for a task.
+      longest: the maximum number of tokens that `generate` adds; None: the number of positions.
 
     Raises:
       UserError: `transformers` has no model like `config`.
@@ -131,20 +132,21 @@ def save(
     record = {**written.record, "vocab_size": len(params["embedding"]["table"]), **ids}
     texts = {CONFIG_FILE: _json(record)}
     if model != "masked_lm":
-        # The last new token needs no position. The first one stands before them.
+        # max_length counts the first token, and the last new token needs no position.
         texts[GENERATION_FILE] = _json({**ids, "max_length": 1 + (longest or config.max_len)})
     if tokenizer is not None:
-        of_tokenizer = {
+        tokenizer_config = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             **named_tokens(tokenizer, ids, masks=model == "masked_lm"),
-            SPLIT: True,  # text that is spelled like a special token is text
+            SPLIT: True,  # text that is spelled like a special token is encoded as text
             "clean_up_tokenization_spaces": False,
             "model_input_names": ["input_ids", "attention_mask"],
             "model_max_length": config.max_len,
-            # Generation goes on at the end of each row. Rotary positions may begin anywhere; others begin with the row.
+            # Generation continues at the end of each row, so prompts are padded on the left. Only rotary positions
+            # allow this: the others count from the start of the row.
             "padding_side": "left" if config.positions == "rotary" else "right",
         }
-        texts |= {TOKENIZER_FILE: tokenizer, TOKENIZER_CONFIG_FILE: _json(of_tokenizer)}
+        texts |= {TOKENIZER_FILE: tokenizer, TOKENIZER_CONFIG_FILE: _json(tokenizer_config)}
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -152,7 +154,7 @@ def save(
 
 
 def tensors(written: Written, params: Params) -> dict[str, np.ndarray]:
-    """Returns the tensors of a state dict by name, without those that repeat another one."""
+    """Returns the tensors of a state dict by name, without tied copies."""
     architecture, values = written.architecture, flatten(params)
     spec = MODELS[architecture.model].make(written.section, len(params["embedding"]["table"])).spec
     parts = tensors_of(architecture, spec)
@@ -160,10 +162,10 @@ def tensors(written: Written, params: Params) -> dict[str, np.ndarray]:
 
 
 def _open_folder(folder: Path) -> dict[str, Any]:
-    """Returns the tensors of a folder, whose index names the files if there are several."""
+    """Opens the tensors of a folder, in one file or in the files that its index names."""
     if (folder / TENSORS_FILE).exists() or not (folder / INDEX_FILE).exists():
         if not (folder / TENSORS_FILE).exists() and (others := sorted(folder.glob("*.bin"))):
-            raise UserError(f"{folder}: fxf reads {TENSORS_FILE}, which is absent, and not {others[0].name}")
+            raise UserError(f"{folder}: {TENSORS_FILE} is missing; fxf does not read {others[0].name}")
         return open_tensors(folder / TENSORS_FILE)
     files = dict.fromkeys(_read_json(folder / INDEX_FILE).get("weight_map", {}).values())
     return {name: tensor for file in files for name, tensor in open_tensors(folder / file).items()}

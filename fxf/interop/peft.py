@@ -1,7 +1,7 @@
-"""Adapters alone, in a folder of the library `peft`: adapter_config.json and adapter_model.safetensors.
+"""Import and export of LoRA adapters in the format of the library `peft`: a config and a file of tensors.
 
-Neither `peft` nor `torch` is needed. PEFT adds `scale · B · A` to the matrix [out, in] of a module. With fxf's factors
-a [in, rank] and b [rank, out], A is the transpose of a, and B that of b.
+Neither `peft` nor `torch` is needed. PEFT adds `scale · B · A` to the matrix [out, in] of a module. A and B are the
+transposes of fxf's factors a [in, rank] and b [rank, out].
 """
 
 import json
@@ -31,17 +31,17 @@ EXPECTED = tomllib.loads(Path(__file__).with_name("adapters.toml").read_text(enc
 
 
 def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Params, base: str | None = None) -> None:
-    """Writes the adapters of params into a folder that `PeftModel.from_pretrained` reads.
+    """Writes the adapters of params to a folder that `PeftModel.from_pretrained` reads.
 
-    Where several weights with adapters are parts of one matrix, as GPT-2's query and value are, one adapter of the sum
-    of their ranks holds their factors side by side.
+    If several adapted weights are parts of one matrix, as GPT-2's query and value, their factors are concatenated to
+    one adapter, whose rank is the sum of theirs.
 
     Args:
       config: the `model` section.
       base: the folder of the model that the adapters were trained for, if it is one of `transformers`.
 
     Raises:
-      UserError: `transformers` has no model like `config`, or no module of an adapted weight.
+      UserError: `transformers` has no model like `config`, or no module for an adapted weight.
     """
     architecture, modules = _modules(config, len(params["embedding"]["table"]), base)
     values, tensors, adapters = flatten(params[LORA]), dict[str, np.ndarray](), dict[str, int]()
@@ -51,8 +51,8 @@ def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Para
             adapters[name] = len(adapted)
             rows = [np.asarray(values[f"{part.path}/a"]).reshape(-1, lora.rank).T for part in adapted]
             factors = _second_factors(parts, lora.rank)
-            each = ({part.path: values[f"{part.path}/b"]} for part in adapted)
-            columns = [_upright(architecture, write_tensor(architecture, name, factors, b)) for b in each]
+            second = ({part.path: values[f"{part.path}/b"]} for part in adapted)
+            columns = [_upright(architecture, write_tensor(architecture, name, factors, b)) for b in second]
             tensors |= {PREFIX + name + A: np.concatenate(rows), PREFIX + name + B: np.concatenate(columns, axis=1)}
     written = {f"{part.path}/a" for name in adapters for part in modules[name]}
     for path in (name for name in values if name.endswith("/a") and name not in written):
@@ -66,7 +66,7 @@ def save(folder: Path, config: TransformerConfig, lora: LoraConfig, params: Para
         "r": lora.rank,
         "lora_alpha": lora.alpha,
         "use_rslora": lora.rank_stabilized,
-        # A sum of ranks has the scale of one rank.
+        # A concatenated adapter keeps the scale of a single one.
         "rank_pattern": {name: n * lora.rank for name, n in several.items()},
         "alpha_pattern": {name: lora.alpha * (n**0.5 if lora.rank_stabilized else n) for name, n in several.items()},
         "target_modules": [*adapters],
@@ -85,8 +85,8 @@ def load(
 ) -> dict[str, np.ndarray]:
     """Returns the adapters of a folder by path, float32.
 
-    The adapter of a matrix of several weights becomes one of each. A scale other than that of `lora` goes into the
-    second factor.
+    The adapter of a matrix that holds several weights becomes one adapter for each. A scale other than that of `lora`
+    is multiplied into the second factor.
 
     Args:
       config: the `model` section.
@@ -94,43 +94,43 @@ def load(
       base: as in `save`.
 
     Raises:
-      UserError: the folder cannot be read, or its adapters are others than fxf has, or than the `lora` section says.
+      UserError: the folder cannot be read, fxf lacks the adapters' kind, or they do not match the `lora` section.
     """
     record = _read_config(folder)
     tensors = {name.removeprefix(PREFIX): x for name, x in open_tensors(folder / TENSORS_FILE).items()}
     architecture, modules = _modules(config, spec["embedding"]["table"].shape[0], base)
-    found: dict[str, np.ndarray] = {}
+    adapters: dict[str, np.ndarray] = {}
     for theirs in (name.removesuffix(A) for name in list(tensors) if name.endswith(A)):
         parts = modules.get(architecture.today(theirs + WEIGHT).removesuffix(WEIGHT))
         if parts is None:
-            raise UserError(f"{folder}: {theirs} is no matrix of this model{nearest(theirs, modules)}")
+            raise UserError(f"{folder}: {theirs} is not a matrix of this model{nearest(theirs, modules)}")
         rows, columns = (as_weights(str(folder), theirs + end, tensors.pop(theirs + end)) for end in (A, B))
         if len(rows) != lora.rank:
             raise UserError(f"lora.rank: {folder}: the rank of {theirs} is {len(rows)}, got {lora.rank}")
         factors, first = _second_factors(parts, lora.rank), parts[0].weight
         axes = axes_of_matrix(first)
-        assert axes is not None  # of a module
+        assert axes is not None  # `_modules` returns only matrices
         shape_in = tuple(first.shape[i] for i in axes[0])
         n_out = sum(math.prod(factor.weight.shape[1:]) for factor in factors)
         shapes = {theirs + A: (lora.rank, math.prod(shape_in)), theirs + B: (n_out, lora.rank)}
         check_shapes(str(folder), {theirs + A: rows.shape, theirs + B: columns.shape}, shapes)
         columns = columns * np.float32(_scale(record, theirs, lora.rank) / lora.scale)
         for part, b in read_tensor(architecture, theirs, factors, _upright(architecture, columns)):
-            found[f"{LORA}/{part.path}/a"] = rows.T.reshape(*shape_in, lora.rank)
-            found[f"{LORA}/{part.path}/b"] = b
+            adapters[f"{LORA}/{part.path}/a"] = rows.T.reshape(*shape_in, lora.rank)
+            adapters[f"{LORA}/{part.path}/b"] = b
     if tensors:
-        raise UserError(f"{folder}: {next(iter(tensors))} is no factor of an adapter that fxf has")
+        raise UserError(f"{folder}: {next(iter(tensors))} is not a factor of an adapter that fxf supports")
     expected = {path: weight.shape for path, weight in leaves(spec) if path.startswith(f"{LORA}/")}
-    check_shapes(f"{folder}: lora.weights", {path: x.shape for path, x in found.items()}, expected)
-    return found
+    check_shapes(f"{folder}: lora.weights", {path: x.shape for path, x in adapters.items()}, expected)
+    return adapters
 
 
 def _modules(
     config: TransformerConfig, vocab_size: int, base: str | None
 ) -> tuple[Architecture, dict[str, list[Part]]]:
-    """Returns the class of `transformers`, and the weights that make the matrix of each module that has one."""
-    of_base = read_json(Path(base) / "config.json", "JSON of transformers") if base else {}
-    written = write_config(config, of_base.get("model_type", ""))
+    """Returns the class of `transformers`, and the weights that make up the matrix of each of its modules."""
+    base_config = read_json(Path(base) / "config.json", "JSON of transformers") if base else {}
+    written = write_config(config, base_config.get("model_type", ""))
     spec = MODELS[written.architecture.model].make(written.section, vocab_size).spec
     return written.architecture, {
         name.removesuffix(WEIGHT): parts
@@ -140,12 +140,12 @@ def _modules(
 
 
 def _second_factors(parts: list[Part], rank: int) -> list[Part]:
-    """Returns the second factors under the paths of their weights: rotary positions turn both."""
+    """Returns the second factors under the paths of their weights, so that rotary pairs are reordered as in these."""
     return [Part(part.path, second_factor(part.weight, rank)) for part in parts]
 
 
 def _upright(architecture: Architecture, tensor: np.ndarray) -> np.ndarray:
-    """Returns a second factor as [out, rank], where the class has matrices [in, out], and back."""
+    """Transposes a second factor to or from [out, rank], if the class has matrices [in, out]."""
     return tensor if architecture.transposed else tensor.T
 
 
@@ -161,9 +161,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _scale(record: dict[str, Any], module: str, rank: int) -> float:
-    """Returns the factor of an adapter, whose alpha is 8 where nothing says it, as PEFT's own.
+    """Returns the scale of an adapter. By default alpha is 8, as in PEFT.
 
-    A key of `alpha_pattern` is an expression for the end of a module's name.
+    A key of `alpha_pattern` is a regular expression for the end of a module's name.
     """
     patterns = (record.get("alpha_pattern") or {}).items()
     alphas = (alpha for pattern, alpha in patterns if re.fullmatch(rf"(.*\.)?({pattern})", module))

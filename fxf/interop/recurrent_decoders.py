@@ -1,4 +1,4 @@
-"""How Qwen3-Next and Mamba-2, whose layers have memories that fade, write their blocks in a config.json."""
+"""The blocks of Qwen3-Next and Mamba-2, which have recurrent layers, in a config.json of `transformers`."""
 
 import math
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from fxf.interop.architecture import Architecture
 from fxf.interop.rotary_decoders import GLOBAL, MIXERS, RotaryDecoder, layers_of, pattern
 from fxf.layers.kinds import layer_of
 
-# How `transformers` writes that a step of Mamba-2 has no limits; infinity, which is no JSON, is read as null.
+# The ways `transformers` writes that Mamba-2's time step has no limits. Infinity is not JSON, and is read as null.
 NO_LIMITS = ([0.0, None], [0.0, math.inf], [0.0, {"__float__": "Infinity"}])
 
 
 class Qwen3Next(RotaryDecoder):
-    """A block has a gated delta rule or gated attention, and a mixture of experts or a dense layer.
+    """Blocks with a gated delta rule or gated attention, and a mixture of experts or a dense layer.
 
-    Rotary positions turn a share of each head.
+    Rotary positions rotate a share of each head.
     """
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -27,7 +27,7 @@ class Qwen3Next(RotaryDecoder):
             types = ["linear_attention" if (i + 1) % every else GLOBAL for i in range(n_layers)]
         dense = (theirs.get("mlp_only_layers") or []) if theirs["num_experts"] else range(n_layers)
         kinds = [f"{MIXERS[kind]}+{'feed_forward' if i in dense else 'moe'}" for i, kind in enumerate(types)]
-        # A delta rule does not read the heads of attention's keys.
+        # The delta rule has its own number of value heads, of which attention's n_kv_heads need not be a divisor.
         uneven = theirs["linear_num_value_heads"] % theirs["num_key_value_heads"]
         return {**section, "blocks": pattern(kinds), "layers": {"delta": {"n_kv_heads": 0}} if uneven else {}}
 
@@ -42,7 +42,7 @@ class Qwen3Next(RotaryDecoder):
 
 
 class Mamba2(Architecture):
-    """A block has one layer, whose heads are as many as the section has, and as wide."""
+    """Blocks of one layer, with the number and width of heads of the section."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         limits = theirs.get("time_step_limit") or NO_LIMITS[0]

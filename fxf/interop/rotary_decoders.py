@@ -1,4 +1,4 @@
-"""How Llama, Mistral, Qwen and Gemma write positions, windows, biases and scales in a config.json of `transformers`."""
+"""Positions, windows, biases and scales of Llama, Mistral, Qwen, Gemma and others in `transformers`' config.json."""
 
 import itertools
 import math
@@ -10,22 +10,22 @@ from fxf.base.errors import UserError
 from fxf.interop.architecture import Architecture
 from fxf.layers.kinds import stack_of
 
-# How often frequencies turn in the sequences of training: those that turn less often than the first number are divided
-# by the factor, and those that turn more often than the second stay. In fxf these numbers are fixed.
+# Numbers of rotations within the training length: frequencies with fewer than the lower number are divided by the
+# factor, those with more than the higher number are unchanged. fxf has only these values.
 LLAMA3_FACTORS = {"low_freq_factor": 1, "high_freq_factor": 4}
 YARN_TURNS = {"beta_fast": 32, "beta_slow": 1}
-LONGROPE = {"attention_factor": None}  # fxf computes it, from the length of training and the factor
+LONGROPE = {"attention_factor": None}  # fxf computes it from the training length and the factor
 TRAINED, SHARE = "original_max_position_embeddings", "partial_rotary_factor"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
-# The layers of fxf by the names of their kinds there.
+# fxf's layers by the names of their kinds in `transformers`.
 MIXERS = {"linear_attention": "delta", GLOBAL: "attention", "global": "attention", "local": "local"}
 
 
 class RotaryDecoder(Architecture):
-    """The keys of positions and biases that all these classes have."""
+    """A decoder with rotary positions: the keys of positions, windows and biases that these classes share."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        # Version 5 of the library writes `rope_parameters`, and where the older `rope_scaling` stands reads this alone.
+        # Version 5 of the library writes `rope_parameters`, but reads the older `rope_scaling` alone if it is present.
         rope = dict(theirs.get("rope_scaling") or theirs.get("rope_parameters") or {})
         rope = rope or self.defaults.get("rope_parameters", {})
         section = self.read_rotary(rope, theirs, where)
@@ -45,21 +45,21 @@ class RotaryDecoder(Architecture):
         return {**windows, **rotary, key: self.config.get(key, section.attention_bias in (kind, "output"))}
 
     def yarn_scale(self, theirs: Mapping[str, Any], rope: Mapping[str, Any], factor: float, where: str) -> float:
-        """Returns the query_scale of YaRN; `rope` are the keys of rotary positions, and `factor` is one of them."""
+        """Returns the query_scale of YaRN, given the keys of rotary positions and their `factor`."""
         width = theirs.get("head_dim") or theirs["hidden_size"] // theirs["num_attention_heads"]
         return width**-0.5 * read_amplitude(rope, factor) ** 2
 
     def read_rotary(self, rope: Mapping[str, Any], theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Returns the values of rotary positions in the `model` section.
+        """Returns the keys of rotary positions of the `model` section.
 
         Args:
-          rope: the keys of rotary positions.
-          theirs: config.json, whose own keys stand for those that `rope` lacks.
+          rope: the keys of rotary positions in config.json.
+          theirs: config.json. Its top-level keys replace those that `rope` lacks.
         """
         rope = {**{key: theirs[key] for key in ("rope_theta", SHARE) if key in theirs}, **rope}
         kind = rope.get("rope_type", rope.get("type", "default"))
-        of_class = ("longrope",) if TRAINED in self.defaults else ()
-        one_of(kind, ("default", "dynamic", "linear", "llama3", "yarn", *of_class), f"{where}: rope_type")
+        longrope = ("longrope",) if TRAINED in self.defaults else ()
+        one_of(kind, ("default", "dynamic", "linear", "llama3", "yarn", *longrope), f"{where}: rope_type")
         fixed: dict[str, dict[str, Any]] = {"llama3": LLAMA3_FACTORS, "yarn": YARN_TURNS, "longrope": LONGROPE}
         whole = {} if "rotary_share" in self.keys else {SHARE: 1}
         for key, value in {**whole, **fixed.get(kind, {})}.items():
@@ -73,7 +73,7 @@ class RotaryDecoder(Architecture):
             section |= {"rope_ramp": kind, "rope_factors": ";".join(factors), "rope_trained_len": trained}
             factor = rope.get("factor") or theirs["max_position_embeddings"] / trained
             return {**section, "rope_factor": factor, "max_len": trained}
-        if kind not in ("default", "dynamic"):  # dynamic NTK scales sequences beyond max_position_embeddings alone
+        if kind not in ("default", "dynamic"):  # dynamic NTK scales only sequences beyond max_position_embeddings
             section["rope_factor"] = rope.get("factor")
         if kind in ("llama3", "yarn") and section["rope_factor"] != 1:
             exact = kind == "yarn" and not rope.get("truncate", True)
@@ -82,7 +82,7 @@ class RotaryDecoder(Architecture):
 
 
 class Qwen(RotaryDecoder):
-    """It may have windows in the blocks after the first ones."""
+    """A class that may have windows in the blocks after the first ones."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         section, types = super().read(theirs, where), theirs.get("layer_types")
@@ -103,7 +103,7 @@ class Qwen(RotaryDecoder):
 
 
 class Gemma2(RotaryDecoder):
-    """It has a scale of queries."""
+    """A class with a key for the scale of queries."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         return {**super().read(theirs, where), "query_scale": theirs["query_pre_attn_scalar"] ** -0.5}
@@ -114,31 +114,31 @@ class Gemma2(RotaryDecoder):
 
 
 class Gemma3(Gemma2):
-    """Its local blocks have rotary positions of their own."""
+    """A class whose local blocks have their own rotary frequencies."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-        # Version 5 of the library has one set of `rope_parameters` for each kind of block. The keys of the older
-        # `rope_scaling` are those of global blocks.
+        # Version 5 of the library has a set of `rope_parameters` for each kind of block. The older `rope_scaling` is
+        # that of global blocks.
         sets = theirs.get("rope_parameters") or {}
         rope = {"rope_type": "default", **sets.get(GLOBAL, {}), **(theirs.get("rope_scaling") or {})}
         local = {"rope_theta": theirs["rope_local_base_freq"], **sets.get(LOCAL, {})}
         section = super().read({**theirs, "rope_scaling": rope}, where)
-        found = self.read_rotary(local, {}, where)
-        if "rope_factor" in found:
+        local_section = self.read_rotary(local, {}, where)
+        if "rope_factor" in local_section:
             raise UserError(f"{where}: rope_type: fxf has 'default' in {LOCAL}, got {local!r}")
         if not section.get("window"):  # no block is local
             return section
         if theirs.get("layer_types") is None:
             section["global_every"] = theirs["sliding_window_pattern"]
         every = section["global_every"] or theirs["num_hidden_layers"] + 1  # if all blocks are local
-        return {**section, "global_every": every, "local_rope_theta": found["rope_theta"]}
+        return {**section, "global_every": every, "local_rope_theta": local_section["rope_theta"]}
 
     def write(self, section: Any) -> dict[str, Any]:
         return {**super().write(section), "rope_local_base_freq": section.local_rope_theta or section.rope_theta}
 
 
 class SmolLM3(RotaryDecoder):
-    """Some of its blocks have no positions: the layers `nope`."""
+    """A class with some blocks without positions: the layers `nope`."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         n_layers, every = theirs["num_hidden_layers"], theirs["no_rope_layer_interval"]
@@ -146,16 +146,17 @@ class SmolLM3(RotaryDecoder):
             raise UserError(f"{where}: layer_types: fxf has {self.name} with {GLOBAL}, got {theirs['layer_types']!r}")
         turned = theirs.get("no_rope_layers") or [int((i + 1) % every != 0) for i in range(n_layers)]
         blocks = pattern(["attention+feed_forward" if rotary else "nope+feed_forward" for rotary in turned])
-        section = super().read(theirs, where)  # whose query_scale is that of YaRN, for what rotary positions turn
+        section = super().read(theirs, where)
+        # YaRN's query_scale is only for layers with rotary positions.
         nope = {"kind": "attention", "positions": "none", **({"query_scale": 0.0} if "query_scale" in section else {})}
         return {**section, "blocks": blocks, "layers": {} if all(turned) else {"nope": nope}}
 
     def write(self, section: Any) -> dict[str, Any]:
-        return {**super().write(section), "no_rope_layers": [int("nope" not in each) for each in layers_of(section)]}
+        return {**super().write(section), "no_rope_layers": [int("nope" not in block) for block in layers_of(section)]}
 
 
 class DeepSeek(RotaryDecoder):
-    """The first blocks have a dense layer in place of the mixture, and YaRN scales whole queries and keys."""
+    """A class with dense layers in the first blocks, where YaRN scales whole queries and keys."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         n_dense = theirs["first_k_dense_replace"]
@@ -163,7 +164,7 @@ class DeepSeek(RotaryDecoder):
         if 0 < n_dense < theirs["num_hidden_layers"]:
             blocks = f"{n_dense}*(attention+feed_forward); {blocks}"
         moe = {"d_shared": theirs["n_shared_experts"] * theirs.get("moe_intermediate_size", 0)}
-        if "topk_method" in self.defaults:  # of DeepSeek-V2; other classes do not read it
+        if "topk_method" in self.defaults:  # only DeepSeek-V2 reads it
             methods = ("greedy", "group_limited_greedy")
             if one_of(theirs["topk_method"], methods, f"{where}: topk_method") == "greedy":
                 moe |= {"expert_groups": 1, "best_groups": 1}
@@ -173,14 +174,14 @@ class DeepSeek(RotaryDecoder):
         raise UserError(f"model.attention: fxf reads {self.name} and does not write it")
 
     def yarn_scale(self, theirs: Mapping[str, Any], rope: Mapping[str, Any], factor: float, where: str) -> float:
-        if read_amplitude(rope, factor) != 1:  # of what positions turn, a part of a head
+        if read_amplitude(rope, factor) != 1:  # it would scale only the rotary part of each head
             raise UserError(f"{where}: mscale: fxf has {self.name} with that of mscale_all_dim; got {rope!r}")
         width = theirs["qk_nope_head_dim"] + theirs["qk_rope_head_dim"]
         return width**-0.5 * yarn_amplitude(factor, rope.get("mscale_all_dim") or 0) ** 2
 
 
 def pattern(kinds: Sequence[str]) -> str:
-    """Returns `model.blocks` for the kinds of blocks over the depth, by the shortest part that repeats."""
+    """Returns `model.blocks` for the kinds of all blocks in order: their shortest period, with repeats counted."""
     n = next(n for n in range(1, len(kinds) + 1) if all(kind == kinds[i % n] for i, kind in enumerate(kinds)))
     runs = ((kind, len(list(run))) for kind, run in itertools.groupby(kinds[:n]))
     return ", ".join(kind if times == 1 else f"{times}*({kind})" for kind, times in runs)
@@ -192,19 +193,19 @@ def layers_of(section: Any) -> list[list[str]]:
 
 
 def yarn_amplitude(factor: float, mscale: float = 1) -> float:
-    """Returns what YaRN multiplies cosines and sines by (Peng et al. 2023, equation 22)."""
+    """Returns the factor by which YaRN multiplies cosines and sines (Peng et al. 2023, equation 22)."""
     return 0.1 * mscale * math.log(factor) + 1
 
 
 def read_amplitude(rope: Mapping[str, Any], factor: float) -> float:
-    """Returns the same, as keys of rotary positions say it."""
+    """Returns YaRN's amplitude for the keys of rotary positions in config.json."""
     if rope.get("attention_factor") or not (rope.get("mscale") and rope.get("mscale_all_dim")):
         return rope.get("attention_factor") or yarn_amplitude(factor)
     return yarn_amplitude(factor, rope["mscale"]) / yarn_amplitude(factor, rope["mscale_all_dim"])
 
 
 def write_rotary(section: Any) -> dict[str, Any]:
-    """Returns the keys of rotary positions for a `model` section."""
+    """Returns the keys of rotary positions in config.json for a `model` section."""
     trained, factor, keys = section.rope_trained_len, section.rope_factor, {"rope_theta": section.rope_theta}
     scaling: dict[str, Any] = {"rope_type": "linear", "factor": factor}
     if section.rope_ramp == "longrope":
@@ -223,7 +224,7 @@ def write_rotary(section: Any) -> dict[str, Any]:
 
 
 def read_windows(theirs: Mapping[str, Any], where: str, global_every: int = 0) -> dict[str, Any]:
-    """Returns the window, and which blocks are global by `layer_types`, or else each `global_every`-th."""
+    """Returns `window` and `global_every`, the latter from `layer_types` if config.json has them."""
     types, n_layers = theirs.get("layer_types"), theirs["num_hidden_layers"]
     if not theirs["sliding_window"]:
         return {}
@@ -242,17 +243,17 @@ def _layer_types(n_layers: int, global_every: int) -> list[str]:
 
 
 def write_windows(section: Any, needed: bool = False) -> dict[str, Any]:
-    """Returns the keys of windows for a `model` section.
+    """Returns the keys of windows in config.json for a `model` section.
 
     Args:
-      needed: whether the class needs a window, even if no block has it.
+      needed: whether the class needs a window even if no block uses it.
     """
     types = _layer_types(section.n_layers, section.global_every if section.window else 1)
     return {"sliding_window": section.window or (section.max_len if needed else None), "layer_types": types}
 
 
 class GPTNeo(Architecture):
-    """Some of its blocks have windows: the layers `local`."""
+    """A class with windows in some blocks: the layers `local`."""
 
     def read(self, theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         types = theirs.get("attention_layers") or [kind for kinds, n in theirs["attention_types"] for kind in kinds * n]
@@ -260,4 +261,4 @@ class GPTNeo(Architecture):
         return {"blocks": blocks, "layers": {"local": {"kind": "attention"}}}
 
     def write(self, section: Any) -> dict[str, Any]:
-        return {"attention_types": [[["local" if "local" in each else "global"], 1] for each in layers_of(section)]}
+        return {"attention_types": [[["local" if "local" in block else "global"], 1] for block in layers_of(section)]}

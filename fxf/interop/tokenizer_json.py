@@ -1,4 +1,4 @@
-"""The tokenizer of a run as `transformers` reads it: the same text has the same tokens there."""
+"""The tokenizer of a run as a tokenizer.json for `transformers`, which gives the same tokens."""
 
 import json
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from fxf.data.tokenizer_file import KIND, cut_inside_special_tokens
 from fxf.tasks.task import FIRST, NO_END, Task
 from fxf.tasks.text_task import TokenizedTask
 
-Around = tuple[int | None, int | None]  # the tokens in front of a text and after it, None for none
+Around = tuple[int | None, int | None]  # the tokens before and after a text, None for none
 
 
 def tokens_of(task: Task, model: str) -> dict[str, Any]:
-    """Returns the special tokens of a task and the text of its tokenizer.json, as `huggingface.save` reads them.
+    """Returns the special tokens of a task and its tokenizer.json, as arguments of `huggingface.save`.
 
     Args:
       model: the name of the task's model.
@@ -33,12 +33,12 @@ def tokens_of(task: Task, model: str) -> dict[str, Any]:
 
 
 def tokenizer_json(tokenizer: Tokenizer, around: Around, *, blanks: bool = False, lower_case: bool = False) -> str:
-    """Returns the text of a tokenizer.json that gives a text the tokens that the model reads.
+    """Returns a tokenizer.json that encodes a text as the model reads it.
 
     Args:
-      around: the special tokens that the model reads in front of a text and after it.
-      blanks: whether <mask> in a text is that token.
-      lower_case: whether text is read in lower case.
+      around: the special tokens that the model reads before and after a text.
+      blanks: whether <mask> in a text is the mask token.
+      lower_case: whether text is converted to lower case.
     """
     record = json.loads(tokenizer.to_json())
     if tokenizer.kind == KIND:
@@ -46,7 +46,7 @@ def tokenizer_json(tokenizer: Tokenizer, around: Around, *, blanks: bool = False
     else:
         record |= exported_form(tokenizer.kind, blanks, lower_case)
         if tokenizer.kind in OF_BYTES and blanks:
-            record["model"]["ignore_merges"] = True  # a piece that is a blank is one token; for others nothing changes
+            record["model"]["ignore_merges"] = True  # makes the piece <mask> one token, and changes no other piece
         backend = tokenizers.Tokenizer.from_str(json.dumps(record))
     first, last = ([] if token is None else [(backend.id_to_token(token), token)] for token in around)
     single = [*(name for name, _ in first), "$A", *(name for name, _ in last)]
@@ -56,7 +56,7 @@ def tokenizer_json(tokenizer: Tokenizer, around: Around, *, blanks: bool = False
 
 
 def _of_file(record: dict[str, Any], lower_case: bool) -> tokenizers.Tokenizer:
-    """Returns what the library makes of a tokenizer file, as `read_tokenizer_file` reads it."""
+    """Returns the library's tokenizer of a tokenizer file, changed as by `read_tokenizer_file`."""
     if record["model"].get("dropout"):
         record["model"]["dropout"] = None
     backend = tokenizers.Tokenizer.from_str(json.dumps(record | {"truncation": None, "padding": None}))
@@ -81,5 +81,5 @@ def named_tokens(text: str, ids: Mapping[str, int | None], masks: bool) -> dict[
     known = SPECIAL_TOKENS[UNK] if backend.token_to_id(SPECIAL_TOKENS[UNK]) is not None else None
     unknown = None if model.get("unk_id") is None else backend.id_to_token(model["unk_id"])
     names["unk_token"] = unknown or model.get("unk_token") or known
-    of_blanks = {"cls_token": names["bos_token"], "sep_token": names["eos_token"], "mask_token": BLANK}
-    return names | (of_blanks if masks else {})
+    mask_names = {"cls_token": names["bos_token"], "sep_token": names["eos_token"], "mask_token": BLANK}
+    return names | (mask_names if masks else {})

@@ -1,4 +1,4 @@
-"""Params in a safetensors file, which names each weight by its path ('blocks/attention/query'); and such files."""
+"""Safetensors files, and params in them, where each weight is named by its path ('blocks/attention/query')."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from fxf.base.errors import UserError, nearest
 from fxf.base.files import require_file, write_atomically
 from fxf.base.weights import Params, flatten
 
-FLOATS = ("F64", "F32", "F16", "BF16")  # as safetensors names the types
+FLOATS = ("F64", "F32", "F16", "BF16")  # safetensors' names of dtypes
 
 
 def save_weights(path: Path, params: Params) -> None:
@@ -20,10 +20,10 @@ def save_weights(path: Path, params: Params) -> None:
 
 
 def read_weights(path: Path) -> dict[str, np.ndarray]:
-    """Returns the weights by path of a safetensors file, float32.
+    """Returns the weights of a safetensors file by path, float32.
 
     Raises:
-      UserError: the file cannot be read, or holds numbers that are no floats.
+      UserError: the file cannot be read, or a tensor is not floating-point.
     """
     return {name: as_weights(str(path), name, tensor) for name, tensor in open_tensors(path).items()}
 
@@ -32,7 +32,7 @@ def as_weights(where: str, name: str, tensor: Any) -> np.ndarray:
     """Returns a tensor of `open_tensors` in float32.
 
     Raises:
-      UserError: its numbers are no floats, or quantized ones, such as F8_E4M3, whose scales are elsewhere.
+      UserError: the tensor is not floating-point, or has a quantized dtype such as F8_E4M3, whose scales are elsewhere.
     """
     if (kind := tensor.get_dtype()) not in FLOATS:
         raise UserError(f"{where}: {name} has type {kind}; expected floating-point numbers, {', '.join(FLOATS)}")
@@ -55,12 +55,12 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: dict[s
     """Writes a safetensors file."""
     from safetensors.numpy import save
 
-    # The library's own `save_file` makes the file readable by its owner alone.
+    # The library's `save_file` would make the file readable by its owner alone.
     write_atomically(path, save({name: np.ascontiguousarray(x) for name, x in arrays.items()}, metadata))
 
 
 def open_tensors(path: Path) -> dict[str, Any]:
-    """Returns the tensors of a safetensors file by name, as the library's slices: `[()]` reads one whole.
+    """Opens the tensors of a safetensors file, by name, as the library's slices: `slice[()]` reads a whole tensor.
 
     Raises:
       UserError: the file cannot be read.
@@ -71,12 +71,12 @@ def open_tensors(path: Path) -> dict[str, Any]:
 
     try:
         file = safe_open(path, "np")
-    except Exception as error:  # the library's own classes
+    except Exception as error:  # the library has its own classes of errors
         raise UserError(f"{path}: cannot read it as safetensors: {error}{_pointer(path)}") from None
-    return {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  It is no dict.
+    return {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  `file` is not a dict.
 
 
 def _pointer(path: Path) -> str:
-    """Returns what to do where Git LFS left a note in the place of the file, else nothing."""
+    """Returns a hint if the file is only a pointer of Git LFS, else ""."""
     with path.open("rb") as file:
         return "; it is a pointer of Git LFS, which 'git lfs pull' replaces" if file.read(8) == b"version " else ""

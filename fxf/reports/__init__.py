@@ -1,1 +1,1 @@
-"""Pages and tables of runs, made from the files of their folders alone; nothing here imports JAX."""
+"""Pages and tables of runs, made from the files of their folders, without JAX."""

@@ -1,8 +1,8 @@
-"""Which of several runs is the best, by what may be ranked, and the command that goes on from it.
+"""The best of several runs, where they can be ranked, and the command that continues from it.
 
-Two groups of runs are ranked by a figure if both score the same data in the same unit. A loss per token has another
-unit with another tokenizer; bits per byte or character of the same text have not. The best group is told apart from
-another one if the 95 % interval of the difference of their means over seeds leaves out 0 (Welch 1947).
+Runs are ranked by a metric if they score the same data in the same unit. The unit of a loss per token depends on the
+tokenizer; that of bits per byte or character of the same text does not. The best group of runs differs from another if
+the 95 % confidence interval of the difference of their means over seeds excludes 0 (Welch 1947).
 """
 
 import math
@@ -17,65 +17,65 @@ from fxf.reports.figures import HIGHER, LOWER
 from fxf.reports.run_files import FINISHED
 
 LEVEL = 0.95
-PER_TOKEN = r"(.*loss|perplexity|.*accuracy)(/.*)?"  # behind a slash is a source of a mixture
+PER_TOKEN = r"(.*loss|perplexity|.*accuracy)(/.*)?"  # a source of a mixture follows the slash
 OF_THE_TEXT = r"bits_per_\w+(/.*)?"
-MOST_UNKNOWN = 1e-3  # share of tokens; with more, bits leave out too much of the text
+MOST_UNKNOWN = 1e-3  # share of tokens; with more, bits per byte cover too little of the text
 
 
 def best(values: Mapping[Any, Sequence[float]], better: str) -> tuple[list[Any], str]:
-    """Returns the groups with the best mean, and why they are not told apart from the others, or "".
+    """Returns the groups with the best mean, and why they do not clearly differ from the others, "" if they do.
 
-    There is none if there are fewer than two, or all means are equal.
+    With fewer than two groups, or if all means are equal, no group is the best.
 
     Args:
-      values: a figure of each seed, by group.
+      values: a metric of each seed, by group.
       better: `lower` or `higher`.
     """
-    means = {group: statistics.fmean(each) for group, each in values.items()}
+    means = {group: statistics.fmean(seeds) for group, seeds in values.items()}
     if len(set(means.values())) < 2:
         return [], ""
     first = {LOWER: min, HIGHER: max}[better](means.values())
     groups = [group for group, mean in means.items() if mean == first]
     if len(groups) > 1:
         return groups, "others are equal"
-    alone = [len(each) < 2 for each in values.values()]
-    if any(alone):
-        return groups, "one seed each" if all(alone) else "some have one seed"
-    others = [each for group, each in values.items() if group != groups[0]]
-    apart = all(told_apart(values[groups[0]], each) for each in others)
-    return groups, "" if apart else "the seeds differ as much"
+    single = [len(seeds) < 2 for seeds in values.values()]
+    if any(single):
+        return groups, "one seed each" if all(single) else "some have one seed"
+    others = [seeds for group, seeds in values.items() if group != groups[0]]
+    is_clear = all(told_apart(values[groups[0]], seeds) for seeds in others)
+    return groups, "" if is_clear else "the seeds differ as much"
 
 
 def told_apart(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Returns whether Welch's interval of the difference of the means leaves out 0; each has two values or more."""
-    from scipy.special import stdtrit  # in a third of the time of scipy.stats, for which the comparison would wait
+    """Returns whether Welch's interval of the difference of the means excludes 0. Both have at least two values."""
+    from scipy.special import stdtrit  # imports in a third of the time of scipy.stats
 
     gap = abs(statistics.fmean(one) - statistics.fmean(other))
-    a, b = (statistics.variance(each) / len(each) for each in (one, other))
+    a, b = (statistics.variance(values) / len(values) for values in (one, other))
     if not a + b:
         return gap > 0
     freedom = (a + b) ** 2 / (a**2 / (len(one) - 1) + b**2 / (len(other) - 1))
     return gap > float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(a + b)
 
 
-def why_not_ranked(found: Comparison, name: str) -> str:
-    """Returns why the compared runs are not ranked by a figure, or nothing if they are."""
-    compared = [entry for entry in found.entries if entry.is_compared]
+def why_not_ranked(runs: Comparison, name: str) -> str:
+    """Returns why the compared runs cannot be ranked by a metric, "" if they can."""
+    compared = [entry for entry in runs.entries if entry.is_compared]
     if any(name not in entry.figures for entry in compared):
         return "some runs lack it"
     units = {entry.run.record.get("unit") for entry in compared} - {None}
     if re.fullmatch(r"(.*loss|perplexity)(/.*)?", name) and len(units) > 1:
-        return "the losses have other units"
+        return "the losses have different units"
     if len({entry.run.record.get("digests", {}).get(TOKENIZER) for entry in compared}) > 1:
         return why_other_tokens(name, max(entry.figures.get("unknown_share") or 0 for entry in compared))
     return ""
 
 
 def why_other_tokens(name: str, unknown: float) -> str:
-    """Returns why runs with other tokenizers are not compared by a figure, or nothing.
+    """Returns why runs with different tokenizers cannot be compared by a metric, "" if they can.
 
     Args:
-      unknown: the largest share of tokens that stand for unknown text.
+      unknown: the largest share of unknown tokens.
     """
     if re.fullmatch(PER_TOKEN, name):
         return "it is per token, and the tokenizers differ"
@@ -83,42 +83,42 @@ def why_other_tokens(name: str, unknown: float) -> str:
     return "the tokenizers differ, and one loses text" if loses_text else ""
 
 
-def ranked(found: Comparison, name: str) -> tuple[list[Group], str]:
-    """Returns what `best` does of a figure; a group of which a run has no value is left out."""
-    if name not in found.scores or why_not_ranked(found, name):
+def ranked(runs: Comparison, name: str) -> tuple[list[Group], str]:
+    """Returns `best` of the groups by a metric. Groups in which a run has no value are left out."""
+    if name not in runs.scores or why_not_ranked(runs, name):
         return [], ""
-    groups = [group for group in found.groups if not group.n_diverged(name)]
-    return best({group: seeds for group in groups if (seeds := group.of_seeds(name))}, found.better[name])
+    groups = [group for group in runs.groups if not group.n_diverged(name)]
+    return best({group: seeds for group in groups if (seeds := group.of_seeds(name))}, runs.better[name])
 
 
-def best_groups(found: Comparison, name: str) -> list[Group]:
-    """Returns the group that is told apart from all others as the best by a figure, or none."""
-    groups, why = ranked(found, name)
+def best_groups(runs: Comparison, name: str) -> list[Group]:
+    """Returns the group that is clearly the best by a metric, if there is one."""
+    groups, why = ranked(runs, name)
     return [] if why else groups
 
 
-def lines(found: Comparison) -> list[str]:
-    """Returns what is not ranked and why, the run that is first and whether it is the best, and how to go on from it.
+def lines(runs: Comparison) -> list[str]:
+    """Returns lines for a reader: what is not ranked and why, the best run, and the command that continues from it.
 
-    The first score by which groups differ decides. There is nothing to say of fewer than two finished runs.
+    The first score by which groups differ decides. With fewer than two finished runs there are no lines.
     """
-    if sum(entry.run.state == FINISHED for entry in found.entries) < 2:
+    if sum(entry.run.state == FINISHED for entry in runs.entries) < 2:
         return []
-    reasons = {entry.name: entry.apart for entry in found.entries if entry.run.state == FINISHED}
-    reasons |= {group.label: "a seed diverged" for group in found.groups if group.n_diverged()}
-    reasons |= {name: why_not_ranked(found, name) for name in found.scores}
-    said = [
-        f"not ranked: {', '.join(name for name, each in reasons.items() if each == why)}: {why}"
+    reasons = {entry.name: entry.apart for entry in runs.entries if entry.run.state == FINISHED}
+    reasons |= {group.label: "a seed diverged" for group in runs.groups if group.n_diverged()}
+    reasons |= {name: why_not_ranked(runs, name) for name in runs.scores}
+    unranked = [
+        f"not ranked: {', '.join(name for name, reason in reasons.items() if reason == why)}: {why}"
         for why in dict.fromkeys(filter(None, reasons.values()))
     ]
-    for name in found.scores:
-        groups, why = ranked(found, name)
+    for name in runs.scores:
+        groups, why = ranked(runs, name)
         if groups:
-            sign = 1 if found.better[name] == HIGHER else -1
+            sign = 1 if runs.better[name] == HIGHER else -1
             entries = [entry for entry in groups[0].entries if entry.is_compared]
             run = max(entries, key=lambda entry: sign * (entry.figures[name] or 0)).run
-            first = {LOWER: "lowest", HIGHER: "highest"}[found.better[name]]
+            first = {LOWER: "lowest", HIGHER: "highest"}[runs.better[name]]
             which = f"{first} {name} ({why}: not told apart)" if why else f"best {name}"
             again = report.command(run.record, str(run.folder))
-            return [*said, f"{which}: {run.folder}", f"to go on from it: {again}"]
-    return said or ["not ranked: no score tells a run from the others"]
+            return [*unranked, f"{which}: {run.folder}", f"to continue from it: {again}"]
+    return unranked or ["not ranked: no score tells a run from the others"]

@@ -1,10 +1,10 @@
 "use strict";
-// Charts of lines, and what a reader chooses for all of them.
+// Line charts, and their shared settings.
 
-// What a reader has chosen for all charts of a page; it stays when newer data come. `range` is the part of x that is shown.
+// The reader's settings for all charts of a page. They stay when new data arrive. `range` is the visible range of x.
 const view = { x: "step", height: "auto", smooth: "0", range: null, dragging: false, redraw: () => {} };
 
-// The line above the charts: what x is, how heights are mapped, smoothing, and the way back from a part.
+// The controls above the charts: the quantity on x, the scale of y, smoothing, and a button that resets the zoom.
 function controls() {
   const back = element("button", { onclick: () => choose({ range: null }), disabled: "" }, "whole range");
   function choose(changes) {
@@ -25,8 +25,8 @@ function controls() {
     element("label", {}, "smoothing", slider), back);
 }
 
-// A scale maps values to pixels, and has round ticks. It is logarithmic if `height` says so, or if the values span two
-// decades and it says auto; values that are not positive leave it linear.
+// A scale maps values to pixels and has round ticks. It is logarithmic if `height` is "log", or "auto" and the values
+// span two decades, but linear if a value is not positive.
 function scale(values, from, to, height = "linear") {
   let low = Math.min(...values), high = Math.max(...values);
   const log = low > 0 && high > low && (height === "log" || (height === "auto" && high >= 100 * low));
@@ -42,7 +42,7 @@ function scale(values, from, to, height = "linear") {
     const step = [10, 5, 2, 1].map(times => times * base).find(size => Math.floor(high / size) - Math.ceil(low / size) > 1);
     for (let i = Math.ceil(low / step); i * step <= high; i++) ticks.push(Number((i * step).toPrecision(12)));
   }
-  const back = pixel => low + (pixel - from) / (to - from) * (high - low);  // of a linear scale
+  const back = pixel => low + (pixel - from) / (to - from) * (high - low);  // inverse of a linear scale
   return { map, ticks, log, back };
 }
 
@@ -52,13 +52,13 @@ function tickText(value) {
   return String(value);
 }
 
-// The title of a chart, with its unit and which way is better.
+// The title of a chart, with its unit and its better direction.
 function caption(name, unit, better) {
   const notes = [unit, better && `${better} is better`].filter(Boolean).join(", ");
   return element("figcaption", {}, name, notes ? element("span", {}, ` (${notes})`) : null);
 }
 
-// The value at a place between points [place, value], whose first and last hold beyond them.
+// Linear interpolation between points [place, value], constant before the first and after the last.
 function interpolated(points, place) {
   const i = points.findIndex(([at]) => at >= place);
   if (i <= 0) return points[i < 0 ? points.length - 1 : 0][1];
@@ -66,7 +66,7 @@ function interpolated(points, place) {
   return from + (place - a) / (b - a) * (to - from);
 }
 
-// A mean around each point, in which a point that is a hundredth of the whole away weighs share, two hundredths share².
+// A two-sided exponential mean: a point at a distance of 1 % of the x range has the weight share, one at 2 % share².
 function smoothed(points, share) {
   const whole = points.at(-1)[0] - points[0][0];
   const sums = from => {
@@ -76,11 +76,11 @@ function smoothed(points, share) {
       return [sum, weight] = [kept * sum + value, kept * weight + 1];
     });
   };
-  const [before, after] = [sums(points), sums(points.slice().reverse()).reverse()];  // both have the point itself
+  const [before, after] = [sums(points), sums(points.slice().reverse()).reverse()];  // both include the point itself
   return points.map(([x, value], i) => [x, (before[i][0] + after[i][0] - value) / (before[i][1] + after[i][1] - 1)]);
 }
 
-// What x is for these lines: its unit, in how many of the data's units; where a step is; and how a place is told.
+// The x axis of these lines: its unit, that unit in units of the data, the place of a step, and the text of a place.
 function xOf(lines) {
   const name = lines.every(line => line.axes && line.axes[view.x]) ? view.x : "step";
   if (name === "step") return { unit: "steps", by: 1, place: (line, step) => step, told: at => `step ${shown(at)}` };
@@ -89,9 +89,9 @@ function xOf(lines) {
   return { unit, by, place: (line, step) => interpolated(line.axes[name], step) / by, told: at => `${shown(at)} ${unit}` };
 }
 
-// Draws lines; `lines` are {name, points: [[step, value]], color, band: [[step, low, high]], faint, axes}, where `axes`
-// has points [step, tokens] and [step, seconds]. The values nearest to the pointer stand below the chart, beside the
-// names where there are several or `named` asks. Dragging zooms all charts.
+// Draws a line chart. `lines` are {name, points: [[step, value]], color, band: [[step, low, high]], faint, axes}; `axes`
+// has points [step, tokens] and [step, seconds]. The values nearest to the pointer are shown below the chart, with the
+// names of the lines if there are several or `named` is true. Dragging zooms all charts.
 function lineChart({ title, unit, better, lines, range, named = false }) {
   const [width, height, left, right, top, bottom] = [340, 200, 50, 334, 8, 166];
   const along = xOf(lines);
@@ -118,7 +118,7 @@ function lineChart({ title, unit, better, lines, range, named = false }) {
     drawing.append(svg("text", { x: x.map(tick), y: bottom + 14, "text-anchor": anchor }, tickText(tick)));
   }
   drawing.append(svg("text", { x: left, y: height - 5 }, along.unit + (y.log ? " (logarithmic height)" : "")));
-  // What lies beyond the part that is shown is cut off at the edge of a drawing inside the drawing.
+  // A nested drawing clips the lines to the visible range.
   const box = [left - 3, top - 3, right - left + 6, bottom - top + 6];
   const inner = svg("svg", { x: box[0], y: box[1], width: box[2], height: box[3], viewBox: box.join(" ") });
   const path = points => points.map(([at, value]) => `${x.map(at).toFixed(1)},${y.map(value).toFixed(1)}`).join(" ");
@@ -139,7 +139,7 @@ function lineChart({ title, unit, better, lines, range, named = false }) {
   return element("figure", {}, caption(title, unit, better), element("div", {}, ...keys), drawing, read);
 }
 
-// Lets the pointer read the nearest values of the lines, and zoom by dragging; returns the lines' names and the text below.
+// Makes the pointer show the nearest values, and zoom by dragging. Returns the elements of the legend and of the text.
 function pointed({ drawing, clear, along, x, y, top, bottom, width, named }) {
   const pointer = svg("line", { class: "rule", y1: top, y2: bottom, visibility: "hidden" });
   const chosen = svg("rect", { class: "chosen", y: top, height: bottom - top, width: 0 });
@@ -163,10 +163,10 @@ function pointed({ drawing, clear, along, x, y, top, bottom, width, named }) {
     const box = drawing.getBoundingClientRect();
     return (event.clientX - box.left) / box.width * width;
   };
-  let span = null;  // the pixels where dragging began and where it is
+  let span = null;  // the pixels where dragging began and where the pointer is
   show(last);
   drawing.addEventListener("pointerdown", event => {
-    if (event.pointerType === "touch" || event.button) return;  // a finger reads values
+    if (event.pointerType === "touch" || event.button) return;  // touch only shows values
     span = [pixel(event), pixel(event)];
     view.dragging = true;
     drawing.setPointerCapture(event.pointerId);

@@ -2,7 +2,7 @@
 // The page that compares runs, from the data that page.py embeds.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const OVERLAID = 6; // the most lines that one chart holds
+const OVERLAID = 6; // maximum number of lines in one chart
 
 const notes = Object.fromEntries(data.figures.map(figure => [figure.name, figure]));
 const sorted = { column: null, down: false };
@@ -24,7 +24,7 @@ function drawRuns(runs) {
   for (const key of data.keys) all.push([`key ${key}`, key, run => run.keys[key]]);
   all.push(["state", "status", run => run.said ? `${run.state}: ${run.said}` : run.state]);
   for (const { name } of data.figures) all.push([name, title(name), run => run.figures[name]]);
-  const kinds = [...new Set(data.runs.map(run => run.model))];  // each has a table with the columns that it has
+  const kinds = [...new Set(data.runs.map(run => run.model))];  // a table for each model, with its own columns
   runTable.replaceChildren(...kinds.flatMap(kind => {
     const rows = runs.filter(run => run.model === kind);
     const columns = all.filter(([name, , value]) => name === "name" || rows.some(row => value(row) !== undefined));
@@ -44,7 +44,7 @@ function drawMeans(groups) {
 
 function drawCharts(groups) {
   const overlaid = element("div", { class: "charts" });
-  const few = groups.length <= OVERLAID;  // then each has one color in all charts
+  const few = groups.length <= OVERLAID;  // then a group has the same color in all charts
   const apart = data.charts.flatMap(chart => {
     const lines = groups.filter(group => chart.lines[group.number])
       .map((group, i) => ({ name: group.short, color: color(few ? groups.indexOf(group) : i), axes: group.axes, ...chart.lines[group.number] }));
@@ -53,7 +53,7 @@ function drawCharts(groups) {
       overlaid.append(lineChart({ ...chart, lines, named: groups.length > 1 }));
       return [];
     }
-    // Many lines would cover each other: each has a chart of its own, with the others behind it, all on one scale.
+    // Many lines would hide each other: each gets its own chart, with the others in the background, all on one scale.
     const behind = lines.map(line => ({ points: line.points, axes: line.axes, color: "var(--faint)", faint: true }));
     const each = lines.map(line => lineChart({ title: line.name, unit: chart.unit, lines: [...behind, { ...line, color: color(0) }], range: lines }));
     const better = chart.better ? `, ${chart.better} is better` : "";

@@ -1,5 +1,5 @@
 "use strict";
-// The parts that all pages share: elements and tables. Texts become text nodes, never markup.
+// Elements and tables for all pages. Texts become text nodes, never markup.
 
 function element(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
@@ -18,7 +18,7 @@ function filled(node, attributes, children) {
   return node;
 }
 
-// A number with four digits, another value as its text.
+// Formats a number with four digits, and any other value as text.
 function shown(value) {
   if (value === null || value === undefined) return "–";
   if (typeof value !== "number") return String(value);
@@ -40,7 +40,7 @@ function section(title, ...children) {
   return element("section", {}, element("h2", {}, title), ...children);
 }
 
-// Rows are arrays of cells; a cell is a value or {value, style, link}. Numbers stand on the right.
+// Rows are arrays of cells; a cell is a value or {value, style, link}. Numbers are right-aligned.
 function table(header, rows) {
   const cell = content => {
     const { value, style = "", link = null } = content !== null && typeof content === "object" ? content : { value: content };
@@ -59,12 +59,12 @@ function ordered(a, b) {
   return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
 }
 
-// A table whose columns sort when their names are pressed; `sorted`, {column, down}, keeps which one did.
-// `columns` are [name, title, value of a row, cell of a row], where the cell is by default the value.
+// A table that sorts by the column whose name is pressed; `sorted`, {column, down}, holds the choice.
+// `columns` are [name, title, value of a row, cell of a row]; by default the cell is the value.
 function sortable(columns, rows, sorted, redraw) {
   const chosen = columns.find(([name]) => name === sorted.column);
   if (chosen) {
-    // Rows without a value stand last in both directions.
+    // Rows without a value come last in both directions.
     const [there, missing] = [false, true].map(without => rows.filter(row => isMissing(chosen[2](row)) === without));
     rows = [...there.sort((a, b) => (sorted.down ? -1 : 1) * ordered(chosen[2](a), chosen[2](b))), ...missing];
   }
@@ -77,13 +77,13 @@ function sortable(columns, rows, sorted, redraw) {
   const head = columns.map(([name, title]) => element("th", {
     "aria-sort": sorted.column === name ? (sorted.down ? "descending" : "ascending") : "none",
   }, element("button", { onclick: press(name) }, title + arrow(name))));
-  const found = table([], rows.map(row => columns.map(([, , value, cell = value]) => cell(row))));
-  found.classList.add("named");
-  found.querySelector("thead tr").append(...head);
-  return found;
+  const sortedTable = table([], rows.map(row => columns.map(([, , value, cell = value]) => cell(row))));
+  sortedTable.classList.add("named");
+  sortedTable.querySelector("thead tr").append(...head);
+  return sortedTable;
 }
 
-// Puts others in the place of what a holder holds; parts that a reader has opened or closed stay so.
+// Replaces the children of a holder; details that the reader has opened or closed stay so.
 function replace(holder, ...nodes) {
   const were = [...holder.querySelectorAll("details")].map(part => part.open);
   holder.replaceChildren(...nodes);
@@ -91,7 +91,7 @@ function replace(holder, ...nodes) {
   if (now.length === were.length) now.forEach((part, i) => { part.open = were[i]; });
 }
 
-// A field for words, and a function that says whether a text has all of them.
+// A search field, and a predicate: whether a text has all words of the field.
 function wordFilter(redraw) {
   const field = element("input", { type: "search", placeholder: "filter: words of a row", "aria-label": "filter", oninput: redraw });
   return [field, text => field.value.toLowerCase().split(/\s+/).every(word => text.toLowerCase().includes(word))];

@@ -1,4 +1,4 @@
-"""What the figures of runs are called, their units, and whether lower or higher is better."""
+"""The labels and units of metrics, and whether lower or higher is better."""
 
 import re
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ LOWER, HIGHER = "lower", "higher"
 
 
 class Figure(NamedTuple):
-    """A figure's plain label, its unit, and `lower` or `higher` as the better; "" where none is known."""
+    """A metric's plain label, its unit, and which of `lower` and `higher` is better; "" if unknown."""
 
     label: str
     unit: str = ""
     better: str = ""
 
 
-# The first pattern that a name matches says what it is. Behind a slash is a source of a mixture.
+# The first pattern that a name matches decides. A source of a mixture follows the slash.
 _KNOWN = [
     (r"(train_)?loss", Figure("training loss", "", LOWER)),
     (r"gradient_norm", Figure("norm of the gradient")),
@@ -35,30 +35,31 @@ _UPPER = {"bleu": "BLEU", "chrf": "chrF"}
 
 
 def figure(name: str) -> Figure:
-    """Returns what is known of a figure; its label is the name in plain words if there is no other."""
+    """Returns the label, unit and better direction of a metric. By default, its name in plain words is the label."""
     plain = " ".join(_UPPER.get(word, word) for word in name.split("_"))
     known = next((known for pattern, known in _KNOWN if re.fullmatch(pattern, name)), Figure(""))
     return known._replace(label=known.label or plain)
 
 
-def better_of(name: str, *said: Mapping[str, str]) -> str:
-    """Returns which way a figure is better: as the runs' tasks say where they agree, else as its name says.
+def better_of(name: str, *tasks: Mapping[str, str]) -> str:
+    """Returns the better direction of a metric: that of the runs' tasks where they agree, else that of its name.
+
+    The metrics of a mixture's sources have a direction only if the task names them, or names the validation loss of a
+    test loss.
 
     Args:
-      said: what each run's config.json says of the figures, by name.
-
-    Of the figures of a mixture's sources, which are many, only those count that the task named, with its test loss.
+      tasks: the better direction by metric, as in each run's config.json.
     """
     validated = re.sub("^test_loss/", "validation_loss/", name)
-    if named := {of_run.get(name) or of_run.get(validated) for of_run in said} - {None, ""}:
+    if named := {better.get(name) or better.get(validated) for better in tasks} - {None, ""}:
         return str(named.pop()) if len(named) == 1 else ""
     return "" if "/" in name else figure(name).better
 
 
 def is_score(name: str) -> bool:
-    """Returns whether a figure may say how good a model is.
+    """Returns whether a metric measures how good a model is.
 
-    A speed also says how busy the machine was, and the loss of training is of other batches in each run, with dropout
-    and label smoothing.
+    Speeds do not: they depend on the machine's load. The training loss does not: its batches differ between runs, and
+    it includes dropout and label smoothing.
     """
     return not re.fullmatch(r".*(_per_second|_per_step|seconds)|mfu|goodput|(train_)?loss", name)

@@ -1,7 +1,7 @@
 "use strict";
-// What is inside a model: heat maps and examples.
+// Inside a model: heat maps and examples.
 
-// A picture of a matrix, one pixel a cell: from clear to the accent color, or red and blue where values are signed.
+// An image of a matrix, one pixel per cell: from transparent to blue, or red for negative values.
 function pixels(values, nRows, nColumns, most, signed) {
   const canvas = element("canvas", { width: nColumns, height: nRows });
   const context = canvas.getContext("2d"), image = context.createImageData(nColumns, nRows);
@@ -14,8 +14,8 @@ function pixels(values, nRows, nColumns, most, signed) {
   return canvas.toDataURL();
 }
 
-// Draws a matrix. `rows` and `columns` are labels, or numbers of rows and columns; `values` are row by row.
-// `most` is the size of a value of full color.
+// Draws a matrix. `rows` and `columns` are labels or counts; `values` are in row-major order.
+// `most` is the absolute value of full color.
 function heatMap({ title, rows, columns, rowName, columnName, values, most, unit = "" }) {
   const labels = side => typeof side === "number" ? Array.from({ length: side }, (_, i) => String(i)) : side;
   const [down, across] = [labels(rows), labels(columns)];
@@ -61,12 +61,12 @@ function heatMap({ title, rows, columns, rowName, columnName, values, most, unit
   return element("figure", { class: "map" }, element("figcaption", {}, title), drawing, read);
 }
 
-// The largest size of a value of all heads, so that a color means the same in each of their pictures.
+// The largest absolute value of all heads, so that their images share one color scale.
 function largest(heads) {
   return heads.flatMap(head => head.values).reduce((most, value) => Math.max(most, Math.abs(value)), 0);
 }
 
-// What is inside a model while it reads one example: heat maps and the logit lens; the first example stands open.
+// The heat maps and the logit lens of one example; the first example is open.
 function insideExample({ title, maps, lens }, i) {
   return element("details", i ? {} : { open: "" },
     element("summary", {}, title),

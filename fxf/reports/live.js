@@ -1,5 +1,5 @@
 "use strict";
-// Asks the server for newer data while somebody looks at the page, and hands them to the page's `update`.
+// Polls the server for new data while the page is visible, and passes them to the page's `update`.
 
 const notice = element("p", { class: "bad", hidden: "" });
 let last = "";
@@ -22,7 +22,7 @@ async function follow() {
       notice.hidden = false;
     }
   }
-  // Reading many runs may take long: it gets a tenth of the time.
+  // Reading many runs may take long, so polling takes at most about a tenth of the time.
   setTimeout(follow, Math.max(1000, 10 * (performance.now() - start)));
 }
 

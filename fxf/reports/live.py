@@ -1,6 +1,6 @@
-"""Pages of runs that go on, served to browsers of this machine: that of each run, and one of all runs of a folder.
+"""Live pages of runs, served to browsers on this machine: one of each run, and one of all runs in a folder.
 
-The pages ask time and again for newer data, which are read from the run folders as they are then.
+The pages poll for new data, which the server reads from the run folders at each request.
 """
 
 import contextlib
@@ -20,25 +20,25 @@ HOST, DATA = "127.0.0.1", "data.json"
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers with the page at the path of a run, or of all runs, and with the page's data at PATH/data.json."""
+    """Serves the page of a run at the run's path, that of all runs at /, and the data of a page at PATH/data.json."""
 
     def __init__(self, folder: Path, *request: Any) -> None:
         self.folder = folder
         super().__init__(*request)
 
     def handle(self) -> None:
-        with contextlib.suppress(ConnectionError):  # of a tab that was closed or loaded again meanwhile
+        with contextlib.suppress(ConnectionError):  # the tab was closed or reloaded during the request
             super().handle()
 
     def do_GET(self) -> None:
-        # A page of another site, whose name someone lets lead to this machine, may not read the runs.
+        # Against DNS rebinding: a site whose name resolves to this machine may not read the runs.
         if urlsplit(f"//{self.headers['Host']}").hostname not in (HOST, "localhost"):
             return self.send_error(403)
         path, _, last = unquote(urlsplit(self.path).path).strip("/").rpartition("/")
         is_data = last == DATA
         try:
             data, scripts = shown(self.folder, path if is_data else f"{path}/{last}".strip("/"))
-        except UserError:  # no such run, or not yet one
+        except UserError:  # no such run, or not yet
             return self.send_error(404)
         body = (as_json(data) if is_data else page(data["title"], data, [*scripts, "live.js"], live=True)).encode()
         self.send_response(200)
@@ -49,17 +49,17 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Writes nothing about a request."""
+        """Logs nothing."""
 
 
 def serve(folder: Path, port: int) -> None:
-    """Serves the page of a run, or those of the runs in a folder, until a signal ends the process.
+    """Serves the page of a run, or of the runs in a folder, until a signal ends the process.
 
     Args:
-      port: 0 for any that is free.
+      port: 0 takes a free one.
 
     Raises:
-      UserError: there is no run, or the port cannot be had.
+      UserError: there is no run, or the port is not available.
     """
     if not folders_of(folder):
         raise no_run(folder)
@@ -72,15 +72,15 @@ def serve(folder: Path, port: int) -> None:
 
 
 def folders_of(folder: Path) -> dict[str, Path]:
-    """Returns the folders of runs by name: "" for a run folder itself, else those in it, also in a sweep's folder."""
+    """Returns run folders by name: a run folder itself as "", else those in the folder and in its sweeps."""
     if is_run(folder):
         return {"": folder}
-    found = [path.parent for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/config.json")]
-    return {path.relative_to(folder).as_posix(): path for path in sorted(found)}
+    paths = [path.parent for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/config.json")]
+    return {path.relative_to(folder).as_posix(): path for path in sorted(paths)}
 
 
 def shown(folder: Path, name: str) -> tuple[dict[str, Any], Sequence[str]]:
-    """Returns the data of the page at a name, and its scripts.
+    """Returns the data and scripts of the page of a run, or of all runs if `name` is "" and `folder` is not a run.
 
     Raises:
       UserError: there is no such run, or its config.json is damaged.
@@ -96,7 +96,7 @@ def shown(folder: Path, name: str) -> tuple[dict[str, Any], Sequence[str]]:
 
 
 def _row(name: str, folder: Path) -> dict[str, Any] | None:
-    """Returns what the page of all runs says of one; None if its config.json is damaged."""
+    """Returns a run's row of the page of all runs; None if its config.json is damaged."""
     written = [path.stat().st_mtime for path in (folder / RECORDS, folder / RESULT) if path.exists()]
     try:
         run = read(folder)

@@ -1,4 +1,4 @@
-"""One HTML file with its style, its code and its data inside, which asks for nothing from a network."""
+"""A self-contained HTML page: its style, code and data are inline, and it loads nothing from a network."""
 
 import html
 from collections.abc import Sequence
@@ -7,18 +7,18 @@ from typing import Any
 
 from fxf.base.files import to_json
 
-# The page may run and show what stands in it, and load nothing; a live one asks where it came from for newer data.
+# Only inline content is allowed; a live page may also fetch data from its own server.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 LIVE = "; connect-src 'self'"
-# Inside a script element these would begin markup, or end a line of JavaScript.
+# Within a script element these would begin markup, or end a line of JavaScript.
 _ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
-SHARED = ("elements.js", "charts.js")  # of all pages
+SHARED = ("elements.js", "charts.js")  # scripts of all pages
 MOST_POINTS = 400  # of a curve
 MOST_CHARACTERS = 2000  # of a text
 
 
 def page(title: str, data: dict[str, Any], scripts: Sequence[str], live: bool = False) -> str:
-    """Returns a page that `scripts` build from `data`, with those that all pages share.
+    """Returns a page that `scripts` and the shared scripts build from `data`.
 
     Args:
       data: JSON; numbers that are not finite become null.
@@ -38,19 +38,19 @@ def page(title: str, data: dict[str, Any], scripts: Sequence[str], live: bool = 
 
 
 def as_json(data: Any) -> str:
-    """Returns JSON that holds no markup, whatever texts are in it."""
+    """Returns JSON that is safe within a script element, whatever texts it holds."""
     return to_json(data, separators=(",", ":")).translate(_ESCAPED)
 
 
 def thinned(points: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Returns at most MOST_POINTS of the points (x, value) in order: the lowest and the highest of each stretch."""
+    """Returns at most MOST_POINTS of the points (x, value), in order: the lowest and the highest of each segment."""
     if len(points) <= MOST_POINTS:
         return [list(point) for point in points]
-    stretch = -(-2 * len(points) // (MOST_POINTS - 2))
+    length = -(-2 * len(points) // (MOST_POINTS - 2))
     kept = {0, len(points) - 1}
-    for start in range(0, len(points), stretch):
-        places = range(start, min(start + stretch, len(points)))
-        kept |= {min(places, key=lambda i: points[i][1]), max(places, key=lambda i: points[i][1])}
+    for start in range(0, len(points), length):
+        segment = range(start, min(start + length, len(points)))
+        kept |= {min(segment, key=lambda i: points[i][1]), max(segment, key=lambda i: points[i][1])}
     return [list(points[i]) for i in sorted(kept)]
 
 

@@ -1,8 +1,8 @@
 "use strict";
-// The page of a run, from the data that page.py embeds, and from newer data that live.js hands to `update`.
+// The page of a run, from the data that page.py embeds, and from new data that live.js passes to `update`.
 
 let run = JSON.parse(document.getElementById("data").textContent);
-let sampledAt = null;  // the step whose samples a reader has chosen, instead of the newest
+let sampledAt = null;  // the step whose samples the reader chose; null: the newest
 
 function head() {
   const style = { finished: "good", failed: "bad", diverged: "bad" }[run.state] || "faint";
@@ -65,7 +65,7 @@ function samples() {
 function inside() {
   if (!run.inside) {
     return section("Inside the model", element("p", { class: "faint" },
-      "Attention, positions and the logit lens stand here when the run has ended, or after `fxf report RUN`."));
+      "Attention, positions and the logit lens appear here when the run has ended, or after `fxf report RUN`."));
   }
   const { step, examples } = run.inside;
   return section("Inside the model", element("p", { class: "faint" }, `At step ${shown(step)}, what the model reads and answers.`),
@@ -92,7 +92,7 @@ function made() {
     element("details", {}, element("summary", {}, "Every figure of the result"), table(["figure", "value"], run.result)));
 }
 
-// The parts of the page with the data that each shows: a part is drawn again where these have changed.
+// The parts of the page, and the data that each shows. A part is drawn again when its data change.
 const PARTS = [
   [head, "title", "state", "said"], [headline, "headline", "expectedOf"], [charts, "charts", "axes"],
   [samples, "samples", "marked"], [inside, "inside"], [weights, "inside"], [made, "config", "command", "about", "result"],
@@ -101,9 +101,9 @@ const PARTS = [
 function update(newer) {
   run = newer;
   for (const part of PARTS) {
-    const of = JSON.stringify(part.names.map(name => run[name]));
-    if (of === part.drawn) continue;
-    part.drawn = of;
+    const shownData = JSON.stringify(part.names.map(name => run[name]));
+    if (shownData === part.drawn) continue;
+    part.drawn = shownData;
     replace(part.holder, part.draw() || "");
   }
 }

@@ -1,4 +1,4 @@
-"""The files of a run folder, read without JAX: what the run was made from, its figures, and how it stands."""
+"""The files of a run folder, read without JAX: the run's config, metrics, samples, result and state."""
 
 import fcntl
 import json
@@ -12,31 +12,31 @@ from fxf.base.files import read_json
 
 CONFIG, RESULT, LOCK, MODEL = "config.json", "result.json", "lock", "model.safetensors"
 RECORDS, SAMPLES, CHECKPOINTS = "metrics.jsonl", "samples.jsonl", "checkpoints"
-FROM = "from"  # the key of config.json with what --from named
+FROM = "from"  # the key of config.json for the value of --from
 ENDED = "ended.txt"  # why training ended before its last step
-INSIDE = "inside.json"  # what `fxf.runs.inside` found in the trained model
+INSIDE = "inside.json"  # attention, positions and weights of the trained model, from `fxf.runs.inside`
 
 FINISHED, RUNNING, STOPPED, FAILED, DIVERGED = "finished", "running", "stopped", "failed", "diverged"
 _DIVERGED = re.compile(r"step [\d,]+: the loss is ((nan|-?inf)\b|.* norm (nan|inf)\b)")
-NO_VALUE = "no value"  # stands for a figure that is NaN, infinite or null
-MOST_RUNS = 5  # that an error names
+NO_VALUE = "no value"  # shown for a metric that is NaN, infinite or null
+MOST_RUNS = 5  # in an error message
 ERROR = "error: "
 
 Record = dict[str, Any]
 
 
 class RunFiles(NamedTuple):
-    """What stands in a run folder.
+    """The content of a run folder.
 
     Attributes:
       record: config.json.
       metrics: the records of metrics.jsonl, each with its `step`.
-      samples: the records of samples.jsonl, each with `step`, `test`, and `rows` of (prompt, expected, answer),
-        and true behind an answer that was cut off.
-      result: result.json, empty without one.
-      inside: inside.json, empty without one.
+      samples: the records of samples.jsonl, each with `step`, `test`, and `rows` of (prompt, expected, answer); true
+        follows an answer that was cut off.
+      result: result.json, {} without one.
+      inside: inside.json, {} without one.
       state: finished, running, stopped, failed or diverged.
-      said: how far the run has come, or why it failed.
+      said: the last step, and why the run ended early.
     """
 
     folder: Path
@@ -61,42 +61,42 @@ class RunFiles(NamedTuple):
         return str(self.config.get("model", {}).get("name", ""))
 
     def figures(self) -> dict[str, float | None]:
-        """Returns the newest value of each figure: of the result, or of the records of a run that has none yet.
+        """Returns the latest value of each metric: from the result, or from the records if there is no result yet.
 
-        A figure that is NaN, infinite or null is None.
+        A metric that is NaN, infinite or null is None.
         """
         if self.state == FINISHED:
             return _figures(self.result)
-        found = {name: value for record in self.metrics for name, value in _figures(record).items()}
-        return {("train_loss" if name == "loss" else name): value for name, value in found.items() if name != "step"}
+        latest = {name: value for record in self.metrics for name, value in _figures(record).items()}
+        return {("train_loss" if name == "loss" else name): value for name, value in latest.items() if name != "step"}
 
     def curves(self) -> dict[str, list[tuple[int, float]]]:
-        """Returns the points (step, value) of each figure; the numbers of examples and the time are no figures."""
-        found: dict[str, list[tuple[int, float]]] = {}
+        """Returns the points (step, value) of each metric, without the numbers of examples and the wall time."""
+        curves: dict[str, list[tuple[int, float]]] = {}
         for record in self.metrics:
             for name, value in record.items():
                 if name != "step" and is_number(value) and not re.match("examples(_|$)|wall_seconds", name):
-                    found.setdefault(name, []).append((record["step"], value))
-        return found
+                    curves.setdefault(name, []).append((record["step"], value))
+        return curves
 
     def axes(self) -> dict[str, list[tuple[int, float]]]:
-        """Returns the points (step, tokens) and (step, seconds) of training; without compiling and evaluating."""
-        found: dict[str, list[tuple[int, float]]] = {"tokens": [(0, 0.0)], "seconds": [(0, 0.0)]}
+        """Returns the points (step, tokens) and (step, seconds) of training, without compilation and evaluation."""
+        axes: dict[str, list[tuple[int, float]]] = {"tokens": [(0, 0.0)], "seconds": [(0, 0.0)]}
         for record in self.metrics:
             speeds = {name: record.get(f"{name}_per_second") for name in ("steps", "tokens")}
             if is_number(speeds["steps"]) and speeds["steps"] and is_number(speeds["tokens"]):
-                before, seconds = found["seconds"][-1]
-                more = (record["step"] - before) / speeds["steps"]
-                found["seconds"].append((record["step"], seconds + more))
-                found["tokens"].append((record["step"], found["tokens"][-1][1] + more * speeds["tokens"]))
-        return found if len(found["seconds"]) > 1 else {}
+                step, seconds = axes["seconds"][-1]
+                more = (record["step"] - step) / speeds["steps"]
+                axes["seconds"].append((record["step"], seconds + more))
+                axes["tokens"].append((record["step"], axes["tokens"][-1][1] + more * speeds["tokens"]))
+        return axes if len(axes["seconds"]) > 1 else {}
 
 
 def read(folder: Path) -> RunFiles:
-    """Returns what stands in a run folder, also of a run that goes on.
+    """Reads a run folder, also while the run goes on.
 
     Raises:
-      UserError: there is no config.json, or it is damaged, or that of another program, as an exported model has.
+      UserError: config.json is missing, damaged or not a run's, such as an exported model's.
     """
     if not is_run(folder):
         raise no_run(folder)
@@ -113,7 +113,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_no_value(value: Any) -> bool:
-    """Returns whether a figure is NaN, infinite or null."""
+    """Returns whether a metric is NaN, infinite or null."""
     return value is None or (isinstance(value, float) and not is_number(value))
 
 
@@ -122,12 +122,12 @@ def is_run(folder: Path) -> bool:
 
 
 def is_exported(folder: Path) -> bool:
-    """Returns whether a folder has the weights of an exported model, whose config.json is no run's, and no records."""
+    """Returns whether a folder holds an exported model, whose config.json is not a run's: weights, but no records."""
     return (folder / MODEL).is_file() and not (folder / RECORDS).is_file()
 
 
 def no_run(folder: Path) -> UserError:
-    """Returns the error for a folder without a run. It names the runs in it, or the one that may be meant."""
+    """Returns the error for a folder without a run. It names the runs in the folder, or a run with a similar name."""
     if is_run(folder.parent):
         hint = f"; did you mean {folder.parent}?"
     elif inside := runs_in(folder):
@@ -149,7 +149,7 @@ def _figures(record: Record) -> dict[str, float | None]:
 
 
 def _state(folder: Path, config: Record, metrics: list[Record], result: Record) -> tuple[str, str]:
-    """Returns how the run stands, and a few words about it."""
+    """Returns the state of the run, and its last step with the reason for an early end."""
     steps = config.get("train", {}).get("steps", "?")
     at = f"step {metrics[-1]['step'] if metrics else 0:,} of {f'{steps:,}' if is_number(steps) else steps}"
     if result:
@@ -164,24 +164,24 @@ def _state(folder: Path, config: Record, metrics: list[Record], result: Record) 
 
 
 def _is_locked(path: Path) -> bool:
-    """Returns whether a process trains the run. It asks for a lock of its own, which ends at once."""
+    """Returns whether a process trains the run, by trying a shared lock, which closing the file releases."""
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except (OSError, ValueError, AttributeError):  # no lock, or a file system without locks, as in a bucket
+    except (OSError, ValueError, AttributeError):  # no lock file, or no locks, as in a bucket
         return False
     return False
 
 
 def _text(path: Path) -> str:
-    """Returns a text file, or nothing without one. A pipe would wait for a writer."""
+    """Returns the content of a text file, "" if there is no regular file. A pipe would wait for a writer."""
     return path.read_bytes().decode("utf-8", errors="replace") if path.is_file() else ""
 
 
 def _object(path: Path) -> Record:
-    """Returns the object in a JSON file, or an empty one if the file is missing or damaged."""
+    """Returns the object in a JSON file, {} if the file is missing or damaged."""
     try:
         return read_json(path, "an object")
     except (FileNotFoundError, UserError):
@@ -189,13 +189,13 @@ def _object(path: Path) -> Record:
 
 
 def lines(path: Path) -> list[Record]:
-    """Returns the objects with a step in a file of JSON lines. It leaves out other lines, such as an incomplete one."""
-    found = []
+    """Returns the objects with a step in a file of JSON lines. Other lines, such as an incomplete one, are skipped."""
+    records = []
     for line in _text(path).splitlines():
         try:
             value = json.loads(line)
         except ValueError:
             continue
         if isinstance(value, dict) and type(value.get("step")) is int:
-            found.append(value)
-    return found
+            records.append(value)
+    return records

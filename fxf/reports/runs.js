@@ -1,5 +1,5 @@
 "use strict";
-// The page of all runs of a folder, from the data that page.py embeds, and from newer data that live.js hands to `update`.
+// The page of all runs in a folder, from the data that page.py embeds, and from new data that live.js passes to `update`.
 
 let data = JSON.parse(document.getElementById("data").textContent);
 const sorted = { column: null, down: false };
@@ -7,7 +7,7 @@ const [filter, hasWords] = wordFilter(draw);
 const [counted, runs] = [element("p", { class: "faint" }), element("div")];
 const STYLES = { finished: "good", failed: "bad", diverged: "bad" };
 
-// Seconds as hours, minutes and seconds.
+// Formats seconds as hours, minutes and seconds.
 function duration(seconds) {
   if (seconds === null) return null;
   const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];

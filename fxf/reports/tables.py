@@ -1,4 +1,4 @@
-"""Tables as plain text, CSV and Markdown; what Markdown would read as markup is escaped."""
+"""Tables as plain text, CSV and Markdown, with Markdown's markup escaped."""
 
 import csv
 import html
@@ -14,13 +14,13 @@ Row = dict[str, Any]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns a line for each row, with cells aligned in columns; the last column is right-aligned."""
+    """Returns a line for each row. Columns are left-aligned, the last one right-aligned."""
     *widths, last = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join([*map(str.ljust, row, widths), row[-1].rjust(last)]) for row in rows]
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Returns a table with a column for every name in any row; missing cells are empty."""
+    """Returns a table with a column for each name that any row has. Missing cells are empty."""
     names, file = list(dict.fromkeys(name for row in rows for name in row)), io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([_for_csv(name) for name in names])
@@ -29,22 +29,19 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _for_csv(value: Any) -> Any:
-    """Returns a number unchanged, or a text on one line.
-
-    A number that is NaN or infinite is empty, as null is.
-    """
+    """Returns a number unchanged, "" for NaN, infinite and null, or a text on one line."""
     if is_no_value(value):
         return ""
     return value if isinstance(value, int | float) else one_line(str(value))
 
 
 def to_markdown(rows: Sequence[Row], columns: Iterable[str], bold: Collection[tuple[int, str]] = ()) -> str:
-    """Returns a table of the columns that some row has; numbers are right-aligned, with four digits.
+    """Returns a table of the columns that some row has. Numbers are right-aligned; floats have four digits.
 
     A number that is NaN, infinite or null is NO_VALUE.
 
     Args:
-      bold: the cells in bold, as (number of the row, column).
+      bold: the cells in bold, as (index of the row, column).
     """
     shown = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
     right = [all(is_no_value(x) or is_number(x) for x in (row[name] for row in rows if name in row)) for name in shown]

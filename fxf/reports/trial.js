@@ -3,7 +3,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
-// Draws the difference of each pair over its number; a pair in which a run failed stands on the lower edge.
+// Draws the difference of each pair over the pair's number; a pair with a failed run lies on the lower edge.
 function dots({ metric, better, effect, low, high, dots }) {
   const [width, height, left, right, top, bottom] = [680, 260, 60, 672, 10, 226];
   const known = dots.map(([, , , , difference]) => difference).filter(value => typeof value === "number");
@@ -28,7 +28,7 @@ function dots({ metric, better, effect, low, high, dots }) {
     drawing.append(svg("circle", { cx: x.map(i + 1), cy: failed ? bottom : y.map(difference), r: 4, fill: color(failed ? 1 : 0) },
       svg("title", {}, text)));
   });
-  drawing.append(svg("text", { x: left, y: height - 5 }, "pairs in their order; a failed one stands on the lower edge"));
+  drawing.append(svg("text", { x: left, y: height - 5 }, "pairs in order; failed pairs are on the lower edge"));
   return element("figure", {}, caption(title, "", better), drawing);
 }
 
@@ -38,14 +38,14 @@ function rates({ settled, metric }) {
   return rows.length ? section("Rates tried", table(["config", "learning rate", `mean ${metric}`], rows)) : "";
 }
 
-function trial(of) {
+function trial(verdict) {
   return element("div", {},
-    of.name ? element("h2", {}, of.name) : "",
-    ...of.lines.map(line => element("p", {}, line)),
-    of.dots.length ? dots(of) : "",
-    rates(of),
-    section("Attempts", table(Object.keys(of.attempts[0]), of.attempts.map(attempt => Object.values(attempt).map(String)))),
-    section("Pairs", table(["seed of first", "seed of other", "first", "other", "difference", "seconds"], of.dots)));
+    verdict.name ? element("h2", {}, verdict.name) : "",
+    ...verdict.lines.map(line => element("p", {}, line)),
+    verdict.dots.length ? dots(verdict) : "",
+    rates(verdict),
+    section("Attempts", table(Object.keys(verdict.attempts[0]), verdict.attempts.map(attempt => Object.values(attempt).map(String)))),
+    section("Pairs", table(["seed of first", "seed of other", "first", "other", "difference", "seconds"], verdict.dots)));
 }
 
 function trend(trials) {

@@ -1,1 +1,1 @@
-"""Several runs: the points of a sweep, and trials of one config against another over pairs of seeds."""
+"""Several runs: sweeps over config keys, and trials that compare two configs over pairs of seeds."""

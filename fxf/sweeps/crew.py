@@ -1,4 +1,4 @@
-"""The crew of a sweep or a trial: it trains runs one after another, here or in processes that share the cores."""
+"""The crew of a sweep or a trial: trains runs one after another in this process, or in several that share the cores."""
 
 import json
 import math
@@ -23,38 +23,38 @@ from fxf.runs.experiment import Kept
 
 LOG = "log.txt"
 POLL_SECONDS = 0.1
-# Experiments whose programs a process keeps: a run has those of training and those of its page, which on a CPU may take
-# 5,000 areas of memory. Linux allows a process 65,530; beyond that XLA ends it.
+# Experiments whose compiled programs a process keeps. On a CPU, those of a run and its page may take 5,000 memory
+# mappings. Linux allows a process 65,530; beyond that XLA aborts.
 MOST_KEPT = 8
 
 
 class Job(NamedTuple):
-    """A run to train: its config, nested with every key, its folder, and what config.json says of its origin."""
+    """A run to train: its nested config with every key, its folder, and its config's origin, as in config.json."""
 
     config: dict[str, Any]
     folder: Path
     origin: dict[str, Any]
 
     def ended(self) -> dict[str, float | None] | None:
-        """Returns the figures of a run that has ended, or None if it has not; of one that diverged none.
+        """Returns the run's metrics if it has ended, {} if it diverged, or else None.
 
         Raises:
           UserError: the folder holds a run of another config.
         """
         if not is_run(self.folder):
             return None
-        found = read(self.folder)
-        if differing := differences(found.config, self.config):
+        saved = read(self.folder)
+        if differing := differences(saved.config, self.config):
             raise UserError(f"{self.folder}: holds another run: {differing}; move it away, or use another --workdir")
-        if found.state == DIVERGED:
+        if saved.state == DIVERGED:
             return {}
-        return found.figures() if found.result else None
+        return saved.figures() if saved.result else None
 
     def figure(self, name: str) -> float | None:
-        """Returns a figure of an ended run; None if the run diverged or the figure is no number.
+        """Returns a metric of the ended run; None if the run diverged or the metric is not a number.
 
         Raises:
-          UserError: the result has no such figure.
+          UserError: the result has no such metric.
         """
         figures = self.ended()
         if figures and name not in figures:
@@ -63,14 +63,14 @@ class Job(NamedTuple):
 
 
 class Crew:
-    """Trains runs in this process, or in several that share the cores. Each compiles its programs once.
+    """Trains runs in this process, or in several that share the cores. Each process compiles a program once.
 
-    A run has the same bits as alone, because it calls the same programs with the same arguments. As a context it ends
-    its processes.
+    A run gives the same bits as alone, because it calls the same programs with the same arguments. As a context
+    manager, the crew ends its processes on exit.
     """
 
     def __init__(self, workers: int, minutes: float = math.inf) -> None:
-        """Makes a crew that begins no run after these minutes."""
+        """Makes a crew that starts no run after `minutes`."""
         self._n, self._deadline = workers, time.monotonic() + 60 * minutes
         self._kept: Kept = {}
         self._files: dict[str, Any] = {}
@@ -85,27 +85,27 @@ class Crew:
             signals.release()
 
     def train(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, str]]:
-        """Trains the runs; yields each that has ended, with why it failed otherwise than by diverging, or nothing.
+        """Trains the runs. Yields each as it ends, with its error, or "" if it finished or diverged.
 
         Raises:
           UserError: a file that the configs name has changed since the first run began.
-          Interrupted: a signal asked to stop; the steps of the runs are saved.
+          Interrupted: a signal asked to stop; each run has saved its step.
         """
-        if self._n > 1 and jobs:  # also one: this process may not use the accelerator
+        if self._n > 1 and jobs:  # even for one job: the workers hold the accelerator
             yield from self._side_by_side(list(reversed(jobs)))
             return
         for job in jobs:
             if time.monotonic() > self._deadline:
                 return
             self._named(job)
-            status.end()  # what is drawn would go to the log of the run
+            status.end()  # else the progress line would be drawn into the log of the run
             yield job, train(job, {}, self._kept)
 
     def train_all(self, jobs: Sequence[Job]) -> bool:
-        """Trains the runs that have not ended, and returns whether all have, in time.
+        """Trains the runs that have not ended. Returns whether all ended before the deadline.
 
         Raises:
-          UserError: a run failed otherwise than by diverging.
+          UserError: a run failed, not by diverging.
           Interrupted: as `train`.
         """
         left = [job for job in jobs if job.ended() is None]
@@ -117,16 +117,16 @@ class Crew:
         return all(job.ended() is not None for job in left)
 
     def _named(self, job: Job) -> dict[str, Any]:
-        """Returns the record of the files that a run's config names, which may not change between runs."""
+        """Returns the record of the files that a run's config names. Raises a UserError if one changed between runs."""
         configs.load_file(job.origin)
-        named = guests.record(job.config)
-        for guest in named.values():
+        files = guests.record(job.config)
+        for guest in files.values():
             if changed := differences(self._files.setdefault(guest["path"], guest), guest):
                 raise UserError(f"{guest['path']}: changed since the first run began: {changed}; put it back")
-        return named
+        return files
 
     def _side_by_side(self, waiting: list[Job]) -> Iterator[tuple[Job, str]]:
-        busy: dict[Any, tuple[subprocess.Popen[str], Job]] = {}  # by the pipe that will have the answer
+        busy: dict[Any, tuple[subprocess.Popen[str], Job]] = {}  # by the stdout that the worker will answer on
         signals.hold()
         while True:
             n = min(self._n, len(waiting) + len(busy))
@@ -135,21 +135,21 @@ class Crew:
                 if waiting and worker.stdout not in busy and time.monotonic() < self._deadline:
                     job = waiting.pop()
                     busy[worker.stdout] = worker, job
-                    told = job.config, str(job.folder), job.origin, self._named(job)
-                    print(json.dumps(told), file=worker.stdin, flush=True)
+                    message = job.config, str(job.folder), job.origin, self._named(job)
+                    print(json.dumps(message), file=worker.stdin, flush=True)
             if not busy:
                 break
             ready = wait(list(busy), POLL_SECONDS)
             if signals.asked():
                 self._stop()
-                raise Interrupted("stopped; the runs have saved their step, and the same command goes on")
+                raise Interrupted("stopped; the runs have saved their steps, and the same command resumes them")
             for pipe in ready:
                 worker, job = busy.pop(pipe)
                 yield job, self._answer(worker, job)
         signals.release()
 
     def _answer(self, worker: subprocess.Popen[str], job: Job) -> str:
-        """Returns why a run failed, or nothing. A process that is gone is replaced at the next chance."""
+        """Returns the error of a run, "" for none. `_side_by_side` replaces a process that died."""
         assert worker.stdout
         if answer := worker.stdout.readline():
             return json.loads(answer)
@@ -169,24 +169,24 @@ class Crew:
 
 
 def _worker(n: int) -> "subprocess.Popen[str]":
-    """Starts one of n processes. It finds the modules that this one finds, and has threads for an nth of the cores."""
+    """Starts one of n processes, with this one's module path and threads for 1/n of the cores."""
     command, pipe = [sys.executable, "-P", "-m", "fxf.sweeps.worker"], subprocess.PIPE
-    # JAX on a CPU starts PJRT_NPROC threads in place of one for each core.
+    # On a CPU, JAX starts PJRT_NPROC threads; by default one for each core.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PJRT_NPROC": str(-(-n_cores() // n))}
     return subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
 
 
 def train(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:
-    """Trains a run, and returns why it failed otherwise than by diverging, or nothing.
+    """Trains a run. Returns its error, or "" if it finished or diverged.
 
-    Its log.txt gets what it prints and in the end its result or its error.
+    Its output goes to its log.txt, followed by its result or error.
 
     Args:
       brought: the files that the config names, if this process has not executed them.
-      kept: the programs of earlier runs of this process.
+      kept: the compiled programs of this process's earlier runs; gets those of this run.
 
     Raises:
-      Interrupted: a signal asked to stop; the step is saved.
+      Interrupted: a signal asked to stop; the run has saved its step.
     """
     while len(kept) > MOST_KEPT:
         del kept[next(iter(kept))]
@@ -203,7 +203,7 @@ def train(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:
                 traceback.print_exc()
                 line = f"{type(error).__name__}: {text_of(error)}"
             print(f"error: {shortened(line)}", file=sys.stderr)
-            signals.release()  # its steps need not be saved
+            signals.release()  # a failed run has no step to save
             return "" if isinstance(error, DivergedError) else line
         print("  ".join(f"{name} {value}" for name, value in result.items()))
     return ""
@@ -211,7 +211,7 @@ def train(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:
 
 @contextmanager
 def _logged(folder: Path) -> Iterator[None]:
-    """Sends all that the process prints inside, also what C++ prints, to the folder's log."""
+    """Redirects the output of the process, that of C++ too, to the folder's log."""
     with open_log(folder) as log:
         terminal = os.dup(1), os.dup(2)
         try:
@@ -227,7 +227,7 @@ def _logged(folder: Path) -> Iterator[None]:
 
 def _print_to(stdout: int, stderr: int) -> None:
     """Makes the standard streams write to these descriptors."""
-    with suppress(OSError):  # of a log on a full disk, which must not keep the streams
+    with suppress(OSError):  # a full disk must not prevent the redirection
         sys.stdout.flush()
         sys.stderr.flush()
     os.dup2(stdout, 1)
@@ -236,17 +236,17 @@ def _print_to(stdout: int, stderr: int) -> None:
 
 @contextmanager
 def open_log(folder: Path) -> Iterator[TextIO]:
-    """Opens the folder's log to append to it. Raises a UserError if it cannot be written."""
+    """Opens the folder's log for appending. Raises a UserError if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOG).open("a") as log:
             yield log
-    except OSError as error:  # of a write, as to a full disk, it names no file
+    except OSError as error:  # names no file if a write failed, as on a full disk
         raise UserError(f"{folder / LOG}: {error.strerror or error}") from error
 
 
 def last_line(folder: Path) -> str:
-    """Returns `LOG: its last line` of the log in a folder."""
+    """Returns the path of a folder's log and the log's last line."""
     path = folder / LOG
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
     return f"{path}: {next((line.strip() for line in reversed(lines) if line.strip()), 'empty')}"

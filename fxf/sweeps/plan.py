@@ -1,4 +1,4 @@
-"""The plan of a trial, which is written down before its runs begin."""
+"""The plan of a trial, written to plan.json before its runs begin."""
 
 import json
 import re
@@ -29,32 +29,34 @@ PLAN = "plan.json"
 RATE = "optimizer.learning_rate"
 MATCHES = ("steps", "flops", "seconds")
 Digests = dict[str, str]  # of files, by name
-ALWAYS = ("train_loss", "train_seconds", "tokens_per_second")  # figures of every run, besides those of its task
+ALWAYS = ("train_loss", "train_seconds", "tokens_per_second")  # metrics of every run, besides those of its task
 
 
 class Arm(NamedTuple):
-    """A config, nested with every key, and what config.json says of its origin."""
+    """A nested config with every key, and its origin, as in config.json."""
 
     config: dict[str, Any]
     origin: dict[str, Any]
 
     def built(self) -> Experiment:
-        """Returns the experiment. Until another arm is built, names mean what stands in the config's own folder."""
+        """Returns the experiment. Until another arm is built, module:function names resolve in this config's folder."""
         configs.load_file(self.origin)
         return build(self.config)
 
     def job(self, seed: int, folder: Path) -> Job:
-        """Returns the run of the config with a seed."""
+        """Returns the job that trains the config with a seed."""
         config, origin = changed(self, {"seed": seed % 2**32})  # a seed has 32 bits
         return Job(config, folder, origin)
 
 
 class Budget(NamedTuple):
-    """The most that a call may spend: pairs of seeds, and minutes after which no run begins.
+    """The most that a call may spend.
 
     Attributes:
-      whole: whether no look before 32 pairs ends the trial, so that the effect is of all pairs.
-      workers: processes that train side by side, each on a part of the cores.
+      seeds: maximum number of pairs of seeds.
+      minutes: no run begins after these.
+      whole: whether looks before 32 pairs cannot end the trial, so that the effect is not biased by an early end.
+      workers: processes that train in parallel, each on a part of the cores.
     """
 
     seeds: int = 32
@@ -64,14 +66,14 @@ class Budget(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a trial asks, and how it decides.
+    """The two configs of a trial, and the rules that decide between them.
 
     Attributes:
-      metric: the figure of result.json that decides.
+      metric: the metric of result.json that decides.
       better: `lower` or `higher`.
       named: whether the user named the metric.
-      null: whether both arms are the same config, and the two runs of a pair have different seeds.
-      content: digests of the data and of the config files of each arm, by name.
+      null: whether both arms are the same config, and the two runs of a pair differ in their seeds.
+      content: digests of each arm's data and config files, by name.
       failed, rates, match: as in `make_plan`.
     """
 
@@ -97,12 +99,12 @@ class Plan(NamedTuple):
         return (seed + 2 * index, seed + 2 * index + 1) if self.null else (seed + index, seed + index)
 
     def record(self) -> dict[str, Any]:
-        """Returns what must stay the same as long as the trial goes on, for plan.json."""
+        """Returns the entries of plan.json that may not change when the trial is resumed."""
         return {**self._asdict(), "first": self.first.config, "other": self.other.config, "test": TEST}
 
 
 def other_config(other: str, overrides: Mapping[str, Any]) -> Arm:
-    """Returns the arm of FILE[:ARGUMENT] or NAME[:ARGUMENT], with the keys that the command line sets for both arms.
+    """Reads the arm FILE[:ARGUMENT] or NAME[:ARGUMENT], and sets the keys that the command line sets for both arms.
 
     Raises:
       UserError: there is no such config, or it lacks one of the keys.
@@ -113,7 +115,7 @@ def other_config(other: str, overrides: Mapping[str, Any]) -> Arm:
 
 
 def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
-    """Returns the arm with changes KEY=VALUE, of the flag --change.
+    """Returns the arm with the changes KEY=VALUE of --change.
 
     Raises:
       UserError: a change is not a valid KEY=VALUE, or changes the seed.
@@ -126,7 +128,7 @@ def with_changes(arm: Arm, changes: Sequence[str]) -> Arm:
 
 
 def changed(arm: Arm, changes: Mapping[str, Any]) -> Arm:
-    """Returns the arm with other values of keys, which its origin names, too."""
+    """Returns the arm with other values of keys. Its origin lists them as overrides."""
     overrides = {**arm.origin.get("overrides", {}), **changes}
     return Arm(with_values(arm.config, changes), {**arm.origin, "overrides": overrides})
 
@@ -141,20 +143,20 @@ def make_plan(
     rates: int | None = None,
     match: str = "steps",
 ) -> Plan:
-    """Returns the plan of a trial, after building both arms, which prepares their data.
+    """Makes the plan of a trial. Builds both arms to check them, which prepares their data.
 
     Args:
-      other: the other arm; None for the null trial of the first one against itself.
-      metric: the figure that decides, by default the task's first. A - in front means that lower is better, a + that
-        higher is.
-      failed: a run whose figure is worse than this has failed; one whose loss is not finite has in any case.
-      rates: how many learning rates of each config are tried before the pairs; 1 takes those of the configs. By default
-        three, but one of a null trial and where the configs differ in the rate alone.
-      match: what is equal in both configs: `steps` as they are, or `flops` or `seconds` by other steps of the other.
+      other: the other arm; None for the null trial of the first arm against itself.
+      metric: the metric that decides, by default the task's first. A prefix says which values are better: - lower ones,
+        + higher ones.
+      failed: a run has failed if its metric is worse than this, and in any case if its loss is not finite.
+      rates: number of learning rates to try for each config before the pairs; 1 keeps the configs' own. By default 3,
+        but 1 in a null trial or if the configs differ in nothing but the rate.
+      match: what both configs spend equally: `steps` (unchanged), or `flops` or `seconds`, by other steps of `other`.
 
     Raises:
-      UserError: an arm's config is wrong, the arms are the same or score other data, the metric is not a figure of both
-        or has another unit in each, it is not known whether lower or higher is better, or a rule is wrong.
+      UserError: a config is wrong, the arms are the same or score different data, one lacks the metric or has it in
+        another unit, it is unknown whether lower or higher is better, or a rule is wrong.
     """
     of_a_sweep = (workdir / TABLE).exists() and not (workdir / PLAN).exists()
     if is_remote(workdir) or (workdir / CONFIG).exists() or of_a_sweep:
@@ -163,14 +165,14 @@ def make_plan(
     failed = None if failed is None else checked(failed, Field(float, {}), "--failed")
     null, other = other is None, other or first
     other = other._replace(config={**other.config, "seed": first.config["seed"]})
-    of_first, decides, first_content = _read("first", first, workdir, metric, match)
-    of_other, _, other_content = _read("other", other, workdir, metric, match)
-    # With every key, as the runs will have them: a change may name an optimizer that has keys of its own.
-    first, other = first._replace(config=of_first.config), other._replace(config=of_other.config)
+    first_built, decides, first_content = _read("first", first, workdir, metric, match)
+    other_built, _, other_content = _read("other", other, workdir, metric, match)
+    # Building adds missing keys: a change may name an optimizer that has keys of its own.
+    first, other = first._replace(config=first_built.config), other._replace(config=other_built.config)
     if not null and (first.config, first_content) == (other.config, other_content):
         raise UserError("the two configs of the trial are the same; --null tries a config against itself")
-    _require_same_scores(of_first, of_other, decides[0])
-    rates = rates or (1 if null or differing_keys(first.config, other.config) == [RATE] else 3)
+    _require_same_scores(first_built, other_built, decides[0])
+    rates = (1 if null or differing_keys(first.config, other.config) == [RATE] else 3) if rates is None else rates
     if rates not in range(1, 2 if null else 100, 2):
         raise UserError(f"--rates: expected an odd number, and 1 of a null trial, got {rates}")
     content = {"first": first_content, "other": other_content}
@@ -178,10 +180,10 @@ def make_plan(
 
 
 def _read(name: str, arm: Arm, workdir: Path, metric: str, match: str) -> tuple[Experiment, tuple[str, str], Digests]:
-    """Returns the experiment of an arm, what `choose_metric` says of it, and digests of its data and config files.
+    """Returns an arm's experiment, its `choose_metric`, and the digests of its data and config files.
 
     Raises:
-      UserError: as `make_plan`, and names the arm.
+      UserError: as `make_plan`; the message names the arm.
     """
     try:
         if arm.config["parallel"]["processes"] != 1:
@@ -197,12 +199,12 @@ def _read(name: str, arm: Arm, workdir: Path, metric: str, match: str) -> tuple[
 
 
 def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> None:
-    """Raises a UserError if two experiments score other data, or have the metric in another unit."""
+    """Raises a UserError if two experiments score different data, or have the metric in different units."""
     if differing := differing_keys(scored_of(first), scored_of(other)):
-        raise UserError(f"the two configs score other data: {', '.join(differing)}")
+        raise UserError(f"the two configs score different data: {', '.join(differing)}")
     if first.task.files.get(TOKENIZER) == other.task.files.get(TOKENIZER):
         return
-    unknown = max(each.task.figures().get("unknown_share", 0) for each in (first, other))
+    unknown = max(experiment.task.figures().get("unknown_share", 0) for experiment in (first, other))
     if why := why_other_tokens(metric, unknown):
         bits = [name.removeprefix("-") for name in first.task.metrics if "bits_per" in name]
         named = "" if metric in bits else f"; name {' or '.join(bits) or 'another figure'}"
@@ -210,16 +212,16 @@ def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> N
 
 
 def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
-    """Returns the name of a figure of result.json, and whether `lower` or `higher` is better.
+    """Returns the name of a metric of result.json, and whether `lower` or `higher` is better.
 
-    Without a metric it is the first of the task. A task with a test part reports the test's loss.
+    By default it is the task's first metric. With a test part, the test loss stands for the validation loss.
 
     Raises:
-      UserError: it is not a figure of such a run, or it is not known whether lower or higher is better.
+      UserError: the run has no such metric, or it is unknown whether lower or higher is better.
     """
     has_test = experiment.config.get("data", {}).get("test")
     metrics = [re.sub("^-validation_loss", "-test_loss", m) if has_test else m for m in experiment.task.metrics]
-    in_result = {each.removeprefix("-"): each for each in reversed(metrics)}
+    in_result = {m.removeprefix("-"): m for m in reversed(metrics)}
     name, known = metric.lstrip("+-") or metrics[0].removeprefix("-"), [*in_result, *ALWAYS]
     one_of(name, known, "--metric")
     if metric not in ("", name):
@@ -228,32 +230,32 @@ def choose_metric(experiment: Experiment, metric: str = "") -> tuple[str, str]:
         return name, LOWER
     if better := figure(name).better or (HIGHER if name in metrics and f"-{name}" not in metrics else ""):
         return name, better
-    raise UserError(f"--metric: {name}: nothing says which way is better; write -{name} if lower is, +{name} if higher")
+    raise UserError(f"--metric: {name}: it is unknown which is better; write -{name} for lower, +{name} for higher")
 
 
 def keep_plan(plan: Plan, budget: Budget, workdir: Path) -> None:
-    """Writes plan.json, or checks that the trial in the folder has the same plan; adds the budget of this attempt.
+    """Writes plan.json, or checks it against `plan` if it exists, and adds the budget of this attempt.
 
     Raises:
       UserError: the folder holds another trial, or its plan is damaged.
     """
     path, record, made = workdir / PLAN, plan.record(), made_by()
     origins = {"first": plan.first.origin, "other": plan.other.origin}
-    begun = {**record, "origins": origins, **made, "budgets": []}
-    there = read_plan(workdir) if path.exists() else begun
+    new = {**record, "origins": origins, **made, "budgets": []}
+    saved = read_plan(workdir) if path.exists() else new
     record |= {"code": made["code"], "versions": made["versions"]}
-    if differing := differences({name: there.get(name, "absent") for name in record}, record):
+    if differing := differences({name: saved.get(name, "absent") for name in record}, record):
         raise UserError(f"{path}: the plan of another trial: {differing}; use another --workdir")
     attempt = {**budget._asdict(), "time": time.strftime("%F %T")}
-    write_plan(workdir, {**there, "budgets": [*there["budgets"], attempt]})
+    write_plan(workdir, {**saved, "budgets": [*saved["budgets"], attempt]})
 
 
 def read_plan(workdir: Path) -> dict[str, Any]:
-    """Returns what stands in plan.json. Raises a UserError if it is damaged."""
+    """Returns the object in plan.json. Raises a UserError if it is damaged."""
     return read_json(workdir / PLAN, "a trial's plan")
 
 
-def write_plan(workdir: Path, there: dict[str, Any]) -> None:
+def write_plan(workdir: Path, content: dict[str, Any]) -> None:
     """Writes plan.json."""
     workdir.mkdir(parents=True, exist_ok=True)
-    write_atomically(workdir / PLAN, json.dumps(there, indent=2) + "\n")
+    write_atomically(workdir / PLAN, json.dumps(content, indent=2) + "\n")

@@ -8,8 +8,8 @@ A config file's `sweep(add)` adds the points; each is a run with some keys chang
         for point in grid({"model.n_layers": [1, 2], "seed": range(3)}):
             add(**point)
 
-`add(**{"model.n_layers": 2})` adds one point. A function `sweep(add, argument)` gets the argument that follows the
-file's name, as `get_config(argument)` does. So one file can hold several sweeps.
+`add(**{"model.n_layers": 2})` adds one point. `sweep(add, argument)` gets the argument after the file's name, as does
+`get_config(argument)`, so one file can hold several sweeps.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from fxf.reports.tables import Row, to_csv
 from fxf.runs import guests, run_folder
 from fxf.runs.experiment import build
 
-TABLE = "table.csv"  # of a sweep's points, or of a trial's pairs
+TABLE = "table.csv"  # a row for each point of a sweep, or each pair of a trial
 
 MAX_NAME = 100  # characters
 
@@ -39,7 +39,7 @@ class Point(NamedTuple):
     Attributes:
       name: name of its run folder, made from `changes` alone.
       changes: values of the changed keys, named as in `--config.KEY`.
-      config: its whole config, nested.
+      config: the whole config, nested.
     """
 
     name: str
@@ -48,20 +48,20 @@ class Point(NamedTuple):
 
 
 def grid(values: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
-    """Returns the changes for every combination of the keys' values; the last key changes fastest."""
+    """Returns the changes of every combination of the keys' values; the last key varies fastest."""
     return [dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())]
 
 
 def make_points(
     config: Mapping[str, Any], added: Iterable[Mapping[str, Any]], overridden: Collection[str] = ()
 ) -> list[Point]:
-    """Returns the points that a sweep added to `config`, in order, each once.
+    """Returns the points of the changes that a sweep added, in order and without repeats.
 
     Args:
       overridden: keys that the command line sets for every point.
 
     Raises:
-      UserError: there is no point, or an overridden key. Building the points, as `check` does, finds wrong keys.
+      UserError: there is no point, or a point changes an overridden key. `check` finds wrong keys.
     """
     points = dict[str, Point]()
     for changes in added:
@@ -78,7 +78,7 @@ def make_points(
 def point_name(changes: Mapping[str, Any]) -> str:
     """Returns a file name for a point: `KEY=VALUE,…` with the keys in alphabetical order.
 
-    A name that is too long, or has characters that are not safe in file names, ends in a digest of the full name.
+    If the name is too long or has characters that are unsafe in file names, it is cut and ends in a digest.
     """
     text = ",".join(f"{key}={changes[key]}" for key in sorted(changes)) or "unchanged"
     safe = re.sub(r"[^\w.=,+-]", "_", text, flags=re.ASCII)
@@ -89,18 +89,19 @@ def point_name(changes: Mapping[str, Any]) -> str:
 
 @stage("checking the points")
 def check(points: Sequence[Point], workdir: Path) -> list[Point]:
-    """Builds every point, which also prepares its data, and returns those that have not come to their last step.
+    """Builds every point, which also prepares its data, and returns those that have not finished training.
 
     Raises:
-      UserError: a point's config is wrong, or its folder in `workdir` holds a run of another config; names the point.
+      UserError: a point's config is wrong, or its folder in `workdir` holds a run of another config. The message names
+        the point.
     """
     left = []
     for number, point in enumerate(points, 1):
         folder = workdir / point.name
         try:
             experiment = build(point.config, folder)
-            of_source = run_folder.source_digest(folder, experiment.start.path)
-            digests = experiment.task.digests() | guests.digests(experiment.config, folder) | of_source
+            source = run_folder.source_digest(folder, experiment.start.path)
+            digests = experiment.task.digests() | guests.digests(experiment.config, folder) | source
             made = run_folder.MadeFrom(folder, experiment.config, digests, experiment.task.files)
             left += [] if run_folder.finished(made) else [point]
         except UserError as error:
@@ -117,10 +118,10 @@ def write_table(points: Sequence[Point], workdir: Path) -> Path:
 
 
 def read_rows(points: Sequence[Point], workdir: Path) -> list[Row]:
-    """Returns a row for each point: its name, the value of every changed key, `status`, and its result's figures.
+    """Returns a row for each point: its name, the value of every changed key, `status`, and the metrics of its result.
 
-    The status is that of the run: finished, running, stopped, failed or diverged. A figure becomes `result.NAME` if
-    another column has its name but another value.
+    The status is that of the run: finished, running, stopped, failed or diverged. A metric is named `result.NAME` if
+    a key has its name and another value.
     """
     keys, rows = dict.fromkeys(key for point in points for key in point.changes), []
     for point in points:

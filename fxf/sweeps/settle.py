@@ -1,4 +1,4 @@
-"""What is settled before the pairs: equal compute, and a learning rate for each config, found with equal effort."""
+"""Before the pairs of a trial: steps for equal compute, and a search for each config's learning rate."""
 
 import math
 from collections.abc import Mapping
@@ -11,21 +11,21 @@ from fxf.runs.flops import flops_per_token
 from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.plan import RATE, Arm, Plan, changed, read_plan, write_plan
 
-FACTOR = 2.0  # between a learning rate and the next
-FURTHER = 2  # rates that are added beyond the lowest or highest if that one is the best
+FACTOR = 2.0  # between neighbouring learning rates
+FURTHER = 2  # how often the search is extended by a rate if the best one is at the edge
 SEEDS_OF_A_RATE = 2
-SEEDS_FROM = 1_000_000  # what the seeds of rates have more than those of pairs
-MEASURED = "measured"  # the folder of short runs, for equal seconds
+SEEDS_FROM = 1_000_000  # offset of the search's seeds from those of the pairs
+MEASURED = "measured"  # the folder of the short runs that measure seconds per step
 MEASURED_STEPS, MEASURED_RUNS = 30, 3  # of each config
 
 
 class Settled(NamedTuple):
-    """What a config runs with.
+    """The keys of a config that are settled before the pairs.
 
     Attributes:
-      changes: other values of its keys.
-      tried: [rate, mean figure of its runs, or None if one had none] of each rate that was tried, in ascending order.
-      bracketed: whether the rate has a lower and a higher one beside it that are no better; True if none was tried.
+      changes: the settled values of its keys.
+      tried: [rate, mean metric of its runs, or None if a run failed] of each rate tried, in ascending order.
+      bracketed: whether the best rate lies between a lower and a higher one; True if none was tried.
     """
 
     changes: dict[str, Any]
@@ -34,19 +34,20 @@ class Settled(NamedTuple):
 
 
 class OutOfTimeError(Exception):
-    """The minutes of a trial ended before its runs."""
+    """The minutes of a trial were over before all its runs had ended."""
 
 
 def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled]:
-    """Returns what the arms `first` and `other` run with, and keeps it in plan.json.
+    """Returns the settled values of the arms `first` and `other`, and keeps them in plan.json.
 
     Raises:
-      OutOfTimeError: the crew begins no more runs.
-      UserError: the other config cannot run with equal compute; or as `Crew.train_all`, as Interrupted.
+      OutOfTimeError: the crew starts no more runs.
+      UserError: the other config cannot run with equal compute; or as `Crew.train_all`.
+      Interrupted: as `Crew.train_all`.
     """
-    there = read_plan(workdir)
-    if "settled" in there:
-        return {name: Settled(**found) for name, found in there["settled"].items()}
+    saved = read_plan(workdir)
+    if "settled" in saved:
+        return {name: Settled(**values) for name, values in saved["settled"].items()}
     steps = {} if plan.null or plan.match == "steps" else {"train.steps": _equal_steps(plan, workdir, crew)}
     arms = {**plan.arms, "other": changed(plan.other, steps)}
     try:
@@ -56,12 +57,12 @@ def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled]:
         raise UserError(f"--match: the other config with steps for equal {plan.match}: {error}") from None
     settled = {name: _tuned(plan, name, arm, workdir, crew) for name, arm in arms.items()}
     settled["other"].changes.update(steps)
-    write_plan(workdir, {**there, "settled": {name: found._asdict() for name, found in settled.items()}})
+    write_plan(workdir, {**saved, "settled": {name: values._asdict() for name, values in settled.items()}})
     return settled
 
 
 def _trained(crew: Crew, folder: Path, arms: Mapping[str, Arm], seed: int, n: int) -> list[list[Job]]:
-    """Returns n ended runs of each arm, in `folder`/<its name>-0, -1, …, trained in turns."""
+    """Trains n runs of each arm in turns, in `folder`/NAME-0, -1, …; returns the jobs of each arm."""
     jobs = [[arm.job(seed + i, folder / f"{name}-{i}") for i in range(n)] for name, arm in arms.items()]
     if not crew.train_all([job for turn in zip(*jobs, strict=True) for job in turn]):
         raise OutOfTimeError
@@ -69,11 +70,11 @@ def _trained(crew: Crew, folder: Path, arms: Mapping[str, Arm], seed: int, n: in
 
 
 def _equal_steps(plan: Plan, workdir: Path, crew: Crew) -> int:
-    """Returns the steps in which the other arm computes, or takes, as much as the first."""
+    """Returns the number of steps in which the other arm spends as many FLOPs, or seconds, as the first."""
     steps, seed = plan.first.config["train"]["steps"], plan.first.config["seed"]
     if plan.match == "flops":
-        built = (arm.built() for arm in plan.arms.values())  # each is traced before the next one is built
-        costs = [flops_per_token(each).training * each.task.largest_batch()["weights"].size for each in built]
+        built = (arm.built() for arm in plan.arms.values())  # lazy: each is traced before the next one is built
+        costs = [flops_per_token(x).training * x.task.largest_batch()["weights"].size for x in built]
     else:
         short = {name: changed(arm, _short(arm)) for name, arm in plan.arms.items()}
         costs = []
@@ -81,12 +82,12 @@ def _equal_steps(plan: Plan, workdir: Path, crew: Crew) -> int:
             seconds = [figure for job in jobs if (figure := job.figure("train_seconds"))]
             if not seconds:
                 raise UserError(f"--match: {jobs[0].folder}: diverges, so its seconds are not known; take a lower rate")
-            costs.append(min(seconds) / jobs[0].config["train"]["steps"])  # what disturbs adds
+            costs.append(min(seconds) / jobs[0].config["train"]["steps"])  # the minimum: other load only adds time
     return max(1, round(steps * costs[0] / costs[1]))
 
 
 def _short(arm: Arm) -> dict[str, int]:
-    """Returns the changes of keys that make a run of an arm short, with room for its schedule."""
+    """Returns the changes that make a run of an arm short, with warmup and decay that fit."""
     train, optimizer = arm.config["train"], arm.config["optimizer"]
     steps = min(MEASURED_STEPS, train["steps"])
     warmup = min(optimizer["warmup_steps"], steps - 1)
@@ -95,7 +96,7 @@ def _short(arm: Arm) -> dict[str, int]:
 
 
 def _tuned(plan: Plan, name: str, arm: Arm, workdir: Path, crew: Crew) -> Settled:
-    """Returns an arm with its best rate."""
+    """Searches the best learning rate of an arm."""
     if plan.rates == 1:
         return Settled({}, [], True)
     own, half = arm.config["optimizer"]["learning_rate"], plan.rates // 2
@@ -103,16 +104,16 @@ def _tuned(plan: Plan, name: str, arm: Arm, workdir: Path, crew: Crew) -> Settle
     for _ in range(FURTHER + 1):
         arms = {f"{name}-{rate:.6g}": changed(arm, {RATE: rate}) for rate in rates}
         runs = _trained(crew, workdir / "rates", arms, seed, SEEDS_OF_A_RATE)
-        found = _best(dict(zip(rates, (_mean(each, plan.metric) for each in runs), strict=True)), own, plan.better)
-        if found.bracketed:
+        settled = _best(dict(zip(rates, (_mean(jobs, plan.metric) for jobs in runs), strict=True)), own, plan.better)
+        if settled.bracketed:
             break
-        best = found.changes[RATE]
+        best = settled.changes[RATE]
         rates = sorted({*rates, best * FACTOR if best == rates[-1] else best / FACTOR})
-    return found
+    return settled
 
 
 def _best(tried: Mapping[float, float | None], own: float, better: str) -> Settled:
-    """Returns the best rate; of equal ones that which is nearest to the config's own."""
+    """Returns the best rate; among equal ones, the nearest to the config's own."""
 
     def badness(rate: float) -> tuple[float, float]:
         value = tried[rate]

@@ -1,4 +1,4 @@
-"""Trials: rates and steps are settled, then pairs of runs train up to each look, until one ends the trial."""
+"""Trials: settle learning rates and steps, then train pairs of runs up to each look until a look ends the trial."""
 
 import dataclasses
 import time
@@ -19,26 +19,26 @@ from fxf.sweeps.plan import RATE, Arm, Budget, Plan, changed, keep_plan, make_pl
 from fxf.sweeps.settle import OutOfTimeError, Settled, settle
 from fxf.sweeps.verdict import EARLY, LOG, Pair, Verdict, write, write_page
 
-Told = Callable[[str], None]
+Say = Callable[[str], None]
 
 SECONDS = "wall_seconds"
 SIZES = {"half": 0.5, "as given": 1.0, "double": 2.0}
-SCALED = ("n_layers", "d_model", "d_ff")  # keys of the model; heads stay as many
+SCALED = ("n_layers", "d_model", "d_ff")  # keys of the model; the number of heads stays
 
 
-def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told = lambda _: None) -> Verdict:
-    """Runs pairs until a look ends the trial or the budget is spent, and returns the verdict.
+def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), say: Say = lambda _: None) -> Verdict:
+    """Trains pairs of runs until a look ends the trial or the budget is spent, and returns the verdict.
 
-    Each run has a folder of its own in `workdir`. A process shares the programs of its runs, so that only the first
-    pair compiles. The verdict so far is written at each look. The same call goes on with a trial that was stopped, and
-    with more seeds or minutes, or with `whole`, also with one that has ended.
+    Each run has its own folder in `workdir`. The runs of a process share compiled programs, so only the first pair
+    compiles. The verdict so far is written at each look. The same call resumes a trial that was interrupted; with more
+    seeds or minutes, or with `whole`, it also continues one that has ended.
 
     Args:
-      told: called with lines about the most that is done and the pairs so far.
+      say: called with each line about the budget and the progress.
 
     Raises:
-      UserError: the folder holds a trial with another plan, or a run failed otherwise than by diverging.
-      Interrupted: a signal asked to stop; the steps of the runs are saved.
+      UserError: the folder holds a trial with another plan, or a run failed, not by diverging.
+      Interrupted: a signal asked to stop; each run has saved its step.
     """
     checked(budget.seeds, Field(int, {"minimum": 2}), "--seeds")
     checked(budget.minutes, Field(float, {"minimum": 0}), "--minutes")
@@ -46,15 +46,15 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
     budget = budget._replace(whole=any(attempt["whole"] for attempt in read_plan(workdir)["budgets"]))
     with Crew(budget.workers, budget.minutes) as crew:
         differing = ", ".join(differing_keys(plan.first.config, plan.other.config)) or "their seeds or files"
-        told(shortened(f"the configs differ in {differing}"))
+        say(shortened(f"the configs differ in {differing}"))
         at_most = f"at most {budget.seeds} pairs of seeds, in {budget.minutes:g} minutes at most"
-        told(f"{at_most}; a claim about the mean takes {min(LEVELS)} pairs")
+        say(f"{at_most}; a claim about the mean takes {min(LEVELS)} pairs")
         try:
             settled = settle(plan, workdir, crew)
         except OutOfTimeError:
             verdict = Verdict(plan, {}, [], f"the {budget.minutes:g} minutes are spent")
         else:
-            verdict = _at_looks(plan, settled, workdir, budget, crew, told)
+            verdict = _at_looks(plan, settled, workdir, budget, crew, say)
     write(verdict, workdir)
     with (workdir / LOG).open("a") as log:
         log.write("\n  ".join([f"{time.strftime('%F %T')}  {budget}", *verdict.lines()]) + "\n")
@@ -62,20 +62,20 @@ def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), told: Told =
 
 
 def _at_looks(
-    plan: Plan, settled: Mapping[str, Settled], workdir: Path, budget: Budget, crew: Crew, told: Told
+    plan: Plan, settled: Mapping[str, Settled], workdir: Path, budget: Budget, crew: Crew, say: Say
 ) -> Verdict:
-    """Returns the verdict of the look that ends the trial; of each one before it is written."""
-    if not all(found.bracketed for found in settled.values()):
-        return Verdict(plan, settled, [], "no pair is run before the best rate stands between two others")
+    """Trains up to each look and returns the verdict of the last one; writes the verdicts of earlier looks."""
+    if not all(rate.bracketed for rate in settled.values()):
+        return Verdict(plan, settled, [], "no pairs are run until the best rate is between two others")
     arms = {name: changed(arm, settled[name].changes) for name, arm in plan.arms.items()}
 
     def jobs_of(number: int) -> list[Job]:
-        of_arms = zip(arms.items(), plan.seeds_of(number), strict=True)
-        return [arm.job(seed, workdir / f"{name}-{seed}") for (name, arm), seed in of_arms]
+        arm_seeds = zip(arms.items(), plan.seeds_of(number), strict=True)
+        return [arm.job(seed, workdir / f"{name}-{seed}") for (name, arm), seed in arm_seeds]
 
     pairs: list[Pair] = []
     if tuning := [read_json(path, "a result")[SECONDS] for path in workdir.glob("rates/*/result.json")]:
-        told(_cost(2 * median(tuning), budget.seeds, budget))
+        say(_cost(2 * median(tuning), budget.seeds, budget))
     for look in [*(look for look in LOOKS if look < budget.seeds), budget.seeds]:
         in_time = crew.train_all([job for number in range(len(pairs), look) for job in jobs_of(number)])
         for number in range(len(pairs), look):
@@ -87,24 +87,24 @@ def _at_looks(
         verdict = Verdict(plan, settled, [*pairs])
         verdict = dataclasses.replace(verdict, stopped=why_to_stop(verdict.evidence, budget, in_time))
         if verdict.stopped:
-            verdict = check_rates(verdict, workdir, crew, told)
-        told(f"{len(pairs)} pairs: {verdict.headline}")
+            verdict = check_rates(verdict, workdir, crew, say)
+        say(f"{len(pairs)} pairs: {verdict.headline}")
         if verdict.stopped:
             break
-        told(_cost(median(pair.seconds for pair in pairs), budget.seeds - len(pairs), budget))
+        say(_cost(median(pair.seconds for pair in pairs), budget.seeds - len(pairs), budget))
         write(verdict, workdir)
     return verdict
 
 
-def check_rates(verdict: Verdict, workdir: Path, crew: Crew, told: Told) -> Verdict:
-    """Returns the verdict with the figures of the worse config at the rates beside its own, up to one that decides."""
+def check_rates(verdict: Verdict, workdir: Path, crew: Crew, say: Say) -> Verdict:
+    """Trains the worse config at the rates beside its own, until the claim fails at one; adds the metrics as checks."""
     plan, name = verdict.plan, verdict.worse
     seeds = [pair.seeds[0] for pair, both in zip(verdict.pairs, verdict.outcomes, strict=True) if None not in both]
     for rate in verdict.rates_beside():
         arm = changed(plan.arms[name], {**verdict.settled[name].changes, RATE: rate})
         folder = workdir / f"checks/{name}-{rate:.6g}"
         jobs = [arm.job(seed, folder / str(seed)) for seed in seeds]
-        told(f"the claim is checked with the rate {rate:.4g} of the {name} config: {len(jobs)} runs")
+        say(f"the claim is checked with the rate {rate:.4g} of the {name} config: {len(jobs)} runs")
         if not crew.train_all(jobs):
             break
         figures = [job.figure(plan.metric) for job in jobs]
@@ -115,37 +115,37 @@ def check_rates(verdict: Verdict, workdir: Path, crew: Crew, told: Told) -> Verd
 
 
 def _cost(seconds: float, n_pairs: int, budget: Budget) -> str:
-    """Returns how long so many pairs will take, from the median of one: the first run compiles."""
+    """Returns a line about the time that pairs will take. `seconds` is a median, since the first run compiles."""
     return f"the next {n_pairs} pairs take about {seconds * n_pairs / budget.workers / 60:.1f} minutes"
 
 
-def why_to_stop(found: Evidence, budget: Budget, in_time: bool) -> str:
-    """Returns why no further pair begins, or nothing if one does."""
-    if found.mean:
+def why_to_stop(evidence: Evidence, budget: Budget, in_time: bool) -> str:
+    """Returns why the trial stops, "" if it goes on."""
+    if evidence.mean:
         return "the mean is clear"
-    if found.n >= budget.seeds:
+    if evidence.n >= budget.seeds:
         return f"all {budget.seeds} seeds are used"
     if not in_time:
         return f"the {budget.minutes:g} minutes are spent"
     if budget.whole:
         return ""
-    if found.failures or found.signs:
-        return EARLY + ("failures differ" if found.failures else "most seeds agree")
-    return EARLY + "little differs" if found.calm else ""
+    if evidence.failures or evidence.signs:
+        return EARLY + ("failures differ" if evidence.failures else "most seeds agree")
+    return EARLY + "little differs" if evidence.calm else ""
 
 
 def try_sizes(
-    first: Arm, other: Arm | None, workdir: Path, budget: Budget, told: Told, **rules: Any
+    first: Arm, other: Arm | None, workdir: Path, budget: Budget, say: Say, **rules: Any
 ) -> dict[str, Verdict]:
-    """Returns the verdict of a trial at each size of the model, by the size's name, and writes a page of all.
+    """Carries out a trial at each size of the model. Returns the verdicts by size, and writes one page of all.
 
     Args:
       rules: as in `make_plan`.
 
     Raises:
-      UserError: as `make_plan` and `carry_out`; the plans of all sizes are made before the first run.
+      UserError: as `make_plan` and `carry_out`. All plans are made before the first run.
     """
-    plans, found = {}, dict[str, Verdict]()
+    plans, verdicts = {}, dict[str, Verdict]()
     for name, factor in SIZES.items():
         folder = workdir / name.replace(" ", "_")
         try:
@@ -153,13 +153,13 @@ def try_sizes(
         except UserError as error:
             raise UserError(f"--scales: {name}: {error}") from None
     for name, (folder, plan) in plans.items():
-        found[name] = carry_out(plan, folder, budget, lambda text, name=name: told(f"{name}: {text}"))  # type: ignore[misc]
-        write_page(f"{workdir.name} at {len(SIZES)} sizes", {n: (v, plans[n][0]) for n, v in found.items()}, workdir)
-    return found
+        verdicts[name] = carry_out(plan, folder, budget, lambda text, name=name: say(f"{name}: {text}"))  # type: ignore[misc]
+        write_page(f"{workdir.name} at {len(SIZES)} sizes", {n: (v, plans[n][0]) for n, v in verdicts.items()}, workdir)
+    return verdicts
 
 
 def scaled(arm: Arm, factor: float) -> Arm:
-    """Returns the arm with a model of another depth and width."""
+    """Returns the arm with the model's depth and widths multiplied by `factor`."""
     model = arm.config["model"]
     sizes = {f"model.{key}": max(1, int(model[key] * factor)) for key in SCALED if model.get(key)}
     return changed(arm, sizes) if factor != 1 else arm
@@ -176,30 +176,30 @@ def trial(
     workers: int = 1,
     **rules: Any,
 ) -> Verdict:
-    """Tries whether another config is better than the first one, over pairs of seeds, as `fxf try` does.
+    """Tests whether another config is better than the first one, over pairs of seeds, as `fxf try`.
 
         other = fxf.read_config("reversal:example0")
         other.model.activation = "silu"
-        found = fxf.trial("reversal:example0", other, "runs/silu", metric="train_loss", rates=1)
-        print(found.verdict, found.effect)
+        verdict = fxf.trial("reversal:example0", other, "runs/silu", metric="train_loss", rates=1)
+        print(verdict.verdict, verdict.effect)
 
     Args:
-      first: a config, as that of `train`. Its seed is the first one.
-      other: the other config, or None for the null trial of the first one against itself.
+      first: a config, as for `train`. Its seed is the first of the pairs' seeds.
+      other: the other config, or None for the null trial of the first config against itself.
       workdir: the folder of the trial, with a run folder for each run.
-      seeds: the most pairs of seeds; a claim about the mean is made after 32 and 64.
-      minutes: the minutes after which no run begins.
-      whole: whether no look before 32 pairs ends the trial.
-      workers: processes that train side by side on a CPU.
+      seeds: maximum number of pairs of seeds. The mean is claimed only at 32 and 64 pairs.
+      minutes: no run begins after these.
+      whole: whether looks before 32 pairs cannot end the trial.
+      workers: processes that train in parallel on a CPU.
       rules: `metric`, `failed`, `rates` and `match`, as in `fxf.sweeps.plan.make_plan`.
 
     Returns:
       The verdict: `verdict`, `headline`, `effect` (with the ends of its interval, or None), `evidence` and `pairs`;
-      `figures()` is what verdict.json has.
+      `figures()` returns the content of verdict.json.
 
     Raises:
-      UserError: a config or the metric is wrong, the folder holds a trial with another plan, or a run failed otherwise
-        than by diverging.
+      UserError: a config or the metric is wrong, the folder holds a trial with another plan, or a run failed, not by
+        diverging.
     """
     folder = folder_at(workdir, "workdir")
     arms = Arm(*plain_config(first)), None if other is None else Arm(*plain_config(other))

@@ -1,4 +1,4 @@
-"""The verdict of a trial: what its pairs say, as lines, as JSON, as a table and as a page."""
+"""The verdict of a trial, as lines, JSON, a table and a page."""
 
 import dataclasses
 import functools
@@ -22,12 +22,12 @@ BETTER, WORSE = "better", "worse"
 NOT_BRACKETED, UNEVEN, UNDECIDED = "undecided: not bracketed", "undecided: too uneven", "undecided"
 RATE_DECIDES, UNCHECKED = "undecided: the rate decides", "undecided: not yet checked at other rates"
 NO_DIFFERENCE, NO_LARGER = "no difference found", "no difference larger than"
-ARMS = {"first": "the first config", "other": "the other"}  # as lines call them
-EARLY = "ended early: "  # begins why a look before the last ended a trial
+ARMS = {"first": "the first config", "other": "the other"}  # names of the arms in the lines
+EARLY = "ended early: "  # prefix of `Verdict.stopped` after an early look
 
 
 class Pair(NamedTuple):
-    """Two runs: their seeds, the figure of each, None if it diverged, and the seconds of both."""
+    """Two runs: their seeds, the metric of each (None if it diverged), and their seconds together."""
 
     seeds: tuple[int, int]
     first: float | None
@@ -37,13 +37,13 @@ class Pair(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Verdict:
-    """What a trial found.
+    """The result of a trial.
 
     Attributes:
-      settled: what the arms `first` and `other` ran with; empty if the time ended before.
-      pairs: all pairs in their order.
-      stopped: why the trial ended, or nothing while it goes on.
-      checks: by another rate of the config that a claim calls worse, its figures in the pairs where neither failed.
+      settled: the settled values of the arms `first` and `other`; empty if the time was over before.
+      pairs: all pairs in order.
+      stopped: why the trial ended, "" while it goes on.
+      checks: the metrics of the worse config at other learning rates, by rate, for the pairs where neither run failed.
     """
 
     plan: Plan
@@ -53,12 +53,12 @@ class Verdict:
     checks: Mapping[float, list[float | None]] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Returns the lines for a reader, where a notebook would print both configs."""
+        """Returns the lines for a reader: the default would print both configs in a notebook."""
         return "\n".join(self.lines())
 
     @functools.cached_property
     def outcomes(self) -> list[Figures]:
-        """The figures of pairs, None of each run that failed by the plan."""
+        """The metrics of all pairs, with None for each run that failed by the plan's rule."""
         return [(self._known(pair.first), self._known(pair.other)) for pair in self.pairs]
 
     def _known(self, figure: float | None) -> float | None:
@@ -67,17 +67,17 @@ class Verdict:
 
     @property
     def compared(self) -> list[Figures]:
-        """The outcomes where neither failed, or all if there is none."""
+        """The outcomes where neither run failed, or all outcomes if there are none."""
         return [pair for pair in self.outcomes if None not in pair] or self.outcomes
 
     @functools.cached_property
     def evidence(self) -> Evidence:
-        """What the outcomes say."""
+        """The evidence of the outcomes."""
         return evidence(self.outcomes)
 
     @property
     def claim(self) -> int:
-        """1 or -1 if the other config's figure is said to be above or below the first's, in the mean or mostly."""
+        """1 or -1 if the other config's metric is claimed to be above or below the first's, on average or mostly."""
         return self.evidence.mean or self.evidence.signs
 
     @property
@@ -86,59 +86,59 @@ class Verdict:
         return "other" if self._way(self.claim) == WORSE else "first"
 
     def rates_beside(self) -> list[float]:
-        """Returns the rates beside that of the worse config, at which a claim must stay.
+        """Returns the learning rates beside that of the worse config, at which a claim must hold too.
 
-        Few seeds may miss the best rate, and then two equal configs differ by their rates alone.
+        With few seeds the search may miss the best rate, and then equal configs would differ by their rates alone.
         """
         if not self.claim or not (tried := self.settled[self.worse].tried):
             return []
         own = [rate for rate, _ in tried].index(self.settled[self.worse].changes[RATE])
-        below, above = tried[own - 1], tried[own + 1]  # both are there: the best rate was not at the edge
+        below, above = tried[own - 1], tried[own + 1]  # both exist, because the best rate is bracketed
         return [rate for rate, figure in (below, above) if figure is not None]
 
     def at(self, rate: float) -> list[Figures]:
-        """Returns the outcomes where neither failed, with those of the worse config at a rate that was checked."""
+        """Returns the compared outcomes, with the worse config's metrics at a checked rate in place of its own."""
         pairs = zip(self.compared, map(self._known, self.checks[rate]), strict=True)
         return [(first, figure) if self.worse == "other" else (figure, other) for (first, other), figure in pairs]
 
     @property
     def rate_decides(self) -> bool:
-        """Whether a claim does not stay at a rate that was checked."""
+        """Whether a claim fails at a checked rate."""
         return not all(still(self.claim, self.at(rate)) for rate in self.checks)
 
     @property
     def verdict(self) -> str:
-        """What is said of the other config compared with the first, without what is said of failures."""
-        found = self.evidence
+        """The claim about the other config compared with the first, failures aside."""
+        evidence = self.evidence
         if not all(settled.bracketed for settled in self.settled.values()):
             return NOT_BRACKETED
         if self.rate_decides:
             return RATE_DECIDES
         if not {*self.rates_beside()} <= {*self.checks}:
             return UNCHECKED
-        if found.mean:
-            return self._way(found.mean)
-        if found.signs:
-            return f"{self._way(found.signs)} in most seeds"
-        if found.uneven:
+        if evidence.mean:
+            return self._way(evidence.mean)
+        if evidence.signs:
+            return f"{self._way(evidence.signs)} in most seeds"
+        if evidence.uneven:
             return UNEVEN
-        if found.low < found.high < math.inf:  # pairs that are all equal bound nothing
+        if evidence.low < evidence.high < math.inf:  # pairs that are all equal bound nothing
             return NO_LARGER
-        is_calm = found.low == found.high or (found.calm and found.n == CALM_AT)
+        is_calm = evidence.low == evidence.high or (evidence.calm and evidence.n == CALM_AT)
         return NO_DIFFERENCE if is_calm else UNDECIDED
 
     @property
     def headline(self) -> str:
-        """The verdict with its figure, and what is said of failures."""
-        found, text = self.evidence, self.verdict
+        """The verdict with its bound, and the claim about failures."""
+        evidence, text = self.evidence, self.verdict
         if text == NO_LARGER:
-            text += f" {max(abs(found.low), abs(found.high)):.3g}"
-        if any(found.failed) and (text in (BETTER, WORSE) or text.startswith(NO_LARGER)):
+            text += f" {max(abs(evidence.low), abs(evidence.high)):.3g}"
+        if any(evidence.failed) and (text in (BETTER, WORSE) or text.startswith(NO_LARGER)):
             text += " where neither failed"
         if text.endswith("most seeds"):
             text += "; the mean is undecided"
-        if found.failures:
-            often = f"fails {'more' if found.failures > 0 else 'less'} often"
+        if evidence.failures:
+            often = f"fails {'more' if evidence.failures > 0 else 'less'} often"
             text = often if text == UNDECIDED else f"{text}; {often}"
         return text
 
@@ -147,14 +147,14 @@ class Verdict:
 
     @property
     def effect(self) -> tuple[float, float, float] | None:
-        """The mean effect and the ends of its interval; None after a stop before 32 pairs, which shows it too large."""
-        found = self.evidence
-        early = self.stopped.startswith(EARLY) and not math.isfinite(found.low)
-        return None if early else (found.effect, found.low, found.high)
+        """The mean effect and the ends of its interval; None after an early end, which overestimates the effect."""
+        evidence = self.evidence
+        early = self.stopped.startswith(EARLY) and not math.isfinite(evidence.low)
+        return None if early else (evidence.effect, evidence.low, evidence.high)
 
     def figures(self) -> dict[str, Any]:
-        """Returns the object of verdict.json, in which `to_json` writes what is infinite or nan as null."""
-        plan, found, known = self.plan, self.evidence, differences(self.outcomes)
+        """Returns the object of verdict.json. `to_json` writes infinite and nan as null."""
+        plan, evidence, known = self.plan, self.evidence, differences(self.outcomes)
         effect, low, high = self.effect or (None, None, None)
         return {
             "verdict": self.verdict,
@@ -165,11 +165,11 @@ class Verdict:
             "effect": effect,
             "low": low,
             "high": high,
-            "pairs": found.n,
+            "pairs": evidence.n,
             "higher": sum(d > 0 for d in known),
             "lower": sum(d < 0 for d in known),
-            "failed": {"first": found.failed[0], "other": found.failed[1]},
-            "failures": found.failures,
+            "failed": {"first": evidence.failed[0], "other": evidence.failed[1]},
+            "failures": evidence.failures,
             "settled": {name: settled._asdict() for name, settled in self.settled.items()},
             "checks": [[rate, figures] for rate, figures in self.checks.items()],
             "seconds": round(sum(pair.seconds for pair in self.pairs), 3),
@@ -179,16 +179,16 @@ class Verdict:
 
     def lines(self) -> list[str]:
         """Returns a few lines for a reader."""
-        plan, found = self.plan, self.evidence
+        plan, evidence = self.plan, self.evidence
         lines = [f"{self.headline}; {self.stopped}"]
-        if found.n:
+        if evidence.n:
             first, other = zip(*self.compared, strict=True)
             figures = f"{plan.metric} {_mean(first)} of the first config, {_mean(other)} of the other"
             seconds = sum(pair.seconds for pair in self.pairs)
             lines = [
                 f"{self.headline}: {figures} ({plan.better} is better)",
                 self._effect_line(),
-                f"{found.n} pairs of seeds, {seconds / 60:.{1 if seconds > 60 else 3}f} minutes of runs"
+                f"{evidence.n} pairs of seeds, {seconds / 60:.{1 if seconds > 60 else 3}f} minutes of runs"
                 + (f"; {self.stopped}" if self.stopped else ""),
                 self._failures_line(),
             ]
@@ -197,15 +197,15 @@ class Verdict:
                 tried = ", ".join(f"{rate:.4g} {_mean([figure])}" for rate, figure in settled.tried)
                 edge = "" if settled.bracketed else ", at the edge: move the config's rate there"
                 if all(figure is None for _, figure in settled.tried):
-                    edge = ", but with each a run failed"
+                    edge = ", but a run failed at each rate"
                 lines.append(f"rate of {ARMS[name]} {settled.changes[RATE]:.4g}{edge} (tried: {tried})")
             if steps := settled.changes.get("train.steps"):
                 lines.append(f"steps of {ARMS[name]} {steps:,}, for equal {plan.match}")
         for rate in self.checks:
             stays = "stays" if still(self.claim, self.at(rate)) else "falls"
             effects = differences(self.at(rate))
-            told = f"effect {statistics.fmean(effects):+.4g}" if effects else "no run without failure"
-            lines.append(f"with the rate {rate:.4g} of {ARMS[self.worse]} the claim {stays}: {told}")
+            effect = f"effect {statistics.fmean(effects):+.4g}" if effects else "no run without failure"
+            lines.append(f"with the rate {rate:.4g} of {ARMS[self.worse]} the claim {stays}: {effect}")
         named = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
         lines.append(f"the metric {named}")
         if plan.null:
@@ -213,26 +213,26 @@ class Verdict:
         return lines
 
     def _effect_line(self) -> str:
-        found = self.evidence
+        evidence = self.evidence
         if self.effect is None:
-            return "no effect is given, for an early end shows it too large: --whole goes on to the last pair"
-        if math.isnan(found.effect):
-            return "no effect, for there is no pair where neither failed"
-        if not math.isfinite(found.low):
-            few = f"at {' or '.join(map(str, LEVELS))} pairs only" if found.n < min(LEVELS) else "if few runs fail"
-            return f"effect so far {found.effect:+.4g}; a mean is claimed {few}"
-        note = "; its outcomes are too uneven to tell from 0" if found.uneven else ""
-        if found.low == found.high:
+            return "no effect is given, because an early end overestimates it: --whole continues to the last pair"
+        if math.isnan(evidence.effect):
+            return "no effect: every pair has a failed run"
+        if not math.isfinite(evidence.low):
+            few = f"at {' or '.join(map(str, LEVELS))} pairs only" if evidence.n < min(LEVELS) else "if few runs fail"
+            return f"effect so far {evidence.effect:+.4g}; a mean is claimed {few}"
+        note = "; its outcomes are too uneven to tell from 0" if evidence.uneven else ""
+        if evidence.low == evidence.high:
             note = "; all pairs are equal, so the interval has no width"
-        of = "" if found.n in LEVELS else f" of the first {max(look for look in LEVELS if look < found.n)} pairs"
-        return f"effect {found.effect:+.4g}, interval{of} {found.low:+.4g} to {found.high:+.4g}{note}"
+        of = "" if evidence.n in LEVELS else f" of the first {max(look for look in LEVELS if look < evidence.n)} pairs"
+        return f"effect {evidence.effect:+.4g}, interval{of} {evidence.low:+.4g} to {evidence.high:+.4g}{note}"
 
     def _failures_line(self) -> str:
-        found, worst = self.evidence, self.plan.failed
+        evidence, worst = self.evidence, self.plan.failed
         what = "not finite" if worst is None else f"not finite, or worse than {worst:g}"
-        if any(found.failed):
-            return f"failed ({what}): {found.failed[0]} runs of the first config, {found.failed[1]} of the other"
-        return f"no run failed ({what}), which does not exclude a rate of {100 * (1 - 0.05 ** (1 / found.n)):.0f} %"
+        if any(evidence.failed):
+            return f"failed ({what}): {evidence.failed[0]} runs of the first config, {evidence.failed[1]} of the other"
+        return f"no run failed ({what}), which does not exclude a rate of {100 * (1 - 0.05 ** (1 / evidence.n)):.0f} %"
 
 
 def _mean(figures: Sequence[float | None]) -> str:
@@ -248,7 +248,7 @@ def write(verdict: Verdict, workdir: Path) -> None:
 
 
 def write_page(title: str, trials: Mapping[str, tuple[Verdict, Path]], workdir: Path) -> None:
-    """Writes the page of trials, each with its folder, by name."""
+    """Writes the page of several trials. `trials` has the verdict and folder of each, by name."""
     data = [
         {"name": name, "lines": verdict.lines(), "attempts": read_plan(folder)["budgets"]}
         | {"dots": [list(row.values()) for row in _rows(verdict)], **verdict.figures()}
@@ -259,7 +259,7 @@ def write_page(title: str, trials: Mapping[str, tuple[Verdict, Path]], workdir: 
 
 
 def _rows(verdict: Verdict) -> list[dict[str, Any]]:
-    """Returns the rows of table.csv, which are the dots of the page too."""
+    """Returns the rows of table.csv, which are also the dots of the page."""
     return [
         {
             "first_seed": pair.seeds[0],

@@ -1,9 +1,9 @@
-"""A process of a crew: it trains the runs that stdin names, and writes to stdout why each failed, or nothing.
+"""A process of a crew: trains the runs that it reads from stdin, and writes the error of each to stdout, "" for none.
 
-A run is a line of JSON: its config, its folder, its origin, and the files that the config names.
+Each line of stdin is a run in JSON: config, folder, origin, and the files that the config names.
 """
 
-import fxf.base.listen  # noqa: F401  A signal ends the process after a save; other imports start threads.
+import fxf.base.listen  # noqa: F401  A signal ends the process after a save; must come before imports that start threads.
 
 # isort: split
 import ctypes
@@ -23,8 +23,8 @@ PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Trains until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what is printed between runs is lost, as stderr is
-    if sys.platform == "linux":  # the kernel's signal when the parent ends, which may have been killed
+    os.dup2(2, 1)  # other output between runs goes to stderr, which is discarded
+    if sys.platform == "linux":  # the kernel signals this process when its parent ends, even if killed
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     start_jax()
     from fxf.sweeps.crew import Job, train

@@ -1,4 +1,4 @@
-"""Tasks by name, from batches to scores: the config sections of each task, and its class."""
+"""The registry of tasks: the config sections, class and models of each."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,10 +15,7 @@ from fxf.tasks.translation import Translation, TranslationConfig
 
 
 class RegisteredTask(NamedTuple):
-    """The config sections of a task, the function `make(task section, RunInfo) -> Task`, and the models that fit it.
-
-    The first model is the default.
-    """
+    """A task's config sections, its `make(task section, RunInfo) -> Task`, and its models, the default first."""
 
     sections: dict[str, Any]
     make: Callable[[Any, RunInfo], Task]

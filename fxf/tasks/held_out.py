@@ -1,4 +1,4 @@
-"""Sequences of a large domain that are held out from training, and samples of them."""
+"""A split of a large domain of sequences by hash: the sequences held out from training, and samples of them."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ SHARE = 16
 
 
 def held_out(sequences: Any) -> Any:
-    """Returns a bool for each row, True for one in sixteen. Rows are NumPy or JAX arrays of tokens, padded with 0."""
+    """Returns whether each row is held out, as one row in sixteen is. Rows are NumPy or JAX tokens, padded with 0."""
     multipliers = np.cumprod(np.full(sequences.shape[-1], 0x9E3779B1, np.uint32), dtype=np.uint32)  # modulo 2^32
     mixed = (sequences.astype("uint32") * multipliers[None]).sum(-1, dtype="uint32")
     for shift in (16, 13):
@@ -17,7 +17,7 @@ def held_out(sequences: Any) -> Any:
 
 
 def drawn_for(n: int) -> int:
-    """Returns the number of rows to draw for a sample of n held-out rows; about 2n of them are held out."""
+    """Returns the number of rows to draw for n held-out rows; about 2n of those drawn are held out."""
     return 2 * SHARE * n
 
 

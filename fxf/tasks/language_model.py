@@ -1,4 +1,4 @@
-"""Language modelling of a text or of documents, by characters or by the tokens of another tokenizer."""
+"""Language modelling of a text or of documents, with any tokenizer."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ from fxf.tasks.prompts import PromptGroup, before_end, one_group, padded_prompts
 from fxf.tasks.task import NO_END, Evaluator, RunInfo, language_model_batch
 from fxf.tasks.text_task import TokenizedTask
 
-ALIKE = (("The Cat", "the cat"), ("a  b\n", "a b"))  # to some tokenizers
+ALIKE = (("The Cat", "the cat"), ("a  b\n", "a b"))  # pairs that a lossy tokenizer encodes alike
 TOKENS_AT_ONCE = 8192
 SAMPLES = 3
 BETWEEN = "\n---\n"  # the texts of a sample
@@ -38,7 +38,7 @@ class LanguageModelConfig:
 
     name: Literal["language_model"] = key("language_model", "the task to learn")
     length: int = key(128, "number of tokens that the model reads; it predicts the next token after each", minimum=2)
-    bos: bool = key(True, "windows and documents begin with <bos>; else a document with the <eos> of the one before")
+    bos: bool = key(True, "windows and documents begin with <bos>; if false, documents begin with the previous <eos>")
     score: Literal["all", "last"] = key("all", "tokens of a window that count: all, or only the last (seed 002)")
     document_mask: bool = key(True, "attention and positions stay within a document")
 
@@ -49,11 +49,11 @@ def language_model(config: LanguageModelConfig, run: RunInfo) -> "LanguageModel"
 
 
 def loses_text(tokenizer: Tokenizer) -> bool:
-    """Returns whether texts in other case or with other white space have the same tokens.
+    """Returns whether a tokenizer drops case or white space.
 
-    Bits per byte are then of less text than with another tokenizer.
+    Its bits per byte then cover less text than those of a lossless tokenizer.
     """
-    with contextlib.suppress(UserError):  # a file without a token for these
+    with contextlib.suppress(UserError):  # a tokenizer file may lack these characters
         return tokenizer.kind != "character" and any(tokenizer.encode(x) == tokenizer.encode(y) for x, y in ALIKE)
     return False
 
@@ -61,12 +61,12 @@ def loses_text(tokenizer: Tokenizer) -> bool:
 class LanguageModel(TokenizedTask):
     """Prediction of the next token. `RunningText` and `Documents` make the batches.
 
-    A model whose loss is not a cross-entropy reports `accuracy`, the share of tokens that it ranks first, and no bits.
-    Bits per character and per byte count the loss of all tokens, also of those that end documents.
+    A model whose loss is not a cross-entropy reports no bits but `accuracy`, the share of targets that it ranks first.
+    Bits per character and per byte count the loss of all tokens, <eos> included.
 
     Attributes:
       first: the token before a text, None for none.
-      context: the number of tokens in front of the one that counts, 0 if all count.
+      context: the number of tokens before the only one that counts; 0 if all count.
     """
 
     generates = True
@@ -85,14 +85,14 @@ class LanguageModel(TokenizedTask):
             return figures
         rows = evaluator.top(padded_prompts([self.inputs([])] * SAMPLES), self.config.length).tolist()
         decoded = (self.tokenizer.decode(before_end(row, self.end_token)) for row in rows)
-        texts = dict.fromkeys(decoded)  # greedy: all same
+        texts = dict.fromkeys(decoded)  # greedy decoding gives the same text each time
         cut_off = self.end_token != NO_END and any(self.end_token not in row for row in rows)
         return {**figures, "samples": [("", None, BETWEEN.join(texts), cut_off)]}
 
     def figures_of(
         self, evaluator: Evaluator, batches: Iterable[dict[str, np.ndarray]], size: Counts, loss_name: str
     ) -> dict[str, float]:
-        """Returns the figures of batches, which count each token of a text of this size once."""
+        """Returns the metrics of batches that count each token of a text once; `size` is that of the text."""
         sums_N3 = []
         for batch in batches:
             right = 0.0
@@ -106,13 +106,13 @@ class LanguageModel(TokenizedTask):
         return {loss_name: loss, "bits_per_character": bits / size["characters"], "bits_per_byte": bits / size["bytes"]}
 
     def scored_data(self) -> dict[str, Any]:
-        kept = {"text that its tokens keep": digest(self.tokenizer.to_json().encode())}
-        return {"task.score": self.config.score, **(kept if loses_text(self.tokenizer) else {})}
+        lossy = {"text that its tokens keep": digest(self.tokenizer.to_json().encode())}
+        return {"task.score": self.config.score, **(lossy if loses_text(self.tokenizer) else {})}
 
     def inputs(self, tokens: list[int]) -> list[int]:
-        """Returns the tokens that the model reads for a text: after the token that begins it, if there is one.
+        """Returns the inputs for a text: its tokens, after `first` if there is one.
 
-        Without <bos>, a text begins with itself, and an empty one is a new line.
+        Without `first`, an empty text is read as a new line.
         """
         if self.first is not None:
             return [self.first, *tokens]
@@ -127,9 +127,9 @@ class LanguageModel(TokenizedTask):
         return one_group(padded_prompts(list(map(self.inputs, rows))), max_tokens, max_len)
 
     def beginning(self, text: str) -> list[int]:
-        # Some tokenizers put a space in front of a text, but an answer goes on from its prompt.
-        every = self.tokenizer.encode(text), self.behind(text)
-        return next((tokens for tokens in every if self.tokenizer.continuation(text, tokens) == text), every[0])
+        # Some tokenizers put a space in front of a text, but an answer continues its prompt.
+        candidates = self.tokenizer.encode(text), self.behind(text)
+        return next((x for x in candidates if self.tokenizer.continuation(text, x) == text), candidates[0])
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         return text + self.tokenizer.continuation(self.cased(text), tokens)
@@ -142,8 +142,8 @@ class LanguageModel(TokenizedTask):
 class RunningText(LanguageModel):
     """One text in memory.
 
-    A batch holds windows that start anywhere in the training part. In scoring, every token that counts has a token of
-    the text before it in its window. The exception is the first token of the text, which counts only after <bos>.
+    A training batch holds windows that start anywhere in the training part. In scoring, every token that counts follows
+    another token of the text in its window, except the text's first token, which counts only after <bos>.
     """
 
     def __init__(self, config: LanguageModelConfig, run: RunInfo) -> None:
@@ -159,7 +159,7 @@ class RunningText(LanguageModel):
         return self.batch_of(windows_BT, jnp.ones(windows_BT.shape))
 
     def batch_of(self, tokens_BT: Any, weights_BT: Any) -> Batch:
-        """Returns the batch of windows of the text, given the weights of their tokens."""
+        """Returns the batch of windows of tokens, with the weight of each token."""
         scored = np.ones((1, self.config.length), np.float32)
         if self.config.score == "last":
             scored[:, :-1] = 0
@@ -168,13 +168,13 @@ class RunningText(LanguageModel):
         return {"inputs": tokens_BT[:, :-1], "targets": tokens_BT[:, 1:], "weights": weights_BT[:, 1:] * scored}
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
-        """Returns the loss and the bits per character and per byte, or the accuracy, of a part of the text."""
+        """Returns the loss of a part of the text, and its bits per character and per byte, or its accuracy."""
         text = self.text.parts()[part]
         size = Counter(characters=len(text), bytes=len(text.encode()), tokens=len(self.text.tokens(part)))
         return self.figures_of(evaluator, self.scored(part), size, loss_name)
 
     def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches by which a part is scored."""
+        """Yields the batches that score a part."""
         tokens_NT, weights_NT = scoring_windows(self.text.tokens(part), self.window)
         rows = min(len(tokens_NT), max(1, TOKENS_AT_ONCE // self.config.length))
         missing = ((0, -len(tokens_NT) % rows), (0, 0))
@@ -194,9 +194,9 @@ class RunningText(LanguageModel):
 
 
 class Documents(LanguageModel):
-    """Documents whose tokens are on the disk, in rows without padding, each once an epoch of its source.
+    """Documents, tokenized on disk and packed into rows without padding. Each row occurs once per epoch of its source.
 
-    Nothing is prepared or read before it is needed, so a trained run can do without its documents.
+    Documents are prepared and read only when needed, so a trained run can do without them.
     """
 
     def __init__(self, config: LanguageModelConfig, run: RunInfo) -> None:
@@ -211,7 +211,7 @@ class Documents(LanguageModel):
 
     @functools.cached_property
     def prepared(self) -> dict[str, Prepared]:
-        """The tokens of each source's documents, prepared in a folder."""
+        """The prepared documents of each source."""
         return {name: prepared(part.config, self.tokenizer) for name, part in self.parts.items()}
 
     def rows(self, tokens_N: np.ndarray) -> Rows:
@@ -221,49 +221,49 @@ class Documents(LanguageModel):
 
     def batches(self) -> Any:
         process = (jax.process_index(), jax.process_count())
-        rows_S = [self.rows(each.tokens("train")) for each in self.prepared.values()]
+        rows_S = [self.rows(documents.tokens("train")) for documents in self.prepared.values()]
         shares_S = [part.share for part in self.parts.values()]
         return iterate(ShuffledRows(rows_S, shares_S, self.run.train.batch_size, self.run.seed, process))
 
     def largest_batch(self) -> dict[str, jax.ShapeDtypeStruct]:
-        rows = self.rows(np.zeros(1, np.uint16))  # of any tokens
+        rows = self.rows(np.zeros(1, np.uint16))  # any tokens have these shapes
         return jax.eval_shape(lambda: rows.batch(np.zeros(self.run.train.batch_size, int)))
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, float]:
-        """Returns the figures of each source, if there are several, and of tokens that are drawn by the shares."""
+        """Returns the metrics of the documents. Of a mixture: of each source, and averaged by the shares."""
         stored, figures = part if self.data.test else "validation", dict[str, float]()
-        sizes = {name: each.counts[stored] for name, each in self.prepared.items()}
+        sizes = {name: documents.counts[stored] for name, documents in self.prepared.items()}
         for name, size in sizes.items():
             rows = self.rows(self.prepared[name].tokens(stored))
             batches = rows.in_order(min(rows.n_rows, max(1, TOKENS_AT_ONCE // self.config.length)))
-            of_source = self.figures_of(evaluator, batches, size, loss_name)
+            source_figures = self.figures_of(evaluator, batches, size, loss_name)
             if not name:
-                return of_source
-            figures |= {f"{key}/{name}": value for key, value in of_source.items()}
-        shares = {name: each.share for name, each in self.parts.items()}
-        whole = {key: sum(share * figures[f"{key}/{name}"] for name, share in shares.items()) for key in of_source}
+                return source_figures
+            figures |= {f"{key}/{name}": value for key, value in source_figures.items()}
+        shares = {name: source.share for name, source in self.parts.items()}
+        whole = {key: sum(share * figures[f"{key}/{name}"] for name, share in shares.items()) for key in source_figures}
         for unit in ("character", "byte") if evaluator.in_nats else ():
             per_token = sum(share * sizes[x][f"{unit}s"] / sizes[x]["tokens"] for x, share in shares.items())
             whole[f"bits_per_{unit}"] = whole[loss_name] / math.log(2) / per_token
         return whole | figures
 
     def figures(self) -> dict[str, Any]:
-        counts = [each.counts for each in self.prepared.values()]
-        train, validation = (sum((of[part] for of in counts), Counter()) for part in ("train", "validation"))
+        counts = [documents.counts for documents in self.prepared.values()]
+        train, validation = (sum((parts[part] for parts in counts), Counter()) for part in ("train", "validation"))
         both = train + validation
-        rows = sum(self.rows(each.tokens("train")).n_rows for each in self.prepared.values())
-        of_sources = {
+        n_rows = sum(self.rows(documents.tokens("train")).n_rows for documents in self.prepared.values())
+        source_tokens = {
             f"training_tokens/{name}": x.counts["train"]["tokens"] for name, x in self.prepared.items() if name
         }
         return {
             "training_documents": train["documents"],
             "validation_documents": validation["documents"],
             "training_tokens": train["tokens"],
-            **of_sources,
+            **source_tokens,
             "validation_tokens": validation["tokens"],
             "vocabulary": self.vocab_size,
             "unknown_share": round(both["unknown"] / both["tokens"], 6),
-            "padding_share": round(1 - train["tokens"] / (rows * self.config.length), 6),
+            "padding_share": round(1 - train["tokens"] / (n_rows * self.config.length), 6),
         }
 
     def digests(self) -> dict[str, str]:
@@ -273,6 +273,6 @@ class Documents(LanguageModel):
         return {f"data.sources.{name}": x.digest for name, x in self.prepared.items()} | shares
 
     def scored_data(self) -> dict[str, Any]:
-        texts = {f"split of {name or 'the text'}": each.text for name, each in self.prepared.items()}
+        texts = {f"split of {name or 'the text'}": documents.text for name, documents in self.prepared.items()}
         shares = {f"share of {name}": part.share for name, part in self.parts.items() if name}
         return {**texts, **shares, **super().scored_data()}

@@ -1,4 +1,4 @@
-"""Masked language modelling of a text (seed 001, "Tokenization"; Devlin et al. 2018): a model fills in blanks."""
+"""Masked language modelling of a text (seed 001, "Tokenization"; Devlin et al. 2018)."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.tasks.text_task import TokenizedTask, warn_of_unknown
 
-AS_MASK, AS_RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest stay as they are
+AS_MASK, AS_RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest are unchanged
 SHORT = 0.1  # share of short sequences in a batch
 LOGITS_AT_ONCE = 2**22
 SAMPLES = 5
@@ -37,11 +37,11 @@ class MaskingConfig:
 
 
 class Masking(TokenizedTask):
-    """Sequences <bos> text <eos> in which some tokens are hidden. The model predicts the hidden tokens.
+    """Sequences <bos> text <eos> in which some tokens are masked. The model predicts the masked tokens.
 
-    A batch's sequences start anywhere in the training part. One in ten is short: it has any number of tokens from 1,
-    and padding after them. From these the model learns to fill in short texts. The validation or test part is scored
-    in whole sequences, and the same tokens are chosen every time. A remainder that fills no sequence is left out.
+    Training sequences start anywhere in the training part. One in ten is short, with 1 token or more and padding after
+    them, so that the model learns to fill in short texts. The validation and test parts are scored in full sequences,
+    with the same tokens masked every time. A remainder that fills no sequence is left out.
     """
 
     metrics = ("accuracy", "-validation_loss", "-perplexity")
@@ -64,7 +64,7 @@ class Masking(TokenizedTask):
         return masked_batch(key_mask, windows_BP, lengths_B1, self.config.share, self.vocab_size)
 
     def scored(self, part: str) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches by which a part of the text is scored."""
+        """Yields the batches that score a part of the text."""
         tokens = self.text.tokens(part)
         windows_NP = tokens[: len(tokens) // self.n_text * self.n_text].reshape(-1, self.n_text).astype(np.int32)
         rows = max(1, LOGITS_AT_ONCE // (self.config.length * self.vocab_size))
@@ -72,8 +72,8 @@ class Masking(TokenizedTask):
         for start in range(0, len(windows_NP), rows):
             windows_BP = windows_NP[start : start + rows]
             full_B1 = np.full((len(windows_BP), 1), self.n_text, np.int32)
-            of_windows = jax.random.fold_in(random_key(0), start)
-            yield jax.device_get(masked(of_windows, windows_BP, full_B1, self.config.share, self.vocab_size))
+            key = jax.random.fold_in(random_key(0), start)
+            yield jax.device_get(masked(key, windows_BP, full_B1, self.config.share, self.vocab_size))
 
     def figures(self) -> dict[str, Any]:
         return self.text.figures()
@@ -85,7 +85,7 @@ class Masking(TokenizedTask):
         return {**self.text.held_out(), "task.length": self.config.length, "task.share": self.config.share}
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, Any]:
-        """Returns the figures and samples of a part of the text."""
+        """Returns the metrics and samples of a part of the text."""
         sums_N3: list[tuple[float, float, float]] = []
         samples: list[tuple[str, ...]] = []
         for batch in self.scored(part):
@@ -115,7 +115,7 @@ class Masking(TokenizedTask):
         return [(filled(inputs, predicted(evaluator, inputs))[:, None], None) for inputs in rows]
 
     def to_batch(self, text: str, answer: str) -> Batch:
-        tokens = jnp.array([self.encode(text)])  # the answer stands in the blanks
+        tokens = jnp.array([self.encode(text)])  # the answer fills the blanks, so it adds no tokens
         return {"inputs": tokens, "input_mask": jnp.ones(tokens.shape, bool)}
 
     def pieces(self, text: str) -> list[str]:
@@ -132,15 +132,15 @@ class Masking(TokenizedTask):
         first, *others = map(self.tokenizer.encode, pieces)
         tokens = [*first, *(token for piece in others for token in (MASK, *piece))]
         if len(tokens) > self.n_text:
-            raise UserError(f"{len(tokens)} tokens; task.length leaves room for {self.n_text}")
+            raise UserError(f"{len(tokens)} tokens; task.length allows {self.n_text}")
         return [BOS, *tokens, EOS]
 
 
 def masked_batch(key: jax.Array, text_BP: jax.Array, lengths_B1: jax.Array, share: float, vocab_size: int) -> Batch:
-    """Returns the batch of <bos>, the first `lengths_B1[b]` tokens of each row, <eos> and padding, [B, P+2].
+    """Returns a batch [B, P+2]; each row is <bos>, the first `lengths_B1[b]` tokens of the text, <eos> and padding.
 
-    Each token of the text is chosen with probability `share`, and has weight 1 if it is. In `inputs`, 80 % of the
-    chosen tokens are <mask>, 10 % are random tokens of the vocabulary, and 10 % stay. `input_mask` is false on padding.
+    Each token of the text is chosen with probability `share`. Chosen tokens have weight 1, all others 0. In `inputs`,
+    <mask> replaces 80 % of the chosen tokens, a random token 10 %, and 10 % stay. `input_mask` is False on padding.
     """
     tokens_BT = jnp.pad(text_BP, ((0, 0), (1, 1)), constant_values=BOS)
     t = jnp.arange(tokens_BT.shape[1])[None]
@@ -166,5 +166,5 @@ def predicted(evaluator: Evaluator, inputs_BT: np.ndarray) -> np.ndarray:
 
 
 def filled(inputs_BT: np.ndarray, best_BT: np.ndarray) -> np.ndarray:
-    """Returns the inputs with the predicted token in place of every <mask>."""
+    """Replaces every <mask> of the inputs by the predicted token."""
     return np.where(inputs_BT == MASK, best_BT, inputs_BT)

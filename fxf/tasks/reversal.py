@@ -30,9 +30,9 @@ class ReversalConfig(MetricsConfig):
     min_length: int = key(1, "shortest sequence to reverse", minimum=1)
     max_length: int = key(25, "longest sequence to reverse", minimum=1)
     longer: int = key(0, "also score lengths max_length+1 … max_length+longer, which training never shows", minimum=0)
-    longer_every: int = key(0, "score them apart, as exact_match_N, at multiples N of this; 0: together", minimum=0)
-    mirrored: bool = key(False, "a symbol and its mirror image have one position, of the batch (Cho et al. 2024)")
-    examples: int = key(10_000, "size of each scored sample, if the domain is too large to score whole", minimum=1)
+    longer_every: int = key(0, "score only multiples N of this, each as exact_match_N; 0: all in one sample", minimum=0)
+    mirrored: bool = key(False, "a symbol and its mirror image share a position, set by the batch (Cho et al. 2024)")
+    examples: int = key(10_000, "maximum size of a scored sample; a small domain is scored whole", minimum=1)
 
     def __post_init__(self) -> None:
         if self.max_length < self.min_length:
@@ -42,7 +42,7 @@ class ReversalConfig(MetricsConfig):
             raise UserError(f"task.longer_every: no multiple of {self.longer_every} among the task.longer lengths")
 
     def longer_samples(self) -> dict[str, range]:
-        """Returns the lengths of the samples that are longer than in training, by the suffix of their figures."""
+        """Returns the lengths of each sample that is longer than in training, by the suffix of its metrics."""
         longest = self.max_length + self.longer
         if not self.longer_every:
             return {"_longer": range(self.max_length + 1, longest + 1)} if self.longer else {}
@@ -53,8 +53,9 @@ class ReversalConfig(MetricsConfig):
 class Reversal(Task):
     """Sequences x1 … xn, which the model continues with xn … x1 and 0.
 
-    A domain of at most 100,000 sequences is trained on and scored whole. In a larger domain, a hash of the tokens
-    holds out a sixteenth of the sequences. They never count in training, and the scored sample is drawn from them.
+    If the domain has at most 100,000 sequences, all of them are trained on and scored. In a larger domain, a hash of
+    the tokens holds out a sixteenth of the sequences. They have weight 0 in training, and the scored sample is drawn
+    from them.
     """
 
     end_token, generates = END, True
@@ -62,11 +63,11 @@ class Reversal(Task):
     def __init__(self, config: ReversalConfig, run: RunInfo) -> None:
         self.config, self.batch_size = config, run.train.batch_size
         self.lengths = range(config.min_length, config.max_length + 1)
-        # The 20th power of 2 is beyond the largest domain, and a larger one could be too large to compute.
+        # 2^20 exceeds the largest domain, and a higher power could be too large to compute.
         is_small = config.n_tokens ** min(config.max_length, 20) <= LARGEST_DOMAIN
         self.scored_whole = is_small and sum(config.n_tokens**n for n in self.lengths) <= LARGEST_DOMAIN
         self.vocab_size, self.longest = config.n_tokens + 1, 2 * (config.max_length + config.longer) + 2
-        exact = [f"exact_match{of}" for of in ("", *config.longer_samples())]
+        exact = [f"exact_match{suffix}" for suffix in ("", *config.longer_samples())]
         self.text_metrics = TextMetrics(config, *exact)
         self.metrics = (*exact, *self.text_metrics.names)
 
@@ -82,12 +83,12 @@ class Reversal(Task):
         return language_model_batch(targets_BT, weights_BT) | self.positions(lengths_B1, targets_BT.shape[1])
 
     def positions(self, lengths_B1: Any, n_inputs: int) -> dict[str, jax.Array]:
-        """Returns positions of the inputs 0 x1 … xn 0 xn … x1, [B, n_inputs], if a symbol shares its mirror image's.
+        """Returns the positions of the inputs 0 x1 … xn 0 xn … x1, [B, n_inputs], with `task.mirrored`.
 
-        Those of x1 … xn are 1 … n, that of the second 0 is n + 1, and what comes after the answer has 0.
+        x1 … xn have the positions 1 … n, the second 0 has n + 1, then they go down again; padding has 0.
         """
         t = jnp.arange(n_inputs)[None]
-        mirrored_BT = jnp.maximum(jnp.minimum(t, 2 * lengths_B1 + 2 - t), 0)  # tables have no rows below 0
+        mirrored_BT = jnp.maximum(jnp.minimum(t, 2 * lengths_B1 + 2 - t), 0)  # embedding tables have no negative rows
         return {"positions": mirrored_BT} if self.config.mirrored else {}
 
     def placed(self, lengths_N: np.ndarray, n_tokens: int) -> dict[str, np.ndarray]:
@@ -99,24 +100,24 @@ class Reversal(Task):
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
         scored = whole_domain(self.config) if self.scored_whole else draw_sample(self.config, self.lengths)
-        found, expected = self.continuations(evaluator, scored)
-        figures: dict[str, Any] = {"exact_match": exact_match(found, expected), "examples": len(scored)}
-        cut_off = (found != END).all(axis=1)
+        answers, expected = self.continuations(evaluator, scored)
+        figures: dict[str, Any] = {"exact_match": exact_match(answers, expected), "examples": len(scored)}
+        cut_off = (answers != END).all(axis=1)
         figures["cut_off"] = int(cut_off.sum())
-        wrong_first = np.argsort((found == expected).all(axis=1), kind="stable")[:SAMPLES]
-        texts = (self.texts(tokens[wrong_first]) for tokens in (scored, expected, found))
+        wrong_first = np.argsort((answers == expected).all(axis=1), kind="stable")[:SAMPLES]
+        texts = (self.texts(tokens[wrong_first]) for tokens in (scored, expected, answers))
         figures["samples"] = list(zip(*texts, cut_off[wrong_first].tolist(), strict=True))
-        for of, lengths in self.config.longer_samples().items():
+        for suffix, lengths in self.config.longer_samples().items():
             longer = draw_sample(self.config, lengths)
-            figures[f"exact_match{of}"] = exact_match(*self.continuations(evaluator, longer))
-            if of == "_longer":
+            figures[f"exact_match{suffix}"] = exact_match(*self.continuations(evaluator, longer))
+            if suffix == "_longer":
                 figures["examples_longer"] = len(longer)
-        return figures | self.text_metrics.figures(self.texts(found), [[text] for text in self.texts(expected)])
+        return figures | self.text_metrics.figures(self.texts(answers), [[text] for text in self.texts(expected)])
 
     def continuations(self, evaluator: Evaluator, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the model's continuations of sequences, [n, longest] padded with 0, and the right continuations.
+        """Returns the model's and the right continuations of `sequences` [n, longest], which are padded with 0.
 
-        Both are int32 [n, longest + 1]. The right continuation is the reverse, followed by 0.
+        Both are int32 [n, longest + 1]. The right continuation is the reversed sequence and 0.
         """
         tokens = np.pad(sequences, ((0, 0), (0, 1)), constant_values=END)
         lengths = np.count_nonzero(sequences, axis=1).astype(np.int32) + 1
@@ -126,7 +127,7 @@ class Reversal(Task):
         return evaluator.top(prompts, tokens.shape[1]), expected
 
     def texts(self, tokens_NU: np.ndarray) -> list[str]:
-        """Returns the text of each row, up to its end."""
+        """Returns the text of each row, up to its end token."""
         return [self.to_text("", before_end(row, END)) for row in tokens_NU.tolist()]
 
     def encode(self, text: str) -> list[int]:
@@ -145,9 +146,9 @@ class Reversal(Task):
 
 
 def reversal_targets(sequences_BP: jax.Array, lengths_B1: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns tokens x1 … xn 0 xn … x1 0 and weights 1 on the second half, both [B, 2P+2].
+    """Returns tokens x1 … xn 0 xn … x1 0 and weights that are 1 on the second half, both [B, 2P+2].
 
-    Row b reads the first `lengths_B1[b]` of its P tokens; the tokens after its closing 0 are 0 and have weight 0.
+    Row b takes the first `lengths_B1[b]` of its P tokens. The padding after the last 0 is 0, with weight 0.
     """
     t = jnp.arange(2 * sequences_BP.shape[1] + 2)[None]
     source = jnp.where(t < lengths_B1, t, 2 * lengths_B1 - t)
@@ -158,17 +159,18 @@ def reversal_targets(sequences_BP: jax.Array, lengths_B1: jax.Array) -> tuple[ja
 
 
 def whole_domain(config: ReversalConfig) -> np.ndarray:
-    """Returns every sequence of the lengths of training, int32 [n, longest], padded with 0."""
+    """Returns every sequence of the training lengths, int32 [n, longest], padded with 0."""
     tokens, lengths = range(1, config.n_tokens + 1), range(config.min_length, config.max_length + 1)
     rows = itertools.chain.from_iterable(itertools.product(tokens, repeat=n) for n in lengths)
     return np.array([row + (END,) * (config.max_length - len(row)) for row in rows], np.int32)
 
 
 def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
-    """Returns `config.examples` distinct held-out sequences, about as many of each length, int32 [n, longest].
+    """Returns at most `config.examples` distinct held-out sequences, int32 [n, longest], padded with 0.
 
-    The sample is the same for every seed. If a length has fewer held-out sequences than its share, all are in it. Where
-    none is held out, as of few symbols, all that are drawn are in it: of such lengths training shows nothing.
+    The sample is the same for every seed. All lengths have about equally many sequences; a length with fewer held-out
+    sequences than that has nearly all of them. If no drawn sequence is held out, as with few symbols, the sample has
+    all that were drawn: this happens only at lengths that training never shows.
     """
     rng = np.random.default_rng(0)
     n_drawn = drawn_for(config.examples)
@@ -179,6 +181,6 @@ def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
     return sample if len(sample) else np.unique(drawn, axis=0)
 
 
-def exact_match(found: np.ndarray, expected: np.ndarray) -> float:
-    """Returns the share of the rows that are equal in every token."""
-    return float((found == expected).all(axis=1).mean())
+def exact_match(answers: np.ndarray, expected: np.ndarray) -> float:
+    """Returns the share of rows that are equal in every token."""
+    return float((answers == expected).all(axis=1).mean())

@@ -1,7 +1,7 @@
-"""Metrics that compare answers with reference texts. The key `task.metrics` adds them to the figures of a task.
+"""Metrics that compare answers with reference texts. The key `task.metrics` adds them to those of a task.
 
-A metric of a user's own is named by its path, as `my_file:function`; its figure is `function`. `function(answers,
-references)` returns a number, given the answer to each prompt, list[str], and all right answers to it, list[list[str]].
+`my_file:function` names a user's own metric, which is reported as `function`. `function(answers, references)` returns a
+number. Its arguments are the answer to each prompt, list[str], and all right answers to each prompt, list[list[str]].
 """
 
 import dataclasses
@@ -16,9 +16,9 @@ Metric = Callable[[list[str], list[list[str]]], float]
 
 @dataclasses.dataclass(frozen=True)
 class MetricsConfig:
-    """The key of the tasks whose answers are compared with reference texts."""
+    """The key that all tasks with reference texts have."""
 
-    metrics: str = key("", "more metrics, comma-separated: of fxf.tasks.text_metrics.METRICS, or module:function")
+    metrics: str = key("", "more metrics, comma-separated: names in fxf.tasks.text_metrics.METRICS, or module:function")
 
 
 def ter(answers: list[str], references: list[list[str]]) -> float:
@@ -32,16 +32,16 @@ METRICS: Choices[Metric] = Choices({"ter": ter})
 
 
 def reference_columns(references: list[list[str]]) -> Any:
-    """Returns the references in sacreBLEU's order: the first one of every answer, then the second, and so on.
+    """Returns the references in sacreBLEU's order: the first reference of every answer, then the second, and so on.
 
-    An answer with fewer references has None in the other places.
+    Missing references are None.
     """
     n_columns = max(map(len, references))
     return [[texts[i] if i < len(texts) else None for texts in references] for i in range(n_columns)]
 
 
 class TextMetrics:
-    """The metrics that a config names. A checkpoint can be chosen by their `names`, as by `Task.metrics`."""
+    """The metrics that a config names. Their `names`, with and without -, extend `Task.metrics`."""
 
     def __init__(self, config: MetricsConfig, *others: str) -> None:
         """Raises a UserError if a name is not registered, or is that of another metric, such as one of the `others`."""
@@ -54,10 +54,10 @@ class TextMetrics:
 
     def figures(self, answers: list[str], references: list[list[str]]) -> dict[str, float]:
         """Returns each metric by name, given the answer and the right answers to each prompt."""
-        found = {name: metric(answers, references) for name, metric in self.chosen.items()}
-        for name, value in found.items():
+        values = {name: metric(answers, references) for name, metric in self.chosen.items()}
+        for name, value in values.items():
             try:
-                found[name] = float(value)
+                values[name] = float(value)
             except (TypeError, ValueError):
                 raise UserError(f"task.metrics: {name}: expected to return a number, got {value!r}") from None
-        return found
+        return values

@@ -1,4 +1,4 @@
-"""The base class of the tasks on text, whose tokens are those of a tokenizer."""
+"""The base class of tasks with a tokenizer."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -14,16 +14,16 @@ log = logging.getLogger(__name__)
 
 
 def warn_of_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
-    """Warns of what the vocabulary lacks of the texts of prompts."""
+    """Warns of characters or words of prompts that the vocabulary lacks."""
     if lacking := dict.fromkeys(f"'{word}'" for text in texts for word in tokenizer.unknown(text)):
         log.warning("warning: the vocabulary lacks %s; read as <unk>", shortened(", ".join(lacking)))
 
 
 class TokenizedTask(Task):
-    """A task whose tokens are those of a tokenizer, which the run keeps in its folder.
+    """A task with a tokenizer, which the run keeps in its folder.
 
     Attributes:
-      begins: the token that the decoder reads in front of a text, NO_TOKEN for none.
+      begins: the token that the decoder reads before a text, NO_TOKEN for none.
     """
 
     def __init__(self, data: Any, tokenizer: Tokenizer) -> None:
@@ -31,7 +31,7 @@ class TokenizedTask(Task):
         self.files, self.begins = {TOKENIZER_FILE: tokenizer.to_json()}, tokenizer.special.bos
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, Any]:
-        """Returns the figures of the part "validation" or "test", with the loss under this name."""
+        """Returns the metrics of the part "validation" or "test"; `loss_name` names the loss among them."""
         raise NotImplementedError
 
     def validate(self, evaluator: Evaluator) -> dict[str, Any]:
@@ -44,51 +44,43 @@ class TokenizedTask(Task):
         return self.tokenizer.name(token)
 
     def cased(self, text: str) -> str:
-        r"""Returns the text as the data are read: with \n for \r\n, and in lower case if they are."""
+        r"""Normalizes a text as the data: \n for \r\n, and lower case with `data.lower_case`."""
         text = text.replace("\r\n", "\n")
         return text.lower() if self.data.lower_case else text
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the tokens of each prompt. It warns of text that the vocabulary lacks."""
+        """Returns the tokens of each prompt, and warns of text that the vocabulary lacks."""
         cased, unk = list(map(self.cased, texts)), self.tokenizer.special.unk
         prompts = list(map(self.tokenizer.encode, cased))
-        # Few prompts need the second reading, which tells what is unknown.
+        # `unknown` encodes again, so it is called only for prompts with an unknown token.
         warn_of_unknown(self.tokenizer, (text for text, tokens in zip(cased, prompts, strict=True) if unk in tokens))
         return prompts
 
     def rules(self, decode: DecodeConfig) -> dict[str, Any]:
         ends = [self.token_of(word) for word in decode.ends.split()]
         words = [self.known(word, "decode.banned") for word in self.cased(decode.banned).split()]
-        # A word has other tokens inside of a text than at its start.
+        # A word may have other tokens within a text than at its start.
         banned = {tuple(tokens) for word in words for tokens in (self.tokenizer.encode(word), self.behind(f" {word}"))}
         prefix = self.beginning(self.known(self.cased(decode.prefix), "decode.prefix"))
         return {"end_token": (self.end_token, *ends), "words": Words(sorted(banned), prefix, self.begins)}
 
     def behind(self, text: str) -> list[int]:
-        """Returns the tokens of a text behind another one, here itself."""
+        """Returns the tokens of a text that follows another text, here itself."""
         alone, twice = self.tokenizer.encode(text), self.tokenizer.encode(text + text)
         return twice[len(alone) :] if twice[: len(alone)] == alone else alone
 
     def beginning(self, text: str) -> list[int]:
-        """Returns the tokens of a text with which an answer begins."""
+        """Returns the tokens of the text that an answer begins with."""
         return self.tokenizer.encode(text)
 
     def known(self, text: str, where: str) -> str:
-        """Returns a text.
-
-        Raises:
-          UserError: the vocabulary lacks some of it.
-        """
+        """Returns `text`. Raises a UserError if the vocabulary lacks some of it; `where` begins the message."""
         if lacking := self.tokenizer.unknown(text):
             raise UserError(f"{where}: the vocabulary lacks '{lacking[0]}'")
         return text
 
     def token_of(self, word: str) -> int:
-        """Returns the token that has this name, or that is this word.
-
-        Raises:
-          UserError: there is none.
-        """
+        """Returns the token with this name, or the only token of this word. Raises a UserError if there is none."""
         named = [token for token in range(self.vocab_size) if self.tokenizer.name(token) == word]
         tokens = named or self.tokenizer.encode(word)
         if len(tokens) != 1 or (self.tokenizer.unknown(word) and not named):

@@ -32,19 +32,19 @@ class TranslationConfig(MetricsConfig):
     """The `task` section for `translation`."""
 
     name: Literal["translation"] = key("translation", "the task to learn")
-    tokenized: bool = key(False, "the text is tokenized already, so BLEU counts its words as they are")
-    examples: int = key(0, "sentences to score in a validation or the test, evenly spaced; 0: all", minimum=0)
+    tokenized: bool = key(False, "the text is already tokenized: BLEU splits it only at spaces")
+    examples: int = key(0, "number of sentences scored in validation and test, evenly spaced; 0: all", minimum=0)
 
 
 class Translation(TokenizedTask):
     """Translation of sentences.
 
-    The tokenizer is the one in the run folder. If there is none, it is learned from both languages of the training
-    pairs together. The corpus is read only when a function needs it, so a trained run can do without.
+    The tokenizer is the one in the run folder. Without one, a joint vocabulary of both languages is learned from the
+    training pairs. The corpus is read only when a function needs it, so a trained run can do without it.
 
     Attributes:
       tokenized: `tokenized(part)` returns the examples of "train", "validation" or "test", with their tokens.
-      batches_of: `batches_of(part)` returns its batches; of "train" those that this process reads its share of.
+      batches_of: `batches_of(part)` returns the batches of a part; those of "train" have this process's share.
     """
 
     generates = True
@@ -66,13 +66,13 @@ class Translation(TokenizedTask):
         return read_corpus(self.data)
 
     def training_texts(self) -> Iterator[str]:
-        """Returns the sentences from which the tokenizer is learned."""
+        """Returns the sentences that the tokenizer is learned from."""
         return (text for example in self.corpus.train for text in (example.source, example.target))
 
     def _tokenized(self, part: str) -> list[tuple[Example, TokenPair]]:
         kept = tokenize(self.data, self.tokenizer, getattr(self.corpus, part))
         if part == "test" and (n_long := len(self.corpus.test) - len(kept)):
-            say(f"warning: {n_long} of {len(self.corpus.test)} test pairs are not scored: they pass data.max_length")
+            say(f"warning: {n_long} of {len(self.corpus.test)} test pairs are not scored: they exceed data.max_length")
         return kept
 
     def _batches_of(self, part: str) -> Batches:
@@ -99,14 +99,14 @@ class Translation(TokenizedTask):
 
     def test_pairs(self, evaluator: Evaluator, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
         examples = [Example(self.cased(a), self.cased(b), f"pair {number}") for number, (a, b) in enumerate(pairs, 1)]
-        data = dataclasses.replace(self.data, on_error="stop")  # each answer is in the line of its pair
+        data = dataclasses.replace(self.data, on_error="stop")  # line n of the answers belongs to pair n
         return self.score(evaluator, tokenize(data, self.tokenizer, examples))
 
     def score(
         self, evaluator: Evaluator, tokenized: Sequence[tuple[Example, TokenPair]], n_scored: int = 0
     ) -> dict[str, Any]:
-        """Returns the figures, samples and answers of sentence pairs, or of so many of their sources."""
-        grouped: dict[str, tuple[list[int], list[str]]] = {}  # by source its tokens and all its translations
+        """Returns the metrics, samples and answers of sentence pairs. `n_scored` limits the sources; 0: all."""
+        grouped: dict[str, tuple[list[int], list[str]]] = {}  # the tokens and all translations of each source
         for example, pair in tokenized:
             grouped.setdefault(example.source, (pair.source, []))[1].append(example.target)
         sources = [*grouped]
@@ -114,15 +114,15 @@ class Translation(TokenizedTask):
             sources = [sources[i] for i in np.linspace(0, len(sources) - 1, n_scored).astype(int)]
         tokens, references = map(list, zip(*map(grouped.__getitem__, sources), strict=True))
         groups = self.groups(tokens)
-        found = [each[0] for each in in_order_of_texts(groups, evaluator.decode(groups), self.end_token, len(tokens))]
-        best = [self.tokenizer.decode(hypothesis.tokens) for hypothesis in found]
+        best = [beam[0] for beam in in_order_of_texts(groups, evaluator.decode(groups), self.end_token, len(tokens))]
+        texts = [self.tokenizer.decode(hypothesis.tokens) for hypothesis in best]
         chosen = range(0, len(sources), max(len(sources) // SAMPLES, 1))[:SAMPLES]
         return {
-            **scores(best, references, self.config.tokenized),
-            **self.text_metrics.figures(best, references),
-            "cut_off": sum(hypothesis.cut_off for hypothesis in found),
-            "samples": [(sources[i], references[i][0], best[i], found[i].cut_off) for i in chosen],
-            "answers": list(zip(sources, references, best, strict=True)),
+            **scores(texts, references, self.config.tokenized),
+            **self.text_metrics.figures(texts, references),
+            "cut_off": sum(hypothesis.cut_off for hypothesis in best),
+            "samples": [(sources[i], references[i][0], texts[i], best[i].cut_off) for i in chosen],
+            "answers": list(zip(sources, references, texts, strict=True)),
         }
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
@@ -132,19 +132,19 @@ class Translation(TokenizedTask):
         for number, source in enumerate(sources, 1):
             if len(source) + 1 > limit:
                 raise UserError(f"prompt {number}: {len(source) + 1} tokens; data.max_length is {limit}")
-        places = [place for place, source in enumerate(sources) if source]
-        groups = self.groups([[*sources[place], self.end_token] for place in places], max_tokens)
-        return [group._replace(places=[places[i] for i in group.places]) for group in groups]
+        filled = [i for i, source in enumerate(sources) if source]  # an empty text has an empty answer
+        groups = self.groups([[*sources[i], self.end_token] for i in filled], max_tokens)
+        return [group._replace(places=[filled[i] for i in group.places]) for group in groups]
 
     def groups(self, sources: Sequence[list[int]], max_tokens: int = 0) -> list[PromptGroup]:
-        """Returns the prompts of sources in groups of similar length. The decoder reads only <bos> at first.
+        """Groups sources by length, the longest first; the decoder's prompt is <bos> alone.
 
-        The longest come first. If a long one came last, it would run on alone after the others have ended. A
-        translation may be as long as the longest in training.
+        A long group that came last would run on alone after the others have ended. A translation may have as many
+        tokens as the longest in training.
         """
         special, lengths = self.tokenizer.special, np.array([len(source) for source in sources])
         order = np.argsort(-lengths, kind="stable")
-        # No class is longer than a source may be: the model has no more positions than that.
+        # The model has no more positions than `data.max_length`.
         classes = np.minimum(-(-lengths // LENGTH_STEP) * LENGTH_STEP, self.data.max_length)
         groups = []
         for length in np.unique(classes)[::-1].tolist():
@@ -156,7 +156,7 @@ class Translation(TokenizedTask):
         return groups
 
     def to_batch(self, text: str, answer: str) -> Batch:
-        source, target = (self.tokenizer.encode(self.cased(each)) for each in (text, answer))
+        source, target = (self.tokenizer.encode(self.cased(side)) for side in (text, answer))
         pair = TokenPair([*source, self.end_token], [*target, self.end_token])
         batch = seq2seq_batch([pair], (1, len(pair.source), len(pair.target)), self.tokenizer.special)
         return jax.device_put({name: batch[name] for name in ("source", "source_mask", "inputs")})
@@ -183,10 +183,10 @@ class Translation(TokenizedTask):
 
 
 def scores(hypotheses: list[str], references: list[list[str]], tokenized: bool) -> dict[str, Any]:
-    """Returns BLEU, chrF and the share of answers that are right, of each answer against all its references.
+    """Returns BLEU, chrF and the share of exact matches; each answer is compared with all its references.
 
     Args:
-      tokenized: whether the text is tokenized already, so that BLEU counts its words as they are.
+      tokenized: whether the text is tokenized already, so that BLEU splits it only at spaces.
     """
     from sacrebleu.metrics import BLEU, CHRF  # imported here because it takes a fifth of a second
 

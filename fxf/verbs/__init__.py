@@ -1,4 +1,4 @@
-"""The verbs of the command `fxf`, one module each: its docstring is its help, `flags` adds its flags, `main` acts."""
+"""The verbs of the command `fxf`, a module each: its docstring is the help, `flags` adds its flags, `main` runs it."""
 
 VERBS = (
     *("train", "evaluate", "generate", "describe", "keys", "compile"),

@@ -1,6 +1,6 @@
 """The command `fxf`: `fxf VERB …` or `python -m fxf VERB …`. A UserError ends it in one line and exit code 2."""
 
-import fxf.base.listen  # noqa: F401  First of all.
+import fxf.base.listen  # noqa: F401  Must be the first import.
 
 import gc
 import importlib
@@ -16,11 +16,11 @@ from fxf.base import signals, status
 from fxf.base.errors import EXIT_USER_ERROR, Interrupted, UserError, nearest, one_line, shortened, why_not_ours
 
 HELP = ("help", "--help", "-help", "-h")
-EXIT_BROKEN_PIPE = 128 + 13  # a shell's code for a process that SIGPIPE ended
+EXIT_BROKEN_PIPE = 128 + 13  # the shell's exit code for a process killed by SIGPIPE
 
 
 def main() -> None:
-    """Runs the verb that the first argument names on the other arguments."""
+    """Runs the verb of the first argument on the other arguments."""
     verb, *arguments = sys.argv[1:] or HELP
     if verb in HELP and arguments and arguments[0] not in HELP:
         verb, arguments = arguments[0], ["--help"]
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def act(name: str, place: str, arguments: list[str]) -> None:
-    """Runs a module's `main` on the flags that its `flags` adds; what is wrong ends the process in one line.
+    """Parses the flags of a module and runs its `main`. An error of the user's ends the process with one line.
 
     Args:
       name: the command, for its help.
@@ -46,8 +46,8 @@ def act(name: str, place: str, arguments: list[str]) -> None:
     """
     _quieten()
     try:
-        # Imports and tracing make many objects that stay. Python looks for garbage among them time and again, for a
-        # tenth of the time to the first step: here it leaves out what is imported, and looks more seldom.
+        # Imports and tracing make many lasting objects. Scanning them for garbage takes a tenth of the time to the
+        # first step, so garbage collection skips what is imported, and runs less often.
         gc.disable()
         from fxf.verbs.flags import Parser
 
@@ -76,35 +76,35 @@ def act(name: str, place: str, arguments: list[str]) -> None:
 
 
 def _quieten() -> None:
-    """Keeps the libraries' warnings from what a user reads, and each line of the log on one line."""
+    """Silences warnings of libraries, and keeps each log record on one line."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a character that its encoding lacks ends nothing
+            stream.reconfigure(errors="backslashreplace")  # a character outside the encoding is no error
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs the damage that it also raises
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of several errors in a checkpoint Orbax raises the first
+    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs errors that it also raises
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # Orbax raises only the first of several errors
     warnings.filterwarnings("ignore", module="orbax")
     sys.unraisablehook = _unraisable
 
 
 class _OneLine(logging.Formatter):
-    """A formatter that writes each record of the log as one line, even if names in it have line ends."""
+    """A formatter that writes each log record on one line, even if names in it have line ends."""
 
     def format(self, record: logging.LogRecord) -> str:
         return one_line(super().format(record))
 
 
-def _unraisable(what: Any) -> None:
-    """Prints nothing about a write that was under way when a save met a full disk: Orbax no longer waits for it."""
-    if str(what.exc_value) != "Event loop is closed":
-        sys.__unraisablehook__(what)
+def _unraisable(error: Any) -> None:
+    """Hides the error of a pending write after a save met a full disk: Orbax has closed the event loop by then."""
+    if str(error.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(error)
 
 
 def _end_unread() -> NoReturn:
-    """Ends the process whose output nobody reads any more, as after `fxf generate … | head`."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python flushes the rest at its end
+    """Ends the process after the reader of its output has gone, as in `fxf generate … | head`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout at exit
     sys.exit(EXIT_BROKEN_PIPE)
 
 
@@ -114,7 +114,7 @@ def _end(line: str) -> NoReturn:
 
 
 def _overview() -> str:
-    """Returns the verbs, each with the first line of its help. Their modules import JAX only when they act."""
+    """Returns the verbs, each with the first line of its help. Importing their modules does not import JAX."""
     lines = [f"fxf {__version__}: transformers as pure functions in JAX", ""]
     for verb in verbs.VERBS:
         line, _, _ = (importlib.import_module(f"fxf.verbs.{verb}").__doc__ or "").partition("\n")

@@ -1,14 +1,14 @@
-"""Compiles a config's programs for a GPU or TPU that need not be here, and prints what they cost.
+"""Compiles a config's programs for a GPU or TPU, which need not be present, and prints their cost.
 
 fxf compile --config=characters:gpt2 --topology=h100:1 --vocab_size=50257
 fxf compile --config=reversal --topology=v5e:2x4 --program=training --json
 fxf compile --config=characters:gpt2 --topology=h100:8 --search
 
-It compiles the training step and the program that generates, and allocates and trains nothing. For each it prints the
-bytes that a device holds, operations, traffic to memory, collectives, and the time that its kernels take.
+It compiles the training step and the program that generates, without allocating or training. For each it prints the
+memory of a device, operations, memory traffic, collectives, and the time that its kernels take.
 --config.train.batch_size is the batch of all devices together. --search compiles the training step for many meshes,
-for the config's batch and larger ones, with recomputation where they do not fit, and prints the fastest's command.
-It needs the packages jax-cuda13-plugin and jax-cuda13-pjrt, or libtpu. A program may take minutes to compile.
+with the config's batch and larger ones, and with rematerialization if they do not fit otherwise. It prints the command
+of the fastest. The packages jax-cuda13-plugin and jax-cuda13-pjrt, or libtpu, are needed. A program may take minutes.
 """
 
 import json
@@ -24,12 +24,12 @@ PROGRAMS = ("training", "decoding")
 
 def flags(parser: Parser) -> None:
     add_config(parser)
-    parser.flag("topology", doc="hardware and its number: h100:8, h200:64, v5e:2x4, v5p:4x4x4")
+    parser.flag("topology", doc="kind and number of devices: h100:8, h200:64, v5e:2x4, v5p:4x4x4")
     parser.flag("program", doc=f"one of {', '.join(PROGRAMS)}; by default both")
-    parser.flag("vocab_size", whole(1), doc="tokens of the model, instead of those of the data")
-    parser.flag("rows", whole(1), doc="prompts decoded at a time; by default the sequences of a device's step")
+    parser.flag("vocab_size", whole(1), doc="size of the model's vocabulary, in place of the data's")
+    parser.flag("rows", whole(1), doc="prompts decoded at a time; by default a device's sequences in a training step")
     parser.switch("json", "print a line of JSON for each program")
-    parser.switch("search", "search for the fastest mesh, recomputation and batch size of training")
+    parser.switch("search", "search the fastest mesh, rematerialization and batch size of training")
 
 
 def main(args: Namespace) -> None:
@@ -37,12 +37,12 @@ def main(args: Namespace) -> None:
         raise UserError("--topology: missing; for example --topology=h100:8 or --topology=v5e:2x4")
     names = [one_of(args.program, PROGRAMS, "--program")] if args.program else PROGRAMS
     if args.rows and args.program == "training":
-        raise UserError("--rows: only the program decoding reads it")
+        raise UserError("--rows: only the decoding program reads it")
     if args.search and (args.program or args.rows or args.json):
         raise UserError("--search: compiles the training step alone; leave out --program, --rows and --json")
     import jax
 
-    jax.config.update("jax_platforms", "cpu")  # the packages that compile for a GPU or TPU would look for one
+    jax.config.update("jax_platforms", "cpu")  # else the packages for a GPU or TPU would look for one
     from fxf.compile import roofline, search, topologies
     from fxf.runs.experiment import Experiment, build
     from fxf.runs.flops import wasted
@@ -56,7 +56,7 @@ def main(args: Namespace) -> None:
 
     def measure(config: dict[str, Any]) -> dict[str, Any]:
         experiment = built(config)
-        n_rows = len(experiment.task.largest_batch()["weights"])  # at most train.batch_size
+        n_rows = len(experiment.task.largest_batch()["weights"])  # may be less than train.batch_size
         return {"sequences": n_rows, **next(roofline.reports(experiment, topology, ["training"]))}
 
     with topologies.target(topology):

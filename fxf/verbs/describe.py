@@ -1,4 +1,4 @@
-"""Prints a config's weights and operations, and the memory of a step. It trains nothing.
+"""Prints a config's weights, its operations per token and the memory of a step, without training.
 
 fxf describe --config=reversal
 """

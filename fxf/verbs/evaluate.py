@@ -5,10 +5,11 @@ fxf evaluate --workdir=runs/translation --beam_width=5
 fxf evaluate --workdir=runs/characters --text=book.txt --against=runs/fast
 fxf evaluate --workdir=runs/translation --pairs=pairs.tsv --output=runs/translation/answers
 
-With --text a language model scores that file: loss in nats per token, perplexity, bits per character and per byte, with
-the 0.95 interval of a bootstrap over lines. With --against the bits per byte of another run are compared on the same
-lines, which counts also where the runs have other tokens: the difference, its interval, and better, worse, no
-difference found, or not comparable where one run reads less of the text: by its vocabulary, in lower case, as words.
+With --text a language model scores that file: loss in nats per token, perplexity, and bits per character and per byte
+with the 0.95 interval of a bootstrap over lines. --against compares the bits per byte with those of another run on the
+same lines, even if the runs have different tokenizers. It prints the difference, its interval and a verdict: better,
+worse, no difference found, or not comparable if one run reads less of the text, because of its vocabulary, lower case
+or a tokenizer of words.
 """
 
 from argparse import Namespace
@@ -20,11 +21,11 @@ from fxf.verbs.flags import Parser, add_decode, add_run, decode_of, place, print
 def flags(parser: Parser) -> None:
     add_run(parser)
     add_decode(parser)
-    parser.flag("pairs", place, doc="file to score instead: on each line a prompt, a tab and a right answer")
-    parser.flag("text", place, doc="text file to score instead, by a language model")
-    parser.flag("against", doc="folder of another run, which is compared on the text")
+    parser.flag("pairs", place, doc="file to score instead; each line is a prompt, a tab and a right answer")
+    parser.flag("text", place, doc="text file to score instead, with a language model")
+    parser.flag("against", doc="folder of another run to compare with on the text")
     parser.flag("output", doc="folder for sources.txt, hypotheses.txt and references.txt")
-    parser.switch("json", "print the figures as one JSON object, and nothing else")
+    parser.switch("json", "print the metrics as one JSON object, and nothing else")
 
 
 def main(args: Namespace) -> None:

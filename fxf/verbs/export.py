@@ -5,9 +5,10 @@ fxf export --workdir=runs/translation --format=huggingface
 fxf export --workdir=runs/tuned --format=peft
 
 safetensors: the weights by path, in RUN/params.safetensors. huggingface: a folder for `from_pretrained` of
-`transformers`, in RUN/huggingface, with the tokenizer if there is one; the model must make all the choices of a
-class there (docs/python.md). Both merge the adapters of a run with lora.rank into its weights.
-peft: the adapters alone, a folder for `PeftModel.from_pretrained` of `peft`, in RUN/peft; the model as for huggingface.
+`transformers`, in RUN/huggingface, with the tokenizer if there is one; the config must match a class there
+(docs/python.md). Both merge the adapters of a run with lora.rank into its weights.
+peft: only the adapters, as a folder for `PeftModel.from_pretrained` of `peft`, in RUN/peft; the config must match a
+class of `transformers` too.
 """
 
 from argparse import Namespace
@@ -25,7 +26,7 @@ OUTPUTS = {"safetensors": "params.safetensors", "huggingface": "huggingface", "p
 
 def flags(parser: Parser) -> None:
     add_run(parser)
-    parser.flag("format", doc=f"one of {', '.join(OUTPUTS)}; by default what the end of --output says, .safetensors")
+    parser.flag("format", doc=f"one of {', '.join(OUTPUTS)}; by default safetensors if --output ends in .safetensors")
     parser.flag("output", place, doc="file or folder to write; by default one in the run folder")
 
 
@@ -68,7 +69,7 @@ def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
 
 
 def _base(path: str) -> str | None:
-    """Returns the folder of transformers that a run started from; None if it is another source, or gone."""
+    """Returns the folder of transformers that a run started from; None for other sources, or if the folder is gone."""
     from fxf.runs.source import source_of
 
     try:

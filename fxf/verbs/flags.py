@@ -1,4 +1,4 @@
-"""What the verbs share: their flags, the config that these name, prompts, and how figures and answers are printed."""
+"""Shared parts of the verbs: flags, the config that they name, reading prompts and printing metrics."""
 
 import argparse
 import dataclasses
@@ -16,33 +16,33 @@ from fxf.base.devices import start_jax
 from fxf.base.errors import UserError, did_you_mean, nearest, one_line
 from fxf.base.files import folder_at, read_file, to_json
 
-place = os.path.expanduser  # the kind of a flag that names a file: a shell leaves the ~ of --text=~/book.txt
-CONFIG_HELP = "config file, or the name of a config of fxf, and after a colon its argument; the file runs as code"
+place = os.path.expanduser  # the type of a flag that names a file: a shell does not expand the ~ in --text=~/book.txt
+CONFIG_HELP = "config file, or name of one of fxf's configs, and after a colon its argument; the file runs as code"
 
-CHANGE = "--config.="  # of it argparse makes a flag of the word --config.KEY=VALUE
-# The start of a command that runs this fxf; with -P Python does not look for one in the working directory.
+CHANGE = "--config.="  # --config.KEY=VALUE becomes --config.=KEY=VALUE, which is a flag to argparse
+# The start of a command that runs this fxf; -P keeps Python from importing a copy in the working directory.
 THIS_FXF = (sys.executable, "-P", "-m", "fxf")
-# What other tools have as flags, and how it is done here.
+# Flags of other tools, and the equivalent here.
 OF_OTHERS = {
     **dict.fromkeys(("fp16", "bf16", "amp", "mixed_precision"), "; bfloat16 is '--config.model.dtype=bfloat16'"),
-    **dict.fromkeys(("resume", "resume_from_checkpoint"), "; the same command goes on with a run that was stopped"),
+    **dict.fromkeys(("resume", "resume_from_checkpoint"), "; the same command resumes a run that was stopped"),
     **dict.fromkeys(("gpus", "device", "devices"), "; training uses all devices that JAX finds"),
 }
 EXITS = """exit codes:
   0    done
   1    a run of a sweep has no result; or a fault in the code, with a traceback
-  2    the input is wrong, the machine lacks something, or the loss is not finite: one line says what
-  75   stopped by SIGTERM or SIGHUP; the same command goes on from the last step
-  130  stopped by Ctrl-C, which is the same
-  141  the reader of the output has gone
+  2    the input is wrong, the machine lacks something, or the loss is not finite; one line says which
+  75   stopped by SIGTERM or SIGHUP; the same command resumes at the last step
+  130  stopped by Ctrl-C; the same command resumes
+  141  the reader of the output is gone
 """
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of one verb's flags, whose errors are lines in the words of config keys."""
+    """A parser of one verb's flags, whose errors are UserErrors in the style of those of config keys."""
 
     def __init__(self, name: str, module: Any) -> None:
-        """Makes the parser of a module: its docstring is the help, `ARGUMENTS` says what the arguments are, if any."""
+        """Makes the parser of a module. Its docstring is the help; `ARGUMENTS` describes the arguments, if any."""
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(prog=name, description=module.__doc__, epilog=EXITS, formatter_class=form, allow_abbrev=False)
         self.arguments = getattr(module, "ARGUMENTS", "")
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
     def flag(
         self, name: str, kind: Callable[[str], Any] = str, default: Any = None, doc: str = "", **options: Any
     ) -> None:
-        """Adds a flag with a value of a kind, such as `int` or `whole(1)`."""
+        """Adds a flag with a value of type `kind`, such as `int` or `whole(1)`."""
         text = doc.replace("%", "%%")
         self.add_argument(f"--{name}", type=kind, default=default, help=text, metavar="VALUE", **options)
 
@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(f"--{name}", action="store_true", help=doc)
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Returns the flags' values, `arguments`, and `overrides`: each key with the text of its value.
+        """Returns the values of the flags, `arguments`, and `overrides`: the keys with the text of their values.
 
         Raises:
           UserError: a flag is unknown or without a value, or a value is wrong, or no text.
@@ -70,23 +70,23 @@ class Parser(argparse.ArgumentParser):
             raise UserError(f"{word}: has bytes that are not {sys.getfilesystemencoding()}, the encoding here")
         end = argv.index("--") if "--" in argv else len(argv)
         words = [re.sub(r"^--config\.(?=.)", CHANGE, word) for word in argv[:end]]
-        behind = list(argv[end + 1 :])  # arguments as they are, which argparse may take for flags
-        for word in words:  # argparse takes those with spaces for arguments
+        after_end = list(argv[end + 1 :])  # arguments that argparse could mistake for flags
+        for word in words:  # argparse would take unknown flags with spaces for arguments
             name, equals, value = word.partition("=")
             if name not in self._option_string_actions and re.match(r"--[a-zA-Z_]", name):
                 raise UserError(self._unknown(word.replace(CHANGE, "--config.")))
             if name in self._option_string_actions and equals and not value:
                 raise UserError(f"{name}: expected a value, got ''")
-        found, unknown = self.parse_known_intermixed_args(words)
-        if unknown := unknown or ([] if self.arguments else behind):
+        args, unknown = self.parse_known_intermixed_args(words)
+        if unknown := unknown or ([] if self.arguments else after_end):
             raise UserError(self._unknown(unknown[0]))
-        changes = [text.partition("=") for text in getattr(found, "overrides", [])]
-        found.overrides = [(key, value if equals else None) for key, equals, value in changes]
-        found.arguments = [*getattr(found, "arguments", []), *behind]
-        return found
+        changes = [text.partition("=") for text in getattr(args, "overrides", [])]
+        args.overrides = [(key, value if equals else None) for key, equals, value in changes]
+        args.arguments = [*getattr(args, "arguments", []), *after_end]
+        return args
 
     def error(self, message: str) -> NoReturn:
-        """Raises argparse's error in the words of the other errors."""
+        """Raises argparse's error as a UserError, worded like the others."""
         message = re.sub(r"^argument (--[\w.]+): ", r"\1: ", message)
         message = re.sub(r"invalid (\w+) value: (.*)", r"expected \1, got \2", message)
         raise UserError(message.replace("expected one argument", "expected a value"))
@@ -106,7 +106,7 @@ class Parser(argparse.ArgumentParser):
             hint = did_you_mean(meant) or "; a value follows its flag behind =, as in --KEY=VALUE"
             return f"expected only flags, got '{word}'{hint}"
         near = nearest(name.rpartition(".")[2], known)
-        if "config" in known and ("." in name or not near):  # a key without --config, or with a word that is near it
+        if "config" in known and ("." in name or not near):  # a key without --config, or after a similar word
             keys = configs.read_config("reversal").to_dict() | {"data": {"path": ""}}
             meant = configs.closest_key(re.sub(r"^conf\w*[.:-]", "", name), keys)
             near = OF_OTHERS.get(name) or did_you_mean(meant and f"--config.{meant}") or near
@@ -115,7 +115,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def whole(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
-    """Returns the kind of a flag whose value is an int of at least a minimum."""
+    """Returns the type of a flag whose value is an int from `minimum` to `maximum`."""
 
     def kind(text: str) -> int:
         if (value := int(text)) < minimum:
@@ -129,7 +129,7 @@ def whole(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
 
 
 def several(text: str) -> list[str]:
-    """The kind of a flag whose value is names with commas between them."""
+    """The type of a flag whose value is a comma-separated list of names."""
     return [name.strip() for name in text.split(",")]
 
 
@@ -141,7 +141,7 @@ def add_config(parser: Parser) -> None:
 
 
 def add_run(parser: Parser) -> None:
-    """Adds the flags that name a checkpoint of a run."""
+    """Adds the flags that choose a checkpoint of a run."""
     parser.flag("workdir", doc="the run folder")
     parser.flag("step", int, doc="the step of the checkpoint; by default the one that the run's result used")
 
@@ -158,15 +158,15 @@ def add_decode(parser: Parser) -> None:
 
 
 def decode_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the given keys of the `decode` section."""
+    """Returns the keys of the `decode` section that the flags set."""
     from fxf.models.decode_config import DecodeConfig
 
-    given = {field.name: getattr(args, field.name) for field in dataclasses.fields(DecodeConfig)}
-    return {name: value for name, value in given.items() if value is not None}
+    values = {field.name: getattr(args, field.name) for field in dataclasses.fields(DecodeConfig)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def config_and_origin(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the config that the flags name, and its origin: file and overrides."""
+    """Returns the config of the flags, and its origin: file and overrides."""
     from fxf.runs import configs
 
     if not args.config:
@@ -188,12 +188,12 @@ def require_workdir(args: argparse.Namespace) -> Path:
 
 
 def read_lines(path: str | None) -> list[str]:
-    """Returns the prompts in the lines of a file, or of standard input. Raises a UserError if one is not UTF-8."""
+    """Reads a prompt from each line of a file or of standard input. Raises a UserError if one is not UTF-8."""
     from fxf.data.text_files import decoded, lines_of, unpacked_content
 
     if path in (None, "/dev/stdin"):
-        status.end()  # the user types
-        name, content = "standard input", sys.stdin.buffer.read() if sys.stdin else b""  # None where it is closed
+        status.end()  # the user may type
+        name, content = "standard input", sys.stdin.buffer.read() if sys.stdin else b""  # None if it is closed
     else:
         name, content = path, read_file(path, "--input")
     lines = lines_of(unpacked_content(content, name)) if content else []
@@ -201,6 +201,6 @@ def read_lines(path: str | None) -> list[str]:
 
 
 def print_figures(figures: dict[str, Any], as_json: bool = False) -> None:
-    """Prints figures as a JSON object, else as one line of `name value`."""
+    """Prints metrics as a JSON object, or as one line of `name value`."""
     texts = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in figures.items()]
     print(to_json(figures) if as_json else one_line("  ".join(texts)))

@@ -2,8 +2,8 @@ r"""Answers prompts with a trained run: translates, reverses, continues a text o
 
 It prints one line for each prompt, in order. Line ends, control characters and backslashes are written as in Python
 (\n, \x1b, \\). With --format=json each line is a JSON object with the exact text, the number of its prompt, and
-cut_off: whether it reached --max_tokens, or the end of the room for it, before its end. A warning on standard error
-names the prompts of such answers.
+cut_off: whether the answer reached --max_tokens or the model's last position before its end. A warning on standard
+error names the prompts of such answers.
 
 fxf generate --workdir=runs/reversal "3 1 4 1 5" "9 2 6"
 fxf generate --workdir=runs/characters --temperature=0.8 --top_k=20 "The king"
@@ -14,12 +14,12 @@ fxf generate --workdir=runs/translation --input=sentences.txt > translations.txt
 fxf generate --workdir=runs/translation --beam_width=5 --n_best=3 < sentences.txt
 fxf generate --workdir=runs/translation --interactive
 
-With --stream the answer to one prompt appears token by token; it is the same answer. With --draft a
-smaller run with the same tokens drafts some, of which one step of the run checks several: the answers are the same, or
-samples of the same distribution. With --n_best each prompt gets
-several lines, the best first. A line has the prompt's number, the score (log-probability over the length's penalty) and
-the text, separated by tabs, or as the keys prompt, score and text of a JSON object. With --interactive each line of
-standard input is answered at once, until it ends (Ctrl-D).
+With --stream the answer to one prompt, the same answer, appears token by token. With --draft a smaller run with the
+same vocabulary drafts tokens, and one step of this run checks several of them (speculative decoding). The answers are
+the same, or samples of the same distribution. With --n_best each prompt gets several lines, the best first. A line has
+the prompt's number, the score (log-probability over the length penalty) and the text, separated by tabs, or as the keys
+prompt, score and text of a JSON object. With --interactive each line of standard input is answered at once, until
+standard input ends (Ctrl-D).
 """
 
 import logging
@@ -44,11 +44,11 @@ def flags(parser: Parser) -> None:
     add_run(parser)
     add_decode(parser)
     parser.flag("input", place, doc="file with one prompt per line; without it and without arguments, standard input")
-    parser.flag("n_best", whole(1), doc="hypotheses of the beam to show, with their scores")
-    parser.flag("format", default="text", doc="text or json: how the answers are written")
+    parser.flag("n_best", whole(1), doc="number of hypotheses of the beam to show, with their scores")
+    parser.flag("format", default="text", doc="format of the answers: text or json")
     parser.flag("max_tokens", whole(0), 0, "most new tokens; 0: as many as model.max_len, or data.max_length, allows")
-    parser.flag("stop", default=[], doc="text in front of which an answer ends; may be repeated", action="append")
-    parser.flag("draft", doc="folder of a smaller run with the same tokens: it drafts tokens, which this run checks")
+    parser.flag("stop", default=[], doc="an answer ends before this text; may be repeated", action="append")
+    parser.flag("draft", doc="folder of a smaller run with the same vocabulary, for speculative decoding")
     parser.flag("draft_tokens", whole(1), doc="number of tokens that --draft drafts at a time; by default 4")
     parser.flag("seed", whole(0, 2**32 - 1), doc="seed of sampling; by default 0")
     parser.switch("interactive", "answer each line of standard input at once")
@@ -73,7 +73,7 @@ def main(args: Namespace) -> None:
     if args.draft:
         run = run.with_draft(api.load(args.draft), args.draft_tokens or 4)
     elif args.draft_tokens:
-        raise UserError("draft_tokens: nothing drafts; give a smaller run by --draft")
+        raise UserError("draft_tokens: there is no draft model; give a smaller run by --draft")
     experiment, width = run.experiment, run.experiment.decode.beam_width
     if args.n_best and width == 1:
         raise UserError("n_best: only beam search scores its hypotheses; set decode.beam_width above 1")
@@ -93,7 +93,7 @@ def main(args: Namespace) -> None:
 
 
 def show(answers: Sequence[Sequence[Any]], args: Namespace) -> None:
-    """Prints the answers to prompts, and warns of those that were cut off."""
+    """Prints the answers to prompts, and warns of answers that were cut off."""
     from fxf.runs.generation import warn_of_cut_off
 
     warn_of_cut_off(answers, args.n_best or 1)
@@ -102,7 +102,7 @@ def show(answers: Sequence[Sequence[Any]], args: Namespace) -> None:
 
 
 def stream(answering: Any, prompts: list[str]) -> None:
-    """Prints the answer to a prompt as it comes, and warns if it was cut off."""
+    """Prints the answer to a prompt while it is generated, and warns if it was cut off."""
     from fxf.runs.generation import warn_of_cut_off
 
     if len(prompts) > 1:
@@ -111,10 +111,10 @@ def stream(answering: Any, prompts: list[str]) -> None:
 
 
 def answer_lines(answers: Sequence[Sequence[Any]], n_best: int | None, as_json: bool) -> Iterator[str]:
-    """Yields one line for each answer's best text, or for each of `n_best` hypotheses, with prompt number and score.
+    """Yields a line for the best text of each answer, or for each of `n_best` hypotheses, with prompt number and score.
 
     Args:
-      answers: the hypotheses of each prompt, the best first: text, score, and whether it was cut off.
+      answers: the hypotheses of each prompt, the best first: (text, score, whether it was cut off).
     """
     for number, hypotheses in enumerate(answers, 1):
         for text, score, cut_off in hypotheses[: n_best or 1]:
@@ -126,11 +126,11 @@ def answer_lines(answers: Sequence[Sequence[Any]], n_best: int | None, as_json: 
 
 
 def print_as_it_comes(answers: Iterator[Any]) -> Any:
-    """Prints what each answer adds to the one before, then a line end, and returns the last."""
+    """Prints what each answer adds to the previous one, then a line end, and returns the last answer."""
     shown = ""
     for answer in answers:
-        status.end()  # a line of its own would stand in the answer's
-        # A tokenizer of the user's may spell a text otherwise when more follows; then the whole answer has a line.
+        status.end()  # else the status line would appear within the answer's line
+        # Some tokenizers decode a text differently when more tokens follow; then the whole answer is printed again.
         start, before = (len(shown), "") if answer.text.startswith(shown) else (0, "\n")
         print(before + printable(answer.text[start:]), end="", flush=True)
         shown = answer.text
@@ -139,7 +139,7 @@ def print_as_it_comes(answers: Iterator[Any]) -> Any:
 
 
 def converse(answer: Callable[[str], None]) -> None:
-    """Answers each line of standard input. A line that is no prompt gets its error as the answer."""
+    """Answers each line of standard input. If a line is not a prompt, its error is the answer."""
     from fxf.data.text_files import decoded
 
     status.end()  # the user types

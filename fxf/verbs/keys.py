@@ -5,7 +5,7 @@ fxf keys model optimizer
 fxf keys learning_rate
 fxf keys train --config=reversal
 
-With --config, only the keys of this config are listed, and its values in place of the defaults.
+With --config, only the keys of this config are listed, with its values in place of the defaults.
 """
 
 from argparse import Namespace
@@ -24,17 +24,17 @@ def main(args: Namespace) -> None:
     from fxf.runs import keys
 
     tables = keys.of_config(config_and_origin(args)[0]) if args.config else keys.sections()
-    sections = {*keys.sections()}  # of which `data` is also a key of another
+    sections = {*keys.sections()}  # `data` is a section, and also a key of `parallel`
     names = {
         (path, key.name): {path, f"{path}.{key.name}", *({key.name} - sections)}
-        for path, of in tables.items()
-        for key in of
+        for path, rows in tables.items()
+        for key in rows
     }
     for name in args.arguments:
         if name not in (known := set().union(*names.values())):
             raise UserError(f"{name}: no section and no key{nearest(name, known)} (here are {', '.join(tables)})")
     chosen = {
-        path: [key for key in of if not args.arguments or names[path, key.name] & {*args.arguments}]
-        for path, of in tables.items()
+        path: [key for key in rows if not args.arguments or names[path, key.name] & {*args.arguments}]
+        for path, rows in tables.items()
     }
-    print(keys.as_markdown({path: of for path, of in chosen.items() if of}))
+    print(keys.as_markdown({path: rows for path, rows in chosen.items() if rows}))

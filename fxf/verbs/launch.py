@@ -1,13 +1,13 @@
-"""Prints a job that trains a config on a cluster: a script for SLURM, or a manifest for Kubernetes.
+"""Prints a job that trains a config on a cluster, as a script for SLURM or a manifest for Kubernetes.
 
 fxf launch slurm --config=translation --workdir=runs/translation --nodes=2 --gpus=8 --time=24:00:00 | sbatch
 fxf launch k8s --config=translation --workdir=/runs/translation --nodes=2 --gpus=8 --image=fxf:latest --claim=runs > job
 kubectl apply --filename=job
 
-The job saves its step before its time is up, starts again after exit code 75 alone, up to 100 times, and resumes. Its
+The job saves its step before its time is up. It restarts only after exit code 75, up to 100 times, and resumes. Its
 processes share one folder of compiled programs. SLURM runs it in this folder with this Python, a process for each GPU.
-Kubernetes has a pod for each node; the volume of --claim is mounted on the folder that holds --workdir, and commands
-run there.
+Kubernetes runs a pod for each node, with the volume of --claim mounted at the parent folder of --workdir, where
+commands run.
 """
 
 import json
@@ -22,26 +22,26 @@ from fxf.verbs.flags import THIS_FXF, Parser, add_config, config_and_origin, req
 
 ARGUMENTS = "slurm or k8s"
 TEMPLATES = {"slurm": "slurm.sh", "k8s": "k8s.yaml"}
-OF_ONE = {"time": "slurm", "image": "k8s", "claim": "k8s"}  # flags that only one cluster reads
+READ_BY = {"time": "slurm", "image": "k8s", "claim": "k8s"}  # flags that only one kind of cluster reads
 DAY = "24:00:00"
-RESTARTS = 100  # of a pod; slurm.sh has those of a job
+RESTARTS = 100  # of a pod; slurm.sh has its own limit
 
 
 def flags(parser: Parser) -> None:
     add_config(parser)
     parser.flag("workdir", doc="the run folder, which all nodes can write")
-    parser.flag("from", doc="the source of the weights, as of fxf train", dest="source")
-    parser.flag("nodes", whole(1), 1, "nodes, or pods")
-    parser.flag("gpus", whole(0), 1, "GPUs of a node; 0: its CPU")
-    parser.flag("cpus", whole(1), 8, "cores of a process")
-    parser.flag("time", doc=f"limit of SLURM, after which the job goes back to the queue; by default {DAY}")
-    parser.flag("image", doc="image of Kubernetes that has fxf")
-    parser.flag("claim", doc="volume claim of Kubernetes that holds the run folder")
+    parser.flag("from", doc="the source of the weights, as for fxf train", dest="source")
+    parser.flag("nodes", whole(1), 1, "number of nodes, or pods")
+    parser.flag("gpus", whole(0), 1, "GPUs per node; 0: its CPU")
+    parser.flag("cpus", whole(1), 8, "cores per process")
+    parser.flag("time", doc=f"time limit of SLURM, after which the job is requeued; by default {DAY}")
+    parser.flag("image", doc="Kubernetes: container image that has fxf")
+    parser.flag("claim", doc="Kubernetes: volume claim that holds the run folder")
 
 
 def main(args: Namespace) -> None:
     cluster = one_of(" ".join(args.arguments), TEMPLATES, "fxf launch")
-    for name, reader in OF_ONE.items():
+    for name, reader in READ_BY.items():
         if reader != cluster and getattr(args, name):
             raise UserError(f"--{name}: only read with {reader}")
     _, origin = config_and_origin(args)
@@ -53,11 +53,11 @@ def main(args: Namespace) -> None:
     values = {"name": name, "nodes": str(args.nodes), "cpus": str(args.cpus)}
     values |= _script(train, args) if cluster == "slurm" else _pods(name, train, args)
     text = Path(__file__).with_name(TEMPLATES[cluster]).read_text(encoding="utf-8")
-    print(re.sub(r"@(\w+)@", lambda found: values[found[1]], text), end="")
+    print(re.sub(r"@(\w+)@", lambda match: values[match[1]], text), end="")
 
 
 def _script(train: list[str], args: Namespace) -> dict[str, str]:
-    """Returns what stands in a script in the place of @NAME@, by the name."""
+    """Returns the values that replace @NAME@ in the script, by name."""
     if not re.fullmatch(r"(?!0+:0[0-4])\d+(:\d\d){2}|\d+-\d+(:\d\d){0,2}", args.time or DAY):
         raise UserError(f"--time: expected HOURS:MINUTES:SECONDS, at least 0:05:00, or DAYS-HOURS, got {args.time!r}")
     return {
@@ -70,18 +70,18 @@ def _script(train: list[str], args: Namespace) -> dict[str, str]:
 
 
 def _pods(name: str, train: list[str], args: Namespace) -> dict[str, str]:
-    """Returns what stands in a manifest, as JSON, which YAML reads."""
+    """Returns the values that replace @NAME@ in the manifest, by name, as JSON, which is valid YAML."""
     folder = Path(args.workdir).parent
     if not folder.is_absolute() or folder == Path("/"):
-        raise UserError(f"--workdir: expected a folder below that of a volume, as /runs/NAME, got {args.workdir}")
+        raise UserError(f"--workdir: expected a folder in a mounted volume, such as /runs/NAME, got {args.workdir}")
     for flag in ("image", "claim"):
         if not getattr(args, flag):
             raise UserError(f"--{flag}: missing; k8s needs it")
     first, index = f"{name}-0.{name}:1234", "$(JOB_COMPLETION_INDEX)"
-    of_pod = {"processes": args.nodes, "coordinator": first, "process": index} if args.nodes > 1 else {}
+    keys = {"processes": args.nodes, "coordinator": first, "process": index} if args.nodes > 1 else {}
     values = {
         **{"image": args.image, "claim": args.claim, "folder": str(folder), "cache": str(folder / ".cache")},
-        "command": ["fxf", *train, *(f"--config.parallel.{key}={value}" for key, value in of_pod.items())],
+        "command": ["fxf", *train, *(f"--config.parallel.{key}={value}" for key, value in keys.items())],
         **{"gpus": args.gpus, "restarts": RESTARTS * args.nodes},
     }
     return {key: json.dumps(value) for key, value in values.items()}

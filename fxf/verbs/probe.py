@@ -1,11 +1,11 @@
-"""Shows arrays inside a trained model while it reads a text: attention, vectors, logit lens.
+"""Shows arrays inside a trained model that reads a text: attention, activations, logit lens.
 
 fxf probe --workdir=runs/reversal "3 1 5"
 fxf probe --workdir=runs/reversal --name=block_1/attention/weights --head=0 "3 1 5"
 fxf probe --workdir=runs/reversal --lens "3 1 5"
 
-The model reads a prompt and its own answer, or a second argument in place of the answer. Without --name, the names of
-the arrays are listed.
+The model reads a prompt and its own answer, or a second argument in place of the answer. Without --name, it lists the
+names of the arrays.
 """
 
 from argparse import Namespace

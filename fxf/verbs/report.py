@@ -1,4 +1,4 @@
-"""Writes the page of a run, report.html in its folder, or serves pages of runs that go on.
+"""Writes the page of a run, report.html in its folder, or serves live pages of runs.
 
 fxf report runs/reversal
 fxf report --step=500 runs/reversal runs/other
@@ -6,10 +6,10 @@ fxf report --live runs/reversal
 fxf report --live runs
 
 The page has curves, samples, attention and config. Training writes it at its end (unless log.report is off). This
-command writes it for runs that are there, and adds what is seen inside the model at the checkpoint of --step.
+command writes it for existing runs, with attention and logit lens at the checkpoint of --step.
 
 With --live it writes nothing. It serves the page of one run, or a page of all runs in a folder with a link to each, to
-browsers of this machine; their figures renew themselves while the runs go on.
+browsers on this machine. The pages update while the runs go on.
 """
 
 from argparse import Namespace
@@ -18,14 +18,14 @@ from fxf.base.errors import UserError
 from fxf.base.files import folder_at, is_remote
 from fxf.verbs.flags import Parser, whole
 
-NEEDS_JAX = False  # not with --live
+NEEDS_JAX = False  # --live works without
 ARGUMENTS = "run folders"
 
 
 def flags(parser: Parser) -> None:
     parser.flag("step", int, doc="checkpoint to look into; by default the one that the run's result used")
     parser.switch("live", "serve the pages of a run, or of all runs in a folder")
-    parser.flag("port", whole(0, 65535), 7007, "port of --live, by default 7007; 0 for any that is free")
+    parser.flag("port", whole(0, 65535), 7007, "port of --live; by default 7007; 0: any free port")
 
 
 def main(args: Namespace) -> None:

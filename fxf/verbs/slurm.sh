@@ -1,7 +1,7 @@
 #!/bin/bash
-# Trains a run of fxf in a process for each task, and goes back to the queue each time that it has saved and stopped.
-# The processes find each other through SLURM. Each has one GPU, or the CPU. The folder below, the environment of Python
-# and the run folder must be on file systems that all nodes share. Flags of sbatch come before those here.
+# Trains a run of fxf with one process in each task, and requeues the job each time that the run has saved and stopped.
+# The processes find each other through SLURM. Each has one GPU, or the CPU. The folder below, the Python environment and
+# the run folder must be on file systems that all nodes share. Flags of sbatch take precedence over those here.
 #
 #SBATCH --job-name=@name@
 #SBATCH --output=@name@-%j.log
@@ -17,17 +17,17 @@
 set -u
 cd @folder@ || exit 2
 export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$PWD/.cache}  # one folder of compiled programs for all nodes and restarts
-RESTARTS=100  # maximum, which ends a run whose processes lose each other each time
+RESTARTS=100  # maximum, for a run whose processes lose each other every time
 
-# A process that has lost another ends by itself; --wait is for a process that cannot.
-# srun takes the number of cores from no job by itself.
+# A process that has lost another one ends itself; --wait is for a process that cannot.
+# srun does not inherit the number of cores from the job.
 srun --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --kill-on-bad-exit=0 --wait=60 \
     @command@
 code=$?
 
-# 75: the run was asked to stop, or has lost a process, and resumes from the newest checkpoint. 0: finished. After other
-# codes, such as 2 for wrong input, 1 for a fault in the code or 137 for a lack of memory, the same would come again;
-# where a node fails, SLURM itself puts the job back.
+# 75: the run was asked to stop, or has lost a process, and resumes from the newest checkpoint. 0: finished. Other codes,
+# such as 2 for wrong input, 1 for a fault in the code or 137 for a lack of memory, would only recur. If a node fails,
+# SLURM itself requeues the job.
 if [ $code -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt $RESTARTS ]; then
     echo "exit code $code: back to the queue"
     scontrol requeue "$SLURM_JOB_ID"

@@ -1,19 +1,19 @@
-"""Runs every point of a config's `sweep(add)` as a run of its own, then writes a table.
+"""Trains every point of a config's `sweep(add)` as a separate run, then writes a table.
 
 fxf sweep --config=reversal:example0 --workdir=runs/sweep --workers=2
 fxf sweep --config=reversal:example0 --workdir=runs/sweep --dry_run
 
-`--config.KEY=VALUE` changes every point. Each point has a run folder below --workdir, which is named by the keys that
-the point changes; its log.txt holds the output of the run. If a point fails, the others go on. The same command again
-resumes the points that have no result. At the end table.csv in the sweep's folder has every figure; the exit code is 1
-if a point has no result. `fxf compare` of the folder shows figures and curves side by side.
+`--config.KEY=VALUE` changes every point. Each point has a run folder below --workdir, named by the keys that the point
+changes; its log.txt has the output of the run. If a point fails, the others go on. The same command again resumes the
+points without a result. At the end, table.csv in the sweep's folder has all metrics; the exit code is 1 if a point has
+no result. `fxf compare` of the folder shows metrics and curves side by side.
 
 Points train one after another in this process, or in --workers that share the cores. A process imports once, and
-compiles once for all points that differ only in numbers that a compiled program reads as arguments: seed, learning
-rates, weight decay and label smoothing. Each point has the same bits as alone.
+compiles once for all points that differ only in arguments of the compiled program: seed, learning rates, weight decay
+and label smoothing. Each point gives the same bits as alone.
 
---dry_run prints the commands of the points without a result, one a line, as for an array of jobs of a cluster. Later
-the same command with --workers=0 writes the table of the finished points.
+--dry_run prints the commands of the points without a result, one per line, for example for a job array on a cluster.
+Later the same command with --workers=0 writes the table of the finished points.
 """
 
 import os
@@ -47,8 +47,8 @@ def main(args: Namespace) -> None:
     from fxf.sweeps.points import check, make_points, write_table
 
     if args.workers != 1 or args.dry_run:
-        jax.config.update("jax_platforms", "cpu")  # this process only checks configs; accelerators are for the points
-        # By default each process would take most of an accelerator's memory at its start.
+        jax.config.update("jax_platforms", "cpu")  # this process only checks configs; the points use accelerators
+        # By default each process would preallocate most of an accelerator's memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     config, origin = config_and_origin(args)
     workdir, (config_file, overrides) = require_workdir(args), (origin["config_file"], origin["overrides"])
@@ -75,8 +75,8 @@ def main(args: Namespace) -> None:
     with Crew(args.workers) as crew, stage("training the points", len(jobs)) as progress:
         for number, (job, _) in enumerate(crew.train(jobs), 1):
             progress(number)
-            said = last_line(job.folder) if read_result(job.folder) is None else "finished"
-            print(one_line(f"{number}/{len(jobs)}  {job.folder.name}  {said}"), flush=True)
+            outcome = last_line(job.folder) if read_result(job.folder) is None else "finished"
+            print(one_line(f"{number}/{len(jobs)}  {job.folder.name}  {outcome}"), flush=True)
     print(write_table(points, workdir))
     if any(map(is_run, workdir.iterdir())):
         print(*best.lines(comparison(runs_of([workdir]))), sep="\n", file=sys.stderr)

@@ -1,10 +1,10 @@
-"""Trains the experiment that a config names, or resumes it from its run folder.
+"""Trains the experiment of a config, or resumes it from its run folder.
 
 fxf train --config=reversal --workdir=runs/reversal
 
-With --from the weights, the model and the tokenizer are those of another run (RUN, or RUN:STEP), of a folder of
-transformers, or, without model and tokenizer, of a safetensors file. Keys of `model` on the command line stay. Weights
-that do not fit end it in one line, or are drawn with --config.start.on_mismatch=draw.
+--from takes weights, model and tokenizer from another run (RUN, or RUN:STEP) or a folder of transformers, or only
+weights from a safetensors file. Keys of `model` on the command line take precedence. Weights that do not fit are an
+error, or are initialized with --config.start.on_mismatch=draw.
 
 fxf train --config=reversal --workdir=runs/longer --from=runs/reversal --config.train.steps=300
 """
@@ -44,7 +44,7 @@ def main(args: Namespace) -> None:
     if args.smoke:
         config, workdir = _smoke(config, workdir, origin)
     result = run.train(config, workdir, origin, STARTED, args.profile)
-    from fxf.runs import inside  # an import that the first step need not wait for
+    from fxf.runs import inside  # imported late so that the first step need not wait
 
     inside.complete(config, workdir)
     if jax.process_index() == 0:
@@ -52,7 +52,7 @@ def main(args: Namespace) -> None:
 
 
 def _smoke(config: dict[str, Any], workdir: Path, origin: dict[str, Any]) -> tuple[dict[str, Any], Path]:
-    """Returns the config and the folder of a smoke run, and prints what it changes."""
+    """Returns the config and folder of a smoke run, and prints its changes."""
     from fxf.runs import smoke
 
     changes = smoke.smoke_changes(config)

@@ -81,7 +81,7 @@ def test_a_program_that_is_too_large_is_said_with_what_is_held_and_compiled_only
 
 def test_a_step_under_pmap_and_the_decoding_of_a_task_that_generates_nothing_are_refused():
     experiment = build(tiny_config(parallel={"kind": "pmap", "data": 1}))
-    with pytest.raises(UserError, match=r"^parallel.kind: 'pmap' compiles only for devices that are here"):
+    with pytest.raises(UserError, match=r"^parallel.kind: 'pmap' compiles only for devices that are present"):
         list(roofline.reports(experiment, CPU, ["training"]))
     scored = experiment._replace(task=with_attributes(experiment.task, generates=False))
     with pytest.raises(UserError, match=r"^--program: the task generates nothing"):

@@ -139,7 +139,7 @@ def test_tokens_end_with_eos_and_are_never_cut():
     assert tokenize(DataConfig(max_length=4, on_error="skip"), tokenizer, examples) == kept[:1]
     for keys, message in (
         ({"max_length": 4}, r"x:2: source of 5 and target of 3 tokens, .*data.max_length is 4"),
-        ({"max_length": 2, "on_error": "skip"}, r"data.max_length: of 3 pairs none has 2 tokens or fewer"),
+        ({"max_length": 2, "on_error": "skip"}, r"data.max_length: none of 3 pairs has 2 tokens or fewer"),
     ):
         with pytest.raises(UserError, match=message):
             tokenize(DataConfig(**keys), tokenizer, examples)
@@ -203,7 +203,7 @@ def test_what_a_data_set_lacks_is_named(tiny):
         (pairs_of_set, {"source": "de"}, r"data.source: expected one of en, pt; got 'de'"),
         (documents, {}, r"data.field: expected one of en, pt; got 'text'"),
         (pairs_of_set, {}, "tiny_translate:train:2: the target is empty"),
-        (documents, {"field": "en", "split": "val"}, r"data.path: TFDS cannot give 'tiny_translate': .*val"),
+        (documents, {"field": "en", "split": "val"}, r"data.path: TFDS cannot load 'tiny_translate': .*val"),
     ):
         with pytest.raises(UserError, match=message):
             read_it(**keys)

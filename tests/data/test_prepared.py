@@ -67,7 +67,7 @@ def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_ag
         change()
         found.append(prepare(keys))
     assert len({each.digest for each in found}) == len({each.folder for each in found}) == 4
-    assert capsys.readouterr().err.count("warning: data.path: new.jsonl is read as it stands") == 1
+    assert capsys.readouterr().err.count("warning: data.path: new.jsonl is read as plain text") == 1
     (folder / "new.jsonl").unlink()
     assert prepare(keys) == first
     os.utime(path, ns=(1, 1))
@@ -104,7 +104,7 @@ def test_a_preparation_that_was_killed_or_failed_goes_on_where_it_stopped(
     encoded, counted = [], module._encoded
     monkeypatch.setattr(module, "_encoded", lambda *a: encoded.extend(a[-1]) or counted(*a))
     found = prepare(keys)
-    assert "goes on after" in capsys.readouterr().err
+    assert "resumes after" in capsys.readouterr().err
     in_order = [text for n in range(3) for text in TEXTS[n::3]]
     assert encoded == in_order[-len(encoded) :] and len(TEXTS) - at <= len(encoded) < len(TEXTS)
     assert (found.digest, found.counts) == (whole.digest, whole.counts)
@@ -135,7 +135,7 @@ def test_a_separator_that_stands_in_no_file_is_refused(separator, n, tmp_path):
     if n:
         assert sum(size["documents"] for size in prepare(keys).counts.values()) == n
     else:
-        with pytest.raises(UserError, match=r"data.separator: .* stands between no documents of "):
+        with pytest.raises(UserError, match=r"data.separator: .* does not occur between documents of "):
             prepare(keys)
         assert not list(tmp_path.rglob(MANIFEST))
 

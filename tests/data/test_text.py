@@ -30,7 +30,7 @@ def test_the_parts_follow_each_other_and_without_a_share_the_test_is_the_validat
 
 def test_ends_of_lines_a_byte_order_mark_and_case_are_as_asked_for(tmp_path, caplog):
     read_text(config(tmp_path, '{"text": "one"}\n'))
-    assert f"data.path: {tmp_path}/text.txt looks like lines of JSON; it is read as it stands" in caplog.text
+    assert f"data.path: {tmp_path}/text.txt looks like lines of JSON; it is read as plain text" in caplog.text
     text = read_text(config(tmp_path, b"\xef\xbb\xbfAb\r\nC\rD" * 9, lower_case=True))
     assert text["train"] + text["validation"] == ("ab\nc\rd" + "\ufeffab\nc\rd" * 8)
 

@@ -124,11 +124,10 @@ def sweep(tmp_path):
     """Returns a folder of six runs: two rates by two seeds, one that goes on, and one of another task."""
     for rate, exact in RATES.items():
         for seed in (0, 1):
-            loss = 10 * rate + seed
-            records = [{"step": 3, "loss": 2 * loss}, {"step": 6, "loss": loss}]
-            changes = {"optimizer": {"learning_rate": rate}, "seed": seed, "records": records}
+            records = [{"step": 3, "loss": 2 * (10 * rate + seed)}, {"step": 6, "loss": 10 * rate + seed}]
             result = {"exact_match": exact[seed], "parameters": 18120}
-            make_run(tmp_path / f"sweep/{rate},{seed}", result=result, **changes)
+            changes = {"optimizer": {"learning_rate": rate}, "seed": seed, "records": records, "result": result}
+            make_run(tmp_path / f"sweep/{rate},{seed}", **changes)
     make_run(tmp_path / "sweep/on", finished=False, optimizer={"learning_rate": 0.3})
     make_run(tmp_path / "sweep/other", task={"name": "translation"})
     return tmp_path / "sweep"

@@ -124,4 +124,4 @@ def test_texts_and_runs_that_have_no_score_and_lines_of_json_are_said(folder, ca
             text_scores(folder / run, folder / "refused.txt")
     (folder / "text.jsonl").write_text('{"text": "7 and 49, 8 and 64"}\n')
     assert text_scores(folder / "bos", folder / "text.jsonl")["bytes"] == 31
-    assert f"--text: {folder}/text.jsonl looks like lines of JSON; it is read as it stands" in caplog.text
+    assert f"--text: {folder}/text.jsonl looks like lines of JSON; it is read as plain text" in caplog.text

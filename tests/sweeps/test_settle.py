@@ -50,7 +50,7 @@ def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst
     assert found.settled["first"].tried[-1] == [2 * RATE, None]
     trained.figure = lambda config: math.nan
     nothing = carry_out(make_plan(FIRST, WIDER, tmp_path / "none", **RULES), tmp_path / "none", Budget(2))
-    assert nothing.verdict == "undecided: not bracketed" and "but with each a run failed" in str(nothing)
+    assert nothing.verdict == "undecided: not bracketed" and "but a run failed at each rate" in str(nothing)
 
 
 LOWER = {0.5: 0.9, 1: 0.0, 2: 0.7}  # the first config's figure, without noise, by the factor of its rate
