@@ -1,1 +1,1 @@
-"""The ground: errors, files, config sections, the table of weights, and the machine that a process runs on."""
+"""Foundations: errors, files, config sections, the table of weights, and the machine that a process runs on."""

@@ -21,9 +21,9 @@ from fxf.base.errors import UserError, nearest
 SectionT = TypeVar("SectionT")
 ChoiceT = TypeVar("ChoiceT")
 
-PATH = re.compile(r"[A-Za-z_][\w.-]*:[A-Za-z_]\w*")  # of something to import, module:name
+PATH = re.compile(r"[A-Za-z_][\w.-]*:[A-Za-z_]\w*")  # module:name, to import
 
-# Of `key`: what must hold between a value and the limit, and how it is said.
+# The limits of `key`: the comparison of a value with its limit, and its words in an error.
 LIMITS = {
     "minimum": (operator.ge, "at least"),
     "above": (operator.gt, "more than"),
@@ -47,8 +47,8 @@ def key(
     """Returns the dataclass field of a config key: its default, its meaning in one line, and the range of its values.
 
     Args:
-      default: {} of a key that holds sections by names of the user.
-      argument: whether the training step reads the number as an argument; then another value compiles nothing.
+      default: {} for a key that holds sections under names of the user's choice.
+      argument: whether the number is an argument of the compiled training step; then another value compiles nothing.
     """
     limits = {"minimum": minimum, "above": above, "maximum": maximum, "below": below}
     made: Any = {"default_factory": dict, "hash": False} if default == {} else {"default": default}
@@ -56,7 +56,7 @@ def key(
 
 
 def arguments(config: Any) -> dict[str, float]:
-    """Returns the values of a section's keys that the training step reads as arguments."""
+    """Returns the values of a section's keys that are arguments of the training step."""
     return {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.metadata.get("argument")}
 
 
@@ -102,12 +102,12 @@ class Field(typing.NamedTuple):
 def fields_of(cls: type) -> dict[str, Field]:
     """Returns the keys of a section class, or of a layer's, by name."""
     types = typing.get_type_hints(cls)
-    # Both are MISSING where a field is required.
+    # Both are MISSING for a required field.
     return {f.name: Field(types[f.name], f.metadata, f.default is f.default_factory) for f in dataclasses.fields(cls)}
 
 
 def registered_section(cls: type[SectionT], values: Mapping[str, Any], path: str) -> SectionT:
-    """Builds the section of an entry of a registry, whose name is `values["name"]`, whatever the class's default is.
+    """Builds the section of the registry entry `values["name"]`, also if the class has another default name.
 
     Raises:
       UserError: as `section`.
@@ -145,7 +145,7 @@ def checked(value: Any, field: Field, path: str) -> Any:
 
 
 def require_off(path: str, section: Any, keys: Mapping[str, Any], why: str) -> None:
-    """Raises a UserError, which says why, if a key of a section has another value than the one that means nothing."""
+    """Raises a UserError with the reason `why` if a key of a section is on: differs from its off value in `keys`."""
     for name, off in keys.items():
         if getattr(section, name) != off:
             is_default = getattr(type(section), name, off) == off
@@ -153,7 +153,7 @@ def require_off(path: str, section: Any, keys: Mapping[str, Any], why: str) -> N
 
 
 def _plain(value: Any, path: str) -> dict[str, dict[str, Any]]:
-    """Returns sections of keys as plain dicts; whoever reads a section checks its keys."""
+    """Returns sections of keys as plain dicts; the reader of a section checks its keys."""
     sections = value.to_dict() if hasattr(value, "to_dict") else value
     for name, keys in [("", sections), *(sections.items() if isinstance(sections, Mapping) else ())]:
         if not isinstance(keys, Mapping):
@@ -164,7 +164,7 @@ def _plain(value: Any, path: str) -> dict[str, dict[str, Any]]:
 def one_of(value: Any, valid: Any, path: str) -> Any:
     """Returns `value` if it is among the names `valid`, else raises a UserError that names `path`.
 
-    Where the names are `Choices`, it may also be the path of something to import.
+    With `Choices`, it may also be a path, module:name, to import.
     """
     if not isinstance(value, str) or value not in valid:
         own = "; or module:name of your own" if isinstance(valid, Choices) else ""
@@ -178,25 +178,25 @@ def one_of(value: Any, valid: Any, path: str) -> Any:
 
 
 class Named(str):
-    """The text of a key. It keeps what it names of `Choices`, for another run may name something else by the text."""
+    """The value of a text key. It caches the entry of `Choices` that it names, which may differ in another run."""
 
     def __init__(self, text: str) -> None:
         self.found: dict[int, Any] = {}
 
     def __reduce__(self) -> Any:
-        return str, (str(self),)  # a copy of the values of a section, as `dataclasses.asdict` makes, has plain text
+        return str, (str(self),)  # copies, such as those of `dataclasses.asdict`, are plain text
 
 
 class Choices(dict[str, ChoiceT]):
-    """What a key may name: entries of fxf by name, and a user's own by path, `module:name`, which is imported.
+    """The things that a key may name: fxf's by name, and a user's own by a path, `module:name`, which is imported.
 
         ATTENTIONS = Choices(softmax=...)
         ATTENTIONS["my_file:sigmoid"]  # `sigmoid` in my_file.py, beside the config file or in the working directory
 
-    A module is imported once in a process. An exception that it raises stays as it is.
+    A process imports a module once. Exceptions of the module pass through unchanged.
     """
 
-    closed = False  # while a config file runs, whose entries what loads its run later would not know
+    closed = False  # True while a config file runs: whatever loads its run later would not know its entries
 
     def __setitem__(self, name: str, value: ChoiceT) -> None:
         if Choices.closed:
@@ -213,10 +213,10 @@ class Choices(dict[str, ChoiceT]):
         return super().__contains__(name) or (isinstance(name, str) and PATH.fullmatch(name) is not None)
 
     def __missing__(self, name: str) -> ChoiceT:
-        """Returns what the path names.
+        """Imports and returns what the path names.
 
         Raises:
-          UserError: there is no such module, it has no such name, or that is of another type than the other entries.
+          UserError: there is no such module, it has no such name, or the object has another type than the entries.
         """
         module_name, colon, attribute = name.partition(":")
         if not colon:
@@ -239,7 +239,7 @@ class Choices(dict[str, ChoiceT]):
 
 
 def parsed(text: str, kind: type) -> Any:
-    """Returns the value of a key of this type that is typed as text. Raises a ValueError if it is none."""
+    """Parses the text of a value of this type. Raises a ValueError if it is not one."""
     if kind is bool:
         if text.lower() not in BOOLS:
             raise ValueError(text)
@@ -248,9 +248,9 @@ def parsed(text: str, kind: type) -> Any:
 
 
 def named_sections(key: str) -> str:
-    """Returns the key that holds sections by names of the user, if this is a key of one of them, else "".
+    """Returns the key that holds the user-named section of this key, or "" if the key is in no such section.
 
-    They are `model.layers.NAME.KEY` of a single layer, and `data.sources.NAME.KEY` of a source of a mixture.
+    Such keys are `model.layers.NAME.KEY`, of one layer, and `data.sources.NAME.KEY`, of one source of a mixture.
     """
     found = re.fullmatch(r"(model\.layers|data\.sources)\.[^.]+\.[^.]+", key)
     return found[1] if found else ""
@@ -266,7 +266,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def with_values(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of a nested config with other values of keys, which are named as in 'section.key'."""
+    """Returns a copy of a nested config in which some keys, 'section.key', have other values."""
     result = copy.deepcopy(dict(config))
     for key, value in changes.items():
         *sections, name = key.split(".")
@@ -284,9 +284,9 @@ def differing_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Returns `key (VALUE there, VALUE here), …` for the keys that differ between two configs; "" if none does.
 
-    Of a digest it has the first eight digits.
+    Digests are cut to eight digits.
     """
-    if there == here:  # as nearly always: a trial asks this of each run at each look
+    if there == here:  # the usual case: a trial compares each run again and again
         return ""
     old, new = dict(flatten(there)), dict(flatten(here))
     return ", ".join(

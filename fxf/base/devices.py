@@ -1,4 +1,4 @@
-"""Starting JAX, the devices that programs are made for, and the axes of a mesh of them."""
+"""Starting JAX, the devices that programs are compiled for, and the axes of their mesh."""
 
 import contextlib
 import contextvars
@@ -17,13 +17,13 @@ from fxf.base.status import stage
 # Variables that choose devices; an error line shows their values.
 VARIABLES = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS")
 
-# Where Linux shows accelerators: of NVIDIA (also under Windows), AMD and Intel, Google, and Amazon.
+# Device files of accelerators on Linux: NVIDIA (also under Windows), AMD and Intel, Google, Amazon.
 ACCELERATORS = (
     *("/dev/nvidia*", "/dev/dxg", "/dev/kfd", "/dev/dri/render*", "/dev/accel*", "/dev/vfio/[0-9]*", "/dev/neuron*"),
 )
 
-# The axes of a mesh of devices: the first three shard the rows of a batch, then its sequences, then heads
-# (training/sharding.py).
+# The axes of a mesh of devices (training/sharding.py): the first three shard a batch's rows, the fourth its sequences,
+# the last one heads and hidden units.
 DATA, FSDP, EXPERT, SEQUENCE, TENSOR = AXES = ("data", "fsdp", "expert", "sequence", "tensor")
 ROWS = (DATA, FSDP, EXPERT)
 
@@ -43,7 +43,7 @@ def start_jax() -> None:
         raise UserError(f"JAX does not start: {error}{_environment()}") from None
     config: Any = jax.config
     if sys.platform == "linux" and not config.jax_platforms and not any(map(glob, ACCELERATORS)):
-        config.update("jax_platforms", "cpu")  # else wheels for accelerators that are not here fill the screen
+        config.update("jax_platforms", "cpu")  # else JAX's plugins for absent accelerators print errors
     keep_programs(config)
 
 
@@ -78,7 +78,7 @@ def target_devices() -> Sequence[Any]:
 
 @contextlib.contextmanager
 def compiling_for(devices: Sequence[Any]) -> Iterator[None]:
-    """Returns a context in which programs are made for other devices than those of JAX, which need not be here."""
+    """Returns a context in which programs are compiled for these devices, which need not be present."""
     with _set(_targets, devices):
         yield
 
@@ -89,7 +89,7 @@ def target_mesh() -> Any:
 
 
 def sums_in_float32() -> bool:
-    """Returns whether the gradients of weights have to be float32 already where devices sum them."""
+    """Returns whether devices must sum the gradients of weights in float32."""
     return _in_float32.get()
 
 
@@ -103,7 +103,7 @@ def over_mesh(mesh: Any, in_float32: bool = False) -> Iterator[None]:
     """Returns a context in which functions are traced for arrays that are sharded over a mesh with the axes `AXES`.
 
     Args:
-      in_float32: the answer of `sums_in_float32` there.
+      in_float32: what `sums_in_float32` returns inside.
     """
     with _set(_mesh, mesh), _set(_in_float32, in_float32):
         yield

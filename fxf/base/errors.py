@@ -12,7 +12,7 @@ from pathlib import Path
 
 EXIT_USER_ERROR = 2
 MAX_MESSAGE = 1000  # characters
-# What an error speaks of that names no file: of a write to an open one, or in a working directory that was removed.
+# What errors are about that name no file: a write to an open file, or a working directory that was removed.
 UNNAMED: dict[int | None, str] = {errno.ENOSPC: "a file", errno.EDQUOT: "a file", errno.ENOENT: "the working directory"}
 # Modules that an installation may lack, and the packages that bring them.
 BROUGHT_BY = {
@@ -35,7 +35,7 @@ class Interrupted(Exception):  # noqa: N818  It is no error.
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """Returns `; did you mean 'x'?` for the valid name closest to `name`, or nothing when none is close."""
+    """Returns `; did you mean 'x'?` for the valid name closest to `name`, or "" when none is close."""
     return did_you_mean(closest(name, valid))
 
 
@@ -45,7 +45,7 @@ def did_you_mean(name: str) -> str:
 
 @functools.cache
 def also_called() -> dict[str, str]:
-    """Returns what fxf calls what a word of another library names, by the word."""
+    """Returns fxf's name for each word of another library."""
     table = tomllib.loads(Path(__file__).with_name("also_called.toml").read_text(encoding="utf-8"))
     return {word: name for name, words in table.items() for word in words}
 
@@ -53,8 +53,8 @@ def also_called() -> dict[str, str]:
 def closest(name: str, valid: Iterable[str]) -> str:
     """Returns the valid name that a wrong one may stand for, or "" when none is close.
 
-    It may be called so elsewhere, as n_embd is d_model, or be one with these initials, as for lr learning_rate, or the
-    shortest with this word, as for beam beam_width.
+    In this order: fxf's name for a word of another library (d_model for n_embd), the shortest name with this word
+    (beam_width for beam), one of similar spelling, one with these initials (learning_rate for lr).
     """
     words = {each: each.split("_") for each in valid}
     in_any_case = {each.lower(): each for each in words}
@@ -84,7 +84,7 @@ def one_line(text: str) -> str:
 
 @contextlib.contextmanager
 def errors_of(path: Path) -> Iterator[None]:
-    """Turns an exception of a file into one line that names the last line of the file that it passed through."""
+    """Turns an exception of a file's code into one line, which names the innermost line of that file."""
     try:
         yield
     except Interrupted:
@@ -105,7 +105,7 @@ def errors_of(path: Path) -> Iterator[None]:
 
 
 def _of_config(text: str) -> str:
-    """Returns what ml_collections says of a wrong key or value in the words of this code; "" for another text."""
+    """Rewords an error of ml_collections about a wrong key or value; returns "" for another text."""
     types = r"<class '([\w.]+)'> .* <class '(\w+)'>"
     if found := re.match(rf"Could not override field '(\w+)' \(reference\)\. (.*) is of \w* ?type {types}", text):
         got = repr(found[2]) if found[3] == "str" else f"{found[2]} ({found[3]})"
@@ -114,7 +114,7 @@ def _of_config(text: str) -> str:
         return f"{found[2]}: unknown key; did you mean '{found[1]}'?"
     if found := re.match(r"\W*Key \W(\w+)\W+ does not exist and cannot be added", text):
         section, names = "", []
-        for top, key in re.findall(r"'(\w+)': |\b(\w+): ", text):  # of a config, its sections have quotes
+        for top, key in re.findall(r"'(\w+)': |\b(\w+): ", text):  # in a printed config, sections are quoted
             section = top or section
             names.append(top or f"{section}.{key}")
         return f"{found[1]}: unknown key{nearest(found[1], names)}"
@@ -122,7 +122,7 @@ def _of_config(text: str) -> str:
 
 
 def shown(path: Path) -> str:
-    """Returns the path from the working directory, if the file lies below it."""
+    """Returns the path, relative to the working directory if it lies below."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
@@ -133,7 +133,7 @@ def text_of(error: BaseException) -> str:
 
 
 def why_not_ours(error: BaseException) -> str:
-    """Returns the line for an error that is not a bug of this code, or an empty string."""
+    """Returns the line for an error that is no bug of this code, or ""."""
     kind, text = type(error).__name__, text_of(error)
     if isinstance(error, MemoryError) or (kind == "JaxRuntimeError" and text.startswith("RESOURCE_EXHAUSTED")):
         less = "a smaller train.batch_size, model or decode.beam_width, or more train.microbatches, may help"

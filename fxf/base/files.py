@@ -1,4 +1,4 @@
-"""Reading and writing files whole or not at all, on a disk or in a bucket; one line says why it failed."""
+"""Reading files and writing them atomically, on a disk or in a bucket; a failure is one line."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ from typing import Any
 
 from fxf.base.errors import UserError, nearest
 
-# What keeps the disk from being written, and what keeps a file.
+# Errors of a disk that cannot be written, and of a file that may not be.
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE)
 MAY_NOT_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR)
 
@@ -40,29 +40,29 @@ def require_file(path: str | Path, key: str = "") -> int:
     """Returns the size of a regular file in bytes.
 
     Raises:
-      UserError: the file is missing (the nearest name is given), or is none, as a folder, or a pipe, which would wait.
+      UserError: the file is missing (the text has the nearest name), or is a folder, or a pipe, which would block.
     """
     path, where = Path(path), f"{f'{key}: ' if key else ''}{path}"
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         beside = {file.name for file in path.parent.iterdir()} if path.parent.is_dir() else set()
         raise UserError(f"{where}: {error.strerror}{nearest(path.name, beside - {path.name})}") from None
     if not path.is_file():
         raise UserError(f"{where}: expected a file, got {'a folder' if path.is_dir() else 'a pipe or a device'}")
-    return found.st_size
+    return status.st_size
 
 
 def folder_at(place: str | Path, flag: str) -> Path:
     """Returns the folder at a local path, or at gs://… as an `etils.epath.Path`, which has the same methods.
 
     Raises:
-      UserError: it is no path, the scheme is unknown, or the packages for gs:// are not installed; names the `flag`.
+      UserError: it is no path, the scheme is unknown, or gs:// needs a package; the text names the `flag`.
     """
     if not isinstance(place, str | os.PathLike):
         raise UserError(f"{flag}: expected a path, got {place!r}")
     if not re.match(r"\w[\w+.-]*:/", str(place)):
-        return Path(os.path.expanduser(place))  # a shell leaves the ~ of --workdir=~/runs
+        return Path(os.path.expanduser(place))  # shells do not expand the ~ of --workdir=~/runs
     if not str(place).startswith("gs://"):
         raise UserError(f"{flag}: {place}: expected a local folder or gs://BUCKET/FOLDER")
     try:
@@ -98,8 +98,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        with contextlib.suppress(OSError):  # as of a read-only disk
-            temporary.unlink(missing_ok=True)  # a full disk needs the room
+        with contextlib.suppress(OSError):  # for example on a read-only disk
+            temporary.unlink(missing_ok=True)  # frees space on a full disk
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
@@ -117,13 +117,13 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 
     Raises:
       FileNotFoundError, NotADirectoryError: the file is missing.
-      UserError: it cannot be read, or is not one object.
+      UserError: it cannot be read, or does not hold one object.
     """
     try:
         value = json.loads(path.read_bytes(), parse_constant=lambda _: None)
     except (FileNotFoundError, NotADirectoryError):
         raise
-    except (OSError, ValueError) as error:  # a ValueError is no JSON, or no UTF-8
+    except (OSError, ValueError) as error:  # a ValueError if it is not JSON or not UTF-8
         raise UserError(f"{path}: not {what}: {getattr(error, 'strerror', '') or error}") from None
     if not isinstance(value, dict):
         raise UserError(f"{path}: not {what}: expected an object of keys")
@@ -161,10 +161,10 @@ def remove(path: Path) -> None:
 
 
 def why_not_written(error: BaseException) -> str:
-    """Returns the reason if the error says that something could not be written, else nothing.
+    """Returns why something could not be written, if that is what the error says, else "".
 
-    It reads the error's text, because TensorStore, which writes the checkpoints, raises a ValueError for any failure.
-    For a UserError only the reasons of the disk count; otherwise its own text is better.
+    It searches the error's text, because TensorStore, which writes checkpoints, raises a ValueError for any failure. Of
+    a UserError only reasons of the disk count; otherwise its own text says more.
     """
     reasons = CANNOT_WRITE if isinstance(error, UserError) else CANNOT_WRITE + MAY_NOT_WRITE
     why = next((text for text in map(os.strerror, reasons) if text in str(error)), "")

@@ -1,4 +1,4 @@
-"""What devices can do, by their makers."""
+"""Peak rates and memory of devices, as their makers state them."""
 
 from typing import Any, NamedTuple
 
@@ -6,12 +6,13 @@ GIB = 2**30
 
 
 class Rates(NamedTuple):
-    """What kernels of a device reach: operations a second in bfloat16, bytes a second.
+    """The rates that the kernels of a device reach.
 
     Attributes:
-      products: of large products.
-      attention: of flash attention, in both passes.
-      launch: seconds between a kernel and the next.
+      products: operations per second of large matrix products in bfloat16.
+      attention: the same of flash attention, forward and backward.
+      bandwidth: bytes per second of memory.
+      launch: seconds between one kernel and the next.
     """
 
     products: float
@@ -21,19 +22,19 @@ class Rates(NamedTuple):
 
 
 class Hardware(NamedTuple):
-    """What a device can do, by its maker.
+    """The specification of a device, by its maker.
 
     Attributes:
       kinds: the names that JAX gives such devices (`device_kind`).
-      flops: operations a second of dense products in bfloat16.
+      flops: operations per second of dense products in bfloat16.
       memory: bytes.
-      bandwidth: bytes a second between its memory and its cores.
-      link: bytes a second to its neighbours, one way: of one link of a TPU, of all links of a GPU.
-      network: bytes a second to other hosts, one way; 0 if the devices of all hosts are neighbours.
-      ring: a TPU's links close to a ring along an axis whose length this divides.
-      on_chip: the numbers of XLA's spaces of memory that are on the chip.
-      reached: what its kernels reach, None if nobody here measured it.
-      measured: how many times as long as the sum of its kernels, at those rates, a measured step took.
+      bandwidth: bytes per second between memory and cores.
+      link: bytes per second to neighbours, one way: of one link of a TPU, of all links of a GPU.
+      network: bytes per second to other hosts, one way; 0 if the devices of all hosts are neighbours.
+      ring: a TPU's links form a ring along an axis whose length is a multiple of this.
+      on_chip: the numbers of XLA's memory spaces that are on the chip.
+      reached: the rates that its kernels reach, None if not measured.
+      measured: the time of a measured step over the sum of its kernels' times at those rates.
     """
 
     kinds: tuple[str, ...]
@@ -49,22 +50,21 @@ class Hardware(NamedTuple):
 
     @property
     def peak(self) -> Rates:
-        """What its maker says."""
+        """The rates that its maker states."""
         return Rates(self.flops, self.flops, self.bandwidth)
 
     def pace(self, dtype: str) -> float:
-        """Returns how many times as fast as in bfloat16 it multiplies numbers of a type of XLA.
+        """Returns the speed of products in a type of XLA, as a multiple of that in bfloat16.
 
-        A GPU multiplies float32 as TF32, a TPU as bfloat16, if the program does not ask for the highest precision.
+        Unless a program asks for the highest precision, a GPU multiplies float32 as TF32, a TPU as bfloat16.
         """
         slow = {"f64": 0.068, "f32 highest": 0.068, "f32": 0.5} if self.network else {"f32 highest": 1 / 6}
         fast = ("s8", "f8") if self.network else ("s8",)
         return 2 if dtype.startswith(fast) else slow.get(dtype, 1)
 
 
-# Large products in bfloat16, cuDNN's attention, a stream through memory and the start of a kernel, on an H100. A step
-# of GPT-2 small, measured on one (experiments/results/bench/gpu.md), took 1.065 times the sum over its kernels. Of TPUs
-# nothing was measured.
+# Measured on an H100: large products in bfloat16, cuDNN's attention, streaming through memory, launching a kernel. A
+# step of GPT-2 small (experiments/results/bench/gpu.md) took 1.065 times the sum over its kernels. No TPU was measured.
 _H100 = Rates(680e12, 475e12, 2.8e12, 2e-6)
 HARDWARE = {
     # nvidia.com/en-us/data-center/h100 (SXM): 80 GB of HBM3, NVLink of 900 GB/s both ways; a ConnectX-7 of 400 Gb/s for
@@ -85,5 +85,5 @@ HARDWARE = {
 
 
 def hardware_of(device: Any) -> Hardware | None:
-    """Returns what a device of JAX can do, or None if it is not known, as of a CPU."""
+    """Returns the specification of a JAX device, or None if it is unknown, as a CPU's is."""
     return next((hardware for hardware in HARDWARE.values() if device.device_kind in hardware.kinds), None)

@@ -14,12 +14,12 @@ HUGE_PAGE, MADV_HUGEPAGE = 2**21, 14  # bytes; and the advice's number in Linux
 
 @functools.cache
 def keep_memory(config: Any) -> None:
-    """Lets glibc keep memory that is freed, unless the environment has variables of its malloc.
+    """Lets glibc keep memory that is freed, unless the environment sets variables of its malloc.
 
     XLA allocates the buffers of a step on a CPU, and frees them after it. By default glibc returns large ones to Linux,
     which then fills the pages of the next step with zeros: about a third of the time of a small model's step. Only the
-    heap of the main thread keeps buffers of any size, so steps run in that thread, if JAX has not started its devices
-    yet. Where malloc is not glibc's, nothing changes. All of this is done once in a process.
+    main thread's heap keeps buffers of any size. So JAX's asynchronous dispatch is turned off, and steps run in that
+    thread, unless JAX has started its devices already. With another malloc nothing changes. It runs once per process.
 
     Args:
       config: `jax.config`.
@@ -36,9 +36,9 @@ def keep_memory(config: Any) -> None:
 
 
 def _ask_for_huge_pages(libc: ctypes.CDLL, size: int) -> None:
-    """Asks Linux for huge pages where the next `size` bytes of the heap will be, which uses no memory yet.
+    """Asks Linux for huge pages for the next `size` bytes of the heap; this uses no memory yet.
 
-    The processor remembers the addresses of few pages: a small model's step takes about a tenth less time.
+    The processor caches the addresses of few pages. With huge ones a small model's step takes about a tenth less time.
     """
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     libc.madvise.argtypes, libc.free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int], [ctypes.c_void_p]

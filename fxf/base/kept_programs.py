@@ -1,4 +1,4 @@
-"""Compiled programs are kept in a folder of the user's own, so that the next run of the same program starts sooner."""
+"""Compiled programs are cached in a folder of the user's own, so that the next run of a program starts sooner."""
 
 import hashlib
 import os
@@ -7,13 +7,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-LARGEST = 2 * 2**30  # bytes; JAX removes the programs that were not used for longest
+LARGEST = 2 * 2**30  # bytes; beyond them JAX removes the least recently used programs
 
 
 def keep_programs(config: Any) -> None:
-    """Lets JAX keep each program that it compiles, and find it again, unless the environment names another folder.
+    """Turns on JAX's cache of compiled programs, unless the environment names another folder or turns the cache off.
 
-    A machine without such a folder keeps none.
+    Where the folder cannot be made, nothing is cached.
 
     Args:
       config: `jax.config`.
@@ -35,8 +35,8 @@ def keep_programs(config: Any) -> None:
 
 def folder_of_programs() -> Path:
     """Returns the folder of the programs for this kind of processor; several machines may share a home."""
-    described = Path("/proc/cpuinfo")
-    lines = described.read_text(encoding="utf-8").split("\n\n")[0].splitlines() if described.exists() else []
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").split("\n\n")[0].splitlines() if cpuinfo.exists() else []
     cpu = "".join(line for line in lines if line.startswith(("model name", "flags", "Features")))
     kind = hashlib.sha256(f"{platform.machine()} {cpu}".encode()).hexdigest()[:16]
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fxf" / f"programs-{kind}"

@@ -1,4 +1,4 @@
-"""The memory of devices, and its size in words."""
+"""The memory of devices, and sizes as text."""
 
 import jax
 
@@ -10,7 +10,7 @@ def gib(n_bytes: int) -> str:
 
 
 def held_on_a_device() -> dict[str, int]:
-    """Returns the most bytes that a device here has held, and what it can hold; nothing where JAX does not know."""
+    """Returns the largest peak and capacity of the local devices in bytes; {} where JAX does not know them."""
     found = [stats for device in jax.local_devices() if (stats := device.memory_stats())]
     names = {"device_peak_bytes": "peak_bytes_in_use", "device_bytes": "bytes_limit"}
     known = {ours: [stats[name] for stats in found if name in stats] for ours, name in names.items()}

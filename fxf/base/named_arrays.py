@@ -1,6 +1,6 @@
-"""The named arrays of a traced program: where they are, and its outputs with other arrays in the place of some.
+"""The named arrays of a traced program: finding them, reading them, and running the program with some replaced.
 
-`fxf.layers.named` says what names mean, and what users call.
+`fxf.layers.named` explains the names, and has the functions that users call.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Literal, jaxprs_in_params
 
-OF_TRAINING = ("term/", "figure/")  # arrays whose names begin so have no scopes
+OF_TRAINING = ("term/", "figure/")  # the full names of such arrays leave out the scopes
 BLOCK = re.compile(r"block_(\d+)")
 Edit = Callable[[jax.Array, Any], Any]
 Key = tuple[str, tuple[int, ...]]  # full name and shape
@@ -25,8 +25,8 @@ class Place(NamedTuple):
     """Where an array is.
 
     Attributes:
-      path: the scopes, those of blocks too, and its own name.
-      inside: the primitive inside of which it can be neither read nor replaced, if there is one.
+      path: its scopes, also those of blocks, and then its own name.
+      inside: an enclosing primitive that hides it from being read and replaced, if there is one.
     """
 
     path: tuple[str, ...]
@@ -35,14 +35,14 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The full name, which does not say in which block the array is."""
+        """The full name, without the scopes of blocks."""
         own = self.path[-1]
         if own.startswith(OF_TRAINING):
             return own
         return "/".join(part for part in self.path if not BLOCK.fullmatch(part))
 
     def within(self, scopes: Iterable[str], closed: str = "") -> "Place":
-        """Returns the place seen from around these scopes, and from outside of a primitive if it is closed."""
+        """Returns the place as seen from outside these scopes, and outside the primitive `closed` if there is one."""
         return Place((*scopes, *self.path), self.shape, self.inside or closed)
 
 
@@ -50,7 +50,7 @@ def places_in(equations: Iterable[Any], in_block: bool = False) -> list[Place]:
     """Returns the places of all named arrays of a program's equations, in the order of computing.
 
     Args:
-      in_block: whether the scopes around them have the number of a block, so that a loop does not count blocks.
+      in_block: whether an enclosing scope has the number of a block; then a scan is not a loop over blocks.
     """
     found = []
     for equation in equations:
@@ -66,13 +66,13 @@ def places_in(equations: Iterable[Any], in_block: bool = False) -> list[Place]:
 
 
 def _scopes(equation: Any) -> tuple[str, ...]:
-    """Returns the scopes of an equation, without transformations: those of vmap(block_0)/attention."""
+    """Returns the scopes of an equation without transformations: block_0 and attention of vmap(block_0)/attention."""
     text = re.sub(r"\w+\(|\)", "", str(equation.source_info.name_stack))
     return tuple(filter(None, text.split("/")))
 
 
 def _in_turns(places: list[Place], length: int) -> list[Place]:
-    """Returns the places of all turns of a loop over blocks, from those of its first turn."""
+    """Returns the places in all iterations of a scan over blocks, from those in its first one."""
     n_blocks = len({next(filter(BLOCK.fullmatch, place.path), None) for place in places} - {None})
 
     def at_turn(path: tuple[str, ...], turn: int) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def _in_turns(places: list[Place], length: int) -> list[Place]:
 
 
 class Chosen(NamedTuple):
-    """What replaces the arrays of a full name, and which arrays are read."""
+    """Which arrays are replaced and how, and which are read, by full name."""
 
     edits: Mapping[str, Edit]
     read: Collection[str]
@@ -102,8 +102,8 @@ def evaluate(
     """Returns the outputs of a jaxpr, and the arrays that are read.
 
     Args:
-      scopes: those that the jaxpr is inside of.
-      before: by full name, how many arrays of that name come before; in a loop it is traced.
+      scopes: the scopes around the jaxpr.
+      before: the number of earlier arrays of each full name; traced inside a scan.
     """
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *inputs), strict=True))
     counts: Counter[str] = Counter(before)
@@ -112,7 +112,7 @@ def evaluate(
         arguments = [v.val if isinstance(v, Literal) else known[v] for v in equation.invars]
         names = Counter(place.within(scopes).name for place in places_in([equation], in_block=True))
         here, kind = _scopes(equation), equation.primitive
-        # The context and the scopes of the equation hold for its copy too.
+        # The copy keeps the context and the scopes of the equation.
         with equation.ctx.manager, jax.named_scope("/".join(here)) if here else contextlib.nullcontext():
             if any(name in chosen.edits or name in chosen.read for name in names):
                 out, inside = OPEN[kind.name](equation.params, arguments, chosen, (*scopes, *here), counts)
@@ -161,7 +161,7 @@ def _scan(params: Any, inputs: Any, chosen: Chosen, scopes: tuple[str, ...], bef
     return [*carry, *ys], {key: x.reshape(-1, *x.shape[2:]) for key, x in found.items()}
 
 
-# How to evaluate the primitives inside of which arrays can be read and replaced.
+# Evaluators of the primitives inside which arrays can be read and replaced.
 OPEN: dict[str, Callable[..., tuple[Sequence[Any], Found]]] = {
     "name": _name,
     "jit": _call,

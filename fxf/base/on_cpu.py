@@ -1,8 +1,8 @@
-"""Formulas that a CPU computes faster in another way, beside the plain ones.
+"""Formulas that are faster on a CPU, beside the plain ones that other platforms use.
 
-The platform that a program is compiled for decides, not the host's platform. Percentages are what the processor time of
-a step grows by without a formula, on two cores: of a GPT of nanoGPT's size for a CPU (4 blocks of 128, 12 rows of 64
-tokens), of Transformer-Tiny (4 and 4 blocks of 128, 32 pairs of 32 tokens), and of 2 blocks of 384 with 32 rows of 256
+The platform that a program is compiled for decides, not the host's platform. Percentages say how much more processor
+time a step takes without a formula, on two cores. The models are a GPT of nanoGPT's CPU size (4 blocks of 128, 12 rows
+of 64 tokens), Transformer-Tiny (4 and 4 blocks of 128, 32 pairs of 32 tokens), and 2 blocks of 384 with 32 rows of 256
 tokens.
 """
 
@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from fxf.base.devices import SEQUENCE, target_devices, target_mesh
 
-# The caches of a CPU hold the arrays of a part whose residual stream has so many elements. Twice as many are not cut,
-# nor are rows whose number has no divisor for parts of at least the smaller size.
+# Elements of the residual stream: a part of at most IN_CACHE fits a CPU's caches. A batch is not split up to twice
+# IN_CACHE, nor where no divisor of its rows gives parts of at least SMALL.
 IN_CACHE, SMALL = 2**20, 2**18
 
 
@@ -23,8 +23,8 @@ def in_rows(x: jax.Array) -> jax.Array:
     """Returns vectors [..., I] as one matrix [N, I] on a CPU, and as they are elsewhere.
 
     On a CPU one large product takes half the time of a batch of small ones (nanoGPT: 12 %). Elsewhere XLA would copy
-    arrays whose axes change. Rows of which each device has some tokens stay as they are too: as one matrix they would
-    be whole on each.
+    arrays whose axes change. Sequences that are sharded over devices stay as they are too: as one matrix they would be
+    gathered on each.
     """
     mesh = target_mesh()
     in_parts = mesh is not None and mesh.shape[SEQUENCE] > 1
@@ -52,9 +52,9 @@ def _product_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
 
 
 def n_parts(n_rows: int, row_size: int) -> int:
-    """Returns into how many equal parts to cut rows for a gradient, so that a CPU's caches hold the arrays of a part.
+    """Returns into how many equal parts to split rows for a gradient, so that a part fits a CPU's caches.
 
-    Without, blocks of 384 take 4 to 6 % longer; the smaller models are not cut.
+    Without it, blocks of 384 take 4 to 6 % longer; the smaller models are not split.
 
     Args:
       row_size: the number of elements of a row's residual stream.
@@ -68,21 +68,21 @@ def n_parts(n_rows: int, row_size: int) -> int:
 
 
 def after(x: jax.Array, factor: jax.Array) -> jax.Array:
-    """Returns `factor`, which a CPU's program then has only after the number x; NaN there if x is NaN.
+    """Returns `factor`, made to depend on the number x on a CPU; there it is NaN if x is NaN.
 
-    With x, the norm of a gradient, an update may write a weight only when no product still reads it. Else XLA's program
-    for a CPU begins with a copy of each weight (0 to 3 %, and their memory). It ignores a barrier there.
+    With the norm of a gradient as x, no product still reads a weight when the update writes it, so XLA updates weights
+    in place. Otherwise a program for a CPU begins with a copy of each weight (0 to 3 %, and their memory). XLA ignores
+    an optimization barrier there.
     """
     only_after = lambda x, factor: jnp.where(jnp.isnan(x), x, factor)  # noqa: E731
     return jax.lax.platform_dependent(x, factor, cpu=only_after, default=lambda x, factor: factor)
 
 
 def drawing_options(platform: str) -> dict[str, int] | None:
-    """Returns the compiler's options on a platform for a program that draws many random bits.
+    """Returns a platform's compiler options for a program that draws many random bits.
 
-    At its usual level the CPU's compiler takes three times as long for such a program, seconds for a small model. The
-    program of this level draws the same bits as fast. Where JAX_DISABLE_MOST_OPTIMIZATIONS asks for a lower level, that
-    one stays.
+    At its default optimization level the CPU's compiler takes three times as long, seconds for a small model; at this
+    level the program draws the same bits as fast. JAX_DISABLE_MOST_OPTIMIZATIONS asks for a lower level, which stays.
     """
     if platform != "cpu" or jax.config.read("jax_disable_most_optimizations"):
         return None

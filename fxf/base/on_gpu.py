@@ -1,4 +1,4 @@
-"""Formulas for a GPU, whose memory is slow beside its products, and whose threads add in any order.
+"""Formulas for a GPU, whose memory is slow compared with its products, and whose threads add in any order.
 
 The platform that a program is compiled for decides, not the host's platform.
 """
@@ -16,21 +16,21 @@ from jax.sharding import PartitionSpec
 from fxf.base.devices import ROWS, SEQUENCE, divides, target_devices, target_mesh
 from fxf.base.operations import COUNTED
 
-# Names that a lowered program has for cuDNN's flash attention: of its kernels, or of what puts them there for a mesh.
+# Names of cuDNN's flash attention in a lowered program: of its kernels, or of the partitioning of these over a mesh.
 FLASH = ("__cudnn$fmha", "CustomSPMDPartitioning")
-BLOCK = 512  # rows of an expert that are multiplied together
-# The compiler's options for decoding. Else it would join the weights of products with the same vectors at each step.
+BLOCK = 512  # rows of an expert in one product
+# Compiler options for decoding. Otherwise XLA joins the weights of products with the same input, again at each step.
 DECODING = {"xla_gpu_dot_merger_threshold_mb": 0}
 
 
 def in_order(jitted: Any) -> Callable[..., Any]:
-    """Returns a jitted training step, which a GPU's compiler gets with `options_in_order` for each shape of a batch."""
+    """Returns a jitted training step. For a GPU it compiles with `options_in_order`, once for each shape of a batch."""
     if not on_gpu():
         return jitted
     programs: dict[Any, Any] = {}
 
     def step(state: Any, *others: Any) -> Any:
-        shapes = tuple(map(np.shape, jax.tree.leaves(others)))  # those of the state are the same each time
+        shapes = tuple(map(np.shape, jax.tree.leaves(others)))  # the state's are the same each time
         if shapes not in programs:
             lowered = jitted.lower(state, *others)
             programs[shapes] = lowered.compile(options_in_order(lowered))
@@ -40,11 +40,11 @@ def in_order(jitted: Any) -> Callable[..., Any]:
 
 
 def options_in_order(lowered: Any) -> dict[str, bool] | None:
-    """Returns the compiler's options for a lowered training step, so that it has the same bits each time.
+    """Returns the compiler options that make a lowered training step deterministic.
 
-    A GPU's threads would otherwise add to one place in any order. So they still do in a program with cuDNN's flash
-    attention: with the option XLA compiles the first of several equal kernels, and does not find it for the others
-    (`CuDnnCustomCallCompiler` changes the name under which it keeps the first).
+    Without them a GPU's threads add to one element in any order. A program with cuDNN's flash attention gets none: with
+    the option XLA compiles the first of several equal kernels, and does not find it for the others
+    (`CuDnnCustomCallCompiler` changes the name under which it caches the first).
     """
     if not on_gpu():
         return None
@@ -58,14 +58,14 @@ def on_gpu() -> bool:
 
 
 def in_its_order(x: jax.Array) -> jax.Array:
-    """Returns x, which a GPU's program keeps in the memory in the order of its axes, also if x was transposed."""
+    """Returns x; on a GPU its memory layout is row-major, also if x was transposed."""
     return with_layout_constraint(x, Layout(tuple(range(x.ndim)))) if on_gpu() else x
 
 
 def product_of_one(x: jax.Array, w: jax.Array) -> jax.Array:
     """Returns x w for one vector, x [..., I] of I elements and w [I, O].
 
-    As sums of terms it is one kernel with what makes w of other arrays; a product would first write w to the memory.
+    As a sum it fuses with the operations that compute w; a matrix product would first write w to memory.
     """
     wide = jnp.promote_types(x.dtype, jnp.float32)
     terms_OI = jnp.ravel(x).astype(wide)[None] * w.T.astype(wide)
@@ -73,7 +73,7 @@ def product_of_one(x: jax.Array, w: jax.Array) -> jax.Array:
 
 
 def recomputed(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """Returns the function of arrays, of which a GPU keeps only the arguments for the gradient."""
+    """Returns the function; on a GPU its gradient recomputes it from its arguments, which alone are stored."""
     return jax.checkpoint(function) if on_gpu() else function
 
 
@@ -95,24 +95,24 @@ _read_twice.defvjp(lambda x: ((x, x), None), lambda _, changes: (changes[0] + ch
 
 
 def joined_last(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns x for one reader, and for all others, whose gradients are summed before that of the first is added.
+    """Returns x twice: for one reader, and for all others, whose gradients are summed before the first's is added.
 
-    So each product of a gradient adds to the one before. XLA would add a third one to two in a pass of its own, which
-    a GPU takes 1 % of a GPT-2 step for.
+    So each product of the gradient adds to the one before. XLA would add the third in a separate pass, which takes 1 %
+    of a GPT-2 step on a GPU.
     """
     return _read_twice(x) if on_gpu() else (x, x)
 
 
 def rows_of(table: jax.Array, indices: jax.Array, *, beyond: float | None = None) -> jax.Array:
-    """Returns the rows of a table at the indices [...], [..., D].
+    """Returns the rows of a table at the indices [...], [..., D]: an embedding lookup.
 
-    Its gradient on a GPU adds the rows of an index in a fixed order: it sorts them, and sums neighbors in pairs. Each
-    device of the mesh does so for its own indices [B, T], and the sums of the devices are added. XLA's own order, which
-    `options_in_order` asks for, would sort every element. On a GPU `jax.jvp` of the rows is not possible; that of a
-    gradient is.
+    On a GPU its gradient is deterministic: it sorts the indices, and sums the rows of each index by a scan. Each device
+    of the mesh does so for its own indices [B, T], and the sums of the devices are added. XLA's deterministic scatter,
+    which `options_in_order` asks for, would sort every element. On a GPU `jax.jvp` of the lookup is not possible; that
+    of its gradient is.
 
     Args:
-      beyond: the elements of the rows beyond the table, also of negative indices; None if there are none.
+      beyond: the elements of rows outside the table, also at negative indices; None if all indices are inside.
     """
     if not on_gpu():
         return _rows(beyond, table, indices)
@@ -130,12 +130,12 @@ def rows_of(table: jax.Array, indices: jax.Array, *, beyond: float | None = None
 
 
 def product_of_experts(x_MI: jax.Array, w_EIO: jax.Array, sizes_E: jax.Array) -> jax.Array:
-    """Returns the products of rows, sorted by expert, with the matrices of their experts, [M, O]; 0 behind all.
+    """Multiplies rows, sorted by expert, by their experts' matrices, [M, O]; rows of no expert come last and give 0.
 
-    XLA for a GPU multiplies each row by the matrices of all experts. So there the rows of an expert fill up blocks,
-    each with a copy of the matrix. A step of two blocks of GPT-2's width with 8 experts then takes a third of the time,
-    and with 64 an 18th (`fxf compile` for an H100). The copies are products too, so that their gradients are summed in
-    one order.
+    XLA for a GPU multiplies each row by the matrices of all experts. So there the rows of each expert are padded to
+    whole blocks, and each block has a copy of the matrix. A step of two blocks of GPT-2's width with 8 experts then
+    takes a third of the time, and with 64 an 18th (`fxf compile` for an H100). The copies are made by products, so that
+    their gradients are summed in one order.
     """
     (n_rows, _), n_experts = x_MI.shape, len(sizes_E)
     if not on_gpu() or n_rows <= BLOCK:
@@ -149,7 +149,7 @@ def product_of_experts(x_MI: jax.Array, w_EIO: jax.Array, sizes_E: jax.Array) ->
     )
     moves_E = (last_E - blocks_E) * BLOCK - (ends_E - sizes_E)  # how far the rows of an expert move
     row_NR = place_NR - moves_E[expert_N][:, None]
-    # Where there is no row, an index beyond the last one stands for 0.
+    # Padding: an index beyond the last row reads 0.
     row_NR = jnp.where(row_NR < ends_E[expert_N][:, None], row_NR, n_rows + place_NR)
     place_M = jnp.where(row_M < ends_E[-1], row_M + moves_E[expert_M], place_NR.size + row_M)
     filled: Any = {"mode": "fill", "fill_value": 0, "unique_indices": True}
@@ -163,14 +163,14 @@ def product_of_experts(x_MI: jax.Array, w_EIO: jax.Array, sizes_E: jax.Array) ->
 
 def _rows(beyond: float | None, table: jax.Array, indices: jax.Array) -> jax.Array:
     if beyond is None:
-        # XLA makes a slice of one row, and copies the whole of a table that is sharded along its rows to each device.
+        # XLA makes a lookup of one row a slice, for which it gathers a table that is sharded along its rows.
         twice = indices.size == 1 and indices.ndim > 0 and on_gpu()
         return table[jnp.concatenate([indices, indices])][:1] if twice else table[indices]
     return table.at[indices].get(mode="fill", fill_value=beyond, wrap_negative_indices=False)
 
 
 def _sums_over_devices(mesh: Any, n_rows: int, indices: jax.Array, added: jax.Array) -> jax.Array:
-    """Returns `_sums_in_order` of the rows of all devices, each of which sums its own of indices [B, T]."""
+    """Returns `_sums_in_order` over a mesh, where each device sums the rows of its own indices [B, T]."""
     if mesh is None or indices.ndim != 2:
         return _sums_in_order(n_rows, indices, added)
     each = zip((ROWS, (SEQUENCE,)), indices.shape, strict=True)
@@ -185,7 +185,7 @@ def _sums_over_devices(mesh: Any, n_rows: int, indices: jax.Array, added: jax.Ar
 
 
 def _sums_in_order(n_rows: int, indices: jax.Array, added: jax.Array) -> jax.Array:
-    """Returns, for each index below n_rows, the sum of the rows [..., D] added there, [n_rows, D]."""
+    """Returns the sum of the rows [..., D] of each index, in a fixed order, [n_rows, D]."""
     added_ND, indices_N = added.reshape(-1, added.shape[-1]), jnp.ravel(indices)
     indices_N = jnp.where(indices_N < 0, indices_N + n_rows, indices_N)  # -1 is the last row
     sorted_N, order_N = jax.lax.sort((indices_N, jnp.arange(len(added_ND))), num_keys=1)
@@ -194,12 +194,12 @@ def _sums_in_order(n_rows: int, indices: jax.Array, added: jax.Array) -> jax.Arr
     is_last_N = jnp.concatenate([differ, end])
 
     def join(left: tuple[jax.Array, jax.Array], right: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """Joins neighbors, each with whether it has the first row of its last index, and the sum for that index."""
+        """Joins two ranges: whether a range has the first row of its last index, and the sum for that index."""
         (first_left, sum_left), (first_right, sum_right) = left, right
         return first_left | first_right, jnp.where(first_right, sum_right, sum_left + sum_right)
 
     _, sums_ND = jax.lax.associative_scan(join, (is_first_N1, added_ND[order_N]))
-    beyond_N = n_rows + jnp.arange(len(added_ND))  # is dropped
+    beyond_N = n_rows + jnp.arange(len(added_ND))  # outside: dropped
     places_N = jnp.where(is_last_N, sorted_N, beyond_N)
     zeros = jnp.zeros((n_rows, added_ND.shape[1]), added_ND.dtype)
     return zeros.at[places_N].set(sums_ND, mode="drop", unique_indices=True)

@@ -1,7 +1,7 @@
-"""The floating-point operations of a traced program: of its products and convolutions.
+"""The floating-point operations of a traced program: those of its matrix products and convolutions.
 
-Operations on single elements, such as an activation's, do not count. Nor do those of decompositions, solvers and
-Fourier transforms, of foreign functions and of callbacks; their primitives are named as not counted.
+Elementwise operations, such as activations, do not count. Nor do decompositions, solvers, Fourier transforms, foreign
+functions and callbacks; their primitives are named as not counted.
 """
 
 import math
@@ -19,7 +19,7 @@ NOT_COUNTED = {
 }
 
 
-# A scope of this name says which share of the operations of its products counts.
+# A scope of this name says that only a share of the operations of its products counts.
 COUNTED = "{} of {} operations"
 
 
@@ -27,7 +27,7 @@ class Operations(NamedTuple):
     """A number of operations.
 
     Attributes:
-      uncounted: what computes more, whose operations are not known.
+      uncounted: names of what computes more, an unknown number of operations.
     """
 
     flops: int = 0
@@ -38,10 +38,10 @@ class Operations(NamedTuple):
 
 
 def operations(jaxpr: Any) -> Operations:
-    """Returns the operations of a jaxpr on all devices, with those of a scan for each of its turns.
+    """Returns the operations of a jaxpr on all devices, with those of all iterations of a scan.
 
     A product of [m, k] and [k, n] counts 2mkn, of complex numbers 8mkn. Of the branches of a `cond` the largest counts.
-    Of a loop whose number of turns is known only when it runs, one turn counts, and the loop is named as not counted.
+    Of a `while` loop, whose length is unknown, one iteration counts, and the loop is named as not counted.
     """
     return _sum(map(_of_equation, jaxpr.eqns))
 
@@ -61,7 +61,7 @@ def _of_equation(equation: Any) -> Operations:
         return Operations((4 if is_complex else 1) * FORMULAS[name](params, *shapes) * counted // of)
     if name == "custom_linear_solve":  # its other functions serve derivatives
         return operations(params["jaxprs"].solve.jaxpr)
-    if name == "pallas_call" and params["cost_estimate"] is not None:  # what a kernel says of itself
+    if name == "pallas_call" and params["cost_estimate"] is not None:  # the kernel's own estimate
         return Operations(params["cost_estimate"].flops)
     inner = [operations(each) for each in jaxprs_in_params(params)]
     total, unknown = _sum(inner), {name} if name in NOT_COUNTED else set()
@@ -72,8 +72,8 @@ def _of_equation(equation: Any) -> Operations:
     elif name == "shard_map":  # its shapes are those of one device
         total = total.times(math.prod(params["mesh"].shape[axis] for axis in params["newly_manual_axes"]))
     elif name == "while" and total != Operations():
-        unknown = {"turns of a while loop"}
-    elif name == "pallas_call":  # those of one block for each block
+        unknown = {"iterations of a while loop"}
+    elif name == "pallas_call":  # one block's operations, for each block of the grid
         grid = params["grid_mapping"].grid
         countable = total.flops and all(isinstance(n, int) for n in grid)
         total, unknown = (total.times(math.prod(grid)), set()) if countable else (Operations(), {name})
@@ -89,7 +89,7 @@ def _dot_general(params: Any, inputs: Shapes, outputs: Shapes) -> int:
 
 
 def _ragged_dot_general(params: Any, inputs: Shapes, outputs: Shapes) -> int:
-    """Returns the operations of a product of groups, of which each element on the left belongs to one."""
+    """Returns the operations of a grouped product, in which each element on the left belongs to one group."""
     numbers = params["ragged_dot_dimension_numbers"]
     (_, contracted), (_, batch) = numbers.dot_dimension_numbers
     shared = {*contracted, *batch, *numbers.rhs_group_dimensions}
@@ -98,27 +98,27 @@ def _ragged_dot_general(params: Any, inputs: Shapes, outputs: Shapes) -> int:
 
 def _convolution(params: Any, inputs: Shapes, outputs: Shapes) -> int:
     numbers, pairs = params["dimension_numbers"], 1
-    for i, (of_left, of_right, of_result) in enumerate(
+    for i, (lhs, rhs, out) in enumerate(
         zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:], numbers.out_spec[2:], strict=True)
     ):
-        sizes = inputs[0][of_left], inputs[1][of_right], outputs[0][of_result]
+        sizes = inputs[0][lhs], inputs[1][rhs], outputs[0][out]
         dilations = params["lhs_dilation"][i], params["rhs_dilation"][i]
         pairs *= met(*sizes, params["window_strides"][i], params["padding"][i][0], *dilations)
     batch, features = (outputs[0][axis] for axis in numbers.out_spec[:2])
     return 2 * pairs * batch * features * inputs[1][numbers.rhs_spec[1]]
 
 
-def met(n_input: int, n_window: int, n_result: int, stride: int, low: int, of_input: int, of_window: int) -> int:
-    """Returns how often a place of a convolution's window meets an element of its input, along one axis.
+def met(n_input: int, n_window: int, n_result: int, stride: int, low: int, lhs_dilation: int, rhs_dilation: int) -> int:
+    """Returns how many pairs of a window element and an input element a convolution multiplies, along one axis.
 
     Args:
       low: the padding in front of the input.
-      of_input, of_window: how far apart the elements of the input and of the window stand.
+      lhs_dilation, rhs_dilation: the distances of the elements of the input and of the window.
     """
-    starts, steps = np.arange(n_result) * stride - low, np.arange(n_window) * of_window
+    starts, steps = np.arange(n_result) * stride - low, np.arange(n_window) * rhs_dilation
     few, many = sorted((starts, steps), key=len)
-    places = (many + start for start in few)
-    return sum(int(((p >= 0) & (p <= (n_input - 1) * of_input) & (p % of_input == 0)).sum()) for p in places)
+    positions = (many + start for start in few)
+    return sum(int(((p >= 0) & (p <= (n_input - 1) * lhs_dilation) & (p % lhs_dilation == 0)).sum()) for p in positions)
 
 
 # By primitive: the operations on real numbers, from its params and the shapes of its inputs and outputs.

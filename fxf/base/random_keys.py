@@ -1,4 +1,4 @@
-"""Random keys whose programs hold no number of 64 bits.
+"""Random keys whose programs have no 64-bit numbers.
 
 JAX's default keys count the numbers that they draw in 64 bits, which accelerators compute slowly or in halves.
 """
@@ -21,7 +21,7 @@ PARITY = 0x1BD11BDA
 
 
 def seed_of(seed: Any) -> int:
-    """Returns a seed as an int, also one of NumPy. Raises a UserError if it is none."""
+    """Returns a seed, also one of NumPy, as an int. Raises a UserError if it is not an int from 0 to 2**32 - 1."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise UserError(f"seed: expected an int from 0 to 2**32 - 1, got {one_line(repr(seed))}")
     return int(seed)
@@ -30,7 +30,7 @@ def seed_of(seed: Any) -> int:
 def random_key(seed: Any) -> jax.Array:
     """Returns a key from a seed, whose bits are those of `jax.random.key(seed)`: Threefry's (Salmon et al. 2011).
 
-    The third word of the key counts the parts before its own (`key_of_part`). Keys that derive from it keep that word.
+    The third word of the key is the number of its part (`key_of_part`). Keys that derive from it keep that word.
     """
     return jax.random.key(seed, impl=_KEYS)
 
@@ -38,9 +38,8 @@ def random_key(seed: Any) -> jax.Array:
 def key_of_part(key: jax.Array, number: jax.Array | int) -> jax.Array:
     """Returns a key for part `number` of an array's rows, from 0.
 
-    It draws for the part what `key` draws for it as a part of the whole array, if the part has an even number of
-    elements, none of 64 bits, and the parts are equal. Of a key that is not one of `random_key`, it is a key of that
-    number.
+    It draws for the part the numbers that `key` draws there for the whole array, if all parts have the same size, and
+    elements of less than 64 bits. A key that is not of `random_key` is folded with the number instead.
     """
     if jax.random.key_impl(key) != _KEYS:
         return jax.random.fold_in(key, number)
@@ -49,7 +48,7 @@ def key_of_part(key: jax.Array, number: jax.Array | int) -> jax.Array:
 
 
 def keys_of_rows(key: jax.Array, n: int) -> jax.Array:
-    """Returns a key for each of n rows, those of `jax.random.split(key, n)`; of `key_of_part` those of its rows."""
+    """Returns a key for each of n rows, as `jax.random.split(key, n)` does; for a key of `key_of_part`, of its rows."""
     if jax.random.key_impl(key) != _KEYS:
         return jax.random.split(key, n)
     words_N2 = jnp.stack(_words(jax.random.key_data(key), (n,)), axis=-1)
@@ -59,9 +58,9 @@ def keys_of_rows(key: jax.Array, n: int) -> jax.Array:
 def random_words(key: jax.Array, n: int) -> jax.Array:
     """Returns n words of 32 random bits, those of `jax.random.bits(key, (n,), jnp.uint32)`.
 
-    On a CPU, XLA loops over the rounds of Threefry, and each turn passes over all words in memory. Here all rounds of a
-    key of `random_key` are one expression, which takes a third of the time (of a step of Transformer-Tiny with dropout
-    0.3: 3 to 4 %). A loop over halves keeps XLA from computing the words again wherever they are used.
+    On a CPU, XLA loops over the rounds of Threefry, each of which passes over all words in memory. Here all rounds are
+    one expression, for a key of `random_key`, which takes a third of the time (of a step of Transformer-Tiny with
+    dropout 0.3: 3 to 4 %). A loop over halves keeps XLA from computing the words again wherever they are used.
     """
     if target_devices()[0].platform != "cpu" or jax.random.key_impl(key) != _KEYS or n >= 2**31:
         return jax.random.bits(key, (n,), jnp.uint32)
@@ -93,7 +92,7 @@ def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array
     return threefry2x32_p.bind(key[0], key[1], jnp.zeros_like(counts), counts)
 
 
-@functools.partial(jax.jit, static_argnums=1)  # one program, where nothing else is compiled around it
+@functools.partial(jax.jit, static_argnums=1)  # outside of other jitted functions it is one program
 def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     first = key.at[2].set(0)
     words = jnp.stack(_words(first, shape), axis=-1)

@@ -20,7 +20,7 @@ _lock = threading.RLock()  # its holder may end the process
 _first: signal.Signals | None = None  # the first signal that came
 _held = False  # the main thread has unsaved work
 _printed = False  # the last line of the process is printed
-_terminal = 2  # a descriptor that gets the last line too
+_terminal = 2  # a descriptor to which the last line goes too
 
 
 def listen() -> None:
@@ -69,12 +69,12 @@ def print_last_line(line: str) -> None:
         _printed = True
         status.end()
         for descriptor in {2, _terminal}:
-            with suppress(OSError):  # a log whose disk is full, which the terminal should say
+            with suppress(OSError):  # the disk of a log may be full; the terminal should still say so
                 os.write(descriptor, f"{line}\n".encode(errors="backslashreplace"))
 
 
 def _wait(heard: set[signal.Signals]) -> None:
-    """Waits for the first signal, which may end the process, and for one after the last line, which does."""
+    """Waits for the first signal, which may end the process; another one ends it once the last line is printed."""
     global _first
     number = signal.Signals(signal.sigwait(heard))
     with _lock:

@@ -1,6 +1,6 @@
-"""The lines that say what a process does: its stages, their progress and the time, drawn by rich on a terminal.
+"""Status lines: the stages of a process, their progress and the time, drawn by rich on a terminal.
 
-Elsewhere, as in the log of a job, only what `say` and `tell` write appears.
+Elsewhere, as in the log of a job, only the lines of `say` and `tell` appear.
 """
 
 import os
@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_progress: Any = None  # rich's, while there is a stage, on a terminal
-_tasks: list[Any] = []  # of the stages, in rich; None without a terminal
+_progress: Any = None  # of rich, while a stage is open on a terminal
+_tasks: list[Any] = []  # rich's task of each open stage; without a terminal each is None
 
 
 @contextmanager
 def stage(name: str, total: int = 0, done: int = 0) -> Iterator[Callable[[int], None]]:
-    """Shows the work inside as a stage, below the stages around it; yields a function that tells how much is done.
+    """Shows the work inside as a stage, below the stages around it; yields a function that sets how much is done.
 
     Args:
       total: how much there is to do, such as a number of steps; 0 if it is not known.
@@ -36,7 +36,7 @@ def stage(name: str, total: int = 0, done: int = 0) -> Iterator[Callable[[int], 
 
 
 def _begin() -> None:
-    """Starts to draw, if stderr is a terminal. Text for stdout stays there where that is no terminal."""
+    """Starts to draw, if stderr is a terminal. What is printed to stdout passes through rich only on a terminal."""
     global _progress
     if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         return

@@ -1,6 +1,6 @@
-"""The table of weights: one `Weight` a trained array, from which initialization, counting, printing and decay come.
+"""The table of weights: a `Weight` for each trained array determines initialization, counts, printing and decay.
 
-A spec is a nested dict of `Weight`; params are the same tree with an array in each place.
+A spec is a nested dict of `Weight`; params are the same tree with arrays as leaves.
 """
 
 import dataclasses
@@ -38,9 +38,9 @@ class Weight:
     decay and no state of the optimizer.
 
     Attributes:
-      by: what moves it. By "sign" each step adds -rate · sign(gradient), by "gradient" -rate · gradient, where
-        `fxf.layers.named.moved` may make the gradient; the optimizer with its schedule, clipping and decay leaves it
-        alone, and the gradient's norm does not count it.
+      by: what updates it. By "sign" each step adds -rate · sign(gradient), by "gradient" -rate · gradient;
+        `fxf.layers.named.moved` may make the gradient. Then the optimizer, with its schedule, clipping and decay,
+        leaves the weight alone, and the norm of the gradient does not count it.
     """
 
     shape: tuple[int, ...]
@@ -74,10 +74,10 @@ def uniform_half(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Arra
 
 
 def leaves(spec: Spec) -> ItemsView[str, Weight]:
-    """Returns ('a/b/c', weight) for every weight of the spec, in the order in which it is written.
+    """Returns ('a/b/c', weight) for every weight of the spec, in its order.
 
     Raises:
-      UserError: something else than a weight stands there, such as a list of them.
+      UserError: a leaf is not a `Weight`, such as a list of them.
     """
     weights = flatten(spec)
     for path, weight in weights.items():
@@ -87,14 +87,14 @@ def leaves(spec: Spec) -> ItemsView[str, Weight]:
 
 
 def without_repeats(spec: Spec) -> Iterator[tuple[str, Weight, int]]:
-    """Yields (path, weight, copies) for each weight once: equal ones of several blocks together, as a pattern."""
-    alike = Counter((of_any_block(path), weight) for path, weight in leaves(spec))
+    """Yields (path, weight, copies), equal weights of several blocks once, with * in the path for the block's index."""
+    alike = Counter((with_wildcards(path), weight) for path, weight in leaves(spec))
     for (path, weight), copies in alike.items():
         yield path, weight, copies
 
 
 def changed(f: Callable[[str, Weight], Weight], spec: Spec) -> Spec:
-    """Returns the spec of `f(path, weight)`, called once for equal weights of blocks; indices are not in the path."""
+    """Returns the spec of `f(path, weight)`, called once for equal weights of blocks, with a path without indices."""
     once = functools.cache(f)
     return map_weights(lambda path, weight: once(without_indices(path), weight), spec)
 
@@ -125,7 +125,7 @@ def matching(patterns: str, paths: Collection[str], where: str = "") -> list[str
     for pattern in filter(None, map(str.strip, patterns.split(","))):
         matched = fnmatch.filter(paths, pattern.removeprefix("!"))
         if where and not matched:
-            examples = ", ".join(dict.fromkeys(map(of_any_block, paths)))
+            examples = ", ".join(dict.fromkeys(map(with_wildcards, paths)))
             words = {word for path in paths for word in path.split("/")}
             near = nearest(pattern.strip("!*/"), [*paths, *words]) or f"; the weights are {examples}"
             raise UserError(f"{where}: '{pattern}' matches no weight{near}")
@@ -170,9 +170,9 @@ def initialize(
 
 
 def _keys(key: jax.Array, paths: Sequence[str]) -> jax.Array:
-    """Returns the random keys of the weights at these paths, [N], from the key of all.
+    """Returns the random keys of the weights at these paths, [N].
 
-    Into the key are folded a digest of the path without its indices, and then each index.
+    Each is `key`, folded with a digest of the path without its indices, and then with each index.
     """
     digests = [zlib.crc32(without_indices(path).encode()) for path in paths]
     indices = [[int(part) for part in path.split("/") if part.isdecimal()] for path in paths]
@@ -184,7 +184,7 @@ def _keys(key: jax.Array, paths: Sequence[str]) -> jax.Array:
     return keys_N
 
 
-def of_any_block(path: str) -> str:
+def with_wildcards(path: str) -> str:
     """Returns the path with * for the index of a block."""
     return "/".join("*" if part.isdecimal() else part for part in path.split("/"))
 
@@ -207,8 +207,8 @@ def count(spec: Spec) -> int:
 def decay_mask(spec: Spec) -> Any:
     """Returns a tree of bools: True for the matrices of linear maps, False for biases, norms and tables of rows.
 
-    Tables of rows are those of embedding and positions. `heads` in front does not count: `head_dim` goes on with it,
-    and what else is behind it are numbers of each head.
+    Tables of rows are those of embeddings and positions. A leading axis `heads` does not count: with `head_dim` it is
+    one axis, and any other axis behind it holds a few numbers of each head.
     """
 
     def decays(_: str, weight: Weight) -> bool:
@@ -219,7 +219,7 @@ def decay_mask(spec: Spec) -> Any:
 
 
 def is_vector(weight: Weight) -> bool:
-    """Returns whether a weight is a vector of all heads: `head_dim` goes on with the axis in front of it."""
+    """Returns whether a weight is one vector over all heads, [heads, head_dim]."""
     return {*weight.axes} - {LAYERS, COPIES, EXPERT} == {"heads", "head_dim"}
 
 

@@ -31,4 +31,4 @@ def by_threads(function: Callable[[X], Y], items: Iterable[X], n_threads: int = 
                     yield waiting.popleft().result()
             yield from (future.result() for future in waiting)
         finally:
-            pool.shutdown(cancel_futures=True)  # what has not begun is not needed after an error or an interruption
+            pool.shutdown(cancel_futures=True)  # after an error or an interruption, drop what has not begun

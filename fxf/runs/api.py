@@ -125,7 +125,7 @@ class Run(NamedTuple):
           max_tokens: maximum number of new tokens; 0 for as many as the model's positions, or a translation's
             data.max_length, allow.
           seed: the seed of sampling, which a temperature above 0 turns on.
-          stop: texts, or one; an answer ends in front of the first of them that is complete in it.
+          stop: texts, or one; an answer ends before whichever of them is complete in it first.
 
         Raises:
           UserError: the task cannot read a text, or the model cannot hold it; the line gives its number.
@@ -140,9 +140,9 @@ class Run(NamedTuple):
         return self._replace(experiment=self.experiment._replace(model=model, programs=defaultdict(dict)))
 
     def with_draft(self, smaller: "Run", n_tokens: int = 4) -> "Run":
-        """Returns the run whose tokens a smaller one drafts, so many at a time, for one step of this run to check.
+        """Returns the run with speculative decoding: a smaller run drafts tokens, and one step of this run checks them.
 
-        Greedy answers are the same, and samples of the same distribution.
+        Greedy answers stay the same, and samples have the same distribution.
 
         Raises:
           UserError: their tokens are not the same, or `n_tokens` is below 1.
@@ -154,7 +154,7 @@ class Run(NamedTuple):
         return self._replace(experiment=self.experiment._replace(draft=draft, programs=defaultdict(dict)))
 
     def evaluate(self) -> dict[str, Any]:
-        """Returns the figures of the task's test by these params, as `fxf evaluate` does.
+        """Returns the figures of the task's test with these params, as `fxf evaluate` does.
 
             run._replace(params=averaged).evaluate()
 
@@ -165,7 +165,7 @@ class Run(NamedTuple):
         return {name: value for name, value in figures.items() if name not in ("samples", "answers")}
 
     def probe(self, prompt: str, answer: str | None = None) -> probe.Reading:
-        """Returns what is inside the model while it reads a prompt and an answer, by default its own.
+        """Returns the arrays inside the model while it reads a prompt and an answer, by default its own.
 
             inside = run.probe("3 1")
             inside.arrays["block_1/attention/weights"]  # [1, H, T, T]

@@ -31,7 +31,7 @@ def code() -> dict[str, Any]:
 
 
 def other_code(record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Returns the code that last trained the run of a config.json and this code, or None if they are equal."""
+    """Returns the code that last trained the run of a config.json, and this code; None if they are equal."""
     last = next(each for each in reversed([record, *record.get("changes", [])]) if "code" in each)
     old, new = {name: last[name] for name in ("code", "versions")}, code()
     return (old, new) if old != new else None

@@ -19,9 +19,9 @@ from fxf.training.state import run_keys
 
 log = logging.getLogger(__name__)
 
-# Names of arrays that hold tokens, and of the masks that say which of them are read.
+# Arrays of a batch that hold tokens, and the mask of each.
 TOKENS = {"inputs": "input_mask", "source": "source_mask", "targets": "weights"}
-READ = {*TOKENS, *TOKENS.values(), "positions", "documents", "order", "segments"}  # by models of fxf, and their losses
+READ = {*TOKENS, *TOKENS.values(), "positions", "documents", "order", "segments"}  # by fxf's models and losses
 
 
 def require_fitting_sections(sections: Mapping[str, Any]) -> None:
@@ -42,12 +42,12 @@ def require_fitting_sections(sections: Mapping[str, Any]) -> None:
 
 def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any]) -> None:
     """Raises a UserError if the task, the model and the other sections do not fit each other."""
-    train, saved, config = sections["train"], sections["checkpoint"], sections["model"]
+    train, checkpoint, config = sections["train"], sections["checkpoint"], sections["model"]
     task_name, decode = sections["task"].name, sections["decode"]
     if config.max_len < task.longest:
         raise UserError(f"model.max_len: {config.max_len} is too short; the task's sequences need {task.longest}")
-    if saved.best:
-        one_of(saved.best, task.metrics, "checkpoint.best")
+    if checkpoint.best:
+        one_of(checkpoint.best, task.metrics, "checkpoint.best")
         if not train.evaluate_every:
             raise UserError("checkpoint.best: nothing is evaluated before the end; set train.evaluate_every")
     elif train.patience:
@@ -66,16 +66,16 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
 
 
 def require_learnable(name: str, task: Task, model: Model, seed: int) -> None:
-    """Raises a UserError if a model cannot learn from the first batch of a user's task; those of fxf are known."""
+    """Raises a UserError if a model cannot learn from the first batch of a user's task; fxf's tasks are exempt."""
     if type(task).__module__.split(".")[0] != "fxf":
         batches, where = task.batches() if task.has("batches") else None, f"task '{name}': batch"
-        if batches is not None and not hasattr(batches, "get_state"):  # where a run that is resumed goes on
+        if batches is not None and not hasattr(batches, "get_state"):  # which a resumed run needs
             raise UserError(f"{where}es: expected an iterator of Grain, got a {type(batches).__name__}")
         require_batch(where, first_batch(task.batch, seed) if batches is None else next(batches), model)
 
 
 def first_batch(batch: Callable[..., Any], seed: int) -> Any:
-    """Returns what a function of (key, step) makes for step 0, on the host. Raises a UserError if it is none."""
+    """Returns the batch of step 0 of a function of (key, step), on the host. Raises a UserError if `batch` is none."""
     if not callable(batch):
         raise UserError(f"batch: expected a function of (key, step) that returns a batch, got a {type(batch).__name__}")
     return jax.device_get(jax.jit(batch)(jax.random.fold_in(run_keys(seed).data, 0), np.int32(0)))
@@ -84,9 +84,9 @@ def first_batch(batch: Callable[..., Any], seed: int) -> Any:
 def require_batch(where: str, batch: Any, model: Model, microbatches: int = 1) -> None:
     """Raises a UserError if a model cannot learn from a batch.
 
-    It is a dict of arrays, among them weights of the targets, of which some count. Targets are below the number of
-    logits, other tokens below that of the rows of the model's largest table: inside a program they would be clamped.
-    Floats are no tokens, but vectors that a model of the user's reads.
+    A batch is a dict of arrays, with weights whose sum is above 0. Targets are below the number of logits, other tokens
+    below the number of rows of the model's largest table; a program would clamp others. Arrays of floats are not
+    checked: they are vectors that a model of the user's reads.
     """
     if not isinstance(batch, Mapping) or "weights" not in batch:
         got = f"only {', '.join(batch)}" if isinstance(batch, Mapping) else f"a {type(batch).__name__}"
@@ -117,7 +117,7 @@ def require_batch(where: str, batch: Any, model: Model, microbatches: int = 1) -
 
 
 def _depends_on(name: str, model: Model, params: Params, batch: Batch) -> bool:
-    """Returns whether the program of a model's logits has an array of a batch in it."""
+    """Returns whether the program of a model's logits reads an array of a batch."""
     apply = lambda x, params, batch: model.apply(params, {**batch, name: x})  # noqa: E731
     program = jax.make_jaxpr(apply)(batch[name], params, batch).jaxpr
     return any(variable is program.invars[0] for equation in program.eqns for variable in equation.invars)
@@ -132,7 +132,7 @@ def require_params(model: Model, params: Any) -> None:
 
 
 def require_texts(model: Model, params: Params, read: dict[str, Any], end_token: int) -> None:
-    """Raises a UserError if a text is empty or a token is none of the model's, which a program would clamp."""
+    """Raises a UserError if a text is empty or has a token outside the vocabulary, which a program would clamp."""
     one: Any = np.ones((1, 1), np.int32)
     names = ("inputs", "source", "source_mask") if read["source"] else ("inputs",)
     size = vocab_size_of(model, params, dict.fromkeys(names, one))
@@ -140,7 +140,7 @@ def require_texts(model: Model, params: Params, read: dict[str, Any], end_token:
         try:
             vocab_size_of(model, params, {"inputs": one})
         except UserError:
-            pass  # it reads a source, without which it has no logits
+            pass  # without a source it has no logits
         else:
             raise UserError("sources: the model reads none")
     if end_token >= size:

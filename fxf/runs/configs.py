@@ -1,4 +1,4 @@
-"""Configs by name or file: found, read, changed by KEY=VALUE, with their sweeps. A mistake in one is one line.
+"""Finding and reading configs and their sweeps, and changing keys by KEY=VALUE. A mistake in a config is one line.
 
 A config that comes with fxf has a name: `reversal`, or `reversal:example0` with an argument.
 """
@@ -27,7 +27,7 @@ def folder() -> Path:
 
 
 def names() -> list[str]:
-    """Returns the names of the configs, such as `reversal` and `studies/positions`. What stands in packages is none."""
+    """Returns the names of the configs, such as `reversal` and `studies/positions`. Packages hold none."""
     place = folder()
     files = (path for path in place.rglob("*.py") if not path.with_name("__init__.py").exists())
     return sorted(path.relative_to(place).with_suffix("").as_posix() for path in files)
@@ -54,7 +54,7 @@ def located(config: str, flag: str = "config") -> tuple[str, list[str]]:
 
 
 def read_config(config: str | os.PathLike[str], flag: str = "config") -> ConfigDict:
-    """Returns the config that a config file makes, with every key of every section.
+    """Returns the config of a config file, with every key of every section.
 
         config = fxf.read_config("reversal:example0")
         config.train.steps = 300
@@ -64,7 +64,7 @@ def read_config(config: str | os.PathLike[str], flag: str = "config") -> ConfigD
       flag: what an error calls it.
 
     Raises:
-      UserError: there is no such file, or it makes no config.
+      UserError: there is no such file, or it returns no config.
     """
     if not isinstance(config, str | os.PathLike):
         raise UserError(f"{flag}: expected FILE[:ARGUMENT] or NAME[:ARGUMENT], got {config!r}")
@@ -72,18 +72,18 @@ def read_config(config: str | os.PathLike[str], flag: str = "config") -> ConfigD
     found = _call(path, "get_config", *argument)
     if not isinstance(found, ConfigDict):
         raise UserError(f"{flag}: {path}: get_config returned no ConfigDict, but {type(found).__name__}")
-    object.__setattr__(found, ORIGIN, {READ_FROM: path})  # no key: its names mean what stands beside this file
+    object.__setattr__(found, ORIGIN, {READ_FROM: path})  # no key: module:name is looked for beside this file
     for section in found.lock().values():
         for by_name in section.values() if isinstance(section, ConfigDict) else ():
             if isinstance(by_name, ConfigDict):
-                by_name.unlock()  # its names are the user's choice, as in config.data.sources.wiki = {…}
+                by_name.unlock()  # the user chooses its names, as in config.data.sources.wiki = {…}
     return found
 
 
 def origin_of(config: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what config.json says of FILE[:ARGUMENT] or NAME[:ARGUMENT], with the keys that the user changed.
+    """Returns what config.json records of FILE[:ARGUMENT] or NAME[:ARGUMENT], with the keys that the user changed.
 
-    It has the figures that the file's `EXPECTED` has for this argument, as `EXPECTED = {"": {"bleu": 39.7}}`.
+    It includes the figures of the file's `EXPECTED` for this argument, such as `EXPECTED = {"": {"bleu": 39.7}}`.
     """
     path, argument = located(config)
     expected = getattr(load(path), "EXPECTED", {}).get("".join(argument))
@@ -91,7 +91,7 @@ def origin_of(config: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_file(origin: Mapping[str, Any]) -> None:
-    """Lets the names of a config mean what stands in its own file and folder, if its origin has a file."""
+    """Executes the file of a config's origin, if there is one, so that module:name finds what is in its folder."""
     if file := origin.get("config_file") or origin.get(READ_FROM):
         load(located(file)[0])
 
@@ -134,7 +134,7 @@ def with_changes(
     """Returns a copy of the config with changed keys, and the new values by key.
 
     Args:
-      changes: each key with the text of its value; None is True for a switch. Of two of a key the last counts.
+      changes: each key with the text of its value; None sets a bool to True. The last value of a key counts.
       flag: the flag that gave the changes, such as `--change=`, for an error.
 
     Raises:
@@ -171,17 +171,17 @@ def _typed(text: str) -> Any:
 
 
 def closest_key(typed: str, config: Mapping[str, Any], section: Iterable[str] = ()) -> str:
-    """Returns the key of a config that a wrong one may stand for: of its name in any section, or of one near; or "".
+    """Returns the key that a wrong one may stand for, with the same or a near name in any section, or "".
 
     Args:
-      section: the keys of the section that was typed; of names that are near, its own come first.
+      section: the keys of the section that was typed, whose near names come first.
     """
     keys = [key for key, _ in flatten(config)]
     before, _, name = typed.rpartition(".")
     by_name = {key.rpartition(".")[2]: key for key in reversed(keys)}
     if name in by_name:
         return by_name[name]
-    if (meant := also_called().get(name, "")) in keys:  # of another section
+    if (meant := also_called().get(name, "")) in keys:  # which may be in another section
         return meant
     elsewhere = [key for key in keys if key.rpartition(".")[0] != before]
     return closest(name, section) or by_name.get(closest(name, by_name), "") or closest(typed, elsewhere)
@@ -189,18 +189,18 @@ def closest_key(typed: str, config: Mapping[str, Any], section: Iterable[str] = 
 
 def _type_of(config: ConfigDict, key: str, flag: str) -> type:
     """Returns the type of a key. Raises a UserError if the config has no such key; it names the nearest one."""
-    found, before = config, ""
+    node, before = config, ""
     for name in key.split("."):
-        if not isinstance(found, ConfigDict):
+        if not isinstance(node, ConfigDict):
             raise UserError(f"{flag}{key}: '{before}' is a key, not a section; type {flag}{before}=VALUE")
-        if name not in found:
-            known = f" ({before or 'a config'} has: {', '.join(found) or 'NAME.KEY'})"
-            if ":" in str(found.get("name", "")):
+        if name not in node:
+            known = f" ({before or 'a config'} has: {', '.join(node) or 'NAME.KEY'})"
+            if ":" in str(node.get("name", "")):
                 known += "; default_config of a config file makes those of your own"
-            meant = closest_key(key.partition(":")[0], config.to_dict(), found) if found else ""
+            meant = closest_key(key.partition(":")[0], config.to_dict(), node) if node else ""
             raise UserError(f"{flag}{key}: unknown {'key' if before else 'section'}{did_you_mean(meant) or known}")
-        found, before = found[name], f"{before}.{name}" if before else name
-    if isinstance(found, ConfigDict):
-        example = f"{flag}{before}.{next(iter(found), 'NAME.KEY')}=VALUE"
+        node, before = node[name], f"{before}.{name}" if before else name
+    if isinstance(node, ConfigDict):
+        example = f"{flag}{before}.{next(iter(node), 'NAME.KEY')}=VALUE"
         raise UserError(f"{flag}{key}: is a section; set its keys, such as {example}")
-    return type(found)
+    return type(node)

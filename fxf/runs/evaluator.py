@@ -1,4 +1,4 @@
-"""What scores a model's params, by programs that compile once for all params, and what a run says of its scores."""
+"""Scoring params by programs that compile once for all params, and what a run records of its scores."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ class Evaluators:
         """Compiles nothing yet.
 
         Args:
-          layout: the layout of the params; the devices share the rows of a batch. None: that in which `load` reads.
+          layout: the layout of the params, which also shards the rows of a batch; None: that of `load`.
           seed: the seed of sampling.
         """
         layout = layout or experiment.layout_of_one_copy()
@@ -70,19 +70,19 @@ class Evaluators:
         )
 
     def shapes(self, params: Params) -> Params:
-        """Returns the shapes and shardings of the weights that evaluators read, of those of params."""
+        """Returns the shapes and shardings of the weights that evaluators read, from those of params."""
         if not self._to_read:
             return params
         placed = self._layout.weights(self._model.spec)
         return jax.tree.map(lambda x, place: x.update(sharding=place), jax.eval_shape(self._to_read, params), placed)
 
     def _of_batch(self, function: Callable[[Model, Params, Batch], Any], params: Params, batch: Batch) -> Any:
-        """Returns what a function makes of the model, of weights that each process gathers, and of a sharded batch."""
+        """Returns `function(model, params, batch)` with gathered params and a sharded batch."""
         return function(self._model.scored, self._layout.gather(self._model, params)[0], self._layout.shard(batch))
 
 
 def plain(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns figures by name, NumPy's and JAX's numbers as those of Python."""
+    """Returns figures by name, with numbers of NumPy and JAX as Python's."""
     return {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in figures.items()}
 
 
@@ -96,13 +96,13 @@ def sample_text(prompt: str, expected: str | None, answer: str, cut_off: bool = 
 
 
 def scoring_of(experiment: Experiment) -> dict[str, Any]:
-    """Returns what config.json says of the scores, so that runs are ranked only where they score the same.
+    """Returns what config.json records of the scores, so that only runs that are scored alike are ranked.
 
-    `better` has the direction of the task's figures, "" where it does not say it, `unit` that of its losses, and
-    `scored` what tells the data that it scores from others.
+    `better` has the direction of each figure, "" if the task does not say it, `unit` that of its losses, and `scored`
+    what identifies the data that it scores.
     """
     task, best = experiment.task, experiment.checkpoint.best
-    both = {name for name in task.metrics if f"-{name}" in task.metrics}  # of them the user chooses
+    both = {name for name in task.metrics if f"-{name}" in task.metrics}  # the user chooses their direction
     names = [name for name in task.metrics if name.removeprefix("-") not in both]
     better = {name.removeprefix("-"): LOWER if name.startswith("-") else HIGHER for name in [*names, best] if name}
     better = dict.fromkeys(both, "") | better
@@ -111,7 +111,7 @@ def scoring_of(experiment: Experiment) -> dict[str, Any]:
 
 
 def scored_of(experiment: Experiment) -> dict[str, Any]:
-    """Returns what the task says of the data that it scores, or else its keys and the digests of its data."""
+    """Returns the task's own description of the data that it scores, else its keys and the digests of its data."""
     if (scored := experiment.task.scored_data()) is not None:
         return scored
     keys = {key: value for key, value in flatten(experiment.config) if key.startswith(("task.", "data."))}

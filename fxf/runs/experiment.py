@@ -52,7 +52,7 @@ SECTIONS = {
 }
 
 
-# The programs of experiments that one process shares, by `Experiment.program_key`.
+# The programs that experiments of one process share, by `Experiment.program_key`.
 Kept = dict[str, dict[Any, dict[Any, Any]]]
 
 
@@ -61,8 +61,8 @@ class Experiment(NamedTuple):
 
     Attributes:
       config: the plain nested dict of all keys, as config.json holds it.
-      optimizer: what the section `optimizer_config` names, for the weights of the model.
-      programs: the compiled programs, by what they do and the layout; experiments may share them.
+      optimizer: the optimizer of `optimizer_config`, for the weights of the model.
+      programs: the compiled programs, by use and layout; experiments may share them.
       draft: a smaller model with plain params, and how many tokens it drafts for a step of decoding to check.
     """
 
@@ -132,7 +132,7 @@ class Experiment(NamedTuple):
         return self if changed == self.model_config else self._with_model(changed)
 
     def with_vocabulary(self, size: int) -> "Experiment":
-        """Returns the experiment with a model of so many tokens, as another tokenizer needs; the data stay."""
+        """Returns the experiment with a model of `size` tokens, as another tokenizer needs; the data stay."""
         task = copy.copy(self.task)
         task.vocab_size = size
         return self._replace(task=task)._with_model(self.model_config)
@@ -164,10 +164,10 @@ class Experiment(NamedTuple):
         return state.state_shapes(self.model, self.optimizer, layout)
 
     def sharing(self, kept: Kept | None, use: str = "") -> "Experiment":
-        """Returns the experiment with the programs in `kept` that are the same as its own; else `kept` gets its own.
+        """Returns the experiment with the programs of an equal one in `kept`; if there is none, `kept` gets its own.
 
         Args:
-          use: what the programs are for; those of another use are others.
+          use: the use of the programs, which is part of their key.
         """
         if kept is None:
             return self
@@ -176,15 +176,15 @@ class Experiment(NamedTuple):
     def program_key(self) -> str:
         """Returns a digest that two experiments have in common only if they compile the same programs.
 
-        Programs do not depend on `Hyperparameters`, which they read as arguments, and on the keys that say when a run
-        is scored and saved, and what it writes. What a task computes inside a program is compared by its trace, because
+        Programs depend neither on `Hyperparameters`, which they read as arguments, nor on the keys that say when a run
+        is scored and saved and what it writes. What a task computes inside a program is compared by its trace, because
         it may depend on the seed.
         """
         task, train, traced = self.task, self.config["train"], b""
         if not task.has("batches"):
             jaxpr = jax.make_jaxpr(task.batch)(random_key(0), np.int32(0))
             traced = b"".join([str(jaxpr).encode(), *(np.asarray(constant).tobytes() for constant in jaxpr.consts)])
-        read = {
+        keys = {
             **self.config,
             **dict.fromkeys(("seed", "checkpoint")),
             "log": self.log.every,  # the most steps of a call
@@ -195,8 +195,8 @@ class Experiment(NamedTuple):
             },
             "optimizer": {**self.config["optimizer"], **dict.fromkeys(arguments(self.optimizer_config))},
         }
-        of_task = [task.vocab_size, task.end_token, sorted(task.digests().items())]
-        return digest(json.dumps([read, of_task, guests.record(self.config)], sort_keys=True).encode() + traced)
+        task_parts = [task.vocab_size, task.end_token, sorted(task.digests().items())]
+        return digest(json.dumps([keys, task_parts, guests.record(self.config)], sort_keys=True).encode() + traced)
 
 
 def default_config(task: str, model: str = "", optimizer: str = "adam") -> ConfigDict:
@@ -228,7 +228,7 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
 
     Args:
       config: nested, as `default_config` returns it or as plain dicts; an absent key or section has its default.
-      folder: the run folder, from which a task reads the files of an earlier part of the run.
+      folder: the run folder, from which the task of a resumed run reads its files.
 
     Raises:
       UserError: a key is unknown, missing or wrong; two sections do not fit each other; or there is no device.
@@ -236,7 +236,7 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     require_devices()
     config = config.to_dict() if isinstance(config, ConfigDict) else config
     registered, registered_model = _named(config, "task", TASKS), _named(config, "model", MODELS)
-    if not {config["model"]["name"], registered_model.in_place_of} & {*registered.models}:  # else its keys are wrong
+    if not {config["model"]["name"], registered_model.in_place_of} & {*registered.models}:  # checked before its keys
         fitting = " or ".join(f"'{name}'" for name in registered.models)
         raise UserError(f"model.name: task '{config['task']['name']}' needs {fitting}")
     sections, seed = _sections(config, registered, registered_model), seed_of(config.get("seed", 0))

@@ -1,4 +1,4 @@
-"""The operations of a model, counted in its traced program, the time they take, and what a layout multiplies."""
+"""The operations of a model, counted in its traced program, their time, and the work that a layout repeats."""
 
 import functools
 import logging
@@ -29,11 +29,11 @@ from fxf.training.step import TrainConfig, Trainer, train_step
 
 log = logging.getLogger(__name__)
 
-LEAST = 2**20  # bytes of weights, below which a line about them is of no use
+LEAST = 2**20  # bytes of weights that are worth a line
 
 
 class PerToken(NamedTuple):
-    """Operations per token of a forward pass and of a training step, and what computes more that is not counted."""
+    """Operations per token of a forward pass and of a training step, and names of what is not counted."""
 
     forward: float
     training: float
@@ -43,8 +43,8 @@ class PerToken(NamedTuple):
 def flops_per_token(experiment: Experiment) -> PerToken:
     """Returns the floating-point operations per token.
 
-    Padding counts as tokens, because it is computed too. Those of training have what a model computes only there, such
-    as further heads, and the optimizer's, such as those of gradients at other params.
+    Padding counts as tokens, because it is computed too. Training includes what a model computes only there, such as
+    further heads, and the optimizer's operations, such as gradients at other params.
     """
     batch = experiment.task.largest_batch()
     tokens = math.prod(batch["weights"].shape)
@@ -56,8 +56,8 @@ def flops_per_token(experiment: Experiment) -> PerToken:
 def model_flops(experiment: Experiment, batch: Batch) -> Operations:
     """Returns the operations of a training step that the model needs on a batch of these shapes.
 
-    A gradient takes twice the operations of the forward pass in training, or what is left of them where weights are
-    frozen. What a program repeats to save memory counts once.
+    A gradient takes twice the operations of the forward pass in training, or fewer where weights are frozen. What a
+    program recomputes to save memory counts once.
     """
     forward, gradient = (functools.partial(f, rng=random_key(0)) for f in (Model.apply, objective_and_gradient))
     if has_frozen(experiment.model.spec, experiment.optimizer_config.frozen):
@@ -73,7 +73,7 @@ def seconds_at_peak(
     Its share of the time that the step took is the model FLOPs utilization (Chowdhery et al. 2022, appendix B).
 
     Args:
-      compiling: returns a context that is entered while the model is traced, once for each shape of batch.
+      compiling: returns a context for tracing the model, once for each shape of batch.
 
     Returns:
       None if the peak of the devices is not known.
@@ -108,7 +108,7 @@ def shard_bytes(weight: Weight, mesh: Any) -> int:
 
 
 def _step(experiment: Experiment, model: Model, params: Params, batch: Batch) -> Any:
-    """Takes a step on one device, by products of the model's type."""
+    """Takes a step on one device, with products in the model's type."""
     layout, optimizer = make_layout(ParallelConfig(data=1), target_devices()[:1]), experiment.optimizer
     state = TrainState(jnp.int32(0), params, optimizer.init(params))
     return train_step(Trainer(model, optimizer, TrainConfig(), layout), state, batch, experiment.hyperparameters())
@@ -116,32 +116,32 @@ def _step(experiment: Experiment, model: Model, params: Params, batch: Batch) ->
 
 def _operations(experiment: Experiment, batch: Batch, function: Callable[..., Any]) -> Operations:
     """Returns the operations of `function(model, params, batch)`, without those that its results do not need."""
-    model = experiment.with_model(attention_implementation="xla").model  # others hide the operations of attention
+    model = experiment.with_model(attention_implementation="xla").model  # kernels hide the operations of attention
     model = without_frozen_gradient(model, experiment.optimizer_config.frozen)
     params = weights.shapes(model.spec, model.weights_dtype)
     traced = jax.make_jaxpr(functools.partial(function, model))(params, batch).jaxpr
-    # Gradients of frozen weights are traced too, where a product has a derivative of its own.
+    # Where a product has a custom derivative, gradients of frozen weights are traced too.
     return operations(dce_jaxpr(traced, [True] * len(traced.outvars))[0])
 
 
 def wasted(experiment: Experiment, layout: Layout) -> list[str]:
-    """Returns a line for each thing that the devices of a layout hold or compute several times, with the factor."""
+    """Returns a line, with the factor, for whatever the devices of a layout hold or compute several times."""
     lines, task = list(whole_weights(experiment.model.spec, layout)), experiment.task
     n_rows, parts = len(task.largest_batch()["weights"]), experiment.train.microbatches * layout.parts
     if task.has("batches") and (factor := -(-n_rows // parts) * parts / n_rows) > 1.1:
-        lines.append(f"batches of {n_rows} rows are filled up for {parts} parts: {factor:.2g} times the work")
+        lines.append(f"batches of {n_rows} rows are padded for {parts} parts: {factor:.2g} times the work")
     mixed = any(EXPERT in weight.axes for _, weight in weights.leaves(experiment.model.spec))
     if mixed and on_gpu() and (n := layout.mesh.shape[EXPERT]) > 1:
-        room = f"makes room for the rows of {n} devices in the experts of each"
-        lines.append(f"parallel.expert {n} {room}: {n} times their work")
+        capacity = f"gives the experts of each device a capacity for the rows of {n}"
+        lines.append(f"parallel.expert {n} {capacity}: {n} times their work")
     return lines
 
 
 def whole_weights(spec: weights.Spec, layout: Layout) -> Iterator[str]:
-    """Yields a line for each mesh axis of several devices that cannot shard some weights that it may shard.
+    """Yields a line for each mesh axis whose size divides no axis of some weights that it may shard.
 
-    Devices of `tensor` that hold a weight whole also compute its products, each of them all; but of a vocabulary, which
-    a step pads to what they divide, each computes its part. What is small and multiplies no work has no line.
+    If the devices of `tensor` hold a weight whole, each computes all of its products, except with a vocabulary, which a
+    step pads so that each computes a part. Small weights that repeat no work have no line.
     """
     for mesh_axis, logical_axes in RULES.items():
         size = layout.mesh.shape[mesh_axis]

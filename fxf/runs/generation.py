@@ -1,4 +1,4 @@
-"""Answers of a task: generated ones as texts, the scores of given pairs, and files of answers."""
+"""Answers of a task: generating texts, scoring given pairs, and writing files of answers."""
 
 import logging
 import sys
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 LENGTH_STEP = 32  # prompts are padded to multiples of it, because each length compiles a program
 CUT_OFF = "the answer is cut off before its end, at max_tokens or where the task or the model has no more room"
 
-# Each prompt with its right answers and the answer that was found.
+# Each prompt with its right answers and the generated one.
 Answers = Sequence[tuple[str, list[str], str]]
 
 
@@ -31,7 +31,7 @@ class Answering:
     """Answers the prompts of an experiment's task with params; it compiles once for each shape of prompts.
 
     Args:
-      stop: texts; an answer ends in front of the first of them that is complete in it.
+      stop: texts; an answer ends before whichever of them is complete in it first.
 
     Raises:
       UserError: the task answers no prompts; or, when it is called, cannot read a text.
@@ -61,7 +61,7 @@ class Answering:
     def __call__(self, texts: list[str]) -> list[list[Answer]]:
         """Returns the answers to each text, in order: its hypotheses as texts with their scores, the best first.
 
-        Of hypotheses with the same text, which other tokens may spell, the best is there.
+        Of hypotheses that spell the same text with other tokens, only the best is there.
         """
         groups = self._groups(texts)
         found = self._task.decode(self._evaluator, groups) if groups else []
@@ -75,10 +75,10 @@ class Answering:
         return answers
 
     def stream(self, text: str) -> Iterator[Answer]:
-        """Yields the answer to a text as far as it is sure, after each token; the last one is what calling returns.
+        """Yields the part of an answer that is final, after each token; the last one is what calling returns.
 
         Raises:
-          UserError: tokens are not found one after the other; or as by calling.
+          UserError: tokens are not generated one by one; or as by calling.
         """
         if self._in_beams:
             raise UserError("stream: beam search knows its answer at the end, not token by token; set beam_width to 1")
@@ -93,8 +93,8 @@ class Answering:
                 answer = self._answer(text, Hypothesis(tokens, None, cut_off))
                 if self._place_of_stop(text, tokens) is not None:
                     break
-                # The next token may complete a character, or a text that stops the answer.
-                # Beside the first bytes of one, a tokenizer may hide the bytes of those in front, which stay sure.
+                # The next token may still complete a character or a stop, so these are not final. Beside the bytes of
+                # an incomplete character, a tokenizer may hide characters in front of it, which stay final.
                 known = answer.text.rstrip("\ufffd")
                 begun = [n for words in self._stop for n in range(1, len(words)) if known.endswith(words[:n])]
                 sure = max(sure, known[: len(known) - max(begun, default=0)], key=len)
@@ -111,11 +111,11 @@ class Answering:
     def _place_of_stop(self, text: str, tokens: list[int]) -> int | None:
         answer, start = self._task.to_text(text, tokens), len(self._task.to_text(text, []))
         found = [(answer.find(words, start), len(words)) for words in self._stop]
-        # The first to be complete, which is that of a stream, too.
+        # The one that is complete first, as in a stream.
         return min(((place + size, place) for place, size in found if place >= 0), default=(0, None))[1]
 
     def _answer(self, text: str, found: Hypothesis) -> Answer:
-        """Returns the answer that the tokens of a hypothesis are."""
+        """Returns a hypothesis as text, cut at a stop."""
         answer, stop = self._task.to_text(text, found.tokens), self._place_of_stop(text, found.tokens)
         return Answer(answer, found.score, bool(found.cut_off)) if stop is None else Answer(answer[:stop], None)
 

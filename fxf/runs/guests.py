@@ -23,8 +23,8 @@ from fxf.base.files import file_digest, is_remote, read_file
 log = logging.getLogger(__name__)
 
 GUESTS = "guests"  # the key of config.json
-_executed: dict[Path, tuple[bytes, ModuleType]] = {}  # each file's text and module
-# Of each module that a config was found to name: the folder in which imports find it, and the digests of its files.
+_executed: dict[Path, tuple[bytes, ModuleType]] = {}  # text and module of each file
+# For each module that a recorded config names: the folder in which imports find it, and the digests of its files.
 _recorded: dict[ModuleType, tuple[Path, dict[str, str]]] = {}
 
 
@@ -61,10 +61,10 @@ def load(path: str | Path) -> ModuleType:
 
 
 def search(folder: Path) -> None:
-    """Makes imports search the folder first, and the working directory, last unless Python has it already.
+    """Makes imports search the folder first, and also the working directory, last unless Python has it already.
 
-    It forgets modules of the folders of other files executed before, and of a folder in which files have changed, and
-    those of the working directory whose names the folder has too.
+    So that they are imported anew, it forgets modules of the folders of other executed files, of folders with changed
+    files, and of the working directory if the folder has modules of these names.
     """
     found = (module for module in _recorded if sys.modules.get(module.__name__) is module)
     stale = {os.path.dirname(str(module.__file__)) for module in found if _is_stale(module)}
@@ -78,10 +78,10 @@ def search(folder: Path) -> None:
 
 
 def _forget(folders: set[str], names: Set[str] = sys.modules.keys()) -> None:
-    """Lets modules of the folders that have one of the names be imported again."""
+    """Makes Python import modules with these names in these folders again."""
     below = tuple(f"{folder}{os.sep}" for folder in folders)
     for name in names & sys.modules.keys() if folders else ():
-        # Some modules import what is asked of them as an attribute.
+        # `__dict__`, because some modules import whatever attribute is read.
         file = getattr(sys.modules[name], "__dict__", {}).get("__file__") or ""
         if file.startswith(below) and os.path.dirname(file) in folders and name != "__main__":
             del sys.modules[name]
@@ -89,7 +89,7 @@ def _forget(folders: set[str], names: Set[str] = sys.modules.keys()) -> None:
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """Whatever is executed inside, imports afterwards find what they found before."""
+    """Returns a context for executing other files, after which the modules that were imported before are back."""
     places, modules = [*sys.path], {**sys.modules}
     _forget({str(path.parent) for path in _executed})
     yield
@@ -106,14 +106,14 @@ def record(config: Mapping[str, Any]) -> dict[str, Any]:
       UserError: one of these files has changed since the process imported it.
     """
     keys = ((key, value) for key, value in flatten(config) if isinstance(value, str))
-    texts = [value for key, value in keys if not key.startswith("decode.")]  # whose texts are those of answers
+    texts = [value for key, value in keys if not key.startswith("decode.")]  # they are texts of answers
     words = {word.strip() for text in texts for word in re.split(r"[,;+*@()]", text)}
     found = {}
     for name in sorted({word.partition(":")[0] for word in words if PATH.fullmatch(word)}):
         try:
             module = importlib.import_module(name)
         except ModuleNotFoundError:
-            continue  # the line of the key that names it says so
+            continue  # reading the key that names it reports that
         if file := getattr(module, "__file__", None):
             found[name] = {"path": file, "sha256": _digests(name, Path(file))}
             _, before = _recorded.setdefault(module, (_root(name, Path(file)), found[name]["sha256"]))
@@ -129,15 +129,15 @@ def _is_stale(module: ModuleType) -> bool:
 
 
 def _root(name: str, path: Path) -> Path:
-    """Returns the folder in which imports find the module of a name and a path, which may be of a package."""
+    """Returns the folder in which imports find a module, which may be in a package."""
     return path.parents[name.count(".") + (path.name == "__init__.py")]
 
 
 def _digests(name: str, path: Path) -> dict[str, str]:
     finder, root = modulefinder.ModuleFinder([str(_root(name, path))]), _root(name, path)
     if root == path.parent:
-        finder.run_script(str(path))  # which it reads and does not run
-    else:  # of what a package imports, which may be an installed one, only its own files count
+        finder.run_script(str(path))  # it reads the file, and does not run it
+    else:  # of what a package imports, only its own files count
         finder.excludes = [each.stem for each in root.iterdir() if each.stem != name.partition(".")[0]]
         finder.import_hook(name)
     found = {Path(file) for each in finder.modules.values() if (file := getattr(each, "__file__", None))}
@@ -167,7 +167,7 @@ def restore(workdir: Path, recorded: Mapping[str, Any]) -> None:
       UserError: as `load`; or a file is missing or lies in the run folder.
     """
     for name, guest in recorded.items():
-        if name == "__main__":  # of a script, which would train anew
+        if name == "__main__":  # executing a script would train again
             continue
         was = Path(guest["path"])
         path = was if was.is_file() else Path.cwd() / was.relative_to(_root(name, was))

@@ -38,9 +38,9 @@ from fxf.training.step import TrainConfig, Trainer, make_train_steps
 
 
 class Fitted(NamedTuple):
-    """What `fit` returns: params, with `ema_decay` averaged ones, and the mean loss of each step, float32 [steps].
+    """What `fit` returns: params (averaged ones with `ema_decay`), and the mean loss of each step, float32 [steps].
 
-    The losses leave terms out, as those of a run do: of an objective of terms alone they are 0.
+    The losses leave terms out, as those of a run do: they are 0 if the objective consists of terms alone.
     """
 
     params: Params
@@ -155,30 +155,30 @@ def fit(
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
     train = section(TrainConfig, chosen, "train")
     require_keywords(fit, keys, OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config)
-    described = optimizer_section({"name": optimizer, **keys})
-    moves = make_optimizer(described, train.steps, model.spec)
-    require_frozen(model.spec, described.frozen)
+    optimizer_config = optimizer_section({"name": optimizer, **keys})
+    transform = make_optimizer(optimizer_config, train.steps, model.spec)
+    require_frozen(model.spec, optimizer_config.frozen)
     require_batch("batch", first_batch(batch, seed), model, microbatches)
     layout = make_layout(ParallelConfig(data=1), require_devices())
-    trainer = Trainer(without_frozen_gradient(model, described.frozen), moves, train, layout)
-    # Copies, because params may lie on other devices, and stay as they are.
+    trainer = Trainer(without_frozen_gradient(model, optimizer_config.frozen), transform, train, layout)
+    # Copies on this device: the user's params stay as they are, and may lie on others.
     given = params and flatten(jax.device_put(jax.tree.map(jnp.array, params), layout.replicated))
-    # Where each call leaves it, else the second call would compile again.
-    begin = jax.jit(lambda key, given: init_state(model, moves, key, given), out_shardings=layout.replicated)
-    state = begin(run_keys(seed).params, given)
-    numbers = hyperparameters(seed, train, described, model.weights_dtype)
+    # Sharded as each call leaves it; otherwise the second call would compile again.
+    start = jax.jit(lambda key, given: init_state(model, transform, key, given), out_shardings=layout.replicated)
+    state = start(run_keys(seed).params, given)
+    numbers = hyperparameters(seed, train, optimizer_config, model.weights_dtype)
     train_steps, done, at_once, losses = in_order(make_train_steps(trainer, batch, train.steps)), 0, 1, []
     while done < train.steps:  # in calls of about a second
-        several, before = min(at_once, train.steps - done), time.perf_counter()
-        state, metrics = train_steps(state, numbers, np.int32(several))
-        sums, counts = (np.asarray(metrics[name])[:several] for name in ("loss_sum", "weight_sum"))
+        n, before = min(at_once, train.steps - done), time.perf_counter()
+        state, metrics = train_steps(state, numbers, np.int32(n))
+        sums, counts = (np.asarray(metrics[name])[:n] for name in ("loss_sum", "weight_sum"))
         losses.append(sums / np.maximum(counts, np.finfo(np.float32).tiny))
         if not np.isfinite(losses[-1]).all():
             first = int(np.argmin(np.isfinite(losses[-1])))
             what = f"step {done + first + 1}: the loss is {losses[-1][first]}"
             raise UserError(f"{what}; a lower learning_rate may help; a target that is no token makes it NaN too")
-        done += several
-        at_once = steps_of_next_call(several, time.perf_counter() - before)
+        done += n
+        at_once = steps_of_next_call(n, time.perf_counter() - before)
     return Fitted(evaluated_params(state), np.concatenate(losses))
 
 
@@ -204,17 +204,17 @@ def decode(
     Args:
       prompts: lists of tokens, which may differ in length and may be empty.
       max_tokens: maximum number of new tokens for each prompt.
-      first_token: the token that the model reads before each prompt; None for no such token, and no empty prompt.
+      first_token: the token that the model reads before each prompt; None for none, and then no prompt may be empty.
       end_token: the token that ends an answer, or several; without it only the rules end one before `max_tokens`.
       sources: the encoder's tokens, a list for each prompt.
-      banned: sequences of tokens that no answer has.
-      prefix: tokens with which each answer begins.
-      draft: a smaller model with the same tokens, its params and, by default 4, how many tokens it drafts at a time.
+      banned: sequences of tokens that no answer contains.
+      prefix: the tokens that each answer begins with.
+      draft: (model, params) or (model, params, n): a smaller model of the same tokens, which drafts n, by default 4.
       seed: the seed of sampling, which a temperature above 0 turns on.
       keys: the others of the config's `decode` section, such as `temperature`, `top_k` and `beam_width`.
 
     Returns:
-      The new tokens of each prompt, of a beam the best, without the end token: `max_tokens` where it never came.
+      The new tokens of each prompt, the best of a beam, without the end token: `max_tokens` if it did not come.
 
     Raises:
       UserError: a key is unknown or has a wrong value; or the model does not generate, or lacks a token or a position.
@@ -232,7 +232,7 @@ def decode(
         return [[] for _ in read["prompt"]]
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
     require_texts(model, params := narrow(params), read, max(ends))
-    n_tokens, room = max(map(len, read["prompt"])), model.max_len  # the last new token needs no position
+    n_tokens, room = max(map(len, read["prompt"])), model.max_len  # the last new token is not read
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens - 1) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
     words = Words(read["banned"], next(iter(read["prefix"]), []), -1 if first_token is None else first_token)
@@ -245,7 +245,7 @@ def decode(
 
 
 def _read(prompts: Any, sources: Any, banned: Any, prefix: Any, first_token: int | None) -> dict[str, list[list[int]]]:
-    """Returns what a decoder is given to read, and not to write, as lists of ints."""
+    """Returns the tokens of prompts, sources and the rules of answers as lists of ints."""
     first = [] if first_token is None else _lists("first_token", [[first_token]])[0]
     texts, read = _lists("prompts", prompts), _lists("sources", () if sources is None else sources)
     if sources is not None and len(read) != len(texts):

@@ -1,4 +1,4 @@
-"""What the page of a run shows of its trained model: attention, positions and logit lens of examples; the weights."""
+"""The part of a run's page about its trained model: attention, positions and logit lens of examples; its weights."""
 
 import logging
 import math
@@ -24,10 +24,10 @@ from fxf.tasks.language_model import BETWEEN
 log = logging.getLogger(__name__)
 
 EXAMPLES = 2
-MOST_TOKENS = 64  # of each side of a map
-MOST_HEADS = 8  # of a layer
-MOST_LAYERS = 8  # of a model; of more every second, third … is shown
-FIRST_CHARACTERS = 48  # of a text without a prompt
+MOST_TOKENS = 64  # on each side of a map
+MOST_HEADS = 8  # that are shown of a layer
+MOST_LAYERS = 8  # that are shown; of more, every second, third …
+FIRST_CHARACTERS = 48  # that are shown of a text without a prompt
 VECTORS = {"embedding/positions": "positions", "embedding/residual": "embedding of tokens and positions"}
 
 
@@ -35,8 +35,8 @@ VECTORS = {"embedding/positions": "positions", "embedding/residual": "embedding 
 def write(folder: Path, step: int | None = None, kept: Kept | None = None) -> Path:
     """Loads the run in `folder`, writes inside.json and the page there, and returns the path of the page.
 
-    Without a checkpoint that can be loaded, or without room for what is found, the page has the figures alone, and a
-    warning says why.
+    If no checkpoint can be loaded or inside.json cannot be written, the page has the figures alone, and a warning says
+    why.
 
     Args:
       step: as in `fxf.runs.run.load`.
@@ -47,9 +47,9 @@ def write(folder: Path, step: int | None = None, kept: Kept | None = None) -> Pa
     """
     files = read(folder)
     try:
-        experiment, found, params = run.load(folder, step)
-        experiment = experiment.sharing(kept, "page")  # whose attention may be computed otherwise than in training
-        shown = contents(experiment, found, params, _texts(files.samples))
+        experiment, loaded_step, params = run.load(folder, step)
+        experiment = experiment.sharing(kept, "page")  # its attention may differ from that of training
+        shown = contents(experiment, loaded_step, params, _texts(files.samples))
         write_atomically(folder / INSIDE, as_json({**shown, "result": files.result}))
     except (UserError, OSError) as error:
         if step is not None:
@@ -126,5 +126,5 @@ def _map(name: str, shown: probe.Matrices) -> dict[str, Any]:
 
 
 def visible(token: str) -> str:
-    """Returns a token with its spaces and line ends as signs that can be seen."""
+    """Returns a token with visible signs for its spaces, tabs and line ends."""
     return token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"

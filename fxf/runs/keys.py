@@ -12,7 +12,7 @@ from fxf.runs.experiment import SECTIONS, classes_of
 from fxf.tasks import TASKS
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig
 
-# The defaults of the keys that name a class. A config file names the task, whose first model is the default.
+# The defaults of the keys that name a class. The default model is the first that the task lists.
 NAMES = {"task": "-", "model": "the task's", "optimizer": OptimizerConfig().name}
 
 
@@ -32,7 +32,7 @@ class Key(NamedTuple):
 
 
 # The one key outside the sections.
-SEED = Key("seed", "0", "int from 0 to 2**32 - 1", "all that is random in a run follows from it")
+SEED = Key("seed", "0", "int from 0 to 2**32 - 1", "all randomness of a run derives from it")
 
 
 def sections() -> dict[str, list[Key]]:
@@ -56,7 +56,7 @@ def of_config(config: Mapping[str, Any]) -> dict[str, list[Key]]:
 
 
 def _merged(path: str, classes: Mapping[str, type]) -> list[Key]:
-    """Returns the keys of a section's classes, each once: first those of all, then those of some."""
+    """Returns the keys of a section's classes, each once: first those that all have, then the others."""
     having: dict[Key, list[str]] = {}
     for owner, cls in classes.items():
         for key in _keys_of(cls, {}):

@@ -31,10 +31,10 @@ READ = {*USUAL, "until", "max_gen_toks", "do_sample"}
 
 @register_model("fxf")
 class FxfLM(TemplateLM):
-    """A run as the harness asks: log-probabilities of continuations and of texts, and continuations until a text."""
+    """A run behind the harness's interface: log-probabilities of continuations and texts, and answers until a stop."""
 
     def __init__(self, workdir: str = "", step: int | None = None, add_bos_token: bool = True, **_: Any) -> None:
-        """Reads the run; options of the harness for other kinds of models, such as the device, are not read.
+        """Loads the run; it ignores options of the harness for other kinds of models, such as the device.
 
         Raises:
           UserError: as `TextScorer`, or no run is named.
@@ -67,13 +67,13 @@ class FxfLM(TemplateLM):
         return [*first, *self.task.tokenizer.encode(self.task.cased(string))]
 
     def _loglikelihood_tokens(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
-        """Returns log-probability and whether it is the greedy answer, of each (…, context, continuation) of tokens."""
+        """Returns the log-probability of each (…, context, continuation), and whether it is the greedy answer."""
         if (longest := max((len(new) for *_, new in requests), default=0)) > self.max_length:
             raise UserError(f"a continuation of {longest} tokens; {self.workdir} reads {self.max_length} (task.length)")
         found, alike = [(0.0, True)] * len(requests), defaultdict(list)
         for number, (_, context, new) in enumerate(requests):
             tokens = [*context, *new][-self.max_length - 1 :]
-            size = min(1 << (len(tokens) - 1).bit_length(), self.max_length)  # few, as each one compiles a program
+            size = min(1 << (len(tokens) - 1).bit_length(), self.max_length)  # few sizes: each one compiles
             alike[size].append((number, tokens, len(new)))
         for size, rows in alike.items():
             tokens_RT, _mask_RT = padded([tokens for _, tokens, _ in rows], len(rows), size + 1)
@@ -94,10 +94,10 @@ class FxfLM(TemplateLM):
         return np.bincount([number for number, *_ in windows], logs, len(requests)).tolist()
 
     def generate_until(self, requests: Sequence[Any], **_: Any) -> list[str]:
-        """Returns the continuation of each context, up to the first text of `until`, by the harness's rules of options.
+        """Returns the continuation of each context up to the first text of `until`, as the harness normalizes options.
 
-        Of the options that choose tokens those of `USUAL` are read; without a temperature the last of them are not.
-        Requests of equal options are answered together, so that repeats of a context have draws of their own.
+        Of the options of sampling it reads those of `USUAL`; `top_p` and `top_k` only with a temperature. Requests of
+        equal options are answered together, so that repeats of a context have draws of their own.
 
         Raises:
           UserError: an option is not read, such as `num_beams` above 1, or leaves no room for a context.
@@ -113,7 +113,7 @@ class FxfLM(TemplateLM):
             kept = self.tok_encode(context, add_special_tokens=False)[-(self.max_length - new) :]
             prompt = self.task.tokenizer.decode(kept)
             while len(self.tok_encode(prompt, add_special_tokens=False)) > len(kept):
-                prompt = prompt[1:]  # a character that was cut through
+                prompt = prompt[1:]  # a cut character
             read = USUAL if options.get("temperature") else ["repetition_penalty", "temperature"]
             draws = tuple((key, type(USUAL[key])(options.get(key, USUAL[key]))) for key in read)
             asked.setdefault((draws, new, tuple(options["until"])), []).append((number, prompt))

@@ -32,12 +32,12 @@ def load(
 ) -> tuple[Experiment, int, weights.Params]:
     """Returns the run's experiment, and the step and params of a checkpoint: of `step`, or the one the run reports.
 
-    XLA computes attention, so the run works on other devices than in training and attention weights can be shown.
+    Attention is computed by XLA, so that any device can run it and attention weights can be shown.
     Params and model are plain: adapters are merged.
 
     Args:
       decode: keys of the `decode` section to change, by `changed_decode`.
-      as_trained: whether params and model are those that were trained, with their adapters.
+      as_trained: whether to return the trained params and model, with their adapters.
 
     Raises:
       UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or a file of
@@ -87,8 +87,8 @@ def load_params(
       UserError: there is no such checkpoint or no undamaged one, or it belongs to a run with another identity.
     """
     shapes, config = experiment.state_shapes(layout), experiment.checkpoint
-    which: Any = {"step": step, "used": functools.partial(config.used, last=experiment.train.steps)}
-    found = checkpoint.load(workdir / CHECKPOINTS, shapes, identity, config.average, **which, part=evaluated_params)
+    choice: Any = {"step": step, "used": functools.partial(config.used, last=experiment.train.steps)}
+    found = checkpoint.load(workdir / CHECKPOINTS, shapes, identity, config.average, **choice, part=evaluated_params)
     if not found:
         raise UserError(f"{workdir}: no checkpoint yet; train the run first")
     steps, params, _ = zip(*found, strict=True)

@@ -16,7 +16,7 @@ from fxf.runs.generation import Answering
 
 
 class Matrices(NamedTuple):
-    """One or more matrices [N, rows, columns], and what stands beside them; without labels there are numbers.
+    """One or more matrices [N, rows, columns] with titles and labels; without labels there are numbers.
 
     Attributes:
       is_attention: whether they are weights of attention, whose rows are queries and whose columns are keys.
@@ -30,7 +30,7 @@ class Matrices(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What is inside a model while it reads one text.
+    """The arrays inside a model while it reads one text.
 
     Attributes:
       batch: the batch of one row that it reads.
@@ -51,7 +51,7 @@ class Reading(NamedTuple):
         return [self.experiment.task.token_name(token) for token in np.asarray(self.batch[side])[0].tolist()]
 
     def is_attention(self, name: str) -> bool:
-        """Returns whether an array has attention weights [1, H, T, S]; other arrays may have that name too."""
+        """Returns whether an array holds attention weights [1, H, T, S]; the name alone does not tell."""
         value, both = self.arrays[name], sides(name)
         if not name.endswith("/weights") or value.ndim != 4 or not self.batch.keys() >= {*both}:
             return False
@@ -60,7 +60,7 @@ class Reading(NamedTuple):
     def matrices(self, name: str, head: int | None = None) -> Matrices:
         """Returns the matrices of an array: one for each head of attention weights, else over its last two axes.
 
-        Of an array of fewer axes it is one row.
+        A vector or a scalar is one row.
 
         Args:
           head: the only matrix to return.
@@ -72,7 +72,7 @@ class Reading(NamedTuple):
             listed = "fxf probe without --name lists them, in Python `arrays`"
             raise UserError(f"no array '{name}' here{nearest(name, self.arrays)}; {listed}")
         value = self.arrays[name]
-        # Truth values, and types that NumPy does not have, such as bfloat16, are printed as numbers.
+        # Bools, and types that NumPy lacks, such as bfloat16, are printed as numbers.
         value = value.astype({"b": np.int8, "V": np.float32}.get(value.dtype.kind, value.dtype))
         if self.is_attention(name):
             queries, keys = sides(name)
@@ -93,8 +93,8 @@ class Reading(NamedTuple):
     def lens(self) -> list[Sequence[str]]:
         """Returns a table: for each token read, the most probable next token after each block, with its probability.
 
-        The residual stream of every block goes through the last norm and the final layer (nostalgebraist 2020). An
-        array of another shape that a layer names `residual` does not.
+        The residual stream after each block goes through the last norm and the final layer (nostalgebraist 2020).
+        Arrays `residual` of another shape are left out.
         """
         model, task, programs = self.experiment.model, self.experiment.task, self.experiment.programs["logit_lens"]
         read = programs.setdefault("read", jax.jit(lambda params, x: jax.nn.softmax(model.readout(params, x))))
@@ -109,7 +109,7 @@ class Reading(NamedTuple):
 
 
 def read(experiment: Experiment, params: Params, prompt: str, answer: str | None = None) -> Reading:
-    """Returns what is inside the model while it reads a prompt and an answer, by default its own.
+    """Returns the arrays inside the model while it reads a prompt and an answer, by default its own.
 
     Raises:
       UserError: as `what_is_read`.
@@ -159,13 +159,13 @@ def shape_text(value: np.ndarray) -> str:
 
 
 def sides(name: str) -> tuple[str, str]:
-    """Returns the sides of a batch whose tokens are the queries and the keys of an array of attention."""
+    """Returns the sides of a batch that hold the queries and the keys of an array of attention."""
     queries = "source" if name.startswith("encoder/") else "inputs"
     return queries, "source" if "cross_attention" in name else queries
 
 
 def as_text(shown: Matrices, title: str) -> str:
-    """Returns the matrices as tables: weights in percent, whose headings say so; other values to two digits."""
+    """Returns the matrices as tables: attention in percent, floats with two decimals, integers as they are."""
     lines = [title]
     for matrix, name in zip(shown.values, shown.titles, strict=True):
         rows = shown.row_labels or [str(i) for i in range(matrix.shape[0])]

@@ -80,14 +80,14 @@ def train(
         checkpoints = run.enter_context(closing(Checkpoints(workdir / CHECKPOINTS, experiment.checkpoint, identity)))
         newest = checkpoints.restore(experiment.state_shapes(layout))
         record = record_of(newest[2]) if newest else Record()
-        record.best = record.best if experiment.train.patience else None  # it may be of another checkpoint.best
+        record.best = record.best if experiment.train.patience else None  # it may be that of another metric
         clock.add_earlier(record.seconds | {"wall": max(record.seconds.get("wall", 0.0), last_wall_seconds(workdir))})
         intervals = Intervals(experiment.train, experiment.checkpoint, experiment.log, profile)
         log = run.enter_context(MetricsLog(workdir, experiment.train.steps, record.step, experiment.log, trackers))
         trackers.config(experiment.config)
-        of_data = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
-        came_from = [f"{workdir}: resuming at step {record.step}"] if newest else start.lines
-        log.print_lines(*of_data, *wasted(experiment, layout), *intervals.unranked(), *came_from)
+        data_lines = ["  ".join(f"{name} {value}" for name, value in figures.items())] if figures else []
+        start_lines = [f"{workdir}: resuming at step {record.step}"] if newest else start.lines
+        log.print_lines(*data_lines, *wasted(experiment, layout), *intervals.unranked(), *start_lines)
         evaluators = Evaluators(experiment, layout)
         if not intervals.end(record):
             steps = Steps(experiment, layout, record, clock)
@@ -104,7 +104,7 @@ def train(
 
 
 def _joined(config: Mapping[str, Any], workdir: Place, run: ExitStack) -> Path:
-    """Returns the run folder, after joining the other processes; `run` names what is kept if a write fails."""
+    """Returns the run folder, after joining the other processes; `run` gets contexts that turn errors into one line."""
     folder = folder_at(workdir, "workdir")
     processes.join(section(ParallelConfig, config.get("parallel", {}), "parallel"))
     if not processes.is_first():
@@ -131,10 +131,10 @@ def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str,
 
 def _validated(experiment: Experiment, evaluators: Evaluators, log: MetricsLog, state: TrainState) -> dict[str, Any]:
     """Returns the figures of a state's validation, and logs the samples among them."""
-    found, best = plain(experiment.task.validate(evaluators(evaluated_params(state)))), experiment.checkpoint.best
-    if best and best.removeprefix("-") not in found:
-        raise UserError(f"checkpoint.best: the validation has no {best.removeprefix('-')}; it has {', '.join(found)}")
-    return log.without_samples(int(state.step), found)
+    figures, best = plain(experiment.task.validate(evaluators(evaluated_params(state)))), experiment.checkpoint.best
+    if best and best.removeprefix("-") not in figures:
+        raise UserError(f"checkpoint.best: the validation has no {best.removeprefix('-')}; it has {', '.join(figures)}")
+    return log.without_samples(int(state.step), figures)
 
 
 def _tested(experiment: Experiment, evaluator: Evaluator, log: MetricsLog, step: int) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _tested(experiment: Experiment, evaluator: Evaluator, log: MetricsLog, step:
     tested = plain(experiment.task.test(evaluator))
     tested.pop("answers", None)
     if processes.is_first() and (samples := tested.get("samples")):
-        print("\n".join(sample_text(*sample) for sample in samples), end="\n\n")  # the result stands apart
+        print("\n".join(sample_text(*sample) for sample in samples), end="\n\n")  # a blank line before the result
     return log.without_samples(step, tested, test=True)
 
 
@@ -168,10 +168,9 @@ def _result(
 
 
 class Steps:
-    """The steps of a run from that of a record on; `fxf.training.loop.fit` takes them.
+    """The training steps of a run that `fxf.training.loop.fit` takes, from the step of a record on.
 
-    If a program makes its batches, it is traced when this object is made, and compiles in a thread, beside what comes
-    until the first step.
+    If the batches are made on the device, the program is traced here, and compiles in a thread until the first step.
     """
 
     def __init__(self, experiment: Experiment, layout: Layout, record: Record, clock: Clock) -> None:
@@ -214,7 +213,7 @@ class Steps:
         return float(make_schedule(config, self._experiment.train.steps, numbers)(np.int32(step)))
 
     def position(self) -> Any:
-        """Returns the position in the data, as JSON, which a DataLoader of Grain gives as bytes."""
+        """Returns the position in the data as JSON; a DataLoader of Grain gives bytes."""
         state = None if self._batches is None else self._batches.get_state()
         return state.decode() if isinstance(state, bytes) else state
 
@@ -237,11 +236,11 @@ def evaluate(
         that reads the changed keys.
     """
     to = None if output is None else folder_at(output, "--output")
-    experiment, found, params = load(workdir, step, decode)
+    experiment, loaded_step, params = load(workdir, step, decode)
     if (unread := {*(decode or {})} - {"weights"}) and type(experiment.task).test is LanguageModel.test:
         raise UserError(f"decode.{min(unread)}: a language model is scored without decoding; leave it out")
     if to is not None:
-        to.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the scores, which take long
+        to.mkdir(parents=True, exist_ok=True)  # fail before scoring, which takes long
     if pairs is None:
         figures = scored(workdir, experiment, params)
     else:
@@ -250,11 +249,11 @@ def evaluate(
     answers = figures.pop("answers", None)
     if to is not None:
         write_answers(experiment, to, answers)
-    return {"step": found, **figures}
+    return {"step": loaded_step, **figures}
 
 
 def scored(workdir: Place, experiment: Experiment, params: Params) -> dict[str, Any]:
-    """Returns the figures of the test by params. Raises a UserError if the data differ from those of the training."""
+    """Returns the figures of the test with params. Raises a UserError if the data differ from those of the training."""
     try:
         digests = experiment.task.digests()
     except UserError as error:

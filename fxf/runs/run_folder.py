@@ -26,9 +26,9 @@ from fxf.training.checkpoint_files import require_no_pattern, steps_in
 
 log = logging.getLogger(__name__)
 
-SOURCE, ADAPTERS = "start.path", "start.adapters"  # their names among the digests
-# Keys and sections that change neither weights nor data. A path only says where data are; their digest counts.
-# A run may go on to more steps.
+SOURCE, ADAPTERS = "start.path", "start.adapters"  # the names of their digests
+# Keys and sections that change neither weights nor data. Paths are among them, because the digest of the data counts,
+# and train.steps, because a run may go on to more steps.
 NOT_TRAINING = (
     *("parallel.", "log.", "checkpoint.every", "checkpoint.minutes", "checkpoint.keep"),
     *("data.path", "data.prepared", "data.sources.", "start.path", "start.adapters", "train.steps"),
@@ -80,7 +80,7 @@ def open_for_training(made: MadeFrom, origin: dict[str, Any]) -> Identity:
     processes, the first one writes.
 
     Args:
-      origin: the origin of the config: file and overrides, of a run that goes on those of the newest call.
+      origin: the origin of the config: file and overrides; a resumed run records those of the newest call.
 
     Returns:
       The run's identity.
@@ -89,30 +89,30 @@ def open_for_training(made: MadeFrom, origin: dict[str, Any]) -> Identity:
       UserError: the folder cannot be written, or holds another run.
     """
     workdir, config, _, files = made
-    there, identity = require_same_run(made), made.identity
+    record, identity = require_same_run(made), made.identity
     if not processes.is_first():
         return identity
     for name, text in files.items():
-        if there is None or not (workdir / name).exists():
+        if record is None or not (workdir / name).exists():
             write_atomically(workdir / name, text)
-    if there is None:
+    if record is None:
         made_of = {"identity": identity_digest(identity), "digests": made.digests, "files": list(files)}
         _write(workdir / CONFIG, {"config": config, **origin, **made_of, **made_by()})
         return identity
-    keys, code, guests = differences(there["config"], config), other_code(there), origin.get(GUESTS, {})
+    keys, code, guests = differences(record["config"], config), other_code(record), origin.get(GUESTS, {})
     if keys:
         schedule, n = config["optimizer"]["schedule"], config["train"]["steps"]
-        is_other = _steps(there) != n and schedule not in WHATEVER_STEPS
+        is_other = _steps(record) != n and schedule not in WHATEVER_STEPS
         other = f"; optimizer.schedule '{schedule}' depends on train.steps, so this is not the run of {n} steps"
         log.warning("warning: %s: goes on with other keys: %s%s", workdir, keys, other if is_other else "")
     if code:
         log.warning("warning: %s: goes on with other code: %s", workdir, differences(*code))
-    if keys or code or guests != there.get(GUESTS, {}):
-        if _steps(there) < config["train"]["steps"]:
+    if keys or code or guests != record.get(GUESTS, {}):
+        if _steps(record) < config["train"]["steps"]:
             (workdir / RESULT).unlink(missing_ok=True)  # of fewer steps
         change = {"time": time.strftime("%F %T"), "keys": keys} | (code[1] if code else {})
-        history = [*there.get("changes", []), change]
-        _write(workdir / CONFIG, {**there, **origin, "config": config, "changes": history})
+        history = [*record.get("changes", []), change]
+        _write(workdir / CONFIG, {**record, **origin, "config": config, "changes": history})
     return identity
 
 
@@ -122,11 +122,11 @@ def finished(made: MadeFrom) -> dict[str, Any] | None:
     Raises:
       UserError: the folder holds another run, or a finished one with other keys of scoring.
     """
-    there, config, workdir = require_same_run(made), made.config, made.workdir
-    if there is None or _steps(there) < config["train"]["steps"]:
+    record, config, workdir = require_same_run(made), made.config, made.workdir
+    if record is None or _steps(record) < config["train"]["steps"]:
         return None
     result = read_result(workdir, made.identity)
-    for key in differing_keys(there["config"], config) if result else ():
+    for key in differing_keys(record["config"], config) if result else ():
         if key.startswith(SCORING) or (key == "checkpoint.every" and config["checkpoint"]["average"] > 1):
             raise UserError(f"{workdir}: a finished run with another {key}; `fxf evaluate` scores it with other keys")
     return result
@@ -141,25 +141,25 @@ def source_digest(workdir: Path, path: str) -> dict[str, str]:
 
 
 def require_same_run(made: MadeFrom) -> dict[str, Any] | None:
-    """Returns config.json, or None if there is none, or that of another run that has not come to a record.
+    """Returns config.json; None if there is none, or if it is of another run that has no record or checkpoint yet.
 
     Raises:
-      UserError: `workdir` holds another run than the one made from these, or can hold no checkpoints.
+      UserError: `workdir` holds another run, or the same one with more steps, or can hold no checkpoints.
     """
-    workdir, n = made.workdir, made.config["train"]["steps"] if made.config else 0
+    workdir, n = made.workdir, made.config["train"]["steps"]
     require_no_pattern(workdir)
     if not (workdir / CONFIG).exists():
         return None
-    there = _read_record(workdir)
-    if differing := differences(identity_of(there["config"], there["digests"]), made.identity):
+    record = _read_record(workdir)
+    if differing := differences(identity_of(record["config"], record["digests"]), made.identity):
         if not steps_in(workdir / CHECKPOINTS) and not lines(workdir / RECORDS):
-            return None  # for example, a layer of the user's failed as it was first traced, and is mended now
+            return None  # such as a run whose own layer failed when it was first traced, and is mended now
         other = f"use another --workdir, with --from={workdir} to start from these weights"
         raise UserError(f"{workdir}: holds another run: {differing}; {other}; or that run's config, data and files")
-    if n < _steps(there):
-        what = f"train.steps: the run goes to step {_steps(there)}, which cannot become {n}"
+    if n < _steps(record):
+        what = f"train.steps: the run goes to step {_steps(record)}, which cannot become {n}"
         raise UserError(f"{workdir}: {what}; use another --workdir, or at least as many steps")
-    return there
+    return record
 
 
 def require_same_data(workdir: Path, digests: Mapping[str, str]) -> None:
@@ -247,8 +247,8 @@ def _write(path: Path, record: Mapping[str, Any]) -> None:
 def locked(workdir: Path) -> Iterator[None]:
     """Makes the folder, and keeps other processes from training in it until this one ends, however it ends.
 
-    `flock` locks the file `lock`, which names the holder. On NFS Linux makes it a lock of the server, which holds for
-    all its clients. If the file system has no locks, as in a bucket, a warning says so. Of several processes that train
+    `flock` locks the file `lock`, which names the holder. On NFS, Linux makes it a lock on the server, which holds for
+    all clients. If the file system has no locks, as in a bucket, a warning says so. Of several processes that train
     together the first one holds the lock.
 
     Raises:
@@ -262,7 +262,7 @@ def locked(workdir: Path) -> Iterator[None]:
 
 
 def _lock(workdir: Path, held: ExitStack) -> str:
-    """Locks the folder until `held` ends. Returns why that is not possible, or nothing."""
+    """Locks the folder until `held` ends. Returns why that is not possible, or ""."""
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         file: Any = None if is_remote(workdir) else held.enter_context((workdir / LOCK).open("a+", encoding="utf-8"))

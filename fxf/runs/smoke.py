@@ -13,13 +13,12 @@ from fxf.layers.kinds import n_named
 from fxf.reports.run_files import CONFIG, is_run
 
 STEPS = 6
-BLOCKS = 2  # at least, or each that model.blocks names; some are only between two
+BLOCKS = 2  # at least, or each that model.blocks names; some layers stand only between two
 TOKENS = 1024  # of a batch
-# The most of other sizes: of scored examples, of the windows of a text, of symbols more than in training and between
-# those that are scored, of a batch.
+# The largest values of other keys.
 MOST = {"task.examples": 20, "task.length": 256, **dict.fromkeys(("task.longer", "task.longer_every"), 5)}
 MOST |= {"data.shapes": 1, "data.batch_tokens": TOKENS}
-SHARE, LARGE_PART = 0.01, 10_000  # of a text that is scored, and the bytes of it that are enough for a share so small
+SHARE, LARGE_PART = 0.01, 10_000  # of a text to score, where that is more than so many bytes
 MARK = "smoke"  # the key of config.json
 
 INTERVALS = ("optimizer.warmup_steps", "optimizer.decay_steps")  # keys that count steps
@@ -43,7 +42,7 @@ def smoke_changes(config: Mapping[str, Any]) -> dict[str, Any]:
     found |= {key: min(keys[key], most) for key, most in MOST.items() if keys.get(key)}
     if keys.get("task.examples") == 0:  # all
         found["task.examples"] = MOST["task.examples"]
-    if "model.n_layers" in keys and not keys["start.path"] and not keys["optimizer.frozen"]:  # else they have names
+    if "model.n_layers" in keys and not keys["start.path"] and not keys["optimizer.frozen"]:  # which name blocks
         each_kind = max(BLOCKS, keys.get("model.global_every", 0), n_named(str(keys.get("model.blocks", "-"))))
         found["model.n_layers"] = min(keys["model.n_layers"], each_kind)
     path = Path(keys.get("data.path", ""))

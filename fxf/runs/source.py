@@ -23,9 +23,8 @@ class StartConfig:
         "*", "patterns of the weights to take, such as blocks/*/attention/*,!blocks/0/*; the others are drawn at random"
     )
     on_mismatch: Literal["stop", "draw"] = key(
-        "stop", "stop at, or draw at random, a weight that the source lacks or has in another shape"
+        "stop", "stop at, or draw at random, weights that the source lacks or has in another shape"
     )
-
     adapters: str = key("", "a folder of PEFT, whose adapters training starts from; by default they are new")
 
     def __post_init__(self) -> None:
@@ -35,7 +34,7 @@ class StartConfig:
 
 
 class Source(NamedTuple):
-    """A place that holds weights. `step` is that of a run's checkpoint; None for the one that the run reports."""
+    """A place that holds weights. `step` is that of a run's checkpoint; None: the one of its result."""
 
     kind: Literal["run", "file", "folder"]
     place: Path
@@ -65,7 +64,7 @@ def source_of(path: str) -> Source:
 
 
 def folder_of_files(config: StartConfig, workdir: Path | None) -> Path | None:
-    """Returns the folder from which a task reads its files: the run's, or before the run has begun the source's."""
+    """Returns the folder from which a task reads its files: the run's, or the source's if the run has not begun."""
     if not config.path or (workdir is not None and (workdir / "config.json").exists()):
         return workdir
     kind, place, _ = source_of(config.path)

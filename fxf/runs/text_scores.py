@@ -1,7 +1,7 @@
-"""Loss, perplexity and bits per byte of any text by a trained language model, with intervals, alone or beside another.
+"""Loss, perplexity and bits per byte of any text by a trained language model, with intervals; two runs compared.
 
-The unit of the bootstrap is a line (Efron 1979; Koehn 2004 for pairs): bits per byte of two runs compare also where
-they have other tokens, because both read the same lines.
+The bootstrap resamples lines (Efron 1979; Koehn 2004 for pairs). So the bits per byte of two runs can be compared
+also where their tokenizers differ: both read the same lines.
 """
 
 import logging
@@ -26,15 +26,15 @@ from fxf.tasks.task import Evaluator
 log = logging.getLogger(__name__)
 
 RESAMPLES, LEVEL = 2000, 0.95
-FEWEST = 6  # lines of a verdict: in fewer even the same sign in all is no evidence at this level
+FEWEST = 6  # lines for a verdict: in fewer, even equal signs in all are no evidence at this level
 LOGITS_AT_ONCE = 2**26
 
 
 class TextScorer:
-    """Gives the nats of each token of a text by the checkpoint that `load` reads from a run folder.
+    """Computes the nats of each token of a text with the checkpoint that `load` reads from a run folder.
 
     Raises:
-      UserError: as `load`; or the run is no language model whose loss is that of all tokens in nats.
+      UserError: as `load`; or the run is no language model with a loss in nats over all tokens.
     """
 
     def __init__(self, workdir: Path | str, step: int | None = None, weights: str | None = None) -> None:
@@ -46,10 +46,10 @@ class TextScorer:
         self.task, self.workdir = task, workdir
 
     def windows(self, tokens_N: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns inputs and targets, [W, T], and which targets count, each token once, after one of the text.
+        """Returns inputs and targets, [W, T], and which targets count, so that each token of the text counts once.
 
-        The first token counts only where the model reads one in front of a text. A model of documents has learned it
-        there alone, so that its later windows begin as its rows do, with the last token of the one before.
+        The first token counts only if the model reads a token in front of a text. A model of documents has seen that
+        token only there, so its later windows begin as its rows do, with the last token of the window before.
         """
         if isinstance(self.task, RunningText):
             batch = jax.device_get(self.task.batch_of(*scoring_windows(tokens_N, self.task.window)))
@@ -63,7 +63,7 @@ class TextScorer:
         rows = max(1, min(len(inputs_WT), LOGITS_AT_ONCE // (inputs_WT.shape[1] * self.task.vocab_size)))
         logs, first = [], []
         for start in range(0, len(inputs_WT), rows):
-            places = np.minimum(np.arange(start, start + rows), len(inputs_WT) - 1)  # the last part is filled up
+            places = np.minimum(np.arange(start, start + rows), len(inputs_WT) - 1)  # the last part is padded
             logits_RTV = jnp.asarray(self.evaluator.logits({"inputs": inputs_WT[places]}), jnp.float32)
             of_target = jnp.take_along_axis(logits_RTV, targets_WT[places][..., None], axis=-1)[..., 0]
             logs.append(np.asarray(of_target - jax.nn.logsumexp(logits_RTV, axis=-1)))
@@ -71,7 +71,7 @@ class TextScorer:
         return np.concatenate(logs)[: len(inputs_WT)], np.concatenate(first)[: len(inputs_WT)]
 
     def nats(self, tokens_N: np.ndarray) -> np.ndarray:
-        """Returns the negative log-probability of each token of a text, [N]; of one that does not count the mean."""
+        """Returns the negative log-probability of each token of a text, [N]; a first one that has none has the mean."""
         inputs_WT, targets_WT, counts_WT = self.windows(tokens_N)
         counted = -self.logs(inputs_WT, targets_WT)[0][counts_WT].astype(np.float64)
         return np.concatenate([np.full(len(tokens_N) - len(counted), counted.mean()), counted])
@@ -85,7 +85,7 @@ class TextScorer:
         unknown_N = tokens_N == tokenizer.special.unk
         read, whole = (normalize("NFC", x).strip() for x in (tokenizer.decode(tokens_N.tolist()), "".join(lines)))
         if read != whole:
-            what = "so its bits per byte compare with those of runs that read the same alone"
+            what = "so its bits per byte compare only with those of runs that read the same"
             log.warning("warning: %s reads less than the text (%.2g <unk>), %s", self.workdir, unknown_N.mean(), what)
         counted = (np.bincount(numbers_N, each, len(lines)) for each in (self.nats(tokens_N), None, unknown_N))
         sizes = np.array([(len(line), len(line.encode())) for line in lines], np.float64)
@@ -95,7 +95,7 @@ class TextScorer:
 class Lines(NamedTuple):
     """Sums over each of L lines of a text, [L]; `unknown` counts the tokens that stand for unknown text.
 
-    `read` is what the tokens keep of the text.
+    `read` is the text that the tokens decode to.
     """
 
     characters: np.ndarray
@@ -117,7 +117,7 @@ def text_scores(
 
     Args:
       against: the folder of another run, whose bits per byte are compared on the same lines.
-      step: the step of the checkpoint of `workdir`; None for the one that its result used.
+      step: the step of the checkpoint of `workdir`; None for the one of its result.
       weights: its `decode.weights`; None for those of its config.
 
     Raises:
@@ -149,21 +149,21 @@ def text_scores(
     is_sure = len(bits) >= FEWEST and (low > 0 or high < 0)
     verdict = ("better" if high < 0 else "worse") if is_sure else "no difference found"
     if lines.read != others.read:
-        verdict = "not comparable"  # what a vocabulary lacks or lower case hides need not be predicted
+        verdict = "not comparable"  # text that a tokenizer drops need not be predicted
     return figures | {"against_bits_per_byte": float(other.sum() / lines.bytes.sum()), **difference, "verdict": verdict}
 
 
 def ratio(name: str, sums_L: np.ndarray, sizes_L: np.ndarray) -> dict[str, float]:
-    """Returns a ratio of sums, and the ends of the bootstrap's interval, whose lines are drawn again and again.
+    """Returns a ratio of sums, and the ends of its bootstrap interval over lines.
 
-    Its quantiles are those at which it has the width of Student's interval (Hesterberg 2015, "expanded percentile"):
-    of few lines the usual ones miss the ratio twice as often as they say.
+    The interval's quantiles are widened to match Student's interval (Hesterberg 2015, "expanded percentile"): with few
+    lines the usual ones miss the ratio twice as often as they say.
     """
     rng, n_lines, ratios = np.random.default_rng(0), len(sums_L), []
     for _ in range(RESAMPLES):
         drawn_L = rng.integers(n_lines, size=n_lines)
         ratios.append(sums_L[drawn_L].sum() / sizes_L[drawn_L].sum())
     n_free = max(n_lines - 1, 1)
-    beyond = ndtr(math.sqrt(n_lines / n_free) * stdtrit(n_free, (1 - LEVEL) / 2))
-    low, high = np.quantile(ratios, [beyond, 1 - beyond])
+    tail = ndtr(math.sqrt(n_lines / n_free) * stdtrit(n_free, (1 - LEVEL) / 2))
+    low, high = np.quantile(ratios, [tail, 1 - tail])
     return {name: float(sums_L.sum() / sizes_L.sum()), f"{name}_low": float(low), f"{name}_high": float(high)}

@@ -34,7 +34,7 @@ class Start(NamedTuple):
       given: weights by path, on their devices; the others are drawn.
       digests: the digest of the source by the key that names it.
       origin: what config.json says of the source.
-      lines: texts that tell what was taken.
+      lines: messages about what was taken.
     """
 
     given: Mapping[str, jax.Array] = {}
@@ -57,7 +57,7 @@ def start_of(experiment: Experiment, layout: Layout, workdir: Path) -> Start:
         return Start(digests=recorded)
     source = source_of(config.path)
     adapters, digests = _adapters(experiment, str(source.place) if source.kind == "folder" else None)
-    found, of_source, step = _read(source, experiment, layout)
+    found, source_digest, step = _read(source, experiment, layout)
     if not any(path.startswith(f"{LORA}/") for path in found):  # new adapters, which change nothing yet, are drawn
         spec = {name: part for name, part in spec.items() if name != LORA}
     given, lines = chosen(config, spec, found)
@@ -65,13 +65,13 @@ def start_of(experiment: Experiment, layout: Layout, workdir: Path) -> Start:
     shardings = flatten(layout.weights(experiment.model.spec))
     given = {path: jax.device_put(value, shardings[path]) for path, value in given.items()}
     place = str(source.place) if source.kind == "run" else os.path.abspath(source.place)
-    said = f"{workdir}: starts from {source.place}{'' if step is None else f' at step {step}'}: {len(given)} weights"
+    summary = f"{workdir}: starts from {source.place}{'' if step is None else f' at step {step}'}: {len(given)} weights"
     if source.kind != "file" and (source.place / TOKENIZER_FILE).exists():
-        said += " and the tokenizer"
+        summary += " and the tokenizer"
     elif TOKENIZER_FILE in experiment.task.files:
         lines = (*lines, f"{source.place} has no {TOKENIZER_FILE}: the tokens are those of data.tokenizer")
     origin = {"start": {"path": place, "step": step}}
-    return Start(given, {run_folder.SOURCE: of_source, **digests}, origin, (said, *lines))
+    return Start(given, {run_folder.SOURCE: source_digest, **digests}, origin, (summary, *lines))
 
 
 def _adapters(experiment: Experiment, base: str | None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -86,7 +86,7 @@ def _adapters(experiment: Experiment, base: str | None) -> tuple[dict[str, Any],
 
 
 def chosen(config: StartConfig, spec: Spec, found: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns the weights that the `start` section takes of those found, and lines that name the others.
+    """Returns the weights found that the `start` section takes, and lines that name the others.
 
     Raises:
       UserError: a pattern matches no weight of the model, a weight is missing, extra or of another shape and
@@ -120,18 +120,18 @@ def _read(source: Source, experiment: Experiment, layout: Layout) -> tuple[dict[
     if source.kind == "file":
         return dict(weights_file.read_weights(source.place)), file_digest(source.place), None
     if source.kind == "run":
-        with guests.apart():  # which may have other files of the same names
-            there, identity = open_run(source.place)
-        steps, params = load_params(there, layout, source.place, identity, source.step)
-        if there.lora != experiment.lora:
-            params = plain_params(there, layout, params)
+        with guests.apart():  # it may have other files of the same names
+            trained, identity = open_run(source.place)
+        steps, params = load_params(trained, layout, source.place, identity, source.step)
+        if trained.lora != experiment.lora:
+            params = plain_params(trained, layout, params)
         folders = [source.place / CHECKPOINTS / str(step) for step in steps]
         texts = [(folder / checkpoint_files.DIGESTS).read_text() for folder in folders]
         return flatten(params), digest("\n".join(texts).encode()), steps[0]
     loaded = huggingface.load(source.place, layout.weights)
     spec, found = dict(leaves(loaded.model.spec)), flatten(loaded.params)
     for path, weight in leaves(experiment.model.spec):
-        # The vocabulary may have rows at its end that no token of the tokenizer has.
+        # The vocabulary may be padded with rows that are no token of the tokenizer.
         if path in found and weight.axes == spec[path].axes and VOCABULARY in weight.axes:
             axis = weight.axes.index(VOCABULARY)
             n_rows = min(weight.shape[axis], found[path].shape[axis])
@@ -156,7 +156,7 @@ def config_from(
     """
     begun = run_folder.source_digest(workdir, path)
     model, data = _sections_of(Source("run", workdir) if begun else source_of(path))
-    changed = {**config, "start": {**config["start"], "path": path}}
+    changed = {**config, "start": {**config.get("start", {}), "path": path}}
     if known := config.get("data"):
         taken = {key: value for key, value in data.items() if key in known}
         for key, value in taken.items():
@@ -171,7 +171,7 @@ def config_from(
 
 
 def _model_section(ours: Mapping[str, Any], theirs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the `model` section of a config and of a source together, where the keys `given` stay."""
+    """Returns a config's `model` section, updated by that of a source and then by the keys `given`."""
     name = given.get("name", theirs["name"])
     known = defaults(MODELS[name].config) if name in MODELS else {}
     if name != theirs["name"]:

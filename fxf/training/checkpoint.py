@@ -3,8 +3,8 @@
 A checkpoint is a folder named by its step. It holds Orbax's arrays, `checkpoint.json` with the identity of the run, and
 `digests.json` with the digests of all other files. It is written under another name and renamed when it is complete. A
 process that is killed while saving leaves the older checkpoints, and an unfinished folder that nothing reads. A bucket
-cannot rename; there a checkpoint is complete when it has its digests, which are written last. The `Checkpointer` of
-Orbax puts a step in its place, and removes older ones, before there are digests that prove it whole.
+cannot rename; there a checkpoint is complete when it has its digests, which are written last. Orbax's `Checkpointer` is
+not used: it puts a step in place, and removes older ones, before there are digests that prove it whole.
 """
 
 import dataclasses
@@ -37,11 +37,11 @@ Restored = tuple[int, Any, dict[str, Any]]
 class CheckpointConfig:
     """The `checkpoint` section."""
 
-    every: int = key(0, "steps between checkpoints, besides those of validations, clock and end; 0: none", minimum=0)
-    minutes: float = key(15.0, "minutes without a checkpoint after which one is saved; 0: none by the clock", minimum=0)
+    every: int = key(0, "steps between checkpoints; validations, clock and end save too; 0: only these", minimum=0)
+    minutes: float = key(15.0, "minutes without a checkpoint until one is saved; 0: off", minimum=0)
     keep: int = key(2, "number of newest checkpoints to keep", minimum=1)
-    best: str = key("", "metric of the evaluation whose best checkpoint is kept and used; -METRIC: the lowest is best")
-    average: int = key(1, "checkpoints whose mean params are used: the last, and newest by checkpoint.every", minimum=1)
+    best: str = key("", "validation metric whose best checkpoint is kept and used; -METRIC: lower is better")
+    average: int = key(1, "checkpoints whose mean params are used: the last, and newest of checkpoint.every", minimum=1)
 
     def __post_init__(self) -> None:
         if self.average > 1 and not self.every:
@@ -52,7 +52,7 @@ class CheckpointConfig:
     def used(self, directory: Path, steps: Sequence[int], last: int) -> list[int]:
         """Returns the steps whose checkpoints a run of `last` steps may use, the first choice at the end.
 
-        By `best` these are all. For the mean the clock has no say: it is of multiples of `every`, and of the last step.
+        With `best` these are all. A mean uses multiples of `every` and the last step, not those saved by the clock.
         """
         if self.best:
             return _by_rank(directory, steps, self.best)
@@ -61,7 +61,7 @@ class CheckpointConfig:
         return [step for step in steps if step == last or step % self.every == 0] or list(steps[-1:])
 
     def kept(self, directory: Path, steps: Sequence[int]) -> set[int]:
-        """Returns those of the steps that are among the newest, the best, or of the mean."""
+        """Returns the steps to keep: the newest, the best, and those of the mean."""
         return {*steps[-self.keep :], *self.used(directory, steps, last=-1)[-self.average :]}
 
 
@@ -105,15 +105,15 @@ class Checkpoints:
     def save(self, step: int, state: Any, record: dict[str, Any]) -> None:
         """Starts to save `state` as the checkpoint of `step`.
 
-        It copies the state to the host. A thread writes the files while training goes on; `wait` ends with them.
+        It copies the state to the host. A thread writes the files while training goes on; `wait` waits for them.
 
         Args:
           record: is restored with the state; its `evaluated` ranks the checkpoint.
 
         Raises:
-          UserError: the folder was moved away, where Orbax would begin a second one.
+          UserError: the folder was moved away; Orbax would make another in its place.
         """
-        from orbax.checkpoint import v1 as ocp  # imported here, because it takes as long as the rest together
+        from orbax.checkpoint import v1 as ocp  # imported here: it takes as long as all else together
 
         self.wait()
         if not is_remote(self._directory) and not self._directory.is_dir():
@@ -126,18 +126,18 @@ class Checkpoints:
 
     @stage("saving")
     def wait(self) -> None:
-        """Waits until the checkpoint that `save` started is in its place, and raises what kept it from that."""
+        """Waits until the checkpoint that `save` started is in place, or raises the error of writing it."""
         saving, self._saving = self._saving, None
         if saving is not None:
             saving.result()
             processes.barrier()  # any process may load it next
 
     def close(self) -> None:
-        """Ends the thread, after the checkpoint that it writes; its errors are those of `wait`."""
+        """Ends the thread after the checkpoint that it writes; `wait` raises its errors."""
         self._thread.shutdown()
 
     def _finish(self, written: Any, folder: Path, final: Path, content: dict[str, Any]) -> None:
-        """Completes the checkpoint in `folder` by its content and digests, puts it in its place, and removes others.
+        """Adds content and digests to the checkpoint in `folder`, moves it into place, and removes old ones.
 
         Every process hashes its part; the first one does the rest.
         """
@@ -164,15 +164,15 @@ def load(
     used: Callable[[Path, list[int]], list[int]] = lambda _, steps: steps,
     part: Callable[[Any], Any] = lambda state: state,
 ) -> list[Restored]:
-    """Loads the checkpoint of `step`, or at most n of those that a run may use; there may be none.
+    """Loads the checkpoint of `step`, or at most n of those that a run may use; the list may be empty.
 
-    Without a step, damaged ones are skipped with a warning. It reads anew when the run that trains there removes one.
+    Without a step, damaged ones are skipped with a warning. If a run that trains there removes one, it starts over.
 
     Args:
-      shapes: the state's tree with `jax.ShapeDtypeStruct` leaves; one device holds an array whose leaf has no sharding.
+      shapes: the state's tree with `jax.ShapeDtypeStruct` leaves; without a sharding an array goes to one device.
       identity: of the run that the checkpoints must belong to; None for any run.
       used: returns which of the steps a run may use, the first choice at the end; by default the newest.
-      part: returns what to keep of a state.
+      part: returns the part of a state to keep, so that n states need not fit in memory.
 
     Raises:
       UserError: `step` has no checkpoint; or the checkpoint is damaged (without `step`: all are), is of another run, or
@@ -195,28 +195,28 @@ def load(
 def _undamaged(
     directory: Path, steps: Sequence[int], shapes: Any, identity: Mapping[str, Any] | None
 ) -> Iterator[Restored]:
-    """Yields the undamaged checkpoints of the steps, the last first, and warns of damaged ones that it passed over.
+    """Yields the undamaged checkpoints of the steps, the last first, and warns of damaged ones that it skips.
 
     Raises:
       FileNotFoundError: a checkpoint was removed meanwhile.
       UserError: all are damaged.
     """
     together = any(leaf.sharding and not leaf.sharding.is_fully_addressable for leaf in jax.tree.leaves(shapes))
-    damaged: list[str] = []
+    damaged, any_sound = list[str](), False
     for step in reversed(steps):
         if what := files.damage(directory / str(step), together):
             if step not in steps_in(directory):
                 raise FileNotFoundError(f"{directory / str(step)}: removed")
             damaged.append(f"the damaged checkpoint of step {step}: {what}")
-            continue
-        for each in damaged:  # only now: where none is sound, one line says all
-            log.warning("warning: %s: skipping %s", directory, each)
-        damaged = []
-        yield _read(directory / str(step), shapes, identity)
+        any_sound = any_sound or not what
+        while any_sound and damaged:  # not before: if all are damaged, one error says so
+            log.warning("warning: %s: skipping %s", directory, damaged.pop(0))
+        if not what:
+            yield _read(directory / str(step), shapes, identity)
     if damaged and len(steps) == 1:
-        mend = "with it moved away, the run goes on from an earlier one, or begins anew"
+        mend = "move it away to resume from an earlier one, or to begin anew"
         raise UserError(f"{directory}: the checkpoint of step {steps[0]} is damaged: {what}; {mend}")
-    if steps and len(damaged) == len(steps):
+    if damaged:
         listed = ", ".join(map(str, sorted(steps)))
         raise UserError(f"{directory}: every checkpoint is damaged (steps {listed}); move them away to train anew")
 
@@ -230,14 +230,14 @@ def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Rest
         raise UserError(f"{folder}: of another run: {differing}; give that run's checkpoints a folder of their own")
     saved, wanted = content["arrays"], _arrays(shapes)
     for name in sorted({*saved, *wanted}):
-        if saved.get(name) != wanted.get(name):  # Orbax would convert the type without a word
+        if saved.get(name) != wanted.get(name):  # Orbax would silently convert the type
             what = f"{name} is {saved.get(name, 'absent')} there, {wanted.get(name, 'absent')} here"
             raise UserError(f"{folder}: does not fit this model and optimizer: {what}")
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     placed = jax.tree.map(lambda s: s.update(sharding=s.sharding or device), shapes)
     context, shardings = ocp.Context(), [leaf.sharding for leaf in jax.tree.leaves(placed)]
-    # Where several processes hold copies of all arrays, the first of them reads, and sends them to the others. That
-    # keeps all numbers; a zero loses its sign.
+    # Where several processes hold copies of all arrays, the first one reads and broadcasts them. Values stay; a zero
+    # loses its sign.
     copies = (not each.is_fully_addressable and each.mesh.shape[AXES[0]] > 1 for each in shardings)
     context.array.loading.use_load_and_broadcast = all(copies)
     with context:
@@ -266,8 +266,8 @@ def rank(metrics: Mapping[str, float], best: str) -> float:
 def _by_rank(directory: Path, steps: Sequence[int], best: str) -> list[int]:
     """Returns the steps, the best last, older before newer if equal.
 
-    Steps whose figure has no value come before these, and before them those without an evaluation, whose steps may be
-    those of a clock; first come steps with an unreadable record.
+    First come steps with an unreadable record, then those without an evaluation (such as those saved by the clock),
+    then those whose metric is not finite.
     """
 
     def ranked(step: int) -> tuple[float, bool, int]:

@@ -1,4 +1,4 @@
-"""The files of a checkpoint: which folders are checkpoints, and whether their files are those that were saved."""
+"""The files of a checkpoint: which folders are checkpoints, and whether their files are as they were saved."""
 
 import re
 import time
@@ -18,7 +18,7 @@ WAIT_SECONDS = 600  # for the part of another process
 
 
 def require_no_pattern(workdir: Path) -> None:
-    """Raises a UserError if checkpoints cannot be saved below a folder with such a path."""
+    """Raises a UserError if the path has a character that Orbax reads as a pattern; it saves nothing there."""
     if found := [letter for letter in "*?[\\" if letter in str(absolute(workdir))]:
         what = f"checkpoints cannot be saved in a folder whose path has '{found[0]}', which Orbax reads otherwise"
         raise UserError(f"{workdir}: {what}; choose another --workdir")
@@ -35,7 +35,7 @@ def steps_in(directory: Path) -> list[int]:
 
 
 def clear(directory: Path) -> None:
-    """Removes what saves and removals that were cut short have left."""
+    """Removes the remains of interrupted saves and removals."""
     for path in list(directory.iterdir()) if directory.is_dir() else ():  # a bucket has no empty folders
         if UNFINISHED in path.name:  # Orbax adds to the name
             files.remove(path)
@@ -49,7 +49,7 @@ def set_aside(directory: Path, step: int) -> None:
 
 
 def remove_step(directory: Path, step: int) -> None:
-    """Removes a checkpoint, of which a removal that is cut short leaves nothing that counts."""
+    """Removes a checkpoint; an interrupted removal leaves nothing that counts as one."""
     folder = directory / str(step)
     if files.is_remote(folder):
         (folder / DIGESTS).unlink(missing_ok=True)  # first: without digests the rest is no checkpoint
@@ -68,15 +68,15 @@ def kept(directory: Path) -> Iterator[None]:
             raise
         steps = steps_in(directory)
         what = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
-        where = str(error) if isinstance(error, UserError) else f"{directory.parent}: {why}"  # tokens are elsewhere
+        where = str(error) if isinstance(error, UserError) else f"{directory.parent}: {why}"  # it names its own place
         raise UserError(f"{where}; {what}; once that is mended, the same command resumes") from error
 
 
 def damage(folder: Path, together: bool = False) -> str:
-    """Returns the damage to the files of a checkpoint in words, or nothing.
+    """Returns what is damaged in the files of a checkpoint, or "".
 
     Args:
-      together: whether all processes call it; then each one hashes what it would have written, and all learn of damage.
+      together: whether all processes call it; then each hashes the files of its part, and all learn of any damage.
     """
     process, count = (jax.process_index(), jax.process_count()) if together else (0, 1)
     try:
@@ -95,10 +95,10 @@ def damage(folder: Path, together: bool = False) -> str:
 
 
 def write_digests(folder: Path) -> None:
-    """Completes a folder by the digests of its files: each process hashes what it wrote, the first one joins them.
+    """Writes the digests of a folder's files: each process hashes what it wrote, and the first one joins them.
 
     Raises:
-      TimeoutError: another process does not come with its part.
+      TimeoutError: another process did not write its part in time.
     """
     process, count = jax.process_index(), jax.process_count()
     found = digests(folder, process, count)

@@ -1,6 +1,6 @@
 """Copies of weights in the type of the computation, which a loop of steps carries beside its state.
 
-The update of a weight then writes the copy too. Without, each step reads the weights once more, to cast them.
+The update of a weight then writes the copy too. Without the copies, each step reads the weights once more to cast them.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def copies_of(model: Model, params: Params, only_cast: list[bool], layout: Layou
 
 
 def reading(model: Model, copies: Copies) -> Model:
-    """Returns the model that reads the copies in place of its weights; the gradient is that of the weights."""
+    """Returns the model that reads the copies in place of its weights; the gradient is still that of the weights."""
 
     def to_plain(params: Params) -> Params:
         leaves, tree = jax.tree.flatten(params)

@@ -1,4 +1,4 @@
-"""Wrappers of an optimizer: frozen weights, rates by weight, and an average of the params."""
+"""Wrappers of an optimizer: frozen weights, learning rates of single weights, and an average of the params."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ FROZEN, TRAINED = "frozen", "trained"
 
 
 def labels(spec: Spec, patterns: str) -> Any:
-    """Returns the tree that says of each weight whether it is frozen: its rate is 0, or a pattern matches it."""
+    """Returns a tree of labels: FROZEN for weights of rate 0 and those that a pattern matches, TRAINED for others."""
     chosen = set(matching(patterns, [path for path, _ in leaves(spec)]))
     return map_weights(lambda path, w: FROZEN if path in chosen or w.rate == 0 else TRAINED, spec)
 
@@ -57,7 +57,7 @@ def without_frozen_gradient(model: Model, patterns: str) -> Model:
 
 
 def of_optimizer(spec: Spec, gradient: Any) -> Any:
-    """Returns the gradient with zeros for weights that the optimizer does not move, where its size means nothing."""
+    """Returns the gradient, with zeros for weights that the optimizer does not update (`Weight.by`)."""
     weights = map_weights(lambda _, weight: weight, spec)
     return jax.tree.map(lambda weight, g: g if weight.by == "optimizer" else jnp.zeros_like(g), weights, gradient)
 
@@ -70,15 +70,15 @@ def has_own_rate(weight: Weight) -> bool:
 def at_own_rates(optimizer: optax.GradientTransformationExtraArgs, spec: Spec) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer whose update of each weight is multiplied by the weight's own `rate`.
 
-    Weights may move by the gradient or its sign (`Weight.by`). Weight decay does not depend on that rate (Wang
-    and Aitchison 2024). The optimizer must read params for nothing but weight decay, and freezes weights of rate 0.
+    It also updates weights by the gradient or its sign (`Weight.by`). Weight decay does not depend on `rate` (Wang and
+    Aitchison 2024). The optimizer must read params for weight decay alone, and must freeze weights of rate 0.
     """
     weights = map_weights(lambda _, weight: weight, spec)
     if not any(has_own_rate(weight) or weight.by != "optimizer" for weight in jax.tree.leaves(weights)):
         return optimizer
 
     def decaying(weight: Weight, p: jax.Array) -> jax.Array:
-        # The decay of a weight, which the rate multiplies too, is a share of this larger one.
+        # The rate multiplies the decay too, so the optimizer sees a weight that is larger by 1 / rate.
         return p / weight.rate if has_own_rate(weight) else p
 
     def move(weight: Weight, g: jax.Array, moved: jax.Array) -> jax.Array:
@@ -95,7 +95,7 @@ def at_own_rates(optimizer: optax.GradientTransformationExtraArgs, spec: Spec) -
 
 
 def as_they_are(spec: Spec, larger: Any) -> Any:
-    """Returns the params that an optimizer within `at_own_rates` sees, as they are outside of it."""
+    """Undoes the scaling of the params that `at_own_rates` shows to its optimizer."""
 
     def smaller(weight: Weight, p: Any) -> Any:
         return p * weight.rate if has_own_rate(weight) and not isinstance(p, optax.MaskedNode) else p
@@ -104,7 +104,7 @@ def as_they_are(spec: Spec, larger: Any) -> Any:
 
 
 class Averaging(NamedTuple):
-    """The state of an optimizer that averages the params: their average, how many updates it has, the inner state."""
+    """The state of an optimizer that averages the params: their average, its number of updates, the inner state."""
 
     average: Params
     n_updates: jax.Array
@@ -134,7 +134,7 @@ def averaging(optimizer: optax.GradientTransformationExtraArgs, decay: float) ->
 def evaluated_params(state: TrainState) -> Params:
     """Returns the params that evaluation, decoding and export use: their average if the optimizer keeps one.
 
-    An optimizer may keep it inside of others, such as a clip, and has none of frozen weights.
+    The average may be nested in other optimizers' states, such as a clip's. Frozen weights have none.
     """
     inside = jax.tree.leaves(state.opt_state, is_leaf=lambda x: isinstance(x, Averaging))
     average = next((x.average for x in inside if isinstance(x, Averaging)), state.params)

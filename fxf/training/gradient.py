@@ -31,7 +31,7 @@ def batch_loss(
     """Returns (loss_sum, weight_sum) of a batch.
 
     Args:
-      label_smoothing: None means 0.
+      label_smoothing: None for 0.
       layout: the devices over which the batch's tokens are sharded; None if they are not.
     """
     params, model = model.to_plain(params), model.plain
@@ -45,7 +45,7 @@ def batch_loss(
     is_cast = map_weights(lambda _, weight: narrow and VOCABULARY in weight.axes, model.spec)
 
     def sums_of_readout(params: Params, *arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
-        # Cast once, not again for each group of logits.
+        # Cast once, not for each group of logits.
         copies = jax.tree.map(lambda cast, p: p.astype(model.dtype) if cast else p, is_cast, params)
 
         @over_mesh(None)  # on each device it reads rows of its own
@@ -58,11 +58,11 @@ def batch_loss(
     if layout and layout.mesh.size > 1:
         sums_of_readout = over_mesh(layout.mesh)(sums_of_readout)
     arrays = (features, batch.get("targets", batch["weights"]), batch["weights"])
-    compares_rows = model.width is None and model.loss != CROSS_ENTROPY  # it may
-    if layout is None or layout.parts * layout.mesh.shape[SEQUENCE] == 1 or compares_rows:
+    may_compare_rows = model.width is None and model.loss != CROSS_ENTROPY
+    if layout is None or layout.parts * layout.mesh.shape[SEQUENCE] == 1 or may_compare_rows:
         return sums_of_readout(of_readout, *arrays)
-    # The loss computes the logits of one group of tokens after another. Each device has groups of its own tokens and a
-    # copy of the weights. So no group waits for other devices; one sum over the devices follows.
+    # The loss computes logits group by group. Each device has groups of its own tokens and a copy of the weights, so no
+    # group waits for other devices; one sum over the devices follows.
     parts = [layout.shards_of_tokens(x) for x in layout.shard(arrays)]
     copies = jax.tree.map(lambda p: jnp.broadcast_to(p[None], (len(parts[0]), *p.shape)), of_readout)
     sums = jax.vmap(sums_of_readout, spmd_axis_name=(*ROWS, SEQUENCE))(copies, *parts)
@@ -70,13 +70,13 @@ def batch_loss(
 
 
 def _loss_options(model: Model, params: Params, features: jax.Array, layout: Layout) -> dict[str, int]:
-    """Returns how many of a row's logits are not padding on these devices, and how many logits are computed at once."""
+    """Returns the number of a row's logits without padding, and how many logits to compute at once."""
     if not model.loss.of_logits or not layout.pads:
         return {}
     *rows, vocab_size = jax.eval_shape(model.readout, params, features).shape
     if layout.mesh.shape[TENSOR] == 1:
         return {"vocab_size": vocab_size}
-    # A device has a part of each row's logits, so groups of rows would each wait for a sum over the devices.
+    # `tensor` shards each row's logits, so each group of rows would wait for a sum over the devices.
     return {"vocab_size": vocab_size, "at_once": math.prod(rows) * layout.padded_vocabulary(vocab_size)}
 
 
@@ -97,8 +97,8 @@ def objective_and_gradient(
     gradient / weight_sum is that of the objective, the mean loss plus the terms. If the batch has no weight, the
     gradient is that of the terms alone. The metrics are terms and figures.
 
-    A row's dropout does not depend on the parts, if a part has an even number of elements and `rng` is a key of
-    `random_key`.
+    A row's dropout does not depend on the parts if `rng` is a key of `random_key` and a part has an even number of
+    elements: a word of random bits serves two of them.
 
     Args:
       microbatches: number of equal parts, computed one after the other in the same memory. A CPU may cut them further.
@@ -153,10 +153,10 @@ def metric_names(asked: Sequence[str]) -> list[str]:
 def _with_terms(
     read: Callable[..., Any], params: Params, batch: Batch, rng: jax.Array | None, n_parts: int, axis: str | None
 ) -> tuple[jax.Array, jax.Array, Params, dict[str, jax.Array]]:
-    """Returns what `objective_and_gradient` does, for a loss whose terms and figures `read` returns with it.
+    """Returns what `objective_and_gradient` does, for a loss with terms and figures, which `read` returns with it.
 
-    The gradient of a part needs the weights of the whole batch's terms. So where there are several parts, these come
-    first; they take little, unless the weight of a term depends on vectors.
+    The gradient of a part needs the weights of the terms in the whole batch. With several parts, these are computed
+    first, which is cheap unless the weight of a term depends on features.
     """
 
     def weights(part: Batch, rng: jax.Array | None) -> Any:
@@ -183,9 +183,9 @@ def _with_terms(
 
 
 def _summed(found: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Returns the total and the weight of each of n terms of one name, [n], and the mean of figures of one name, [].
+    """Returns, for each name, the totals and the weights of its n terms, [n], or the mean of its figures, [].
 
-    Under `vmap` each total is several, and a weight may be one for all of these.
+    Under `vmap` a term has several totals, which may share one weight.
     """
     summed = {}
     for name, x in found.items():
@@ -204,7 +204,7 @@ def _terms(sums: dict[str, jax.Array], weights: dict[str, jax.Array]) -> dict[st
 
 
 def parts_in_cache(model: Model, shape: tuple[int, ...], microbatches: int, layout: Layout | None) -> int:
-    """Returns into how many parts a CPU cuts each microbatch of a batch with weights of this shape, [B] or [B, T]."""
+    """Returns into how many parts a CPU splits each microbatch; `shape` is that of the batch's weights."""
     here = target_devices()[0].platform == "cpu" and (layout is None or layout.mesh.size == 1)
     if not here or model.width is None:
         return 1

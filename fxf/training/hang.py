@@ -1,4 +1,4 @@
-"""A line about steps that do not end."""
+"""A warning when steps do not end."""
 
 import logging
 import os
@@ -11,19 +11,19 @@ from threading import Thread
 
 log = logging.getLogger(__name__)
 
-LEAST = 60.0  # seconds that steps may take at any rate
-COMPILER = "jax/_src/compiler.py"  # in it a thread compiles, which may take long
+LEAST = 60.0  # seconds before any warning
+COMPILER = "jax/_src/compiler.py"  # a thread in this file compiles, which may take long
 
 
 @contextmanager
 def watched(step: int, usual: float, factor: float) -> Iterator[None]:
-    """Warns once, in one line, if what runs inside takes `factor` times its usual seconds, compiling aside.
+    """Warns once, in one line, if the code inside takes `factor` times its usual seconds, unless it is compiling.
 
-    The line says where this thread stands: the newest call of fxf, and the newest of all.
+    The line says where this thread is: the innermost call in fxf, and the innermost of all.
 
     Args:
-      step: the step before.
-      usual: in seconds; 0 if it is not known.
+      step: the last finished step.
+      usual: the usual seconds; 0 if unknown.
       factor: 0 for no warning.
     """
     ended, limit = threading.Event(), max(factor * usual, LEAST)

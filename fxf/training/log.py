@@ -1,4 +1,4 @@
-"""The log of a training run: metrics.jsonl, trackers, the page, and lines; `_logged` of loop.py has the figures."""
+"""The log of a training run: metrics.jsonl, trackers, page and printed lines; `_logged` of loop.py makes records."""
 
 import dataclasses
 import logging
@@ -31,7 +31,7 @@ class LogConfig:
     tensorboard: bool = key(True, "whether to write TensorBoard event files")
     trackers: str = key("", "comma-separated; each one of fxf.training.trackers.TRACKERS")
     report: bool = key(True, "whether to write report.html, the page of the run")
-    hang: float = key(30.0, "times the usual, at least a minute, until a line says where it is; 0: never", minimum=0)
+    hang: float = key(30.0, "warns if steps take this many times the usual, at least a minute; 0: never", minimum=0)
 
     def __post_init__(self) -> None:
         require_trackers(self.trackers)
@@ -40,7 +40,7 @@ class LogConfig:
 log = logging.getLogger(__name__)
 
 PROFILE = "profile"
-SHOWN = {"compile": "compiling", "evaluate": "evaluating"}  # purposes that are stages of their own
+SHOWN = {"compile": "compiling", "evaluate": "evaluating"}  # the stages that some purposes show
 
 
 class Clock:
@@ -85,9 +85,9 @@ class Clock:
 
 
 def goodput(seconds: dict[str, float]) -> float:
-    """Returns the share of all seconds that went into steps which stayed.
+    """Returns the share of all seconds spent on steps whose result was kept.
 
-    The rest is starting, compiling, waiting for data, evaluating, saving, and what was lost when a process ended.
+    The rest is starting, compiling, waiting for data, evaluating, saving, and steps lost when a process ended.
     """
     return max(seconds["train"] - seconds.get("data", 0.0), 0.0) / seconds["wall"]
 
@@ -101,8 +101,8 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     """A log that appends records to `metrics.jsonl`, tells the trackers, writes the run's page, and shows them.
 
     As a context it also notes the error that ends it, for the page. In a bucket files cannot be appended to, so
-    `publish` copies them there from a temporary folder. A process that is not the first one also writes into a
-    temporary folder, of which nothing is kept or shown.
+    `publish` copies them there from a temporary folder. Processes other than the first one write into a
+    temporary folder that is thrown away, and show nothing.
     """
 
     def __init__(self, directory: Path, steps: int, resumed_at: int, config: LogConfig, trackers: Trackers) -> None:
@@ -119,7 +119,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         self._file = (self._folder / RECORDS).open("a", encoding="utf-8")
 
     def _go_on(self, step: int) -> None:
-        """Drops the records after a step, which come again, and lines that a kill or a fault has cut short."""
+        """Drops the records after a step, which will come again, and lines that a kill or a fault has cut short."""
         (self._place / ENDED).unlink(missing_ok=True)
         for name in (RECORDS, SAMPLES):
             found = lines(self._place / name)
@@ -159,7 +159,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
             status.tell(text, f"{text}  left {left}")
 
     def begin(self, stage: str, step: int) -> None:
-        """Says which stage begins, where there is no terminal that shows it."""
+        """Prints which stage begins, unless a terminal shows it."""
         if self._is_first:
             status.tell("", f"step {step}/{self._steps}  {stage}")
 
@@ -187,7 +187,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
             copy.write_bytes(path.read_bytes())
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # What happened first is what a user must know, so later errors of writing are not raised then.
+        # The first error is the one to show, so errors of writing after it are suppressed.
         with nullcontext() if error is None else suppress(OSError, UserError):
             if error is not None and self._is_first:
                 why = one_line(str(error) or type(error).__name__)

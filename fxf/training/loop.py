@@ -37,7 +37,7 @@ class Intervals(NamedTuple):
         return record.step >= self.train.steps or record.stopped
 
     def unranked(self) -> list[str]:
-        """Returns a line if `checkpoint.best` ranks validations and there is none."""
+        """Returns a line if `checkpoint.best` ranks validations but none will come."""
         none = self.checkpoint.best and self.train.evaluate_every > self.train.steps
         return ["checkpoint.best: no validation comes before the last step, which is used"] if none else []
 
@@ -83,8 +83,8 @@ def fit(
             with tracing, clock.measure("train"), watched(record.step, n * slowest, intervals.log.hang):
                 state, arrays = steps.train(state, np.int32(n))
                 history = {name: np.asarray(values)[:n] for name, values in jax.device_get(arrays).items()}
-            signals.hold()  # the steps since the newest checkpoint
-            seconds = clock.seconds()["train"] - before  # which leaves out compiling for new batch shapes
+            signals.hold()  # the steps since the newest checkpoint are unsaved
+            seconds = clock.seconds()["train"] - before  # without compiling for new batch shapes
             slowest = max(slowest, seconds / n)
             clock.wait(float(np.sum(history.get("data_seconds", 0.0))))
             at_once = processes.of_first(steps_of_next_call(n, seconds))
@@ -109,14 +109,14 @@ def fit(
 
 
 def steps_of_next_call(steps: int, seconds: float) -> int:
-    """Returns how many steps take a second, if so many took `seconds`: at most twice as many."""
+    """Returns how many steps fit into CALL_SECONDS if `steps` took `seconds`; at most twice as many."""
     return max(1, min(2 * steps, STEPS_AT_ONCE, int(CALL_SECONDS * steps / max(seconds, 1e-9))))
 
 
 def _evaluated(
     state: TrainState, record: Record, evaluate: Callable, intervals: Intervals, log: MetricsLog, clock: Clock
 ) -> Record:
-    """Returns the record with the step's validation, if one is due, the best one so far, and whether patience ended."""
+    """Returns the record with a validation, if one is due, the best one so far, and whether training stops early."""
     every, name, patience = intervals.train.evaluate_every, intervals.checkpoint.best, intervals.train.patience
     if not every or record.step % every:
         return dataclasses.replace(record, evaluated={})
@@ -126,8 +126,8 @@ def _evaluated(
     log.print_lines(f"step {record.step}  " + "  ".join(f"{key} {value:g}" for key, value in evaluated.items()))
     if not name:
         return dataclasses.replace(record, evaluated=evaluated)
-    found = (rank(evaluated, name), record.step)
-    best = found if record.best is None or found[0] > record.best[0] else record.best
+    ranked = (rank(evaluated, name), record.step)
+    best = ranked if record.best is None or ranked[0] > record.best[0] else record.best
     stopped = patience > 0 and record.step - best[1] >= patience * every
     return dataclasses.replace(record, evaluated=evaluated, best=best, stopped=stopped)
 
@@ -135,7 +135,7 @@ def _evaluated(
 def _is_to_be_saved(record: Record, saved_at: float, intervals: Intervals) -> bool:
     """Returns whether a save is due: by steps, at the end, after a validation, or by the first process's clock.
 
-    With `checkpoint.best` it is due after a validation that no earlier one surpasses.
+    With `checkpoint.best`, a validation is saved only if no earlier one surpasses it.
     """
     config = intervals.checkpoint
     surpassed = config.best and record.best and rank(record.evaluated, config.best) < record.best[0]
@@ -147,7 +147,7 @@ def _is_to_be_saved(record: Record, saved_at: float, intervals: Intervals) -> bo
 
 
 def _logged(record: Record, learning_rate: float, log: MetricsLog, seconds: dict[str, float]) -> Record:
-    """Writes a record of training about the steps since the one before, and returns the progress after it."""
+    """Writes a record of the steps since the last one, and returns the progress after it."""
     sums = record.unlogged
     loss = sums["loss_sum"] / sums["weight_sum"] if sums["weight_sum"] else 0.0
     taken = max(sums["taken"], 1)

@@ -27,17 +27,17 @@ class OptimizerConfig:
     b1: float = key(0.9, "decay of the mean of gradients", minimum=0, below=1)
     b2: float = key(0.999, "decay of the mean of squared gradients", minimum=0, below=1)
     eps: float = key(1e-8, "added to the denominator", above=0)
-    momentum: float = key(0.0, "decay of the trace of gradients", minimum=0, below=1)
+    momentum: float = key(0.0, "decay of the accumulated gradients", minimum=0, below=1)
     weight_decay: float = key(
         0.0,
-        "decoupled decay of matrices that are no embeddings; of muon, of those that it orthogonalizes",
+        "decoupled decay of matrices other than embeddings; of muon, of those that it orthogonalizes",
         minimum=0,
         argument=True,
     )
-    clip_norm: float = key(0.0, "gradient clipping: maximum of the global norm; 0 does not clip", minimum=0)
+    clip_norm: float = key(0.0, "gradient clipping: maximum of the global norm; 0: off", minimum=0)
     decay_steps: int = key(0, "wsd: steps at the end in which the rate falls to final_learning_rate", minimum=0)
-    frozen: str = key("", "patterns of the weights that training leaves as they are, such as embedding/*,blocks/0/*")
-    ema_decay: float = key(0.0, "decay of an average of the params, which is evaluated; 0: none", minimum=0, below=1)
+    frozen: str = key("", "patterns of weights that are not trained, such as embedding/*,blocks/0/*")
+    ema_decay: float = key(0.0, "decay of an average of the params, which is evaluated; 0: off", minimum=0, below=1)
 
 
 Schedule = Callable[[Any], Any]
@@ -80,7 +80,7 @@ def muon(rate: Any, spec: Spec, *, b1: float, b2: float, eps: float, weight_deca
 
 
 class RegisteredOptimizer(NamedTuple):
-    """How an optimizer is built, the keys of OptimizerConfig that it reads, and a subclass with keys of its own.
+    """How to build an optimizer, the keys of OptimizerConfig that it reads, and the class of its section.
 
     Attributes:
       unit_steps: whether its update of each element is about as large as the learning rate, whatever the gradient's
@@ -118,7 +118,7 @@ def stable_then_linear(peak: Any, final: Any, steps: int, config: OptimizerConfi
 
 
 def _passed(n: Any, steps: int) -> jax.Array:
-    """Returns the share of the way from the first of so many steps to the last at step n, from 0; 1 if there is one."""
+    """Returns how far step n is between the first of `steps` steps (0) and the last (1); 1 if there is only one."""
     return jnp.clip((n + 1 if steps == 1 else n) / max(steps - 1, 1), 0, 1)
 
 
@@ -126,8 +126,8 @@ def _between(first: Any, last: Any, share: jax.Array) -> jax.Array:
     return first * (1 - share) + last * share  # exact at both ends, as optax's schedules are not
 
 
-# Each schedule: learning rate after the warm-up, from (peak, final, steps left after the warm-up, the section). These
-# steps count from 0, so that the last one, which has the final rate, is steps - 1.
+# Each schedule: the learning rate by step, from (peak, final, n steps after the warm-up, the section). Steps count from
+# 0 after the warm-up; the last one, n - 1, has the final rate.
 SCHEDULES: Choices[Callable[[Any, Any, int, OptimizerConfig], Schedule]] = Choices(
     {
         "constant": lambda peak, final, steps, config: optax.constant_schedule(peak),
@@ -136,14 +136,14 @@ SCHEDULES: Choices[Callable[[Any, Any, int, OptimizerConfig], Schedule]] = Choic
         "cosine": lambda peak, final, steps, config: (
             lambda n: _between(peak, final, (1 - jnp.cos(jnp.pi * _passed(n, steps))) / 2)
         ),
-        # With the square root of the steps (Vaswani et al. 2017).
+        # Falls with the square root of the steps (Vaswani et al. 2017).
         "inverse_sqrt": lambda peak, final, steps, config: (
             lambda n: peak / jnp.sqrt(1 + n / max(config.warmup_steps, 1))
         ),
         "wsd": stable_then_linear,
     }
 )
-# Keys, and the schedules of fxf that do not read them. One of a user's own may read all.
+# Keys, and the schedules of fxf that do not read them. A user's own schedule may read all.
 _UNREAD = {
     "final_learning_rate": ("constant", "inverse_sqrt"),
     "decay_steps": ("constant", "linear", "cosine", "inverse_sqrt"),
@@ -164,8 +164,8 @@ def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any
     require_off("optimizer", config, unread, f"schedule '{config.schedule}' does not read it")
     values = {**arguments(config), **(numbers or {})}
     peak, final, warmup = values["learning_rate"], values["final_learning_rate"], config.warmup_steps
-    after = SCHEDULES[config.schedule](peak, final, steps - warmup, config)
-    return lambda count: jnp.where(count < warmup, peak * (count + 1) / (warmup + 1), after(count - warmup))
+    scheduled = SCHEDULES[config.schedule](peak, final, steps - warmup, config)
+    return lambda count: jnp.where(count < warmup, peak * (count + 1) / (warmup + 1), scheduled(count - warmup))
 
 
 def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
@@ -182,12 +182,11 @@ def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
 def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformationExtraArgs:
     """Builds the optimizer for the weights of `spec` and a run of `steps` steps.
 
-    Its `update` takes `numbers`, which replace the config's values for the keys of `arguments`; `norm`, the global norm
-    of the gradient, if it is known; and `step`, the number of the step, from 0, whose rate the update has. Without
-    `step` the updates are counted. Other arguments go on to the optimizer, `grad_fn` as it sees params and gradients:
-    at its own params it is the gradient that it has. All else that an optimizer counts, such as Adam's bias correction,
-    counts updates: a step that training skips has none. (`optax.inject_hyperparams` would keep the numbers in the
-    state, where they are saved, and count updates alone.)
+    Its `update` takes three more arguments: `numbers`, values that replace the config's for the keys of `arguments`;
+    `norm`, the global norm of the gradient, if it is known; `step`, from 0, which sets the learning rate (without it,
+    updates are counted). Others go on to the optimizer; `grad_fn` is wrapped, so that at the params that the optimizer
+    sees it returns the gradient that it got. Whatever else is counted, as by Adam's bias correction, counts updates,
+    and a skipped step makes none. (`optax.inject_hyperparams` would save the numbers in the state, and count updates.)
     """
     registered = OPTIMIZERS[one_of(config.name, OPTIMIZERS, "optimizer.name")]
     for name in sorted({name for each in OPTIMIZERS.values() for name in each.reads} - {*registered.reads}):
@@ -215,21 +214,21 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         optimizer = at_own_rates(optimizer, spec)
         return averaging(optimizer, config.ema_decay) if config.ema_decay else optimizer
 
-    def at_others(grad_fn: Callable, params: Any, *number: Any) -> Any:
+    def gradient_at(grad_fn: Callable, params: Any, *number: Any) -> Any:
         gradient = grad_fn(as_they_are(spec, params), *number)
         return clipped(gradient, config.clip_norm) if config.clip_norm else gradient
 
-    def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
-        known = {name: given.pop(name) for name in ("numbers", "norm", "step") if name in given}
-        if "grad_fn" in given:
-            given["grad_fn"] = functools.partial(at_others, given["grad_fn"])
-        return built(**known).update(updates, state, params, **given)
+    def update(updates: Any, state: Any, params: Any = None, **others: Any) -> tuple[Any, Any]:
+        ours = {name: others.pop(name) for name in ("numbers", "norm", "step") if name in others}
+        if "grad_fn" in others:
+            others["grad_fn"] = functools.partial(gradient_at, others["grad_fn"])
+        return built(**ours).update(updates, state, params, **others)
 
     return optax.GradientTransformationExtraArgs(built().init, update)
 
 
 def clipped(updates: optax.Updates, max_norm: float, norm: jax.Array | None = None) -> optax.Updates:
-    """Returns the updates scaled down to a global norm, by one factor; optax divides, by a pass over each array.
+    """Scales the updates down to a global norm by one factor; optax divides, in a pass over each array.
 
     Args:
       norm: the global norm of the updates, if it is known.

@@ -12,18 +12,19 @@ from fxf.base.errors import UserError
 class ParallelConfig:
     """The `parallel` section: how training uses the devices.
 
-    Beyond rounding, results depend on it by dropout's draws and by what compares rows, both under `pmap`.
+    Up to rounding, results do not depend on it, except under `pmap`: dropout draws other bits, and a loss that compares
+    rows sees those of one device.
     """
 
-    kind: Literal["jit", "pmap"] = key("jit", "jit: one program over a mesh; pmap: a step on devices with all weights")
-    data: int = key(0, "parts of a batch's rows, each with all weights; 0: as many as the devices allow", minimum=0)
+    kind: Literal["jit", "pmap"] = key("jit", "jit: one program over a mesh; pmap: each device holds all weights")
+    data: int = key(0, "parts of a batch's rows, each with all weights; 0: as many as devices allow", minimum=0)
     fsdp: int = key(1, "parts of a batch's rows, and of weights and optimizer state", minimum=1)
     expert: int = key(1, "parts of a batch's rows, and of the experts of a mixture with their weights", minimum=1)
-    sequence: int = key(1, "parts of each sequence in training; attention gets what its part sees", minimum=1)
+    sequence: int = key(1, "parts of each sequence in training; attention fetches what its part sees", minimum=1)
     tensor: int = key(1, "parts of heads, hidden units and vocabulary, and of their weights", minimum=1)
-    slices: int = key(0, "equal groups of devices, whose slow links only data crosses; 0: those of TPUs", minimum=0)
+    slices: int = key(0, "groups of devices with slow links between, which only data uses; 0: TPU slices", minimum=0)
     gradient_sums: Literal["float32", "model"] = key(
-        "float32", "type in which devices sum the gradients of blocks; model: model.dtype, but of experts float32"
+        "float32", "type in which devices sum the gradients of blocks; model: model.dtype, float32 for experts"
     )
     processes: int = key(1, "processes that train together; 0: those that a launcher or TPU pod started", minimum=0)
     coordinator: str = key("", "host:port of the first process, if processes is above 1")

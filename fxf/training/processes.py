@@ -1,7 +1,7 @@
 """Several processes that train together through JAX's multi-controller runtime.
 
-Every process runs the same program over the devices of all, and stops at the same step. The processes first agree on
-decisions that depend on one's clock or signals.
+Every process runs the same program over the devices of all, and stops at the same step. The processes agree on each
+decision that depends on the clock or the signals of one.
 """
 
 import json
@@ -21,8 +21,8 @@ from fxf.base.files import digest
 from fxf.base.signals import EXIT_INTERRUPTED
 from fxf.training.parallel import ParallelConfig
 
-HEARTBEAT_SECONDS = 20  # a process is lost after this time without a sign of life
-OWN_FAILURES = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT")  # errors of JAX's runtime that other processes do not cause
+HEARTBEAT_SECONDS = 20  # without a heartbeat, after which a process counts as lost
+OWN_FAILURES = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT")  # runtime errors of JAX that are the process's own
 
 
 def join(config: ParallelConfig) -> None:

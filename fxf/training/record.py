@@ -20,13 +20,13 @@ class Record:
       train_loss: the loss of the newest record of training; None before the first one.
       evaluated: figures of this step's evaluation, if there was one.
       best: rank and step of the best evaluation, if `checkpoint.best` names a metric.
-      stopped: whether training stopped because evaluations no longer improved.
+      stopped: whether training stopped early (`train.patience`).
       tokens: sum of the weights of the tokens that training has read.
       skipped: number of steps whose loss or gradient was not finite, and which changed nothing.
       data: position in the data, as JSON.
       seconds: seconds spent by purpose.
-      unlogged: sums over the steps since that record, by metric; with their number as `steps`, the number of those that
-        were not skipped as `taken`, and their `seconds`.
+      unlogged: sums of each metric over the steps since that record; also `steps`, their number, `taken`, the number of
+        those not skipped, and `seconds`.
     """
 
     step: int = 0
@@ -42,10 +42,10 @@ class Record:
 
 
 def record_of(saved: dict[str, Any]) -> Record:
-    """Returns the record that was saved with a checkpoint. Raises a UserError if it has other parts."""
+    """Returns the record that was saved with a checkpoint. Raises a UserError if it has other fields."""
     if other := sorted(saved.keys() ^ vars(Record()).keys()):
-        raise UserError(f"the checkpoint's record has another '{other[0]}': it was changed, or saved by another fxf")
-    if best := saved["best"]:  # JSON has no infinite rank
+        raise UserError(f"the checkpoint's record has other fields ('{other[0]}'): changed, or saved by another fxf")
+    if best := saved["best"]:  # JSON has no infinity
         saved["best"] = (-math.inf if best[0] is None else best[0], best[1])
     return Record(**saved)
 
@@ -62,7 +62,7 @@ def after(record: Record, history: dict[str, np.ndarray], seconds: float, may_sk
 
 
 def _sum(start: float, values: np.ndarray) -> float:
-    """Returns the sum of a start and of values [N], one after the other, so that it is the same in any parts."""
+    """Adds values [N] to a start one by one, so that the sum is the same however the values are split over calls."""
     return float(np.add.accumulate(np.append(start, values.astype(np.float64)))[-1])
 
 

@@ -2,7 +2,7 @@
 
 The mesh has five axes. `data`, `fsdp` and `expert` shard a batch's rows, and `sequence` shards the tokens of each row.
 `fsdp`, `expert` and `tensor` shard weights, their gradient and the optimizer's state. `fsdp` gathers a weight before
-its use; `tensor` shards the computation too; `expert` shards the experts of a mixture, which get the rows of its parts.
+its use; `tensor` shards the computation too; `expert` shards the experts of a mixture, to which rows are sent.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from fxf.base.weights import VOCABULARY, Params, Spec, Weight, leaves, map_weigh
 from fxf.models.model import Model
 from fxf.training.parallel import ParallelConfig
 
-# Of these axes of a weight, each mesh axis shards the first that is not sharded yet and whose length it divides.
+# Each mesh axis shards the first of these axes of a weight that is not sharded yet and that it divides.
 RULES = {
     EXPERT: ("expert",),
     TENSOR: ("heads", "mlp", "vocabulary"),
@@ -66,7 +66,7 @@ class Layout(NamedTuple):
         return NamedSharding(self.mesh, P(ROWS, SEQUENCE)) if self.mesh.shape[SEQUENCE] > 1 else self.rows
 
     def shard(self, arrays: Any) -> Any:
-        """Constrains, inside a compiled function, arrays [B] or [B, T, ...] to be sharded along what devices divide."""
+        """Constrains, inside a compiled function, arrays [B] or [B, T, ...] to be sharded where devices divide them."""
 
         def constrained(x: jax.Array) -> jax.Array:
             if len(x) % self.parts:
@@ -99,11 +99,11 @@ class Layout(NamedTuple):
 
     @property
     def pads(self) -> bool:
-        """Whether the vocabulary may be padded inside a step: not where a CPU has each logit whole."""
+        """Whether a step may pad the vocabulary: everywhere but on CPUs without `tensor`."""
         return self.padded_vocabulary(1) > 1
 
     def padded_vocabulary(self, size: int) -> int:
-        """Returns the size filled up to what `tensor` divides, and on accelerators to multiples of 128 for each part.
+        """Returns the size, padded to a multiple of `tensor`, and on accelerators of 128 · `tensor`.
 
         Their matrix units work on blocks of 128.
         """
@@ -114,14 +114,13 @@ class Layout(NamedTuple):
     def gather(self, model: Model, params: Params, *, pad: bool = False) -> tuple[Params, Params]:
         """Returns, inside a compiled function, the params for `features` and for `readout`.
 
-        They differ by the padding of `pad` alone: `features` may read logits too, for a term. Weights outside blocks
-        are whole there: `fsdp` does not shard them any more, and `tensor` still does. A weight with an axis of the
-        vocabulary is in the type of the computation, and then in its own again. Both gradients of a weight are summed
-        over the devices in float32, each device gets its part, and then the two are summed. The weights of blocks are
-        gathered by the compiler, where they are used.
+        They differ only by padding: `features` may read logits too, for a term. Weights outside blocks are gathered
+        over `fsdp`, and stay sharded over `tensor`. A weight with an axis of the vocabulary is gathered in the type of
+        the computation, and cast back. Both gradients of a weight are reduce-scattered in float32, and then summed. The
+        compiler gathers the weights of blocks where they are used.
 
         Args:
-          pad: whether to fill the vocabulary's axes of weights for `readout` with zeros up to `padded_vocabulary`.
+          pad: whether to pad the vocabulary's axes of weights for `readout` with zeros to `padded_vocabulary`.
         """
         if self.mesh.size == 1 and not (pad and self.pads):
             return params, params
@@ -189,7 +188,7 @@ class Layout(NamedTuple):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
 def _read_whole(mesh: Mesh, sharded: tuple[P, P], shape: tuple[int, ...], dtype: Any, x: jax.Array) -> Any:
-    """Returns an array gathered in this type, as it is and with zeros up to `shape`; `sharded` says how both lie."""
+    """Gathers an array in `dtype`; returns it as it is, and padded with zeros to `shape`, with partitions `sharded`."""
     padded = jnp.pad(x.astype(dtype), [(0, after - before) for before, after in zip(x.shape, shape, strict=True)])
     whole = jax.lax.with_sharding_constraint(padded, _whole(mesh, sharded[1])).astype(x.dtype)
     return _unpadded(whole, x.shape), whole
@@ -200,14 +199,14 @@ def _read_whole_forward(mesh: Mesh, sharded: Any, shape: Any, dtype: Any, x: Cus
 
 
 def _read_whole_backward(mesh: Mesh, sharded: Any, _shape: Any, _dtype: Any, x: jax.Array, gradients: tuple) -> tuple:
-    """Scatters the gradients one by one: the compiler makes a scatter of a sum over the devices, not of two sums.
+    """Reduce-scatters the gradients one by one.
 
-    Nor does it of a sum that is filled with zeros before it is scattered.
+    The compiler does not fuse a scatter with two sums over the devices, or with a sum that is padded before.
     """
     parts = []
     for gradient, axes in zip(gradients, sharded, strict=True):
         if not isinstance(gradient, SymbolicZero):
-            # Without the first constraint the compiler would compute shards along the width, and then move them.
+            # Without the first constraint the compiler computes shards along the width, and then moves them.
             whole = jax.lax.with_sharding_constraint(gradient, _whole(mesh, axes))
             parts.append(_unpadded(jax.lax.with_sharding_constraint(whole, NamedSharding(mesh, axes)), x.shape))
     return (sum(parts) if parts else jnp.zeros_like(x),)
@@ -219,7 +218,7 @@ def _whole(mesh: Mesh, axes: P) -> NamedSharding:
 
 
 def _unpadded(x: Any, shape: tuple[int, ...]) -> jax.Array:
-    return x if x.shape == shape else jax.lax.slice(x, (0,) * x.ndim, shape)  # which would be an operation each time
+    return x if x.shape == shape else jax.lax.slice(x, (0,) * x.ndim, shape)  # no slice, which would be an operation
 
 
 _read_whole.defvjp(_read_whole_forward, _read_whole_backward, symbolic_zeros=True)
@@ -253,7 +252,7 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
     compiler_shards = (AxisType.Auto,) * len(AXES)
     of_slice = tuple({**shape, DATA: shape[DATA] // slices}.values())
     by_slice = np.array(sorted(devices[:n], key=_slice)).reshape(slices, -1).tolist()
-    # In each slice JAX's own order, by its links.
+    # Within a slice, JAX orders the devices by their links.
     meshes = [jax.make_mesh(of_slice, AXES, axis_types=compiler_shards, devices=part).devices for part in by_slice]
     mesh = Mesh(np.concatenate(meshes), AXES, axis_types=compiler_shards)
     return Layout(mesh, config.kind == "pmap", config.gradient_sums == "float32")
@@ -277,7 +276,7 @@ def require_divisible(layout: Layout, batch_size: int, microbatches: int) -> Non
 
 
 def partition(weight: Weight, mesh: Mesh) -> P:
-    """Returns the mesh axis that shards each axis of a weight, or None, by `RULES`."""
+    """Returns the mesh axis, or None, that shards each axis of a weight by `RULES`."""
     axes: list[str | None] = [None] * len(weight.axes)
     for mesh_axis, logical_axes in RULES.items():
         size = mesh.shape[mesh_axis]

@@ -26,7 +26,7 @@ class TrainState(flax.struct.PyTreeNode):
 
 
 class Hyperparameters(flax.struct.PyTreeNode):
-    """The numbers of a config that a step reads as arguments, so another value compiles nothing.
+    """The numbers of a config that a step reads as arguments, so that another value compiles nothing.
 
     Attributes:
       seed: the run's seed, uint32.

@@ -33,17 +33,17 @@ class TrainConfig:
 
     steps: int = key(1000, "number of optimizer steps", minimum=1)
     batch_size: int = key(64, "sequences per step; a maximum if data.batch_tokens sets the batches", minimum=1)
-    microbatches: int = key(1, "gradient accumulation: equal parts of a batch; a CPU cuts large ones again", minimum=1)
+    microbatches: int = key(1, "gradient accumulation: equal parts of a batch; a CPU splits large ones", minimum=1)
     label_smoothing: float = key(0.0, "share of a target's probability spread over all tokens", minimum=0, below=1)
     dropout_bits: Literal["threefry", "device"] = key(
         "threefry",
-        "how dropout draws bits; threefry: the same on every kind of device; device: as the device is fastest",
+        "how dropout draws bits; threefry: the same on every kind of device; device: the fastest way of the device",
     )
     products: Literal["model", "fp8"] = key(
-        "model", "numbers that blocks multiply with matrices in training; model: of model.dtype; fp8: of 8 bits"
+        "model", "type of the matrix products of blocks in training; model: model.dtype; fp8: 8 bits"
     )
-    skip_nonfinite: int = key(0, "steps whose loss or gradient is not finite that a run may skip", minimum=0)
-    evaluate_every: int = key(0, "steps between validations; 0: none, but for the test at the end", minimum=0)
+    skip_nonfinite: int = key(0, "steps with a non-finite loss or gradient that a run may skip", minimum=0)
+    evaluate_every: int = key(0, "steps between validations; 0: only the test at the end", minimum=0)
     patience: int = key(0, "early stopping: evaluations without a better checkpoint.best; 0: never", minimum=0)
 
 
@@ -56,7 +56,7 @@ class Trainer(NamedTuple):
 
     Attributes:
       asked: the model's `terms_and_figures`; None finds them, by tracing the loss once more.
-      copies: those of the state's params, which the model reads in their place.
+      copies: copies of the params, which the model reads in their place.
     """
 
     model: Model
@@ -73,8 +73,8 @@ def train_step(
     """Returns the state after one batch, and the metrics: loss_sum, weight_sum, the gradient's norm before clipping.
 
     The metrics also have the model's terms and figures. The gradient is that of the mean loss, the terms and the
-    model's penalty, which the metrics do not have. If `config.skip_nonfinite` is not 0, a batch whose loss, gradient or
-    update is not finite changes nothing but the number of the step, by which the schedule goes.
+    model's penalty, which the metrics leave out. If `config.skip_nonfinite` is not 0, a batch whose loss, gradient or
+    update is not finite changes only the number of the step, which sets the learning rate.
 
     An optimizer may read more than the gradient, by optax's names: `value`, the mean loss, and `grad_fn(params, ...)`,
     which returns the gradient of the same batch, with the same dropout, at other params.
@@ -111,7 +111,7 @@ def train_step(
     here = reading(model, trainer.copies) if trainer.copies else model
     loss_sum, weight_sum, gradient, shown = sums(here, state.params)
     gradient = penalized(state.params, weight_sum, gradient)
-    # Of arrays that are there; the scaled ones would have to be written.
+    # Scale the norm, not the arrays: this saves a pass.
     norm = norm_of(of_optimizer(model.spec, gradient))
     factor = 1 / or_one(weight_sum.astype(norm.dtype))  # a task's weights may be float32 where all else is float64
     norm = factor * norm
@@ -144,11 +144,11 @@ def make_step(trainer: Trainer) -> Callable[[TrainState, Batch, Hyperparameters]
     if not trainer.layout.pmap:
         return step
     devices = list(trainer.layout.mesh.devices.flat)
-    on_each = jax.pmap(step, axis_name=DATA, in_axes=(None, 0, None), out_axes=None, devices=devices)
+    step_on_each = jax.pmap(step, axis_name=DATA, in_axes=(None, 0, None), out_axes=None, devices=devices)
 
     def mapped(state: TrainState, batch: Batch, hyperparameters: Hyperparameters) -> Any:
-        of_devices = {name: x.reshape(len(devices), -1, *x.shape[1:]) for name, x in batch.items()}
-        return on_each(state, of_devices, hyperparameters)
+        by_device = {name: x.reshape(len(devices), -1, *x.shape[1:]) for name, x in batch.items()}
+        return step_on_each(state, by_device, hyperparameters)
 
     return mapped
 
@@ -164,7 +164,7 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
     """Returns a jitted `train_steps(state, hyperparameters, n) -> (state, metrics)`, which takes n steps.
 
     It donates `state`. `make_batch(key, step)` runs inside. All randomness derives from (seed, step). Metrics are
-    arrays [max_steps]; the first n elements are filled.
+    arrays [max_steps], of which the first n elements are filled.
 
     One compiled program serves every n up to `max_steps`. So a run that resumes between two calls takes the same steps
     through the same program, and ends with the same bits.
@@ -206,9 +206,9 @@ def make_train_steps_from_iterator(
     batch.
 
     Args:
-      seconds_at_peak: returns the least time of a batch's step, which the metrics then have too, without the rows
-        that fill up the batch.
-      programs: keeps the jitted step.
+      seconds_at_peak: returns the time of a step on a batch at the devices' peak; the metrics then have it, without
+        the share of padding rows.
+      programs: a cache for the jitted step.
     """
     layout, programs = trainer.layout, {} if programs is None else programs
     step = programs.setdefault("step", in_order(jit_step(make_step(trainer), trainer)))
@@ -216,15 +216,15 @@ def make_train_steps_from_iterator(
     def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: int) -> tuple[TrainState, Metrics]:
         history = []
         for _ in range(n):
-            asked = time.perf_counter()
-            if (of_host := next(batches, None)) is None:
-                what = f"the task has no batch for step {int(state.step) + 1}; let them repeat, as by repeat() of Grain"
+            start = time.perf_counter()
+            if (host_batch := next(batches, None)) is None:
+                what = f"the task's batches end before step {int(state.step) + 1}; repeat them, as by Grain's repeat()"
                 raise UserError(f"batches: {what}, or set train.steps below it")
-            seconds = {"data_seconds": time.perf_counter() - asked}
-            batch = layout.put(of_host, trainer.config.microbatches * layout.parts)
+            seconds = {"data_seconds": time.perf_counter() - start}
+            batch = layout.put(host_batch, trainer.config.microbatches * layout.parts)
             if seconds_at_peak:
-                filled_up = len(batch["weights"]) / (len(of_host["weights"]) * jax.process_count())
-                seconds["seconds_at_peak"] = seconds_at_peak(batch) / filled_up
+                padding = len(batch["weights"]) / (len(host_batch["weights"]) * jax.process_count())
+                seconds["seconds_at_peak"] = seconds_at_peak(batch) / padding
             state, metrics = step(state, batch, hyperparameters)
             history.append(metrics | seconds)
         arrays = jax.device_get(history)

@@ -15,7 +15,7 @@ from fxf.base.errors import UserError, one_line
 
 log = logging.getLogger(__name__)
 
-# Figures of training by group; the group and the name, such as speed/steps_per_second, are a tag.
+# Groups of metrics of training; group and name form a tag, such as speed/steps_per_second.
 GROUPS = {
     **dict.fromkeys(("steps_per_second", "tokens_per_second", "data_seconds_per_step", "mfu", "goodput"), "speed"),
     **dict.fromkeys(("device_bytes", "device_peak_bytes"), "memory"),
@@ -25,14 +25,14 @@ OnRecord = Callable[[int, dict[str, float]], None]
 
 
 class TensorBoard:
-    """Event files, which tensorboardX writes; a resumed run replaces what was recorded after the step it goes on from.
+    """Event files of tensorboardX; a resumed run replaces what was recorded after the step from which it resumes.
 
-    Its RecordWriter has no thread, unlike its SummaryWriter, which waits forever when the disk is full.
+    The RecordWriter has no thread; that of the SummaryWriter waits forever when the disk is full.
     """
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
         # Imported here because it takes a tenth of a second; an installed PyTorch, which it would import, a second.
-        modules: dict[str, Any] = sys.modules  # where None hides a package
+        modules: dict[str, Any] = sys.modules  # None hides a package
         hidden = modules.setdefault("torch", None) is None
         from tensorboardX import summary
         from tensorboardX.proto.event_pb2 import Event, SessionLog
@@ -91,11 +91,11 @@ class Trackers(AbstractContextManager["Trackers"]):
                 self._open[name] = TRACKERS[name](folder, resumed_at)
 
     def config(self, config: dict[str, Any]) -> None:
-        """Tells every key of every section, nested."""
+        """Passes on every key of every section, nested."""
         self._tell("config", config)
 
     def scalars(self, step: int, group: str, values: Mapping[str, Any]) -> None:
-        """Tells the figures of a group: train, validation or test. What is no number is left out."""
+        """Passes on the numbers among the figures of a group: train, validation or test."""
         numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
         if self._on_record and group != "test":
             self._on_record(step, numbers)

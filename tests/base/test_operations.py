@@ -112,7 +112,7 @@ TWO = [(3, 5), (5, 7)]
         (on_each_device, [(6, 5)], 2 * 6 * 5 * 6, {}),
         (lambda x: jnp.cumsum(jax.nn.gelu(x) * x), [(3, 5)], 0, {}),  # single elements
         (lambda x: lax.while_loop(lambda s: s.sum() < 1, lambda s: 2 * s, x), [(3, 5)], 0, {}),
-        (until_large, TWO, 2 * PRODUCT, {"turns of a while loop"}),
+        (until_large, TWO, 2 * PRODUCT, {"iterations of a while loop"}),
         (lambda a: jnp.linalg.eigh(a @ a.T), [(3, 5)], 2 * 3 * 5 * 3, {"eigh"}),
         (jnp.linalg.solve, [(6, 6), (6, 5)], 0, {"lu", "triangular_solve"}),
         (lambda a: jax.pure_callback(np.sin, a, a), [(3, 5)], 0, {"pure_callback"}),

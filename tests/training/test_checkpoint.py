@@ -154,12 +154,12 @@ def test_damage_to_any_file_is_passed_over_with_one_warning(damage, tmp_path, ca
 
 
 def test_what_bears_a_number_and_is_no_checkpoint_of_that_step_is_a_damaged_one(tmp_path, caplog):
-    save(tmp_path, 1)
+    save(tmp_path, 8)
     (tmp_path / "5").write_text("")
-    shutil.copytree(tmp_path / "1", tmp_path / "6")
+    shutil.copytree(tmp_path / "8", tmp_path / "6")
     (tmp_path / "7").mkdir()
-    assert loaded(tmp_path) == [1]
-    whats = ("No such file or directory", "it was saved as step 1", "Not a directory")
+    assert loaded(tmp_path, 2) == [8]
+    whats = ("No such file or directory", "it was saved as step 8", "Not a directory")
     for step, what, message in zip((7, 6, 5), whats, warnings_of(caplog), strict=True):
         assert f"the damaged checkpoint of step {step}: " in message and what in message
 

@@ -129,5 +129,5 @@ def test_the_step_that_ends_training_is_the_first_beyond_those_that_a_run_may_sk
 def test_a_saved_record_with_other_parts_is_refused():
     saved = vars(Record())
     for other, name in (({**saved, "more": 1}, "more"), ({k: v for k, v in saved.items() if k != "data"}, "data")):
-        with pytest.raises(UserError, match=f"^the checkpoint's record has another '{name}'"):
+        with pytest.raises(UserError, match=f"^the checkpoint's record has other fields .'{name}'"):
             record_of(other)

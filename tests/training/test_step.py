@@ -207,7 +207,7 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
     assert [metrics[name].tolist() for name in ("data_seconds", "seconds_at_peak")] == [[0.5, 1.5], [0.25, 0.75]]
     _, metrics = steps.make_train_steps_from_iterator(*arguments)(None, None, 1)
     assert metrics["data_seconds"] == [1.0] and "seconds_at_peak" not in metrics
-    with pytest.raises(steps.UserError, match="the task has no batch for step 4; let them repeat"):
+    with pytest.raises(steps.UserError, match="the task's batches end before step 4; repeat them"):
         train_steps(SimpleNamespace(step=3), None, 1)
 
 
