@@ -100,9 +100,10 @@ def _gpt2(config: ConfigDict) -> ConfigDict:
 
 
 def _primer() -> ConfigDict:
-    """Returns seed 002's "micro transfomer": one bilayer predicts the next letter from 16 one-hot letters; greedy.
+    """Returns seed 002's "micro transfomer": one bilayer predicts the next letter from 16 one-hot letters.
 
-    It has Adam and batches of 64. The seed's gradient descent (2e-2, batches of 20) learns far less in as many steps.
+    It uses Adam and batches of 64, and decodes greedily. The seed's gradient descent (2e-2, batches of 20) learns far
+    less in as many steps.
     """
     config = default_config(task="language_model", model="primer.bilayer:BILAYER")
     config.task.length, config.task.score = 17, "last"

@@ -4,8 +4,8 @@ fxf train --config=documents --workdir=runs/documents
 fxf train --config=documents:json_lines --config.data.path=corpus.jsonl --workdir=runs/corpus
 
 argument      what
-(none)        the phrase book's sentences, tokens of bpe
-characters    the same by characters
+(none)        the phrase book's sentences, with a BPE tokenizer
+characters    the same, with a character tokenizer
 json_lines    10M weights, documents of any JSON lines; data.path is the file, or a folder of them
 
 Tokens are prepared once in a folder beside `data.path`; a corpus need not fit in memory.
@@ -43,7 +43,7 @@ def _phrasebook(config: ConfigDict, characters: bool) -> ConfigDict:
 
 
 def _json_lines(config: ConfigDict) -> ConfigDict:
-    """Returns a small GPT with rotary positions; the share of the validation suits a corpus of gigabytes."""
+    """Returns a small GPT with rotary positions; the validation share suits a corpus of gigabytes."""
     config.data.format, config.data.validation, config.data.vocab_size = "json_lines", 0.001, 16_000
     config.task.length = config.model.max_len = 512
     model = config.model

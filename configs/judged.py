@@ -1,4 +1,4 @@
-"""Published ideas on one tuned base, at the size of seconds: the two tasks of docs/ideas.md.
+"""Published ideas on one tuned base, in runs of seconds: the two tasks of docs/ideas.md.
 
 fxf train --config=judged:text --workdir=runs/text
 fxf try --config=judged:text --other=judged:text-fire --match=flops --workdir=runs/text-fire
@@ -6,10 +6,9 @@ fxf try --config=judged:text --other=judged:text-fire --match=flops --workdir=ru
 argument        what
 text            characters of the phrase book, windows of 32
 reversal        reversal of 1 to 5 of 10 symbols
-text-NAME       the base with the idea configs/ideas/NAME.py, and so for reversal-NAME
+text-NAME       the base with the idea of configs/ideas/NAME.py; likewise reversal-NAME
 
-The base has three pre-norm blocks of width 32, rotary positions and GELU. A kind of positions takes the place of rotary
-ones.
+The base has three pre-norm blocks of width 32, rotary positions and GELU. An idea for positions replaces rotary ones.
 """
 
 from typing import Any
@@ -77,7 +76,7 @@ def get_config(argument: str = "text") -> ConfigDict:
     task, _, idea = argument.partition("-")
     if task not in TASKS or (idea and idea not in IDEAS):
         raise ValueError(
-            f"unknown argument '{argument}'; {' or '.join(TASKS)}, or one of them, -, and {', '.join(IDEAS)}"
+            f"unknown argument '{argument}'; expected {' or '.join(TASKS)}, or TASK-IDEA with one of {', '.join(IDEAS)}"
         )
     config = fxf.read_config("characters" if task == "text" else "reversal")
     model, optimizer = config.model, config.optimizer

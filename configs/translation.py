@@ -26,7 +26,7 @@ EXPECTED = {name: {"bleu": 99.4, "exact_match": 0.98} for name in ("", "fr")}  #
 
 ARGUMENTS = ("fr", "es", "six", "anki", "multi30k_de", "multi30k_fr", "multi30k_deen")
 
-# The choices of the two seeds that describe such a model. Other keys keep their defaults.
+# The settings of the two seeds that describe an encoder–decoder. Other keys keep their defaults.
 PRESETS: dict[str, dict[str, Any]] = {
     # Seed 000. Cross-attention normalizes the encoder's output and not its queries. No norm follows a stack.
     "wolfram": {

@@ -1,10 +1,10 @@
-"""Assertions that find what a new layer, kind of attention or model can get wrong in silence, for your own tests.
+"""Assertions for your own tests: they find silent mistakes of a new layer, kind of attention or model.
 
     model = fxf.model("transformer_lm", vocab_size=11, n_layers=2, attention="mine:Sigmoid")
     assert_consistent(model, fxf.initialize(model), {"inputs": tokens_BT})
 
-The bound is measured. Two programs for one function round differently. They differ about as much as one program does
-when its weights are rounded differently, and several times as much is allowed.
+The bound is measured. Two programs for one function differ by rounding, about as much as one program does when its
+weights are rounded differently. Several times as much is allowed.
 """
 
 import functools
@@ -32,7 +32,7 @@ def assert_consistent(model: Model, params: Params, batch: Mapping[str, Any]) ->
     Args:
       params: weights that are not zero; a zero weight hides the mistakes of its layer.
       batch: `inputs` int32 [B, T], of at least 2 rows and 4 tokens, and the other arrays that the model reads.
-        With `documents` [B, T] of packed rows, that documents are apart is asserted, and the rest without them.
+        With `documents` [B, T] of packed rows, documents must not read each other; other assertions drop `documents`.
 
     Raises:
       AssertionError: names the logits that differ, where, by how much, and how much rounding explains.
@@ -54,11 +54,11 @@ def assert_cached_equals_full(
 ) -> None:
     """Asserts that decoding with a cache gives the logits of the full forward pass.
 
-    Each row's prompt has another length, from no token to half of the row. Several hypotheses, with different tokens,
-    read the rest token by token. They share the prompt's part of the cache, as in a beam search. Half-way all continue
-    the first one. The slots of the others' tokens are then free for new tokens, which stand before older ones. Take two
-    blocks or more: of a single block the logits do not tell what the tokens of a prompt saw. Decoding has no padding
-    behind a row's tokens, so here an `input_mask` does not count.
+    Each row's prompt has another length, from no token to half of the row. Several hypotheses with different tokens
+    read the rest token by token. They share the prompt's slots, as in a beam search. Half-way all continue the first:
+    new tokens then take the free slots of the others, before older tokens. Use two blocks or more, because with one
+    block the logits do not show what the tokens of a prompt saw. Decoding has no padding after a row's tokens, so an
+    `input_mask` is ignored.
 
     Args:
       capacities: numbers of tokens that the cache has room for, T or more; by default T and 2 T + 3.
@@ -77,8 +77,8 @@ def assert_cached_equals_full(
     n_steps = n_tokens - max_length
     half = n_steps // 2 if n_hypotheses > 1 else 0
     others_RT = _others(texts["inputs"])
-    of_first_RT = np.arange(n_tokens)[None] < lengths_R[:, None] + half
-    texts["inputs"] = np.where(first_R1 | of_first_RT, texts["inputs"], others_RT)
+    shared_RT = np.arange(n_tokens)[None] < lengths_R[:, None] + half
+    texts["inputs"] = np.where(first_R1 | shared_RT, texts["inputs"], others_RT)
     _, full_RTV, bound = _full_forward(model, params, texts)
 
     prefill, step = jax.jit(model.prefill, static_argnums=2), jax.jit(model.step)
@@ -89,12 +89,12 @@ def assert_cached_equals_full(
             if n_hypotheses > 1 and i in (0, half):
                 cache = from_first(cache)
             at = (np.arange(len(lengths_R)), lengths_R + i)
-            goes_on_R = first_R1[:, 0] | (i >= half)
-            logits_RV, cache = step(params, cache, np.where(goes_on_R, texts["inputs"][at], others_RT[at]))
+            continues_R = first_R1[:, 0] | (i >= half)
+            logits_RV, cache = step(params, cache, np.where(continues_R, texts["inputs"][at], others_RT[at]))
             of = f" in each of {n_hypotheses} hypotheses" if n_hypotheses > 1 else ""
             read = f"{i + 1} tokens{of} after prompts of {lengths_B.tolist()} tokens"
-            found_RV, expected_RV = np.asarray(logits_RV)[goes_on_R], full_RTV[at][goes_on_R]
-            _assert_close(f"with a cache for {capacity} tokens, {read}", found_RV, expected_RV, bound)
+            actual_RV, expected_RV = np.asarray(logits_RV)[continues_R], full_RTV[at][continues_R]
+            _assert_close(f"with a cache for {capacity} tokens, {read}", actual_RV, expected_RV, bound)
 
 
 def assert_causal(model: Model, params: Params, batch: Mapping[str, Any]) -> None:
@@ -103,8 +103,8 @@ def assert_causal(model: Model, params: Params, batch: Mapping[str, Any]) -> Non
     apply, full_BTV, bound = _full_forward(model, params, batch)
     for n in range(1, tokens_BT.shape[1]):
         changed = {**batch, "inputs": np.concatenate([tokens_BT[:, :n], _others(tokens_BT[:, n:])], axis=1)}
-        found_BTV = apply(params, changed)
-        _assert_close(f"with other tokens from position {n} on", found_BTV[:, :n], full_BTV[:, :n], bound)
+        actual_BTV = apply(params, changed)
+        _assert_close(f"with other tokens from position {n} on", actual_BTV[:, :n], full_BTV[:, :n], bound)
 
 
 def assert_documents_apart(model: Model, params: Params, batch: Mapping[str, Any]) -> None:
@@ -115,10 +115,10 @@ def assert_documents_apart(model: Model, params: Params, batch: Mapping[str, Any
     except UserError:
         return
     for document in np.unique(documents_BT):
-        of_it_BT = documents_BT == document
-        found_BTV = apply(params, {**batch, "inputs": np.where(of_it_BT, tokens_BT, _others(tokens_BT))})
+        inside_BT = documents_BT == document
+        actual_BTV = apply(params, {**batch, "inputs": np.where(inside_BT, tokens_BT, _others(tokens_BT))})
         what = f"of document {document} with other tokens in the others"
-        _assert_close(what, found_BTV[of_it_BT], full_BTV[of_it_BT], bound)
+        _assert_close(what, actual_BTV[inside_BT], full_BTV[inside_BT], bound)
 
 
 def assert_rows_independent(model: Model, params: Params, batch: Mapping[str, Any]) -> None:
@@ -135,9 +135,9 @@ def assert_padding_unread(model: Model, params: Params, batch: Mapping[str, Any]
     for mask, name in MASKS.items():
         if mask in batch:
             is_token, tokens = np.asarray(batch[mask], bool), np.asarray(batch[name])
-            found_BTV = apply(params, {**batch, name: np.where(is_token, tokens, _others(tokens))})
+            actual_BTV = apply(params, {**batch, name: np.where(is_token, tokens, _others(tokens))})
             read = is_token if name == "inputs" else np.ones(full_BTV.shape[:2], bool)
-            _assert_close(f"with other padding in {name}", found_BTV[read], full_BTV[read], bound)
+            _assert_close(f"with other padding in {name}", actual_BTV[read], full_BTV[read], bound)
 
 
 def _full_forward(
@@ -168,13 +168,13 @@ def _compiled(features: Callable[..., jax.Array], readout: Callable[..., jax.Arr
 
 
 def _others(tokens: np.ndarray) -> np.ndarray:
-    """Returns the tokens, each replaced by the next in their range; they change unless all are the same."""
+    """Returns the tokens, each replaced by the next one in their range, so that all change unless all are equal."""
     low, high = tokens.min(), tokens.max()
     return low + (tokens - low + 1) % (high - low + 1)
 
 
-def _assert_close(what: str, found: Any, expected: np.ndarray, bound: float) -> None:
-    difference = np.abs(np.asarray(found, np.float64) - expected)
+def _assert_close(what: str, actual: Any, expected: np.ndarray, bound: float) -> None:
+    difference = np.abs(np.asarray(actual, np.float64) - expected)
     if not (difference <= bound).all():  # NaN fails too
         differ = f"logits {what} differ from those of the full forward pass by {difference.max():.2g}"
         raise AssertionError(f"{differ}; rounding explains {bound:.2g}")

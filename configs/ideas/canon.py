@@ -24,7 +24,7 @@ from fxf.layers.memory_layers import causal_convolution, taps_weight
 
 @dataclasses.dataclass(frozen=True)
 class Canon(PreNorm):
-    """X + F(C(N X)) for one layer F after the other, where C x_t = x_t + Σ w_i ⊙ x_{t-i} for i = 0 … n - 1."""
+    """X + F(C(N X)) for each layer F in turn, where C x_t = x_t + Σ w_i ⊙ x_{t-i} for i = 0 … n - 1."""
 
     taps: int = key(4, "number n of tokens that a convolution reads", minimum=2)
 

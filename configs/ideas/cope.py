@@ -1,8 +1,9 @@
 """CoPE: positions count the tokens that a query chooses to count, such as ends of words, and not all tokens.
 
 Golovneva et al. 2024, "Contextual Position Encoding: Learning to Count What's Important", arXiv 2405.18719.
-A gate σ(q·k) says how much a key counts; the position of key j is the sum of the gates from j to the query. It has an
-embedding between those of the two next whole numbers, whose product with the query is added to the score.
+A gate σ(q·k) says how much a key counts; the position of key j is the sum of the gates from j to the query. Its
+embedding is interpolated between the two nearest whole numbers. The product of embedding and query is added to the
+score.
 
 fxf train --config=ideas/cope --workdir=runs/cope
 
@@ -27,9 +28,9 @@ from fxf.layers.linear import as_float32
 
 @dataclasses.dataclass(frozen=True)
 class Cope(Attention):
-    """Attention whose scores have a term of the number of tokens that the query counts up to a key."""
+    """Attention with a score term for the number of tokens that the query counts back to a key."""
 
-    n_positions: int = key(64, "positions from 0; those beyond the last are the last", minimum=2)
+    n_positions: int = key(64, "number of positions, from 0; larger ones are clipped to the last", minimum=2)
     ordered = True
 
     def spec(self) -> Spec:

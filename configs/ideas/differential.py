@@ -1,8 +1,8 @@
-"""Differential attention: each head reads by the difference of two softmaxes, so that noise common to both cancels.
+"""Differential attention: a head's weights are the difference of two softmaxes, so that noise common to both cancels.
 
 Ye et al. 2024, "Differential Transformer", arXiv 2410.05258.
 Halves of a head's queries and keys give the weights softmax(q1·k1) - λ softmax(q2·k2), with λ = exp(a1·b1) -
-exp(a2·b2) + λ_init for trained vectors. What a head reads is normalized, and multiplied by 1 - λ_init, which depends on
+exp(a2·b2) + λ_init for trained vectors. A head's output is normalized and multiplied by 1 - λ_init, which depends on
 the block.
 
 fxf train --config=ideas/differential --workdir=runs/differential
@@ -33,7 +33,7 @@ VECTORS = ("a1", "b1", "a2", "b2")
 
 @dataclasses.dataclass(frozen=True)
 class Differential(Attention):
-    """Attention by differences of weights; the paper's heads of d have n_heads heads of head_dim = 2 d here."""
+    """Attention by differences of weights; a head of width d in the paper has head_dim = 2 d here."""
 
     last: float = key(0.8, "λ_init is `last` - `fall` · exp(-`rate` · l) in block l = 0, 1, …")
     fall: float = key(0.6, "how much smaller λ_init is in the first block")

@@ -1,4 +1,4 @@
-"""FIRE: a small network maps the distance, as a share of the query's position, to a number that is added to the score.
+"""FIRE: a small network maps the distance, relative to the query's position, to a bias that is added to the score.
 
 Li et al. 2023, "Functional Interpolation for Relative Positions Improves Long Context Transformers", arXiv 2310.04418.
 The bias is f(ψ(i - j) / ψ(max(i, L))) with ψ(x) = log(c x + 1), for trained c and L. So its input stays between 0 and 1
@@ -26,11 +26,11 @@ from fxf.layers.layer import Places
 
 @dataclasses.dataclass(frozen=True)
 class Fire(Attention):
-    """Attention whose scores have a term of the distance and the query's position."""
+    """Attention with a bias of the scores by the distance and the query's position."""
 
     width: int = key(32, "width of the hidden layer of f", minimum=1)
-    slope: float = key(0.1, "c at the start", above=0)
-    threshold: float = key(512.0, "L at the start: distances are a share of no less than this position", above=0)
+    slope: float = key(0.1, "initial c", above=0)
+    threshold: float = key(512.0, "initial L: distances are divided by no smaller position than this", above=0)
 
     def spec(self) -> Spec:
         n_heads, constant, zeros = self.config.n_heads, jax.nn.initializers.constant, jax.nn.initializers.zeros

@@ -1,13 +1,13 @@
-"""Forgetting attention (FoX): each token forgets some of what came before, by a gate of each head.
+"""Forgetting attention (FoX): a gate of each token and head makes later queries forget some of what came before.
 
 Lin et al. 2025, "Forgetting Transformer: Softmax Attention with a Forget Gate", arXiv 2503.02130.
-With gates f = σ(X forget + bias) the score of query i and key j gets the term log f_(j+1) + … + log f_i. So there is an
-order without positions.
+With gates f = σ(X forget + bias) the score of query i and key j gets the term log f_(j+1) + … + log f_i. So tokens have
+an order without positions.
 
 fxf train --config=ideas/forgetting --workdir=runs/forgetting
 
-Reversal without other positions: exact_match 0.43 after 600 steps; 0.39 with plain attention. With gates of 1/2 at the
-start it is 0.20, because they forget what a reversal needs.
+Reversal without other positions: exact_match 0.43 after 600 steps; 0.39 with plain attention. With initial gates of 1/2
+it is 0.20, because they forget what a reversal needs.
 It takes about 20 seconds of processor time. The figures are those of seed 0.
 """
 
@@ -28,9 +28,9 @@ from fxf.layers.linear import as_float32
 
 @dataclasses.dataclass(frozen=True)
 class Forgetting(Attention):
-    """Attention that keeps the logarithm of each token's gates, [B, H, T, 1], with its keys and values."""
+    """Attention that caches the logarithm of each token's gates, [B, H, T, 1], with its keys and values."""
 
-    start: float = key(0.0, "the gates' bias at the start; larger ones forget less")
+    start: float = key(0.0, "initial bias of the gates; a larger one forgets less")
     ordered = True
 
     def spec(self) -> Spec:

@@ -1,12 +1,12 @@
-"""Gated attention: a sigmoid gate, which the query's token computes, multiplies what each head has read.
+"""Gated attention: a sigmoid gate, computed from the query's token, multiplies the output of each head.
 
 Qiu et al. 2025, "Gated Attention for Large Language Models: Non-linearity, Sparsity, and Attention-Sink-Free", arXiv
 2505.06708.
 
 fxf train --config=ideas/gated_attention --workdir=runs/gated_attention
 
-Reversal: exact_match 0.68 after 600 steps; 0.99 with plain attention. On so small a task gates of about 1/2 slow the
-start down; the paper's gain is that of large models.
+Reversal: exact_match 0.68 after 600 steps; 0.99 with plain attention. On such a small task gates of about 1/2 slow the
+start down; the paper's gain is for large models.
 It takes about 20 seconds of processor time. The figures are those of seed 0.
 """
 
@@ -27,7 +27,7 @@ class GatedAttention(Attention):
     """Attention whose output is (heads ⊙ σ(X gate)) output."""
 
     gates: Literal["element", "head"] = key(
-        "element", "a gate for each element that a head reads, or one for each head"
+        "element", "one gate for each element of a head's output, or one for each head"
     )
 
     def spec(self) -> Spec:

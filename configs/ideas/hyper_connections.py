@@ -24,20 +24,20 @@ from fxf.layers.normalization import normalization_spec, normalize
 
 
 def first_mix(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    """Returns (e_k, I) [M, 1 + M]: the layer reads stream k, which is drawn, and the streams stay as they are."""
+    """Returns (e_k, I) [M, 1 + M]: the layer reads a random stream k, and the streams do not mix."""
     read = jax.nn.one_hot(jax.random.randint(key, (1,), 0, shape[0]), shape[0], dtype=dtype)
     return jnp.concatenate([read.T, jnp.eye(shape[0], dtype=dtype)], 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class HyperConnections(Block):
-    """Of streams X [R, T, M, D] a layer F reads Σ α_m X_m; then they are Aᵀ X + β F, and their sum is the output.
+    """A layer F reads Σ α_m X_m of the streams X [R, T, M, D], which become Aᵀ X + β F. The output is their sum.
 
-    All of α [M], A [M, M] and β [M] are a weight plus s · tanh(N X W), for each token.
+    α [M], A [M, M] and β [M] are each a weight plus s · tanh(N X W), for each token.
     """
 
     streams: int = key(4, "number M of residual streams", minimum=1)
-    first_scale: float = key(0.01, "the first s, which multiplies what depends on the token")
+    first_scale: float = key(0.01, "initial s, the factor of the part that depends on the token")
 
     def spec(self) -> Spec:
         m, d, init = self.streams, self.config.d_model, jax.nn.initializers

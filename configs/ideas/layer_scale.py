@@ -23,9 +23,9 @@ from fxf.layers.layer import Context
 
 @dataclasses.dataclass(frozen=True)
 class LayerScale(Block):
-    """X + λ ⊙ F(N X), for one layer F after the other, with a vector λ [D] for each."""
+    """X + λ ⊙ F(N X) for each layer F in turn, with a vector λ [D] for each."""
 
-    first_scale: float = key(0.1, "the first λ; the paper has 0.1 up to 18 blocks, 1e-5 up to 24, then 1e-6", above=0)
+    first_scale: float = key(0.1, "initial λ; the paper has 0.1 up to 18 blocks, 1e-5 up to 24, then 1e-6", above=0)
 
     def spec(self) -> Spec:
         scale = Weight((self.config.d_model,), ("embed",), jax.nn.initializers.constant(self.first_scale))

@@ -5,8 +5,8 @@ Learning Learning Algorithms", arXiv 2311.12424.
 
 fxf train --config=ideas/looped --workdir=runs/looped
 
-Four turns have the weights of one block, half of those of `reversal:example0`, and all reversals are right
-(exact_match 1). It takes seconds, mostly for compilation.
+Four iterations of one block, with half the weights of `reversal:example0`, learn all reversals (exact_match 1). It
+takes seconds, mostly for compilation.
 """
 
 from ml_collections import ConfigDict

@@ -1,8 +1,8 @@
-"""Mixture of depths: a router lets only some tokens enter a block; the others pass it by, so it computes less.
+"""Mixture of depths: a router lets only some tokens enter a block; the others skip it, so it computes less.
 
 Raposo et al. 2024, "Mixture-of-Depths: Dynamically allocating compute in transformer-based language models",
-arXiv 2404.02258. Training sends a share of each row's tokens. That looks ahead, so a term of the objective teaches the
-router to score these tokens, and no others, above 0; outside training such tokens enter.
+arXiv 2404.02258. In training the best-scored share of each row's tokens enters, which looks ahead. So a term of the
+objective teaches the router to score just these tokens above 0; outside training tokens with such a score enter.
 
 fxf train --config=ideas/mixture_of_depths --workdir=runs/mixture_of_depths
 
@@ -61,19 +61,19 @@ class Depths:
 
 
 def _inside(context: Context, enters_RT: jax.Array, pick: Any) -> tuple[Context, Any]:
-    """Returns the context in which only tokens that have entered are real, and the slots that say which these are."""
+    """Returns the context in which tokens that did not enter are padding, and the slots that record which entered."""
     places, table, cache = context.places, context.table, context.cache
     documents_RT = jnp.where(enters_RT, 1 if places.documents is None else places.documents, 0)
-    given = context.replace(places=places.replace(documents=documents_RT), cache=cache and cache["entered"])
-    entered_BC1, _, slots = remember(given, context.by_prompt(enters_RT[..., None]))
+    inside = context.replace(places=places.replace(documents=documents_RT), cache=cache and cache["entered"])
+    entered_BC1, _, slots = remember(inside, context.by_prompt(enters_RT[..., None]))
     if table is not None:
         documents = 1 if table.places.documents is None else table.places.documents
         table = table.replace(places=table.places.replace(documents=jnp.where(entered_BC1[..., 0], documents, 0)))
-    return given.replace(table=table, cache=cache and cache["part"]).pick(pick), slots
+    return inside.replace(table=table, cache=cache and cache["part"]).pick(pick), slots
 
 
 def _in_order(cache: Any, at_BT: jax.Array) -> Any:
-    """Returns a cache with the tokens of its slots in another order."""
+    """Returns a cache with the tokens of its slots reordered."""
 
     def ordered(x_BTN: jax.Array) -> jax.Array:
         return jnp.take_along_axis(x_BTN, at_BT.reshape(len(at_BT), *(1,) * (x_BTN.ndim - 3), -1, 1), -2)

@@ -1,7 +1,8 @@
 """Multi-token prediction: in training, more heads on the same trunk predict the tokens after the next one.
 
 Gloeckle et al. 2024, "Better & Faster Large Language Models via Multi-token Prediction", arXiv 2404.19737. A head is a
-block; that of the next token is the model's last one, and the only one outside training. All share the final layer.
+block; the head of the next token is the model's last block, and the only one outside training. All share the final
+layer.
 
 fxf train --config=ideas/multi_token --workdir=runs/multi_token
 
@@ -32,9 +33,9 @@ from fxf.models.transformer_lm import TransformerLM, TransformerLMConfig, transf
 
 @dataclasses.dataclass(frozen=True)
 class MultiTokenConfig(TransformerLMConfig):
-    """The `model` section of a transformer with more heads."""
+    """The `model` section of a transformer with heads for later tokens."""
 
-    ahead: int = key(2, "number of tokens that training predicts after each, the next one among them", minimum=1)
+    ahead: int = key(2, "number of tokens that training predicts after each token, including the next", minimum=1)
     ahead_weight: float = key(1.0, "factor of the losses of the tokens after the next one", minimum=0)
 
     def __post_init__(self) -> None:
@@ -55,12 +56,12 @@ class MultiToken(TransformerLM):
     def features(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         if rng is None:
             return super().features(params, batch)
-        x_BTD, found = fxf.edited(super().features, read="residual")(params, batch, rng=rng)
+        x_BTD, arrays = fxf.edited(super().features, read="residual")(params, batch, rng=rng)
         places = places_of(self.config, batch, split(rng, 3)[2], causal=True)
         keys, head = jax.random.split(jax.random.fold_in(rng, 1), self.config.ahead), self.decoder.blocks[-1]
         for i in range(1, self.config.ahead):
             context = Context(places, batch["inputs"], rng=keys[i])
-            y, _ = head.apply(params["heads"][f"{i - 1}"], found["residual"][-2], context)
+            y, _ = head.apply(params["heads"][f"{i - 1}"], arrays["residual"][-2], context)
             later = {name: jnp.roll(batch[name], -i, 1).at[:, -i:].set(0) for name in TOKENS if name in batch}
             same = later["documents"] == batch["documents"] if "documents" in batch else 1
             tokens, read = (later["targets"], later["weights"] * same), functools.partial(self.readout, params)

@@ -1,8 +1,9 @@
-"""nGPT: vectors of the stream and rows of all matrices have length 1, so that a layer turns the stream on a sphere.
+"""nGPT: vectors of the stream and rows of all matrices have length 1, so that a layer moves the stream on a sphere.
 
 Loshchilov et al. 2024, "nGPT: Normalized Transformer with Representation Learning on the Hypersphere",
-arXiv 2410.01131. The matrices are normalized where they are used, not after each step. Queries and keys have those of
-model.qk_norm, whose scales come before the rotation. What the paper stores smaller has a higher rate here.
+arXiv 2410.01131. The matrices are normalized where they are used, not after each step. Queries and keys have the norms
+of model.qk_norm, whose scales come before the rotation. Weights that the paper stores scaled down have a higher
+learning rate here instead.
 
 fxf train --config=ideas/ngpt --workdir=runs/ngpt
 
@@ -51,9 +52,9 @@ class UnitDense(Dense):
 
 @dataclasses.dataclass(frozen=True)
 class Sphere(Block):
-    """unit(X + α ⊙ (unit(F X) - X)) for one layer F after the other, with a vector α [D] for each."""
+    """unit(X + α ⊙ (unit(F X) - X)) for each layer F in turn, with a vector α [D] for each."""
 
-    first_rate: float = key(0.05, "the first α, of the order of 1 / n_layers", above=0)
+    first_rate: float = key(0.05, "initial α, of the order of 1 / n_layers", above=0)
     norms = ()
 
     def spec(self) -> Spec:
@@ -86,7 +87,7 @@ class NGPT(TransformerLM):
         return super().readout(self.plain(params), x) * params["logit_scale"].reshape((1,) * (x.ndim - 1) + (-1,))
 
     def plain(self, params: Params) -> Params:
-        """Returns the params with matrices of unit vectors along d_model; those that have no such axis stay."""
+        """Returns the params with matrices normalized along d_model; weights without that axis do not change."""
         axes = map_weights(lambda _, w: w.axes.index("embed") if {"embed"} < {*w.axes} else -1, self.spec())
         return jax.tree.map(lambda axis, w: w if axis < 0 else unit(w, axis), axes, params)
 

@@ -1,10 +1,10 @@
-"""Product-key memory: a layer reads few of very many trained values, found by the two halves of their keys.
+"""Product-key memory: a layer reads a few of many trained values, which it finds by the two halves of their keys.
 
 Lample et al. 2019, "Large Memory Layers with Product Keys", arXiv 1907.05242; without the batch norm of queries.
 
 fxf train --config=ideas/product_keys --workdir=runs/product_keys
 
-A memory of 1,024 values in the place of one of two feed-forward layers: test_loss 1.33, with two such layers 1.35. It
+A memory of 1,024 values replaces one of two feed-forward layers: test_loss 1.33, with two feed-forward layers 1.35. It
 takes about a minute.
 """
 

@@ -1,7 +1,7 @@
 """Sigmoid attention: the weight of each key is the sigmoid of its score, whatever the other keys are.
 
 Ramapuram et al. 2024, "Theory, Analysis, and Best Practices for Sigmoid Self-Attention", arXiv 2409.04431.
-A bias of -log n keeps what is read of n keys as large as that of a softmax at the start.
+A bias of -log n makes the initial output over n keys as large as that of a softmax.
 
 fxf train --config=ideas/sigmoid --workdir=runs/sigmoid
 

@@ -1,7 +1,7 @@
-"""Sink logits: a logit of each head joins the softmax, so that a head may read next to nothing.
+"""Sink logits: the softmax of each head has one more logit, so that a head may read next to nothing.
 
-OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", arXiv 2508.10925: one trained logit a head. A logit that stays
-at 0 makes the softmax off by one: Miller 2023, "Attention Is Off By One". Without them first tokens become the sink:
+OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", arXiv 2508.10925: one trained logit per head. A logit fixed at 0
+makes the softmax off by one: Miller 2023, "Attention Is Off By One". Without them first tokens become the sink:
 Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks", arXiv 2309.17453.
 
 fxf train --config=ideas/sink_logits --workdir=runs/sink_logits

@@ -1,4 +1,4 @@
-"""Squared ReLU: the activation max(x, 0)², of which Primer's search found that it needs less training.
+"""Squared ReLU: the activation max(x, 0)², which needs less training, as the search of Primer found.
 
 So et al. 2021, "Primer: Searching for Efficient Transformers for Language Modeling", arXiv 2109.08668.
 

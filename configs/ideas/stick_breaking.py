@@ -2,7 +2,7 @@
 
 Tan et al. 2024, "Scaling Stick-Breaking Attention: An Efficient Implementation and In-depth Study", arXiv 2410.17980.
 With shares β = σ(score) the weight of key j is β_j times the product of 1 - β of the keys between j and the query. The
-newest of good keys wins, so there is an order without positions. A query does not read its own token.
+newest of good keys wins, so tokens have an order without positions. A query does not read its own token.
 
 fxf train --config=ideas/stick_breaking --workdir=runs/stick_breaking
 

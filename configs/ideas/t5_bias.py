@@ -1,8 +1,8 @@
 """Relative positions of T5: each head adds a learned number to a score, by the bucket of the distance.
 
 Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", arXiv
-1910.10683. Near distances have a bucket each, farther ones share buckets of growing width. All layers of T5 have the
-same table and do not scale scores; here each layer has a table of its own, and `model.query_scale` may be 1.
+1910.10683. Near distances have a bucket each, farther ones share buckets of growing width. The layers of T5 share one
+table and do not scale scores; here each layer has its own table, and `model.query_scale=1` switches the scaling off.
 
 fxf train --config=ideas/t5_bias --workdir=runs/t5_bias
 
@@ -27,7 +27,7 @@ from fxf.layers.layer import Places
 
 @dataclasses.dataclass(frozen=True)
 class T5Bias(Attention):
-    """Attention whose scores have a term of the distance."""
+    """Attention with a bias of the scores by the distance."""
 
     buckets: int = key(32, "number of buckets; half of them for later keys where all tokens see all", minimum=4)
     max_distance: int = key(128, "distance from which on all keys share the last bucket", minimum=2)

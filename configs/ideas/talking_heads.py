@@ -1,7 +1,7 @@
 """Talking heads: the scores of all heads are mixed before the softmax, and their weights after it.
 
 Shazeer et al. 2020, "Talking-Heads Attention", arXiv 2003.02436.
-Two matrices between heads do that. They start as the identity here, so that training starts from plain attention.
+Two matrices over heads do that. They start as the identity here, so that training starts from plain attention.
 
 fxf train --config=ideas/talking_heads --workdir=runs/talking_heads
 
@@ -28,7 +28,7 @@ def identity(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class TalkingHeads(Attention):
-    """Attention whose heads read by linear maps of the scores and of the weights of all heads."""
+    """Attention whose scores and weights are mixed linearly across heads."""
 
     def spec(self) -> Spec:
         mix = Weight((self.config.n_heads, self.config.n_heads), ("heads", "mixed_heads"), identity)

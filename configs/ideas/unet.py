@@ -27,7 +27,7 @@ def skips(context: Context) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Down:
-    """Blocks, whose stream is left for an `Up`."""
+    """Blocks whose output stream is also left for an `Up`."""
 
     part: Layer
 
@@ -41,7 +41,7 @@ class Down:
 
 @dataclasses.dataclass(frozen=True)
 class Up:
-    """Blocks that read W [X, S], where S is the newest stream that a `Down` has left and no `Up` has read."""
+    """Blocks that read W [X, S], where S is the newest stream that a `Down` left and no `Up` has read yet."""
 
     config: TransformerConfig
     part: Layer

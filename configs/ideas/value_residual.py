@@ -6,7 +6,7 @@ V_n becomes a V_1 + b V_n with trained a and b, which start at 1/2. Information 
 fxf train --config=ideas/value_residual --workdir=runs/value_residual
 
 Reversal: exact_match 0.995 after 600 steps and a loss of 0.007; 0.989 and 0.009 with plain attention. Two blocks
-have little to share; the paper's gain is that of deep models.
+have little to share; the paper's gain is for deep models.
 It takes about 20 seconds of processor time. The figures are those of seed 0.
 """
 
@@ -25,10 +25,10 @@ from fxf.layers.layer import Context
 
 @dataclasses.dataclass(frozen=True)
 class ValueResidual(Attention):
-    """Attention that leaves its values in the carry, or mixes them with those that are there."""
+    """Attention whose first block leaves its values in the carry; later blocks mix theirs with them."""
 
-    first: float = key(0.5, "a at the start, the share of the first block's values")
-    own: float = key(0.5, "b at the start, the share of the block's own values")
+    first: float = key(0.5, "initial a, the share of the first block's values")
+    own: float = key(0.5, "initial b, the share of the block's own values")
 
     def spec(self) -> Spec:
         constant = jax.nn.initializers.constant

@@ -1,11 +1,11 @@
-"""z-loss and stochastic depth: logits keep near 0, where softmax is exact, and training skips layers at random.
+"""z-loss and stochastic depth: logits stay near 0, where softmax is precise, and training skips layers at random.
 
 z-loss: Chowdhery et al. 2022 (PaLM), arXiv 2204.02311, section 5. Stochastic depth: Huang et al. 2016, "Deep Networks
 with Stochastic Depth", arXiv 1603.09382, with one rate for all blocks, and drawn for each row of a batch.
 
 fxf train --config=ideas/z_loss --workdir=runs/z_loss
 
-Four blocks, of which a step trains four layers of five, learn all reversals (exact_match 1). metrics.jsonl has
+Four blocks learn all reversals (exact_match 1), although a step skips a fifth of the layers. metrics.jsonl has
 term/z_loss. It takes seconds, mostly for compilation.
 """
 
@@ -29,7 +29,7 @@ from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 
 @dataclasses.dataclass(frozen=True)
 class StochasticDepth(PreNorm):
-    """X + b F(N X) for one layer F after the other, b = 1 with probability p, else 0; outside training X + p F(N X)."""
+    """X + b F(N X) for each layer F in turn, b = 1 with probability p, else 0; outside training X + p F(N X)."""
 
     survival: float = key(0.8, "the probability p that a layer computes", above=0, below=1)
 

@@ -2,8 +2,8 @@
 
 fxf train --config=objectives/preferences:RUN --workdir=runs/preferring
 
-A pair of rows has the same prompt. The right answer comes first, then one with another symbol in each place. Each part
-of a batch, by `train.microbatches` or a device of pmap, needs an even number of rows.
+The two rows of a pair have the same prompt: first the right answer, then one with another symbol in each place. Each
+part of a batch (a microbatch, or a device of pmap) needs an even number of rows.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ loaded = functools.cache(fxf.load)
 @dataclasses.dataclass(frozen=True)
 class PreferringConfig(TransformerLMConfig):
     before: str = key("", "the run folder whose weights training starts from")
-    beta: float = key(0.1, "how much the difference of the log-probabilities counts", above=0)
+    beta: float = key(0.1, "factor of the difference of log-probabilities", above=0)
 
 
 class Pairs(Reversal):
@@ -58,13 +58,13 @@ def preferring(config: PreferringConfig, vocab_size: int) -> Model:
     def features(params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         x_BTD = model.features(params, batch, rng=rng)
         if rng is not None:  # in training
-            earlier_B = log_probability(before.experiment.model.apply(before.params, batch), batch)
-            better_N, worse_N = (log_probability(model.readout(params, x_BTD), batch) - earlier_B).reshape(-1, 2).T
+            before_B = log_probability(before.experiment.model.apply(before.params, batch), batch)
+            better_N, worse_N = (log_probability(model.readout(params, x_BTD), batch) - before_B).reshape(-1, 2).T
             term("preference", -jax.nn.log_sigmoid(config.beta * (better_N - worse_N)).sum(), len(better_N))
             figure("margin", (better_N - worse_N).mean())
         return x_BTD
 
-    # Nothing but the term is learned, which compares rows: without a width a CPU does not cut the batch.
+    # Only the term is learned. It compares rows, so `width` is None, and a CPU does not split the batch.
     nothing = Loss(lambda readout, x, targets, weights, *_, **options: (jnp.zeros(()), weights.sum()), of_logits=True)
     return model._replace(features=features, width=None, loss=nothing)
 
@@ -79,6 +79,6 @@ def get_config(run: str) -> ConfigDict:
     with config.unlocked():
         config.task.name = "preferences:PAIRS"
         config.model.update(name="preferences:PREFERRING", before=run, beta=0.1)
-    config.start.update(path=run, weights="*", adapters="")  # all of the run, whatever it took of another one
+    config.start.update(path=run, weights="*", adapters="")  # all weights, whatever the run itself started from
     config.optimizer.learning_rate /= 10
     return config

@@ -2,8 +2,8 @@
 
 fxf train --config=objectives/rewards:RUN --workdir=runs/rewarded
 
-Each prompt has several sampled answers. The reward of one is the share of its right tokens; those of a prompt are
-compared with each other. Each batch is learned from once, so that no ratio of probabilities is clipped.
+Each prompt has several sampled answers. The reward of an answer is its share of right tokens, compared with the other
+answers to the prompt. Each batch is used for one step only, so no ratio of probabilities is clipped.
 """
 
 import dataclasses
@@ -36,10 +36,10 @@ class Rewarded(TransformerLM):
     config: RewardedConfig
 
     def sampled(self, params: Params, rows: Batch, lengths_R: jax.Array, rng: jax.Array) -> jax.Array:
-        """Returns the tokens [R, T] after the first `lengths_R` inputs of each row and the next one."""
+        """Returns the sampled tokens [R, T] that follow the first `lengths_R + 1` inputs of each row."""
         params, inputs_RT = jax.lax.stop_gradient(params), rows["inputs"]
         n_tokens = inputs_RT.shape[1]
-        model: Any = self.model()  # which decodes by whole sequences where a layer keeps nothing
+        model: Any = self.model()  # it decodes by the whole sequence if a layer has no cache
 
         def one(carry: tuple[Cache, jax.Array], rng: jax.Array) -> tuple[Any, jax.Array]:
             cache, last_R = carry
@@ -57,9 +57,9 @@ class Rewarded(TransformerLM):
         rows = {name: jnp.repeat(x, self.config.answers, axis=0) for name, x in batch.items()}
         targets_RT, is_answer_RT = rows["targets"], rows["weights"] > 0
         n_R, first_R = jnp.maximum(is_answer_RT.sum(1), 1), is_answer_RT.argmax(1)
-        after_RT = jnp.arange(targets_RT.shape[1])[None] - first_R[:, None]
-        new_RT = jnp.take_along_axis(self.sampled(params, rows, first_R, rng), jnp.maximum(after_RT, 0), 1)
-        tokens_RT = named("answers", jnp.where(after_RT < 0, targets_RT, new_RT))
+        place_RT = jnp.arange(targets_RT.shape[1])[None] - first_R[:, None]
+        new_RT = jnp.take_along_axis(self.sampled(params, rows, first_R, rng), jnp.maximum(place_RT, 0), 1)
+        tokens_RT = named("answers", jnp.where(place_RT < 0, targets_RT, new_RT))
         right_RT = is_answer_RT & (tokens_RT == targets_RT)
         rewards_BN = (right_RT.sum(1) / n_R).reshape(-1, self.config.answers)
         better_BN = (rewards_BN - rewards_BN.mean(1, keepdims=True)) / (rewards_BN.std(1, keepdims=True) + 1e-4)
@@ -68,7 +68,7 @@ class Rewarded(TransformerLM):
         log_p_RT = jnp.take_along_axis(jax.nn.log_softmax(logits_RTV), tokens_RT[..., None], axis=-1)[..., 0]
         term("policy", -(better_BN.ravel() * (is_answer_RT * log_p_RT).sum(1) / n_R).sum(), len(n_R))
         figure("reward", rewards_BN.mean())
-        return super().features(params, batch)  # for the loss, of which nothing is learned
+        return super().features(params, batch)  # for the loss, which trains nothing
 
 
 def nothing(readout: Any, x_BTD: Any, targets_BT: Any, weights_BT: Any, *_: Any, **options: Any) -> Any:
@@ -86,6 +86,6 @@ def get_config(run: str) -> ConfigDict:
     config = ConfigDict(fxf.load(run).config)
     with config.unlocked():
         config.model.update(name="rewards:REWARDED", answers=8)
-    config.start.update(path=str(Path(run).resolve()), weights="*", adapters="")  # all of the run, whatever it took
+    config.start.update(path=str(Path(run).resolve()), weights="*", adapters="")  # all weights
     config.optimizer.learning_rate /= 10
     return config

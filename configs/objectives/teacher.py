@@ -25,7 +25,7 @@ loaded = functools.cache(fxf.load)
 @dataclasses.dataclass(frozen=True)
 class StudentConfig(TransformerLMConfig):
     teacher: str = key("", "the run folder of the teacher")
-    temperature: float = key(2.0, "what the logits of both are divided by", above=0)
+    temperature: float = key(2.0, "the logits of both are divided by this", above=0)
 
 
 def student(config: StudentConfig, vocab_size: int) -> Model:

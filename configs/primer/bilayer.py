@@ -1,4 +1,4 @@
-"""Transformer bilayers with weights of their own for each position (seed 002, "transfomer bilayer code").
+"""Transformer bilayers with separate weights for each position (seed 002, "transfomer bilayer code").
 
 The seed calls a layer norm before each half of a bilayer and ignores its result, so there is none here. Each position
 has its own maps, so the model needs no positional encoding.
@@ -31,7 +31,7 @@ class BilayerConfig:
     n_layers: int = key(3, "number of bilayers, each of attention and a feed-forward layer", minimum=1)
     max_len: int = key(5, "positions, each with its own weights; decoding slides a window over texts", minimum=2)
     expand: int = key(4, "width inside the feed-forward layer, in widths of the task's vectors", minimum=1)
-    copies: int = key(1, "models side by side, each for its share of the rows; only one alone generates", minimum=1)
+    copies: int = key(1, "independent models, each for its share of the rows; only a single one generates", minimum=1)
 
 
 def bilayer_spec(config: BilayerConfig, width: int) -> Spec:

@@ -31,7 +31,7 @@ class TimeSeriesConfig:
     base: int = key(10, "the numbers are 0 … base - 1", minimum=2)
     delay: int = key(1, "steps from the later of two numbers to their sum", minimum=1)
     length: int = key(12, "length of a series, with its context of delay + 1 numbers", minimum=3)
-    examples: int = key(1000, "scored series; a domain of at most so many is trained on and scored whole", minimum=1)
+    examples: int = key(1000, "scored series; a domain of at most this size is trained on and scored whole", minimum=1)
 
     def __post_init__(self) -> None:
         if self.length < self.delay + 2:

@@ -1,4 +1,4 @@
-"""Study: do deep post-norm blocks need a warm-up, and pre-norm blocks and the idea of seed 004 none, on reversal?
+"""Study: on reversal, do deep post-norm blocks need a warm-up, unlike pre-norm blocks and the idea of seed 004?
 
 fxf sweep --config=studies/blocks --workdir=runs/studies/blocks --workers=1
 """

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from fxf.runs.configs import read_config
 from fxf.sweeps.points import grid
 
-# Problems of several seeds; the others have one. Those whose answers take longest to decode come last.
+# Problems with three seeds; the others have one. The last one's answers take longest to decode, so it is swept last.
 SEVERAL = (
     *("parity", "even_pairs", "missing_duplicate", "cycle_navigation"),
     *("reverse_string", "odds_first", "stack_manipulation", "binary_addition", "duplicate_string"),

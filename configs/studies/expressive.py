@@ -11,11 +11,11 @@ from fxf.runs.configs import read_config
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
-STEPS = {5: 500, 10: 2000, 16: 2000}  # of each base
+STEPS = {5: 500, 10: 2000, 16: 2000}  # by base
 
 
 def get_config() -> ConfigDict:
-    read_config("time_series")  # beside whose file the task stands
+    read_config("time_series")  # makes the task beside its file importable
     config = default_config(task="primer.time_series:TIME_SERIES")
     config.task.length, config.task.examples = 16, 500
     config.model.n_layers, config.model.d_model, config.model.d_ff, config.model.n_heads = 1, 32, 128, 4

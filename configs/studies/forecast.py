@@ -14,7 +14,7 @@ from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
 BASE, HEAD_DIM, N_LAYERS = 64, 16, 2
-WIDTHS, LARGE = (32, 48, 64, 80, 96), 240  # those that the law is fitted to, and the one that it forecasts
+WIDTHS, LARGE = (32, 48, 64, 80, 96), 240  # widths that the law is fitted to, and the width that it forecasts
 TOKENS_PER_WEIGHT = 20
 ROWS, LENGTH = 16, 128  # of a batch
 

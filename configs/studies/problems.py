@@ -6,7 +6,7 @@ The argument is one of the fifteen problems of Delétang et al., reverse_string 
 writes the answer. It learns to reverse strings of up to 40 symbols (exact_match 1, seed 0), and none of 60
 (exact_match_60 0). In the config studies/problems_tape an encoder fills in the answer, as in the papers.
 
-The task is this file's, `problems:LENGTH`, and stands in the folder deletang beside it.
+The task is `problems:LENGTH` of this file; its code is in the folder deletang.
 """
 
 from deletang.problems import PROBLEMS

@@ -68,7 +68,7 @@ class Recall(Task):
         batch = self.examples
         right = (evaluator.logits(batch).argmax(-1) == batch["targets"]) * batch["weights"]
         share = float(right.sum() / batch["weights"].sum())
-        # Equal from 0.99 on, so that the best checkpoint is the first that gets there.
+        # Capped at 0.99, so that the best checkpoint is the first that reaches it.
         return {"recalled": min(share, 0.99), "accuracy": share, "examples": len(right)}
 
 

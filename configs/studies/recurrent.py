@@ -3,9 +3,9 @@
 fxf train --config=studies/recurrent:stack --config.task.problem=reverse_string --workdir=runs/stack
 fxf sweep --config=studies/recurrent --workdir=runs/studies/recurrent --workers=1
 
-The argument is rnn, stack or tape: a layer of `model.blocks` that stands alone between embedding and readout. They are
-the rivals of walks in the study of length, whose lengths, steps and scoring they have. The paper's tape also jumps by
-the length of the input, which a decoder does not know; this one moves by single cells.
+The argument is rnn, stack or tape: the only layer of `model.blocks`, between embedding and readout. The study of length
+compares walks with them, at the same lengths, steps and scoring. The paper's tape also jumps by the length of the
+input, which a decoder does not know; this one moves by single cells.
 
 Letters of shapes, besides those of fxf: H hidden units, C cells, W numbers in a cell.
 """
@@ -41,7 +41,7 @@ class Rnn:
         return {"input": square, "hidden": square, "bias": Weight((self.d_model,), ("mlp",), jax.nn.initializers.zeros)}
 
     def start(self, n_rows: int, n_tokens: int) -> State:
-        """Returns the state before so many tokens."""
+        """Returns the initial state, with room for n_tokens tokens."""
         return {"hidden": jnp.zeros((n_rows, self.d_model))}
 
     def step(self, params: Params, state: State, x_RD: jax.Array) -> State:
@@ -68,9 +68,9 @@ class Rnn:
 
 @dataclasses.dataclass(frozen=True)
 class StackRnn(Rnn):
-    """An RNN that reads the top of a stack, and then pushes a value, pops or does neither, each by its share.
+    """An RNN that reads the top of a stack, and then pushes a value, pops or does neither, with soft weights.
 
-    Joulin and Mikolov 2015 (arXiv 1503.01007): the shares a are a softmax of the hidden units, and the stack becomes
+    Joulin and Mikolov 2015 (arXiv 1503.01007): the weights a are a softmax of the hidden units, and the stack becomes
     a_push · pushed + a_pop · popped + a_stay · stack.
     """
 
@@ -101,7 +101,7 @@ class StackRnn(Rnn):
 
 @dataclasses.dataclass(frozen=True)
 class TapeRnn(StackRnn):
-    """An RNN that writes into the cell under its head, and then moves left, right or not at all, each by its share.
+    """An RNN that writes into the cell under its head, then moves left, right or not at all, with soft weights.
 
     The tape is a ring that turns under the head, which is at cell 0. It has room for all moves one way.
     """

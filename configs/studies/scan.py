@@ -25,10 +25,10 @@ from fxf.data.text_files import (
 from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
-CUTOFF = 26  # the most actions of a command in training
-FILES = ("tasks_train_length.txt", "tasks_test_length.txt")  # whose own cutoff is 22
+CUTOFF = 26  # maximum actions of a command in training
+FILES = ("tasks_train_length.txt", "tasks_test_length.txt")  # their own cutoff is 22
 HELD_OUT = 0.03  # share of the shorter commands for validation, and as many for the test
-VALIDATED = 20  # of so many longer commands one is for validation, and the others are for the test
+VALIDATED = 20  # one in this many longer commands is for validation, and the others are for the test
 
 
 def read(config: DataConfig) -> Corpus:
@@ -60,7 +60,7 @@ def n_actions(text: str) -> int:
 
 
 def right_among(counts: Callable[[int], bool], answers: list[str], references: list[list[str]]) -> float:
-    """Returns the share of right answers among the commands whose number of actions counts."""
+    """Returns the share of right answers among the commands for whose number of actions `counts` is true."""
     pairs = [(answer, texts[0]) for answer, texts in zip(answers, references, strict=True)]
     right = [answer == reference for answer, reference in pairs if counts(n_actions(reference))]
     return sum(right) / len(right)

@@ -1,13 +1,13 @@
-"""Study: can a decoder reverse 1,000 symbols after training on at most 40, if tokens make the positions of attention?
+"""Study: can a decoder reverse 1,000 symbols after training on at most 40, if tokens determine their positions?
 
 fxf train --config=studies/turns --workdir=runs/turns
 fxf sweep --config=studies/turns --workdir=runs/studies/turns --workers=2
 
-A turn f in [-1, 1] of each token and head is learned. The direction of a token is the product of the turns before it,
-and its position is the sum of the directions up to it. Where every turn is 1, positions are 1, 2, … If a separator
-turns the walk, what follows it passes the positions before it in reverse order: a sequence and its reversal then have
-the same positions at any length. The product of turns is that of the negative eigenvalues with which linear
-recurrences know parity (Grazzi et al. 2024); other work sums what tokens contribute (Golovneva et al. 2024, "CoPE").
+Each token has a learned turn f in [-1, 1] for each head. The direction of a token is the product of the turns before
+it, and its position is the sum of the directions up to it. Where every turn is 1, positions are 1, 2, … If a separator
+turns the walk, the tokens after it pass the positions before it in reverse order: a sequence and its reversal then have
+the same positions at any length. The product of turns is like that of the negative eigenvalues by which linear
+recurrences track parity (Grazzi et al. 2024); other work sums what tokens contribute (Golovneva et al. 2024, "CoPE").
 
 `Turns` walks at the head of the blocks, and `OfTokens` is the attention that reads its positions. `TURNING` is a
 language model with both and a penalty by step. The walks of walks.py have the same attention.
@@ -38,14 +38,14 @@ from fxf.sweeps.points import grid
 
 PER_TURN = 10.0  # a turn is its weight times this; with a model's usual learning rate 20 steps can reverse it
 UNDECIDED = 0.1  # weight of the penalty
-GENTLE = 0.3  # factor of ALiBi's slopes: it lowers the scores of far positions, and those of near ones hardly
+GENTLE = 0.3  # factor of ALiBi's slopes, which lower the scores of far positions, but hardly those of near ones
 CARRIED = "token_positions"  # the positions that a walk leaves for the heads of later blocks, [R, T, H]
 LONGEST = 1000
 
 
 @dataclasses.dataclass(frozen=True)
 class Turns:
-    """A walk of each head, as a block of its own, `turns:Turns()`. The residual stream passes it unchanged."""
+    """A walk for each head, as a block of its own, `turns:Turns()`, which does not change the residual stream."""
 
     n_heads: int
     vocab_size: int
@@ -69,7 +69,7 @@ def turns_of(params: Params) -> jax.Array:
 
 
 def rounded(params: Params) -> Params:
-    """Returns the weights with turns of exactly 1 or -1, which have the same positions at every length."""
+    """Returns the weights with turns of exactly 1 or -1, which give the same positions at every length."""
     return {"turns": jnp.where(params["turns"] < 0, -1 / PER_TURN, 1 / PER_TURN)}
 
 
@@ -106,7 +106,7 @@ def walked(
     states_RMTJ = walk(tokens_RT, before_RMJ)
     if context.cache is None:
         return states_RMTJ, context
-    # After a prompt the state is that after its last token, behind which there may be padding.
+    # The state after a prompt is that after its last token, before any padding.
     n_tokens_R = jnp.broadcast_to(context.real.sum(axis=1), n_rows)
     since_RMTJ = jnp.concatenate([before_RMJ[:, :, None], states_RMTJ], axis=2)
     after_RMJ = jnp.take_along_axis(since_RMTJ, n_tokens_R[:, None, None, None], axis=2)[:, :, 0]
@@ -119,15 +119,15 @@ def with_positions(context: Context, positions_RHT: jax.Array) -> Context:
 
 
 class OfTokens(Attention):
-    """Softmax attention whose positions are those that a walk carries for each head.
+    """Softmax attention with the positions that a walk leaves in the carry for each head.
 
-    They rotate queries and keys, lower the scores of far keys a little, and count for the window. A key keeps its own.
-    The positions of its `Places` are [B, T, H], but for queries of another sequence (`elsewhere`).
+    They rotate queries and keys, lower the scores of far keys a little, and define the window. A key is cached with its
+    positions. `Places.positions` is [B, T, H], except for queries of another sequence (`elsewhere`).
     """
 
     def spec(self) -> Spec:
         if self.config.n_groups != self.config.n_heads:
-            raise UserError("model.n_kv_heads: tokens make positions for each head; leave it at 0")
+            raise UserError("model.n_kv_heads: each head has its own positions; leave it at 0")
         return super().spec()
 
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
@@ -172,7 +172,7 @@ class OfTokens(Attention):
 
 
 def distances(queries: Places, keys: Places) -> jax.Array:
-    """Returns how far each query is behind each key in the positions of each head, [B, H, T, C]."""
+    """Returns the positions of queries minus those of keys, for each head, [B, H, T, C]."""
     queries_BHT, keys_BHC = (jnp.moveaxis(places.positions, 2, 1) for places in (queries, keys))
     return queries_BHT[..., None] - keys_BHC[:, :, None]
 
@@ -182,22 +182,22 @@ class TurningConfig(TransformerLMConfig):
     """The `model` section of a language model whose tokens turn walks."""
 
     name: str = "turning"  # type: ignore[assignment]
-    positions: str = key("turns", "turns; or another kind of positions, and then no token makes any")
+    positions: str = key("turns", "turns; or another kind of positions, without walks")
     turns_settle_at: int = key(
-        0, "step of training from which a penalty moves turns to -1 or 1, as scoring has them; 0: none does", minimum=0
+        0, "training step from which a penalty moves turns to -1 or 1, as in scoring; 0: no penalty", minimum=0
     )
 
 
 def at_head(config: TransformerLMConfig, walks: str, attention: str) -> TransformerLMConfig:
     """Returns the config of a model with these walks at the head of its blocks and attention that reads them."""
     if config.attention != "softmax":
-        raise UserError(f"model.attention: '{attention}' reads what tokens make; leave it at 'softmax'")
+        raise UserError(f"model.attention: positions of walks need '{attention}'; leave it at 'softmax'")
     blocks, n_layers = f"{walks}; {config.blocks}", config.n_layers + 1
     return dataclasses.replace(config, blocks=blocks, n_layers=n_layers, attention=attention, positions="none")
 
 
 def turning(config: TurningConfig, vocab_size: int) -> Model:
-    """Builds a language model, whose turns have a penalty from the step turns_settle_at on."""
+    """Builds a language model with a penalty on its turns from step turns_settle_at on."""
     settle_at = config.turns_settle_at
     if config.positions != "turns":
         if settle_at:

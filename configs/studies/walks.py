@@ -17,8 +17,8 @@ writing at each position within the window. What a query sees is then as much in
 
 In a copy of a prompt the walk that token 0 returns has the positions of the prompt; in a reversal it is the walk that
 token 0 turns; in a second copy the one that token 0 reflects. A walk that one token takes back has the depth of a
-stack, of which the last writings are the elements. Walks that only one token moves count it, and those that two tokens
-move count their difference.
+stack, whose elements are the last writings. Walks that only one token moves count it, and those that two tokens move
+count their difference.
 
 Letters of shapes, besides those of fxf: M walks, J elements of a walk's state, Z features of a walk.
 """
@@ -47,7 +47,7 @@ from fxf.runs.experiment import default_config
 NEAR = 4.0  # distance from 0 up to which a feature tells positions apart
 MODULI = (2, 3, 5)
 N_FEATURES = 4 + sum(1 if modulus == 2 else 2 for modulus in MODULI)
-SMALL = 0.1  # deviation of the sum of a token's features at the start, against 1 of its embedding
+SMALL = 0.1  # initial deviation of the sum of a token's features; that of its embedding is 1
 
 
 class Effect(NamedTuple):
@@ -78,13 +78,13 @@ OF_TOKEN = (
     (PLAIN, RETURN._replace(step=0), STAY),
     (PLAIN, REFLECT._replace(step=0), STAY),
 )
-FOR_HEADS = 5  # of OF_TOKEN, the kinds that heads read: several tokens of a count have one position
+FOR_HEADS = 5  # heads read the first kinds of OF_TOKEN; the others are counts, where several tokens share a position
 # The walk of two tokens: the effect of the higher one, of the lower one, and of the others.
 OF_PAIR = (PLAIN, BACK, STAY)
 
 
 class Walk(NamedTuple):
-    """The effects of tokens on a walk, and its turn when heads choose walks: 0 for the first, None for no head."""
+    """The effects of tokens on a walk, and its turn when heads choose walks: 0 is first; no head reads it if None."""
 
     of_tokens: dict[int, Effect]
     of_others: Effect
@@ -104,13 +104,13 @@ def bank(vocab_size: int) -> Iterator[Walk]:
 
 
 def first_walks(n_walks: int, vocab_size: int | None = None) -> list[Walk]:
-    """Returns the first walks of the bank, all those of a vocabulary at most; None for any."""
+    """Returns the first walks of the bank; with a vocab_size, at most those of its tokens."""
     return list(itertools.islice(bank(n_walks if vocab_size is None else vocab_size), n_walks))
 
 
 @functools.cache
 def effects(n_walks: int) -> np.ndarray:
-    """Returns the effect of each token on each walk, [5, M, V'], where V' - 1 stands for all further tokens."""
+    """Returns the effect of each token on each walk, [5, M, V'], where the last token represents all further ones."""
     walks = first_walks(n_walks)
     n_tokens = 1 + max(max(walk.of_tokens) for walk in walks)
     table = np.array([[walk.of_tokens.get(i, walk.of_others) for i in range(n_tokens + 1)] for walk in walks])
@@ -120,7 +120,7 @@ def effects(n_walks: int) -> np.ndarray:
 def walks_of_heads(n_heads: int, n_walks: int) -> np.ndarray:
     """Returns the number of the walk that each head reads, int [H].
 
-    Heads first take the walks of token 0, then one kind after the other for all tokens, then the same again.
+    Heads take the walks of token 0 first, then kind by kind those of the other tokens, then start again.
     """
     turns = {i: walk.turn for i, walk in enumerate(first_walks(n_walks)) if walk.turn is not None}
     return np.resize(sorted(turns, key=lambda i: turns[i]), n_heads)
@@ -180,7 +180,7 @@ class Walks:
     d_model: int
     n_heads: int
     vocab_size: int
-    n_walks: int = key(32, "most walks: 6 are of token 0, 9 of each other token, and one of each two others", minimum=1)
+    n_walks: int = key(32, "at most this many walks: 6 of token 0, 9 of each other token, 1 of each pair", minimum=1)
     by_document: ClassVar[bool] = False
 
     def spec(self) -> Spec:
@@ -225,7 +225,7 @@ def next_writings(positions_BTH: jax.Array) -> jax.Array:
 def last_writings(seen_BHTC: jax.Array, distances_BHTC: jax.Array, order_BC: jax.Array, window: int) -> jax.Array:
     """Returns which of the keys that single queries see are the last at their positions, bool [B, H, T, C].
 
-    It goes through the positions of the window, because each hypothesis of a beam has last keys of its own.
+    It loops over the positions of the window, because each hypothesis of a beam has its own last keys.
     """
     order_B11C, last_BHTC = order_BC[:, None, None], jnp.zeros((1, 1, 1, 1), bool)
     for distance in range(1 - window, window):
@@ -240,8 +240,8 @@ class WalkingConfig(TransformerLMConfig):
     """The `model` section of a language model with walks along its tokens."""
 
     name: str = "walking"  # type: ignore[assignment]
-    positions: str = key("walks", "walks; or another kind of positions, and then there are no walks")
-    n_walks: int = key(32, "most walks: 6 are of token 0, 9 of each other token, and one of each two others", minimum=1)
+    positions: str = key("walks", "walks; or another kind of positions, without walks")
+    n_walks: int = key(32, "at most this many walks: 6 of token 0, 9 of each other token, 1 of each pair", minimum=1)
 
 
 def walking(config: WalkingConfig, vocab_size: int) -> Model:

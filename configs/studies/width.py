@@ -11,7 +11,7 @@ from fxf.runs.experiment import default_config
 from fxf.sweeps.points import grid
 
 BASE, HEAD_DIM = 64, 16
-SEEDS = {512: 1, 256: 1, 128: 2, 64: 2}  # of each width
+SEEDS = {512: 1, 256: 1, 128: 2, 64: 2}  # number of seeds by width
 
 
 def sizes(width: int) -> dict[str, int]:

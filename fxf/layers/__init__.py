@@ -1,1 +1,1 @@
-"""The mathematics: each layer is a spec of its weights and a pure function. Also their config keys, and the loss."""
+"""The mathematics: each layer has a table of its weights and a pure function. Also config keys, and the loss."""

@@ -1,8 +1,8 @@
 """Multi-head attention (seed 004, "Multi-Head Causal Attention"; seed 000, "SelfAttention Unit"), in several kinds.
 
-A kind is a subclass of `Attention`. One whose output is a weighted mean of values overrides `weigh`, `bias` or
-`turned`; one that looks at other keys overrides `keys_values`; any other kind overrides `apply`, as in
-linear_attention.py.
+A kind is a subclass of `Attention`. To change the weights of the mean over values, override `weigh`, `bias` or
+`turned`; to change the keys and values, override `keys_values`; for anything else override `apply`, as
+linear_attention.py does.
 """
 
 import dataclasses
@@ -26,12 +26,12 @@ from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
 from fxf.layers.positions import POSITIONS, rotary_frequencies
 
-# Keys that act on the scores of queries and keys, with the values that stand for nothing.
+# Config keys that act on attention scores, with the values that switch them off.
 ACT_ON_SCORES = {
     **{"window": 0, "attention_dropout": 0.0, "qk_norm": False, "attention_softcap": 0.0, "query_scale": 0.0},
     "attention_implementation": "xla",
 }
-IN_KERNELS = ("scores", "weigh", "read", "seen", "mask")  # what a kernel does by itself
+IN_KERNELS = ("scores", "weigh", "read", "seen", "mask")  # methods that a flash kernel replaces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Attention:
     Queries are [B, H, T, K], keys and values [B, G, C, K]; H is a multiple of G.
 
     Attributes:
-      has_scores: whether each query and key have a score, on which positions, windows and dropout can act.
-      ordered: whether `read` needs the keys in the order of their tokens.
-      by_document: whether tokens read those of their own document only, where a row has several.
+      has_scores: whether each query and key have a score. Positions, windows and dropout act on it.
+      ordered: whether `read` needs the keys in token order.
+      by_document: whether tokens attend only within their own document, where a row packs several.
     """
 
     config: TransformerConfig
@@ -82,44 +82,44 @@ class Attention:
         return self.output(params, heads_BHTK, x_BTD).reshape(x.shape), context.replace(cache=cache)
 
     def keys_values(self, params: Params, x_BTD: jax.Array, context: Context) -> tuple[Any, Context]:
-        """Returns the keys and values of tokens, each [B, G, T, K], and the context, whose carry may be another."""
+        """Returns the keys and values of tokens, each [B, G, T, K], and the context, possibly with a new carry."""
         k_BGTK = self.turned(self.project(params, "key", x_BTD), context.queries.positions)
         return (k_BGTK, self.project(params, "value", x_BTD)), context
 
     def memorize(self, params: Params, source_BSD: jax.Array, places: Places) -> Any:
-        """Returns the keys and values of another sequence, which cross-attention reads."""
+        """Returns the keys and values of the source that cross-attention reads."""
         return self.project(params, "key", source_BSD), self.project(params, "value", source_BSD)
 
     def turned(self, x_BHTK: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        """Returns queries or keys after what the positions do to them."""
+        """Returns queries or keys, rotated if the positional encoding rotates them."""
         rotate = POSITIONS[self.config.positions].rotate
         return x_BHTK if rotate is None else rotate(self.config, x_BHTK, positions_BT)
 
     @property
     def turned_width(self) -> int:
-        """The number of elements of a head's queries and keys that rotary positions turn."""
+        """The number of elements of each query and key that rotary positions rotate."""
         return int(self.config.head_width * self.config.rotary_share)
 
     def bias(self, params: Params, queries: Places, keys: Places) -> jax.Array | None:
-        """Returns what positions add to the scores, [B, H, T, C], where axes of size 1 repeat; None for nothing."""
+        """Returns the positional bias of the scores, [B, H, T, C], where axes of size 1 broadcast; None for no bias."""
         bias = POSITIONS[self.config.positions].bias
         return None if bias is None else bias(self.config.n_heads, queries.positions, keys.positions)
 
     def weigh(self, params: Params, scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
-        """Returns the weights of keys.
+        """Returns the attention weights.
 
-        The bias is -inf for keys that a query may not see: later tokens, padding, and empty slots of a cache. The
-        weights must not depend on the number of these keys.
+        The bias is -inf at masked keys: later tokens, padding, and empty slots of a cache. The weights must not depend
+        on how many keys are masked.
         """
         return jax.nn.softmax(scores_BHTC + bias_BHTC)
 
     def attend(
         self, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places, context: Context
     ) -> jax.Array:
-        """Returns what the queries read of keys and values, [B, H, T, K].
+        """Returns the attention output of each head, [B, H, T, K].
 
-        With a cache all scores are in memory: a step of decoding has few. So they are of a kind with `cached = False`,
-        which may mix queries.
+        With a cache, all scores are computed at once: a decoding step has few. A kind with `cached = False` is not
+        chunked either, because it may mix queries.
         """
         by_query = context.cache is None and getattr(self, "cached", True)
         if by_query and self.config.attention_implementation == "chunked":
@@ -130,7 +130,7 @@ class Attention:
         return self.read(params, q_BHTK, memory, self.mask(params, queries, keys, context.reads), context.rng)
 
     def mask(self, params: Params, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array:
-        """Returns the bias, with -inf for keys that a query may not see."""
+        """Returns the bias, with -inf at masked keys."""
 
         def masked(bias: jax.Array) -> jax.Array:
             seen = self.seen(queries, keys, reads)
@@ -142,7 +142,7 @@ class Attention:
         return masked(jnp.zeros((1, 1, 1, 1)) if bias is None else bias)
 
     def seen(self, queries: Places, keys: Places, reads: jax.Array | None = None) -> jax.Array | None:
-        """Returns which keys each query may see, bool [B, H, T, C], where axes of size 1 repeat; None if all.
+        """Returns which keys each query may see, bool [B, H, T, C], where axes of size 1 broadcast; None if all.
 
         Args:
           reads: which slots of a cache each hypothesis of a prompt reads, bool [B, T, C].
@@ -155,7 +155,7 @@ class Attention:
     def read(
         self, params: Params, q_BHTK: jax.Array, memory: Any, bias: jax.Array, rng: jax.Array | None = None
     ) -> jax.Array:
-        """Returns what the queries read of keys and values with this bias, [B, H, T, K]."""
+        """Returns the attention output of each head with this bias, [B, H, T, K]."""
         k_BGCK, v_BGCK = memory
         scores_BHTC = self.scores(q_BHTK, k_BGCK)
         bias_BHTC = jnp.broadcast_to(bias.astype(scores_BHTC.dtype), scores_BHTC.shape)
@@ -185,24 +185,24 @@ class Attention:
         return heads.transpose(0, 2, 1, 3)
 
     def output(self, params: Params, heads_BHTK: jax.Array, x_BTD: jax.Array) -> jax.Array:
-        """Maps what the heads of the vectors x read to vectors, [B, T, D]."""
+        """Maps the outputs of heads to vectors [B, T, D]; x are the layer's inputs."""
         read_BTHK = named("heads", heads_BHTK).transpose(0, 2, 1, 3)
         return from_heads(read_BTHK, params["output"], params.get("output_bias"))
 
     def _check_kernel(self) -> None:
-        """Raises a UserError if this kind has other weights than a kernel's, which would not know of them."""
-        mine, plain = type(self), Attention
-        if own := [name for name in IN_KERNELS if getattr(mine, name) is not getattr(plain, name)]:
-            what = f"the kernel of 'flash' has no {mine.__name__}.{own[0]}; set it to 'xla' or 'chunked'"
+        """Raises a UserError if this kind overrides a method that a flash kernel replaces."""
+        kind = type(self)
+        if own := [name for name in IN_KERNELS if getattr(kind, name) is not getattr(Attention, name)]:
+            what = f"the kernel of 'flash' has no {kind.__name__}.{own[0]}; set it to 'xla' or 'chunked'"
             raise UserError(f"model.attention_implementation: {what}")
 
     def _check(self) -> None:
-        """Raises a UserError if a key does not go with this kind."""
+        """Raises a UserError if a config key does not fit this kind."""
         positions, width = POSITIONS[one_of(self.config.positions, POSITIONS, "model.positions")], self.turned_width
         if positions.rotate and (width % 2 or not width):
-            raise UserError(f"model.positions: '{self.config.positions}' turns pairs in a head, not a width of {width}")
+            raise UserError(f"model.positions: '{self.config.positions}' rotates pairs, not a width of {width}")
         if positions.rotate:
-            rotary_frequencies(self.config, width // 2)  # raises one too, of factors that are not those of its pairs
+            rotary_frequencies(self.config, width // 2)  # raises one too, if rope_factors do not fit
         if not self.has_scores:
             acts_there = {"positions": "none"} if positions.rotate or positions.bias else {}
             why = f"it acts on the scores of queries and keys; model.attention '{self.config.attention}' has none"
@@ -210,7 +210,7 @@ class Attention:
 
 
 class Expressive(Attention):
-    """Attention with the weights z² / (1 + z²) · e^bias, normalized, of scores z.
+    """Attention whose weights are z² / (1 + z²) · e^bias of scores z, normalized.
 
     Gros 2024; seed 002, "expressive attention".
     """
@@ -218,16 +218,16 @@ class Expressive(Attention):
     def weigh(self, params: Params, scores_BHTC: jax.Array, bias_BHTC: jax.Array) -> jax.Array:
         # The small number gives equal weights where all scores are zero.
         squares = jnp.square(scores_BHTC) + 1e-20
-        # The power of two is exact, and keeps the square of the sum, by which the gradient divides, above 0.
+        # The gradient divides by the square of the sum; the power of two is exact and keeps that from underflowing.
         weights = 2.0**40 * (squares / (1 + squares) * jnp.exp(bias_BHTC))
         return weights / weights.sum(-1, keepdims=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class SinkLogits(Attention):
-    """Attention whose weights sum to less than one: a logit of each head, for no key, joins the softmax (gpt-oss).
+    """Attention whose weights sum to less than one: each head's softmax has one more logit, without a key (gpt-oss).
 
-    OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card". A logit that stays at 0 is softmax off by one (Miller 2023).
+    OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card". With the logit fixed at 0: softmax off by one (Miller 2023).
     """
 
     learned: bool = key(True, "train a logit for each head; otherwise all stay at 0")
@@ -245,7 +245,7 @@ class SinkLogits(Attention):
 
 @dataclasses.dataclass(frozen=True)
 class GatedAttention(Attention):
-    """Attention whose heads are multiplied by σ(x gate), before the last map (Qiu et al. 2025, arXiv 2505.06708)."""
+    """Attention whose heads' outputs are multiplied by σ(x gate) (Qiu et al. 2025, arXiv 2505.06708)."""
 
     def spec(self) -> Spec:
         config = self.config
@@ -259,10 +259,10 @@ class GatedAttention(Attention):
 
 @dataclasses.dataclass(frozen=True)
 class CrossAttention:
-    """Attention to the vectors of another sequence, the context's source, by the model's kind of attention.
+    """Attention of the model's kind to another sequence, the context's source.
 
-    Positions and windows act within a sequence, so they do not here. The source's memory may have fewer rows than x:
-    each then serves several consecutive rows, the hypotheses of a beam.
+    Positions and windows act within a sequence, so they are off here. In a beam search, one row of the source's memory
+    serves several consecutive rows of x, the hypotheses of a prompt.
     """
 
     kind: Attention

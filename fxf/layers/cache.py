@@ -1,12 +1,12 @@
-"""The cache of decoding, and how the hypotheses of a beam share it.
+"""The decoding cache, and how the hypotheses of a beam share it.
 
-A prompt's cache has C slots, each for what layers keep of one token. Greedy decoding and sampling have one hypothesis,
-whose token l has slot l. The hypotheses of a beam share the slots: `reads[b, w, c]` says whether hypothesis w reads
-slot c. A new token goes to a slot that no hypothesis reads. When hypotheses branch, `select` selects rows of `reads`
-and copies no keys. As most hypotheses differ in their newest tokens only, they need little more slots than one
-hypothesis alone. The states of layers that keep no tokens belong to a row and are selected with it.
+A prompt's cache has C slots; a slot holds what the layers keep of one token. Greedy decoding and sampling have one
+hypothesis, whose token l has slot l. The hypotheses of a beam share the slots: `reads[b, w, c]` says whether hypothesis
+w reads slot c. A new token goes to a slot that no hypothesis reads. When hypotheses branch, `select` selects rows of
+`reads` and copies no keys. Most hypotheses differ only in their newest tokens, so a beam needs few more slots than one
+hypothesis. Recurrent states belong to a row and are selected with it.
 
-Where one hypothesis passes the last slot, token l has slot l modulo C, and is read until another takes its place.
+A single hypothesis that runs past the last slot rolls: token l has slot l modulo C, until another overwrites it.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from fxf.layers.layer import Memory, Places, Slots, Table
 
-UNREAD = 2**30  # the order of a slot that no token has, which comes after all tokens
+UNREAD = 2**30  # the order of an empty slot, after all tokens
 
 
 class Cache(flax.struct.PyTreeNode):
@@ -30,7 +30,7 @@ class Cache(flax.struct.PyTreeNode):
       given: the positions of all tokens of a row, [R, T], if the prompts give them; None for 0, 1, …
       order_BC: the index, in its hypothesis, of the token in each slot, int32; None if token l has slot l.
       reads_BWC: whether a hypothesis reads a slot, bool; None if each prompt has one hypothesis.
-      rolling: whether there are fewer slots than tokens, of which the newest have one.
+      rolling: whether there are fewer slots than tokens; the newest tokens have them.
     """
 
     layers: Any
@@ -48,15 +48,15 @@ class Cache(flax.struct.PyTreeNode):
 
     @property
     def goes_back(self) -> bool:
-        """Whether smaller `lengths` take tokens back, for one hypothesis that does not roll: all is kept in slots."""
+        """Whether smaller `lengths` remove tokens (one hypothesis, not rolling), because slots hold everything."""
         return all(map(_is_kept, jax.tree.leaves(self.layers, is_leaf=_is_kept)))
 
     def table(self, positions_of: Callable[[jax.Array, jax.Array | None], jax.Array], n_new: int = 1) -> Table | None:
-        """Returns the table in which each row's new tokens have slots; None if no layer has slots.
+        """Returns the table that assigns slots to each row's new tokens; None if no layer has slots.
 
         Args:
-          positions_of: returns the positions of tokens from their indices, and from the given ones of their rows.
-          n_new: the number of new tokens of each row, 1 where the cache does not go back.
+          positions_of: returns the positions of tokens from their indices and `given`.
+          n_new: the number of new tokens of each row; 1 unless the cache `goes_back`.
         """
         if not self.n_slots:
             return None
@@ -66,16 +66,16 @@ class Cache(flax.struct.PyTreeNode):
         if not self.rolling:  # token l has slot l
             places = Places(positions_of(slots_1C, self.given), slots_1C)
             return Table(places, newest_B1 + jnp.arange(n_new)[None])
-        # A slot has the newest token whose index is the slot's modulo C; below 0 there is none yet.
+        # Slot c has the newest token whose index is c modulo C; below 0 it is still empty.
         order_BC = newest_B1 - (newest_B1 - slots_1C) % self.n_slots
         positions_BC = positions_of(jnp.maximum(order_BC, 0), self.given)
         places = Places(positions_BC, jnp.where(order_BC < 0, UNREAD, order_BC))
         return Table(places, newest_B1 % self.n_slots, by_index=False)
 
     def _of_beam(self, positions_of: Callable, order_BC: jax.Array, reads_BWC: jax.Array) -> Table:
-        """Returns the table in which the new token of each hypothesis has a slot that no hypothesis reads."""
+        """Returns the table that assigns the new token of each hypothesis a slot that no hypothesis reads."""
         width = reads_BWC.shape[1]
-        # Of equal elements, top_k returns the first. If too few slots are free, the last ones are not.
+        # top_k returns the first of equal elements. If too few slots are free, its last ones are in use.
         is_free_BC = ~reads_BWC.any(axis=1)
         at_BW = jax.lax.top_k(is_free_BC.astype(jnp.float32), width)[1]
         reads_BWC = reads_BWC | (at_BW[..., None] == jnp.arange(self.n_slots)[None, None])
@@ -87,7 +87,7 @@ class Cache(flax.struct.PyTreeNode):
     def select(self, parents_BW: jax.Array) -> "Cache":
         """Returns the cache of W hypotheses for each prompt, where hypothesis w continues hypothesis parents[b, w].
 
-        One hypothesis may become several. There are then W times as many slots, so there is room for all tokens.
+        If one hypothesis becomes several, the slots become W times as many, with room for all tokens.
         """
         batch_size, width = parents_BW.shape
         first_R1 = jnp.arange(batch_size)[:, None] * (self.lengths.shape[0] // batch_size)
@@ -105,13 +105,13 @@ class Cache(flax.struct.PyTreeNode):
         return selected.with_slots(n_slots).replace(order_BC=order_BC, reads_BWC=reads_BWC)
 
     def with_slots(self, n_slots: int) -> "Cache":
-        """Returns the cache with so many slots, which must include all that a hypothesis reads."""
+        """Returns the cache resized to this many slots, which must include all that a hypothesis reads."""
         if n_slots == self.n_slots or not self.n_slots:
             return self
 
         def resized(x: jax.Array, axis: int = -1) -> jax.Array:
             more = [(0, n_slots - self.n_slots if i == axis % x.ndim else 0, 0) for i in range(x.ndim)]
-            return jax.lax.pad(x, jnp.zeros((), x.dtype), more)  # a negative number takes away
+            return jax.lax.pad(x, jnp.zeros((), x.dtype), more)  # negative padding removes slots
 
         layers = _map_layers(lambda x: resized(x, -2), lambda x: x, self.layers)
         order_BC, reads_BWC = jax.tree.map(resized, (self.order_BC, self.reads_BWC))
@@ -123,7 +123,7 @@ def _is_kept(x: Any) -> bool:
 
 
 def _map_layers(of_slots: Any, of_rows: Any, layers: Any) -> Any:
-    """Returns the tree with `of_slots` of what is in slots, `of_rows` of arrays [R, …], and sources as they are."""
+    """Applies `of_slots` to arrays in slots and `of_rows` to arrays [R, …]; a source's memory stays as it is."""
 
     def change(x: Any) -> Any:
         return x if isinstance(x, Memory) else jax.tree.map(of_slots if isinstance(x, Slots) else of_rows, x)

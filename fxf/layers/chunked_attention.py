@@ -1,7 +1,7 @@
-"""Attention of a whole sequence for some queries at a time, so that memory grows with the length and not its square.
+"""Attention over a whole sequence, one chunk of queries at a time: memory grows with the length, not its square.
 
 Rabe and Staats 2021 (arXiv 2112.05682). The backward pass recomputes the weights of each chunk. It runs on any
-device, in any precision, for each kind of attention with scores.
+device, in any precision, for every kind of attention with scores.
 """
 
 from typing import Any
@@ -13,22 +13,23 @@ from fxf.base.weights import Params
 from fxf.layers.context_parallel import n_parts
 from fxf.layers.layer import Places
 
-CHUNK = 256  # most queries of a chunk
-# Chunks of causal attention leave out later keys, so that several are faster than one, if they have this many queries.
+CHUNK = 256  # maximum queries of a chunk
+# A chunk of causal attention skips later keys. So up to 4 chunks are faster than one, if each has 64 queries.
 WORTHWHILE, SEVERAL = 64, 4
-UNROLLED = 4  # most chunks outside a loop; XLA holds scores of several at once, but in a loop all have the same keys
+# Maximum chunks without a loop. A loop holds the scores of only one chunk at a time, but its chunks skip no keys.
+UNROLLED = 4
 
 
 def chunked(
     layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places, rng: jax.Array | None
 ) -> jax.Array:
-    """Returns what `layer.read` returns for queries [B, H, T, K], with the scores of `CHUNK` of them at a time.
+    """Returns what `layer.read` returns for all queries [B, H, T, K], computed chunk by chunk.
 
     Args:
       layer: the attention, whose `mask` gives the bias of a chunk.
       memory: keys and values, or any tree of arrays [B, …, C, n].
     """
-    # Of sequences in parts, a chunk has queries of each part, so that each device computes some of them.
+    # With sharded sequences, a chunk has queries of each shard, so that each device computes some of them.
     parts = n_parts() if q_BHTK.shape[2] % n_parts() == 0 else 1
     n_queries = q_BHTK.shape[2] // parts
     n_chunks = -(-n_queries // CHUNK)
@@ -36,28 +37,28 @@ def chunked(
     if causal:
         n_chunks = max(n_chunks, min(SEVERAL, n_queries // WORTHWHILE))
 
-    def of_chunk(
+    def attend_chunk(
         params: Params, q_BHTK: jax.Array, queries: Places, index: Any, memory: Any, keys: Places
     ) -> jax.Array:
         key = None if rng is None else jax.random.fold_in(rng, index)
         return layer.read(params, q_BHTK, memory, layer.mask(params, queries, keys), key)
 
     if n_chunks == 1:
-        return of_chunk(params, q_BHTK, queries, 0, memory, keys)
-    of_chunk = jax.checkpoint(of_chunk)
+        return attend_chunk(params, q_BHTK, queries, 0, memory, keys)
+    attend_chunk = jax.checkpoint(attend_chunk)
     size = -(-n_queries // n_chunks)
 
-    def in_a_row(index: int) -> jax.Array:
+    def sliced_chunk(index: int) -> jax.Array:
         chunk = slice(index * size, (index + 1) * size)
         seen = slice(chunk.stop if causal else None)
-        of_queries, of_keys = queries.pick(lambda x_BT: x_BT[:, chunk]), keys.pick(lambda x_BT: x_BT[:, seen])
+        chunk_queries, chunk_keys = queries.pick(lambda x_BT: x_BT[:, chunk]), keys.pick(lambda x_BT: x_BT[:, seen])
         entries = jax.tree.map(lambda x: x[..., seen, :], memory)
-        return of_chunk(params, q_BHTK[:, :, chunk], of_queries, index, entries, of_keys)
+        return attend_chunk(params, q_BHTK[:, :, chunk], chunk_queries, index, entries, chunk_keys)
 
     if n_chunks <= UNROLLED and parts == 1:
-        return jnp.concatenate([in_a_row(index) for index in range(n_chunks)], axis=2)
+        return jnp.concatenate([sliced_chunk(index) for index in range(n_chunks)], axis=2)
 
-    # The last query of a part fills up its last chunk, so that each sees a key.
+    # Copies of a part's last query pad its last chunk, so that every query sees a key.
     def in_chunks(x: jax.Array, axis: int) -> jax.Array:
         before, after = x.shape[:axis], x.shape[axis + 1 :]
         x = x.reshape(*before, parts, n_queries, *after)
@@ -67,7 +68,7 @@ def chunked(
         return x.reshape(n_chunks, *before, parts * size, *after)
 
     chunks = (in_chunks(q_BHTK, 2), queries.pick(lambda x: in_chunks(x, 1)), jnp.arange(n_chunks))
-    heads_NBHTK = jax.lax.map(lambda chunk: of_chunk(params, *chunk, memory, keys), chunks)
+    heads_NBHTK = jax.lax.map(lambda chunk: attend_chunk(params, *chunk, memory, keys), chunks)
     shape = (*q_BHTK.shape[:2], parts, -1, heads_NBHTK.shape[-1])
     heads_BHPTK = jnp.moveaxis(heads_NBHTK.reshape(n_chunks, *shape), 0, 3).reshape(shape)[:, :, :, :n_queries]
     return heads_BHPTK.reshape(*q_BHTK.shape[:-1], -1)

@@ -13,7 +13,7 @@ from fxf.base.errors import UserError
 class TransformerConfig:
     """The keys of every transformer's `model` section; seed 004, "Definition of TransformerLM", has the defaults."""
 
-    n_layers: int = key(6, "number of blocks; with an encoder, of the encoder and of the decoder each", minimum=1)
+    n_layers: int = key(6, "number of blocks; an encoder and a decoder have this many each", minimum=1)
     d_model: int = key(512, "width of the residual stream", minimum=1)
     d_ff: int = key(2048, "width inside the feed-forward layer", minimum=1)
     n_heads: int = key(8, "number of attention heads; without a head_dim it must divide d_model", minimum=1)
@@ -21,17 +21,17 @@ class TransformerConfig:
     head_dim: int = key(0, "width of a head's queries, keys and values; 0: d_model / n_heads", minimum=0)
     base_width: int = key(
         0,
-        "d_model of a base, whose best learning rate this model shares (μP, Yang et al. 2022); it has d_ff and n_heads "
-        "in proportion and the same head_dim; 0: no base",
+        "μP (Yang et al. 2022): d_model of a base model whose best learning rate this one shares; it has d_ff and "
+        "n_heads in proportion and the same head_dim; 0: off",
         minimum=0,
     )
-    max_len: int = key(2048, "maximum number of tokens in a sequence, with the leading 0", minimum=1)
+    max_len: int = key(2048, "maximum number of tokens in a sequence, including the start token", minimum=1)
     dropout: float = key(0.0, "dropout rate of sublayer outputs", minimum=0, below=1)
-    embedding_dropout: float = key(0.0, "dropout rate of embeddings with their positions", minimum=0, below=1)
-    embedding_norm: bool = key(False, "normalize embeddings with their positions, before dropout")
+    embedding_dropout: float = key(0.0, "dropout rate of embeddings, after positions are added", minimum=0, below=1)
+    embedding_norm: bool = key(False, "normalize embeddings, after positions are added and before dropout")
     attention_dropout: float = key(0.0, "dropout rate of attention weights", minimum=0, below=1)
-    blocks: str = key("attention+feed_forward", "pattern of layers over the depth, as fxf.layers.kinds describes it")
-    layers: dict[str, dict[str, Any]] = key({}, "keys of a layer of model.blocks alone: model.layers.NAME.KEY")
+    blocks: str = key("attention+feed_forward", "layers of the blocks over the depth; fxf.layers.kinds has the syntax")
+    layers: dict[str, dict[str, Any]] = key({}, "keys of single layers of model.blocks: model.layers.NAME.KEY")
     block: str = key("pre_norm", "how layers join the residual stream: one of fxf.layers.block.BLOCKS, with formulas")
     final_norm: bool = key(True, "normalize the output of the last block")
     norm_epsilon: float = key(1e-6, "small number that keeps the normalization of a constant vector finite", above=0)
@@ -42,39 +42,39 @@ class TransformerConfig:
     zero_centered_scale: bool = key(False, "norms multiply by 1 + scale, where the scale starts at 0 (Gemma)")
     positions: str = key(
         "sinusoidal_trained",
-        "one of fxf.layers.positions.POSITIONS; a trained table starts from sinusoids (seed 004) or from random; fixed "
+        "one of fxf.layers.positions.POSITIONS; trained tables start from sinusoids (seed 004) or random (learned); "
         "sinusoids are interleaved (seed 003), or sines come first: concatenated from 1 (seed 000), halves from 0",
     )
-    position_range: int = key(0, "training draws each sequence's positions from this many; 0: it does not", minimum=0)
-    position_gap: int = key(1, "with a position_range, the distance of tokens outside training", minimum=1)
-    position_stretch: float = key(1.0, "training multiplies positions of a row by a factor from 1 to this", minimum=1)
+    position_range: int = key(0, "training draws each sequence's positions from this many; 0: off", minimum=0)
+    position_gap: int = key(1, "with position_range, the spacing of positions outside training", minimum=1)
+    position_stretch: float = key(1.0, "training multiplies a row's positions by a random factor, 1 to this", minimum=1)
     rope_theta: float = key(10000.0, "wavelengths of rotary positions are 2π · rope_theta^(2i/head_dim)", above=1)
-    rope_factor: float = key(1.0, "rotary positions multiply wavelengths by this, for longer sequences", minimum=1)
+    rope_factor: float = key(1.0, "factor of rotary wavelengths, which extends the context", minimum=1)
     rope_trained_len: int = key(
         0,
-        "rope_factor multiplies wavelengths longer than this many tokens (Llama 3); 0: all (Chen et al. 2023)",
+        "rope_factor multiplies only wavelengths longer than this trained length; 0: all (Chen et al. 2023)",
         minimum=0,
     )
     rope_ramp: Literal["llama3", "yarn", "yarn_exact", "longrope"] = key(
         "llama3",
-        "how shorter wavelengths are interpolated: from a quarter of rope_trained_len on; yarn: between 32 turns and "
-        "one (Peng et al. 2023; set query_scale to (0.1 ln rope_factor + 1)² / √head_dim); yarn_exact: gpt-oss's; "
-        "longrope: by rope_factors, and queries and keys grow by √(1 + ln rope_factor / ln rope_trained_len) (Phi-3)",
+        "how shorter wavelengths are interpolated; llama3: from a quarter of rope_trained_len on; yarn: from 32 turns "
+        "to 1 (Peng et al. 2023; set query_scale to (0.1 ln rope_factor + 1)² / √head_dim); yarn_exact: unrounded "
+        "(gpt-oss); longrope: by rope_factors, queries and keys times √(1 + ln rope_factor / ln rope_trained_len) (Phi-3)",
     )
     rope_factors: str = key(
-        "", "of longrope: those of pairs, with commas; behind a semicolon those for a max_len above rope_trained_len"
+        "", "longrope: factors of pairs, comma-separated; after a semicolon, those for max_len above rope_trained_len"
     )
-    rotary_share: float = key(1.0, "first share of a head's width, which rotary positions turn", above=0, maximum=1)
+    rotary_share: float = key(1.0, "first share of a head's width that positions rotate", above=0, maximum=1)
     attention: str = key("softmax", "one of fxf.layers.kinds.ATTENTIONS")
     attention_implementation: Literal["xla", "chunked", "flash"] = key(
         "xla",
-        "how training computes attention; xla: all scores at once; chunked: those of 256 queries at a time, in rows of "
-        "over 1,024 tokens; flash: by a kernel of NVIDIA GPUs from Ampere on or of TPUs, for softmax in bfloat16",
+        "how training computes attention; xla: all scores at once; chunked: 256 queries at a time in rows of over "
+        "1,024 tokens; flash: a kernel on TPUs and NVIDIA GPUs from Ampere on, for softmax in bfloat16",
     )
-    feature_map: str = key("elu", "of linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
+    feature_map: str = key("elu", "linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
     window: int = key(0, "self-attention sees tokens at a distance below this; 0: all tokens", minimum=0)
-    global_every: int = key(0, "every n-th block has no window, but the others have one; 0: all have it", minimum=0)
-    local_rope_theta: float = key(0.0, "rope_theta of the other blocks, without rope_factor; 0: the same", minimum=0)
+    global_every: int = key(0, "n: every n-th block has no window, all others have it; 0: all have it", minimum=0)
+    local_rope_theta: float = key(0.0, "rope_theta of blocks with a window, without rope_factor; 0: same", minimum=0)
     qk_norm: bool = key(False, "normalize each head's queries and keys by an RMS norm, whatever model.norm is")
     qk_norm_joint: bool = key(False, "with qk_norm, normalize all heads of a token together")
     feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.kinds.FEED_FORWARDS")
@@ -82,23 +82,23 @@ class TransformerConfig:
     feed_forward_bias: bool = key(True, "linear maps of the feed-forward layer have a bias")
     gated: bool = key(
         False,
-        "multiply the hidden layer by a linear map: with silu SwiGLU, with gelu GeGLU, with silu_clamped gpt-oss's",
+        "gate the hidden layer: SwiGLU with silu, GeGLU with gelu, gpt-oss's with silu_clamped",
     )
-    logits_bias: bool = key(False, "add a bias to each logit that is read from the embedding table")
-    final_bias: bool = key(True, "the final layer, which is no embedding table, adds a bias to each logit")
-    logit_softcap: float = key(0.0, "logits become c·tanh(logits/c), where c is this; 0: they stay", minimum=0)
-    attention_softcap: float = key(0.0, "scores become c·tanh(scores/c), where c is this; 0: they stay", minimum=0)
-    query_scale: float = key(0.0, "factor of the products of queries and keys; 0: 1 / √(width of a head)", minimum=0)
+    logits_bias: bool = key(False, "add a bias to logits that are read from the embedding table")
+    final_bias: bool = key(True, "add a bias to logits of a final layer (not the embedding table)")
+    logit_softcap: float = key(0.0, "logits become c·tanh(logits/c), where c is this; 0: off", minimum=0)
+    attention_softcap: float = key(0.0, "scores become c·tanh(scores/c), where c is this; 0: off", minimum=0)
+    query_scale: float = key(0.0, "factor of attention scores; 0: 1 / √(width of a head)", minimum=0)
     attention_bias: Literal["output", "all", "qkv", "none"] = key(
-        "output", "maps of attention with a bias: the last (seed 004), all (seed 000), all others, none (seed 003)"
+        "output", "projections with a bias: the output (seed 004), all (seed 000), all but the output, none (seed 003)"
     )
     init: Literal["default", "uniform", "gpt2"] = key(
         "default",
         "default: scaled to each weight; uniform: within ±1/2 (seed 004); gpt2: normal(0.02), last maps smaller",
     )
-    scan_blocks: bool = key(False, "train in a loop over blocks: many blocks compile faster and run slower")
+    scan_blocks: bool = key(False, "training loops over blocks: deep models compile faster and run slower")
     remat: Literal["none", "full", "dots"] = key(
-        "none", "gradient checkpointing: recompute nothing; all inside a block; all there except products with weights"
+        "none", "gradient checkpointing; full: recompute all inside a block; dots: all but products with weights"
     )
     dtype: Literal["float32", "bfloat16", "float64"] = key(
         "float32",
@@ -107,7 +107,7 @@ class TransformerConfig:
     )
 
     FLASH: ClassVar[dict[str, Any]] = {"attention": "softmax", "dtype": "bfloat16", "attention_dropout": 0}
-    # While a key has a value, nothing reads some others; what these must then have.
+    # (key, value, the keys that nothing reads while it has this value, with their defaults)
     UNREAD: ClassVar[tuple[tuple[str, Any, dict[str, Any]], ...]] = (
         ("position_range", 0, {"position_gap": 1}),
         ("qk_norm", False, {"qk_norm_joint": False}),
@@ -151,7 +151,7 @@ class TransformerConfig:
             self._check_base()
 
     def _check_base(self) -> None:
-        """Raises a UserError if there is no base whose widths are in proportion."""
+        """Raises a UserError if the base's widths are not whole numbers in proportion."""
         if not self.head_dim:
             also = f"{self.head_width} here, because wider models have more heads of the same width"
             raise UserError(f"model.base_width: {self.base_width} needs model.head_dim too, {also}")

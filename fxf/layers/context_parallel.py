@@ -1,10 +1,10 @@
-"""Kernels of attention over a mesh, whose axis `sequence` cuts each row's tokens (context parallelism).
+"""Attention kernels over a mesh whose axis `sequence` shards each row's tokens (context parallelism).
 
-Each device computes what its own queries read, and gets the keys and values of others for it (Dubey et al. 2024,
-section 3.3.2). Causal attention cuts a row into two pieces a device: the devices swap queries, so that each has an
-early and a late piece, and all see as many keys (zhuzilin 2024, "zigzag ring attention"). With a window a device reads
-what stands before its own tokens. A kernel reads one range of keys at a time; what it reads of several is their mean
-by the sums of weights, whose logarithms it returns.
+Each device computes the output of its own queries, and gathers other devices' keys and values for it (Dubey et al.
+2024, section 3.3.2). Causal attention splits a row into two pieces per device. The devices swap queries, so that each
+has an early and a late piece, and all see equally many keys (zhuzilin 2024, "zigzag ring attention"). With a window, a
+device fetches only the keys in reach before its own tokens. A kernel reads one range of keys at a time, and returns the
+log of the sum of its weights, by which the outputs of several ranges are averaged.
 
 Letters: B rows, T or S tokens, H heads, G groups of heads, K width of a head.
 """
@@ -26,15 +26,15 @@ CUT = {"B": ROWS, "T": (SEQUENCE,), "S": (SEQUENCE,), "G": (TENSOR,)}
 
 
 class Kernel(NamedTuple):
-    """Attention to a part of the keys that a query sees.
+    """Attention to a range of the keys that a query sees.
 
-    If it is causal, query i sees the keys up to i, and below a distance if the window is not 0; else all.
+    If causal, query i sees the keys up to i, within the window if that is not 0; otherwise it sees all.
 
     Attributes:
-      read: (q [B, T, H, K], k and v [B, S, G, K], causal, window) to what is read, [B, T, H, K], and the logarithm of
-        the sum of the exponentials of the scores, [B, T, H], in float32.
-      gradients: (q, k, v, read, logarithm, gradient by what is read, causal, window) to the gradients by q, k and v,
-        where read and logarithm are those of all keys.
+      read: `read(q [B, T, H, K], k [B, S, G, K], v [B, S, G, K], causal, window)` returns the output [B, T, H, K], and
+        the log of the sum of the exponentials of the scores, [B, T, H], in float32.
+      gradients: `gradients(q, k, v, output, log_sum, output_gradient, causal, window)` returns the gradients of q, k
+        and v, where output and log_sum are those over all keys.
     """
 
     read: Callable[..., Any]
@@ -42,19 +42,19 @@ class Kernel(NamedTuple):
 
 
 def n_parts() -> int:
-    """Returns into how many parts the mesh cuts each sequence."""
+    """Returns the number of parts into which the mesh shards each sequence."""
     mesh = target_mesh()
     return 1 if mesh is None else mesh.shape[SEQUENCE]
 
 
 def mapped(kernel: Callable[..., jax.Array], axes: str, *arrays: jax.Array) -> jax.Array:
-    """Returns `kernel(*arrays)`, for which each device of the mesh computes its rows, heads and queries.
+    """Returns `kernel(*arrays)`, where each device of the mesh computes its own rows, heads and queries.
 
-    XLA does not shard a kernel. Rows, heads and tokens that the mesh does not divide are whole on each device.
+    XLA does not shard a kernel. An axis that the mesh does not divide is replicated.
 
     Args:
-      axes: letters of the axes of each array. The mesh cuts B, H, G, T and S, where an array has more than one of
-        them, and the kernel gets S gathered. The first array is like the result.
+      axes: letters of the axes of each array. The mesh shards B, H, G, T and S unless they have size 1, and the kernel
+        gets S gathered. The result has the sharding of the first array.
     """
     mesh = target_mesh()
     if mesh is None:
@@ -80,15 +80,15 @@ def mapped(kernel: Callable[..., jax.Array], axes: str, *arrays: jax.Array) -> j
         ]
         return kernel(*gathered)
 
-    # What a kernel writes has no record of the axes over which it differs, which JAX would check.
+    # JAX does not know over which mesh axes a kernel's outputs vary, so it cannot check them.
     return jax.shard_map(local, mesh=mesh, in_specs=tuple(specs), out_specs=specs[0], check_vma=False)(*arrays)
 
 
 def causal(kernel: Kernel, window: int, *arrays: jax.Array) -> jax.Array:
-    """Returns what queries [B, T, H, K] read of keys and values [B, T, G, K], where the mesh cuts sequences.
+    """Returns the causal attention of queries [B, T, H, K] to keys and values [B, T, G, K], with sharded sequences.
 
     Args:
-      window: a query sees the keys below this distance up to its own; 0: at any.
+      window: a query sees its own key and earlier ones at a distance below this; 0: at any.
     """
     length = arrays[0].shape[1]
 
@@ -97,15 +97,15 @@ def causal(kernel: Kernel, window: int, *arrays: jax.Array) -> jax.Array:
             return _in_turns(kernel, window, q, k, v)
         return swapped(_in_turns(kernel, 0, swapped(q, 1), k, v), 1, back=True)
 
-    # Rows are filled up at their end, where no query sees it, so that a piece has an even length.
-    filling = ((0, 0), (0, -length % (4 * n_parts())), (0, 0), (0, 0))
-    return mapped(local, "BTHK BTGK BTGK", *(jnp.pad(x, filling) for x in arrays))[:, :length]
+    # Padding at the end of rows, which no query sees, gives each piece an even length.
+    padding = ((0, 0), (0, -length % (4 * n_parts())), (0, 0), (0, 0))
+    return mapped(local, "BTHK BTGK BTGK", *(jnp.pad(x, padding) for x in arrays))[:, :length]
 
 
 def pieces_of_queries(n: int) -> np.ndarray:
-    """Returns the numbers of the two pieces that each of n devices has after `swapped`, int32 [n, 2].
+    """Returns the indices of the two pieces that each of n devices has after `swapped`, int32 [n, 2].
 
-    The first is even, the other odd, and one is as early as the other is late.
+    The first is even and the second odd. Their sum is 2n - 1, so one is as early as the other is late.
     """
     early = np.arange(n, dtype=np.int32)
     pairs = np.stack([early, 2 * n - 1 - early], 1)
@@ -113,7 +113,7 @@ def pieces_of_queries(n: int) -> np.ndarray:
 
 
 def swapped(x: jax.Array, axis: int, back: bool = False) -> jax.Array:
-    """Returns tokens of `pieces_of_queries` in place of a device's own, pieces 2d and 2d + 1 along an axis; or back."""
+    """Exchanges device d's own pieces of an axis, 2d and 2d + 1, for those of `pieces_of_queries`; or `back`."""
     pieces, exchanged = pieces_of_queries(jax.lax.axis_size(SEQUENCE)), []
     for of_device, part in zip(pieces.T, jnp.split(x, 2, axis), strict=True):
         moves = [(int(piece) // 2, device) for device, piece in enumerate(of_device)]
@@ -122,14 +122,14 @@ def swapped(x: jax.Array, axis: int, back: bool = False) -> jax.Array:
 
 
 class Turns(NamedTuple):
-    """Reads one after the other, in each of which a range of a device's queries reads a range of keys.
+    """A loop of reads. In each turn, a range of a device's queries reads a range of keys.
 
     Attributes:
       queries, keys: the first query and the first key of each turn.
       sizes: the numbers of queries and of keys in a range.
-      causal: whether query i of a range sees its keys up to i, and below a distance if a window follows; else all.
-      band: whether ranges are turned around, so that query i sees the keys from i on if it is causal then.
-      hops: how many devices stand before this one, if there are such keys.
+      causal: whether query i of a range sees its keys up to i, within `window` if that is not 0; else it sees all.
+      band: whether both ranges are reversed for the kernel, so that causal means that query i sees the keys from i on.
+      hops: the keys come from the device this many before. Devices without such a device skip the loop.
     """
 
     queries: Any
@@ -141,20 +141,20 @@ class Turns(NamedTuple):
     hops: int = 0
 
     def take(self, starts: Any, of_queries: Any, of_keys: Any) -> list[jax.Array]:
-        """Returns the ranges of arrays [B, tokens, …]."""
+        """Returns this turn's ranges of arrays [B, tokens, …]."""
         arrays = [*((x, 0) for x in of_queries), *((x, 1) for x in of_keys)]
         ranges = [jax.lax.dynamic_slice_in_dim(x, starts[side], self.sizes[side], 1) for x, side in arrays]
         return [jnp.flip(x, 1) for x in ranges] if self.band else ranges
 
     def put(self, x: jax.Array, start: Any, new: jax.Array) -> jax.Array:
-        """Returns an array with another range."""
+        """Returns x with `new` as its range from `start`."""
         return jax.lax.dynamic_update_slice_in_dim(x, jnp.flip(new, 1) if self.band else new, start, 1)
 
 
 def turns_of_causal(n: int, device: Any, length: int) -> list[Turns]:
-    """Returns how `pieces_of_queries` read all earlier keys of a row; a device has so many queries."""
+    """Returns the turns in which `pieces_of_queries` read all earlier keys; a device has `length` queries."""
     mine, half, index = jnp.asarray(pieces_of_queries(n))[device], length // 2, np.arange(2 * n - 1)
-    second = (index >= mine[0]).astype(mine.dtype)  # as many earlier pieces as its number are for the first
+    second = (index >= mine[0]).astype(mine.dtype)  # the first piece has as many turns as its index
     return [
         Turns(np.array([0, half]), mine * half, (half, half), causal=True),
         Turns(second * half, (index - second * mine[0]) * half, (half, half)),
@@ -162,18 +162,18 @@ def turns_of_causal(n: int, device: Any, length: int) -> list[Turns]:
 
 
 def turns_of_window(n: int, length: int, window: int) -> list[Turns]:
-    """Returns how a device's queries read keys below a distance, of which those before its own come first."""
+    """Returns the turns in which a device's queries read keys within a window; the keys before its own come first."""
     n_before = min(window - 1, (n - 1) * length)
     turns = [Turns([0], [n_before], (length, length), causal=True, window=window)]
     for hops in range(1, -(-n_before // length) + 1):
-        start = n_before - hops * length  # of the keys of that device
+        start = n_before - hops * length  # where that device's keys begin
         first = hops * length - window + 1  # query i sees them from i + first on
-        by_all = min(max(-first, 0), length)
-        if by_all:
-            turns.append(Turns([0], [start + length - by_all], (length, by_all), hops=hops))
-        if by_all < length:
+        seen_by_all = min(max(-first, 0), length)
+        if seen_by_all:
+            turns.append(Turns([0], [start + length - seen_by_all], (length, seen_by_all), hops=hops))
+        if seen_by_all < length:
             n_queries = length - max(first, 0)
-            band = (n_queries, n_queries - by_all)
+            band = (n_queries, n_queries - seen_by_all)
             turns.append(Turns([0], [start + max(first, 0)], band, causal=True, band=True, hops=hops))
     return turns
 
@@ -184,7 +184,7 @@ def _turns(window: int, length: int) -> list[Turns]:
 
 
 def _shared(window: int, x_BS: jax.Array) -> jax.Array:
-    """Returns the keys or values of all devices, or with a window those before a device's own and its own."""
+    """Returns the keys or values of all devices; with a window, those in reach before a device's own, and its own."""
     if not window:
         return jax.lax.all_gather(x_BS, SEQUENCE, axis=1, tiled=True)
     n, length = jax.lax.axis_size(SEQUENCE), x_BS.shape[1]
@@ -197,7 +197,7 @@ def _shared(window: int, x_BS: jax.Array) -> jax.Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _in_turns(kernel: Kernel, window: int, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-    """Returns what a device's queries read, [B, S, H, K]; keys and values are its own."""
+    """Returns the attention output of a device's queries, [B, S, H, K]; keys and values are the device's own too."""
     return _forward(kernel, window, q, k, v)[0]
 
 
@@ -209,11 +209,11 @@ def _forward(kernel: Kernel, window: int, *arrays: jax.Array) -> tuple[jax.Array
 
         def turn(state: list[jax.Array], starts: Any, turns: Turns = turns) -> Any:
             q_BTHK, read_BTHK, total_BTH, *keys = turns.take(starts, [q, *state], memory)
-            found_BTHK, logarithm_BTH = kernel.read(q_BTHK, *keys, causal=turns.causal, window=turns.window)
-            logarithm_BTH = jnp.where(device < turns.hops, -jnp.inf, logarithm_BTH)
-            sum_BTH = jnp.logaddexp(total_BTH, logarithm_BTH)
-            shares = [jnp.exp(x - sum_BTH)[..., None] for x in (total_BTH, logarithm_BTH)]
-            new = (read_BTHK * shares[0] + found_BTHK * shares[1], sum_BTH)
+            output_BTHK, log_sum_BTH = kernel.read(q_BTHK, *keys, causal=turns.causal, window=turns.window)
+            log_sum_BTH = jnp.where(device < turns.hops, -jnp.inf, log_sum_BTH)
+            sum_BTH = jnp.logaddexp(total_BTH, log_sum_BTH)
+            shares = [jnp.exp(x - sum_BTH)[..., None] for x in (total_BTH, log_sum_BTH)]
+            new = (read_BTHK * shares[0] + output_BTHK * shares[1], sum_BTH)
             return [turns.put(x, starts[0], y) for x, y in zip(state, new, strict=True)], None
 
         state, _ = jax.lax.scan(turn, state, (jnp.asarray(turns.queries), jnp.asarray(turns.keys)))
@@ -221,25 +221,25 @@ def _forward(kernel: Kernel, window: int, *arrays: jax.Array) -> tuple[jax.Array
     return read, (arrays, read, state[1])
 
 
-def _backward(kernel: Kernel, window: int, residuals: Any, of_read: jax.Array) -> tuple[jax.Array, ...]:
+def _backward(kernel: Kernel, window: int, residuals: Any, d_read: jax.Array) -> tuple[jax.Array, ...]:
     (q, *own), read, total = residuals
     memory, back = jax.vjp(lambda *own: [_shared(window, x) for x in own], *own)
     sums, device = [as_float32(jnp.zeros_like(x)) for x in (q, *memory)], jax.lax.axis_index(SEQUENCE)
     for turns in _turns(window, q.shape[1]):
 
         def turn(sums: list[jax.Array], starts: Any, turns: Turns = turns) -> Any:
-            of_queries, of_keys = [q, read, total, of_read, sums[0]], [*memory, *sums[1:]]
-            q_BTHK, *read_BTHK, of_q, k, v, of_k, of_v = turns.take(starts, of_queries, of_keys)
+            of_queries, of_keys = [q, read, total, d_read, sums[0]], [*memory, *sums[1:]]
+            q_BTHK, *read_BTHK, dq, k, v, dk, dv = turns.take(starts, of_queries, of_keys)
             options = {"causal": turns.causal, "window": turns.window}
-            found = kernel.gradients(q_BTHK, k, v, *read_BTHK, **options)
-            found = [jnp.where(device < turns.hops, 0, x) for x in found]
-            new = [x + more for x, more in zip((of_q, of_k, of_v), found, strict=True)]
-            places = (starts[0], starts[1], starts[1])
-            return [turns.put(x, start, y) for x, start, y in zip(sums, places, new, strict=True)], None
+            gradients = kernel.gradients(q_BTHK, k, v, *read_BTHK, **options)
+            gradients = [jnp.where(device < turns.hops, 0, x) for x in gradients]
+            new = [x + more for x, more in zip((dq, dk, dv), gradients, strict=True)]
+            firsts = (starts[0], starts[1], starts[1])
+            return [turns.put(x, start, y) for x, start, y in zip(sums, firsts, new, strict=True)], None
 
         sums, _ = jax.lax.scan(turn, sums, (jnp.asarray(turns.queries), jnp.asarray(turns.keys)))
-    of_q, *of_memory = (x.astype(q.dtype) for x in sums)
-    return of_q, *back(of_memory)
+    dq, *d_memory = (x.astype(q.dtype) for x in sums)
+    return dq, *back(d_memory)
 
 
 _in_turns.defvjp(_forward, _backward)

@@ -19,11 +19,10 @@ IMPLEMENTATION: Any = "cudnn"
 
 
 def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places) -> jax.Array:
-    """Returns what the queries read, [B, H, T, K].
+    """Returns the attention output, [B, H, T, K].
 
-    cuDNN has options for causal attention and its window. Padding, documents, a window to both sides and the bias of
-    positions are passed as arrays [B, H, T, C], whose axes B and H are as small as the mask's. The bias has the
-    queries' precision.
+    cuDNN has options for causal attention and its window. Padding, documents, a two-sided window and positional bias
+    are passed as arrays [B, H, T, C], whose axes B and H may have size 1. The bias has the queries' precision.
     """
     config, in_parts = layer.config, context_parallel.n_parts() > 1
     arrays = [x.transpose(0, 2, 1, 3) for x in (q_BHTK, *memory)]
@@ -42,17 +41,17 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
         pairs["mask"] = layer.mask(params, queries, keys) > -jnp.inf
     pairs = {name: jnp.broadcast_to(x, (*x.shape[:2], n_queries, n_keys)) for name, x in pairs.items()}
 
-    # In training JAX refuses odd lengths. No query sees a key of padding, and the outputs of its queries are dropped.
+    # In training JAX refuses odd lengths. Padding keys are masked, and outputs of padding queries are dropped.
     def even(x: jax.Array, *axes: int) -> jax.Array:
         return jnp.pad(x, [(0, x.shape[axis] % 2 if axis in axes else 0) for axis in range(x.ndim)])
 
     def read(q_BTHK: jax.Array, k_BSGK: jax.Array, v_BSGK: jax.Array, *pairs_BHTC: jax.Array) -> jax.Array:
-        given: dict[str, Any] = {name: even(x, 2, 3) for name, x in zip(pairs, pairs_BHTC, strict=True)}
+        options: dict[str, Any] = {name: even(x, 2, 3) for name, x in zip(pairs, pairs_BHTC, strict=True)}
         heads_BTHK = jax.nn.dot_product_attention(
             *(even(x, 1) for x in (q_BTHK, k_BSGK, v_BSGK)),
-            **given,
+            **options,
             scale=config.query_scale or None,
-            is_causal=causal and not in_parts,  # of queries in parts the mask says it
+            is_causal=causal and not in_parts,  # with sharded queries, the mask is causal
             local_window_size=(config.window - 1, 0) if plain and config.window else None,
             implementation=IMPLEMENTATION,
         )
@@ -64,23 +63,23 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
     return heads_BTHK.transpose(0, 2, 1, 3)
 
 
-# What `jax.nn` returns of the logarithms is rounded to bfloat16, and has no gradient of a part of the keys.
+# `jax.nn` rounds the log sums to bfloat16, and has no gradient for a range of the keys.
 
 
 def part(
     scale: float, q: jax.Array, k: jax.Array, v: jax.Array, causal: bool, window: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns what queries read of some keys, and the logarithms of sums; see `context_parallel.Kernel`."""
+    """Returns the attention output over a range of keys, and its log sums; see `context_parallel.Kernel`."""
     mask_type = cudnn.MaskType.CAUSAL if causal else cudnn.MaskType.NO_MASK
-    read, logarithms_BHT = cudnn.dot_product_attention(
+    read, log_sums_BHT = cudnn.dot_product_attention(
         q, k, v, scale=scale, mask_type=mask_type, sliding_window_length=window or None, return_residual=True
     )
-    return read, logarithms_BHT.swapaxes(1, 2)
+    return read, log_sums_BHT.swapaxes(1, 2)
 
 
 def gradients_of_part(scale: float, *arrays: jax.Array, causal: bool, window: int = 0) -> Any:
-    """Returns the gradients by queries and by some keys and values; see `context_parallel.Kernel`."""
-    *q_k_v, read, logarithms_BTH, of_read = arrays
+    """Returns the gradients of queries, and of a range of keys and values; see `context_parallel.Kernel`."""
+    *q_k_v, read, log_sums_BTH, d_read = arrays
     unused = (jnp.zeros(0, read.dtype),) * 7  # of bias, lengths and pages
     return cudnn._dot_product_attention_bwd_rule(
         scale=scale,
@@ -92,6 +91,6 @@ def gradients_of_part(scale: float, *arrays: jax.Array, causal: bool, window: in
         sliding_window_length=window or None,
         is_training=True,
         return_residual=False,
-        res=(*q_k_v, *unused, logarithms_BTH.swapaxes(1, 2), read),
-        grad_output=of_read,
+        res=(*q_k_v, *unused, log_sums_BTH.swapaxes(1, 2), read),
+        grad_output=d_read,
     )[:3]

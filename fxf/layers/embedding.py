@@ -21,9 +21,9 @@ def embedding_spec(config: TransformerConfig, vocab_size: int, unit_rows: bool =
     """Returns the table of token vectors, and a table of positions, a norm and a bias if the config needs them.
 
     Args:
-      unit_rows: whether the rows of the table start with unit length, because logits are read from it too or its rows
-        are multiplied by √d_model. Otherwise its elements start with unit variance, the size of the sinusoids that are
-        added to them. With a `base_width` elements start as large as the base's.
+      unit_rows: whether rows of the table start with unit length, because logits are read from it too or its rows are
+        multiplied by √d_model. Otherwise its elements start with unit variance, about the size of sinusoids added to
+        them. With a `base_width`, elements start as large as the base's.
     """
     init = jax.nn.initializers.normal(1 / math.sqrt(config.base_d_model) if unit_rows else 1.0)
     bias = Weight((vocab_size,), ("vocabulary",), jax.nn.initializers.zeros)
@@ -47,8 +47,8 @@ def embedding(
 ) -> jax.Array:
     """Returns the vectors of tokens with their positional encoding, after dropout: int32 [B, T] to [B, T, D].
 
-    A token or segment that is no int, or not in its table, raises a UserError; under `jax.jit`, where they are not
-    known, one that is not there has the vector of another one.
+    Tokens or segments that are not ints, or not in their table, raise a UserError. Under `jax.jit` their values are
+    unknown, and one outside the table gets the vector of another.
 
     Args:
       segments_BT: the segment of each token, if the params have a table of segments; None for 0.
@@ -77,9 +77,9 @@ def final_layer_spec(config: TransformerConfig, vocab_size: int) -> Spec:
 
 
 def final_layer(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
-    """Returns logits [..., V] of vectors [..., D], by a final layer, or by the table of embeddings in its place.
+    """Returns logits [..., V] of vectors [..., D], by the final layer, or by the embedding table if there is none.
 
-    x is multiplied by base_width / d_model: a step of the same size then moves the logits as much as in the base model.
+    x is multiplied by base_width / d_model, so that a step of the same size moves the logits as much as in the base.
     """
     x = x if config.base_d_model == config.d_model else x * (config.base_d_model / config.d_model)
     weight, bias = (params["kernel"], "bias") if "kernel" in params else (params["table"].T, "logits_bias")

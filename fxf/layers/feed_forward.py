@@ -1,4 +1,4 @@
-"""Feed-forward layer (seed 004, "The Feed Forward layer"). The block has its normalization."""
+"""Feed-forward layer (seed 004, "The Feed Forward layer"), without its norm, which belongs to the block."""
 
 import dataclasses
 from collections.abc import Callable
@@ -29,12 +29,12 @@ LIMIT = 7.0
 
 @dataclasses.dataclass(frozen=True)
 class Dense:
-    """Two linear maps with an activation between them; each token is read alone."""
+    """Two linear maps with an activation between them, for each token alone."""
 
     config: TransformerConfig
 
     def spec(self) -> Spec:
-        """Returns the weights of the maps, and of a gate if there is one."""
+        """Returns the weights of the maps, and of the gate if there is one."""
         config, spec = self.config, dict[str, Weight]()
         one_of(config.activation, ACTIVATIONS, "model.activation")
         up, down = {"embed": config.d_model, "mlp": config.d_ff}, {"mlp": config.d_ff, "embed": config.d_model}
@@ -56,10 +56,10 @@ def feed_forward(
     """Returns f(x up + up_bias) down + down_bias for x [..., D], where f is the activation.
 
     A gated layer returns (f(x gate + gate_bias) ⊙ (x up + up_bias)) down + down_bias (Shazeer 2020); with silu_clamped,
-    the second factor is clipped to ±7 and 1 more. Without feed_forward_bias there are no biases.
+    the second factor is clipped to ±7, plus 1. Without feed_forward_bias there are no biases.
 
     Args:
-      product: `product(x, w, bias)` maps vectors by a weight.
+      product: `product(x, w, bias)` returns x w + bias; experts have a product of their own.
     """
     activation = ACTIVATIONS[config.activation]
     hidden = product(x, params["up"], params.get("up_bias"))

@@ -1,4 +1,4 @@
-"""Softmax attention that never holds all scores in memory (Dao et al. 2022), by a kernel that the devices have for it.
+"""Softmax attention that never holds all scores in memory (Dao et al. 2022), by a kernel for the devices.
 
 On NVIDIA GPUs it is cuDNN's (cudnn_attention.py), on TPUs Pallas's (splash_attention.py). Both compute in bfloat16.
 """
@@ -17,13 +17,13 @@ AMPERE = 8.0  # compute capability of the first GPUs with cuDNN's flash attentio
 
 
 def kernel_of(config: TransformerConfig) -> ModuleType:
-    """Returns the module whose `attend` these devices have for a config; raises a UserError if there is none.
+    """Returns the module whose `attend` runs this config on these devices; raises a UserError if there is none.
 
-    The config refuses dropout of attention weights, because they are never in memory.
+    The config itself refuses attention dropout, because the weights are never in memory.
     """
     needs, device = "model.attention_implementation: flash needs", target_devices()[0]
     kind, platform, width = device.device_kind, device.platform, config.head_width
-    # The compute capability of AMD's is a name, such as gfx90a.
+    # AMD GPUs have a name as their compute capability, such as gfx90a.
     if platform not in KERNELS or (platform == "gpu" and not re.fullmatch(r"\d+\.\d+", device.compute_capability)):
         raise UserError(f"{needs} an NVIDIA GPU or a TPU; the device here is {kind}; elsewhere set it to 'xla'")
     if platform == "gpu" and float(device.compute_capability) < AMPERE:

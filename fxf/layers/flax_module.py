@@ -1,8 +1,8 @@
-"""Modules of Flax, Linen or NNX, as pure functions of their weights, and as layers.
+"""Flax modules, Linen or NNX, as pure functions of their weights, and as layers.
 
-A module's `__call__` takes vectors [R, T, D], or tokens [B, T] in a model of its own. What else it takes is known by
-the names of its parameters: `deterministic` and `train` say whether there is dropout. In a layer `mask` is who sees
-whom, bool [R, 1, T, T] as Flax has it, or None if all do; and `context` is the layer's context.
+A module's `__call__` takes vectors [R, T, D], or tokens [B, T] if it is a whole model. It gets other arguments by the
+names of its parameters. `deterministic` and `train` switch dropout. In a layer, `mask` is the attention mask, bool [R,
+1, T, T] as in Flax, or None if all tokens see all, and `context` is the layer's context.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ SIMPLE = {kind.__name__: kind for kind in (int, float, bool, str)}
 
 
 def as_linen(module: Any, keys: Mapping[str, Any] | None = None) -> nn.Module:
-    """Returns a Linen module as it is; and around it the module that a function makes of its keys and `rngs`."""
+    """Returns a Linen module unchanged, or one that wraps `module(**keys, rngs=...)`, which makes an NNX module."""
     return module if isinstance(module, nn.Module) else nnx.bridge.ToLinen(module, kwargs=FrozenDict(keys or {}))
 
 
@@ -38,9 +38,9 @@ def as_linen(module: Any, keys: Mapping[str, Any] | None = None) -> nn.Module:
 class FlaxModule:
     """A module as pure functions of its weights, and as a layer [R, T, D] to [R, T, D].
 
-    A layer whose module takes the mask, or the context, reads within a document; any other may read across. The module
-    keeps nothing for later tokens. So a model with it decodes by the whole sequence, unless the module's class has
-    `cached = True`, because each token is read alone.
+    A layer whose module takes the mask or the context stays within a document; any other may read across documents. A
+    module has no cache. So a model with it decodes by the whole sequence, unless the class of the module has
+    `cached = True`, because it reads each token alone.
 
     Attributes:
       module: as `as_linen` returns it.
@@ -57,18 +57,18 @@ class FlaxModule:
     by_row: bool = True
 
     def begin(self, key: jax.Array) -> tuple[jax.Array, dict[str, Any]]:
-        """Returns the output on two tokens outside of training, and the weights by path, as their initializers draw.
+        """Returns the output for two tokens, outside training, and the initial weights by path.
 
-        A weight may be in a box of Flax, which names its axes.
+        A weight may be in a Flax box, which names its axes.
         """
         x, given = jnp.zeros((1, 2), jnp.int32), of_training(None)
         if self.width:
-            x, given = jnp.zeros((1, 2, self.width), self.dtype), of_context(whole_rows(2))
+            x, given = jnp.zeros((1, 2, self.width), self.dtype), _context_arguments(whole_rows(2))
         with nnx.use_eager_sharding(False):  # fxf shards weights by the names of their axes
             rngs = {"params": key, "dropout": key}
             variables: Any = self.module.init(rngs, x, **_taken(self.module, given))
         weights = variables.pop("params", {})
-        # Arrays of an NNX module that are no variables stay as the module makes them.
+        # Arrays of an NNX module that are not variables stay as the module makes them.
         kinds = {name: variable_type_from_name(name, allow_register=True) for name in variables}
         if others := [name for name, kind in kinds.items() if issubclass(kind, nnx.Variable)]:
             what = f"{self.name} has variables besides its params, {', '.join(others)}"
@@ -78,7 +78,7 @@ class FlaxModule:
         return self.output(nn.unbox(unflatten_dict(flat, sep="/")), x, None, given), flat
 
     def output(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:
-        """Returns the module's output; `given` are arguments for it by name, of which it gets those that it takes."""
+        """Returns the module's output. Of the arguments `given` by name, it gets those that it takes."""
         variables = {"params": nnx.restore_int_paths(params) if is_nnx(self.module) else params}
         with nnx.use_eager_sharding(False):
             rngs = None if rng is None else {"dropout": rng}
@@ -87,7 +87,7 @@ class FlaxModule:
 
     def apply(self, params: Params, x_RTD: jax.Array, context: Context) -> tuple[jax.Array, Context]:
         """Returns the module's output, and the context as it is."""
-        return self.output(params, x_RTD, context.rng, of_context(context)).astype(x_RTD.dtype), context
+        return self.output(params, x_RTD, context.rng, _context_arguments(context)).astype(x_RTD.dtype), context
 
     @property
     def name(self) -> str:
@@ -98,31 +98,31 @@ class FlaxModule:
     def spec(self, n_outputs: int = 0) -> Spec:
         """Returns the table of the module's weights.
 
-        Args:
-          n_outputs: the width that its outputs must have; 0: that of the vectors that it reads.
+        Axes have the names of Flax's partitioning metadata; axes without one are not sharded.
 
-        Axes have the names that Flax's metadata for partitioning give them; those without one are not sharded.
+        Args:
+          n_outputs: the width that its outputs must have; 0: the width of its inputs.
 
         Raises:
-          UserError: its outputs do not have the expected width, or it has variables that are no weights.
+          UserError: its outputs do not have the expected width, or it has variables that are not weights.
         """
         output, flat = jax.eval_shape(self.begin, random_key(0))
         shape = (1, 2, n_outputs or self.width)
         if output.shape != shape:
             raise UserError(f"model: {self.name} makes {output.shape} of 1 row of 2 tokens; expected {shape}")
-        found: dict[str, Weight] = {}
+        weights: dict[str, Weight] = {}
         for path, value in flat.items():
             array = nn.unbox(value)
             with nnx.use_eager_sharding(False):
                 names = dict(enumerate(nn.get_partition_spec(value)))
             axes = [name if isinstance(name := names.get(i), str) else f"axis_{i}" for i in range(array.ndim)]
-            found[path] = Weight(array.shape, tuple(axes), Draw(self, path))
-        return unflatten_dict(found, sep="/")
+            weights[path] = Weight(array.shape, tuple(axes), Draw(self, path))
+        return unflatten_dict(weights, sep="/")
 
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """The initializer of one weight: the module draws all of its own, of which the compiler keeps this one."""
+    """The initializer of one weight: the module draws all its weights, and the compiler drops all but this one."""
 
     module: FlaxModule
     path: str
@@ -141,15 +141,15 @@ def flax_layer(cls: Any, values: Mapping[str, Any], width: int, dtype: str) -> F
 
 def fields_of_module(cls: Any) -> dict[str, Field]:
     """Returns the fields of a Linen module's class, or the parameters of an NNX module's, with their types."""
-    several, found = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD), dict[str, Field]()
+    several, fields = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD), dict[str, Field]()
     for name, parameter in inspect.signature(cls.__init__).parameters.items():
         if name not in NOT_KEYS and parameter.kind not in several:
-            found[name] = Field(_kind(parameter.annotation), {}, parameter.default is parameter.empty)
-    return found
+            fields[name] = Field(_kind(parameter.annotation), {}, parameter.default is parameter.empty)
+    return fields
 
 
 def _kind(annotation: Any) -> Any:
-    """Returns the type of a key: a simple one, a callable, or any."""
+    """Returns the type of a key: one of SIMPLE, Callable, or Any."""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     return Callable if "Callable" in text else SIMPLE.get(text, Any)
 
@@ -159,27 +159,27 @@ def of_training(rng: jax.Array | None) -> dict[str, Any]:
     return {"deterministic": rng is None, "train": rng is not None}
 
 
-def of_context(context: Context) -> dict[str, Any]:
-    """Returns the arguments that a module of a layer may take."""
+def _context_arguments(context: Context) -> dict[str, Any]:
+    """Returns the arguments that a layer's module may take."""
     seen_RTT = context.places.sees(context.places)
     mask = None if seen_RTT is None else seen_RTT[:, None]
     return {**of_training(context.rng), "mask": mask, "context": context}
 
 
 def is_nnx(module: Any) -> bool:
-    """Returns whether a Linen module is around one of NNX."""
+    """Returns whether a Linen module wraps an NNX module."""
     return isinstance(module, nnx.bridge.ToLinen)
 
 
 def _taken(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments that the module takes.
+    """Returns those of the arguments `given` that the module takes.
 
     Raises:
-      UserError: it does not take those that say what a token reads.
+      UserError: it does not take an array that changes what a token reads.
     """
     if is_nnx(module):
         return {"nnx_method": _called, **given}
-    _, *taken = inspect.signature(module.__call__).parameters  # whatever the name of what it reads
+    _, *taken = inspect.signature(module.__call__).parameters  # the first is its input, whatever its name
     for name in WHAT_IS_READ:
         if name in given and name not in taken:
             raise UserError(f"{name}: {type(module).__name__}, a module of Flax, does not take them")
@@ -187,6 +187,6 @@ def _taken(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _called(module: nnx.Module, x: jax.Array, **given: Any) -> jax.Array:
-    """Calls an NNX module, whose dropout is on in training alone."""
+    """Calls an NNX module, with dropout only in training."""
     module.set_attributes(deterministic=given["deterministic"], raise_if_not_found=False)
     return module(x, **_taken(module, given))

@@ -7,9 +7,9 @@
     depths(attention+feed_forward)             a layer around a block
     mine:delta+feed_forward                    `delta` in mine.py
 
-A name is that of a kind, or of a section `model.layers.NAME` whose `kind` names one. In such a section stand the keys
-of that layer alone: its own, and those of the `model` section, which other layers share. Those of the kind of block
-stand in a section of its name.
+A name is a kind, or a section `model.layers.NAME` whose `kind` names one. The section holds keys for that layer alone:
+the layer's own, and keys of the `model` section that it overrides. The keys of a kind of block are in a section of its
+name.
 """
 
 import dataclasses
@@ -47,24 +47,24 @@ LAYERS: Choices[type] = Choices(
 
 WITHOUT_ATTENTION = {"feed_forward", "moe", "delta", "mamba2"}
 
-# Layers whose kind a key of the model names.
+# Layers whose kind is set by a key of the `model` section.
 OF_MODEL: dict[str, tuple[Choices[Any], str]] = {
     **dict.fromkeys(("attention", "cross_attention"), (ATTENTIONS, "attention")),
     "feed_forward": (FEED_FORWARDS, "feed_forward"),
 }
-# Where the base classes of Flax's modules are, of which a layer can be made.
+# Where the base classes of Flax modules are; such a module can be a layer.
 FLAX = ("flax.linen.module", "flax.nnx.module")
 
-INNER = "inner_residual"  # the stream after each block that is inside of a block
+INNER = "inner_residual"  # the name of the stream after each block that is nested in a block
 
 UNSCALED: dict[str, Any] = {"rope_factor": 1.0, "rope_trained_len": 0, "rope_ramp": "llama3", "rope_factors": ""}
-# What acts within a sequence, and so not in attention to another one.
+# Keys that act within a sequence, with the values that cross-attention gets.
 BETWEEN_SEQUENCES: dict[str, Any] = {
     **{"positions": "none", "window": 0, "global_every": 0, "local_rope_theta": 0.0},
     **{"position_range": 0, "position_gap": 1, "position_stretch": 1.0},
     **{"rope_theta": 10000.0, "rotary_share": 1.0, **UNSCALED},
 }
-# Keys of the model that blocks, and what stands around them, read, and no layer of fxf.
+# Keys of the `model` section that only blocks and models read, and no layer of fxf.
 AROUND_LAYERS = (
     *("name", "n_layers", "d_model", "max_len", "blocks", "layers", "block", "norm", "norm_epsilon_in", "final_norm"),
     *("dropout", "embedding_dropout", "embedding_norm", "position_range", "position_gap", "position_stretch"),
@@ -77,18 +77,18 @@ def stack_of(config: TransformerConfig, cross: bool | None = None, vocab_size: i
     """Returns the blocks of a model.
 
     Args:
-      cross: whether they read a source: each block then has cross-attention before its last layer, unless
-        `model.blocks` says where. False: they make that source, and have none; None: the model has no source.
+      cross: True: a decoder that reads a source: each block has cross-attention before its last layer, unless
+        `model.blocks` says where. False: the encoder of that source, without cross-attention. None: there is no source.
       vocab_size: the number of tokens, for layers that have a field of this name.
 
     Raises:
-      UserError: `model.blocks` is no such text, or names a kind or a key that there is not.
+      UserError: `model.blocks` is malformed, or names an unknown kind or key.
     """
     _require_read(config, cross)
     head_text, semicolon, text = config.blocks.rpartition(";")
-    given = config, cross, vocab_size
-    head = _blocks(head_text, *given) if semicolon else []
-    period = _alternating(*given) if config.global_every else _blocks(text, *given)
+    arguments = config, cross, vocab_size
+    head = _blocks(head_text, *arguments) if semicolon else []
+    period = _alternating(*arguments) if config.global_every else _blocks(text, *arguments)
     names = re.findall(r"[\w.:]+", f"{config.blocks} {config.block}{' cross_attention' * (cross is not None)}")
     named = {name.rpartition(":")[2] for name in names}
     for name in config.layers.keys() - named:
@@ -102,7 +102,7 @@ def stack_of(config: TransformerConfig, cross: bool | None = None, vocab_size: i
 
 
 def reads_positions(config: TransformerConfig) -> bool:
-    """Returns whether layers read positions; one of a user's own, or with positions in its own section, may do so."""
+    """Returns whether a layer may read positions: a user's own layer may, and one with positions in its section."""
     own = [section.get(key, "") for section in config.layers.values() for key in ("kind", "attention")]
     own_positions = any("positions" in section for section in config.layers.values())
     return config.positions != "none" or own_positions or ":" in "".join([config.attention, config.blocks, *own])
@@ -123,20 +123,20 @@ def _require_read(config: TransformerConfig, cross: bool | None) -> None:
 
 
 def _alternating(config: TransformerConfig, cross: bool | None, vocab_size: int) -> list[Layer]:
-    """Returns `global_every` blocks, of which the last one has no window."""
+    """Returns `global_every` blocks, the last one without a window."""
     if config.blocks != TransformerConfig.blocks:
         raise UserError(f"model.global_every: only with model.blocks '{TransformerConfig.blocks}'; leave it at 0")
     plain: dict[str, Any] = {"global_every": 0, "local_rope_theta": 0.0}
     rotary = {"rope_theta": config.local_rope_theta, **UNSCALED} if config.local_rope_theta else {}
     local = dataclasses.replace(config, **plain, **rotary)
     last = dataclasses.replace(config, **plain, window=0)
-    of_local, of_last = (_blocks(config.blocks, each, cross, vocab_size) for each in (local, last))
-    return (config.global_every - 1) * of_local + of_last
+    local_blocks, last_block = (_blocks(config.blocks, each, cross, vocab_size) for each in (local, last))
+    return (config.global_every - 1) * local_blocks + last_block
 
 
 def _blocks(text: str, config: TransformerConfig, cross: bool | None, vocab_size: int) -> list[Layer]:
     """Returns the blocks of a part of `model.blocks`."""
-    found, given = list[Layer](), {"vocab_size": vocab_size}
+    blocks, given = list[Layer](), {"vocab_size": vocab_size}
     for item in _split(text):
         match = re.fullmatch(r"(?:([1-9]\d*)([*@])|([a-zA-Z_][\w.:]*))\((.*)\)", item)
         if match is None:
@@ -149,18 +149,18 @@ def _blocks(text: str, config: TransformerConfig, cross: bool | None, vocab_size
                 raise UserError(f"model.blocks: {item!r} names a layer twice; give one of them a section {where}")
             cls, short = BLOCKS[one_of(config.block, BLOCKS, "model.block")], config.block.rpartition(":")[2]
             own, path = config.layers.get(short, {}), f"model.layers.{short}"
-            found.append(_made(cls, path, config, own, {"layers": layers}))
+            blocks.append(_build(cls, path, config, own, {"layers": layers}))
             continue
         times, mark, kind, inside = match.groups()
         inner = _blocks(inside, config, cross, vocab_size) if inside.strip() or mark else []
         if mark == "*":
-            found += int(times) * inner
+            blocks += int(times) * inner
         elif mark == "@":
-            found.append(Stack(config, tuple(int(times) * inner), 0, len(inner), shared=True, stream=INNER))
+            blocks.append(Stack(config, tuple(int(times) * inner), 0, len(inner), shared=True, stream=INNER))
         else:
             part = {"part": inner[0] if len(inner) == 1 else Stack(config, tuple(inner), len(inner), stream=INNER)}
-            found.append(layer_of(config, kind, **given, **(part if inner else {})))
-    return found
+            blocks.append(layer_of(config, kind, **given, **(part if inner else {})))
+    return blocks
 
 
 def _split(text: str) -> list[str]:
@@ -173,7 +173,7 @@ def _split(text: str) -> list[str]:
         else:
             items[-1] += letter
     if depth or not all(map(str.strip, items)):
-        raise UserError(f"model.blocks: {text!r} has an open parenthesis, or names no block beside a comma")
+        raise UserError(f"model.blocks: {text!r} has an unmatched parenthesis, or names no block beside a comma")
     return [item.strip() for item in items]
 
 
@@ -187,7 +187,7 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     """Returns the layer that `model.blocks` names, with its keys.
 
     Args:
-      given: values of the layer's fields that are no keys.
+      given: values of fields of the layer that are not keys.
 
     Raises:
       UserError: there is no such kind, or `model.layers` has a key or a value that it does not take.
@@ -206,12 +206,12 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     changed = dataclasses.replace(config, **changes, layers={}) if changes else config
     rest = {key: value for key, value in own.items() if key not in changes}
     if kind == "cross_attention":
-        return CrossAttention(_made(cls, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, given))
-    return _made(cls, path, changed, rest, given)
+        return CrossAttention(_build(cls, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, given))
+    return _build(cls, path, changed, rest, given)
 
 
-def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-    """Returns a layer of a class, whose fields are `given`, of its own section, of the model, or have their default."""
+def _build(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """Returns a layer. The value of a field is from its own section, `given`, the `model` section, or its default."""
     of_flax = any(base.__module__ in FLAX for base in getattr(cls, "__mro__", ()))
     of_model = fields_of(type(config))
     if of_flax:
@@ -235,6 +235,6 @@ def _made(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapp
         elif name not in values and field.required:
             raise UserError(f"{path}.{name}: missing; {cls.__name__} has no default for it")
     if "part" in values.keys() - fields.keys():
-        raise UserError(f"model.blocks: {cls.__name__} stands around no blocks: it has no field 'part'")
+        raise UserError(f"model.blocks: {cls.__name__} cannot wrap blocks: it has no field 'part'")
     values = {name: value for name, value in values.items() if name in fields}
     return flax_module.flax_layer(cls, values, config.d_model, config.dtype) if of_flax else cls(**values)

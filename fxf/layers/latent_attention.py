@@ -1,9 +1,9 @@
-"""Multi-head latent attention: keys and values of all heads are made from one short vector a token (DeepSeek-V2, 2024).
+"""Multi-head latent attention: all heads share one short vector per token for keys and values (DeepSeek-V2, 2024).
 
 The latent c = RMSNorm(x W_c) gives each head its keys and values, c W_k and c W_v. A second part of the keys, which all
-heads share, is x W_r turned by its position. A cache holds c and the turned part alone: L + P numbers a token, in place
-of 2 H K. In a step of decoding no key or value of a head is made: W_k is absorbed in the query, q · (c W_k) =
-(q W_kᵀ) · c, and W_v in what is read, Σ w (c W_v) = (Σ w c) W_v.
+heads share, is x W_r rotated by its position. The cache holds only c and the rotated part: L + P numbers per token
+instead of 2 H K. A decoding step makes no keys or values of heads: W_k is absorbed into the query, q · (c W_k) =
+(q W_kᵀ) · c, and W_v into the output, Σ w (c W_v) = (Σ w c) W_v.
 
 Letters: L the width of a latent, P the width of the part with positions, N the width of the other part, V of values.
 """
@@ -26,18 +26,18 @@ from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_
 
 @dataclasses.dataclass(frozen=True)
 class LatentAttention(Attention):
-    """Attention from latents. Each query and key has the model's width of a head, and the part with positions."""
+    """Attention from latents. Each query and key has the width of a head, plus the part with positions."""
 
-    kv_rank: int = key(0, "width of the latent of keys and values; 0: 4 times that of a head", minimum=0)
-    q_rank: int = key(0, "width of the latent of queries; 0: queries are made from the stream", minimum=0)
-    rotary_width: int = key(0, "even width of queries and keys that positions turn; 0: half a head's", minimum=0)
-    value_width: int = key(0, "width of a head's values; 0: that of a head", minimum=0)
+    kv_rank: int = key(0, "width of the latent of keys and values; 0: 4 times the width of a head", minimum=0)
+    q_rank: int = key(0, "width of the latent of queries; 0: no latent, queries come from the stream", minimum=0)
+    rotary_width: int = key(0, "even width of the part with positions; 0: half the width of a head", minimum=0)
+    value_width: int = key(0, "width of a head's values; 0: the width of a head", minimum=0)
 
     def spec(self) -> Spec:
         config, n_heads = self.config, self.config.n_heads
         self._check()
         d_model, rank = config.d_model, self.kv_rank or 4 * config.head_width
-        of_values = self.value_width or config.head_width
+        value_width = self.value_width or config.head_width
         per_head, axes = ("heads", "head_dim"), ("embed", "latent")
         query = (n_heads, config.head_width + self.turned_width)
         spec = {"query": Weight((d_model, *query), ("embed", *per_head), fan_in())}
@@ -51,8 +51,8 @@ class LatentAttention(Attention):
             "latent": Weight((d_model, rank), axes, fan_in()),
             "latent_scale": scale_weight(config, rank, "latent"),
             "key": Weight((d_model, self.turned_width), axes, fan_in()),
-            "key_value": Weight((rank, n_heads, config.head_width + of_values), ("latent", *per_head), fan_in()),
-            "output": Weight((n_heads, of_values, d_model), (*per_head, "embed"), fan_in(2)),
+            "key_value": Weight((rank, n_heads, config.head_width + value_width), ("latent", *per_head), fan_in()),
+            "output": Weight((n_heads, value_width, d_model), (*per_head, "embed"), fan_in(2)),
         }
         if config.attention_bias == "output":
             spec["output_bias"] = Weight((d_model,), ("embed",), jax.nn.initializers.zeros)
@@ -65,12 +65,12 @@ class LatentAttention(Attention):
         return super().project(params, f"{name}_up", self._latent(params, f"{name}_latent", x_BTD))
 
     def turned(self, x_BHTK: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        """Returns queries, or the keys' part with positions, after what positions do to the last P numbers."""
+        """Returns queries, or the keys' part with positions, with their last P elements rotated."""
         parts = jnp.split(x_BHTK, [x_BHTK.shape[-1] - self.turned_width], axis=-1)
         return jnp.concatenate([parts[0], super().turned(parts[1], positions_BT)], axis=-1)
 
     def keys_values(self, params: Params, x_BTD: jax.Array, context: Context) -> tuple[Any, Context]:
-        """Returns the latents [B, T, L] and the turned part of the keys [B, T, P], and the context."""
+        """Returns the latents [B, T, L] and the rotated part of the keys [B, T, P], and the context."""
         latent_BTL, key_BTP = self.memorize(params, x_BTD, context.queries)
         return (latent_BTL, self.turned(key_BTP[:, None], context.queries.positions)[:, 0]), context
 
@@ -81,7 +81,7 @@ class LatentAttention(Attention):
     def attend(
         self, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places, context: Context
     ) -> jax.Array:
-        """Returns what the queries read of the latents, [B, H, T, V]."""
+        """Returns the attention output of each head, [B, H, T, V]."""
         latent_BCL, key_BCP = memory
         weight_LHM, width = params["key_value"].astype(q_BHTK.dtype), self.config.head_width
         if context.table is None:  # many queries: keys and values are made once for all of them
@@ -92,7 +92,7 @@ class LatentAttention(Attention):
             return super().attend(params, q_BHTK, made, queries, keys, context)
         absorbed_BHTL = jnp.einsum("BHTN,LHN->BHTL", q_BHTK[..., :width], weight_LHM[..., :width])
         q_BHTJ = jnp.concatenate([absorbed_BHTL, q_BHTK[..., width:]], axis=-1)
-        if not self.config.query_scale:  # `read` divides by the root of a wider query
+        if not self.config.query_scale:  # `scores` divides by the root of the wider query's width
             q_BHTJ = q_BHTJ * math.sqrt(q_BHTJ.shape[-1] / q_BHTK.shape[-1])
         k_B1CJ = jnp.concatenate([latent_BCL, key_BCP], axis=-1)[:, None]
         read_BHTL = super().attend(params, q_BHTJ, (k_B1CJ, latent_BCL[:, None]), queries, keys, context)

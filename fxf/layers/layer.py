@@ -1,10 +1,10 @@
-"""The contract of a layer, and what it is told of the tokens that it reads.
+"""The contract of a layer, and the context that a layer reads.
 
 Attention of any kind, feed-forward layers, recurrences, routers, and blocks that hold other layers are all layers:
 frozen dataclasses, whose fields are keys of the config, with two pure functions.
 
     spec() -> {name: Weight}                          the table of their weights
-    apply(params, x, context) -> (y, context)         what they compute; of the context the cache and the carry are read
+    apply(params, x, context) -> (y, context)         what they compute; of this context, cache and carry are used
 
 Letters of shapes: R rows, T tokens, B prompts, C slots of a cache, D d_model.
 """
@@ -23,18 +23,18 @@ from fxf.base.weights import Params, Spec
 
 
 class Places(flax.struct.PyTreeNode):
-    """Where tokens stand. A token sees those of its own document whose order is not above its own.
+    """Positions, order and documents of tokens. A token sees those of its document whose order is not above its own.
 
     Each array is [R, T], or [1, T] where all rows have the same.
 
     Attributes:
-      positions: what distances, rotations and tables of positions count, int32 or float32.
+      positions: what positional encodings and windows read, int32 or float32.
       order: int32: 0, 1, … in a decoder; equal among tokens that see each other, as in a prefix. None: all see all.
       documents: int32: 1, 2, … by the document of a token in its row; 0 on padding and in empty slots, which only
         padding sees. None: each row is one document without padding.
-      causal: whether the order is 0, 1, … in each row, so that a kernel needs no mask for it. It is known before the
-        program runs, and no longer where tokens have been picked.
-      elsewhere: whether these queries read another sequence than their own, where distances mean nothing.
+      causal: whether the order is known, at tracing, to be 0, 1, … in each row, so that a kernel needs no mask for it.
+        It is false once tokens have been picked.
+      elsewhere: whether these queries read another sequence, where distances mean nothing.
     """
 
     positions: jax.Array
@@ -44,18 +44,18 @@ class Places(flax.struct.PyTreeNode):
     elsewhere: bool = flax.struct.field(pytree_node=False, default=False)
 
     def pick(self, f: Callable[[jax.Array], jax.Array]) -> "Places":
-        """Returns the places with f of each array."""
+        """Applies f to each array."""
         return jax.tree.map(f, self.replace(causal=False))
 
     def once(self, layer: Any, make: Callable[[], jax.Array]) -> jax.Array:
-        """Returns `make()` of a layer, which is computed once where several blocks have that layer.
+        """Returns `make()`, computed once for all blocks that share this layer.
 
-        XLA on a CPU does not find that equal masks of several blocks are one: a small model's step took 6 % longer.
+        XLA on a CPU does not merge equal masks of several blocks: a small model's step took 6 % longer.
         """
-        part = jax.extend.core.get_opaque_trace_state(convention="nnx")  # arrays of another trace may not be read here
+        trace = jax.extend.core.get_opaque_trace_state(convention="nnx")  # arrays of another trace may not be read here
         made = self.__dict__.setdefault("_made", {})
-        if id(layer) not in made or made[id(layer)][0] != part:
-            made[id(layer)] = part, make(), layer  # which keeps the layer, so that no other one gets its id
+        if id(layer) not in made or made[id(layer)][0] != trace:
+            made[id(layer)] = trace, make(), layer  # holding the layer keeps its id from being reused
         return made[id(layer)][1]
 
     def sees(self, keys: "Places", window: int = 0) -> jax.Array | None:
@@ -76,13 +76,13 @@ class Places(flax.struct.PyTreeNode):
 
 
 class Slots(flax.struct.PyTreeNode):
-    """What a layer keeps of each token: a tree of arrays [B, …, C, n] with C slots, which a prompt's rows share."""
+    """What a layer caches for each token: a tree of arrays [B, …, C, n] with C slots, shared by a prompt's rows."""
 
     entries: Any
 
 
 class Memory(flax.struct.PyTreeNode):
-    """What a layer keeps of another sequence: a tree of arrays [B, …], which a prompt's rows share, and its places."""
+    """What a layer caches of another sequence: a tree of arrays [B, …], shared by a prompt's rows, and its places."""
 
     entries: Any
     places: Places
@@ -93,9 +93,9 @@ class Table(flax.struct.PyTreeNode):
 
     Attributes:
       places: of the tokens in the slots, each array [B, C].
-      at_BT: the slots of the tokens that are read now, int32; W tokens where a prompt has W rows of one token.
+      at_BT: the slots of the new tokens, int32; W tokens where a prompt has W rows of one token.
       reads_BWC: whether a row of a prompt reads a slot, bool; None if each prompt has one row.
-      by_index: whether token l is in slot l, as long as no beam branches and no text passes the slots.
+      by_index: whether token l is in slot l: no beam has branched, and no text has run past the last slot.
     """
 
     places: Places
@@ -105,19 +105,19 @@ class Table(flax.struct.PyTreeNode):
 
 
 class Context(flax.struct.PyTreeNode):
-    """What a layer may read besides its input, and where it leaves what it keeps.
+    """What a layer may read besides its input, and where it returns its cache.
 
     Attributes:
-      places: of the tokens that are read.
+      places: those of the tokens of x.
       tokens: the tokens themselves, int32 [R, T]; None if the model reads vectors.
-      cache: what the layer kept of earlier tokens. None: nothing is kept. {}: there are no earlier tokens. Otherwise
+      cache: what the layer cached of earlier tokens. None: no cache is used. {}: there are no earlier tokens. Otherwise
         the layer's own tree of arrays: `Slots` for each token, and arrays [R, …] for the state of each row. Zeros mean
-        that nothing is there.
+        empty.
       table: the tokens of the slots, if a cache holds earlier tokens.
-      carry: by name, what earlier layers leave for later ones: arrays [R, T, …]. Where a decoder reads a batch, not in
-        steps of decoding, it begins with the batch's arrays `carry/NAME`.
-      source: the vectors that cross-attention reads, [B, S, D], and their places. None in steps of decoding, where a
-        cache has what is needed of them.
+      carry: arrays [R, T, …] by name, which earlier layers leave for later ones. When a model reads a whole batch, it
+        begins with the batch's arrays `carry/NAME`; in prefill and decoding steps it begins empty.
+      source: the vectors that cross-attention reads, [B, S, D], and their places. None in decoding steps, which read
+        them from the cache.
       rng: a random key in training; None elsewhere.
     """
 
@@ -136,13 +136,13 @@ class Context(flax.struct.PyTreeNode):
         return jnp.ones((1, self.places.positions.shape[1]), bool) if documents is None else documents > 0
 
     def by_prompt(self, x: jax.Array) -> jax.Array:
-        """Returns an array of the tokens [R, T, …] with the rows of a prompt as its tokens, [B, W · T, …]."""
+        """Joins the W rows of each prompt: [R, T, …] to [B, W · T, …]."""
         return x if self.reads is None else x.reshape(len(self.reads), -1, *x.shape[2:])
 
     def pick(self, f: Callable[[jax.Array], jax.Array]) -> "Context":
-        """Returns the context of other tokens, with f of each array [R, T, …] or [1, T]; cache and table stay.
+        """Returns the context of the tokens that f picks from arrays [R, T, …] or [1, T]; cache and table stay.
 
-        Of one hypothesis of each prompt the table's new slots are those of the other tokens.
+        With one hypothesis for each prompt, f also picks the slots of the new tokens.
         """
         (tokens, carry), table = jax.tree.map(f, (self.tokens, dict(self.carry))), self.table
         if table is not None and table.reads_BWC is None:
@@ -160,10 +160,10 @@ class Context(flax.struct.PyTreeNode):
         return None if self.table is None else self.table.reads_BWC
 
 
-def whole_rows(length: int, **context: Any) -> Context:
-    """Returns the context of whole rows of so many tokens, without padding, each of which sees the earlier ones."""
+def whole_rows(length: int) -> Context:
+    """Returns a causal context of whole rows of `length` tokens without padding."""
     indices_1T = jnp.arange(length)[None]
-    return Context(Places(indices_1T, indices_1T, causal=True), **context)
+    return Context(Places(indices_1T, indices_1T, causal=True))
 
 
 class Layer(Protocol):
@@ -172,11 +172,11 @@ class Layer(Protocol):
     A field with the name of a key of the `model` section has the model's value, unless `model.layers.NAME` has another;
     a field `config` holds the whole section, and a field `vocab_size` the number of tokens.
 
-    A class may say more of itself by attributes, which are otherwise true:
-      cached: whether `apply` keeps in the cache what later tokens need of earlier ones, or needs nothing of them. A
-        model with a layer that does not decodes by the whole sequence, slower and with the same logits.
-      by_document: whether tokens read those of their own document only, where a row has several.
-      by_row: whether no row of a batch depends on another, also in terms of the objective.
+    A class may set these attributes, which are True by default:
+      cached: whether `apply` caches what later tokens need of earlier ones, or needs nothing of them. A model with a
+        layer that does not decodes by the whole sequence: slower, with the same logits.
+      by_document: whether tokens read only their own document, where a row packs several.
+      by_row: whether rows of a batch are independent, in terms of the objective too.
     """
 
     def spec(self) -> Spec:
@@ -192,10 +192,10 @@ class Layer(Protocol):
 
 
 def remember(context: Context, new: Any) -> tuple[Any, Places, Any]:
-    """Returns what the tokens may look at: entries and their places; and the layer's cache with the new entries.
+    """Returns the entries that tokens may attend to, their places, and the layer's cache with the new entries.
 
     Args:
-      new: a tree of what is kept of each token, arrays [B, …, T, n].
+      new: a tree of the entries of the new tokens, arrays [B, …, T, n].
     """
     if not context.cache:
         return new, context.places, None if context.cache is None else Slots(new)
@@ -211,15 +211,15 @@ def remember(context: Context, new: Any) -> tuple[Any, Places, Any]:
 
 
 def in_order(memory: Any, keys: Places, context: Context) -> tuple[Any, Places, Context]:
-    """Returns what `remember` returned and the context, with the slots in the order of their tokens.
+    """Returns entries and places from `remember`, and the context, with the slots in token order.
 
-    Slots have that order but for those of a beam, whose hypotheses take the free ones, and of a text that passes them.
+    Slots are out of order only in a beam, whose hypotheses take any free slot, and in a cache that rolls.
 
     Raises:
       UserError: tokens have no order, because all see all.
     """
     if keys.order is None:
-        raise UserError("model.attention: this kind reads tokens in order; in a model where all see all they have none")
+        raise UserError("model.attention: this kind needs an order of tokens; where all see all, they have none")
     if context.table is None or context.table.by_index:
         return memory, keys, context
     at_BC = jnp.argsort(keys.order)

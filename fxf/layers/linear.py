@@ -1,4 +1,4 @@
-"""The product with a weight matrix, which all dense layers share; the type of norms, softmaxes and logits; tables."""
+"""Linear maps, which all dense layers share; the type of norms, softmaxes and logits; checks of indices of tables."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +28,7 @@ def linear_spec(
     Args:
       axes: the axes that it maps from and to, with their lengths.
       names: of the matrix and of the bias.
-      size: from which the matrix starts in place of the length of its first axis, if not 0.
+      size: the fan-in of the initializer; 0: the length of the first axis.
     """
     shape, of_axes = tuple(axes.values()), tuple(axes)
     bias = Weight(shape[1:], of_axes[1:], jax.nn.initializers.zeros)
@@ -42,7 +42,7 @@ def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Arr
     elif fp8.in_use.get():
         y = fp8.product(in_rows(x), w if sums_in_float32() else w.astype(x.dtype))
     elif sums_in_float32() and x.dtype == jnp.bfloat16:
-        y = _narrow(in_rows(x), w)
+        y = _mixed_product(in_rows(x), w)
     else:
         y = product(in_rows(x), w.astype(x.dtype))
     if bias is not None:
@@ -51,24 +51,24 @@ def linear(x: jax.Array, w: jax.Array, bias: jax.Array | None = None) -> jax.Arr
 
 
 @jax.custom_vjp
-def _narrow(x: jax.Array, w: jax.Array) -> jax.Array:
-    """Returns x w in the type of x, for w in float32, whose gradient is not rounded to that type before its sums."""
+def _mixed_product(x: jax.Array, w: jax.Array) -> jax.Array:
+    """Returns x w in the type of x, for w in float32. The gradient of w is summed in float32."""
     return product(x, w.astype(x.dtype))
 
 
-def _narrow_forward(x: jax.Array, w: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    read = w.astype(x.dtype)
-    return product(x, read), (x, read)
+def _mixed_product_forward(x: jax.Array, w: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    cast = w.astype(x.dtype)
+    return product(x, cast), (x, cast)
 
 
-def _narrow_backward(kept: tuple[jax.Array, jax.Array], dy: jax.Array) -> tuple[jax.Array, jax.Array]:
-    x, w = kept
+def _mixed_product_backward(residuals: tuple[jax.Array, jax.Array], dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, w = residuals
     rows = tuple(range(x.ndim - 1))
     dw = jax.lax.dot_general(x, dy, ((rows, rows), ((), ())), preferred_element_type=jnp.float32)
     return jax.lax.dot_general(dy, w, (((dy.ndim - 1,), (1,)), ((), ()))), dw
 
 
-_narrow.defvjp(_narrow_forward, _narrow_backward)
+_mixed_product.defvjp(_mixed_product_forward, _mixed_product_backward)
 
 
 def to_heads(x_RTD: jax.Array, w: jax.Array) -> jax.Array:
@@ -89,14 +89,14 @@ def _plus(y: jax.Array, bias: jax.Array) -> jax.Array:
 
 @_plus.defjvp
 def _plus_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    """Adds in the wider type, so that the gradient of a float32 bias is a sum in float32 also if y is in bfloat16."""
+    """Adds in the wider type, so that the gradient of a float32 bias is summed in float32 even if y is in bfloat16."""
     (y, bias), (dy, dbias) = primals, tangents
     return _plus(y, bias), (dy + dbias).astype(y.dtype)
 
 
 @jax.custom_jvp
 def copied(w: jax.Array, copy: jax.Array) -> jax.Array:
-    """Returns a weight as it is read from its copy in another type; the gradient is that of the weight, in its type."""
+    """Returns the values of a weight's copy in another type; the gradient goes to the weight itself, in its type."""
     return copy.astype(w.dtype)
 
 
@@ -111,12 +111,12 @@ def soft_cap(x: jax.Array, cap: float) -> jax.Array:
 
 
 def require_rows(name: str, indices: Any, table: Any) -> None:
-    """Raises a UserError if a table has no row for an index. Under `jax.jit` only their type is known."""
+    """Raises a UserError if a table has no row for an index. Under `jax.jit` it checks only their type."""
     if not jnp.issubdtype(indices.dtype, jnp.integer):
-        raise UserError(f"{name}: a table has a row for each whole number; expected ints, got {indices.dtype}")
+        raise UserError(f"{name}: expected ints, which are indices of the rows of a table, got {indices.dtype}")
     if isinstance(indices, jax.core.Tracer) or not indices.size:
         return
-    known = np.asarray(indices)  # also where a program is traced that has them as constants
+    known = np.asarray(indices)  # also while tracing a program that has them as constants
     for index in (known.min(), known.max()):
         if not 0 <= index < len(table):
             raise UserError(f"{name}: expected 0 … {len(table) - 1}, the rows of the table, got {index}")

@@ -2,7 +2,7 @@
 
 A feature map φ takes the place of the softmax: a query reads Σ φ(q)·φ(k_c) v_c / Σ φ(q)·φ(k_c). The sums follow
 from Σ v_c ⊗ φ(k_c) and Σ φ(k_c), to which each token adds one term. So the memory has a constant size. The seed has no
-feature map: its weights q·k_c / Σ q·k_c sum to one, but have either sign, and any size where the sum is near zero.
+feature map: its weights q·k_c / Σ q·k_c sum to one, but may be negative, and are unbounded where the sum is near zero.
 """
 
 from typing import Any
@@ -18,10 +18,10 @@ from fxf.layers.layer import Context, Places
 from fxf.layers.linear import as_float32
 from fxf.layers.named import named
 
-# Tokens in a chunk. Queries read keys of their own chunk one by one, and earlier ones through the memory.
+# Tokens in a chunk. Queries read the keys of their own chunk directly, and earlier ones through the memory.
 CHUNK = 64
 
-# Features are positive but for none, and so are the weights. A small number keeps their sum from being zero.
+# All features but those of 'none' are positive, and so are the weights. A small number keeps their sum above zero.
 FEATURE_MAPS = Choices(
     {
         "elu": lambda x: jax.nn.elu(x) + (1 + 1e-6),
@@ -40,7 +40,7 @@ class Associations(flax.struct.PyTreeNode):
 
 
 class LinearAttention(Attention):
-    """Attention whose weights are products of features. Padding has none."""
+    """Attention whose weights are products of features. Padding has weight 0."""
 
     has_scores = False
     by_document = False
@@ -50,7 +50,7 @@ class LinearAttention(Attention):
         return super().spec()
 
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
-        """Returns the output of causal attention to this and earlier tokens, or of attention to all, [R, T, D]."""
+        """Returns the output of causal attention, or of attention to all where tokens have no order, [R, T, D]."""
         q_RHTK, places = self.project(params, "query", x), context.places
         if places.order is None:
             memory = self.memorize(params, x, places)
@@ -60,12 +60,12 @@ class LinearAttention(Attention):
         q_RGETK = self.features(q_RHTK).reshape(*k_RGTK.shape[:2], -1, *q_RHTK.shape[2:])
         shape = (*k_RGTK.shape[:2], k_RGTK.shape[-1])
         nothing = Associations(jnp.zeros((*shape, v_RGTO.shape[-1]), k_RGTK.dtype), jnp.zeros(shape, k_RGTK.dtype))
-        mean_RGETO, after = causal_mean(q_RGETK, k_RGTK, v_RGTO, context.cache or nothing)
-        if context.cache is None:  # what nothing reads is not computed
+        mean_RGETO, memory = causal_mean(q_RGETK, k_RGTK, v_RGTO, context.cache or nothing)
+        if context.cache is None:  # computed only if something reads the name
             products_RGETC = jnp.tril(jnp.einsum("RGETK,RGCK->RGETC", q_RGETK, k_RGTK))
             weights_RGETC = products_RGETC / products_RGETC.sum(-1, keepdims=True)
             named("weights", weights_RGETC.reshape(*q_RHTK.shape[:3], -1))
-        cache = None if context.cache is None else after
+        cache = None if context.cache is None else memory
         heads_RHTK = mean_RGETO.reshape(q_RHTK.shape).astype(q_RHTK.dtype)
         return self.output(params, heads_RHTK, x), context.replace(cache=cache)
 
@@ -78,7 +78,7 @@ class LinearAttention(Attention):
     def attend(
         self, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places, context: Context
     ) -> jax.Array:
-        """Returns what the queries read from the associations, [B, H, T, O]."""
+        """Returns the attention output from the associations, [B, H, T, O]."""
         q_BGQK = self.features(q_BHTK).reshape(*memory.total.shape[:2], -1, q_BHTK.shape[-1])
         read = jnp.einsum("BGQK,BGKO->BGQO", q_BGQK, memory.values)
         weight = jnp.einsum("BGQK,BGK->BGQ", q_BGQK, memory.total)
@@ -95,10 +95,10 @@ class LinearAttention(Attention):
 def causal_mean(
     q_RGETK: jax.Array, k_RGTK: jax.Array, v_RGTO: jax.Array, before: Associations
 ) -> tuple[jax.Array, Associations]:
-    """Returns the mean of this and earlier values by products of features, [R, G, E, T, O], and what follows tokens.
+    """Returns the weighted mean of this and earlier values, [R, G, E, T, O], and the associations after all tokens.
 
     Args:
-      q_RGETK, k_RGTK: features of queries, of which E heads share a head of keys, and of keys.
+      q_RGETK, k_RGTK: features of queries and keys; E heads of queries share a head of keys.
       before: the associations of earlier tokens.
     """
     length = k_RGTK.shape[2]
@@ -106,7 +106,7 @@ def causal_mean(
     n_chunks = -(-length // chunk)
 
     def in_chunks(x: jax.Array) -> jax.Array:
-        """Cuts [R, G, …, T, K] into [chunks, R, G, …, chunk, K]; zeros fill the last chunk."""
+        """Cuts [R, G, …, T, K] into [chunks, R, G, …, chunk, K]; zeros pad the last chunk."""
         padding = [(0, 0)] * (x.ndim - 2) + [(0, n_chunks * chunk - length), (0, 0)]
         parts = jnp.pad(x, padding).reshape(*x.shape[:-2], n_chunks, chunk, x.shape[-1])
         return jnp.moveaxis(parts, -3, 0)

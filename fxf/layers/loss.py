@@ -12,9 +12,8 @@ from fxf.base.errors import UserError
 from fxf.base.on_gpu import on_gpu
 from fxf.layers.loss_kernel import loss_by_kernel
 
-# Logits in memory at once: on a CPU 8 MiB, which its cache can hold, but half of the weights of the readout where these
-# are more, because each group passes over them and their gradient. An accelerator has no such cache, so there few and
-# large groups are faster: 2 GiB in float32.
+# Logits of a group. On a CPU 8 MiB fit its cache. A large readout has half as many logits as weights instead, because
+# each group passes over the weights and their gradient. Accelerators prefer few large groups: 2 GiB in float32.
 LOGITS_AT_ONCE = 2**21
 LOGITS_AT_ONCE_ON_ACCELERATORS = 2**29
 
@@ -34,8 +33,8 @@ def cross_entropy(
     The loss is their quotient, after the sums over microbatches, devices and processes. It is not the mean of the rows'
     losses: a row with more weight has more influence.
 
-    The logits [N, V] of all N = B · T tokens are never in memory at once. Groups of them are computed one after the
-    other, and the gradient of each group together with its logits.
+    The logits [N, V] of all N = B · T tokens are never in memory at once. They are computed group by group, each
+    together with its gradient.
 
     Args:
       readout: maps vectors [N, D] to logits [N, V], each row alone. The gradient includes the arrays it closes over.
@@ -43,29 +42,29 @@ def cross_entropy(
       label_smoothing: share of each target's probability that is distributed evenly over the vocabulary
         (Szegedy et al. 2016); None for 0.
       vocab_size: number of tokens; logits beyond it are padding. None: all logits are those of tokens.
-      at_once: maximum number of logits in a group, but at least one row's logits; None chooses by the devices.
+      at_once: maximum number of logits in a group, which has at least one row; None chooses by the devices.
     """
     if targets_BT.shape != features_BTD.shape[:-1] or not jnp.issubdtype(targets_BT.dtype, jnp.integer):
-        found, outputs = f"{targets_BT.dtype} {[*targets_BT.shape]}", [*features_BTD.shape[:-1]]
-        raise UserError(f"batch: targets: expected an int for each output of the model, {outputs}, got {found}")
+        got, outputs = f"{targets_BT.dtype} {[*targets_BT.shape]}", [*features_BTD.shape[:-1]]
+        raise UserError(f"batch: targets: expected an int for each output of the model, {outputs}, got {got}")
     rows_ND = features_BTD.reshape(-1, features_BTD.shape[-1])
     program = jax.make_jaxpr(readout)(rows_ND).jaxpr
     n_rows, n_columns = program.outvars[0].aval.shape
     on_cpu = target_devices()[0].platform == "cpu"
     most = max(LOGITS_AT_ONCE, rows_ND.shape[1] * n_columns // 2) if on_cpu else LOGITS_AT_ONCE_ON_ACCELERATORS
     n_groups = -(-n_rows * n_columns // (at_once or most))
-    if not on_cpu:  # whose products XLA would pad to multiples of 8 rows, by copies of the logits
+    if not on_cpu:  # XLA would pad products to multiples of 8 rows, by copying the logits
         n_groups = next((n for n in range(n_groups, 2 * n_groups) if n_rows % (8 * n) == 0), n_groups)
     group = -(-n_rows // n_groups)
     n_groups = -(-n_rows // group)  # no group is all padding
 
     def grouped(x: jax.Array) -> jax.Array:
-        """Cuts [N, ...] into [groups, rows, ...]; zeros, also as weights, fill the last group."""
+        """Cuts [N, ...] into [groups, rows, ...]; zeros, also as weights, pad the last group."""
         padded = jnp.pad(x, [(0, n_groups * group - n_rows)] + [(0, 0)] * (x.ndim - 1))
         return padded.reshape(n_groups, group, *x.shape[1:])
 
     vocab_size = vocab_size or n_columns
-    # A target that counts and is no token has no logit: then the loss is NaN, and training stops.
+    # A weighted target outside the vocabulary has no logit: then the loss is NaN, and training stops.
     is_token_BT = (targets_BT >= 0) & (targets_BT < vocab_size)
     counted_BT = jnp.where(is_token_BT | (weights_BT == 0), weights_BT, jnp.nan)
     groups = (grouped(rows_ND), grouped(targets_BT.reshape(-1)), grouped(counted_BT.reshape(-1)))
@@ -76,7 +75,7 @@ def cross_entropy(
 
 
 def _has_kernel(readout: Any) -> bool:
-    """Returns whether a GPU's kernel may read the logits in bfloat16, because the readout casts them from it."""
+    """Returns whether a GPU kernel may read the logits in bfloat16: the readout's last operation casts from it."""
     mesh = target_mesh()
     if not on_gpu() or not readout.eqns or (mesh is not None and mesh.shape[TENSOR] > 1):
         return False
@@ -88,11 +87,11 @@ class Loss(NamedTuple):
     """A loss, and the kind of outputs that it trains.
 
     Attributes:
-      sums: `sums(readout, features, targets, weights, label_smoothing) -> (loss_sum, weight_sum)`, sums over rows, or
-        one of each microbatch where it compares rows: a model of such a loss has no `width`. A batch without targets
-        has its weights in their place.
-      of_logits: whether the outputs are logits of probabilities. Then scores are the cross-entropy in nats, whatever
-        the loss, and `sums` also has the options `vocab_size` and `at_once` of `cross_entropy`.
+      sums: `sums(readout, features, targets, weights, label_smoothing) -> (loss_sum, weight_sum)`, sums over rows. A
+        loss that compares rows has one sum for each microbatch, and its model has no `width`. A batch without targets
+        passes its weights in their place.
+      of_logits: whether the outputs are logits. Then scores are the cross-entropy in nats, whatever the loss, and
+        `sums` also has the options `vocab_size` and `at_once` of `cross_entropy`.
     """
 
     sums: Callable[..., tuple[jax.Array, jax.Array]]
@@ -116,7 +115,7 @@ def _group_loss(
     if kernel:
         return kernel(vocab_size, label_smoothing, logits_NV.astype(jnp.bfloat16), targets_N, weights_N)
     vocabulary_1V = jnp.arange(logits_NV.shape[1])[None]
-    # Read before padding becomes -inf, which times a weight of 0 is not a number.
+    # Read before padding becomes -inf, because -inf times a weight of 0 is NaN.
     target_logits_N = jnp.where(vocabulary_1V == targets_N[:, None], logits_NV, 0).sum(-1)
     padded = logits_NV.shape[1] > vocab_size
     if padded:
@@ -158,10 +157,10 @@ _sum_over_groups.defvjp(_forward, _backward)
 
 
 def mean(total: jax.Array, weight: jax.Array) -> jax.Array:
-    """Returns total / weight, and 0 if the weight is 0, so a batch without weight changes nothing."""
+    """Returns total / weight, or 0 if the weight is 0, so a batch without weight changes nothing."""
     return jnp.where(weight > 0, total / or_one(weight), 0)
 
 
 def or_one(weight: jax.Array) -> jax.Array:
-    """Returns the weight of a batch, or 1 if it is 0, where terms of the objective are all that there is."""
+    """Returns the weight of a batch, or 1 if it is 0 and the objective has only terms."""
     return jnp.where(weight > 0, weight, 1)

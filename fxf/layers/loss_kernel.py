@@ -1,4 +1,4 @@
-"""The cross-entropy of rows of logits, with its gradient, by one kernel for a GPU, written in Pallas for Triton."""
+"""The cross-entropy of rows of logits and its gradient in one GPU kernel, written in Pallas for Triton."""
 
 import functools
 from typing import Any
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-# Of 1,024 threads two rows fill a multiprocessor, few enough that the GPU's cache has a row for its second pass.
+# With 1,024 threads a row, a multiprocessor has two rows: few enough to be in the GPU's cache for the second pass.
 MOST_THREADS = 1024
 
 
@@ -17,10 +17,10 @@ def loss_by_kernel(
 ) -> jax.Array:
     """Returns the sum of -ω y over N rows, as `fxf.layers.loss.cross_entropy` describes it.
 
-    The gradient is written over the logits, in the kernel that reads them; XLA would read them twice more.
+    The kernel that reads the logits writes the gradient over them; XLA would read them twice more.
 
     Args:
-      mesh: if not None, the devices of which each calls the kernel for its part of a mapped axis, by `spmd_axis_name`.
+      mesh: devices, each of which calls the kernel for its part of an axis mapped with `spmd_axis_name`; or None.
       vocab_size: logits beyond it are padding.
     """
     return _forward(mesh, vocab_size, smoothing, logits_NV, targets_N, weights_N)[0]
@@ -38,8 +38,8 @@ def _forward(mesh: Any, vocab_size: int, smoothing: Any, logits_NV: Any, targets
         logits_ref, targets_ref, weights_ref, share_ref, gradient_ref, losses_ref = refs
         row = pl.program_id(0)
         target, weight, share = targets_ref[row], weights_ref[row], share_ref[0]
-        there = jnp.clip(target, 0, n_columns - 1)  # a target that does not count may be none of the tokens
-        target_logit = logits_ref[row, there].astype(jnp.float32)  # before it is written over
+        column = jnp.clip(target, 0, n_columns - 1)  # a target of weight 0 may be outside the vocabulary
+        target_logit = logits_ref[row, column].astype(jnp.float32)  # before the gradient overwrites it
 
         def read(i: Any) -> tuple[jax.Array, jax.Array]:
             """Returns the columns of a chunk, 8 for each thread, and the logits there."""
@@ -48,7 +48,7 @@ def _forward(mesh: Any, vocab_size: int, smoothing: Any, logits_NV: Any, targets
             return columns, jnp.where(columns < vocab_size, x.astype(jnp.float32), -jnp.inf)
 
         def add(i: Any, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-            """Adds to the pair (m, s) of each thread, which stands for s · exp m, and to its sum of logits."""
+            """Adds to each thread's pair (m, s), which stands for s · exp m, and to its sum of logits."""
             (m, s, plain), (columns, x) = sums, read(i)
             most = jnp.maximum(m, x.max(1))
             s = s * jnp.exp(m - most) + jnp.exp(x - most[:, None]).sum(1)
@@ -64,7 +64,7 @@ def _forward(mesh: Any, vocab_size: int, smoothing: Any, logits_NV: Any, targets
         m, s, plain = jax.lax.fori_loop(0, n_chunks, add, (zeros + jnp.finfo(jnp.float32).min, zeros, zeros))
         log_sum = m.max() + jnp.log((s * jnp.exp(m - m.max())).sum())
         wanted = (1 - share) * target_logit
-        if smoothing is not None:  # 0 times -inf is not a number
+        if smoothing is not None:  # 0 times -inf is NaN
             wanted += share / vocab_size * plain.sum()
         losses_ref[row] = weight * (log_sum - wanted)
         jax.lax.fori_loop(0, n_chunks, write, None)

@@ -1,7 +1,7 @@
-"""Layers with a memory in each head that fades: Gated DeltaNet (Yang et al. 2024), Mamba-2 (Dao and Gu 2024).
+"""Layers whose heads have a memory that decays: Gated DeltaNet (Yang et al. 2024), Mamba-2 (Dao and Gu 2024).
 
-A short causal convolution, in which each channel of a token is a weighted sum of its own last few values, stands before
-queries, keys and values, and a gate before or after the norm of what is read.
+Queries, keys and values pass a short causal convolution: each channel of a token becomes a weighted sum of its last few
+values. A gate multiplies what is read from the memory, before or after its norm.
 """
 
 import abc
@@ -30,13 +30,13 @@ AXES = ("heads", "head_dim", "head_dim")
 
 @dataclasses.dataclass(frozen=True)
 class FadingMemory(abc.ABC):
-    """Reads of a memory [K, O] in each of n_heads heads. They are G groups of E heads, with one query and key a group.
+    """A memory [K, O] in each of n_heads heads. They are G groups of E heads; a group has one query and one key.
 
-    Its cache has the memories of each row, and the last inputs of its convolutions.
+    The cache has the memories of each row, and the last inputs of its convolutions.
 
     Attributes:
-      per_head: names of what is made of each token as a number for each head.
-      widening: how many times as wide as attention's the values are by default.
+      per_head: names of the maps from a token to one number for each head.
+      widening: the default width of values, as a multiple of attention's.
     """
 
     config: TransformerConfig
@@ -64,7 +64,7 @@ class FadingMemory(abc.ABC):
         }
 
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
-        """Returns the output for each token, [R, T, D], by what it reads of this and earlier tokens of its document."""
+        """Returns the output [R, T, D]. A token reads this and earlier tokens of its document."""
         before, inputs, tails = context.cache or {}, [], {}
         for name in CONVOLVED:
             heads, taps = to_heads(x, params[name]), params[f"{name}_taps"]
@@ -78,23 +78,23 @@ class FadingMemory(abc.ABC):
 
     @abc.abstractmethod
     def heads(self, params: Params, x: jax.Array, inputs: list[jax.Array], context: Context) -> list[jax.Array]:
-        """Returns what heads read, normalized and gated, [R, T, G, E, O], and the memory after the tokens.
+        """Returns the output of the heads, normalized and gated, [R, T, G, E, O], and the memory after the tokens.
 
         Args:
           inputs: queries and keys [R, T, G, K], and values [R, T, G, E, O].
         """
 
     def step(self, params: Params, x: jax.Array) -> jax.Array:
-        """Returns the step of each token and head, by which its memory fades."""
+        """Returns the step size of each token and head, which scales the decay of the memory."""
         return jax.nn.softplus(as_float32(to_heads(x, params["step"])) + params["step_bias"][None, None])
 
     def fades(self, params: Params, step_RTGE: jax.Array, context: Context) -> jax.Array:
-        """Returns the logarithm of what stays of the memory at each token."""
+        """Returns the log decay of the memory at each token."""
         return log_decays(context, named("log_decay", -jnp.exp(params["log_rate"])[None, None] * step_RTGE))
 
 
 class GatedDelta(FadingMemory):
-    """Gated DeltaNet: a memory that fades and corrects itself (arXiv 2412.06464), as in Qwen3-Next."""
+    """Gated DeltaNet: a memory that decays and corrects itself (arXiv 2412.06464), as in Qwen3-Next."""
 
     per_head = ("beta", "step")
 
@@ -117,10 +117,10 @@ class GatedDelta(FadingMemory):
 
 @dataclasses.dataclass(frozen=True)
 class Mamba2(FadingMemory):
-    """Mamba-2: a state space in each head, as a memory that fades (arXiv 2405.21060).
+    """Mamba-2: a state space model in each head, as a memory that decays (arXiv 2405.21060).
 
-    In the paper's words a query is C, a key B, a value x, the width of a key N, and the skip D. A step Δ, which
-    each token chooses, scales what it writes, and how much of the memory fades: a head forgets at the rate A.
+    In the paper's notation a query is C, a key B, a value x, the width of a key N, and the skip D. The step Δ of each
+    token scales what the token writes, and how much the memory decays: a head forgets at the rate A.
     """
 
     n_key_heads: int = key(1, "heads of queries and keys (C and B), which must divide n_heads; 0: n_heads", minimum=0)
@@ -150,14 +150,14 @@ class Mamba2(FadingMemory):
 
 
 def unit(x: jax.Array) -> jax.Array:
-    """Returns x over its length, which counts a little more than it is, so that 0 stays 0."""
+    """Returns x / √(|x|² + 1e-6), so that 0 stays 0."""
     return x * jax.lax.rsqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-6)
 
 
 def taps_weight(n_taps: int, *sizes: int) -> Weight:
-    """Returns the weights of a convolution of heads with these sizes, of which the last row is that of a token itself.
+    """Returns the weights of a convolution over heads of these sizes; the last row weighs the token itself.
 
-    They are a table with a row for each distance: no product sums over it.
+    They are a table with a row for each distance, and not a matrix: no product sums over the rows.
     """
     return Weight((n_taps, *sizes), ("position", "heads", *("head_dim" for _ in sizes[1:])), fan_in())
 
@@ -172,15 +172,15 @@ def causal_convolution(
     Args:
       x_RT: inputs [R, T, …].
       taps: weights [n, …], with the axes of x after its tokens.
-      tail: what this function returned for the tokens before these, [R, n - 1, …], where zeros are no tokens; None if
-        there are none. They belong to the document of the first token here.
+      tail: the inputs that this function returned for the tokens before these, [R, n - 1, …], with zeros where there
+        are none; None: all zeros. They belong to the document of the first token here.
 
     Returns:
       y like x, and the inputs of each row's last n - 1 tokens before its padding, [R, n - 1, …].
     """
     n_before, length = taps.shape[0] - 1, x_RT.shape[1]
     if (mesh := target_mesh()) is not None and mesh.shape[SEQUENCE] > 1:
-        # XLA may make wrong gradients of shifts along tokens in parts, as behind a mixture with microbatches.
+        # XLA may compute wrong gradients of shifts along sharded tokens, as after experts with microbatches.
         gathered = P(*(None if axis == 1 else P.UNCONSTRAINED for axis in range(x_RT.ndim)))
         x_RT = jax.lax.with_sharding_constraint(x_RT, jax.sharding.NamedSharding(mesh, gathered))
     if tail is None:
@@ -200,5 +200,5 @@ def causal_convolution(
 
 
 def _like(of_tokens: jax.Array, x_RT: jax.Array) -> jax.Array:
-    """Returns an array [R, T] with as many axes as x."""
+    """Returns an array [R, T] with axes of size 1 appended, for as many axes as x has."""
     return of_tokens.reshape(*of_tokens.shape, *(1 for _ in x_RT.shape[2:]))

@@ -6,13 +6,13 @@ objective of training, `figure` to its metrics, and `moved` moves a weight witho
 these three, and elsewhere they cost nothing.
 
 The full name of an array is the path of its scopes (`jax.named_scope`) without those of blocks, then its own name:
-`residual`, `attention/weights`, `decoder/cross_attention/weights`. So all blocks name an array alike. Terms and figures
-have their own names alone.
+`residual`, `attention/weights`, `decoder/cross_attention/weights`. So an array has the same name in all blocks. Terms
+and figures have only their own names.
 
 The place of an array also says which block it is in: `block_1/attention/weights`. Code that runs one block after the
-other opens the scopes `block_0`, `block_1`, ... In a loop (`jax.lax.scan`) over blocks, a scope inside says the number
-of the first turn's block, and each turn counts on; without one, a turn is a block. Of a loop inside a block all turns
-are one place.
+other opens the scopes `block_0`, `block_1`, ... In a loop (`jax.lax.scan`) over blocks, a scope inside has the number
+of the block in the first iteration, and later iterations count on; without a scope, an iteration is a block. All
+iterations of a loop inside a block are one place.
 """
 
 import fnmatch
@@ -29,7 +29,7 @@ from fxf.base.errors import UserError, nearest
 from fxf.base.named_arrays import OF_TRAINING, Chosen, Edit, Key, evaluate, places_in
 from fxf.layers.linear import as_float32
 
-# How the names of a term's two arrays end, and how that of one that `moved` makes begins.
+# Suffixes of the names of a term's two arrays, and the prefix of the terms that `moved` makes.
 TOTAL, WEIGHT, MOVED = "/total", "/weight", "term/moved/"
 
 
@@ -41,8 +41,8 @@ def named(name: str, x: Any) -> Any:
 def term(name: str, total: jax.Array, weight: jax.Array | float = 1.0) -> None:
     """Adds total / weight to the training objective, and shows it in the metrics as `term/<name>`.
 
-    Over the parts of a batch (microbatches, devices, a `vmap`) total and weight are summed before they are divided, as
-    loss and weight of a batch are. Terms of one name in several blocks add up.
+    Total and weight are summed over the parts of a batch (microbatches, devices, a `vmap`) before they are divided,
+    like the loss. Terms of one name in several blocks add up.
 
     Args:
       total: a scalar.
@@ -53,9 +53,9 @@ def term(name: str, total: jax.Array, weight: jax.Array | float = 1.0) -> None:
 
 
 def moved(name: str, weight: jax.Array, gradient: jax.Array) -> None:
-    """Adds `gradient`, which need not be a derivative, to that of a weight, by a term whose value is 0.
+    """Adds `gradient`, which need not be a derivative, to the gradient of a weight, by a term of value 0.
 
-    Over the parts of a batch it is averaged. The metrics do not show it.
+    It is averaged over the parts of a batch. The metrics do not show it.
     """
     away = weight - jax.lax.stop_gradient(weight)
     term(f"moved/{name}", jnp.sum(away * jax.lax.stop_gradient(gradient)))
@@ -64,7 +64,7 @@ def moved(name: str, weight: jax.Array, gradient: jax.Array) -> None:
 def figure(name: str, value: jax.Array) -> None:
     """Shows a scalar in the metrics of training as `figure/<name>`.
 
-    A record shows its mean over blocks of this name, over the parts of a batch, and over the steps since the last one.
+    A metrics row has its mean over blocks, over the parts of a batch, and over the steps since the last row.
     """
     named(f"figure/{name}", as_float32(jnp.asarray(value)))
 
@@ -72,23 +72,23 @@ def figure(name: str, value: jax.Array) -> None:
 def edited(
     function: Callable[..., Any], edits: Mapping[str, Edit] | None = None, read: str | Sequence[str] = ()
 ) -> Callable[..., tuple[Any, dict[str, jax.Array]]]:
-    """Returns the function of the same arguments that returns (what `function` does, arrays read by full name).
+    """Returns a function of the same arguments that returns (output of `function`, the arrays read by full name).
 
         logits, found = jax.jit(fxf.edited(model.apply, read="attention/weights"))(params, batch)
         weights_NBHTT = found["attention/weights"]
 
-    A name that comes n times, in n blocks or turns of a loop, is read as [n, ...], in the order of computing. What is
-    read is the array after its edit. Names may stand inside `jit`, `scan` and `checkpoint` (`remat`).
+    A name that occurs n times, in n blocks or iterations of a loop, is read as [n, ...], in order of computation.
+    Arrays are read after their edits. Names may be inside `jit`, `scan` and `checkpoint` (`remat`).
 
     Args:
-      function: computes forward; a program of a gradient may have a name twice.
-      edits: by full name or pattern (`*/weights`), `edit(value, i)`, which returns what takes the place of the i-th
-        array of that name. In a loop i is traced: `jnp.where(i == 2, 0, value)`. The first pattern that fits counts.
+      function: a forward computation; in that of a gradient a name may occur twice.
+      edits: by full name or pattern (`*/weights`), `edit(value, i)`, which returns the replacement of the i-th array of
+        that name. In a loop i is traced: `jnp.where(i == 2, 0, value)`. The first pattern that matches counts.
       read: full names or patterns.
 
     Raises:
-      UserError: a name or pattern fits no array, or one inside a `cond`, a `while_loop` or a function with derivatives
-        of its own; or arrays of one name that is read have several shapes.
+      UserError: a name or pattern matches no array, or one inside a `cond`, a `while_loop` or a function with custom
+        derivatives; or the arrays of a name that is read have several shapes.
     """
     patterns = (read,) if isinstance(read, str) else tuple(read)
 
@@ -123,7 +123,7 @@ def _matching(pattern: str, names: Collection[str]) -> list[str]:
 
 
 def names_in(function: Callable[..., Any], *args: Any) -> list[str]:
-    """Returns the full names of the arrays in `function(*args)`, in the order of computing.
+    """Returns the full names of the arrays in `function(*args)`, in order of computation.
 
     Args:
       args: arrays, or their shapes.
@@ -134,8 +134,8 @@ def names_in(function: Callable[..., Any], *args: Any) -> list[str]:
 def intermediates(function: Callable[..., Any], *args: Any) -> dict[str, jax.Array]:
     """Returns the named arrays inside `function(*args)` by place, such as `block_0/attention/weights`.
 
-    Arrays that come n times in one place are [n, ...]; of several shapes, the last counts. Terms, figures and arrays
-    that `edited` cannot read are left out.
+    Arrays that occur n times in one place are [n, ...]; if they have several shapes, those of the last shape. Terms,
+    figures and arrays that `edited` cannot read are left out.
     """
     return reader(function, *args)(*args)
 
@@ -145,7 +145,7 @@ def reader(function: Callable[..., Any], *args: Any) -> Callable[..., dict[str, 
     closed = jax.make_jaxpr(function)(*args)
     places = places_in(closed.jaxpr.eqns)
     left_out = {place.name for place in places if place.inside or place.name.startswith(OF_TRAINING)}
-    where: dict[str, list[tuple[Key, int]]] = defaultdict(list)  # by place, which arrays of which name and shape
+    where: dict[str, list[tuple[Key, int]]] = defaultdict(list)  # by place: (name, shape), and which one of these
     seen: Counter[Key] = Counter()
     for place in places:
         if place.name not in left_out:

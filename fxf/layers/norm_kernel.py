@@ -1,8 +1,8 @@
-"""A norm on a GPU as one kernel of Pallas (Triton) each way, which also sums both gradients of the residual stream.
+"""Norms on a GPU: one Pallas (Triton) kernel for each pass. The backward one also adds the residual stream's gradient.
 
 XLA reads the vectors for their mean, again for their deviation, and again for the result; for the gradient it reads
-them and what comes back twice more. The kernels read each array once (a GPT-2 step on one H100: 5 % of its time, by the
-sum over kernels). The sums over rows are in a fixed order, so that a step has the same bits each time.
+them and the incoming gradient twice more. The kernels read each array once (a GPT-2 step on one H100: 5 % of its time,
+by the sum over kernels). The sums over rows are in a fixed order, so that a step has the same bits each time.
 """
 
 import functools
@@ -18,10 +18,10 @@ from jax.sharding import PartitionSpec as P
 from fxf.base.devices import ROWS, SEQUENCE, divides, target_devices, target_mesh
 from fxf.layers.linear import as_float32
 
-# Wider vectors do not fit into the registers of a program, and fewer rows don't take long.
+# Wider vectors do not fit a program's registers. With fewer rows a kernel saves little.
 WIDEST, FEWEST_ROWS = 2**13, 2**10
-# A program of 128 threads has so many elements of each array at once; one of more, 16 for each thread. The backward
-# pass has the programs that fit at once on the 132 processors of an H100, so many of the smallest.
+# Elements of each array that a program of 128 threads holds at once; a larger program holds 16 for each thread. The
+# backward pass has as many of the smallest programs as run at once on the 132 processors of an H100.
 AT_ONCE, PROGRAMS = 2**11, 132 * 4
 
 Weights = tuple[jax.Array, ...]
@@ -32,11 +32,11 @@ class Kind(NamedTuple):
     """A norm, and what it is computed for.
 
     Attributes:
-      centered: whether the vectors are less their mean.
+      centered: whether the mean is subtracted.
       passes: whether the norm also returns the vectors, so that it gets and adds their gradient.
-      copies: whether these are a copy where the norm keeps the vectors for its gradient. A product that is added to a
-        copy is added in place, and XLA would make that copy in a pass of its own.
-      mesh: the devices that shard the vectors; None if there is one.
+      copies: whether the returned vectors are a copy where the norm keeps the vectors for its gradient. A product can
+        be added to a copy in place; XLA would make that copy in a pass of its own.
+      mesh: the devices that shard the vectors; None for one device.
     """
 
     epsilon: float
@@ -47,9 +47,9 @@ class Kind(NamedTuple):
 
 
 def fits(x: jax.Array) -> bool:
-    """Returns whether a kernel helps vectors of this shape, and each device can compute those that it has.
+    """Returns whether a kernel helps vectors of this shape, and each device can compute its own.
 
-    One token in a row is a step of decoding, whose norms XLA joins with their neighbors.
+    Rows of one token are a decoding step, where XLA fuses norms with their neighbors.
     """
     if x.ndim == 1 or x.size // x.shape[-1] < FEWEST_ROWS or x.shape[-1] > WIDEST or x.dtype == jnp.float64:
         return False
@@ -61,9 +61,9 @@ def fits(x: jax.Array) -> bool:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def norm(kind: Kind, x: jax.Array, weights: Weights) -> Any:
-    """Returns the normalized vectors of x [R, T, D], after x itself if the norm passes it.
+    """Returns x [R, T, D] normalized, after x itself if `kind.passes`.
 
-    They are computed in float32, and are in the type of x.
+    It computes in float32, and returns the type of x.
 
     Args:
       weights: scale, or scale and bias, each [D].
@@ -75,23 +75,23 @@ def _norm_forward(kind: Kind, x: jax.Array, weights: Weights) -> tuple[Any, Any]
     return _with_formula(kind, _outputs, _formula)(x, weights), (x, weights)
 
 
-def _norm_backward(kind: Kind, kept: Any, changes: Any) -> tuple[jax.Array, Weights]:
-    return _with_formula(kind, _gradients, _formula_gradients)(*kept, changes)
+def _norm_backward(kind: Kind, residuals: Any, cotangents: Any) -> tuple[jax.Array, Weights]:
+    return _with_formula(kind, _gradients, _formula_gradients)(*residuals, cotangents)
 
 
 norm.defvjp(_norm_forward, _norm_backward)
 
 
 def _with_formula(kind: Kind, function: Callable[..., Any], formula: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function of arrays, whose derivatives (the second ones of a norm) XLA computes of the formula."""
+    """Returns `function`, with the derivatives of `formula` by XLA, for second derivatives of a norm."""
     function, formula = jax.custom_jvp(functools.partial(function, kind)), functools.partial(formula, kind)
     function.defjvp(lambda primals, tangents: jax.jvp(formula, primals, tangents))
     return function
 
 
 def _outputs(kind: Kind, x: jax.Array, weights: Weights) -> Any:
-    found = _mapped(kind, _forward, BY_TOKEN, (x,), weights)
-    return (x, *found)[-2:] if kind.passes else found[0]
+    outputs = _mapped(kind, _forward, BY_TOKEN, (x,), weights)
+    return (x, *outputs)[-2:] if kind.passes else outputs[0]
 
 
 def _formula(kind: Kind, x: jax.Array, weights: Weights) -> Any:
@@ -99,31 +99,31 @@ def _formula(kind: Kind, x: jax.Array, weights: Weights) -> Any:
     return (x, y.astype(x.dtype)) if kind.passes else y.astype(x.dtype)
 
 
-def _gradients(kind: Kind, x: jax.Array, weights: Weights, changes: Any) -> tuple[jax.Array, Weights]:
+def _gradients(kind: Kind, x: jax.Array, weights: Weights, cotangents: Any) -> tuple[jax.Array, Weights]:
     specs = BY_TOKEN, P((*ROWS, SEQUENCE))
-    dx, sums = _mapped(kind, _backward, specs, (x, *jax.tree.leaves(changes)), weights)
+    dx, sums = _mapped(kind, _backward, specs, (x, *jax.tree.leaves(cotangents)), weights)
     return dx, tuple(total.astype(w.dtype) for total, w in zip(sums.sum(0), weights, strict=True))
 
 
-def _formula_gradients(kind: Kind, x: jax.Array, weights: Weights, changes: Any) -> tuple[jax.Array, Weights]:
-    return jax.vjp(functools.partial(_formula, kind), x, weights)[1](changes)
+def _formula_gradients(kind: Kind, x: jax.Array, weights: Weights, cotangents: Any) -> tuple[jax.Array, Weights]:
+    return jax.vjp(functools.partial(_formula, kind), x, weights)[1](cotangents)
 
 
 def _mapped(kind: Kind, function: Callable[..., Any], specs: Any, arrays: Weights, weights: Weights) -> Any:
-    """Returns the function of arrays [R, T, D] as [N, D], of which each device has its own, and of whole weights."""
+    """Returns `function` of arrays [R, T, D], reshaped to [N, D] and sharded over devices, and of whole weights."""
 
-    def of_device(arrays: Weights, weights: Weights) -> Weights:
-        found = function(kind, [x.reshape(-1, x.shape[-1]) for x in arrays], weights)
-        return tuple(y.reshape(arrays[0].shape) if y.ndim == 2 else y for y in found)
+    def local(arrays: Weights, weights: Weights) -> Weights:
+        outputs = function(kind, [x.reshape(-1, x.shape[-1]) for x in arrays], weights)
+        return tuple(y.reshape(arrays[0].shape) if y.ndim == 2 else y for y in outputs)
 
     if kind.mesh is not None:
         specs = {"in_specs": (BY_TOKEN, P()), "out_specs": specs}
-        of_device = jax.shard_map(of_device, mesh=kind.mesh, check_vma=False, **specs)
-    return of_device(arrays, weights)
+        local = jax.shard_map(local, mesh=kind.mesh, check_vma=False, **specs)
+    return local(arrays, weights)
 
 
 def _forward(kind: Kind, arrays: Sequence[jax.Array], weights: Weights) -> Any:
-    """Returns the normalized vectors [N, D], after a copy of the others if the norm copies them."""
+    """Returns the normalized vectors [N, D], after a copy of x if `kind.copies`."""
     (x,) = arrays
 
     def norm(x_ref: Any, *refs: Any) -> None:
@@ -138,7 +138,7 @@ def _forward(kind: Kind, arrays: Sequence[jax.Array], weights: Weights) -> Any:
 
 
 def _backward(kind: Kind, arrays: Sequence[jax.Array], weights: Weights) -> Any:
-    """Returns the gradient of x for (x, gradients of the outputs), and those of the weights, a part of each program."""
+    """Returns the gradients of x, and of the weights as one part per program, from x and the outputs' gradients."""
     width, (_, parts, n_tiles) = arrays[0].shape[1], _sizes(arrays[0])
     programs = min(max(1, PROGRAMS // parts), n_tiles)
 
@@ -168,21 +168,21 @@ def _backward(kind: Kind, arrays: Sequence[jax.Array], weights: Weights) -> Any:
 
 def _call(kernel: Any, programs: int, shapes: Any, arrays: Sequence[jax.Array], weights: Weights) -> Any:
     parameters = triton.CompilerParams(num_warps=4 * _sizes(arrays[0])[1], num_stages=1)
-    # It has no products; the compiled program says so by the metadata.
+    # It has no matrix products; the compiled program says so by the metadata.
     cost = pl.CostEstimate(flops=0, transcendentals=len(arrays[0]), bytes_accessed=0)
     options: Any = {"compiler_params": parameters, "cost_estimate": cost, "metadata": {"flops": "0"}}
     return pl.pallas_call(kernel, grid=(programs,), out_shape=shapes, **options)(*arrays, *weights)
 
 
 def _sizes(x: jax.Array) -> tuple[int, int, int]:
-    """Returns how many rows [N, D] a program has at once, how many smallest programs it is, and the number of tiles."""
+    """Returns the rows of a tile of [N, D], the size of a program in smallest programs, and the number of tiles."""
     columns = pl.next_power_of_2(x.shape[1])
     height = max(1, AT_ONCE // columns)
     return height, max(1, columns // AT_ONCE), pl.cdiv(len(x), height)
 
 
 class _Tile:
-    """Rows of arrays [N, D] that a program has at once, [height, columns], whose columns are a power of two."""
+    """The rows of arrays [N, D] that a program holds at once, [height, columns]; `columns` is a power of two."""
 
     def __init__(self, x: jax.Array, number: Any) -> None:
         (n, self.width), (height, *_) = x.shape, _sizes(x)
@@ -201,10 +201,10 @@ class _Tile:
 
 
 def _standard(kind: Kind, x: jax.Array, width: int = 0, inside: Any = True) -> tuple[jax.Array, jax.Array]:
-    """Returns vectors, less their mean if the norm is centered, over their deviation, and 1 over that.
+    """Returns vectors, minus their mean if the norm is centered, over their deviation; and 1 over the deviation.
 
     Args:
-      width: their width, if zeros fill them up where they are not `inside`.
+      width: the width of the vectors without their padding of zeros, which is not `inside`; 0: no padding.
     """
     width = width or x.shape[-1]
     if kind.centered:

@@ -38,7 +38,7 @@ class Norm(NamedTuple):
     Attributes:
       spec: returns its weights.
       rows: returns the normalized vectors of [N, D], each on its own, in float32, or in float64 if they are float64.
-      centered: whether vectors are less their mean, of a kind that a GPU's kernel computes; None where none does.
+      centered: whether the mean is subtracted, if a GPU kernel can compute this kind; None if none can.
     """
 
     spec: Callable[[TransformerConfig], Spec]
@@ -56,13 +56,13 @@ def _layer_spec(config: TransformerConfig) -> Spec:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _standardized(epsilon: float, centered: bool, rows: jax.Array) -> jax.Array:
-    """Returns rows, less their mean if `centered`, over √(mean square + epsilon)."""
+    """Returns rows, minus their mean if `centered`, over √(mean square + epsilon)."""
     return over_root_mean_square(_centered(rows) if centered else rows, epsilon)
 
 
 @_standardized.defjvp
 def _standardized_jvp(epsilon: float, centered: bool, primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    """Lets the gradient take both means of a row at once, and read what the norm has computed of it."""
+    """Lets the gradient take both means of a row in one pass, and reuse what the norm has computed."""
     (rows,), (change,) = primals, tangents
     mean, mean_change = (x.mean(-1, keepdims=True) if centered else 0.0 for x in (rows, change))
     inverse = jax.lax.rsqrt(jnp.square(rows - mean).mean(-1, keepdims=True) + epsilon)
@@ -75,7 +75,7 @@ def _centered(rows: jax.Array) -> jax.Array:
 
 
 def _rms(config: TransformerConfig, params: Params, rows: jax.Array, centered: bool = False) -> jax.Array:
-    """Returns rows, less their mean if `centered`, over their deviation from 0, times the scale.
+    """Returns rows, minus their mean if `centered`, over their deviation from 0, times the scale.
 
     The divisor is (deviation + epsilon), or √(mean square + epsilon) with norm_epsilon_in='variance'.
     """
@@ -92,7 +92,7 @@ def _rms(config: TransformerConfig, params: Params, rows: jax.Array, centered: b
 
 
 def _layer(config: TransformerConfig, params: Params, rows: jax.Array) -> jax.Array:
-    """Returns the RMS norm of rows less their mean, shifted by a bias."""
+    """Returns the RMS norm of rows minus their mean, plus a bias."""
     return _rms(config, params, rows, centered=True) + params["bias"][None]
 
 
@@ -105,7 +105,7 @@ def normalization_spec(config: TransformerConfig) -> Spec:
 
 
 def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Array:
-    """Returns the normalized vectors of x [..., D]. It computes in float32, or in float64 if x is float64."""
+    """Returns x [..., D] normalized. It computes in float32, or in float64 if x is float64."""
     if kernel := _kernel(config, params, x, passes=False):
         return kernel()
     rows = NORMS[config.norm].rows(config, params, as_float32(x.reshape(-1, x.shape[-1])))
@@ -113,19 +113,19 @@ def normalize(config: TransformerConfig, params: Params, x: jax.Array) -> jax.Ar
 
 
 def beside(config: TransformerConfig, params: Params, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns x and its normalized vectors. A GPU adds the gradient of this x where it computes that of the norm."""
+    """Returns x and x normalized. On a GPU, the kernel of the norm's gradient adds the gradient of the returned x."""
     kernel = _kernel(config, params, x, passes=True)
     return kernel() if kernel else (x, normalize(config, params, x))
 
 
 def _kernel(config: TransformerConfig, params: Params, x: jax.Array, passes: bool) -> Callable[[], Any] | None:
-    """Returns what computes the norm by one kernel on a GPU, or None where it has none that helps."""
+    """Returns a function that computes the norm by one GPU kernel, or None where none helps."""
     centered, mesh = NORMS[config.norm].centered, target_mesh()
     if not on_gpu() or centered is None or config.norm_epsilon_in != "variance":
         return None
     from fxf.layers import norm_kernel  # imports Pallas, which takes long, and which only a GPU needs
 
-    # What dropout or devices change on its way to the stream is not added by the product.
+    # A product adds to a copy in place only if neither dropout nor a sum over devices comes between.
     copies = passes and not config.dropout and (mesh is None or mesh.shape[TENSOR] == 1)
     kind = norm_kernel.Kind(config.norm_epsilon, centered, passes, copies, mesh)
     weights = (scale_factor(config, params["scale"]), *([params["bias"]] if centered else []))

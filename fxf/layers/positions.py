@@ -20,10 +20,10 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
 from fxf.layers.linear import require_rows
 
-# The keys that only rotary positions read, with the values that stand for nothing.
+# The keys that only rotary positions read, with their defaults.
 ROTARY_KEYS = {"rope_theta": 10000.0, "rope_factor": 1.0, "local_rope_theta": 0.0, "rotary_share": 1.0}
-LEAST_TURNS_KEPT = 4  # the scaling of Llama 3 keeps a frequency that turns as often in the sequences of training
-YARN_TURNS = 32, 1  # of the pairs between which YaRN interpolates
+LEAST_TURNS_KEPT = 4  # the scaling of Llama 3 keeps frequencies that turn this often within the trained length
+YARN_TURNS = 32, 1  # YaRN interpolates between the pairs that turn this often
 
 
 class Positions(NamedTuple):
@@ -92,8 +92,8 @@ def random_rows(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array
 def look_up(params: Params, positions_BT: jax.Array, _: int) -> jax.Array:
     """Returns the rows of the table at the positions, [B, T, D].
 
-    Positions that are no ints, or beyond the table, raise a UserError; the latter give NaN where a program computes
-    them.
+    Positions that are not ints, or beyond the table, raise a UserError. In a compiled program, positions beyond the
+    table give NaN.
     """
     require_rows("positions", positions_BT, params["positions"])
     return rows_of(params["positions"], positions_BT, beyond=math.nan)
@@ -118,18 +118,18 @@ def rotary(config: TransformerConfig, x: jax.Array, positions: jax.Array) -> jax
 def rotary_frequencies(config: TransformerConfig, n_pairs: int) -> np.ndarray:
     """Returns the frequencies of the K/2 pairs of a head, [K/2]: θ^(-2i/K) / rope_factor (Chen et al. 2023).
 
-    With a rope_trained_len the factor divides only those whose wavelengths are longer than that, and none of those up
-    to a quarter of it. Those between are interpolated by their turns (Grattafiori et al. 2024, the scaling of Llama 3),
-    or by their index (Peng et al. 2023, YaRN). LongRoPE has a factor for each pair (Ding et al. 2024). In float64.
+    With a rope_trained_len, the factor divides only frequencies with longer wavelengths. Shorter ones are interpolated:
+    by their turns, from a quarter of that length on (Grattafiori et al. 2024, Llama 3); or by their index, from 32
+    turns to 1 (Peng et al. 2023, YaRN). LongRoPE has a factor for each pair (Ding et al. 2024). NumPy has float64.
     """
     frequencies, trained = config.rope_theta ** (-np.arange(n_pairs) / n_pairs), config.rope_trained_len
     if config.rope_ramp == "longrope":
         factors = pair_factors(config, n_pairs)[int(config.max_len > trained)]
         return (frequencies / factors).astype(jnp.result_type(float))
-    turns = trained * frequencies / (2 * np.pi)  # in the sequences of training
+    turns = trained * frequencies / (2 * np.pi)  # within the trained length
     kept = np.clip((turns - 1) / (LEAST_TURNS_KEPT - 1), 0, 1)
     if config.rope_ramp != "llama3":
-        # The index, as a real number, of the pair that turns so often.
+        # The fractional index of the pair that turns n times.
         first, last = (n_pairs * math.log(trained / (n * 2 * np.pi)) / math.log(config.rope_theta) for n in YARN_TURNS)
         if config.rope_ramp == "yarn":
             first, last = math.floor(first), math.ceil(last)
@@ -142,11 +142,11 @@ def pair_factors(config: TransformerConfig, n_pairs: int) -> np.ndarray:
     """Returns the factors of LongRoPE's wavelengths for short and for long sequences, [2, K/2].
 
     Raises:
-      UserError: `rope_factors` are not twice as many positive numbers as a head has pairs.
+      UserError: `rope_factors` are not two lists of a positive number for each pair of a head.
     """
     try:
         factors = np.array([each.split(",") for each in config.rope_factors.split(";")], float)
-    except ValueError:  # no numbers, or not as many of both
+    except ValueError:  # not numbers, or not equally many of both
         factors = np.zeros(0)
     if factors.shape != (2, n_pairs) or not (factors > 0).all():
         expected = f"expected twice {n_pairs} positive numbers"
@@ -160,7 +160,7 @@ def alibi_slopes(n_heads: int) -> list[float]:
 
 
 def alibi_geometric_slopes(n_heads: int) -> list[float]:
-    """Returns those of the paper (Press et al. 2022): of the next lower power of two, then every second of the next."""
+    """Returns the paper's slopes (Press et al. 2022): of the power of two below, then every second of the one above."""
     lower = 2 ** int(math.log2(n_heads))
     return alibi_slopes(lower) + alibi_slopes(2 * lower)[0::2][: n_heads - lower]
 
@@ -236,8 +236,8 @@ def random_positions(config: TransformerConfig, positions_BT: jax.Array, n_rows:
     A position_range draws the positions of each row from that range, in increasing order. Training then has the
     positions of longer sequences too (Ruoss et al. 2023). A position_stretch multiplies each row by a random factor.
     Ruoss et al. draw positions in evaluation too, as many as the whole sequence has tokens. A decoder does not know
-    this number, and a cached token keeps its position, so position_gap is their distance. `positions_BT` are those
-    outside training, and B is n_rows.
+    this number, and a cached token keeps its position, so evaluation spaces positions by position_gap instead.
+    `positions_BT` are the positions outside training, and B is n_rows.
     """
     if config.position_range:
         keys_B, shape = keys_of_rows(rng, n_rows), positions_BT.shape[1:]
@@ -249,17 +249,17 @@ def random_positions(config: TransformerConfig, positions_BT: jax.Array, n_rows:
 
 
 def require_room(config: TransformerConfig, n_tokens: int, name: str = "inputs", *, training: bool = False) -> None:
-    """Raises a UserError if a table has no rows for so many tokens in a row, which no positions are given for.
+    """Raises a UserError if rows of n_tokens, without given positions, are too long for a table or for rope_factors.
 
     Args:
-      name: that of the tokens in the batch.
+      name: the name of the tokens in the batch.
       training: whether positions are drawn from `config.position_range`, if there is one.
     """
     drawn, n_rows = config.position_range, config.position_range or config.max_len
     most = n_rows if training and drawn else (n_rows - 1) // config.position_gap + 1
     by_pair = config.rope_ramp == "longrope"
     if (POSITIONS[config.positions].table or by_pair) and n_tokens > most:
-        what = "model.rope_factors are those for" if by_pair else f"model.positions '{config.positions}' has a table of"
+        what = "model.rope_factors are for" if by_pair else f"model.positions '{config.positions}' has a table of"
         has = f"{what} model.{'position_range' if drawn else 'max_len'} {n_rows}"
         raise UserError(f"{name}: expected at most {most} tokens in a row, got {n_tokens}; {has}")
 
@@ -267,26 +267,26 @@ def require_room(config: TransformerConfig, n_tokens: int, name: str = "inputs",
 def places_of(
     config: TransformerConfig, batch: Mapping[str, jax.Array], rng: jax.Array | None, causal: bool, name: str = "inputs"
 ) -> Places:
-    """Returns the places of the whole rows of a batch: `inputs` [B, T], and what it may have besides.
+    """Returns the places of the tokens of a batch: of `inputs` [B, T], with the optional arrays below.
 
     `input_mask` is false on padding; `positions`, `documents` (here from 0) and `order` are as in `Places`.
 
     Args:
       rng: the key of random positions in training; None outside it.
-      causal: whether the order is that of the tokens, where the batch gives none; else all see all.
-      name: that of the tokens, for an error.
+      causal: whether tokens see no later ones, where the batch has no `order`; otherwise all see all.
+      name: the name of the tokens in errors.
 
     Raises:
-      UserError: a table has no rows for so many tokens, or an array has not one element for each.
+      UserError: the rows are too long for a table of positions, or an array has no element for each token.
     """
     tokens, given, named = batch["inputs"], batch.get("positions"), ("input_mask", "positions", "documents", "order")
     n_rows, length = len(tokens), tokens.shape[-1]
     shapes = {each: jnp.shape(batch[each]) for each in named if each in batch}
-    for of_tokens, shape in {"tokens": tokens.shape, **shapes}.items():
-        # Of positions there may be more, those of tokens that decoding adds.
-        if len(shape) != 2 or shape[1] < length or (shape[1] > length and of_tokens != "positions"):
+    for array, shape in {"tokens": tokens.shape, **shapes}.items():
+        # There may be more positions than tokens: those of tokens that decoding adds.
+        if len(shape) != 2 or shape[1] < length or (shape[1] > length and array != "positions"):
             what = f"expected [B, T] with one for each of {length} tokens in a row, got the shape {[*shape]}"
-            raise UserError(f"{of_tokens} of {name}: {what}")
+            raise UserError(f"{array} of {name}: {what}")
     if given is None:
         require_room(config, length, name, training=rng is not None)
     indices_1T = jnp.arange(length)[None]

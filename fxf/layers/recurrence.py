@@ -1,4 +1,4 @@
-"""Memories that fade: gated linear recurrences and the gated delta rule, in chunks of tokens.
+"""Memories that decay: gated linear recurrences and the gated delta rule, in chunks of tokens.
 
 Each head has a matrix S, the memory. A token with key k, value v, log decay g and query q does
 
@@ -7,10 +7,10 @@ Each head has a matrix S, the memory. A token with key k, value v, log decay g a
 Without β this is the recurrence of a state space (Dao and Gu 2024, arXiv 2405.21060, "SSD"); with β the memory first
 loses what it has at k (Yang et al. 2024, "Gated Delta Networks", arXiv 2412.06464).
 
-A chunk of C tokens is computed by products of matrices. What token c adds has faded by D[t, c] = exp(g[c+1] + … + g[t])
-when token t reads it, and the memory before the chunk by d[t] = exp(g[1] + … + g[t]). So a chunk reads
-(Q Kᵀ ⊙ D) U + d ⊙ Q S. By the delta rule U + L U = β (V - d ⊙ K S), where L is β K Kᵀ ⊙ D below the diagonal; the
-inverse of I + L needs no memory, so the chunks have it all at once, and only what they add to the memory is a loop over
+A chunk of C tokens is computed by matrix products. When token t reads what token c has added, that has decayed by
+D[t, c] = exp(g[c+1] + … + g[t]), and the memory before the chunk by d[t] = exp(g[1] + … + g[t]). So a chunk reads
+(Q Kᵀ ⊙ D) U + d ⊙ Q S. By the delta rule U + L U = β (V - d ⊙ K S), where L is β K Kᵀ ⊙ D below the diagonal. The
+inverse of I + L does not depend on the memory, so all chunks compute it at once; only the memory needs a loop over
 chunks. A chunk of one token, as in decoding, is the recurrence above.
 """
 
@@ -80,14 +80,14 @@ def fading_memory(
 
 
 def _chunked(x_RT: jax.Array, chunk: int, axis: int) -> jax.Array:
-    """Cuts [R, T, …] into N chunks [N, R, …], with tokens on this axis; zeros, which change nothing, fill the last."""
+    """Cuts [R, T, …] into N chunks [N, R, …], with tokens on this axis; zeros, which change nothing, pad the last."""
     n_chunks, length = -(-x_RT.shape[1] // chunk), x_RT.shape[1]
     filled = jnp.pad(as_float32(x_RT), [(0, 0), (0, n_chunks * chunk - length), *[(0, 0)] * (x_RT.ndim - 2)])
     return jnp.moveaxis(filled.reshape(len(x_RT), n_chunks, chunk, *x_RT.shape[2:]), (1, 2), (0, axis))
 
 
 def _corrections(k_NRGTK: jax.Array, beta_NRGET: jax.Array, fading_NRGETC: jax.Array) -> jax.Array:
-    """Returns (I + L)⁻¹ β, by which a chunk's values become what the delta rule adds to an empty memory."""
+    """Returns (I + L)⁻¹ β, which maps a chunk's values to what the delta rule adds to an empty memory."""
     products_NRGETC = jnp.einsum("NRGTK,NRGCK->NRGTC", k_NRGTK, k_NRGTK)[:, :, :, None] * fading_NRGETC
     lower_NRGETC = jnp.tril(beta_NRGET[..., None] * products_NRGETC, -1)
     inverse_NTC = inverse_plus_one(lower_NRGETC.reshape(-1, *lower_NRGETC.shape[-2:]))
@@ -95,9 +95,9 @@ def _corrections(k_NRGTK: jax.Array, beta_NRGET: jax.Array, fading_NRGETC: jax.A
 
 
 def fading(decay_NT: jax.Array) -> jax.Array:
-    """Returns D, [N, T, C], of the factors e^g [N, T]: the product of those after c up to t, and 0 where c is after t.
+    """Returns D [N, T, C] from factors e^g [N, T]: the product of those after c up to t, and 0 where c is after t.
 
-    It is found half by half. Quotients, or differences of sums of g, would lose digits after a token that fades much.
+    It recurses on halves. Quotients of products, or differences of sums of g, would lose digits after a strong decay.
     T is a power of two.
     """
     n = decay_NT.shape[-1]
@@ -113,9 +113,9 @@ def fading(decay_NT: jax.Array) -> jax.Array:
 def inverse_plus_one(lower_NTC: jax.Array) -> jax.Array:
     """Returns (I + L)⁻¹ of matrices L that are 0 on and above the diagonal, [N, T, C]; T = C is a power of two.
 
-    [[A, 0], [B, D]]⁻¹ = [[A⁻¹, 0], [-D⁻¹ B A⁻¹, D⁻¹]], where A⁻¹ and D⁻¹ are found side by side. This is as stable as
-    solving row by row, unlike a series of powers of L, and is made of products alone. They are exact to float32 on
-    hardware that rounds the factors of others, because an error at one token is passed on to all later ones.
+    [[A, 0], [B, D]]⁻¹ = [[A⁻¹, 0], [-D⁻¹ B A⁻¹, D⁻¹]], where A⁻¹ and D⁻¹ are computed together. This is as stable as
+    solving row by row, unlike a series of powers of L, and needs only products. These have full float32 precision, also
+    on hardware that rounds factors by default, because an error at one token is passed on to all later ones.
     """
     n = lower_NTC.shape[-1]
     if n <= 2:  # L² = 0
@@ -129,7 +129,7 @@ def inverse_plus_one(lower_NTC: jax.Array) -> jax.Array:
 
 @inverse_plus_one.defjvp
 def _inverse_plus_one_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-    """Takes two products, and not the derivative of each half."""
+    """Takes two products instead of differentiating the recursion."""
     inverse_NTC = inverse_plus_one(*primals)
     return inverse_NTC, -_exact(_exact(inverse_NTC, tangents[0]), inverse_NTC)
 
@@ -139,11 +139,11 @@ def _exact(left: jax.Array, right: jax.Array) -> jax.Array:
 
 
 def log_decays(context: Context, log_decay_RTGE: jax.Array) -> jax.Array:
-    """Returns log decays that forget all at the first token of each document, and nothing at padding."""
+    """Returns the log decays, but -inf (forget all) at the first token of each document, and 0 at padding."""
     documents = context.places.documents
     if documents is None:
         return log_decay_RTGE
-    newest = jax.lax.cummax(jnp.where(documents > 0, jnp.arange(documents.shape[1])[None], 0), axis=1)  # but padding
+    newest = jax.lax.cummax(jnp.where(documents > 0, jnp.arange(documents.shape[1])[None], 0), axis=1)  # not padding
     latest = jnp.take_along_axis(documents, newest, 1)
     first = documents != jnp.concatenate([documents[:, :1], latest[:, :-1]], 1)
     forgets = jnp.where(first[..., None, None], -jnp.inf, log_decay_RTGE)

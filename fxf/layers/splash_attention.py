@@ -1,4 +1,4 @@
-"""Flash attention on TPUs, by the splash attention of Pallas in JAX, which skips blocks of scores that a mask hides."""
+"""Flash attention on TPUs, by JAX's splash attention (Pallas), which skips blocks of scores that are masked."""
 
 import functools
 import math
@@ -18,11 +18,10 @@ BLOCKS = (512, 384, 256, 128)  # lengths of a block of queries or keys; the kern
 
 
 def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: Places, keys: Places) -> jax.Array:
-    """Returns what the queries read, [B, H, T, K].
+    """Returns the attention output, [B, H, T, K].
 
-    The window counts tokens, whose positions must be 0, 1, … in a row or document. Rows are filled up to whole blocks.
-    A query sees the keys of its document. Keys that fill up are padding, in document 0; queries that fill up are in the
-    last one, so that they see something.
+    The window counts tokens, so positions must be 0, 1, … in a row or document. Rows are padded to whole blocks:
+    padding keys are in document 0, padding queries in the last document, so that they see some key.
     """
     # Few programs need Pallas, and it takes long to import.
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
@@ -47,7 +46,7 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
         documents = [filled_BT, _filled(of_keys_BC, 1, n_pieces if window else 1)]
     scale = config.query_scale or 1 / math.sqrt(width)
     q_BHTK = _filled((q_BHTK.astype(jnp.float32) * scale).astype(q_BHTK.dtype), 2, n_pieces)
-    # Within a window queries that fill up see only keys that do.
+    # Within a window, padding queries see only padding keys.
     k_BGCK, v_BGCK = (_filled(x, 2, n_pieces if window else 1) for x in memory)
     shape = (q_BHTK.shape[2], k_BGCK.shape[2])
     kernel, tree = jax.tree.flatten(_kernel(shape, causal, window, config.attention_softcap, n_parts, swaps))
@@ -72,16 +71,16 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
 
 
 def _filled(x: jax.Array, axis: int, n_pieces: int = 1, **how: Any) -> jax.Array:
-    """Returns an array whose axis is filled up to so many pieces of whole blocks."""
+    """Returns an array with an axis padded to `n_pieces` pieces of whole blocks."""
     missing = -x.shape[axis] % (n_pieces * min(BLOCKS))
     return jnp.pad(x, [(0, missing if axis == i else 0) for i in range(x.ndim)], **how)
 
 
 def _kernel(shape: tuple[int, int], causal: bool, window: int, softcap: float, n_parts: int, swaps: bool) -> Any:
-    """Returns the kernel for so many queries and keys, a tree of arrays that say which blocks it computes.
+    """Returns the kernel for `shape` queries and keys: a tree of arrays that say which blocks to compute.
 
     Args:
-      n_parts: devices that share the queries; each has one piece of them, or two if it swaps.
+      n_parts: devices that share the queries; each has one piece of them, or two with `swaps`.
     """
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
@@ -100,10 +99,10 @@ def _kernel(shape: tuple[int, int], causal: bool, window: int, softcap: float, n
         order = context_parallel.pieces_of_queries(n_parts).reshape(-1)
         seen_TC.q_sequence = seen_TC.q_sequence.reshape(len(order), -1)[order].reshape(-1)
     whole = shape[0] // (n_parts * (1 + swaps)), shape[1]
-    # The blocks at both edges of a window are computed whole: small ones add at most a sixteenth to it.
+    # The blocks at both edges of a window are computed whole; small ones add at most a sixteenth to the work.
     most = max(window // 16, min(BLOCKS)) if window else max(BLOCKS)
     q, k = (next(size for size in BLOCKS if size <= most and length % size == 0) for length in whole)
-    # One kernel of all gradients reads everything once, but writes those of queries for each block of keys.
+    # The fused backward kernel reads everything once, but writes gradients of queries for each block of keys.
     fused = whole[1] <= 2 * k
     backward: Any = {"block_kv_dkv_compute": k} if fused else {"block_q_dq": q, "block_kv_dq": k}
     blocks = splash.BlockSizes(
@@ -120,7 +119,7 @@ def _kernel(shape: tuple[int, int], causal: bool, window: int, softcap: float, n
 
 @functools.cache
 def _quick(mask: Any) -> Any:
-    """Returns a class of masks that look at the distances of a block before its pairs: a long row has many blocks."""
+    """Returns a mask class that checks a block's range of distances before its pairs: a long row has many blocks."""
 
     class Quick(mask):
         distances: tuple[int, int]  # the least and the largest from a query to a key that it sees
@@ -138,10 +137,9 @@ def _quick(mask: Any) -> Any:
 
 
 def _with_small_residuals(kernel: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """Returns a kernel whose forward pass leaves no more than its backward pass reads.
+    """Returns a kernel whose forward pass keeps only what its backward pass reads.
 
-    A kernel writes the logarithm of a sum in 128 equal columns. XLA would keep them all until the backward pass takes
-    one.
+    The kernel writes log sums in 128 equal columns. XLA would keep all of them until the backward pass takes one.
     """
     with_gradient = jax.custom_vjp(kernel)
     with_gradient.defvjp(

@@ -1,4 +1,4 @@
-"""Weights that decoding casts to the type of the computation once, and not again for each token."""
+"""Casts weights to the type of the computation once for decoding, and not again for each token."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,23 +8,23 @@ from jax.extend.core import Literal, jaxpr_as_fun
 
 from fxf.base.on_gpu import in_its_order, on_gpu
 
-# Primitives that a step does with weights alone: those that cast, move and scale them.
+# Primitives that are computed early if they read weights only: they cast, move and scale.
 EARLY = ("broadcast_in_dim", "convert_element_type", "mul", "reshape", "squeeze", "transpose")
 
 
 def cast_once(step: Any, params: Any, cache: Any, tokens_R: Any, *, dtype: str) -> tuple[Callable, Callable]:
-    """Returns functions `cast` and `rest`: `rest(cast(params), cache, tokens_R)` is what `step` makes, to the bit.
+    """Returns functions `cast` and `rest`: `rest(cast(params), cache, tokens_R)` has the bits of `step`.
 
-    `cast` does what a step does with weights alone. A weight that the step reads in two types, such as a table that
-    also makes logits, is there in both.
+    `cast` does the part of the step that depends on weights only. A weight that the step reads in two types, such as a
+    table with tied logits, has a copy in each.
 
     Args:
-      params, cache, tokens_R: arguments of the step, of which only shapes and types count.
-      dtype: the type of the step's products.
+      params, cache, tokens_R: arguments of the step; only their shapes and types matter.
+      dtype: the type of the step's matrix products.
     """
     if not on_gpu() and all(w.dtype == dtype for w in jax.tree.leaves(params)):
         return lambda params: params, step
-    # A GPU's products of several rows read no other types than that of the computation; of one row they read any.
+    # On a GPU, products of one row read weights of any type, and products of several rows only the computation's.
     widen = not (on_gpu() and tokens_R.size == 1)
     closed, out = jax.make_jaxpr(step, return_shape=True)(params, cache, tokens_R)
     jaxpr, n_weights = closed.jaxpr, len(jax.tree.leaves(params))
@@ -36,7 +36,7 @@ def cast_once(step: Any, params: Any, cache: Any, tokens_R: Any, *, dtype: str) 
         is_early = is_early and (widen or n_bytes <= max(map(_n_bytes, inputs)))
         (early if is_early else late).append(equation)
         of_weights |= dict.fromkeys(equation.outvars if is_early else ())
-    read = {*variables(jaxpr.outvars), *(v for each in late for v in variables(each.invars))}
+    read = {*variables(jaxpr.outvars), *(v for equation in late for v in variables(equation.invars))}
     kept = [v for v in of_weights if v in read]
 
     def part(inputs: list[Any], outputs: list[Any], equations: list[Any]) -> Callable[..., list[Any]]:
@@ -55,8 +55,8 @@ def cast_once(step: Any, params: Any, cache: Any, tokens_R: Any, *, dtype: str) 
     return jax.jit(cast), rest
 
 
-def variables(found: Any) -> list[Any]:
-    return [v for v in found if not isinstance(v, Literal)]
+def variables(atoms: Any) -> list[Any]:
+    return [v for v in atoms if not isinstance(v, Literal)]
 
 
 def _n_bytes(variable: Any) -> int:

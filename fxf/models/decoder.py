@@ -1,4 +1,4 @@
-"""Decoding of any number of prompts, from prompts to tokens."""
+"""Decoding of any number of prompts: greedy, by sampling or by beam search."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -24,26 +24,26 @@ from fxf.models.rules import Rules, Words
 from fxf.models.sampling import Sampling
 from fxf.models.steps import PromptGroup, Prompts, where_prompts
 
-# Decoded at a time, and the bytes of their cache, but a share of a GPU's or TPU's memory where that is more: each chunk
-# reads the weights anew.
+# Maximum hypotheses of a chunk, and bytes of its cache, or a share of a GPU's or TPU's memory if that is more. Larger
+# chunks read the weights less often.
 HYPOTHESES, LARGEST_CACHE, LARGEST_SHARE = 320, 2**28, 1 / 16
-# Most operations of a step of a small model are too small for several cores. So each core of a CPU decodes a chunk of
-# its own, where the weights have at most so many bytes and a chunk so many hypotheses.
+# Most operations of a small model's step are too small for several cores. So each core of a CPU decodes a chunk of its
+# own, if the weights have at most this many bytes and a chunk at least this many hypotheses.
 SMALL_WEIGHTS, WORTHWHILE = 2**24, 8
 
-# Tokens [N, W, max_tokens] of W hypotheses of each prompt; and their scores [N, W], or None without a beam search.
+# Tokens [N, W, max_tokens] of W hypotheses of each prompt, and their scores [N, W], or None without a beam search.
 Decoded = tuple[np.ndarray, np.ndarray | None]
-# The state of a search, a dataclass of arrays [B, ...]; the cache; and the newest token of each hypothesis, [B, W],
-# which is not in it.
+# The state of the search (a dataclass of arrays [B, ...]), the cache, and the newest token of each hypothesis, [B, W],
+# which is not yet in the cache.
 Progress = tuple[Any, Cache, jax.Array]
 
 
 class Decoder:
-    """Decodes prompts by programs that compile once for each shape, and serve all params.
+    """Decodes prompts with programs that compile once for each shape, for any params.
 
     Tokens are int32 [N, W, U], the best hypothesis first; W is the beam's width and U is `max_tokens`. End tokens fill
-    the places after an answer. Scores are [N, W], or None without a beam. What is found for a prompt does not depend on
-    the others.
+    the places after an answer. Scores are [N, W], or None without a beam. The answers to a prompt do not depend on the
+    other prompts.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class Decoder:
         """Makes the decoder; compiles nothing.
 
         Args:
-          end_token: the token that ends an answer, or several, which all are read as the first one.
-          words: what answers must and must not have.
+          end_token: the token that ends an answer, or several, all of which are returned as the first one.
+          words: what answers must and must not contain.
           layout: the `Layout` of the devices that share the work; None for one device.
-          programs: keeps the compiled programs.
+          programs: a dict that holds the compiled programs.
         """
         self.model, self.config, self.words, self.layout = model, config, words, layout
         self.ends, self.key = np.ravel(np.asarray(end_token, np.int32)), random_key(seed_of(seed))
@@ -81,22 +81,22 @@ class Decoder:
 
     def groups(self, params: Params, groups: Sequence[PromptGroup]) -> list[Decoded]:
         """Returns (tokens, scores) of each group, whose prompts are decoded chunk by chunk."""
-        jobs, orders, found = [], [], []
+        jobs, orders, outputs = [], [], []
         n_threads = self._n_threads(params, sum(len(group.prompts["tokens"]) for group in groups))
         for group in groups:
             prompts, static = group.whole(), {"max_tokens": group.max_tokens, "longest": longest_of(group)}
             size = self._at_once(params, prompts, static, n_threads)
-            order = np.argsort(-prompts["limits"], kind="stable")  # answers with like limits end at like times
+            order = np.argsort(-prompts["limits"], kind="stable")  # answers with similar limits end together
             for first in range(0, len(order), size):
-                rows = np.resize(order[first : first + size], size)  # copies fill up the last chunk
+                rows = np.resize(order[first : first + size], size)  # copies pad the last chunk
                 chunk = {name: np.asarray(value)[rows] for name, value in prompts.items()}
                 jobs.append((self._program(params, chunk, static), chunk))
             orders.append((order, size))
         with stage("decoding", len(jobs)) as progress:
-            for outputs in by_threads(lambda job: jax.device_get(job[0](params, job[1], self.key)), jobs, n_threads):
-                found.append(outputs)
-                progress(len(found))
-        return [in_order(order, [found.pop(0) for _ in range(0, len(order), size)]) for order, size in orders]
+            for output in by_threads(lambda job: jax.device_get(job[0](params, job[1], self.key)), jobs, n_threads):
+                outputs.append(output)
+                progress(len(outputs))
+        return [in_order(order, [outputs.pop(0) for _ in range(0, len(order), size)]) for order, size in orders]
 
     def _program(self, params: Params, prompts: Prompts, static: dict[str, Any]) -> Any:
         """Returns the program for prompts of these shapes, which the threads share."""
@@ -111,7 +111,8 @@ class Decoder:
         """Returns (tokens, scores) of B prompts, all at once. Call it under `jax.jit`.
 
         Args:
-          longest: the largest number of tokens of a prompt and its answer; 0 for that of the longest of both.
+          longest: the largest number of tokens of a prompt with its answer; 0: that of the longest prompt plus
+            max_tokens.
         """
         prompts, whole = jax.tree.map(jnp.asarray, PromptGroup((), prompts, max_tokens).whole()), params
         if self.layout:
@@ -131,17 +132,17 @@ class Decoder:
         return jnp.where(jnp.isin(tokens, self.ends), self.ends[0], tokens), scores
 
     def begin(self, params: Params, prompts: Prompts, key: jax.Array, *, max_tokens: int, longest: int) -> Progress:
-        """Returns the progress of a search that has read whole prompts; other arguments as those of `search`."""
+        """Returns the progress after reading the prompts, which have all their arrays; arguments as of `search`."""
         method = self._method(prompts, key)
         state = method.start(prompts["numbers"], prompts["limits"], max_tokens)
         read = {name: value for name, value in prompts.items() if name not in ("numbers", "limits")}
         return (state, *prefill(self.model, params, read, method.width, max_tokens, longest))
 
     def stepping(self, params: Params, whole: Params, cache: Cache, tokens: jax.Array, model: Any = None) -> Any:
-        """Returns `cast`, which makes of params the weights that `go_on` reads, and its `step`, by `cast_once`.
+        """Returns `cast`, which turns params into the weights that `go_on` reads, and its `step`; see `cast_once`.
 
         Args:
-          whole: the params before axes of the vocabulary were padded.
+          whole: the params before the vocabulary was padded.
           model: by default the decoder's.
         """
         model = model or self.model
@@ -149,17 +150,17 @@ class Decoder:
         return cast_once(step, params, cache, tokens, dtype=model.dtype)
 
     def go_on(self, step: Any, weights: Any, prompts: Prompts, key: jax.Array, progress: Progress) -> Progress:
-        """Returns the progress after one more token of each hypothesis, by a step that reads these weights."""
+        """Returns the progress after one more token of each hypothesis; `step` reads `weights`, as `stepping` says."""
         state, cache, last_BW = progress
         method = self._method(prompts, key)
         logits_RV, cache = step(weights, cache, last_BW.reshape(-1))
         new, parents_BW, last_BW = method.choose(state, logits_RV.reshape(*last_BW.shape, -1))
-        # The cache of a finished prompt goes on, into places that nothing reads or beyond the last, and is dropped.
+        # A finished prompt still writes to its cache: slots that nothing reads, or beyond the last, which are dropped.
         cache = cache.select(parents_BW) if method.width > 1 else cache
         return where_prompts(state.is_finished_B, state, new), cache, last_BW
 
     def stream(self, params: Params, group: PromptGroup) -> Iterator[list[int]]:
-        """Yields the tokens of the only prompt of a group so far, after each new one, without its end token."""
+        """Yields all tokens so far of the group's only prompt, after each new one, without the end token."""
         prompts = group.whole()
         progress = self.begun(params, prompts, self.key, max_tokens=group.max_tokens, longest=longest_of(group))
         shape = ("step", *map(jnp.shape, jax.tree.leaves(progress)))
@@ -174,31 +175,31 @@ class Decoder:
             yield tokens[:-1] if tokens[-1] in self.ends else tokens
 
     def _method(self, prompts: Prompts, key: jax.Array) -> Any:
-        """Returns what chooses tokens, a `BeamSearch` or `Sampling`, with W rows of the cache for each prompt.
+        """Returns the method that chooses tokens, `BeamSearch` or `Sampling`, with W rows of the cache for each prompt.
 
-        A prompt stays as it is once the state's `is_finished_B` says so.
+        The state of a prompt no longer changes once its `is_finished_B` is true.
         """
         rules = Rules(self.config, self.ends, self.words, prompts)
         return BeamSearch(rules) if self.config.beam_width > 1 else Sampling(rules, key)
 
     def _n_threads(self, params: Params, n_prompts: int) -> int:
-        """Returns how many chunks are decoded side by side."""
+        """Returns how many chunks are decoded in parallel."""
         small = sum(weight.nbytes for weight in jax.tree.leaves(params)) <= SMALL_WEIGHTS
         if jax.default_backend() != "cpu" or (self.layout and self.layout.mesh.size > 1) or not small:
             return 1
         return max(1, min(n_cores(), n_prompts * self.config.beam_width // WORTHWHILE))
 
     def _at_once(self, params: Params, prompts: Prompts, static: dict[str, Any], n_threads: int) -> int:
-        """Returns how many prompts a chunk has: all, or as many as the bounds on hypotheses and cache allow."""
+        """Returns the number of prompts in a chunk: all, or as many as the bounds on hypotheses and cache allow."""
         largest_cache = max(LARGEST_CACHE, int(LARGEST_SHARE * held_on_a_device().get("device_bytes", 0)))
         most = min(HYPOTHESES // self.config.beam_width, largest_cache // self._cache_bytes(params, prompts, static))
         share_of_thread = -(-len(prompts["tokens"]) // n_threads)
         size = min(share_of_thread, max(1, most // n_threads))
         parts = self.layout.parts if self.layout else 1
-        return -(-size // parts) * parts  # rows that the devices do not divide would be whole on each
+        return -(-size // parts) * parts  # rows that the devices do not divide would be replicated
 
     def _cache_bytes(self, params: Params, prompts: Prompts, static: dict[str, Any]) -> int:
-        """Returns the bytes of one prompt's cache, which are found once for prompts of these shapes."""
+        """Returns the bytes of one prompt's cache, computed once for prompts of these shapes."""
         read_as = jax.dtypes.canonicalize_dtype  # int64 as int32
         row = {name: jax.ShapeDtypeStruct((1, *x.shape[1:]), read_as(x.dtype)) for name, x in prompts.items()}
         shape = ("cache", *static.values(), shapes_of(row))
@@ -214,23 +215,23 @@ def shapes_of(prompts: Prompts) -> tuple[Any, ...]:
 
 
 def _without_padding(step: Any, whole: Params, *inputs: Any) -> Callable:
-    """Returns a step whose logits are as many as with the whole params, whose vocabulary has no padding."""
+    """Returns a step that drops the logits of vocabulary padding; `whole` params have none."""
     n_logits = jax.eval_shape(step, whole, *inputs)[0].shape[-1]
 
-    def with_few(*read: Any) -> tuple[jax.Array, Cache]:
-        logits_RV, cache = step(*read)
+    def unpadded(*arguments: Any) -> tuple[jax.Array, Cache]:
+        logits_RV, cache = step(*arguments)
         return logits_RV[..., :n_logits], cache
 
-    return with_few
+    return unpadded
 
 
 def prefill(
     model: Model, params: Params, prompts: Prompts, width: int, max_tokens: int, longest: int = 0
 ) -> tuple[Cache, jax.Array]:
-    """Returns the cache of B prompts, with W rows each, and each row's newest token, int32 [B, W], which is not in it.
+    """Returns the cache of B prompts, with W rows each, and each row's newest token, int32 [B, W], not yet in it.
 
     Raises:
-      UserError: the prompts have too few positions.
+      UserError: the prompts have too few positions, or a prompt has more than model.max_len tokens.
     """
     inputs_BT = jnp.concatenate([prompts["first"][:, None], prompts["tokens"]], axis=1)
     n_read = inputs_BT.shape[1] - 1
@@ -255,7 +256,7 @@ def prefill(
 
 
 def longest_of(group: PromptGroup) -> int:
-    """Returns the largest number of tokens of a prompt and its answer; 0 where the prompts have no limits."""
+    """Returns the largest number of tokens of a prompt with its answer; 0 where the prompts have no limits."""
     if "limits" not in group.prompts:
         return 0
     totals_N = np.asarray(group.prompts["lengths"]) + np.asarray(group.prompts["limits"])
@@ -263,6 +264,6 @@ def longest_of(group: PromptGroup) -> int:
 
 
 def in_order(order: np.ndarray, outputs: Sequence[Any]) -> Any:
-    """Returns the outputs of chunks in the order of the prompts; `order` has the indices that these have there."""
+    """Returns the outputs of chunks in the order of the prompts; `order` has the prompts' indices, as in the chunks."""
     places = np.argsort(order)
     return jax.tree.map(lambda *parts: np.concatenate(parts)[places], *outputs)

@@ -27,12 +27,12 @@ class EncoderDecoderConfig(TransformerConfig):
 
     name: Literal["encoder_decoder"] = key("encoder_decoder", "the model to build")
     embeddings: Literal["separate", "shared"] = key(
-        "separate", "tables for source, target and output; or one for all, whose rows are multiplied by √d_model"
+        "separate", "tables for source, target and output; or one shared by all, with rows multiplied by √d_model"
     )
 
     cross_norm: Literal["queries", "source"] = key(
         "queries",
-        "cross-attention in a pre_norm block normalizes the decoder's stream (queries) or the encoder's (source)",
+        "cross-attention in a pre_norm block normalizes its queries (decoder) or its source (encoder)",
     )
 
     UNREAD = (
@@ -88,7 +88,7 @@ class EncoderDecoder(TransformerLM):
             return self.decoder.finish(x)
 
     def source(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> Source:
-        """Returns the encoder's output [B, S, D], and the places that cross-attention sees."""
+        """Returns the encoder's output [B, S, D], and its places for cross-attention."""
         rng_embedding, rng_blocks, rng_positions = split(rng, 3)
         names = {"inputs": "source", "input_mask": "source_mask", "positions": "source_positions"}
         side = {"inputs": batch["source"], **{name: batch[there] for name, there in names.items() if there in batch}}
@@ -99,7 +99,7 @@ class EncoderDecoder(TransformerLM):
             x, _ = self.encoder.apply(params["encoder"]["blocks"], self.encoder.start(x_BSD), context)
             x_BSD = self._final_norm(params["encoder"], self.encoder.finish(x))
             seen_BS = places.documents
-            if seen_BS is not None:  # a row without any token is all tokens: attention to nothing is NaN
+            if seen_BS is not None:  # a row of only padding counts as all tokens: attention to nothing is NaN
                 seen_BS = jnp.where((seen_BS > 0).any(axis=1, keepdims=True), seen_BS, 1)
             return x_BSD, places.replace(documents=seen_BS)
 
@@ -107,7 +107,7 @@ class EncoderDecoder(TransformerLM):
         return params["decoder"]["blocks"]
 
     def embed(self, params: Params, tokens_RT: jax.Array, positions_RT: jax.Array, **rest: Any) -> jax.Array:
-        """Returns the vectors of tokens, [R, T, D], with `side="source"` of the encoder's; `rest` as in `embedding`."""
+        """Returns the vectors of tokens, [R, T, D]; `side="source"` is the encoder's; `rest` as in `embedding`."""
         side, config = rest.pop("side", "target"), self.config
         table = params["embedding" if self.shared else f"{side}_embedding"]
         return embedding(config, table, tokens_RT, positions_RT, scaled=self.shared, **rest)

@@ -11,18 +11,18 @@ from fxf.models.model import Batch, Model, WholeSequences
 
 
 def of_module(module: Any, vocab_size: int, *, max_len: int | None = None, dtype: str = "float32") -> Model:
-    """Returns the model of a module that makes logits [B, T, V] of tokens [B, T].
+    """Returns the model of a module that maps tokens [B, T] to logits [B, T, V].
 
-    The module takes arrays of the batch, such as `input_mask` or `documents`, by the names of its parameters, and
-    `train` or `deterministic`. To generate it must be causal: it decodes by the whole sequence.
+    The module gets arrays of the batch, such as `input_mask` or `documents`, and `train` or `deterministic`, by the
+    names of its parameters. To generate, it must be causal: it decodes by the whole sequence.
 
     Args:
-      module: a Linen module; or a function that makes an NNX module of `rngs`, such as its class.
+      module: a Linen module; or a function of `rngs` that returns an NNX module, such as its class.
       max_len: the maximum number of tokens in a row when decoding; None: no maximum.
-      dtype: the type in which the module computes, by its own doing.
+      dtype: the type in which the module computes; it does not set that type.
 
     Raises:
-      UserError: the module makes something else, or has variables that are no params.
+      UserError: the output has another shape, or the module has variables that are not params.
     """
     functions = FlaxModule(as_linen(module))
     spec = functions.spec(vocab_size)
@@ -31,7 +31,7 @@ def of_module(module: Any, vocab_size: int, *, max_len: int | None = None, dtype
         return as_float32(functions.output(cut(params), batch["inputs"], rng, {**batch, **of_training(rng)}))
 
     def cut(params: Params) -> Params:
-        """Leaves out the rows that a step adds to the vocabulary: the module knows the shapes of its weights."""
+        """Leaves out the padding that a step adds to the vocabulary: the module checks the shapes of its weights."""
         return jax.tree.map(lambda weight, x: x[tuple(map(slice, weight.shape))], dict(spec), params)
 
     def readout(params: Params, logits: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Initializers and learning rates of all the weights of a model, by config."""
+"""Initializers and learning rates of a model's weights, as its config sets them."""
 
 import dataclasses
 import math
@@ -11,15 +11,15 @@ from fxf.layers.positions import sinusoids
 
 
 def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
-    """Returns the spec with the initializers that `config.init` names, and the rates that `config.base_width` asks for.
+    """Returns the spec with the initializers of `config.init`, and the learning rates of `config.base_width`.
 
     "gpt2" (Radford et al. 2019) draws matrices and tables from normal(0.02), and the last matrix of each sublayer from
     normal(0.02 / √(2 n_layers)). It does not change biases and norms.
 
-    A model m times as wide as its base moves the matrices between its vectors at 1/m of the rate, and draws them with
-    1/m of the variance, as the default does at any width. Other weights have the base's rates and deviations, and
-    logits are divided by m (`fxf/layers/embedding.py`). So the steps of Adam change activations as in the base (Yang et
-    al. 2022, "Tensor Programs V", Table 8).
+    In a model m times as wide as its base, matrices between vectors have 1/m of the learning rate, and 1/m of the
+    initial variance, as by default at any width. Other weights have the base's rates and deviations, and logits are
+    divided by m (`fxf/layers/embedding.py`). So Adam's steps change activations as in the base (Yang et al. 2022,
+    "Tensor Programs V", Table 8).
     """
     if config.init == "default" and config.base_d_model == config.d_model:
         return spec
@@ -29,7 +29,7 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
         if weight.by != "optimizer":
             return weight
         sides = axes_of_matrix(weight)
-        grows = sides is not None and {weight.axes[side[0]] for side in sides} <= WIDTHS  # in its rows and columns
+        grows = sides is not None and {weight.axes[side[0]] for side in sides} <= WIDTHS  # in inputs and outputs
         factor = narrower if grows else 1.0
         if init := _named(config, path, weight):
             weight = dataclasses.replace(weight, init=_times(math.sqrt(factor), init))

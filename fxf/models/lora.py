@@ -1,4 +1,4 @@
-"""Low-rank adapters: only they train, and the weights that they are added to keep their bits (Hu et al. 2021, LoRA)."""
+"""Low-rank adapters: only they train, and the weights that they are added to stay frozen (Hu et al. 2021, LoRA)."""
 
 import dataclasses
 import functools
@@ -19,9 +19,9 @@ RANK = "rank"  # the axis between the two factors
 
 @dataclasses.dataclass(frozen=True)
 class LoraConfig:
-    """The `lora` section: adapters that train in the place of the weights."""
+    """The `lora` section: adapters that train instead of the weights."""
 
-    rank: int = key(0, "rank of the adapters, which alone train; 0: no adapters, the weights train", minimum=0)
+    rank: int = key(0, "rank of the adapters, which train alone; 0: no adapters, the weights train", minimum=0)
     alpha: float = key(16.0, "an adapter is alpha / rank times the product of its factors", above=0)
     rank_stabilized: bool = key(False, "divide alpha by the square root of the rank (Kalajdzievski 2023)")
     weights: str = key("*/query,*/value", "patterns of the matrices with an adapter, such as blocks/*,!*norm*,!*bias")
@@ -38,15 +38,15 @@ class LoraConfig:
 
 
 def lora(model: Model, config: LoraConfig) -> Model:
-    """Returns the model with adapters, which is `model` itself if their rank is 0.
+    """Returns the model with adapters, or `model` itself if their rank is 0.
 
-    The weight W [in, out] at `path` becomes W + scale · a · b. W keeps its path and the rate 0. The factors are
-    `lora/<path>/a` [in, rank], drawn with variance 1 / in, and `lora/<path>/b` [rank, out], which begins at zero, so
-    that the first step is that of the model. A factor has the axes of its side of W, such as [heads, head_dim]. Each
-    expert of a mixture has factors of its own.
+    The weight W [in, out] at `path` becomes W + scale · a · b. W keeps its path, with learning rate 0. The factors are
+    `lora/<path>/a` [in, rank], drawn with variance 1 / in, and `lora/<path>/b` [rank, out], which starts at zero, so
+    that training starts from the model. A factor has the axes of its side of W, such as [heads, head_dim]. Each expert
+    of a mixture has its own factors.
 
     Raises:
-      UserError: a pattern of `lora.weights` matches no weight, or one that is no matrix of a linear map.
+      UserError: a pattern of `lora.weights` matches no weight, or one that is not the matrix of a linear map.
     """
     if not config.rank:
         return model
@@ -59,18 +59,18 @@ def lora(model: Model, config: LoraConfig) -> Model:
             product = functools.partial(jnp.tensordot, axes=1, precision="highest")
             product = jax.vmap(product) if weight.axes[0] == EXPERT else product
             plain[path] = plain[path] + config.scale * product(factors[f"{path}/a"], factors[f"{path}/b"])
-        return map_weights(lambda path, _: plain[path], model.spec)  # which also has layers without weights
+        return map_weights(lambda path, _: plain[path], model.spec)  # the spec also has layers without weights
 
     factors = {path: _factors(path, weight, config.rank) for path, weight in chosen.items()}
-    still = map_weights(lambda _, weight: dataclasses.replace(weight, rate=0.0), model.spec)
-    return reparametrized(model, {**still, LORA: unflatten_dict(factors, sep="/")}, to_plain)
+    frozen = map_weights(lambda _, weight: dataclasses.replace(weight, rate=0.0), model.spec)
+    return reparametrized(model, {**frozen, LORA: unflatten_dict(factors, sep="/")}, to_plain)
 
 
 def _factors(path: str, weight: Weight, rank: int) -> Spec:
     """Returns the factors of a matrix, or those of the matrix of each expert."""
     axes = axes_of_matrix(weight)
     if axes is None:
-        what = f"{path} {list(weight.shape)} is no matrix between vectors"
+        what = f"{path} {list(weight.shape)} is not a matrix between vectors"
         raise UserError(f"lora.weights: {what}; leave it out by !{path}")
     if weight.axes[0] == EXPERT:
         of_expert = dataclasses.replace(weight, shape=weight.shape[1:], axes=weight.axes[1:])
@@ -81,7 +81,7 @@ def _factors(path: str, weight: Weight, rank: int) -> Spec:
 
 
 def second_factor(weight: Weight, rank: int) -> Weight:
-    """Returns the factor [rank, ...] of a matrix, whose last axes are the matrix's columns."""
+    """Returns the second factor [rank, ...] of a matrix, whose other axes are the matrix's output axes."""
     axes = axes_of_matrix(weight)
     assert axes is not None
     n = len(axes[0])

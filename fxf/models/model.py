@@ -14,22 +14,22 @@ Batch = dict[str, jax.Array]
 
 
 def carried(batch: Batch) -> Batch:
-    """Returns the arrays `carry/NAME` of a batch by NAME, with which the carry of a decoder's blocks begins."""
+    """Returns the arrays `carry/NAME` of a batch by NAME: the initial carry of a decoder's blocks."""
     return {name.removeprefix("carry/"): x for name, x in batch.items() if name.startswith("carry/")}
 
 
 def as_they_are(params: Params) -> Params:
-    """Returns the params: the `to_plain` of a model that computes with the weights that it trains."""
+    """Returns the params unchanged: the `to_plain` of a model that computes with the weights that it trains."""
     return params
 
 
 class Model(NamedTuple):
     """Pure functions from a tree of weights to logits, in the manner of optax's `GradientTransformation`.
 
-    The params of `features`, `readout`, `prefill`, `step` and `penalty` are plain: what `to_plain` returns.
+    `features`, `readout`, `prefill`, `step` and `penalty` take plain params, which `to_plain` returns.
 
     Attributes:
-      spec: the table of the weights that training moves and checkpoints hold.
+      spec: the table of the weights that are trained and saved.
       features: `features(params, batch, *, rng=None)` returns the residual stream after the last block, [B, T, D];
         `rng=None` means no dropout.
       readout: `readout(params, features)` returns logits [..., V] of features [..., D], each row alone, by the last
@@ -41,17 +41,17 @@ class Model(NamedTuple):
         cache. The rows are the prompts, or, after `Cache.select`, the hypotheses of the first prompt, the second, and
         so on. With a cache that `goes_back` it also reads several, [R, T], with logits [R, T, V]. A model that does
         not generate has neither prefill nor step.
-      loss: the loss that trains the model, which says whether its outputs are logits. Scores are those of `scored`.
+      loss: the loss that trains the model; it says whether the outputs are logits. Evaluation uses that of `scored`.
       penalty: `penalty(params, step)` returns a scalar that training adds to the mean loss; None for no penalty.
       max_len: the maximum number of tokens in a row when decoding; None for no maximum.
-      rolls: whether decoding may pass `max_len`: each new token then sees the newest `max_len` ones,
-        but all in layers that keep states.
-      dtype: the type of its products with weights.
-      width: the size D of the residual stream, if no row of a batch depends on another, so that a CPU may compute the
-        gradient of a large batch in parts, and each device the user's loss of its rows; None where they must not.
-      to_plain: `to_plain(params)` returns the plain params of those of `spec`; see `reparametrized`. It is
-        called once for a loss, for an evaluation, and where a run is loaded.
-      plain_spec: the table of plain weights; None where it is `spec`.
+      rolls: whether decoding may go beyond `max_len`. Each new token then sees only the newest `max_len` tokens, except
+        through the states of recurrent layers.
+      dtype: the type of products with weights.
+      width: the size D of the residual stream, if rows of a batch are independent. A CPU may then compute the gradient
+        of a large batch in parts, and each device the user's loss of its own rows. None: rows are not independent.
+      to_plain: `to_plain(params)` returns the plain params for those of `spec`; see `reparametrized`. It is called once
+        for a loss, for an evaluation, and when a run is loaded.
+      plain_spec: the table of plain weights; None if it is `spec`.
     """
 
     spec: Spec
@@ -76,12 +76,12 @@ class Model(NamedTuple):
 
     @property
     def scored(self) -> "Model":
-        """The model with the loss that scores: the cross-entropy of logits, whatever trains them; else its own loss."""
+        """The model with the loss of evaluation: cross-entropy if the outputs are logits, else its own loss."""
         return self._replace(loss=CROSS_ENTROPY) if self.loss.of_logits else self
 
     @property
     def weights_dtype(self) -> str:
-        """The type of the weights, and of the numbers that update them."""
+        """The type of the weights, and of their updates."""
         return "float64" if self.dtype == "float64" else "float32"
 
     def apply(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
@@ -91,18 +91,18 @@ class Model(NamedTuple):
 
 
 def reparametrized(model: Model, spec: Spec, to_plain: Callable[[Params], Params]) -> Model:
-    """Returns the model whose weights are those of `spec`; it computes what `model` does with `to_plain(params)`.
+    """Returns the model with the weights of `spec`, which computes what `model` does with `to_plain(params)`.
 
-    Training, saving and resuming see the weights of `spec`. All else sees the plain ones, which are made once.
+    Training, saving and resuming use the weights of `spec`. All else uses the plain ones, which are computed once.
 
     Args:
-      to_plain: a pure function from params of `spec` to params of `model`, which JAX differentiates.
+      to_plain: a pure, differentiable function from params of `spec` to params of `model`.
     """
     return model._replace(spec=spec, to_plain=lambda own: model.to_plain(to_plain(own)), plain_spec=model.plain.spec)
 
 
 class WholeSequences:
-    """`prefill` and `step` of a model that keeps nothing of earlier tokens: each step reads the whole sequence."""
+    """`prefill` and `step` of a model without a cache of its own: each step reads the whole sequence."""
 
     def __init__(self, features: Any, readout: Any) -> None:
         self.features, self.readout = features, readout
@@ -111,7 +111,7 @@ class WholeSequences:
         del params
         tokens_BT = batch["inputs"]
         n_rows, n_tokens = tokens_BT.shape
-        # A row that its prompt fills has no room: what is added to it is dropped.
+        # Tokens that are added to a full row are dropped.
         inputs_RT = jnp.zeros((n_rows, max(length, n_tokens)), tokens_BT.dtype).at[:, :n_tokens].set(tokens_BT)
         kept = {name: value for name, value in batch.items() if name not in ("inputs", "lengths")}
         return Cache({"inputs": inputs_RT, **kept}, batch["lengths"])

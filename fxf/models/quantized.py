@@ -1,4 +1,4 @@
-"""Matrices in 8 bits, for decoding and evaluation: each of their outputs has a scale (weight-only quantization)."""
+"""Weight-only quantization for decoding and evaluation: matrices in 8 bits, with a scale for each output."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,20 +9,20 @@ from flax.traverse_util import unflatten_dict
 from fxf.base.weights import VOCABULARY, Params, Weight, axes_of_matrix, flatten, map_weights
 from fxf.models.model import Model, as_they_are
 
-# The types that `decode.weights` names, and the largest number of each that a scaled weight takes.
+# The types that `decode.weights` names, and the largest scaled weight in each.
 TYPES: dict[str, tuple[Any, float]] = {"int8": (jnp.int8, 127.0), "fp8": (jnp.float8_e4m3fn, 448.0)}
 
 
 def stored_as(name: str, model: Model) -> tuple[Model, Callable[[Params], Params]]:
-    """Returns the model whose matrices have a type of `TYPES`, and the function that makes its params of plain ones.
+    """Returns the model with matrices in a type of `TYPES`, and the function that makes its params from plain ones.
 
-    In the place of a matrix W [..., in, out] of the plain `model` are `narrow` [..., out, in] and the float `scale`
-    [..., out], of which W is nearly the product: the largest weight of each output is the largest number of the type.
-    So it is with the tables of tokens, whose rows are the outputs of the map to logits. Other weights are as they were.
-    A program makes the matrices where it reads them.
+    A matrix W [..., in, out] of the plain `model` is replaced by `narrow` [..., out, in] and the float `scale` [...,
+    out], whose product is nearly W: the largest weight of each output becomes the largest number of the type. Tables of
+    tokens are stored likewise, with a scale for each row, because rows are outputs of the map to logits. Other weights
+    do not change. A program computes each matrix where it reads it.
 
     Args:
-      name: of a type; another name stands for the model and its params as they are.
+      name: the name of a type; any other name returns the model and its params unchanged.
     """
     if name not in TYPES:
         return model, as_they_are
@@ -51,12 +51,12 @@ def stored_as(name: str, model: Model) -> tuple[Model, Callable[[Params], Params
             rows, scale = plain.pop(f"{path}/narrow"), plain.pop(f"{path}/scale")
             scaled = rows.astype(scale.dtype) * jnp.expand_dims(scale, last)
             plain[path] = jnp.moveaxis(scaled, last, summed)
-        return map_weights(lambda path, _: plain[path], model.spec)  # which also has layers without weights
+        return map_weights(lambda path, _: plain[path], model.spec)  # the spec also has layers without weights
 
     def reading(function: Any) -> Any:
         return function and (lambda params, *args, **options: function(wide(params), *args, **options))
 
-    functions = {each: reading(getattr(model, each)) for each in ("features", "readout", "prefill", "step")}
+    functions = {field: reading(getattr(model, field)) for field in ("features", "readout", "prefill", "step")}
     return model._replace(spec=unflatten_dict(spec, sep="/"), penalty=None, **functions), narrow
 
 

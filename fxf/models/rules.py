@@ -1,4 +1,4 @@
-"""What an answer may and must have, beyond what the model finds probable: rules on the logits of its next token."""
+"""Rules on the logits of the next token: penalties, and tokens that an answer must or must not have."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ class Words(NamedTuple):
     """Tokens that answers must and must not have.
 
     Attributes:
-      banned: sequences that no answer has.
-      prefix: what each answer begins with, whatever the other rules say.
-      begins: the token that the decoder reads in front of a text, which the repetition penalty does not count.
+      banned: sequences of tokens that no answer contains.
+      prefix: the tokens that each answer begins with, whatever the other rules say.
+      begins: the token that the decoder reads before a text; the repetition penalty does not count it.
     """
 
     banned: Sequence[Sequence[int]] = ()
@@ -27,11 +27,11 @@ class Words(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """The rules of a search for B prompts, whose R rows of tokens are those of the prompts, W rows each.
+    """The rules of a search for B prompts, which has R rows of tokens, W for each prompt.
 
     Attributes:
       ends: an array of the end tokens; the first one fills the places after an answer.
-      prompts: the prompts, whose tokens the repetition penalty counts too.
+      prompts: the prompts; the repetition penalty counts their tokens too.
     """
 
     config: DecodeConfig
@@ -45,7 +45,7 @@ class Rules:
         return self.allowed(logits_RV, tokens_RU, n_tokens_R) if self.exclude else logits_RV
 
     def penalized(self, logits_RV: jax.Array, tokens_RU: jax.Array, n_tokens_R: jax.Array) -> jax.Array:
-        """Returns the logits after the repetition penalty (Keskar et al. 2019, in the form that divides or multiplies).
+        """Returns the logits after the repetition penalty (Keskar et al. 2019; negative logits are multiplied).
 
         Args:
           tokens_RU: the new tokens of each row; those from `n_tokens_R` on do not count.
@@ -93,7 +93,7 @@ class Rules:
 
 
 def present(tokens_RU: jax.Array, is_there_RU: jax.Array, vocab_size: int) -> jax.Array:
-    """Returns which tokens of the vocabulary each row has, bool [R, V]."""
+    """Returns which tokens of the vocabulary occur in each row, bool [R, V]."""
     rows_R1 = jnp.arange(len(tokens_RU))[:, None]
     return jnp.zeros((len(tokens_RU), vocab_size), bool).at[rows_R1, tokens_RU].max(is_there_RU)
 
@@ -110,6 +110,6 @@ def repeating(tokens_RU: jax.Array, n_tokens_R: jax.Array, size: int, vocab_size
     starts, before = jnp.arange(longest - size + 1), jnp.arange(size - 1)
     ngrams = tokens_RU[:, starts[:, None] + jnp.arange(size)[None]]  # [R, starts, size]
     newest = jnp.maximum(n_tokens_R[:, None] - (size - 1) + before[None], 0)
-    newest_R1 = jnp.take_along_axis(tokens_RU, newest, axis=1)[:, None]  # the tokens in front of the next one
+    newest_R1 = jnp.take_along_axis(tokens_RU, newest, axis=1)[:, None]  # the tokens before the next one
     is_there = (ngrams[..., :-1] == newest_R1).all(-1) & (starts[None] + size <= n_tokens_R[:, None])
     return present(ngrams[..., -1], is_there, vocab_size)

@@ -16,18 +16,18 @@ class Answers(flax.struct.PyTreeNode):
     number_B: jax.Array  # the number of the prompt
     limit_B: jax.Array  # the largest number of new tokens
     n_tokens_B: jax.Array
-    tokens_BU: jax.Array  # the new tokens, and end tokens behind them
+    tokens_BU: jax.Array  # the new tokens, then end tokens
     is_finished_B: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """Continues each prompt by one answer, until an end token or its limit.
+    """Continues each prompt by one answer, up to an end token or its limit.
 
     Where the rules allow no token, the answer ends.
 
     Attributes:
-      key: the key of sampling. The token n of the prompt of number i is drawn from `fold_in(fold_in(key, i), n)`.
+      key: the random key. Token n of the prompt with number i is drawn with `fold_in(fold_in(key, i), n)`.
     """
 
     rules: Rules
@@ -41,7 +41,7 @@ class Sampling:
         return Answers(number_B, limit_B, jnp.zeros_like(limit_B), tokens_BU, jnp.zeros(len(limit_B), bool))
 
     def choose(self, state: Answers, logits_B1V: jax.Array) -> tuple[Answers, jax.Array, jax.Array]:
-        """Returns the answers with a new token each, zeros, as each continues itself, and these tokens, [B, 1]."""
+        """Returns the answers with a new token each, their parents (all 0), and the new tokens, each [B, 1]."""
         rules, so_far = self.rules, (state.tokens_BU, state.n_tokens_B)
         logits_BV = rules.applied(logits_B1V[:, 0], *so_far)
         token_B = draw(rules.config, logits_BV, jax.vmap(self.key_of)(state.number_B, state.n_tokens_B))
@@ -51,13 +51,14 @@ class Sampling:
         return answers, jnp.zeros_like(token_B)[:, None], token_B[:, None]
 
     def with_tokens(self, state: Answers, tokens_BI: jax.Array, n_new_B: jax.Array) -> tuple[Answers, jax.Array]:
-        """Returns the answers with the first tokens of each row, and how many: up to `n_new`, an end, or the limit."""
+        """Appends each row's first tokens to its answer, up to `n_new`, an end or the limit; also returns how many."""
         indices_1I, is_end_BI = jnp.arange(tokens_BI.shape[1])[None], jnp.isin(tokens_BI, self.rules.ends)
         is_new_BI = indices_1I < jnp.minimum(n_new_B, state.limit_B - state.n_tokens_B)[:, None]
         is_new_BI &= jnp.cumsum(is_end_BI, axis=1) - is_end_BI == 0
-        places_BI = jnp.where(is_new_BI, state.n_tokens_B[:, None] + indices_1I, state.tokens_BU.shape[1])  # or beyond
+        # Tokens that are not new go beyond the last place, and are dropped.
+        places_BI = jnp.where(is_new_BI, state.n_tokens_B[:, None] + indices_1I, state.tokens_BU.shape[1])
         tokens_BU = state.tokens_BU.at[jnp.arange(len(tokens_BI))[:, None], places_BI].set(tokens_BI)
-        n_new_B = is_new_BI.sum(1, dtype=jnp.int32)  # as the counts, also with JAX_ENABLE_X64
+        n_new_B = is_new_BI.sum(1, dtype=jnp.int32)  # like the counts, even with JAX_ENABLE_X64
         n_tokens_B = state.n_tokens_B + n_new_B
         is_finished_B = (is_end_BI & is_new_BI).any(1) | (n_tokens_B == state.limit_B)
         return state.replace(n_tokens_B=n_tokens_B, tokens_BU=tokens_BU, is_finished_B=is_finished_B), n_new_B
@@ -79,14 +80,14 @@ def draw(config: DecodeConfig, logits_BV: jax.Array, keys_B: jax.Array) -> jax.A
 
 
 def probabilities(config: DecodeConfig, logits_BV: jax.Array) -> jax.Array:
-    """Returns the distribution from which `draw` draws, [B, V]; without a temperature one token has all of it."""
+    """Returns the distribution from which `draw` draws, [B, V]; at temperature 0 one token has probability 1."""
     if config.temperature == 0:
         return jax.nn.one_hot(jnp.argmax(logits_BV, axis=-1), logits_BV.shape[-1])
     return jax.nn.softmax(restrict(config, logits_BV / config.temperature))
 
 
 def restrict(config: DecodeConfig, logits_BV: jax.Array) -> jax.Array:
-    """Returns the logits with -inf for the tokens that top-k and top-p exclude. They include ties with the last one."""
+    """Returns the logits with -inf for tokens outside top-k and top-p, which include ties with their last token."""
     if 0 < config.top_k < logits_BV.shape[-1]:
         kth = jax.lax.top_k(logits_BV, config.top_k)[0][:, -1:]
         logits_BV = jnp.where(logits_BV < kth, -jnp.inf, logits_BV)

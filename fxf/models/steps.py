@@ -1,4 +1,4 @@
-"""What decoding works on: prompts, and groups of them."""
+"""Prompts of decoding, and groups of them."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,11 +10,11 @@ import numpy as np
 # N prompts are a dict of arrays:
 #   tokens [N, P], int32: row n has `lengths[n]` tokens (from 0 to P), and padding after them.
 #   lengths [N], int32.
-#   first [N], int32, optional: the token that the decoder reads before the others; 0 by default.
+#   first [N], int32, optional: the token that the decoder reads before the prompt; 0 by default.
 #   positions [N, T], optional: positions[n, 0] is the position of `first[n]`, and positions[n, t] that of token t after
-#     it, of the prompt or new. T is at least P + max_tokens; the last new token is never read.
-#   numbers [N], int32, optional: the numbers from which the prompts' samples are drawn; 0, 1, … by default.
-#   limits [N], int32, optional: the largest numbers of new tokens, from 1 to `max_tokens`, which is the default.
+#     it, in the prompt or new. T is at least P + max_tokens; the last new token is never read.
+#   numbers [N], int32, optional: a number for each prompt, which seeds its samples; 0, 1, … by default.
+#   limits [N], int32, optional: the maximum number of new tokens, from 1 to `max_tokens`, which is the default.
 #   Other arrays that the model's prefill reads, such as `source`.
 Prompts = dict[str, Any]
 
@@ -23,8 +23,8 @@ class PromptGroup(NamedTuple):
     """Prompts that are decoded together.
 
     Attributes:
-      places: the indices of their texts, which are the numbers of the prompts; () for 0, 1, …
-      max_tokens: the largest number of new tokens, at least 1; `limits` of the prompts may be lower.
+      places: the indices of their texts, which become the prompts' numbers; () for 0, 1, …
+      max_tokens: the maximum number of new tokens, at least 1; `limits` of the prompts may be lower.
     """
 
     places: Sequence[int]
@@ -32,14 +32,14 @@ class PromptGroup(NamedTuple):
     max_tokens: int
 
     def whole(self) -> Prompts:
-        """Returns the prompts with all arrays that have a default."""
+        """Returns the prompts with the defaults of missing arrays."""
         n = len(self.prompts["tokens"])
         defaults = {"first": np.zeros(n), "numbers": self.places or range(n), "limits": np.full(n, self.max_tokens)}
         return {**{name: np.array(values, np.int32) for name, values in defaults.items()}, **self.prompts}
 
 
 def where_prompts(condition_B: jax.Array, tree: Any, other: Any) -> Any:
-    """Returns the elements of a tree of arrays [B, ...] for the prompts where the condition holds, else of another."""
+    """Returns the elements of `tree`, of arrays [B, ...], for prompts where the condition holds, else of `other`."""
 
     def where(x: jax.Array, y: jax.Array) -> jax.Array:
         return jnp.where(condition_B.reshape(-1, *[1] * (x.ndim - 1)), x, y)

@@ -35,11 +35,11 @@ class TransformerLMConfig(TransformerConfig):
     name: Literal["transformer_lm"] = key("transformer_lm", "the model to build")
     tied_embeddings: bool = key(
         False,
-        "read logits from the embedding table, whose rows then start with length 1; sinusoids have √(d_model / 2), so "
-        "set scaled_embeddings with them",
+        "read logits from the embedding table, whose rows then start with length 1; sinusoids have length √(d_model / "
+        "2), so set scaled_embeddings with them",
     )
-    scaled_embeddings: bool = key(False, "multiply the rows of the embedding table by √d_model as tokens are embedded")
-    head: Literal["linear", "transform"] = key("linear", "logits by a linear map, or after a dense layer too (BERT)")
+    scaled_embeddings: bool = key(False, "multiply embeddings of tokens by √d_model")
+    head: Literal["linear", "transform"] = key("linear", "logits by a linear map, or a dense layer before it (BERT)")
 
     UNREAD = (
         *TransformerConfig.UNREAD,
@@ -55,7 +55,7 @@ class TransformerLM:
     Attributes:
       decoder: the blocks, which decoding runs token by token.
       causal: whether no token sees later ones.
-      by_row: whether no row of a batch depends on another in what a subclass adds, also in terms of the objective.
+      by_row: whether rows of a batch are independent in what a subclass adds, in terms of the objective too.
     """
 
     config: TransformerLMConfig
@@ -79,10 +79,10 @@ class TransformerLM:
     def features(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         """Returns the residual stream after the last block, [B, T, D].
 
-        `batch` has `inputs` [B, T]. It may have `input_mask` [B, T], which is false on padding; `positions` [B, T] of
-        the tokens; `documents` [B, T], the index of each token's document, within which attention stays; `order`
-        [B, T]: tokens see those whose order is not above their own; and, for a table of segments, `segments` [B, T].
-        The context's carry begins with the arrays `carry/NAME`, for layers that read them by NAME.
+        `batch` has `inputs` [B, T]. It may have `input_mask` [B, T], which is false on padding; `positions` [B, T];
+        `documents` [B, T], the index of each token's document, within which attention stays; `order` [B, T]: tokens see
+        those whose order is not above their own; and, for a table of segments, `segments` [B, T]. Arrays `carry/NAME`
+        are the initial carry of the context, for layers that read them by NAME.
         """
         rng_embedding, rng_blocks, rng_positions = split(rng, 3)
         require_documents(self.decoder, batch)
@@ -102,7 +102,7 @@ class TransformerLM:
         return embedding(self.config, params["embedding"], tokens_RT, positions_RT, scaled=scaled, **rest)
 
     def source(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> Source | None:
-        """Returns what cross-attention reads of a batch; None if it reads nothing."""
+        """Returns the source that cross-attention reads; None if there is none."""
         return None
 
     def readout(self, params: Params, x: jax.Array) -> jax.Array:
@@ -117,7 +117,7 @@ class TransformerLM:
         tokens_BT, lengths_B, given = batch["inputs"], batch["lengths"], batch.get("positions")
         if given is None:
             require_room(self.config, tokens_BT.shape[1])
-        else:  # as many as the cache has room for; no query reads the padded positions
+        else:  # as many as the cache has slots; no query reads the padded positions
             given = jnp.pad(given, ((0, 0), (0, max(length - given.shape[1], 0))), "edge")
         if not tokens_BT.size:  # empty prompts are padding
             tokens_BT = jnp.zeros((tokens_BT.shape[0], 1), tokens_BT.dtype)
@@ -131,7 +131,7 @@ class TransformerLM:
         return Cache(context.cache, lengths_B, given).with_slots(max(length, tokens_BT.shape[1]))
 
     def step(self, params: Params, cache: Cache, tokens: jax.Array) -> tuple[jax.Array, Cache]:
-        """Returns the logits after each of the next tokens of each row, and the cache with them.
+        """Returns the logits after each new token of each row, and the cache with the new tokens.
 
         Args:
           tokens: one of each row, int32 [R], with logits [R, V]; or several, [R, T], with logits [R, T, V].
@@ -153,13 +153,13 @@ class TransformerLM:
         return self.readout(params, self.decoder.finish(x).reshape(*tokens.shape, -1)), cache
 
     def model(self, *encoders: Stack) -> Model:
-        """Returns the model of these functions, whose sizes follow from its config and all its blocks."""
+        """Returns the `Model` with these functions; `encoders` are its other stacks of blocks."""
         config, stacks = self.config, (*encoders, self.decoder)
         positions = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
         decoding = self if self.decoder.cached else WholeSequences(self.features, self.readout)
         parts = [self, *(layer for stack in stacks for layer in layers_of(stack))]
         by_row = all(getattr(part, "by_row", True) for part in parts)
-        # Positions that add nothing to the embeddings count distances, of which those to the newest tokens are known.
+        # A rolling cache needs positions that act by distance only, and so add nothing to the embeddings.
         by_distance = not (positions.embed or positions.table or config.position_range)
         return Model(
             initialized_as(config, self.spec()),
@@ -175,7 +175,7 @@ class TransformerLM:
 
 
 def transformer_lm(config: TransformerLMConfig, vocab_size: int, kind: type[TransformerLM] = TransformerLM) -> Model:
-    """Builds the model; tokens are 0 … vocab_size - 1. A subclass may stand in its place."""
+    """Builds the model; tokens are 0 … vocab_size - 1. `kind` may be a subclass."""
     return kind(config, vocab_size, stack_of(config, vocab_size=vocab_size)).model()
 
 

@@ -72,7 +72,7 @@ def test_logits_are_equal(name):
 
 def test_a_text_longer_than_those_of_training_has_the_factors_of_a_max_len_of_its_own():
     loaded, tokens = ours("phi3"), random_tokens((2, 13), 29)
-    with pytest.raises(UserError, match=r"got 13; model\.rope_factors are those for model\.max_len 8$"):
+    with pytest.raises(UserError, match=r"got 13; model\.rope_factors are for model\.max_len 8$"):
         loaded.model.apply(loaded.params, {"inputs": tokens})
     for max_len, n in ((8, 8), (128, 13)):
         model = transformer_lm(dataclasses.replace(loaded.config, max_len=max_len), 29)

@@ -40,7 +40,10 @@ def n_digits(bits: jax.Array) -> jax.Array:
 
 
 def _two_numbers(key: jax.Array, n: jax.Array, P: int) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Returns the symbols of two numbers with a sign between, the numbers, and the one that fits into two symbols."""
+    """Returns the symbols of two numbers and their operator, both numbers, and the number of a shorter string.
+
+    A string of n = 1 or 2 symbols is one number below 2^n - 1, as in the public code.
+    """
     of_split, of_a, of_b, of_short = jax.random.split(key, 4)
     n_a = jax.random.randint(of_split, (), 1, jnp.maximum(n - 1, 2))
     a, b = draw_number(of_a, n_a, P), draw_number(of_b, jnp.maximum(n - 1 - n_a, 1), P)
@@ -51,14 +54,14 @@ def _two_numbers(key: jax.Array, n: jax.Array, P: int) -> tuple[jax.Array, jax.A
 
 
 def binary_addition(key: jax.Array, n: jax.Array, P: int) -> Draw:
-    """The sum of two numbers; one or two symbols are a number, and so is their answer."""
+    """The sum of two numbers; a string of one or two symbols is a single number, and its own answer."""
     symbols, a, b, single = _two_numbers(key, n, P)
     total = jnp.where(n <= 2, single, with_carries(a + b))
     return symbols, total, n_digits(total)
 
 
 def binary_multiplication(key: jax.Array, n: jax.Array, P: int) -> Draw:
-    """The product of two numbers; the answer to two symbols is 0, and to one it is empty."""
+    """The product of two numbers; the answer to two symbols is 0, and the answer to one is empty."""
     symbols, a, b, _ = _two_numbers(key, n, P)
     product = with_carries(jnp.convolve(a, b)[:P].astype(jnp.int32))  # float32 holds these counts
     return symbols, jnp.where(n <= 2, 0, product), jnp.where(n <= 2, n - 1, n_digits(product))

@@ -10,7 +10,7 @@ from .problem import Draw
 
 MODULUS = 5
 PLUS, MINUS, TIMES, OPEN, CLOSE = range(MODULUS, MODULUS + 5)
-# In equations there is no product, by which an equation could have several solutions; what comes after it moves down.
+# Equations have no products, with which they could have several solutions; later symbols move down by one.
 UNKNOWN, EQUALS = CLOSE, CLOSE + 1
 
 

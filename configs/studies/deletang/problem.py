@@ -17,7 +17,7 @@ class Problem(NamedTuple):
       inputs: the input symbols, one character each.
       outputs: the symbols of answers.
       draw: `draw(key, n, P)` returns the symbols [P] of a string of n symbols, those of its answer, and their number.
-        What stands behind does not count. n is an int32 scalar from 1 to the int P.
+        Symbols beyond are ignored. n is an int32 scalar from 1 to the int P.
       tape: returns the number of places that the papers reserve for the answer to a string of this length.
       ends: whether an answer on the tape ends with a symbol of its own, because its length does not follow from the
         string's.
@@ -33,7 +33,7 @@ class Problem(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Strings and their answers. Symbol i is the token i + 1; behind the strings and the answers stand zeros.
+    """Strings and their answers. Symbol i is the token i + 1; zeros pad the strings and the answers.
 
     Attributes:
       string_BP, answer_BU: tokens, int32.

@@ -1,7 +1,7 @@
 """Problems about strings: counts, orders, copies and a stack (Delétang et al. 2022, appendix A).
 
 Each function draws the symbols of a string of n symbols in an array [P], the symbols of its answer, and their number.
-What stands behind these does not count.
+Symbols beyond are ignored.
 """
 
 import jax
@@ -49,7 +49,7 @@ def duplicate_string(key: jax.Array, n: jax.Array, P: int) -> Draw:
 
 
 def missing_duplicate(key: jax.Array, n: jax.Array, P: int) -> Draw:
-    """The symbol that is missing (2) in a string that stands there twice; 3 fills up an odd length.
+    """The symbol that is missing (2) in a string that is repeated; 3 pads an odd length.
 
     A single symbol is 1, and so is its answer.
     """
@@ -74,7 +74,7 @@ def bucket_sort(key: jax.Array, n: jax.Array, P: int) -> Draw:
 
 
 def stack_manipulation(key: jax.Array, n: jax.Array, P: int) -> Draw:
-    """The stack, from its top, after the actions that follow it; to pop an empty stack does nothing.
+    """The stack, from its top, after the actions that follow it; popping an empty stack does nothing.
 
     A single symbol is a stack without actions.
     """

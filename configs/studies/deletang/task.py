@@ -20,7 +20,7 @@ from .problems import PROBLEMS
 END = 0  # ends strings and answers; a symbol i is the token i + 1
 SAMPLES = 10
 SCORED_AT_ONCE = 2**18  # tokens of strings on a tape whose logits are computed together
-SHRINK = 0.8  # from one size of the arrays of scored strings to the next
+SHRINK = 0.8  # ratio of one size of the arrays of scored strings to the next larger
 FIGURES = ("exact_match", "token_accuracy", "symbol_accuracy")
 
 
@@ -32,7 +32,7 @@ class LengthConfig:
     problem: str = key("reverse_string", f"one of {', '.join(PROBLEMS)}")
     answer: Literal["generated", "tape"] = key(
         "generated",
-        "generated: a decoder writes the answer behind the string; tape: an encoder fills empty places behind the "
+        "generated: a decoder writes the answer after the string; tape: an encoder fills empty places after the "
         "string with the answer, all at once, as in the papers",
     )
     max_length: int = key(40, "longest string in training", minimum=1)
@@ -42,11 +42,11 @@ class LengthConfig:
     position_range: int = key(
         0,
         "positions of a sequence are drawn from this range, in increasing order, in training and in scoring (Ruoss et "
-        "al. 2023); 0: none are drawn",
+        "al. 2023); 0: off",
         minimum=0,
         below=1_000_001,
     )
-    examples: int = key(256, "strings to score at each length, and of the lengths of training together", minimum=1)
+    examples: int = key(256, "strings to score at each longer length, and at all training lengths together", minimum=1)
 
     def __post_init__(self) -> None:
         one_of(self.problem, PROBLEMS, "task.problem")
@@ -62,7 +62,7 @@ class LengthConfig:
 
 
 def length(config: LengthConfig, run: RunInfo) -> "Strings":
-    """Returns the task whose answers are generated, or stand on a tape, as `task.answer` says."""
+    """Returns the task with generated answers, or with answers on a tape, as `task.answer` says."""
     return (LengthOnTape if config.answer == "tape" else Length)(config, run)
 
 
@@ -73,11 +73,11 @@ class Strings(Task):
     ends, and `symbol_accuracy` that of the symbols that the papers count, which have an end only where the length of an
     answer does not follow from the string's. They are reported for the lengths of training, for each longer length N
     (`exact_match_N`), and as the mean over the longer lengths (`exact_match_longer`). The papers' score is
-    `symbol_accuracy_longer` with `task.score_every` 1. Short strings of the scored sample are also met in training.
+    `symbol_accuracy_longer` with `task.score_every` 1. Short strings of the scored sample also occur in training.
     """
 
     end_token = END
-    beside = 0  # tokens of a sequence that are neither of the string nor at the places of its answer
+    beside = 0  # tokens of a sequence besides the string and the places of its answer
 
     def __init__(self, config: LengthConfig, run: RunInfo) -> None:
         self.config, self.batch_size, self.problem = config, run.train.batch_size, PROBLEMS[config.problem]
@@ -116,7 +116,7 @@ class Strings(Task):
     def positions(self, key: jax.Array, lengths_B: Any, n_tokens: int) -> dict[str, jax.Array]:
         """Returns the drawn positions [B, n_tokens] of strings of these lengths and their answers, if any are drawn.
 
-        Each row has an ordered draw of as many positions as its tokens. What pads it has the last position.
+        Each row has an ordered draw of as many positions as its tokens. Padding has the last position.
         """
         span = self.config.position_range
         n_drawn = min(n_tokens, span)
@@ -170,7 +170,7 @@ class Strings(Task):
 
     def samples(self, drawn: Drawn, found_NU: np.ndarray) -> dict[str, Any]:
         """Returns samples of (string, answer, what the model answered), and how many answers were cut off."""
-        if not self.generates:  # what stands behind an answer does not count
+        if not self.generates:  # what follows an answer is ignored
             found_NU = np.where(np.arange(found_NU.shape[1])[None] < drawn.answer_length_B[:, None], found_NU, END)
         rows = zip(*(x[:SAMPLES].tolist() for x in (drawn.string_BP, drawn.answer_BU, found_NU)), strict=True)
         inputs, outputs = self.problem.inputs, self.problem.outputs
@@ -239,7 +239,7 @@ class LengthOnTape(Strings):
         return length + self.problem.tape(length)
 
     def inputs(self, string_BP: Any, length_B: Any) -> Batch:
-        """Returns what the model reads: strings with empty places behind them, and what of this is not padding."""
+        """Returns what the model reads: strings followed by empty places, and a mask that is false on padding."""
         n_B1, n_tape_B1 = length_B[:, None], self.tapes(length_B, string_BP.shape[1])[:, None]
         t = jnp.arange(self.n_tokens(string_BP.shape[1]))[None]
         read_BT = t < n_B1 + n_tape_B1
@@ -250,7 +250,7 @@ class LengthOnTape(Strings):
         batch = self.inputs(drawn.string_BP, drawn.length_B)
         on_tape_BT = batch["inputs"] == self.empty
         place = jnp.arange(on_tape_BT.shape[1])[None] - drawn.length_B[:, None]
-        # Symbols 0 stand behind the end of an answer.
+        # After the end of an answer, targets are symbols 0.
         targets_BT = jnp.where(place <= drawn.answer_length_B[:, None], at(drawn.answer_BU, place), 1)
         targets_BT = jnp.where(on_tape_BT, targets_BT, END)
         return {**batch, "targets": targets_BT, "weights": on_tape_BT.astype(jnp.float32)}
@@ -273,18 +273,18 @@ class LengthOnTape(Strings):
 
 
 def at(tokens_BP: Any, places_BT: jax.Array) -> jax.Array:
-    """Returns the tokens at places [B, T], of which END stands behind the last."""
+    """Returns the tokens at places [B, T], with END beyond the last."""
     padded = jnp.pad(jnp.asarray(tokens_BP), ((0, 0), (0, 1)))
     return jnp.take_along_axis(padded, jnp.clip(places_BT, 0, tokens_BP.shape[1]), axis=1)
 
 
 def symbols(names: str, tokens: list[int]) -> str:
-    """Returns the symbols of tokens before their end; a token that is no such symbol is ?."""
+    """Returns the symbols of the tokens before the end; a token that is not a symbol is ?."""
     return "".join(names[token - 1] if token <= len(names) else "?" for token in before_end(tokens, END))
 
 
 def size_of(length: int, longest: int) -> int:
-    """Returns the size of the arrays in which strings of a length are scored: one of a few, each compiled once."""
+    """Returns the size of the arrays for scoring strings of this length: one of a few, each compiled once."""
     size = longest
     while int(SHRINK * size) >= length:
         size = int(SHRINK * size)
