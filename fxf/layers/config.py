@@ -58,8 +58,8 @@ class TransformerConfig:
     rope_ramp: Literal["llama3", "yarn", "yarn_exact", "longrope"] = key(
         "llama3",
         "how shorter wavelengths are interpolated; llama3: from a quarter of rope_trained_len on; yarn: from 32 turns "
-        "to 1 (Peng et al. 2023; set query_scale to (0.1 ln rope_factor + 1)² / √head_dim); yarn_exact: unrounded "
-        "(gpt-oss); longrope: by rope_factors, queries and keys times √(1 + ln rope_factor / ln rope_trained_len) (Phi-3)",
+        "to 1 (Peng et al. 2023; set query_scale to (0.1 ln rope_factor + 1)² / √head_dim); yarn_exact: unrounded (gpt-"
+        "oss); longrope: by rope_factors, queries and keys times √(1 + ln rope_factor / ln rope_trained_len) (Phi-3)",
     )
     rope_factors: str = key(
         "", "longrope: factors of pairs, comma-separated; after a semicolon, those for max_len above rope_trained_len"

@@ -161,8 +161,7 @@ def fit(
     require_batch("batch", first_batch(batch, seed), model, microbatches)
     layout = make_layout(ParallelConfig(data=1), require_devices())
     trainer = Trainer(without_frozen_gradient(model, optimizer_config.frozen), transform, train, layout)
-    # Copies on this device: the user's params stay as they are, and may lie on others.
-    given = params and flatten(jax.device_put(jax.tree.map(jnp.array, params), layout.replicated))
+    given = params and flatten(jax.device_put(jax.tree.map(jnp.array, params), layout.replicated))  # copies
     # Sharded as each call leaves it; otherwise the second call would compile again.
     start = jax.jit(lambda key, given: init_state(model, transform, key, given), out_shardings=layout.replicated)
     state = start(run_keys(seed).params, given)

@@ -34,8 +34,7 @@ def evaluator(base, spoil=lambda tokens: None):
     def decode(prompts, max_tokens):
         rows = []
         for tokens, length in zip(prompts["tokens"], prompts["lengths"], strict=True):
-            assert length == len(tokens)
-            rows.append(continued(tokens - 1, base, length + max_tokens)[length:])
+            rows.append(continued(tokens[:length] - 1, base, length + max_tokens)[length:])
         tokens = np.array(rows) + 1
         spoil(tokens)
         return np.stack([tokens, tokens + 1], axis=1), None
