@@ -25,7 +25,7 @@ from ml_collections import ConfigDict
 
 from fxf.base.config import key
 from fxf.base.errors import UserError
-from fxf.base.on_gpu import rows_of
+from fxf.base.on_gpu import embedding_lookup
 from fxf.base.weights import VOCABULARY, Params, Spec, Weight
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Context, Places
@@ -81,7 +81,7 @@ def walk(turns_VH: jax.Array, tokens_RT: jax.Array, before_RHJ: jax.Array) -> ja
     Args:
       before_RHJ: position and direction of the token before, which are 0 at the start of a row.
     """
-    turns_RHT = rows_of(turns_VH, tokens_RT).transpose(0, 2, 1)
+    turns_RHT = embedding_lookup(turns_VH, tokens_RT).transpose(0, 2, 1)
     position_RH1, direction_RH1 = jnp.split(before_RHJ, 2, axis=-1)
     is_first_RH1 = direction_RH1 == 0
     direction_RH1 = jnp.where(is_first_RH1, 1, direction_RH1)

@@ -103,6 +103,6 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    from fxf.verbs.command import act
+    from fxf.verbs.command import run_verb
 
-    act("bench.py", "experiments.benchmarks.bench", sys.argv[1:])
+    run_verb("bench.py", "experiments.benchmarks.bench", sys.argv[1:])

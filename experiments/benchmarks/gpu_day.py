@@ -47,7 +47,7 @@ from fxf.base.config import one_of
 from fxf.base.devices import require_devices
 from fxf.base.errors import one_line
 from fxf.base.hardware import HARDWARE, hardware_of
-from fxf.base.on_gpu import options_in_order
+from fxf.base.on_gpu import deterministic_options
 from fxf.compile import costs, hlo, times
 from fxf.compile.topologies import Topology
 from fxf.layers import fp8
@@ -80,7 +80,7 @@ class Step:
         trainer, start = self.ours.trainer, time.perf_counter()
         self.batch = trainer.layout.put(tokens, 1)
         lowered = jit_step(make_step(trainer), trainer).lower(self.ours.state, self.batch, self.ours.numbers)
-        self.program = lowered.compile(options_in_order(lowered) or {})
+        self.program = lowered.compile(deterministic_options(lowered) or {})
         self.compiling = time.perf_counter() - start
 
     def take(self, n: int) -> float:
@@ -294,6 +294,6 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    from fxf.verbs.command import act
+    from fxf.verbs.command import run_verb
 
-    act("gpu_day.py", "experiments.benchmarks.gpu_day", sys.argv[1:])
+    run_verb("gpu_day.py", "experiments.benchmarks.gpu_day", sys.argv[1:])

@@ -283,6 +283,6 @@ def main(args: Namespace) -> None:
 if __name__ == "__main__":
     import sys
 
-    from fxf.verbs.command import act
+    from fxf.verbs.command import run_verb
 
-    act("python -m experiments.benchmarks.verdicts", "experiments.benchmarks.verdicts", sys.argv[1:])
+    run_verb("python -m experiments.benchmarks.verdicts", "experiments.benchmarks.verdicts", sys.argv[1:])

@@ -45,6 +45,6 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    from fxf.verbs.command import act
+    from fxf.verbs.command import run_verb
 
-    act("python -m experiments.claims", "experiments.claims.__main__", sys.argv[1:])
+    run_verb("python -m experiments.claims", "experiments.claims.__main__", sys.argv[1:])

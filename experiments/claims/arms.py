@@ -16,7 +16,7 @@ import fxf
 from fxf.base.errors import UserError
 from fxf.runs import configs, run
 from fxf.runs.evaluator import Evaluators
-from fxf.runs.experiment import Kept, build
+from fxf.runs.experiment import ProgramCache, build
 
 SEEDS = 8
 TUNING = (100, 101)
@@ -120,7 +120,7 @@ ARMS: dict[str, Arm] = {
 
 def measure(name: str, folder: Path) -> dict[str, Any]:
     """Tunes an arm, trains it with each seed, and returns its config, the tuning and the figures of its runs."""
-    arm, kept = ARMS[name], Kept()
+    arm, kept = ARMS[name], ProgramCache()
     about: dict[str, Any] = {"config": arm.config, "changes": dict(arm.changes)}
     if arm.rates:
 
@@ -165,7 +165,7 @@ def is_bracketed(results: Mapping[str, Any]) -> bool:
     return bool(rates) and min(rates) < best_rate(results["tuning"]) < max(rates)
 
 
-def _run(arm: Arm, seed: int, folder: Path, kept: Kept) -> dict[str, Any]:
+def _run(arm: Arm, seed: int, folder: Path, kept: ProgramCache) -> dict[str, Any]:
     """Returns the figures of a run, trained unless it is in the folder already."""
     config, changes = fxf.read_config(arm.config), {**QUIET, **arm.changes, "seed": seed}
     config.update_from_flattened_dict(changes)

@@ -20,7 +20,7 @@ from fxf.base.errors import UserError
 from fxf.base.files import read_json, to_json, write_atomically
 from fxf.reports.tables import to_markdown
 from fxf.sweeps.plan import Arm, Budget, make_plan, other_config
-from fxf.sweeps.trial import carry_out
+from fxf.sweeps.trial import run_trial
 from fxf.sweeps.verdict import Verdict
 
 KEPT, RUNS, PAGE = RESULTS / "ideas", ROOT / "runs/ideas", ROOT / "docs/ideas.md"
@@ -82,7 +82,7 @@ def judged(task: str, idea: str, base: str, workers: int) -> Verdict:
                 shutil.copytree(run, there)
     first, other = (Arm(*other_config(f"judged:{path}", {})) for path in (task, f"{task}-{idea}"))
     plan = make_plan(first, other, folder, metric=METRICS[task], failed=FAILED[task], rates=3, match="flops")
-    return carry_out(plan, folder, Budget(PAIRS, minutes=600, whole=True, workers=workers))
+    return run_trial(plan, folder, Budget(PAIRS, minutes=600, whole=True, workers=workers))
 
 
 def keep(name: str, verdict: Verdict) -> None:

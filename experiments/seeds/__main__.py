@@ -44,6 +44,6 @@ def main(args: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    from fxf.verbs.command import act
+    from fxf.verbs.command import run_verb
 
-    act("python -m experiments.seeds", "experiments.seeds.__main__", sys.argv[1:])
+    run_verb("python -m experiments.seeds", "experiments.seeds.__main__", sys.argv[1:])

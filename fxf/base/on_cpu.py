@@ -67,7 +67,7 @@ def n_parts(n_rows: int, row_size: int) -> int:
     return parts if n_rows // parts * row_size >= SMALL else 1
 
 
-def after(x: jax.Array, factor: jax.Array) -> jax.Array:
+def depending_on(x: jax.Array, factor: jax.Array) -> jax.Array:
     """Returns `factor`, made to depend on the number x on a CPU; there it is NaN if x is NaN.
 
     With the norm of a gradient as x, no product still reads a weight when the update writes it, so XLA updates weights

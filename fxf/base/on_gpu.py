@@ -23,8 +23,8 @@ BLOCK = 512  # rows of an expert in one product
 DECODING = {"xla_gpu_dot_merger_threshold_mb": 0}
 
 
-def in_order(jitted: Any) -> Callable[..., Any]:
-    """Returns a jitted training step. For a GPU it compiles with `options_in_order`, once for each shape of a batch."""
+def deterministic(jitted: Any) -> Callable[..., Any]:
+    """Returns a jitted training step. On a GPU it compiles with `deterministic_options`, once for each batch shape."""
     if not on_gpu():
         return jitted
     programs: dict[Any, Any] = {}
@@ -33,13 +33,13 @@ def in_order(jitted: Any) -> Callable[..., Any]:
         shapes = tuple(map(np.shape, jax.tree.leaves(others)))  # the state's are the same each time
         if shapes not in programs:
             lowered = jitted.lower(state, *others)
-            programs[shapes] = lowered.compile(options_in_order(lowered))
+            programs[shapes] = lowered.compile(deterministic_options(lowered))
         return programs[shapes](state, *others)
 
     return step
 
 
-def options_in_order(lowered: Any) -> dict[str, bool] | None:
+def deterministic_options(lowered: Any) -> dict[str, bool] | None:
     """Returns the compiler options that make a lowered training step deterministic.
 
     Without them a GPU's threads add to one element in any order. A program with cuDNN's flash attention gets none: with
@@ -57,7 +57,7 @@ def on_gpu() -> bool:
     return target_devices()[0].platform == "gpu"
 
 
-def in_its_order(x: jax.Array) -> jax.Array:
+def row_major(x: jax.Array) -> jax.Array:
     """Returns x; on a GPU its memory layout is row-major, also if x was transposed."""
     return with_layout_constraint(x, Layout(tuple(range(x.ndim)))) if on_gpu() else x
 
@@ -94,7 +94,7 @@ def _read_twice(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 _read_twice.defvjp(lambda x: ((x, x), None), lambda _, changes: (changes[0] + changes[1],))
 
 
-def joined_last(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def with_gradient_added_last(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns x twice: for one reader, and for all others, whose gradients are summed before the first's is added.
 
     So each product of the gradient adds to the one before. XLA would add the third in a separate pass, which takes 1 %
@@ -103,13 +103,13 @@ def joined_last(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return _read_twice(x) if on_gpu() else (x, x)
 
 
-def rows_of(table: jax.Array, indices: jax.Array, *, beyond: float | None = None) -> jax.Array:
+def embedding_lookup(table: jax.Array, indices: jax.Array, *, beyond: float | None = None) -> jax.Array:
     """Returns the rows of a table at the indices [...], [..., D]: an embedding lookup.
 
     On a GPU its gradient is deterministic: it sorts the indices, and sums the rows of each index by a scan. Each device
     of the mesh does so for its own indices [B, T], and the sums of the devices are added. XLA's deterministic scatter,
-    which `options_in_order` asks for, would sort every element. On a GPU `jax.jvp` of the lookup is not possible; that
-    of its gradient is.
+    which `deterministic_options` asks for, would sort every element. On a GPU `jax.jvp` of the lookup is not possible;
+    that of its gradient is.
 
     Args:
       beyond: the elements of rows outside the table, also at negative indices; None if all indices are inside.

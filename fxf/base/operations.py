@@ -103,22 +103,22 @@ def _convolution(params: Any, inputs: Shapes, outputs: Shapes) -> int:
     ):
         sizes = inputs[0][lhs], inputs[1][rhs], outputs[0][out]
         dilations = params["lhs_dilation"][i], params["rhs_dilation"][i]
-        pairs *= met(*sizes, params["window_strides"][i], params["padding"][i][0], *dilations)
+        pairs *= overlaps(*sizes, params["window_strides"][i], params["padding"][i][0], *dilations)
     batch, features = (outputs[0][axis] for axis in numbers.out_spec[:2])
     return 2 * pairs * batch * features * inputs[1][numbers.rhs_spec[1]]
 
 
-def met(n_input: int, n_window: int, n_result: int, stride: int, low: int, lhs_dilation: int, rhs_dilation: int) -> int:
+def overlaps(n_in: int, n_window: int, n_out: int, stride: int, low: int, lhs_dilation: int, rhs_dilation: int) -> int:
     """Returns how many pairs of a window element and an input element a convolution multiplies, along one axis.
 
     Args:
       low: the padding in front of the input.
       lhs_dilation, rhs_dilation: the distances of the elements of the input and of the window.
     """
-    starts, steps = np.arange(n_result) * stride - low, np.arange(n_window) * rhs_dilation
+    starts, steps = np.arange(n_out) * stride - low, np.arange(n_window) * rhs_dilation
     few, many = sorted((starts, steps), key=len)
     positions = (many + start for start in few)
-    return sum(int(((p >= 0) & (p <= (n_input - 1) * lhs_dilation) & (p % lhs_dilation == 0)).sum()) for p in positions)
+    return sum(int(((p >= 0) & (p <= (n_in - 1) * lhs_dilation) & (p % lhs_dilation == 0)).sum()) for p in positions)
 
 
 # By primitive: the operations on real numbers, from its params and the shapes of its inputs and outputs.

@@ -93,7 +93,7 @@ def without_repeats(spec: Spec) -> Iterator[tuple[str, Weight, int]]:
         yield path, weight, copies
 
 
-def changed(f: Callable[[str, Weight], Weight], spec: Spec) -> Spec:
+def map_spec(f: Callable[[str, Weight], Weight], spec: Spec) -> Spec:
     """Returns the spec of `f(path, weight)`, called once for equal weights of blocks, with a path without indices."""
     once = functools.cache(f)
     return map_weights(lambda path, weight: once(without_indices(path), weight), spec)

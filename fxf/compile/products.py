@@ -4,7 +4,7 @@ import math
 import re
 from typing import NamedTuple
 
-from fxf.base.operations import met
+from fxf.base.operations import overlaps
 from fxf.compile.hlo import Instruction
 
 # The number of products of queries, keys, values and their gradients in an attention kernel. Backward passes recompute
@@ -115,5 +115,5 @@ def _convolution(instruction: Instruction) -> int:
             for name, default in (("stride", 1), ("pad", 0), ("lhs_dilate", 1), ("rhs_dilate", 1))
         ]
         sizes = left[left_axes.index(label)], right[right_axes.index(label)], result[axes.index(label)]
-        pairs *= met(*sizes, *options)
+        pairs *= overlaps(*sizes, *options)
     return 2 * pairs * result[axes.index("b")] * result[axes.index("f")] * right[right_axes.index("i")]

@@ -14,7 +14,7 @@ from jax import ShapeDtypeStruct as Shape
 
 from fxf.base.errors import UserError
 from fxf.base.memory import gib
-from fxf.base.on_gpu import options_in_order
+from fxf.base.on_gpu import deterministic_options
 from fxf.base.status import stage
 from fxf.compile import costs, hlo, times
 from fxf.compile.costs import Kernel
@@ -93,7 +93,7 @@ def training(experiment: Experiment) -> Program:
         batch = {name: Shape((n_rows, *x.shape[1:]), x.dtype, sharding=layout.tokens) for name, x in shapes.items()}
         lowered = jit_step(make_step(trainer), trainer).lower(state, batch, hyperparameters)
     held = {"weights": device_bytes(state.params), "optimizer state": device_bytes(state.opt_state)}
-    flops, options = model.flops / layout.mesh.size, options_in_order(lowered)
+    flops, options = model.flops / layout.mesh.size, deterministic_options(lowered)
     return Program(lowered, layout, held, flops=flops, uncounted=model.uncounted, options=options)
 
 

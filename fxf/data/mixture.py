@@ -21,7 +21,7 @@ class Part(NamedTuple):
     share: float
 
 
-def parts_of(config: DocumentsConfig) -> dict[str, Part]:
+def sources_of(config: DocumentsConfig) -> dict[str, Part]:
     """Returns the sources of the `data` section, sorted by name. A single source has the name "".
 
     Raises:

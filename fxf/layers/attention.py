@@ -14,13 +14,13 @@ import jax.numpy as jnp
 
 from fxf.base.config import key, one_of, require_off
 from fxf.base.errors import UserError
-from fxf.base.on_gpu import joined_last
+from fxf.base.on_gpu import with_gradient_added_last
 from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.chunked_attention import chunked
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
 from fxf.layers.flash_attention import kernel_of
-from fxf.layers.layer import Context, Memory, Places, in_order, remember
+from fxf.layers.layer import Context, Memory, Places, remember, sort_slots
 from fxf.layers.linear import as_float32, from_heads, linear, soft_cap
 from fxf.layers.named import named
 from fxf.layers.normalization import over_root_mean_square, scale_factor, scale_weight
@@ -73,11 +73,11 @@ class Attention:
     def apply(self, params: Params, x: jax.Array, context: Context) -> tuple[jax.Array, Context]:
         """Returns the output of self-attention, [R, T, D]."""
         x_BTD, queries = context.by_prompt(x), context.queries
-        for_queries, for_keys = joined_last(x_BTD)
+        for_queries, for_keys = with_gradient_added_last(x_BTD)
         q_BHTK = self.turned(self.project(params, "query", for_queries), queries.positions)
         new, context = self.keys_values(params, for_keys, context)
         memory, keys, cache = remember(context, new)
-        memory, keys, reading = in_order(memory, keys, context) if self.ordered else (memory, keys, context)
+        memory, keys, reading = sort_slots(memory, keys, context) if self.ordered else (memory, keys, context)
         heads_BHTK = self.attend(params, q_BHTK, memory, queries, keys, reading)
         return self.output(params, heads_BHTK, x_BTD).reshape(x.shape), context.replace(cache=cache)
 

@@ -47,7 +47,7 @@ class Cache(flax.struct.PyTreeNode):
         return next((x.shape[-2] for x in jax.tree.leaves(next(slots, None))), 0)
 
     @property
-    def goes_back(self) -> bool:
+    def can_rewind(self) -> bool:
         """Whether smaller `lengths` remove tokens (one hypothesis, not rolling), because slots hold everything."""
         return all(map(_is_kept, jax.tree.leaves(self.layers, is_leaf=_is_kept)))
 
@@ -56,7 +56,7 @@ class Cache(flax.struct.PyTreeNode):
 
         Args:
           positions_of: returns the positions of tokens from their indices and `given`.
-          n_new: the number of new tokens of each row; 1 unless the cache `goes_back`.
+          n_new: the number of new tokens of each row; 1 unless the cache `can_rewind`.
         """
         if not self.n_slots:
             return None

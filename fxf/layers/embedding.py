@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base.config import one_of
-from fxf.base.on_gpu import rows_of
+from fxf.base.on_gpu import embedding_lookup
 from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout
@@ -57,13 +57,13 @@ def embedding(
     """
     require_rows("tokens", tokens_BT, params["table"])
     with jax.named_scope("embedding"):
-        x_BTD = rows_of(params["table"], tokens_BT)
+        x_BTD = embedding_lookup(params["table"], tokens_BT)
         if scaled:
             x_BTD = x_BTD * jnp.sqrt(jnp.asarray(config.base_d_model, x_BTD.dtype))
         if "segments" in params:
             segments_BT = jnp.zeros_like(tokens_BT) if segments_BT is None else segments_BT
             require_rows("segments", segments_BT, params["segments"])
-            x_BTD = x_BTD + rows_of(params["segments"], segments_BT)
+            x_BTD = x_BTD + embedding_lookup(params["segments"], segments_BT)
         if embed := POSITIONS[config.positions].embed:
             x_BTD = x_BTD + named("positions", embed(params, positions_BT, config.d_model).astype(x_BTD.dtype))
         if config.embedding_norm:

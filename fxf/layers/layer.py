@@ -210,7 +210,7 @@ def remember(context: Context, new: Any) -> tuple[Any, Places, Any]:
     return entries, context.table.places, Slots(entries)
 
 
-def in_order(memory: Any, keys: Places, context: Context) -> tuple[Any, Places, Context]:
+def sort_slots(memory: Any, keys: Places, context: Context) -> tuple[Any, Places, Context]:
     """Returns entries and places from `remember`, and the context, with the slots in token order.
 
     Slots are out of order only in a beam, whose hypotheses take any free slot, and in a cache that rolls.

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 from fxf.base.config import key, require_off
 from fxf.base.devices import DATA, EXPERT, FSDP, ROWS, SEQUENCE, divides, target_mesh
 from fxf.base.errors import UserError
-from fxf.base.on_gpu import product_of_experts, rows_of
+from fxf.base.on_gpu import embedding_lookup, product_of_experts
 from fxf.base.weights import Params, Spec, Weight, fan_in, stack
 from fxf.layers import fp8
 from fxf.layers.config import TransformerConfig
@@ -191,7 +191,7 @@ def _sum_of_experts(
 
     def product(x_MI: jax.Array, w_EIO: jax.Array, bias_EO: jax.Array | None) -> jax.Array:
         y_MO = product_of_experts(x_MI, w_EIO.astype(x_MI.dtype), sizes_E)
-        return y_MO if bias_EO is None else y_MO + rows_of(bias_EO, experts_M).astype(y_MO.dtype)
+        return y_MO if bias_EO is None else y_MO + embedding_lookup(bias_EO, experts_M).astype(y_MO.dtype)
 
     # Both gathers are permutations, so their gradients are gathers too, without sums in a nondeterministic order.
     rows_MD = jnp.repeat(x_ND, top_k, axis=0).at[order_M].get(unique_indices=True)

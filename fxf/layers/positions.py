@@ -13,7 +13,7 @@ import numpy as np
 
 from fxf.base.config import Choices, one_of, require_off
 from fxf.base.errors import UserError
-from fxf.base.on_gpu import rows_of
+from fxf.base.on_gpu import embedding_lookup
 from fxf.base.random_keys import keys_of_rows
 from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
@@ -96,7 +96,7 @@ def look_up(params: Params, positions_BT: jax.Array, _: int) -> jax.Array:
     table give NaN.
     """
     require_rows("positions", positions_BT, params["positions"])
-    return rows_of(params["positions"], positions_BT, beyond=math.nan)
+    return embedding_lookup(params["positions"], positions_BT, beyond=math.nan)
 
 
 def rotary(config: TransformerConfig, x: jax.Array, positions: jax.Array) -> jax.Array:

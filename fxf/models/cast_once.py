@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from jax.extend.core import Literal, jaxpr_as_fun
 
-from fxf.base.on_gpu import in_its_order, on_gpu
+from fxf.base.on_gpu import on_gpu, row_major
 
 # Primitives that are computed early if they read weights only: they cast, move and scale.
 EARLY = ("broadcast_in_dim", "convert_element_type", "mul", "reshape", "squeeze", "transpose")
@@ -47,7 +47,7 @@ def cast_once(step: Any, params: Any, cache: Any, tokens_R: Any, *, dtype: str) 
     casts, steps = part(of_params, kept, early), part([*kept, *of_others], jaxpr.outvars, late)
 
     def cast(params: Any) -> list[jax.Array]:
-        return [in_its_order(w) for w in casts(*jax.tree.leaves(params))]
+        return [row_major(w) for w in casts(*jax.tree.leaves(params))]
 
     def rest(weights: list[jax.Array], *others: Any) -> Any:
         return jax.tree.unflatten(jax.tree.structure(out), steps(*weights, *jax.tree.leaves(others)))

@@ -96,7 +96,7 @@ class Decoder:
             for output in by_threads(lambda job: jax.device_get(job[0](params, job[1], self.key)), jobs, n_threads):
                 outputs.append(output)
                 progress(len(outputs))
-        return [in_order(order, [outputs.pop(0) for _ in range(0, len(order), size)]) for order, size in orders]
+        return [restore_order(order, [outputs.pop(0) for _ in range(0, len(order), size)]) for order, size in orders]
 
     def _program(self, params: Params, prompts: Prompts, static: dict[str, Any]) -> Any:
         """Returns the program for prompts of these shapes, which the threads share."""
@@ -263,7 +263,7 @@ def longest_of(group: PromptGroup) -> int:
     return max(group.prompts["tokens"].shape[1], int(totals_N.max()))
 
 
-def in_order(order: np.ndarray, outputs: Sequence[Any]) -> Any:
+def restore_order(order: np.ndarray, outputs: Sequence[Any]) -> Any:
     """Returns the outputs of chunks in the order of the prompts; `order` has the prompts' indices, as in the chunks."""
     places = np.argsort(order)
     return jax.tree.map(lambda *parts: np.concatenate(parts)[places], *outputs)

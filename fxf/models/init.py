@@ -5,7 +5,8 @@ import math
 
 import jax
 
-from fxf.base.weights import EXPERT, WIDTHS, Initializer, Spec, Weight, axes_of_matrix, changed, is_vector, uniform_half
+from fxf.base import weights
+from fxf.base.weights import EXPERT, WIDTHS, Initializer, Spec, Weight, axes_of_matrix, is_vector, uniform_half
 from fxf.layers.config import TransformerConfig
 from fxf.layers.positions import sinusoids
 
@@ -35,7 +36,7 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
             weight = dataclasses.replace(weight, init=_times(math.sqrt(factor), init))
         return dataclasses.replace(weight, rate=weight.rate * factor)
 
-    return changed(chosen, spec)
+    return weights.map_spec(chosen, spec)
 
 
 def _times(factor: float, init: Initializer) -> Initializer:

@@ -39,7 +39,7 @@ class Model(NamedTuple):
         have `positions` [B, T] of all tokens of the rows, also of those that decoding adds.
       step: `step(params, cache, tokens)` reads one token of each row, int32 [R], and returns logits [R, V] and the
         cache. The rows are the prompts, or, after `Cache.select`, the hypotheses of the first prompt, the second, and
-        so on. With a cache that `goes_back` it also reads several, [R, T], with logits [R, T, V]. A model that does
+        so on. With a cache that `can_rewind` it also reads several, [R, T], with logits [R, T, V]. A model that does
         not generate has neither prefill nor step.
       loss: the loss that trains the model; it says whether the outputs are logits. Evaluation uses that of `scored`.
       penalty: `penalty(params, step)` returns a scalar that training adds to the mean loss; None for no penalty.

@@ -60,7 +60,7 @@ class Speculative(Decoder):
         for name, model in self.models.items():
             cache = model.prefill(params[name], batch, length)
             layers[name] = cache.layers
-            if not cache.goes_back:
+            if not cache.can_rewind:
                 raise UserError(f"draft: the {name} cannot remove tokens: it keeps states, or decodes whole sequences")
             if model.max_len and length > model.max_len:
                 raise UserError(f"draft: texts of {length} tokens pass model.max_len {model.max_len} of the {name}")

@@ -42,11 +42,11 @@ def best(values: Mapping[Any, Sequence[float]], better: str) -> tuple[list[Any],
     if any(single):
         return groups, "one seed each" if all(single) else "some have one seed"
     others = [seeds for group, seeds in values.items() if group != groups[0]]
-    is_clear = all(told_apart(values[groups[0]], seeds) for seeds in others)
+    is_clear = all(differ_clearly(values[groups[0]], seeds) for seeds in others)
     return groups, "" if is_clear else "the seeds differ as much"
 
 
-def told_apart(one: Sequence[float], other: Sequence[float]) -> bool:
+def differ_clearly(one: Sequence[float], other: Sequence[float]) -> bool:
     """Returns whether Welch's interval of the difference of the means excludes 0. Both have at least two values."""
     from scipy.special import stdtrit  # imports in a third of the time of scipy.stats
 
@@ -88,7 +88,7 @@ def ranked(runs: Comparison, name: str) -> tuple[list[Group], str]:
     if name not in runs.scores or why_not_ranked(runs, name):
         return [], ""
     groups = [group for group in runs.groups if not group.n_diverged(name)]
-    return best({group: seeds for group in groups if (seeds := group.of_seeds(name))}, runs.better[name])
+    return best({group: seeds for group in groups if (seeds := group.seed_values(name))}, runs.better[name])
 
 
 def best_groups(runs: Comparison, name: str) -> list[Group]:
@@ -104,7 +104,7 @@ def lines(runs: Comparison) -> list[str]:
     """
     if sum(entry.run.state == FINISHED for entry in runs.entries) < 2:
         return []
-    reasons = {entry.name: entry.apart for entry in runs.entries if entry.run.state == FINISHED}
+    reasons = {entry.name: entry.difference for entry in runs.entries if entry.run.state == FINISHED}
     reasons |= {group.label: "a seed diverged" for group in runs.groups if group.n_diverged()}
     reasons |= {name: why_not_ranked(runs, name) for name in runs.scores}
     unranked = [

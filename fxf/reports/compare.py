@@ -41,12 +41,12 @@ class Entry(NamedTuple):
     name: str
     values: dict[str, Any]
     figures: dict[str, float | None]
-    apart: str
+    difference: str
 
     @property
     def is_compared(self) -> bool:
         """Whether the run's metrics are final, and on the data that most runs score."""
-        return self.run.state == FINISHED and not self.apart
+        return self.run.state == FINISHED and not self.difference
 
     def is_lost(self, name: str) -> bool:
         """Returns whether the run diverged, or finished without a value of the metric."""
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
     def said(self) -> str:
         """Why the run is not compared, in a few words."""
         progress = "" if self.run.state == FINISHED else self.run.said
-        return shortened("; ".join(filter(None, (self.apart, progress))), MOST_CHARACTERS)
+        return shortened("; ".join(filter(None, (self.difference, progress))), MOST_CHARACTERS)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class Group:
     label: str
     entries: list[Entry]
 
-    def of_seeds(self, name: str) -> list[float]:
+    def seed_values(self, name: str) -> list[float]:
         """Returns a metric of each seed that has a value: its mean over the finished runs of the seed."""
         values = defaultdict[Any, list[float]](list)
         for entry in self.entries:

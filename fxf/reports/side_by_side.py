@@ -56,7 +56,7 @@ def _means(runs: Comparison, group: Group) -> dict[str, str]:
     """Returns the mean of each metric over seeds with its sample standard deviation, and how many diverged."""
     means = {}
     for name in runs.columns:
-        values, n = group.of_seeds(name), group.n_diverged(name) if _is_open(runs, name) else 0
+        values, n = group.seed_values(name), group.n_diverged(name) if _is_open(runs, name) else 0
         mean = statistics.fmean(values or [0])
         digits = ".0f" if mean.is_integer() else ".4g"  # counts, as of parameters, get all digits
         texts = [f"{mean:{digits}}"] if values else [NO_VALUE] if n else []
@@ -70,7 +70,7 @@ def _means(runs: Comparison, group: Group) -> dict[str, str]:
 def as_html(runs: Comparison, beside: Path = Path()) -> str:
     """Returns the page of the comparison. Its links are relative to the folder `beside`."""
     states = Counter(entry.run.state for entry in runs.entries)
-    others = sum(bool(entry.apart) for entry in runs.entries)
+    others = sum(bool(entry.difference) for entry in runs.entries)
     summary = f"{len(runs.entries)} runs: {', '.join(f'{n} {state}' for state, n in states.items())}"
     number = {entry.name: i for i, group in enumerate(runs.groups) for entry in group.entries}
     rows = [

@@ -53,7 +53,7 @@ SECTIONS = {
 
 
 # The programs that experiments of one process share, by `Experiment.program_key`.
-Kept = dict[str, dict[Any, dict[Any, Any]]]
+ProgramCache = dict[str, dict[Any, dict[Any, Any]]]
 
 
 class Experiment(NamedTuple):
@@ -163,7 +163,7 @@ class Experiment(NamedTuple):
         """Returns the state's shapes, dtypes and shardings; allocates nothing."""
         return state.state_shapes(self.model, self.optimizer, layout)
 
-    def sharing(self, kept: Kept | None, use: str = "") -> "Experiment":
+    def sharing(self, kept: ProgramCache | None, use: str = "") -> "Experiment":
         """Returns the experiment with the programs of an equal one in `kept`; if there is none, `kept` gets its own.
 
         Args:

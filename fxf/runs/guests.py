@@ -88,7 +88,7 @@ def _forget(folders: set[str], names: Set[str] = sys.modules.keys()) -> None:
 
 
 @contextlib.contextmanager
-def apart() -> Iterator[None]:
+def restoring_imports() -> Iterator[None]:
     """Returns a context for executing other files, after which the modules that were imported before are back."""
     places, modules = [*sys.path], {**sys.modules}
     _forget({str(path.parent) for path in _executed})

@@ -13,7 +13,7 @@ from fxf.base import weights
 from fxf.base.config import Field, checked, defaults, one_of, registered_section, require_keywords, section
 from fxf.base.devices import require_devices
 from fxf.base.errors import UserError, shortened
-from fxf.base.on_gpu import in_order
+from fxf.base.on_gpu import deterministic
 from fxf.base.random_keys import seed_of
 from fxf.base.weights import Params, flatten
 from fxf.data.batches import padded
@@ -166,7 +166,7 @@ def fit(
     start = jax.jit(lambda key, given: init_state(model, transform, key, given), out_shardings=layout.replicated)
     state = start(run_keys(seed).params, given)
     numbers = hyperparameters(seed, train, optimizer_config, model.weights_dtype)
-    train_steps, done, at_once, losses = in_order(make_train_steps(trainer, batch, train.steps)), 0, 1, []
+    train_steps, done, at_once, losses = deterministic(make_train_steps(trainer, batch, train.steps)), 0, 1, []
     while done < train.steps:  # in calls of about a second
         n, before = min(at_once, train.steps - done), time.perf_counter()
         state, metrics = train_steps(state, numbers, np.int32(n))

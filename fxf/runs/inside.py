@@ -18,7 +18,7 @@ from fxf.reports import report
 from fxf.reports.page import MOST_CHARACTERS, as_json
 from fxf.reports.run_files import INSIDE, Record, read
 from fxf.runs import probe, run
-from fxf.runs.experiment import Experiment, Kept
+from fxf.runs.experiment import Experiment, ProgramCache
 from fxf.tasks.language_model import BETWEEN
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ VECTORS = {"embedding/positions": "positions", "embedding/residual": "embedding 
 
 
 @stage("writing the page")
-def write(folder: Path, step: int | None = None, kept: Kept | None = None) -> Path:
+def write(folder: Path, step: int | None = None, kept: ProgramCache | None = None) -> Path:
     """Loads the run in `folder`, writes inside.json and the page there, and returns the path of the page.
 
     If no checkpoint can be loaded or inside.json cannot be written, the page has the figures alone, and a warning says
@@ -58,7 +58,7 @@ def write(folder: Path, step: int | None = None, kept: Kept | None = None) -> Pa
     return report.write(folder)
 
 
-def complete(config: Mapping[str, Any], folder: Path, kept: Kept | None = None) -> None:
+def complete(config: Mapping[str, Any], folder: Path, kept: ProgramCache | None = None) -> None:
     """Writes the page of a run that has ended, unless that is done or `log.report` is off, and prints its path."""
     if config["log"]["report"] and jax.process_count() == 1:
         files = read(folder)

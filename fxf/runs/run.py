@@ -14,12 +14,12 @@ from fxf.base import memory, status
 from fxf.base.config import section
 from fxf.base.errors import UserError
 from fxf.base.files import folder_at
-from fxf.base.on_gpu import options_in_order
+from fxf.base.on_gpu import deterministic_options
 from fxf.base.weights import Params, count
 from fxf.reports.run_files import CHECKPOINTS
 from fxf.runs import compatibility, guests, run_folder
 from fxf.runs.evaluator import Evaluators, plain, sample_text, scoring_of
-from fxf.runs.experiment import Experiment, Kept, build
+from fxf.runs.experiment import Experiment, ProgramCache, build
 from fxf.runs.flops import seconds_at_peak, wasted
 from fxf.runs.generation import score_pairs, write_answers
 from fxf.runs.loading import Changes, Place, load, load_params
@@ -47,7 +47,7 @@ def train(
     origin: dict[str, Any],
     started: float | None = None,
     profile: bool = False,
-    kept: Kept | None = None,
+    kept: ProgramCache | None = None,
     on_record: OnRecord | None = None,
 ) -> dict[str, Any]:
     """Trains the run in `workdir` from its newest checkpoint to its last step, and returns its result.
@@ -114,7 +114,7 @@ def _joined(config: Mapping[str, Any], workdir: Place, run: ExitStack) -> Path:
     return folder
 
 
-def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str, Any], Start, run_folder.MadeFrom]:
+def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str, Any], Start, run_folder.RunInputs]:
     """Returns layout, figures of the data and start of a run, and what `run_folder` says it is made from.
 
     Raises:
@@ -126,7 +126,7 @@ def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str,
     start = start_of(experiment, layout, workdir)
     compatibility.require_learnable(experiment.config["task"]["name"], task, experiment.model, experiment.seed)
     data = {**task.digests(), **code, **start.digests}
-    return layout, figures, start, run_folder.MadeFrom(workdir, experiment.config, data, task.files)
+    return layout, figures, start, run_folder.RunInputs(workdir, experiment.config, data, task.files)
 
 
 def _validated(experiment: Experiment, evaluators: Evaluators, log: MetricsLog, state: TrainState) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class Steps:
                 jitted = make_train_steps(trainer._replace(asked=asked), task.batch, n_steps)
                 lowered = jitted.lower(state, self._numbers, np.int32(0))
             thread = ThreadPoolExecutor(1)
-            programs["steps"] = thread.submit(lowered.compile, options_in_order(lowered))
+            programs["steps"] = thread.submit(lowered.compile, deterministic_options(lowered))
             thread.shutdown(wait=False)
 
     def train(self, state: TrainState, n: Any) -> tuple[TrainState, Metrics]:

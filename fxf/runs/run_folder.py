@@ -40,7 +40,7 @@ WHATEVER_STEPS = ("constant", "inverse_sqrt")  # schedules whose rates do not de
 Identity = dict[str, Any]
 
 
-class MadeFrom(NamedTuple):
+class RunInputs(NamedTuple):
     """What a run is made from: its folder, config, the digests of its data, and the texts that it keeps, by name."""
 
     workdir: Path
@@ -73,7 +73,7 @@ def identity_digest(identity: Identity) -> str:
     return digest(json.dumps(identity, sort_keys=True).encode())
 
 
-def open_for_training(made: MadeFrom, origin: dict[str, Any]) -> Identity:
+def open_for_training(made: RunInputs, origin: dict[str, Any]) -> Identity:
     """Writes what the run is made from, or checks that the run in the folder has the same identity.
 
     It records other differences, which cannot change the training, and logs them in a line. If there are several
@@ -116,7 +116,7 @@ def open_for_training(made: MadeFrom, origin: dict[str, Any]) -> Identity:
     return identity
 
 
-def finished(made: MadeFrom) -> dict[str, Any] | None:
+def finished(made: RunInputs) -> dict[str, Any] | None:
     """Returns the figures of the run in the folder; None if it has not finished.
 
     Raises:
@@ -140,7 +140,7 @@ def source_digest(workdir: Path, path: str) -> dict[str, str]:
     return {name: value for name, value in record["digests"].items() if name in (SOURCE, ADAPTERS)}
 
 
-def require_same_run(made: MadeFrom) -> dict[str, Any] | None:
+def require_same_run(made: RunInputs) -> dict[str, Any] | None:
     """Returns config.json; None if there is none, or if it is of another run that has no record or checkpoint yet.
 
     Raises:

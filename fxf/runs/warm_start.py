@@ -120,7 +120,7 @@ def _read(source: Source, experiment: Experiment, layout: Layout) -> tuple[dict[
     if source.kind == "file":
         return dict(weights_file.read_weights(source.place)), file_digest(source.place), None
     if source.kind == "run":
-        with guests.apart():  # it may have other files of the same names
+        with guests.restoring_imports():  # it may have other files of the same names
             trained, identity = open_run(source.place)
         steps, params = load_params(trained, layout, source.place, identity, source.step)
         if trained.lora != experiment.lora:

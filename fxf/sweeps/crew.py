@@ -19,7 +19,7 @@ from fxf.base.errors import DivergedError, Interrupted, UserError, shortened, te
 from fxf.base.work import n_cores
 from fxf.reports.run_files import DIVERGED, is_run, read
 from fxf.runs import configs, guests, inside, run
-from fxf.runs.experiment import Kept
+from fxf.runs.experiment import ProgramCache
 
 LOG = "log.txt"
 POLL_SECONDS = 0.1
@@ -72,7 +72,7 @@ class Crew:
     def __init__(self, workers: int, minutes: float = math.inf) -> None:
         """Makes a crew that starts no run after `minutes`."""
         self._n, self._deadline = workers, time.monotonic() + 60 * minutes
-        self._kept: Kept = {}
+        self._kept: ProgramCache = {}
         self._files: dict[str, Any] = {}
         self._workers: list[subprocess.Popen[str]] = []
 
@@ -176,7 +176,7 @@ def _worker(n: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
 
 
-def train(job: Job, brought: Mapping[str, Any], kept: Kept) -> str:
+def train(job: Job, brought: Mapping[str, Any], kept: ProgramCache) -> str:
     """Trains a run. Returns its error, or "" if it finished or diverged.
 
     Its output goes to its log.txt, followed by its result or error.

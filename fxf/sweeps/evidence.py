@@ -71,7 +71,7 @@ def differences(pairs: Sequence[Figures]) -> list[float]:
     return [float(other) - float(first) for first, other in pairs if first is not None and other is not None]
 
 
-def still(claim: int, pairs: Sequence[Figures]) -> bool:
+def claim_holds(claim: int, pairs: Sequence[Figures]) -> bool:
     """Returns whether the claim 1 or -1 holds when the worse config has another learning rate, as in `pairs`.
 
     It holds if Student's interval of their mean is on its side of 0, or if too many runs fail at that rate.

@@ -102,7 +102,7 @@ def check(points: Sequence[Point], workdir: Path) -> list[Point]:
             experiment = build(point.config, folder)
             source = run_folder.source_digest(folder, experiment.start.path)
             digests = experiment.task.digests() | guests.digests(experiment.config, folder) | source
-            made = run_folder.MadeFrom(folder, experiment.config, digests, experiment.task.files)
+            made = run_folder.RunInputs(folder, experiment.config, digests, experiment.task.files)
             left += [] if run_folder.finished(made) else [point]
         except UserError as error:
             raise UserError(f"sweep: point {number} ({point.name}): {error}") from None

@@ -26,7 +26,7 @@ SIZES = {"half": 0.5, "as given": 1.0, "double": 2.0}
 SCALED = ("n_layers", "d_model", "d_ff")  # keys of the model; the number of heads stays
 
 
-def carry_out(plan: Plan, workdir: Path, budget: Budget = Budget(), say: Say = lambda _: None) -> Verdict:
+def run_trial(plan: Plan, workdir: Path, budget: Budget = Budget(), say: Say = lambda _: None) -> Verdict:
     """Trains pairs of runs until a look ends the trial or the budget is spent, and returns the verdict.
 
     Each run has its own folder in `workdir`. The runs of a process share compiled programs, so only the first pair
@@ -143,7 +143,7 @@ def try_sizes(
       rules: as in `make_plan`.
 
     Raises:
-      UserError: as `make_plan` and `carry_out`. All plans are made before the first run.
+      UserError: as `make_plan` and `run_trial`. All plans are made before the first run.
     """
     plans, verdicts = {}, dict[str, Verdict]()
     for name, factor in SIZES.items():
@@ -153,7 +153,7 @@ def try_sizes(
         except UserError as error:
             raise UserError(f"--scales: {name}: {error}") from None
     for name, (folder, plan) in plans.items():
-        verdicts[name] = carry_out(plan, folder, budget, lambda text, name=name: say(f"{name}: {text}"))  # type: ignore[misc]
+        verdicts[name] = run_trial(plan, folder, budget, lambda text, name=name: say(f"{name}: {text}"))  # type: ignore[misc]
         write_page(f"{workdir.name} at {len(SIZES)} sizes", {n: (v, plans[n][0]) for n, v in verdicts.items()}, workdir)
     return verdicts
 
@@ -203,4 +203,4 @@ def trial(
     """
     folder = folder_at(workdir, "workdir")
     arms = Arm(*plain_config(first)), None if other is None else Arm(*plain_config(other))
-    return carry_out(make_plan(*arms, folder, **rules), folder, Budget(seeds, minutes, whole, workers))
+    return run_trial(make_plan(*arms, folder, **rules), folder, Budget(seeds, minutes, whole, workers))

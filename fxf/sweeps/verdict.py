@@ -12,7 +12,7 @@ from fxf.base.files import to_json, write_atomically
 from fxf.reports.figures import HIGHER
 from fxf.reports.page import page
 from fxf.reports.tables import to_csv
-from fxf.sweeps.evidence import CALM_AT, LEVELS, Evidence, Figures, differences, evidence, still
+from fxf.sweeps.evidence import CALM_AT, LEVELS, Evidence, Figures, claim_holds, differences, evidence
 from fxf.sweeps.plan import RATE, Plan, read_plan
 from fxf.sweeps.points import TABLE
 from fxf.sweeps.settle import Settled
@@ -104,7 +104,7 @@ class Verdict:
     @property
     def rate_decides(self) -> bool:
         """Whether a claim fails at a checked rate."""
-        return not all(still(self.claim, self.at(rate)) for rate in self.checks)
+        return not all(claim_holds(self.claim, self.at(rate)) for rate in self.checks)
 
     @property
     def verdict(self) -> str:
@@ -202,7 +202,7 @@ class Verdict:
             if steps := settled.changes.get("train.steps"):
                 lines.append(f"steps of {ARMS[name]} {steps:,}, for equal {plan.match}")
         for rate in self.checks:
-            stays = "stays" if still(self.claim, self.at(rate)) else "falls"
+            stays = "stays" if claim_holds(self.claim, self.at(rate)) else "falls"
             effects = differences(self.at(rate))
             effect = f"effect {statistics.fmean(effects):+.4g}" if effects else "no run without failure"
             lines.append(f"with the rate {rate:.4g} of {ARMS[self.worse]} the claim {stays}: {effect}")

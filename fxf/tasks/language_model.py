@@ -16,7 +16,7 @@ from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.base.files import digest
 from fxf.data.batches import iterate
-from fxf.data.mixture import parts_of
+from fxf.data.mixture import sources_of
 from fxf.data.prepared import Counts, Prepared, prepared, tokenizer_of_documents
 from fxf.data.rows import Rows, ShuffledRows
 from fxf.data.text import EncodedText, draw_windows, scoring_windows
@@ -202,7 +202,7 @@ class Documents(LanguageModel):
     def __init__(self, config: LanguageModelConfig, run: RunInfo) -> None:
         if config.score == "last":
             raise UserError(f"task.score: 'last' is for data.format 'text', got '{run.data.format}'; leave it at 'all'")
-        self.parts = parts_of(run.data)
+        self.parts = sources_of(run.data)
         tokenizer = tokenizer_of_documents(self.parts, run.folder)
         self.end_token = tokenizer.special.eos
         self.begin = tokenizer.special.bos if config.bos else self.end_token

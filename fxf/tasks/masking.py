@@ -17,7 +17,7 @@ from fxf.data.text import EncodedText, draw_windows
 from fxf.data.tokenizer import BLANK, BOS, EOS, MASK, PAD, TOKENIZERS
 from fxf.data.tokenizer_file import is_file
 from fxf.models.model import Batch
-from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt
+from fxf.tasks.prompts import Decoded, PromptGroup, map_prompts
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.tasks.text_task import TokenizedTask, warn_of_unknown
 
@@ -105,7 +105,7 @@ class Masking(TokenizedTask):
         if max_tokens:
             raise UserError("max_tokens: a masked language model fills in blanks, one token each; leave it at 0")
         warn_of_unknown(self.tokenizer, (piece for text in texts for piece in self.pieces(text)))
-        rows = of_each_prompt(self.encode, texts)
+        rows = map_prompts(self.encode, texts)
         inputs_NT, _ = padded(rows, len(rows), self.config.length)
         return [PromptGroup([i], {"inputs": inputs_NT[i : i + 1]}, self.config.length) for i in range(len(rows))]
 

@@ -57,7 +57,7 @@ def padded_prompts(rows: Sequence[Sequence[int]]) -> Prompts:
     return {"first": tokens[:, 0], "tokens": tokens[:, 1:], "lengths": mask.sum(1, dtype=np.int32) - 1}
 
 
-def of_each_prompt(function: Callable[[str], T], texts: Sequence[str]) -> list[T]:
+def map_prompts(function: Callable[[str], T], texts: Sequence[str]) -> list[T]:
     """Returns `function(text)` for each text. The message of a UserError begins with the text's number, from 1."""
     results = []
     for number, text in enumerate(texts, 1):

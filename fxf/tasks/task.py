@@ -13,7 +13,7 @@ from fxf.base.random_keys import random_key
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Batch
 from fxf.models.steps import Prompts
-from fxf.tasks.prompts import Decoded, PromptGroup, of_each_prompt, one_group, padded_prompts
+from fxf.tasks.prompts import Decoded, PromptGroup, map_prompts, one_group, padded_prompts
 
 NO_END = -1  # no token ends a sequence
 FIRST = 0  # the token that a decoder reads first, unless a prompt says otherwise
@@ -166,7 +166,7 @@ class Task:
         Raises:
           UserError: a text is not a prompt. The message has its number.
         """
-        (group,) = one_group(padded_prompts(of_each_prompt(self.encode, texts)), max_tokens, max_len)
+        (group,) = one_group(padded_prompts(map_prompts(self.encode, texts)), max_tokens, max_len)
         n_tokens = group.prompts["tokens"].shape[1] + group.max_tokens
         return [group._replace(prompts=group.prompts | self.placed(group.prompts["lengths"], n_tokens))]
 

@@ -56,7 +56,7 @@ def without_frozen_gradient(model: Model, patterns: str) -> Model:
     return model._replace(to_plain=stopped)
 
 
-def of_optimizer(spec: Spec, gradient: Any) -> Any:
+def without_other_updates(spec: Spec, gradient: Any) -> Any:
     """Returns the gradient, with zeros for weights that the optimizer does not update (`Weight.by`)."""
     weights = map_weights(lambda _, weight: weight, spec)
     return jax.tree.map(lambda weight, g: g if weight.by == "optimizer" else jnp.zeros_like(g), weights, gradient)
@@ -88,13 +88,13 @@ def at_own_rates(optimizer: optax.GradientTransformationExtraArgs, spec: Spec) -
 
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
         larger = None if params is None else jax.tree.map(decaying, weights, params)
-        moved, state = optimizer.update(of_optimizer(spec, updates), state, larger, **more)
+        moved, state = optimizer.update(without_other_updates(spec, updates), state, larger, **more)
         return jax.tree.map(move, weights, updates, moved), state
 
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
 
-def as_they_are(spec: Spec, larger: Any) -> Any:
+def unscaled_params(spec: Spec, larger: Any) -> Any:
     """Undoes the scaling of the params that `at_own_rates` shows to its optimizer."""
 
     def smaller(weight: Weight, p: Any) -> Any:

@@ -17,7 +17,7 @@ from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig, Checkpoints, rank
 from fxf.training.hang import watched
 from fxf.training.log import Clock, LogConfig, MetricsLog, goodput
-from fxf.training.record import Record, after
+from fxf.training.record import Record, add_steps
 from fxf.training.state import TrainState
 from fxf.training.step import TrainConfig
 
@@ -88,7 +88,7 @@ def fit(
             slowest = max(slowest, seconds / n)
             clock.wait(float(np.sum(history.get("data_seconds", 0.0))))
             at_once = processes.of_first(steps_of_next_call(n, seconds))
-            record = after(record, history, seconds, intervals.train.skip_nonfinite)
+            record = add_steps(record, history, seconds, intervals.train.skip_nonfinite)
             progress(record.step)
             if n == left:
                 record = _logged(record, float(steps.learning_rate(record.step - 1)), log, clock.seconds())

@@ -12,7 +12,7 @@ import optax
 from fxf.base.config import Choices, arguments, defaults, key, one_of, registered_section, require_off
 from fxf.base.errors import UserError
 from fxf.base.weights import Spec, Weight, axes_of_matrix, decay_mask, map_weights, without_repeats
-from fxf.training.fine_tuning import as_they_are, at_own_rates, averaging, freeze, has_frozen, has_own_rate
+from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, has_own_rate, unscaled_params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,7 +215,7 @@ def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.Gra
         return averaging(optimizer, config.ema_decay) if config.ema_decay else optimizer
 
     def gradient_at(grad_fn: Callable, params: Any, *number: Any) -> Any:
-        gradient = grad_fn(as_they_are(spec, params), *number)
+        gradient = grad_fn(unscaled_params(spec, params), *number)
         return clipped(gradient, config.clip_norm) if config.clip_norm else gradient
 
     def update(updates: Any, state: Any, params: Any = None, **others: Any) -> tuple[Any, Any]:

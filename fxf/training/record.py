@@ -50,7 +50,7 @@ def record_of(saved: dict[str, Any]) -> Record:
     return Record(**saved)
 
 
-def after(record: Record, history: dict[str, np.ndarray], seconds: float, may_skip: int) -> Record:
+def add_steps(record: Record, history: dict[str, np.ndarray], seconds: float, may_skip: int) -> Record:
     """Returns the record after the steps of `history`, whose sums leave out skipped steps."""
     skipped = _zero_nonfinite(history, record.step, may_skip - record.skipped)
     n = len(history["loss_sum"])

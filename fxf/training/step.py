@@ -14,14 +14,14 @@ import optax
 from fxf.base.config import key
 from fxf.base.devices import DATA
 from fxf.base.errors import UserError
-from fxf.base.on_cpu import after
-from fxf.base.on_gpu import in_order, norm_of
+from fxf.base.on_cpu import depending_on
+from fxf.base.on_gpu import deterministic, norm_of
 from fxf.base.weights import Params
 from fxf.layers import fp8
 from fxf.layers.loss import or_one
 from fxf.models.model import Batch, Model
 from fxf.training.copies import Copies, are_only_cast, copies_of, reading
-from fxf.training.fine_tuning import of_optimizer
+from fxf.training.fine_tuning import without_other_updates
 from fxf.training.gradient import metric_names, objective_and_gradient, terms_and_figures
 from fxf.training.sharding import Layout
 from fxf.training.state import Hyperparameters, TrainState, run_keys, state_shardings
@@ -105,17 +105,17 @@ def train_step(
     def grad_fn(params: Params, *number: Any) -> Params:  # optax numbers the calls of one step
         whole = jax.tree.map(lambda own, p: own if isinstance(p, optax.MaskedNode) else p, state.params, params)
         _, n, gradient, _ = sums(model, whole)
-        gradient = of_optimizer(model.spec, penalized(whole, n, gradient))
+        gradient = without_other_updates(model.spec, penalized(whole, n, gradient))
         return jax.tree.map(lambda g, p: p if isinstance(p, optax.MaskedNode) else g / or_one(n), gradient, params)
 
     here = reading(model, trainer.copies) if trainer.copies else model
     loss_sum, weight_sum, gradient, shown = sums(here, state.params)
     gradient = penalized(state.params, weight_sum, gradient)
     # Scale the norm, not the arrays: this saves a pass.
-    norm = norm_of(of_optimizer(model.spec, gradient))
+    norm = norm_of(without_other_updates(model.spec, gradient))
     factor = 1 / or_one(weight_sum.astype(norm.dtype))  # a task's weights may be float32 where all else is float64
     norm = factor * norm
-    gradient = optax.tree.scale(after(norm, factor), gradient)
+    gradient = optax.tree.scale(depending_on(norm, factor), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
     known = {"numbers": hyperparameters.optimizer, "norm": norm, "step": state.step}
     known |= {"value": factor * loss_sum, "grad_fn": grad_fn}
@@ -211,7 +211,7 @@ def make_train_steps_from_iterator(
       programs: a cache for the jitted step.
     """
     layout, programs = trainer.layout, {} if programs is None else programs
-    step = programs.setdefault("step", in_order(jit_step(make_step(trainer), trainer)))
+    step = programs.setdefault("step", deterministic(jit_step(make_step(trainer), trainer)))
 
     def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: int) -> tuple[TrainState, Metrics]:
         history = []

@@ -34,10 +34,10 @@ def main() -> None:
         _end(f"fxf: unknown verb '{verb}'{nearest(verb, verbs.VERBS)} (here are {known})")
     else:
         with status.stage(f"fxf {verb}"):
-            act(f"fxf {verb}", f"fxf.verbs.{verb}", arguments)
+            run_verb(f"fxf {verb}", f"fxf.verbs.{verb}", arguments)
 
 
-def act(name: str, place: str, arguments: list[str]) -> None:
+def run_verb(name: str, place: str, arguments: list[str]) -> None:
     """Parses the flags of a module and runs its `main`. An error of the user's ends the process with one line.
 
     Args:

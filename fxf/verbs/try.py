@@ -53,7 +53,7 @@ def main(args: Namespace) -> None:
     import jax
 
     from fxf.sweeps.plan import Arm, Budget, make_plan, other_config, with_changes
-    from fxf.sweeps.trial import carry_out, try_sizes
+    from fxf.sweeps.trial import run_trial, try_sizes
     from fxf.sweeps.verdict import PAGE
 
     workers = args.workers or (n_cores() if jax.default_backend() == "cpu" else 1)
@@ -73,7 +73,7 @@ def main(args: Namespace) -> None:
     if args.scales:
         verdicts = try_sizes(first, other, workdir, budget, status.say, **rules)
     else:
-        verdicts = {"": carry_out(make_plan(first, other, workdir, **rules), workdir, budget, status.say)}
+        verdicts = {"": run_trial(make_plan(first, other, workdir, **rules), workdir, budget, status.say)}
     for name, verdict in verdicts.items():
         print("\n".join([*([f"{name}:"] if name else []), *verdict.lines()]))
     print(workdir / PAGE, file=sys.stderr)

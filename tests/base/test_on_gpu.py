@@ -15,7 +15,7 @@ import oracle
 from closeness import assert_close, largest_of
 from flash_models import a_batch
 from fxf.base.devices import AXES, compiling_for, over_mesh
-from fxf.base.on_gpu import norm_of, options_in_order, recomputed, rows_of
+from fxf.base.on_gpu import deterministic_options, embedding_lookup, norm_of, recomputed
 from fxf.layers import loss_kernel
 from fxf.layers.linear import linear
 from fxf.layers.loss import cross_entropy
@@ -50,7 +50,7 @@ def test_a_gpu_sums_the_gradient_of_rows_like_additions_one_by_one(indices):
     table, change = (np.random.default_rng(0).normal(size=(*n, 2)).astype("f4") for n in ((5,), indices.shape))
 
     def gradient(table, change):
-        return jax.vjp(lambda table: rows_of(table, indices, beyond=0.0), table)[1](change)[0]
+        return jax.vjp(lambda table: embedding_lookup(table, indices, beyond=0.0), table)[1](change)[0]
 
     program = traced_for(GPU, gradient, table, change)
     expected = np.zeros((7, 2))
@@ -102,7 +102,7 @@ def test_losses_and_gradients_of_a_gpus_step_are_those_of_a_cpus_and_nothing_is_
 @pytest.mark.parametrize(("of", "order"), table("options of a gpu's compiler"))
 def test_a_gpus_compiler_is_asked_for_a_fixed_order_except_with_flash_attention(of, order):
     with compiling_for([SimpleNamespace(platform=of["platform"])]):
-        options = options_in_order(SimpleNamespace(as_text=lambda: of["text"]))
+        options = deterministic_options(SimpleNamespace(as_text=lambda: of["text"]))
     assert options == ({"xla_gpu_exclude_nondeterministic_ops": True} if order == "in a fixed order" else None)
 
 

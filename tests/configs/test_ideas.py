@@ -85,7 +85,7 @@ def test_cached_decoding_equals_the_full_forward(name):
     assert_consistent(model, params, {"inputs": tokens_BT})
     lengths_B = np.array([0, 1, 1])
     cache = model.prefill(params, {"inputs": tokens_BT[:, :1], "lengths": lengths_B}, T + 1)
-    if cache.goes_back:  # a step reads several tokens
+    if cache.can_rewind:  # a step reads several tokens
         at = np.arange(3)[:, None], lengths_B[:, None] + np.arange(4)[None]
         found, expected = model.step(params, cache, tokens_BT[at])[0], model.apply(params, {"inputs": tokens_BT})[at]
         np.testing.assert_allclose(found, expected, rtol=0, atol=ALLOWED * np.abs(expected).max())

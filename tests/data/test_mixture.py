@@ -9,7 +9,7 @@ import pytest
 
 from fxf.base.errors import UserError
 from fxf.data.documents import DocumentsConfig
-from fxf.data.mixture import parts_of
+from fxf.data.mixture import sources_of
 from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
@@ -33,7 +33,7 @@ def files(tmp_path, monkeypatch):
 
 def test_a_path_with_weights_and_sections_of_sources_say_the_same():
     def parts(**keys):
-        return parts_of(DocumentsConfig(format="json_lines", **keys))
+        return sources_of(DocumentsConfig(format="json_lines", **keys))
 
     sections = {**SOURCES, "code": {"path": "code/*.zst"}}
     assert [*parts(path=PATH).items()] == [*parts(sources=sections).items()]
@@ -50,7 +50,7 @@ def test_a_path_with_weights_and_sections_of_sources_say_the_same():
 @pytest.mark.parametrize(("keys", "message"), refused("sources of a mixture"))
 def test_a_wrong_source_is_named(keys, message):
     with pytest.raises(UserError, match=message):
-        parts_of(DocumentsConfig(**{"format": "json_lines", **keys}))
+        sources_of(DocumentsConfig(**{"format": "json_lines", **keys}))
 
 
 def task_of(**keys):

@@ -13,7 +13,7 @@ from fxf.base.work import by_threads, n_cores
 from fxf.data import documents
 from fxf.data import prepared as module
 from fxf.data.documents import PARTS, DocumentsConfig, part_of, read
-from fxf.data.mixture import parts_of
+from fxf.data.mixture import sources_of
 from fxf.data.prepared import MANIFEST, prepared, tokenizer_of_documents
 
 TEXTS = [f"Text {i}\nof {'many ' * (i % 7)}words ß." for i in range(60)]
@@ -27,13 +27,13 @@ def config(tmp_path, texts=TEXTS, **keys):
 
 
 def prepare(config):
-    return prepared(config, tokenizer_of_documents(parts_of(config), None))
+    return prepared(config, tokenizer_of_documents(sources_of(config), None))
 
 
 @pytest.mark.parametrize("kind", ["character", "word", "bpe"])
 def test_the_tokens_of_a_part_are_those_of_its_documents_in_order_and_are_not_read_again(kind, tmp_path, monkeypatch):
     keys = config(tmp_path, tokenizer=kind, vocab_size=300)
-    tokenizer, found = tokenizer_of_documents(parts_of(keys), None), prepare(keys)
+    tokenizer, found = tokenizer_of_documents(sources_of(keys), None), prepare(keys)
     for part in PARTS:
         expected, tokens = [text for text in TEXTS if part_of(keys, text) == part], found.tokens(part)
         cut = np.split(np.asarray(tokens), np.flatnonzero(tokens == tokenizer.special.eos) + 1)[:-1]
@@ -41,7 +41,7 @@ def test_the_tokens_of_a_part_are_those_of_its_documents_in_order_and_are_not_re
         size = found.counts[part]
         assert (size["documents"], size["tokens"]) == (len(expected), len(tokens))
         assert size["characters"] == len("".join(expected)) < size["bytes"] == len("".join(expected).encode())
-    others = prepared(keys, tokenizer_of_documents(parts_of(config(tmp_path, tokenizer="byte")), None))
+    others = prepared(keys, tokenizer_of_documents(sources_of(config(tmp_path, tokenizer="byte")), None))
     assert others.folder != found.folder and found.folder.parent == tmp_path / "texts.jsonl.prepared"
     for read_again in ("read", "sample", "Source.digest"):
         monkeypatch.setattr(f"fxf.data.documents.{read_again}", None)
@@ -94,7 +94,7 @@ def test_a_preparation_that_was_killed_or_failed_goes_on_where_it_stopped(
                 raise ends
             yield document
 
-    tokenizer_of_documents(parts_of(keys), None)  # is kept
+    tokenizer_of_documents(sources_of(keys), None)  # is kept
     with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, UserError)):
         patch.setattr(documents, "read", killed)
         prepare(keys)
@@ -121,7 +121,7 @@ def test_what_threads_make_comes_in_the_order_of_the_items_on_the_cores_that_are
 
 def test_of_several_that_prepare_at_once_one_does_and_the_others_wait(tmp_path, monkeypatch):
     keys, began, made = config(tmp_path), [], module.prepare
-    tokenizer = tokenizer_of_documents(parts_of(keys), None)
+    tokenizer = tokenizer_of_documents(sources_of(keys), None)
     monkeypatch.setattr(module, "prepare", lambda *a: (began.append(1), time.sleep(0.1), made(*a)))
     with ThreadPoolExecutor(3) as pool:
         found = [*pool.map(lambda _: prepared(keys, tokenizer), range(3))]

@@ -65,14 +65,14 @@ def test_runs_of_one_seed_are_of_one_group_unless_they_differ_in_what_changes_fi
 def test_a_seed_that_ran_twice_counts_once_with_its_mean(tmp_path):
     scores = [(0, 0.25), (0, 0.75), (1, 0.0)]
     found = compared(tmp_path, *({"seed": seed, "result": {"exact_match": score}} for seed, score in scores))
-    assert found.groups[0].of_seeds("exact_match") == [0.5, 0.0] and found.groups[0].n_seeds() == 2
+    assert found.groups[0].seed_values("exact_match") == [0.5, 0.0] and found.groups[0].n_seeds() == 2
 
 
 @pytest.mark.parametrize(("other", "why"), table("runs apart"))
 def test_a_run_that_scores_other_data_than_most_stands_apart(other, why, tmp_path):
     usual = {"record": TEXTS} if "scored" in other.get("record", {}) else {}
     found = compared(tmp_path, usual, {**usual, "seed": 1}, other)
-    assert [entry.apart for entry in found.entries] == ["", "", why.strip("-")]
+    assert [entry.difference for entry in found.entries] == ["", "", why.strip("-")]
     assert [entry.is_compared for entry in found.entries] == [True, True, why == "-"]
 
 
@@ -98,7 +98,7 @@ def test_two_groups_are_told_apart_where_welchs_interval_leaves_out_0():
     for n_one, n_other, gap in [(2, 3, 2), (5, 4, 1), (3, 3, 0), (7, 2, 3), (4, 9, 1.4), (2, 2, 9)]:
         one, other = rng.normal(0, 1, n_one), rng.normal(gap, 0.5, n_other)
         interval = scipy.stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
-        found.append(best.told_apart(one.tolist(), other.tolist()))
+        found.append(best.differ_clearly(one.tolist(), other.tolist()))
         assert found[-1] == (not interval.low <= 0 <= interval.high)
     assert set(found) == {True, False}
 

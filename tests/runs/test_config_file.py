@@ -92,7 +92,7 @@ def opened(workdir, path):
     load(path)
     workdir.mkdir(exist_ok=True)
     origin = {"config_file": str(path), "overrides": {}, guests.GUESTS: record(NAMED)}
-    made_from = run_folder.MadeFrom(workdir, tiny_config(**NAMED), digests(NAMED, workdir), {})
+    made_from = run_folder.RunInputs(workdir, tiny_config(**NAMED), digests(NAMED, workdir), {})
     return run_folder.open_for_training(made_from, origin)
 
 

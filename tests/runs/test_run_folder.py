@@ -19,7 +19,7 @@ DATA, FILES, ORIGIN = {"text.txt": "0a1b"}, {"tokenizer.json": "{}\n"}, {"config
 
 
 def made(folder, data=DATA, files=FILES, **sections):
-    return run_folder.MadeFrom(folder, tiny_config(**sections), data, files)
+    return run_folder.RunInputs(folder, tiny_config(**sections), data, files)
 
 
 def opened(folder, data=DATA, files=FILES, origin=ORIGIN, **sections):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from fxf.sweeps.evidence import FAILURES, LOOKS, SIGNS, Evidence, evidence, exact_sign, still, student_and_hall
+from fxf.sweeps.evidence import FAILURES, LOOKS, SIGNS, Evidence, claim_holds, evidence, exact_sign, student_and_hall
 from helpers import table
 
 GAUSSIAN = np.random.default_rng(3).normal(0.4, 1, 64).tolist()
@@ -89,7 +89,7 @@ def test_failures_are_told_apart_from_the_mean():
     assert (found.failed, found.effect, found.failures, found.mean) == ((8, 16), 0.5, 1, 0)  # half remain: no mean
     found = evidence([fine] * 3 * 8 + [both] * 8)
     assert (found.mean, found.failures, found.low) == (1, 0, 0.5)
-    assert [still(1, [*[(1.0, 1.1), (1.0, 0.9)] * n, *[both] * (8 - 2 * n)]) for n in (3, 2)] == [False, True]
+    assert [claim_holds(1, [*[(1.0, 1.1), (1.0, 0.9)] * n, *[both] * (8 - 2 * n)]) for n in (3, 2)] == [False, True]
     assert math.isnan(evidence([both]).effect)
     assert evidence([])[:2] == Evidence(0, (0, 0), math.nan)[:2]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks import verdict_runs, verdicts
-from fxf.sweeps.evidence import evidence, still
+from fxf.sweeps.evidence import claim_holds, evidence
 from small_runs import ROOT
 
 KEPT = ROOT / "experiments/results/verdicts"
@@ -103,7 +103,7 @@ def test_many_claims_at_a_time_stay_where_each_does():
     claims = np.tile([1, -1], 100)
     found = verdicts._still(claims, np.stack([x_TN, x_TN]))
     pairs = zip(claims, x_TN.swapaxes(0, 1), strict=True)
-    each = [all(still(c, [(0.0, d) for d in x]) for x in pair) for c, pair in pairs]
+    each = [all(claim_holds(c, [(0.0, d) for d in x]) for x in pair) for c, pair in pairs]
     assert list(found) == each and 0 < sum(each) < 200
 
 

@@ -40,7 +40,7 @@ def test_every_point_is_built_and_its_folder_looked_at_before_anything_runs(tmp_
     assert not list(tmp_path.iterdir())
     folder = tmp_path / points[1].name
     folder.mkdir()
-    identity = run_folder.open_for_training(run_folder.MadeFrom(folder, points[1].config, {}, {}), {})
+    identity = run_folder.open_for_training(run_folder.RunInputs(folder, points[1].config, {}, {}), {})
     (folder / "metrics.jsonl").write_text('{"step": 1}\n')
     assert check(points[:2], tmp_path) == points[:2]
     run_folder.write_result(folder, {}, identity)

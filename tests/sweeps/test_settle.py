@@ -11,7 +11,7 @@ from fxf.base.errors import UserError
 from fxf.runs.experiment import build
 from fxf.runs.flops import PerToken
 from fxf.sweeps.plan import Arm, Budget, changed, make_plan
-from fxf.sweeps.trial import carry_out
+from fxf.sweeps.trial import run_trial
 from helpers import table
 from small_runs import tiny_config
 
@@ -32,7 +32,7 @@ def bowl(best):
 def test_the_search_goes_on_beyond_the_best_rate_by_two_steps_at_most(of, rates, tmp_path, trained):  # noqa: F811
     best, bracketed, tried = of["best"], ":" not in rates, [*map(float, rates.partition(":")[0].split())]
     trained.figure = bowl(best)
-    found = carry_out(make_plan(FIRST, WIDER, tmp_path, **RULES), tmp_path, Budget(2))
+    found = run_trial(make_plan(FIRST, WIDER, tmp_path, **RULES), tmp_path, Budget(2))
     for name in ("first", "other"):
         settled = found.settled[name]
         assert [rate for rate, _ in settled.tried] == pytest.approx([RATE * times for times in tried])
@@ -45,11 +45,11 @@ def test_the_search_goes_on_beyond_the_best_rate_by_two_steps_at_most(of, rates,
 
 def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst(tmp_path, trained):  # noqa: F811
     trained.figure = lambda config: 1.0 if rate_of(config) < 2 * RATE else math.nan
-    found = carry_out(make_plan(FIRST, WIDER, tmp_path, **RULES), tmp_path, Budget(2))
+    found = run_trial(make_plan(FIRST, WIDER, tmp_path, **RULES), tmp_path, Budget(2))
     assert found.settled["first"].changes["optimizer.learning_rate"] == RATE
     assert found.settled["first"].tried[-1] == [2 * RATE, None]
     trained.figure = lambda config: math.nan
-    nothing = carry_out(make_plan(FIRST, WIDER, tmp_path / "none", **RULES), tmp_path / "none", Budget(2))
+    nothing = run_trial(make_plan(FIRST, WIDER, tmp_path / "none", **RULES), tmp_path / "none", Budget(2))
     assert nothing.verdict == "undecided: not bracketed" and "but a run failed at each rate" in str(nothing)
 
 
@@ -66,11 +66,11 @@ def test_a_claim_stays_at_rates_beside_the_worse_one(of, verdict, tmp_path, trai
 
     trained.figure = figure
     plan, budget = make_plan(FIRST, WIDER, tmp_path, **RULES), Budget(of["seeds"], whole=True)
-    found = carry_out(plan, tmp_path, budget)
+    found = run_trial(plan, tmp_path, budget)
     assert found.verdict == verdict
     assert {rate / RATE: len(figures) for rate, figures in found.checks.items()} == pytest.approx(of["checked"])
     n = len(trained.names)
-    assert (carry_out(plan, tmp_path, budget._replace(whole=False)), len(trained.names)) == (found, n)
+    assert (run_trial(plan, tmp_path, budget._replace(whole=False)), len(trained.names)) == (found, n)
     without = dataclasses.replace(found, checks={}).headline
     assert (without == "undecided: not yet checked at other rates") == bool(of["checked"])
 
@@ -78,12 +78,12 @@ def test_a_claim_stays_at_rates_beside_the_worse_one(of, verdict, tmp_path, trai
 def test_pairs_run_with_the_rates_that_were_found_and_a_stopped_trial_keeps_them(tmp_path, trained):  # noqa: F811
     trained.figure = bowl(2)
     plan = make_plan(FIRST, WIDER, tmp_path, **RULES)
-    before = carry_out(plan, tmp_path, Budget(2))
-    assert carry_out(plan, tmp_path, Budget(2)) == before
+    before = run_trial(plan, tmp_path, Budget(2))
+    assert run_trial(plan, tmp_path, Budget(2)) == before
     record = json.loads((tmp_path / "other-5/config.json").read_text())
     assert rate_of(record["config"]) == 2 * RATE
     n, told = len(trained.names), []
-    found = carry_out(plan, tmp_path, Budget(3, workers=1), told.append)
+    found = run_trial(plan, tmp_path, Budget(3, workers=1), told.append)
     assert told[2] == "the next 3 pairs take about 0.1 minutes"  # of a second for each fake run
     assert trained.names[n:] == ["first-6", "other-6"]
     assert found.settled["other"].changes == {"optimizer.learning_rate": 2 * RATE}
@@ -97,7 +97,7 @@ def test_equal_compute_changes_the_steps_of_the_other_config(match, tmp_path, tr
         monkeypatch.setattr(f"fxf.sweeps.{module}.flops_per_token", flops)
     long = {"train": {"steps": 6000, "batch_size": 5}, "optimizer": {"warmup_steps": 99}, **QUICK}
     first, other = Arm(tiny_config(seed=4, **long), ORIGIN), Arm(tiny_config(model={"d_ff": 29}, **long), ORIGIN)
-    found = carry_out(make_plan(first, other, tmp_path, **RULES, match=match), tmp_path, Budget(2))
+    found = run_trial(make_plan(first, other, tmp_path, **RULES, match=match), tmp_path, Budget(2))
     steps = found.settled["other"].changes["train.steps"]
     assert steps == round(6000 * 7 / 29)
     assert len(trained.names) == 3 * 2 * (match == "seconds") + 2 * 2 * 3 + 2 * 2
@@ -108,4 +108,4 @@ def test_equal_compute_changes_the_steps_of_the_other_config(match, tmp_path, tr
     assert f"steps of the other {steps:,}, for equal {match}" in found.lines()
     slow, folder = [changed(arm, {"optimizer.warmup_steps": 5990}) for arm in (first, other)], tmp_path / "slow"
     with pytest.raises(UserError, match=f"--match: the other config with steps for equal {match}: .* 5990 is not less"):
-        carry_out(make_plan(*slow, folder, **RULES, match=match), folder, Budget(2))
+        run_trial(make_plan(*slow, folder, **RULES, match=match), folder, Budget(2))

@@ -17,7 +17,7 @@ from fxf.runs.configs import read_config
 from fxf.sweeps import crew
 from fxf.sweeps.evidence import evidence
 from fxf.sweeps.plan import Arm, Budget, changed, make_plan
-from fxf.sweeps.trial import carry_out
+from fxf.sweeps.trial import run_trial
 from fxf.verbs.flags import Parser
 from helpers import refused, table
 from small_runs import ROOT, command, overrides, tiny_config
@@ -82,7 +82,7 @@ def trained(monkeypatch):
 def test_what_a_trial_leaves_agrees_with_the_evidence_of_its_pairs_and_again_it_trains_nothing(tmp_path, trained):
     plan, workdir, told = make_plan(FIRST, OTHER, tmp_path, **LOSS), tmp_path, []
     trained.figure = lambda config: config["seed"] + 9 * config["optimizer"]["learning_rate"]
-    verdict = carry_out(plan, workdir, Budget(3), told.append)
+    verdict = run_trial(plan, workdir, Budget(3), told.append)
     assert [pair.seeds for pair in verdict.pairs] == [(4, 4), (5, 5), (6, 6)]
     rates = [each.config["optimizer"]["learning_rate"] for each in (FIRST, OTHER)]
     assert [(pair.first, pair.other) for pair in verdict.pairs] == [tuple(n + 9 * r for r in rates) for n in (4, 5, 6)]
@@ -99,38 +99,38 @@ def test_what_a_trial_leaves_agrees_with_the_evidence_of_its_pairs_and_again_it_
     assert verdict.lines()[0] in (workdir / "trial.txt").read_text()
     assert told == ["the configs differ in optimizer.learning_rate", BEFORE, "3 pairs: undecided"]
     names = [f"{name}-{seed}" for seed in (4, 5, 6) for name in ("first", "other")]
-    assert (carry_out(plan, workdir, Budget(3)), trained.names) == (verdict, names)
+    assert (run_trial(plan, workdir, Budget(3)), trained.names) == (verdict, names)
 
 
 def test_a_stopped_trial_goes_on_and_more_seeds_add_pairs(tmp_path, trained):
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     trained.stopped = 4
     with pytest.raises(Interrupted):
-        carry_out(plan, tmp_path, Budget(2))
+        run_trial(plan, tmp_path, Budget(2))
     assert len(json.loads((tmp_path / "plan.json").read_text())["budgets"]) == 1
-    assert [pair.seeds for pair in carry_out(plan, tmp_path, Budget(2)).pairs] == [(4, 4), (5, 5)]
+    assert [pair.seeds for pair in run_trial(plan, tmp_path, Budget(2)).pairs] == [(4, 4), (5, 5)]
     assert trained.names == ["first-4", "other-4", "first-5", "other-5", "other-5"]
-    assert len(carry_out(plan, tmp_path, Budget(3)).pairs) == 3
+    assert len(run_trial(plan, tmp_path, Budget(3)).pairs) == 3
     assert trained.names[5:] == ["first-6", "other-6"]
 
 
 def test_no_run_begins_after_the_minutes_and_pairs_that_are_whole_count(tmp_path, trained, monkeypatch):
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     monkeypatch.setattr(crew.time, "monotonic", lambda: 60.0 * len(trained.names))
-    found = carry_out(plan, tmp_path, Budget(8, minutes=4.5))
+    found = run_trial(plan, tmp_path, Budget(8, minutes=4.5))
     assert (len(found.pairs), found.stopped) == (2, "the 4.5 minutes are spent")
     assert trained.names[-1] == "first-6"
 
 
 def test_a_run_that_diverges_has_failed_and_is_not_tried_again(tmp_path, trained):
     plan = make_plan(FIRST, DIVERGING, tmp_path, **LOSS)
-    verdict = carry_out(plan, tmp_path)
+    verdict = run_trial(plan, tmp_path)
     assert trained.names == [f"{name}-{seed}" for seed in range(4, 12) for name in ("first", "other")]
     assert [(pair.first is None, pair.other is None) for pair in verdict.pairs] == [(False, True)] * 8
     assert verdict.headline == "fails more often"
     assert verdict.stopped == "ended early: failures differ"
     assert "failed (not finite): 0 runs of the first config, 8 of the other" in verdict.lines()
-    assert carry_out(plan, tmp_path) == verdict
+    assert run_trial(plan, tmp_path) == verdict
     assert len(trained.names) == 16
 
 
@@ -141,7 +141,7 @@ def test_a_trial_ends_at_a_look_or_with_its_budget_and_says_what_is_better(of, e
     first = of["first"] * of["times"]
     other = [None if d is None else one + d for one, d in zip(first, of["more"] * of["times"], strict=True)]
     finished_runs(tmp_path, plan, first, other)
-    found = carry_out(plan, tmp_path, Budget(of["seeds"], whole=of["whole"]))
+    found = run_trial(plan, tmp_path, Budget(of["seeds"], whole=of["whole"]))
     assert (found.stopped, found.evidence.n) == (stopped, int(n))
     assert found.headline == line and line.startswith(found.verdict.replace("undecided", ""))
     there = json.loads((tmp_path / "verdict.json").read_text())
@@ -160,7 +160,7 @@ def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(of, mes
     finished_runs(tmp_path, plan, [1.0, 1.0], [1.0, 1.0])
     (tmp_path / "first-4" / of["name"]).write_text(of["text"])
     with pytest.raises(UserError, match=message):
-        carry_out(plan, tmp_path, Budget(2))
+        run_trial(plan, tmp_path, Budget(2))
 
 
 @pytest.mark.thorough
@@ -170,7 +170,7 @@ def test_runs_side_by_side_are_those_of_one_process_also_with_what_a_config_file
     config.optimizer.warmup_steps, config.checkpoint.best, config.checkpoint.every = 0, "", 0
     first = Arm(config.to_dict(), {"config_file": "studies/recall"})
     plan = make_plan(first, changed(first, {"model.d_ff": 5}), tmp_path, **LOSS, rates=1)
-    one, two = (carry_out(plan, tmp_path / f"{workers}", Budget(2, workers=workers)) for workers in (1, 2))
+    one, two = (run_trial(plan, tmp_path / f"{workers}", Budget(2, workers=workers)) for workers in (1, 2))
     assert [pair[:3] for pair in one.pairs] == [pair[:3] for pair in two.pairs]
     assert all(math.isfinite(figure) for pair in two.pairs for figure in (pair.first, pair.other))
 
@@ -184,7 +184,7 @@ def test_a_run_that_fails_otherwise_than_by_diverging_ends_the_trial_in_one_line
     train = {**OTHER.config["train"], "steps": -1}
     broken = plan._replace(first=Arm({**FIRST.config, "train": train}, ORIGIN))
     with pytest.raises(UserError, match=r"first-\d: train.steps: expected at least"):
-        carry_out(broken, tmp_path, Budget(2, workers=workers))
+        run_trial(broken, tmp_path, Budget(2, workers=workers))
 
 
 def test_the_command_prints_the_verdict(tmp_path):

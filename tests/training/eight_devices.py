@@ -191,7 +191,8 @@ def of_a_gpu():
     table, x, of_tokens = (rng.normal(size=size).astype("f4") for size in ((5, 2), (4, 6, 8), (4, 6, 2)))
     experts, gpu.BLOCK = random_params(MoE(CONFIG, n_experts=4).spec())["experts"], 3
     read = lambda experts, chosen: apply_experts(CONFIG, experts, x, chosen, of_tokens)  # noqa: E731
-    for function, *given in ((gpu.rows_of, table, (4, 6)), (gpu.rows_of, table, (1, 5)), (read, experts, (4, 6, 2))):
+    rows = gpu.embedding_lookup
+    for function, *given in ((rows, table, (4, 6)), (rows, table, (1, 5)), (read, experts, (4, 6, 2))):
 
         def total(weights, indices, function=function):
             y = function(weights, indices)

@@ -18,7 +18,7 @@ from fxf.layers.named import figure
 from fxf.tasks.task import language_model_batch
 from fxf.training.gradient import objective_and_gradient
 from fxf.training.loop import _logged
-from fxf.training.record import Record, after
+from fxf.training.record import Record, add_steps
 from helpers import loss_and_gradient, random_params, random_tokens, small_model, table
 
 MODEL, PARAMS = small_model(dropout=0.5, attention_dropout=0.3)
@@ -106,6 +106,6 @@ def test_means_of_a_record_are_over_the_steps_that_were_not_skipped():
     history |= {"gradient_norm": np.array([3.0, 1.0, 5.0]), "figure/b": np.array([1.0, np.nan, 1.0])}
     written = []
     log = types.SimpleNamespace(record=lambda step, values: written.append(values), show=lambda step, values: None)
-    _logged(after(Record(), history, 1.0, may_skip=1), 0.1, log, {"wall": 2.0, "train": 1.0})
+    _logged(add_steps(Record(), history, 1.0, may_skip=1), 0.1, log, {"wall": 2.0, "train": 1.0})
     (row,) = written
     assert (row["loss"], row["gradient_norm"], row["figure/b"], row["steps_per_second"]) == (2.0, 4.0, 1.0, 3.0)

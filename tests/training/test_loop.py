@@ -13,7 +13,7 @@ from fxf.training import processes
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.log import Clock, LogConfig
 from fxf.training.loop import Intervals, fit
-from fxf.training.record import Record, after, record_of
+from fxf.training.record import Record, add_steps, record_of
 from fxf.training.step import TrainConfig
 from helpers import table
 
@@ -114,7 +114,7 @@ def test_the_sums_of_steps_are_the_same_in_any_parts():
         record = Record()
         for part in parts:
             history = dict.fromkeys(("loss_sum", "weight_sum", "gradient_norm"), part)
-            record = after(record, {name: part.copy() for name in history}, 0.5, 0)
+            record = add_steps(record, {name: part.copy() for name in history}, 0.5, 0)
         return record.unlogged["loss_sum"], record.tokens, record.unlogged["steps"]
 
     assert summed(values) == summed(values[:5], values[5:16], values[16:])
@@ -123,7 +123,7 @@ def test_the_sums_of_steps_are_the_same_in_any_parts():
 def test_the_step_that_ends_training_is_the_first_beyond_those_that_a_run_may_skip():
     bad = {name: np.array([1.0, np.nan, np.inf]) for name in ("loss_sum", "weight_sum", "gradient_norm")}
     with pytest.raises(UserError, match=r"^step 8: the loss is inf"):
-        after(Record(step=5, skipped=1), bad, 1.0, may_skip=2)
+        add_steps(Record(step=5, skipped=1), bad, 1.0, may_skip=2)
 
 
 def test_a_saved_record_with_other_parts_is_refused():

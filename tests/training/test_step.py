@@ -200,7 +200,7 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
             now += n_rows / 4
             yield {"weights": np.ones((n_rows, 3), np.float32)}
 
-    monkeypatch.setattr(steps, "in_order", lambda _: take)
+    monkeypatch.setattr(steps, "deterministic", lambda _: take)
     arguments = make_trainer(microbatches=4), batches()  # which two rows that are no work fill up
     train_steps = steps.make_train_steps_from_iterator(*arguments, lambda batch: len(batch["weights"]) / 8)
     _, metrics = train_steps(None, None, 2)
