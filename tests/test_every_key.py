@@ -202,7 +202,7 @@ def decoder(experiment):
     """Returns the program that continues prompts; "answers" are what the user gets of it."""
     made = Decoder(experiment.model, config=experiment.decode, **experiment.task.rules(experiment.decode))
     prompts = {"tokens": np.zeros((5, 3), np.int32), "lengths": np.ones(5, np.int32)}
-    return traced(functools.partial(made.jitted, max_tokens=9), shapes(experiment.model.spec), prompts, made.key)
+    return traced(functools.partial(made.search, max_tokens=9), shapes(experiment.model.spec), prompts, made.key)
 
 
 def watched(experiment):

@@ -20,6 +20,7 @@ FIGURES = json.loads((ROOT / "docs/figures.json").read_text())
 EXACT = [
     (page, file, text) for page, files in FIGURES["exact"].items() for file, texts in files.items() for text in texts
 ]
+FOUND = [(page, start) for page, blocks in FIGURES["found"].items() for start in blocks]
 REDUCED = {"mean": mean, "min": min, "max": max, "deviation": stdev, "count": len}
 NUMBER = r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?"
 # Code, names such as H100, GPT-2 and CTranslate2, and where a link leads.
@@ -108,11 +109,7 @@ def texts_of(name):
     return [re.sub(",", " ", path.read_text()) if path.suffix == ".csv" else path.read_text() for path in paths]
 
 
-@pytest.mark.parametrize(
-    ("page", "start"),
-    [(page, start) for page, blocks in FIGURES["found"].items() for start in blocks],
-    ids=lambda value: value.replace("/", "-")[:40],
-)
+@pytest.mark.parametrize(("page", "start"), FOUND, ids=lambda value: value.replace("/", "-")[:40])
 def test_every_number_of_a_table_is_in_its_kept_results(page, start):
     text, said = (ROOT / page).read_text(), FIGURES["found"][page][start]
     assert text.count(f"\n{start}") == 1

@@ -42,8 +42,8 @@ def test_the_page_names_the_verdicts_that_change_beside_the_base_at_its_better_r
             changed.setdefault(now, []).append(idea)
     assert changed == {1: ["layer_scale", "ngpt", "squared_relu", "talking_heads"]}
     said = " ".join(PAGE.read_text().split())
-    lower = f"With 0.024 its loss is {fmean(firsts) - fmean(base):.3f} lower."
-    assert f"{lower} Beside that one layer scale, nGPT, squared ReLU and talking heads are worse" in said
+    lower = f"At 0.024 its loss is {fmean(firsts) - fmean(base):.3f} lower."
+    assert f"{lower} Against that baseline, layer scale, nGPT, squared ReLU and talking heads are worse" in said
 
 
 @pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.stem)

@@ -67,12 +67,7 @@ class Decoder:
         """
         self.model, self.config, self.words, self.layout = model, config, words, layout
         self.ends, self.key = np.ravel(np.asarray(end_token, np.int32)), random_key(seed_of(seed))
-        shardings = layout.replicated if layout else None  # each process reads all answers
-        options: Any = {"compiler_options": DECODING if on_gpu() else None}
-        static = ("max_tokens", "longest")
-        self.jitted = jax.jit(self.search, static_argnames=static, out_shardings=shardings, **options)
-        self.begun = jax.jit(self.begin, static_argnames=static)
-        self.gone_on = jax.jit(self.go_on, static_argnames="step", donate_argnames="progress", **options)
+        self.options: Any = {"compiler_options": DECODING if on_gpu() else None}
         self.programs = {} if programs is None else programs
 
     def __call__(self, params: Params, prompts: Prompts, max_tokens: int) -> Decoded:
@@ -85,7 +80,7 @@ class Decoder:
         n_threads = self._n_threads(params, sum(len(group.prompts["tokens"]) for group in groups))
         for group in groups:
             prompts, static = group.whole(), {"max_tokens": group.max_tokens, "longest": longest_of(group)}
-            size = self._at_once(params, prompts, static, n_threads)
+            size = self._at_once(params, prompts, static, max(1, n_threads))
             order = np.argsort(-prompts["limits"], kind="stable")  # answers with similar limits end together
             for first in range(0, len(order), size):
                 rows = np.resize(order[first : first + size], size)  # copies pad the last chunk
@@ -93,7 +88,8 @@ class Decoder:
                 jobs.append((self._program(params, chunk, static), chunk))
             orders.append((order, size))
         with stage("decoding", len(jobs)) as progress:
-            for output in by_threads(lambda job: jax.device_get(job[0](params, job[1], self.key)), jobs, n_threads):
+            run = lambda job: jax.device_get(job[0](params, job[1], self.key))  # noqa: E731
+            for output in by_threads(run, jobs, n_threads) if n_threads else map(run, jobs):
                 outputs.append(output)
                 progress(len(outputs))
         return [restore_order(order, [outputs.pop(0) for _ in range(0, len(order), size)]) for order, size in orders]
@@ -102,8 +98,14 @@ class Decoder:
         """Returns the program for prompts of these shapes, which the threads share."""
         shape = (*static.values(), shapes_of(prompts))
         if shape not in self.programs:
-            self.programs[shape] = self.jitted.lower(params, prompts, self.key, **static).compile()
+            self.programs[shape] = self.lowered(params, prompts, self.key, **static).compile()
         return self.programs[shape]
+
+    def lowered(self, *shaped: Any, **static: Any) -> Any:
+        """Returns `search`, lowered for arguments of these shapes. It is jitted here: a decoder is often made anew."""
+        shardings = self.layout.replicated if self.layout else None  # each process reads all answers
+        jitted = jax.jit(self.search, static_argnames=[*static], out_shardings=shardings, **self.options)
+        return jitted.lower(*shaped, **static)
 
     def search(
         self, params: Params, prompts: Prompts, key: jax.Array, *, max_tokens: int, longest: int = 0
@@ -162,7 +164,8 @@ class Decoder:
     def stream(self, params: Params, group: PromptGroup) -> Iterator[list[int]]:
         """Yields all tokens so far of the group's only prompt, after each new one, without the end token."""
         prompts = group.whole()
-        progress = self.begun(params, prompts, self.key, max_tokens=group.max_tokens, longest=longest_of(group))
+        begin, go_on = self._streaming
+        progress = begin(params, prompts, self.key, max_tokens=group.max_tokens, longest=longest_of(group))
         shape = ("step", *map(jnp.shape, jax.tree.leaves(progress)))
         if shape not in self.programs:
             _, cache, last_BW = progress
@@ -170,9 +173,15 @@ class Decoder:
         cast, step = self.programs[shape]
         weights = cast(params)
         while not progress[0].is_finished_B.all():
-            progress = self.gone_on(step, weights, prompts, self.key, progress)
+            progress = go_on(step, weights, prompts, self.key, progress)
             tokens = progress[0].tokens_BU[0, : progress[0].n_tokens_B[0]].tolist()
             yield tokens[:-1] if tokens[-1] in self.ends else tokens
+
+    @functools.cached_property
+    def _streaming(self) -> tuple[Any, Any]:
+        """`begin` and `go_on` of a stream, jitted."""
+        begin = jax.jit(self.begin, static_argnames=("max_tokens", "longest"))
+        return begin, jax.jit(self.go_on, static_argnames="step", donate_argnames="progress", **self.options)
 
     def _method(self, prompts: Prompts, key: jax.Array) -> Any:
         """Returns the method that chooses tokens, `BeamSearch` or `Sampling`, with W rows of the cache for each prompt.
@@ -183,11 +192,14 @@ class Decoder:
         return BeamSearch(rules) if self.config.beam_width > 1 else Sampling(rules, key)
 
     def _n_threads(self, params: Params, n_prompts: int) -> int:
-        """Returns how many chunks are decoded in parallel."""
+        """Returns how many chunks are decoded in parallel; 0: this thread decodes, as another would slow a few prompts.
+
+        One thread is for long work, which a signal may then interrupt.
+        """
         small = sum(weight.nbytes for weight in jax.tree.leaves(params)) <= SMALL_WEIGHTS
         if jax.default_backend() != "cpu" or (self.layout and self.layout.mesh.size > 1) or not small:
             return 1
-        return max(1, min(n_cores(), n_prompts * self.config.beam_width // WORTHWHILE))
+        return min(n_cores(), n_prompts * self.config.beam_width // WORTHWHILE)
 
     def _at_once(self, params: Params, prompts: Prompts, static: dict[str, Any], n_threads: int) -> int:
         """Returns the number of prompts in a chunk: all, or as many as the bounds on hypotheses and cache allow."""

@@ -37,11 +37,14 @@ class Evaluators:
         programs = experiment.programs["scores", layout]
         model, narrow = stored_as(experiment.decode.weights, trained.plain)
         self._model, self._layout = layout.with_mesh(model), layout
-        to_read = jax.jit(lambda params: narrow(trained.to_plain(params)), out_shardings=layout.weights(model.spec))
-        self._to_read = None if model.spec is trained.spec else programs.setdefault("weights", to_read)
-        of_batch = (functools.partial(self._of_batch, function) for function in (batch_loss, Model.apply))
-        loss, logits = (jax.jit(function, out_shardings=layout.replicated) for function in of_batch)
-        self._loss, self._logits = programs.setdefault("loss", loss), programs.setdefault("logits", logits)
+        if not programs:
+            for name, of_model in (("loss", batch_loss), ("logits", Model.apply)):
+                of_batch = functools.partial(self._of_batch, of_model)
+                programs[name] = jax.jit(of_batch, out_shardings=layout.replicated)
+            shardings = layout.weights(model.spec)
+            programs["weights"] = jax.jit(lambda params: narrow(trained.to_plain(params)), out_shardings=shardings)
+        self._loss, self._logits = programs["loss"], programs["logits"]
+        self._to_read = None if model.spec is trained.spec else programs["weights"]
         options: Any = {"programs": experiment.programs["decode", layout], "layout": layout}
         options |= {"config": experiment.decode, "seed": seed, **experiment.task.rules(experiment.decode)}
         if draft := experiment.draft:

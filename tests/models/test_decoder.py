@@ -201,4 +201,4 @@ def test_weights_that_are_cast_once_give_the_bits_and_tokens_of_steps_that_cast_
     for _ in range(2):  # the second one compiles nothing
         *_, streamed = decoder.stream(params, PromptGroup((), ONE, N_NEW))
         assert streamed == expected
-    assert decoder.gone_on._cache_size() == 1
+    assert decoder._streaming[1]._cache_size() == 1
