@@ -30,7 +30,7 @@ reversal: $(READY)  ## train the default reversal experiment and print its resul
 translation: $(READY)  ## train the default translation experiment, print ten translations and its result
 	$(BIN)/fxf train --config=translation --workdir=runs/translation
 
-seeds: $(READY)  ## run every system of the five seeds in small, and hold each statement to a figure, in runs/seeds/
+seeds: $(READY)  ## run small versions of all systems of the five seeds, and check each statement, in runs/seeds/
 	$(BIN)/python -m experiments.seeds
 
 claims: $(READY)  ## measure the claims of CLAIMS.md that a laptop can, two at a time, and fill its tables
@@ -40,7 +40,7 @@ smoke: $(READY)  ## try every config for a few steps, in minutes
 	$(BIN)/python -m experiments.benchmarks.smoke
 
 BENCH ?=
-bench: $(READY)  ## measure fxf beside its peers (EXTRAS=test,bench has them), into experiments/results/bench/
+bench: $(READY)  ## compare the speed of fxf with its peers (needs EXTRAS=test,bench), into experiments/results/bench/
 	$(BIN)/python -m experiments.benchmarks.bench $(BENCH)
 
 test: $(READY)  ## run the tests
@@ -66,10 +66,10 @@ format: $(READY)  ## format the code and fix what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY)  ## build the documentation as a site in build/site (EXTRAS=docs has what it takes)
+docs: $(READY)  ## build the documentation as a site in build/site (needs EXTRAS=docs)
 	$(BIN)/python docs/site.py
 
-release: $(READY)  ## build wheel and source archive in build/release, and check both (EXTRAS=release)
+release: $(READY)  ## build wheel and source archive in build/release, and check both (needs EXTRAS=release)
 	rm -rf build/release
 	$(BIN)/python -m build --outdir=build/release .
 	$(BIN)/python -m twine check --strict build/release/*

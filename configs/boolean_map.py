@@ -2,7 +2,7 @@
 
 fxf train --config=boolean_map --workdir=runs/boolean_map
 
-It takes seconds; EXPECTED has its figures. The seed stops at 1e-4. The init, plain
+It takes seconds; EXPECTED has its metrics. The seed stops at 1e-4. The init, plain
 gradient descent, its rate and the 4,400 steps are the seed's. The loss here is the mean over mappings and positions;
 the seed's is the sum over one mapping's positions. So the rate is the seed's times both numbers, and each model learns
 as it would alone.

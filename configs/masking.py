@@ -3,7 +3,7 @@
 fxf train --config=masking --workdir=runs/masking
 fxf generate --workdir=runs/masking "The <mask> does not work."
 
-EXPECTED has the figures of its test.
+EXPECTED has the metrics of its test.
 """
 
 from ml_collections import ConfigDict

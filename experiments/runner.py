@@ -1,4 +1,4 @@
-"""What benchmarks, studies, claims, seeds and the race share: jobs in processes, kept results, and tables in pages."""
+"""Shared by benchmarks, studies, claims, seeds and the race: jobs in processes, kept results, tables in pages."""
 
 import contextlib
 import inspect
@@ -24,21 +24,21 @@ RESULTS = ROOT / "experiments/results"
 
 
 class Job(NamedTuple):
-    """Work of a process: a name, and a function of a module that returns figures, as JSON has them."""
+    """Work for a process: a name, and a module-level function that returns results as JSON has them."""
 
     name: str
     do: Callable[..., dict[str, Any]]
     arguments: tuple[Any, ...] = ()
 
     def identity(self) -> str:
-        """Returns a digest of what the figures depend on: the code of fxf, the configs, and the function's file."""
+        """Returns a digest of what the results depend on: fxf's code, the configs, and the function's file."""
         configs = [path for path in files_below(ROOT / "configs") if path.suffix == ".py"]
         files = map(file_digest, sorted([*configs, Path(inspect.getfile(self.do))]))
         return digest("\n".join([self.name, code_digest(), *files]).encode())
 
 
 class Done(NamedTuple):
-    """The figures of a job, or in a line what went wrong."""
+    """The results of a job, or one line that says what went wrong."""
 
     name: str
     figures: dict[str, Any]
@@ -46,9 +46,9 @@ class Done(NamedTuple):
 
 
 def finished(jobs: Iterable[Job], kept: Path, workers: int = 1) -> Iterator[Done]:
-    """Yields each job as it ends; each has a process of its own, and keeps its figures in `kept`/NAME.json.
+    """Yields each job when it ends; each has its own process, and writes its results to `kept`/NAME.json.
 
-    What the same code has done is not done again. What a job prints is not shown.
+    Jobs that the same code has finished before are not repeated. Output of jobs is not shown.
     """
     kept.mkdir(parents=True, exist_ok=True)
     made, waiting = made_now(), []
@@ -66,7 +66,7 @@ def finished(jobs: Iterable[Job], kept: Path, workers: int = 1) -> Iterator[Done
             job = running[future]
             try:
                 found = {**future.result(), "made_by": {**made, "job": job.identity()}}
-            except Exception as error:  # one job must not end the others
+            except Exception as error:  # the other jobs go on
                 yield Done(job.name, {}, one_line(f"{type(error).__name__}: {error}")[:300])
                 continue
             write_atomically(kept / f"{job.name}.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
@@ -81,7 +81,7 @@ def _timed(job: Job) -> dict[str, Any]:
 
 
 def command(words: Sequence[str], environment: Mapping[str, str] | None = None, **options: Any) -> str:
-    """Returns what a process that runs in the checkout prints.
+    """Runs a command in the checkout, and returns its standard output.
 
     Raises:
       UserError: it failed; the last line of its errors says why.
@@ -94,7 +94,7 @@ def command(words: Sequence[str], environment: Mapping[str, str] | None = None, 
 
 
 def verb(*words: str) -> list[str]:
-    """Returns the command of a verb of fxf."""
+    """Returns the command line of a verb of fxf."""
     return [sys.executable, "-P", "-m", "fxf", *words]
 
 
@@ -104,7 +104,7 @@ def made_now() -> dict[str, Any]:
 
 
 def keep(folder: Path, rows: Sequence[dict[str, Any]] = ()) -> None:
-    """Writes made_by.json, and the rows as table.csv; first what made them, because results count as changes."""
+    """Writes made_by.json, then the rows as table.csv, which would otherwise count as local changes of the commit."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "made_by.json").write_text(json.dumps(made_now(), indent=1) + "\n")
     if rows:
@@ -112,10 +112,10 @@ def keep(folder: Path, rows: Sequence[dict[str, Any]] = ()) -> None:
 
 
 def filled(page: Path, tables: Mapping[str, str]) -> str:
-    """Returns the text of a page with these tables where it has `<!-- table NAME -->` to `<!-- end -->`.
+    """Returns a page's text with each table between its `<!-- table NAME -->` and `<!-- end -->`.
 
     Raises:
-      ValueError: the page has no such place.
+      ValueError: the page has no such markers.
     """
     text = page.read_text()
     for name, table in tables.items():

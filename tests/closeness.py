@@ -1,33 +1,33 @@
-"""How far apart two computations of the same numbers may be: a bound from the arithmetic of float32.
+"""Bounds on the difference between two computations of the same numbers, from float32 arithmetic.
 
-An operation rounds its result by at most half a unit in the last place. Two computations of n operations in a row, in
-whatever order, thus end at most n units apart: units in the last place of the largest number on the way, since a small
-sum of large terms is as uncertain as its terms are.
+An operation rounds its result by at most half a unit in the last place (ulp). So two computations of n operations in
+sequence, in any order, differ by at most n ulps, taken at the largest intermediate number: a small sum of large terms
+is as uncertain as its terms.
 """
 
 import jax
 import numpy as np
 
-UNIT = float(np.finfo(np.float32).eps)  # in the last place of 1
-# From a token to a logit of the tests' models: two blocks of at most 50 operations in a row.
+UNIT = float(np.finfo(np.float32).eps)  # in the last place of 1.0
+# From token to logit in the tests' models: two blocks of at most 50 sequential operations.
 OPERATIONS = 100
 
 
 def bound(largest, operations=OPERATIONS):
-    """Returns how far apart two computations may be of which no number is above `largest`."""
+    """Returns the largest possible difference of two computations whose numbers are at most `largest`."""
     return operations * UNIT * float(largest)
 
 
 def largest_of(tree):
-    """Returns the largest magnitude in a tree of arrays, infinities aside."""
+    """Returns the largest finite magnitude in a tree of arrays."""
     leaves = [np.abs(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(tree)]
     return max(float(leaf[np.isfinite(leaf)].max(initial=0)) for leaf in leaves)
 
 
 def assert_close(actual, expected, operations=OPERATIONS, largest=None):
-    """Asserts that two trees of arrays are equal but for rounding.
+    """Asserts that two trees of arrays are equal up to rounding.
 
-    `largest` is the largest number that was added up on the way, by default that of each expected array.
+    `largest` is the largest intermediate summand, by default the maximum of each expected array.
     """
 
     def compare(path, a, b):
@@ -38,7 +38,7 @@ def assert_close(actual, expected, operations=OPERATIONS, largest=None):
 
 
 def assert_slope(function, gradient, at, moving, least=0.0):
-    """Asserts that the gradient of a function of trees has its slope along a direction, by differences in float64."""
+    """Asserts that a function's gradient along a direction equals finite differences in float64."""
 
     def along(step):
         return function(*jax.tree.map(lambda x, m: x + step * m, at, moving))
@@ -50,10 +50,10 @@ def assert_slope(function, gradient, at, moving, least=0.0):
 
 
 def assert_as_by_hand(function, by_hand, at, still=(), allowed=1e-5):
-    """Asserts that a function of trees has the values of its formulas in float64, and their slopes as its gradient.
+    """Asserts that a function and its gradient equal the float64 formulas and their finite differences.
 
-    Each array moves on its own, but those at paths with a name in `still`. The gradient of one is as uncertain as ten
-    operations make the largest of all.
+    Each array is perturbed separately, except those at paths with a name in `still`. The gradient of one array is as
+    uncertain as ten operations on the largest of all.
     """
     rng, exact = np.random.default_rng(2), jax.tree.map(np.float64, at)
     expected = by_hand(*exact)
@@ -80,7 +80,7 @@ def assert_as_by_hand(function, by_hand, at, still=(), allowed=1e-5):
 def without_key_biases(params):
     """Returns {path: weight} without the biases of keys.
 
-    Softmax is invariant to them: their true gradient is zero, and of its rounding errors Adam makes whole steps.
+    Softmax is invariant to them: their true gradient is zero, and Adam turns its rounding errors into full steps.
     """
     named = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
     return {name: leaf for name, leaf in named.items() if "key_bias" not in name}

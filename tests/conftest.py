@@ -8,18 +8,18 @@ import time
 import types
 from importlib import metadata
 
-# Tests compare numbers: fix the platform before JAX starts.
+# Tests compare numbers, so fix the platform before JAX starts.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Nearly all their time goes into compiling: on a CPU half of it into this part of XLA, which makes programs a tenth
-# faster, and an eighth into threads for parts of small programs. Threads that compute them wait busily.
+# Compilation takes nearly all the time: on a CPU, half of it in an XLA pass that makes programs a tenth faster, and an
+# eighth in splitting small programs over threads, which wait busily.
 if os.environ["JAX_PLATFORMS"] == "cpu":
-    # XLA of JAX 0.11 ends at a flag that it no longer has.
+    # XLA of JAX 0.11 exits at a flag that was removed.
     emitters = "--xla_cpu_use_fusion_emitters=false" if metadata.version("jaxlib") < "0.11" else ""
     threads = "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_multi_thread_eigen=false"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {threads} {emitters}"
 
-# Processes of a session compile each program once and quickly, and share it in a folder that the first of them makes:
-# in memory, where there is room, because checkpoints would wait for a disk.
+# The processes of a session compile each program once and quickly, and share it in a folder made by the first one: in
+# memory, if there is space, because checkpoints would wait for a disk.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     memory = "/dev/shm"
     roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**32
@@ -33,9 +33,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0",
-        "OMP_NUM_THREADS": "1",  # those of PyTorch wait for each other, busily, with models that are as small as here
+        "OMP_NUM_THREADS": "1",  # PyTorch's threads would wait busily for each other with such small models
     }
-    # They and the commands that they start would each read all source again.
+    # Otherwise they and the commands that they start would each compile all source again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import hypothesis
@@ -45,7 +45,7 @@ from hypothesis.internal.conjecture import providers
 
 import quick  # noqa: F401
 
-# This process hears no signals by a thread of fxf: the commands that it starts would inherit that they are blocked.
+# No signal thread of fxf in this process: the commands that it starts would inherit the blocked signals.
 sys.modules["fxf.base.listen"] = types.SimpleNamespace(STARTED=time.perf_counter())
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -61,7 +61,7 @@ hypothesis.settings.load_profile("same")
 no_constants = providers.Constants()
 providers._get_local_constants = lambda: no_constants
 
-# Files of few and long tests, which would otherwise come last, when the other workers have nothing left to do.
+# Files with few and long tests, which would otherwise run last, while other workers are idle.
 FIRST = ("sharding", "run_text", "kill", "run", "decoder", "every_key", "mistakes", "on_gpu", "in_memory")
 
 

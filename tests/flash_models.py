@@ -1,4 +1,4 @@
-"""Models with flash attention beside the default ones, for the tests of each of its kernels on a CPU."""
+"""Models with flash attention and default ones, for tests of each kernel on a CPU."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from helpers import loss_and_gradient, random_params, random_tokens
 
 MODELS = {TransformerLMConfig: transformer_lm, MaskedLMConfig: masked_lm, EncoderDecoderConfig: encoder_decoder}
 B, T, S = 3, 11, 7
-# The tokens of a source that are no padding: not the same in each row, and not only the first ones.
+# Which tokens of a source are not padding: different in each row, and not only the first ones.
 IS_TOKEN = np.arange(S) % np.array([[1], [2], [5]]) == 0
 
 
@@ -27,13 +27,13 @@ def a_batch(config_class, length=T):
 
 
 def of_both(models, batch, compute=loss_and_gradient):
-    """Returns loss, weight and gradient of models; models of one spec have the same params."""
+    """Returns loss, weight and gradient of models; models with equal specs have equal params."""
     learned = (jax.jit(lambda params, m=model: compute(m, params, batch, jax.random.key(0))) for model in models)
     return [jax.device_get(learn(random_params(model.spec))) for learn, model in zip(learned, models, strict=True)]
 
 
 def with_gradients(read, *arrays):
-    """Returns what a function reads of arrays, and the gradients by each of a sum of it with different factors."""
+    """Returns a function's output, and the gradients of a weighted sum of it with respect to each array."""
 
     def total(*arrays):
         y = read(*arrays)
@@ -47,7 +47,7 @@ def norm(tree):
 
 
 def assert_close_in_bfloat16(expected, found):
-    """Asserts that losses and gradients agree within the precision of bfloat16."""
+    """Asserts that losses and gradients agree within bfloat16 precision."""
     assert found[0] == pytest.approx(float(expected[0]), rel=1e-2)
     assert norm(jax.tree.map(np.subtract, found[2], expected[2])) <= 0.05 * norm(expected[2])
 
@@ -61,14 +61,14 @@ def scores_of(scale, q_BTHK, k_BSGK, causal, window=0):
 
 
 def part(scale, q_BTHK, k_BSGK, v_BSGK, causal, window=0):
-    """Returns what queries read of some keys, and the logarithms of the sums of exponentials, as cuDNN does."""
+    """Returns attention over some keys, and the log-sum-exp of scores, as cuDNN does."""
     scores = scores_of(scale, q_BTHK, k_BSGK, causal, window)
     read = jnp.einsum("BGETS,BSGK->BTGEK", jax.nn.softmax(scores), v_BSGK).reshape(q_BTHK.shape)
     return read, jax.nn.logsumexp(scores, -1).reshape(len(read), -1, read.shape[1]).swapaxes(1, 2)
 
 
 def gradients_of_part(scale, q_BTHK, k_BSGK, v_BSGK, read, logarithms, of_read, causal, window=0):
-    """Returns gradients by the rule for softmax: weight · (gradient by the weight - their mean by weight)."""
+    """Returns gradients by softmax's rule: weight · (gradient of the weight - its weighted mean)."""
     scores, back = jax.vjp(lambda q, k: scores_of(scale, q, k, causal, window), q_BTHK, k_BSGK)
     weights = jnp.exp(scores - logarithms.swapaxes(1, 2).reshape(*scores.shape[:-1], 1))
     of_read_BTGEK = of_read.reshape(*of_read.shape[:2], k_BSGK.shape[2], -1, of_read.shape[-1])

@@ -38,7 +38,7 @@ def small(config_class=TransformerLMConfig, **changes):
 
 
 def random_params(spec, seed=0):
-    """Every weight drawn at random, so that no zero bias or unit scale hides a mistake."""
+    """Draws every weight at random, so that no zero bias or unit scale hides a mistake."""
     rng = np.random.default_rng(seed)
     drawn = map_weights(lambda _, weight: rng.uniform(-0.5, 0.5, weight.shape).astype(np.float32), spec)
     return jax.device_put(drawn)  # jnp.asarray would compile a program for each shape
@@ -56,7 +56,7 @@ def small_model(vocab_size=VOCAB_SIZE, seed=0, **changes):
 
 
 def loss_and_gradient(model, params, batch, rng=None, **options):
-    """Returns what `objective_and_gradient` does, without the metrics."""
+    """Returns the result of `objective_and_gradient` without the metrics."""
     return objective_and_gradient(model, params, batch, rng, **options)[:3]
 
 
@@ -65,7 +65,7 @@ def random_tokens(shape, vocab_size=VOCAB_SIZE, seed=0):
 
 
 def equations(jaxpr):
-    """Yields the equations of a program, those of its loops and calls too."""
+    """Yields the equations of a program, including those of its loops and calls."""
     for equation in jaxpr.eqns:
         yield equation
         for inner in jaxprs_in_params(equation.params):
@@ -73,27 +73,27 @@ def equations(jaxpr):
 
 
 def full_logits(model, params, batch):
-    """Returns the logits of a batch by the program that the assertions of fxf.testing compile."""
+    """Returns a batch's logits by the program that fxf.testing also compiles."""
     return np.asarray(testing._compiled(model.features, model.readout)(params, batch))
 
 
 def twice(batch):
-    """Returns a batch with each row twice: the shape in which fxf.testing tries two hypotheses of each prompt."""
+    """Returns a batch with each row twice: fxf.testing's shape for two hypotheses per prompt."""
     return {name: np.repeat(value, 2, axis=0) for name, value in batch.items()}
 
 
 def examples(n):
-    """Returns settings for a property whose examples each cost a compilation; `make fuzz` tries twice as many."""
+    """Returns settings for a property with a compilation per example; `make fuzz` tries twice as many."""
     return settings(max_examples=n if settings.get_current_profile_name() == "same" else 2 * n)
 
 
 def first_phrases(language):
-    """Returns the beginning of the phrase book, in place of the whole, whose tokens take seconds."""
+    """Returns the beginning of the phrase book, because tokenizing all of it takes seconds."""
     return phrases(language)[:2500]
 
 
 def one_device():
-    """Returns the layout of a single device."""
+    """Returns the layout for a single device."""
     return make_layout(ParallelConfig(data=1), jax.devices())
 
 
@@ -113,23 +113,23 @@ def with_attributes(task, **changes):
 
 
 def in_groups(decode):
-    """Returns the `decode` of an evaluator, from one of the prompts of a group and their largest number of tokens."""
+    """Makes an evaluator's `decode` from a function of a group's prompts and their maximum number of tokens."""
     return lambda groups: [decode(group.prompts, group.max_tokens) for group in groups]
 
 
 def places(length, causal=True, documents=None):
-    """Returns the places of whole rows of this length."""
+    """Returns the `Places` of whole rows of this length."""
     indices = np.arange(length, dtype=np.int32)[None]
     return Places(indices, indices if causal else None, documents, causal=causal)
 
 
 def applied(layer, params, x, **context):
-    """Returns what a layer makes of whole rows, [R, T, D]; without other `places` causally."""
+    """Applies a layer to whole rows [R, T, D], causally unless `places` are given."""
     return layer.apply(params, x, Context(**{"places": places(x.shape[1]), **context}))[0]
 
 
 class Newest(Attention):
-    """Attention that reads the order of the keys: each token weighs twice as much as the one before."""
+    """Attention that depends on the order of keys: each weighs twice as much as the one before."""
 
     ordered = True
 
@@ -143,7 +143,7 @@ def attention_of(config):
 
 
 def table(name):
-    """Returns [({key: value}, text behind " > ")] of the cases of cases.txt whose heading begins with a name."""
+    """Returns [({key: value}, text after " > ")] for the cases of cases.txt under a heading that begins so."""
     found, here = [], False
     for line in Path(__file__).with_name("cases.txt").read_text().splitlines():
         if line.startswith("#"):
@@ -168,7 +168,7 @@ def lines_of(path):
 
 
 def marked(name):
-    """Returns the cases of a table named by their texts, of which those that end in "thorough" have that mark."""
+    """Returns a table's cases named by their texts; texts that end in "thorough" set that mark."""
     named = [(changes, text.removesuffix(" thorough"), text) for changes, text in table(name)]
     return [pytest.param(keys, id=id, marks=pytest.mark.thorough if id != text else ()) for keys, id, text in named]
 
@@ -180,7 +180,7 @@ def values(keys):
 
 
 def refused(name):
-    """Returns [({key: value}, pattern)] of a table whose texts are messages, in which … stands for any words."""
+    """Returns [({key: value}, pattern)] of a table whose texts are messages, with … for any words."""
     return [(changes, ".*".join(map(re.escape, re.split(" ?… ?", message)))) for changes, message in table(name)]
 
 
@@ -191,6 +191,6 @@ def programs():
 
 
 def some(name, values, quick):
-    """Returns the mark of a test that takes the quick values each time, and the others where all tests are run."""
+    """Parametrizes a test by the quick values each time, and by the others with `make test-all`."""
     marks = {value: () if value in quick else pytest.mark.thorough for value in values}
     return pytest.mark.parametrize(name, [pytest.param(value, marks=mark) for value, mark in marks.items()])

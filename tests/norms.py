@@ -1,4 +1,4 @@
-"""Norms beside their formula in float64."""
+"""Norms against their formula in float64."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from helpers import small
 
 
 def setting(shape, dtype="float32", **changes):
-    """Returns the config of a norm, its params, and vectors with the changes of N x and of x."""
+    """Returns a norm's config and params, and vectors with the cotangents of N x and of x."""
     config = small(norm_epsilon_in="variance", norm_epsilon=0.1, d_model=shape[-1], n_heads=1, **changes)
     rng = np.random.default_rng(0)
     params = {
@@ -32,7 +32,7 @@ def by_formula(config, params, x, dy, dx):
 
 
 def assert_as_the_formula(shape, dtype, **changes):
-    """Asserts that a norm, alone and beside its input, and its gradients are the formula's, the same bits twice."""
+    """Asserts that a norm, alone and with its input, and its gradients equal the formula, with the same bits twice."""
     config, params, (x, dy, dx) = setting(shape, dtype, **changes)
 
     @jax.jit
@@ -49,7 +49,7 @@ def assert_as_the_formula(shape, dtype, **changes):
         expected = by_formula(config, params, x, dy, added)
         assert of_x.dtype == alone.dtype == x.dtype
         found = alone, of_x, *(of_params[name] for name in params)
-        if dtype == "bfloat16":  # what is written for each token is rounded once
+        if dtype == "bfloat16":  # outputs per token are rounded once
             for a, b in zip(found[:2], expected[:2], strict=True):
                 np.testing.assert_allclose(np.asarray(a, np.float64), b, rtol=2**-8, atol=1e-5)
             found, expected = found[2:], expected[2:]

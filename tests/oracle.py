@@ -1,6 +1,6 @@
-"""The seeds' mathematics in NumPy float64, one sequence at a time, written from it and from nothing in fxf.
+"""The seeds' mathematics in NumPy float64, one sequence at a time, written from the formulas and not from fxf.
 
-Params are fxf's trees, converted by `float64`. A config is fxf's, whose keys choose among the seeds: seed 004 (the
+Params are fxf's trees, converted by `float64`. A config is fxf's; its keys choose among the seeds: seed 004 (the
 default), 000 and 003.
 """
 
@@ -21,7 +21,7 @@ def sinusoid(position, axis, d_model):
 
 
 def position_vector(config, weights, t):
-    """Returns what is added at the t-th place, counted from 0. Seeds 000 and 004 count from 1, seed 003 from 0."""
+    """Returns the encoding of token t, counted from 0. Positions start at 1 in seeds 000 and 004, at 0 in seed 003."""
     kind, d = config.positions, config.d_model
     if kind in ("none", "rotary", "alibi", "alibi_geometric"):
         return np.zeros(d)
@@ -45,7 +45,7 @@ def embedding(config, weights, tokens, scaled=False, segments=None):
 
 
 def place(config, t):
-    """The position of the t-th token: with a position_range, each a gap behind the last."""
+    """The position of the t-th token: with a position_range, each is a gap after the last."""
     return t * config.position_gap
 
 
@@ -71,7 +71,7 @@ def softmax(row):
 
 
 def is_global(config, number):
-    """Whether the block, counted from 0, sees beyond the window: every n-th one, n = global_every."""
+    """Whether the block, counted from 0, sees beyond the window: every n-th does, n = global_every."""
     return config.global_every > 0 and (number + 1) % config.global_every == 0
 
 
@@ -114,7 +114,7 @@ def feature_map(config, x):
 
 
 def weigh(config, head, q, keys, distances):
-    """The weights of the keys that a query may see, at their distances from it; None in cross-attention."""
+    """The weights of the visible keys, given their distances from the query, or None in cross-attention."""
     if config.attention == "linear":
         unnormalized = np.array([feature_map(config, q) @ feature_map(config, k) for k in keys])
         return unnormalized / unnormalized.sum()
@@ -133,7 +133,7 @@ def unit_mean_square(config, x):
 
 
 def attention(config, weights, x, z, allowed, crossed=False, number=0):
-    """Each row t of x attends to the rows s of z for which `allowed(t, s)`; of its own sequence, or of another.
+    """Each row t of x attends to the rows s of z with `allowed(t, s)`, in its own sequence or another.
 
     `number` is that of the block, counted from 0.
     """
@@ -205,7 +205,7 @@ def activation(config, x):
 
 
 def block(config, weights, x, allowed=to_earlier, source=None, source_allowed=None, number=0):
-    """A block of one of five forms; with `source`, it attends to that sequence after its own."""
+    """A block of one of five forms; with `source`, it attends to that sequence after its own one."""
     form, first = config.block, x
 
     def norm(name, x):
@@ -236,7 +236,7 @@ def final_layer(weights, x):
 
 
 def transformer_lm(config, weights, tokens, allowed=to_earlier, segments=None):
-    """Tokens as they enter the model to logits [n, vocab_size]."""
+    """Maps input tokens to logits [n, vocab_size]."""
     x = embedding(config, weights["embedding"], tokens, segments=segments)
     for i in range(config.n_layers):
         x = block(config, weights["blocks"][str(i)], x, allowed, number=i)
@@ -253,7 +253,7 @@ def transformer_lm(config, weights, tokens, allowed=to_earlier, segments=None):
 
 
 def encoder_decoder(config, weights, source, inputs):
-    """Tokens of a source, all of which are seen, and of its decoder's inputs to logits [n, vocab_size]."""
+    """Maps source tokens, all visible, and the decoder's input tokens to logits [n, vocab_size]."""
 
     def stack(side, name, tokens, **crossed):
         table = weights["embedding" if config.embeddings == "shared" else f"{side}_embedding"]

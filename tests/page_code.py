@@ -1,4 +1,4 @@
-"""The Python code of README and docs, as the files that the pages let a reader write."""
+"""The Python code of README and docs, as the files that the pages ask a reader to write."""
 
 import re
 
@@ -19,7 +19,7 @@ def write_files(folder):
 
 
 def ran(page, number, names):
-    """Runs a block of code with these names, and returns what it is to print, as its comments say."""
+    """Runs a block of code with these names, and returns the output that its comments state."""
     code = code_of(page)[number]
     exec(code, names)
     return re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)

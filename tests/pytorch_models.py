@@ -19,7 +19,7 @@ CLASSES, CONFIGS = {name: kind for name, kind, _ in CASES}, {name: keys for name
 
 @pytest.fixture(scope="module", autouse=True)
 def libraries(request):
-    """Sets `torch` and `transformers` of the module: to import them takes seconds, which only its tests should wait."""
+    """Sets `torch` and `transformers` of the module, whose imports take seconds that other tests need not wait."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in ("torch", "transformers"):
@@ -27,7 +27,7 @@ def libraries(request):
 
 
 def imported(model):
-    """Returns what fxf reads in the folder that a model of `transformers` writes, in several files."""
+    """Returns fxf's import of the folder that a model of `transformers` writes, in several files."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.save_pretrained(folder, max_shard_size=3000)
@@ -43,7 +43,7 @@ def assert_equal(found, expected):
 
 @functools.cache
 def theirs(name):
-    """Returns a model whose weights, biases and norms are all random."""
+    """Returns a model with random weights, biases and norms."""
     import torch
     import transformers
 
@@ -54,9 +54,9 @@ def theirs(name):
     generator = torch.Generator().manual_seed(0)
     for key, value in [*model.named_parameters(), *model.named_buffers()]:
         if value.is_floating_point() and "embed_positions" not in key and "inv_freq" not in key:
-            # Small biases, and scales around one: else the tokens would hardly matter.
+            # Small biases, and scales around one: otherwise the tokens would hardly matter.
             size, middle = 0.1 if key.endswith("bias") else 0.5, float(value.ndim == 1 and key.endswith("weight"))
-            # In Marian's last block around minus one: else every token, doubled by the residual, begets itself.
+            # In Marian's last block around minus one: otherwise the residual makes every token predict itself.
             middle = -middle if key == "model.decoder.layers.1.final_layer_norm.weight" else middle
             value.data.uniform_(middle - size, middle + size, generator=generator)
     return model
@@ -71,7 +71,7 @@ NAMES = {name: names for names, name in table("names of arrays in transformers")
 
 
 def logits_of(model, name, batch):
-    """Returns the logits of a model of `transformers` on a batch of fxf."""
+    """Returns the logits of a `transformers` model on a batch of fxf."""
     import torch
 
     arguments = {NAMES[name][key]: torch.tensor(value, dtype=torch.long) for key, value in batch.items()}

@@ -1,6 +1,6 @@
-"""What makes many small programs quick to build: processes of a test session share those that are compiled.
+"""Makes many small programs quick to build: the processes of a test session share compiled ones.
 
-It imports JAX, which reads its environment then: conftest.py sets that first.
+It imports JAX, which then reads its environment, so conftest.py sets that first.
 """
 
 import functools
@@ -13,7 +13,7 @@ from jax._src.lru_cache import LRUCache
 
 
 def put(cache, key, program):
-    """Writes an entry of the compilation cache in one step: JAX's own way lets other processes read half of one."""
+    """Writes an entry of the compilation cache atomically: with JAX's own way, other processes may read half of one."""
     number, part = tempfile.mkstemp(dir=cache.path)
     with open(number, "wb") as file:
         file.write(program)
@@ -21,8 +21,8 @@ def put(cache, key, program):
 
 
 LRUCache.put = put
-# Each program would load all dialects again, which is most of the time that lowering a small one takes.
+# Each program would load all dialects again, which is most of the time of lowering a small one.
 mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
-# Tracing makes many small objects that live on. To look through them again and again takes a tenth of the time.
+# Tracing makes many small objects that live on. Collecting garbage among them takes a tenth of the time.
 gc.set_threshold(200_000, 20, 100)

@@ -1,4 +1,4 @@
-"""Small experiments, and the scripts run as a user runs them."""
+"""Small experiments, and commands run as a user runs them."""
 
 import gc
 import io
@@ -25,32 +25,32 @@ from fxf.training import record
 from helpers import table
 
 ROOT = Path(__file__).parent.parent
-# Starts a process that hears signals which the tests themselves ignore, as under nohup or in the background of a shell.
+# Starts a process that receives signals which the tests ignore, as they do under nohup or in a shell's background.
 HEARING = ("env", "--default-signal=INT,HUP,TERM")
 TINY, TEXT = (sections for sections, _ in table("small runs"))
 ORIGIN = {"config_file": "test", "overrides": {}}
-KEPT = {}  # the programs of runs in this process, whose files of tests have many of them in common
+KEPT = {}  # programs of runs in this process, shared between files of tests
 
 
 class Shared(dict):
-    """Keeps one set of programs for runs that compile the same ones, though their keys differ, and puts it in KEPT."""
+    """Keeps one set of programs in KEPT for runs with different keys that compile the same programs."""
 
     def setdefault(self, key, programs):
         return super().setdefault("", KEPT.setdefault(key, programs))
 
 
 def tiny_config(**sections):
-    """Returns a config that trains in no time; `sections` change keys, for example model={'n_layers': 2}."""
+    """Returns a config that trains quickly; `sections` change keys, for example model={'n_layers': 2}."""
     return with_sections(default_config("reversal").to_dict(), TINY, sections)
 
 
 def text_config(path, **sections):
-    """Returns a config of a language model on a text that trains in no time."""
+    """Returns a config of a language model on a text that trains quickly."""
     return with_sections(default_config("language_model").to_dict(), TEXT, {"data": {"path": str(path)}}, sections)
 
 
 def with_sections(config, *changes):
-    """Returns the config with other values of keys, in place."""
+    """Changes keys of a config in place, and returns it."""
     for name, values in (item for each in changes for item in each.items()):
         config[name] = {**config[name], **values} if isinstance(values, dict) else values
     return config
@@ -63,7 +63,7 @@ def trained(config, workdir, origin=None, **options):
 
 @contextmanager
 def crash_after(step):
-    """Lets a training inside crash after the call that reaches a step, before anything is saved of it."""
+    """Makes training crash after the call that reaches a step, before that step is saved."""
 
     class CrashError(Exception):
         pass
@@ -84,12 +84,12 @@ def records(workdir):
 
 
 def without_times(rows):
-    """Returns rows of figures without those of time."""
+    """Returns rows of metrics without those of time."""
     return [{name: x for name, x in row.items() if "second" not in name and name != "goodput"} for row in rows]
 
 
 def sharing_programs(patch):
-    """Lets the runs that this process loads use the programs of its others, as its trainings do by `kept`."""
+    """Lets runs loaded in this process share programs, as trainings do by `kept`."""
     load = run.load
 
     def load_and_share(*arguments, **options):
@@ -100,7 +100,7 @@ def sharing_programs(patch):
 
 
 def assert_serves(workdir, result, prompt, text):
-    """Asserts that a finished run is scored as its result says, answers and is read inside; returns the experiment."""
+    """Asserts that a finished run reproduces its result, generates and can be inspected; returns the experiment."""
     with new_process():
         figures = run.evaluate(workdir)
         assert figures == {"step": result["steps"], **{name: result[name] for name in figures if name != "step"}}
@@ -115,7 +115,7 @@ def assert_serves(workdir, result, prompt, text):
 
 
 def assert_stops(patch, train):
-    """Asserts that a training that is asked to stop does so after its first step, which it saves."""
+    """Asserts that a training that is told to stop saves its first step and stops."""
     with patch.context() as stopping, pytest.raises(Interrupted, match="which is saved"):
         stopping.setattr(signals, "asked", lambda: True)
         train()
@@ -129,13 +129,13 @@ def overrides(**sections):
 
 
 STRICT = ("-W", "error::RuntimeWarning")
-SECONDS = 600  # until a script counts as hung, on a machine however busy
+SECONDS = 600  # until a script counts as hung, even on a busy machine
 
 
 def script(name, *arguments, stdin="", env=None, cwd=ROOT):
-    """Runs `fxf NAME`, or a file, in a process of its own, by default in the checkout; returns it when it has ended.
+    """Runs `fxf NAME`, or a file, in a new process, by default in the checkout; returns the finished process.
 
-    `command` takes a fraction of the time: it is for all tests but those of processes.
+    `command` takes a fraction of the time, and suits all tests except those of processes.
     """
     return subprocess.run(
         words_of(name, arguments), cwd=cwd, input=stdin, capture_output=True, text=True, timeout=SECONDS, env=env
@@ -143,17 +143,17 @@ def script(name, *arguments, stdin="", env=None, cwd=ROOT):
 
 
 def words_of(name, arguments):
-    """Returns the words of a command of the shell."""
+    """Returns the words of a shell command."""
     program = [f"{ROOT}/{name}"] if name.endswith(".py") else ["-P", "-m", "fxf", name]
     return [*HEARING, sys.executable, *STRICT, *program, *map(str, arguments)]
 
 
 def command(verb, *arguments, stdin="", cwd=ROOT):
-    """Runs `fxf VERB` in this process, which takes a fraction of a new one's time; returns what `script` returns.
+    """Runs `fxf VERB` in this process, which is much faster than a new one; returns what `script` returns.
 
-    It shares all compiled programs with the tests. Signals, and what only a new process imports, are not tried so.
+    It shares all compiled programs with the tests. It does not cover signals, and imports of a new process.
     """
-    from fxf.verbs.command import main  # which only some tests need
+    from fxf.verbs.command import main  # only some tests need it
 
     code, before = 0, (gc.get_threshold(), sys.unraisablehook)
     with (
@@ -166,7 +166,7 @@ def command(verb, *arguments, stdin="", cwd=ROOT):
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         patch.setattr(sys, "stdout", out)
         patch.setattr(sys, "stderr", err)
-        patch.setattr(logging.root, "handlers", [])  # pytest's, beside which the command adds none
+        patch.setattr(logging.root, "handlers", [])  # pytest's, so the command adds none
         with new_process(), descriptor_to(2, err):
             try:
                 main()
@@ -185,7 +185,7 @@ def command(verb, *arguments, stdin="", cwd=ROOT):
 
 @contextmanager
 def descriptor_to(number, file):
-    """Sends what is written to a descriptor to a file: the last line of a command does without sys.stderr."""
+    """Redirects a file descriptor to a file, because a command's last line bypasses sys.stderr."""
     kept = os.dup(number)
     os.dup2(file.fileno(), number)
     try:
@@ -197,7 +197,7 @@ def descriptor_to(number, file):
 
 @contextmanager
 def started(name, *arguments):
-    """Starts `fxf NAME`, and kills it in the end; `finished` of the process returns what it leaves."""
+    """Starts `fxf NAME`, and kills it at the end; the process's `finished` returns its outcome."""
     pipe = subprocess.PIPE
     with subprocess.Popen(words_of(name, arguments), cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -207,20 +207,20 @@ def started(name, *arguments):
 
 
 def ended(process):
-    """Returns exit code and standard error of a started process when it has ended."""
+    """Waits for a started process; returns its exit code and standard error."""
     errors = process.communicate(timeout=SECONDS)[1]
     return process.returncode, errors
 
 
 def environment():
-    """Returns the environment of scripts that share no compiled programs with others."""
+    """Returns the environment for scripts that share no compiled programs."""
     shared = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
     return shared | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
 
 
 @contextmanager
 def no_file_larger_than(n_bytes):
-    """Makes writes fail beyond so many bytes of a file, in this process and those it starts, as on a full disk."""
+    """Makes writes beyond a file size fail in this process and its children, as on a full disk."""
     before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, most))
     try:
@@ -231,7 +231,7 @@ def no_file_larger_than(n_bytes):
 
 @contextmanager
 def new_process():
-    """Forgets before and after which files were executed, and the modules beside them."""
+    """Forgets, before and after, which files were executed, and the modules beside them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path])
         for name in modules_of(guests._executed):
@@ -245,7 +245,7 @@ def new_process():
 
 
 def modules_of(executed):
-    """Returns the names of the modules in the folders of these files, but for the tests' own."""
+    """Returns the names of the modules in the folders of these files, except the tests' own."""
     if not executed:
         return []
     folders = {f"{path.parent}/" for path in executed}

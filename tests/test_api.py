@@ -1,4 +1,4 @@
-"""Runs from Python, and what `import fxf` costs and gives."""
+"""Runs from Python, and the cost and names of `import fxf`."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import fxf
 from small_runs import ROOT
 
 
-def test_importing_fxf_imports_nothing_else_and_each_name_is_there():
+def test_importing_fxf_imports_nothing_else_and_each_name_exists():
     program = (
         "import sys; before = set(sys.modules); import fxf; assert set(sys.modules) - before == {'fxf'}, sys.modules;"
         "assert set(fxf.__all__) <= set(dir(fxf))"

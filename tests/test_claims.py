@@ -1,4 +1,4 @@
-"""CLAIMS.md and the race: tables are what the kept results give, and verdicts follow from rule and figures alone."""
+"""CLAIMS.md and the race: tables follow from kept results, and verdicts from rules and results alone."""
 
 import pytest
 

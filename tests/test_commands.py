@@ -1,4 +1,4 @@
-"""Every command and all Python code of README and docs/ run, page by page. What would take minutes is made short."""
+"""Runs every command and all Python code of README and docs/, page by page. Long commands are shortened."""
 
 import json
 import re
@@ -22,16 +22,16 @@ pytestmark = pytest.mark.thorough
 
 COMMAND = re.compile(r"^    ((?:[A-Z_]+=\S+ )*(?:fxf|make) (?:.*\\\n)*.*)$", re.MULTILINE)
 RECIPE = re.compile(r"^(\w+): .*##.*\n\t\$\(BIN\)/(fxf .*)$", re.MULTILINE)
-# Flags that make a command of a verb short. The first command of README runs as it is.
+# Flags that shorten a verb's commands. README's first command runs unchanged.
 SIX_STEPS = {"--config.train.steps=6", "--config.optimizer.warmup_steps=0"}
 SHORT = {"train": {"--smoke"}, "sweep": SIX_STEPS, "try": SIX_STEPS | {"--seeds=2", "--rates=1", "--workers=1"}}
 AS_IT_IS = {"--config=reversal:example0", "--workdir=runs/example0"}
-# Commands that need what most machines do not have or take minutes, and the tests that run their like.
-ELSEWHERE = {of["pattern"]: test for of, test in table("commands that are tried elsewhere")}
+# Commands that take minutes or need what most machines lack, and the tests that run similar ones.
+ELSEWHERE = {of["pattern"]: test for of, test in table("commands tested elsewhere")}
 
 
 def commands_of(page):
-    """Returns the commands of a page, each on one line; those of make have the command of their recipe."""
+    """Returns the commands of a page, one per line; make targets are replaced by their recipe."""
     recipes = dict(RECIPE.findall((ROOT / "Makefile").read_text()))
     lines = [re.sub(r"\\\n *", "", line) for line in COMMAND.findall((ROOT / page).read_text())]
     return [recipes.get(line.removeprefix("make "), line) for line in lines]
@@ -41,7 +41,7 @@ def runs_elsewhere(line):
     return any(re.match(pattern, line) for pattern in ELSEWHERE)
 
 
-def test_what_runs_elsewhere_is_in_a_page_and_its_test_exists():
+def test_commands_tested_elsewhere_are_in_a_page_and_their_tests_exist():
     lines = [line for page in PAGES for line in commands_of(page)]
     assert len(lines) > 40
     for pattern, test in ELSEWHERE.items():
@@ -51,7 +51,7 @@ def test_what_runs_elsewhere_is_in_a_page_and_its_test_exists():
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Returns the folder of the run that the pages begin with."""
+    """Returns the folder of the run that the pages start from."""
     folder = tmp_path_factory.mktemp("trained")
     done = command("train", *AS_IT_IS, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -60,7 +60,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def folder(tmp_path, trained):
-    """Returns a folder with the files that the pages speak of, as a reader has them."""
+    """Returns a folder with the files that the pages mention."""
     for name in ("example0", "other", "sweep/first", "sweep/second"):
         shutil.copytree(trained, tmp_path / "runs" / name)
     lines = [f"the {noun} {verb} {i}" for i in range(40) for noun in ("cat", "dog") for verb in ("sees", "hears")]
@@ -93,18 +93,18 @@ def test_the_commands_and_the_code_of_a_page_run(page, folder, monkeypatch, caps
     monkeypatch.setitem(sys.modules, "wandb", mock.MagicMock())
     names, files = {"config": default_config("language_model")}, [(page, number) for _, page, number in FILES]
     with new_process(), jax.numpy_rank_promotion("allow"):
-        load(folder / "mine.py")  # from which a page imports
+        load(folder / "mine.py")  # a page imports from it
         for number in range(len(code_of(page))):
             if (page, number) not in files:
                 expected, printed = ran(page, number, names), capsys.readouterr().out.splitlines()
-                # A run that was made short answers something.
+                # A shortened run gives some answer.
                 assert len(printed) == len(expected) and (page == "docs/own_task.md" or printed == expected)
     if page == "docs/inside.md":
         assert_patched_and_attributed(names)
 
 
 def assert_patched_and_attributed(names):
-    """Asserts that after the last block the last token is read out and no other one, in one program for all patches."""
+    """Asserts that after the last block only the last token is unembedded, in one program for all patches."""
     assert names["all_patches"]._cache_size() == 1
     effects, attribution_NT = names["effects"], names["attribution_NT"]
     clean, other = (float(names["model"].apply(names["params"], names[of])[0, -1, 3]) for of in ("clean", "other"))
@@ -113,14 +113,14 @@ def assert_patched_and_attributed(names):
 
 
 def short(words, folder):
-    """Runs the words of a command in the folder, made short, and returns the finished process."""
+    """Runs a shortened command in the folder, and returns the finished process."""
     start = words.index("fxf")
     verb, *arguments = words[start + 1 :]
     env = environment() | dict(word.split("=") for word in words[:start]) if start else None
     flags = set() if AS_IT_IS.issubset(arguments) else SHORT.get(verb, set()) - set(arguments)
     if verb == "sweep" and "--workers=2" in arguments:
         flags |= {"--dry_run"}  # tests/sweeps trains in several processes
-    alone = env or verb in ("sweep", "compile")  # which start processes, or look for other devices
+    alone = env or verb in ("sweep", "compile")  # start processes, or look for other devices
     done = (
         script(verb, *arguments, *flags, stdin="thank you\n", env=env, cwd=folder)
         if alone

@@ -49,7 +49,7 @@ def test_every_key_has_a_meaning_a_default_of_its_type_and_no_number_that_is_not
 @pytest.mark.parametrize(
     ("name", "changes", "message"), [(name, *case) for name in SECTIONS_REFUSED for case in refused(name)]
 )
-def test_what_a_section_cannot_read_is_named(name, changes, message):
+def test_a_value_that_a_section_cannot_read_is_named(name, changes, message):
     cls, of = SECTIONS_REFUSED[name], name.split()[0]
     whole = message if re.match(rf"{of}\\\.\w+[:,]", message) else rf"{of}\.{next(iter(changes))}: {message}"
     with pytest.raises(UserError, match=f"^{whole}"):
@@ -73,11 +73,11 @@ def test_sections_that_do_not_fit_are_named(name, changes, message, tmp_path, mo
         build(config)
 
 
-def test_an_int_serves_for_a_float_and_a_zero_with_a_sign_is_zero():
+def test_an_int_is_accepted_for_a_float_and_minus_zero_is_zero():
     assert [str(model(dropout=value).dropout) for value in (0, -0.0)] == ["0.0", "0.0"]
 
 
-def test_the_default_configs_build_as_they_are_and_as_plain_dicts_but_not_without_a_task():
+def test_the_default_configs_build_also_as_plain_dicts_but_not_without_a_task():
     config = default_config("reversal")
     assert build(config).config == build(config.to_dict()).config == config.to_dict()
     config = default_config("translation").to_dict()
@@ -90,7 +90,7 @@ def test_the_default_configs_build_as_they_are_and_as_plain_dicts_but_not_withou
 
 
 @pytest.mark.parametrize(("there", "texts"), table("other keys of decoding"))
-def test_a_key_of_another_method_of_decoding_ends_the_one_that_was_there(there, texts):
+def test_a_key_of_another_decoding_method_replaces_the_current_one(there, texts):
     given, changed = map(values, texts.split(" > "))
     plain = defaults(DecodeConfig)
     found = changed_decode(plain | there, given)

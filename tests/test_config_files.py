@@ -1,4 +1,4 @@
-"""Every experiment of configs/ and every point of its sweeps builds offline, and is the size that its source says."""
+"""Every experiment of configs/ and every point of its sweeps builds offline, with the size that its source gives."""
 
 import functools
 import inspect
@@ -22,8 +22,8 @@ from fxf.tasks.language_model import RunningText
 from helpers import first_phrases
 from small_runs import ROOT, new_process
 
-NAMES = [name for name in names() if not name.startswith("objectives/")]  # which go on from a run
-# The commands of fxf that stand in a table or a block of the claims and of the studies.
+NAMES = [name for name in names() if not name.startswith("objectives/")]  # start from a run
+# Commands of fxf in tables and code blocks of claims and studies.
 COMMANDS = [
     command
     for page in (ROOT / "CLAIMS.md", *sorted(ROOT.glob("experiments/studies/*/README.md")))
@@ -46,7 +46,7 @@ def kept_text(config, length):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    """The modules of a config are gone after a test. Points on the same text read it once, and little of it."""
+    """Removes a config's modules after a test. Points on the same text read a small part of it, once."""
     monkeypatch.setattr(
         sys.modules[RunningText.__module__], "EncodedText", lambda config, folder, length: kept_text(config, length)
     )
@@ -56,7 +56,7 @@ def registered(monkeypatch):
 
 
 def config_of(name, argument, tmp_path):
-    """Returns the config, its path a small file or folder where it needs one."""
+    """Returns the config, with a small file or folder as its path if it needs one."""
     config = module_of(name).get_config(*argument.split())
     if argument == "anki":
         (tmp_path / "fra.txt").write_text("".join(f"Sentence {i}.\tPhrase {i}.\n" for i in range(9)))
@@ -90,7 +90,7 @@ def test_every_argument_of_every_config_is_listed_and_builds(name, tmp_path, mon
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 def test_every_point_of_every_sweep_builds(name, tmp_path):
-    """But for the seed, on which it does not depend whether a config builds."""
+    """The seed is left out, because building does not depend on it."""
     for argument in arguments_of(name) if hasattr(module_of(name), "sweep") else ():
         added = read_sweep(":".join([str(ROOT / "configs" / f"{name}.py"), *argument.split()]))
         points = make_points(config_of(name, argument, tmp_path).to_dict(), added)
@@ -117,6 +117,6 @@ def test_each_study_and_published_figure_has_its_command():
     assert len(named) >= len(STUDIES) + len(PUBLISHED)
 
 
-def test_gpt2_is_its_size(tmp_path):
+def test_gpt2_has_its_published_size(tmp_path):
     model = section(TransformerLMConfig, config_of("characters", "gpt2", tmp_path).model.to_dict(), "model")
     assert count(transformer_lm(model, 50257).spec) == 124_439_808

@@ -1,4 +1,4 @@
-"""Small wrong changes that leave all else as it is: each of these tests notices one that no other test did."""
+"""Each of these tests detects a small fault that no other test detected."""
 
 import jax
 import numpy as np
@@ -13,8 +13,8 @@ from helpers import VOCAB_SIZE, loss_and_gradient, random_params, random_tokens,
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 @pytest.mark.parametrize("epsilon_in", ["variance", "deviation"])
-def test_the_derivative_of_a_norm_is_that_of_differences(norm, epsilon_in):
-    """Also along the direction in which the mean of a row changes."""
+def test_the_derivative_of_a_norm_equals_finite_differences(norm, epsilon_in):
+    """This includes the direction in which the mean of a row changes."""
     config = small(norm=norm, norm_epsilon_in=epsilon_in, norm_epsilon=0.1)
     with jax.enable_x64(True):
         params = jax.tree.map(lambda w: np.asarray(w, np.float64), random_params(normalization_spec(config)))
@@ -30,8 +30,8 @@ def test_the_derivative_of_a_norm_is_that_of_differences(norm, epsilon_in):
     np.testing.assert_allclose(jacobian, differences, rtol=0, atol=1e-9)
 
 
-def test_a_continuation_begins_where_the_text_ends_as_its_tokens_spell_it():
-    """Not behind as many characters as the text has: between words a tokenizer of words keeps one space."""
+def test_a_continuation_begins_where_the_text_ends_by_its_tokens():
+    """Counting the text's characters would be wrong: a tokenizer of words keeps one space between words."""
     tokenizer = train_tokenizer("word", 9, ["the cat sees the dog"])
     assert tokenizer.continuation("the   cat", tokenizer.encode("sees")) == " sees"
 

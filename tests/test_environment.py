@@ -29,7 +29,7 @@ def test_every_dependency_has_a_lower_bound_and_a_pin_above_it():
 
 @pytest.mark.skipif(Version(version("jax")) != PINS["jax"], reason="another JAX than the pinned one is installed")
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_the_pins_of_an_accelerator_are_those_that_the_pinned_jax_asks_for(platform):
+def test_the_pins_of_an_accelerator_are_those_that_the_pinned_jax_requires(platform):
     (extra,) = Requirement(EXTRAS[platform][0]).extras
     wanted = [Requirement(line) for line in requires("jax")]
     wanted = [r for r in wanted if r.marker and not r.marker.evaluate() and r.marker.evaluate({"extra": extra})]
@@ -39,7 +39,7 @@ def test_the_pins_of_an_accelerator_are_those_that_the_pinned_jax_asks_for(platf
 
 
 @pytest.mark.parametrize(("of", "texts"), table("choices of make environment"))
-def test_make_installs_a_platform_with_extras_and_keeps_the_choice_or_says_what_there_is(of, texts, tmp_path):
+def test_make_installs_a_platform_with_extras_and_keeps_the_choice_or_lists_them(of, texts, tmp_path):
     arguments, (said, _, kept) = of["arguments"], texts.partition(" > ")
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)

@@ -1,4 +1,4 @@
-"""Every key of every section changes something that the user sees; a name is refused if there is no such thing."""
+"""Every key of every section changes something that the user sees; unknown names are refused."""
 
 import ast
 import dataclasses
@@ -54,14 +54,14 @@ def cases():
 
 CASES = cases()
 STAGES = dict(re.findall(r"^; ([\w.]+): ([\w ]+)$", Path(__file__).with_name("keys.txt").read_text(), re.MULTILINE))
-BOOLEAN_MAP = "primer.boolean_map:BOOLEAN_MAP"  # the smallest experiment, of which most sections are seen
+BOOLEAN_MAP = "primer.boolean_map:BOOLEAN_MAP"  # the smallest experiment, which most sections can change
 
 TINY = {name: keys for keys, name in table("small configs of tasks")}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def files(tmp_path_factory):
-    """The texts that the configs name, in the working folder."""
+    """The texts that the configs name, in the working directory."""
     folder = tmp_path_factory.mktemp("files")
     texts = {
         "text.txt": "".join(f"Text {i}\n" for i in range(70)),
@@ -86,14 +86,14 @@ def files(tmp_path_factory):
 
 
 def keys_of(owner):
-    """Returns {key: the class that declares it} of a model, of a task or, as "", of what all experiments have."""
+    """Returns {key: declaring class} for a model, a task or, as "", for all experiments."""
     owner = BOOLEAN_MAP if owner == "boolean_map" else owner
     sections = TASKS[owner].sections if owner in TASKS else {"model": MODELS[owner][0]} if owner else SECTIONS
     return {
         f"{section}.{field.name}": next(c for c in cls.__mro__ if field.name in get_annotations(c))
         for section, cls in sections.items()
         for field in dataclasses.fields(cls)
-        if field.name not in ("layers", "sources")  # hold sections of keys
+        if field.name not in ("layers", "sources")  # contain sections of keys
     }
 
 
@@ -106,7 +106,7 @@ def test_every_key_has_a_case():
 
 
 def plain_config(owner, under=()):
-    """Returns the small config of a task, or of the task of a model, with the keys `under` changed."""
+    """Returns the small config of a task, or of a model's task, with the keys `under` changed."""
     task = owner if owner in TINY else next(name for name, task in TASKS.items() if task.models[0] == owner)
     named = BOOLEAN_MAP if task == "boolean_map" else task
     return make_points(default_config(named).to_dict(), [TINY[task] | dict(under)])[0].config
@@ -130,7 +130,7 @@ def batches(experiment):
 
 
 def traced(function, *arguments):
-    """Returns the program that JAX traces, and the arrays that it holds: equal ones compute the same."""
+    """Returns the traced program with its constants: equal ones compute the same."""
     program = jax.make_jaxpr(function)(*arguments)
     return re.sub("0x[0-9a-f]+", "", str(program)), program.consts
 
@@ -153,7 +153,7 @@ def initial(experiment):
 
 
 def start(experiment):
-    """Returns what the run starts from, or why it does not."""
+    """Returns what the run starts from, or the error."""
     try:
         return start_of(experiment, one_device(), Path("run"))._replace(lines=())
     except UserError as error:
@@ -161,7 +161,7 @@ def start(experiment):
 
 
 def update(experiment):
-    """Returns the optimizer's part of a step, which takes a fraction of the time to trace."""
+    """Returns the optimizer's part of a step, which traces much faster."""
     params, numbers = shapes(experiment.model.spec), experiment.hyperparameters().optimizer
     optimizer = optax.with_extra_args_support(experiment.optimizer)
     state = jax.eval_shape(optimizer.init, params)
@@ -175,8 +175,8 @@ def steps(experiment):
     return traced(lambda state, batch: make_step(trainer)(state, batch, numbers), state, batch)
 
 
-def figures(experiment):
-    """Returns what the task tells of its data, and the scores of a model that always says the same."""
+def metrics(experiment):
+    """Returns the task's facts about its data, and the scores of a model with constant output."""
     task = experiment.task
     always_V = np.cos(np.arange(task.vocab_size))
 
@@ -192,27 +192,27 @@ def figures(experiment):
     return task.figures(), task.validate(evaluator), task.test(evaluator)
 
 
-def place(experiment):
+def prepared(experiment):
     """Returns the folder of prepared tokens; "" for none."""
     documents = experiment.config["data"]["format"] != "text"
     return str(experiment.task.prepared[""].folder) if documents else ""
 
 
 def decoder(experiment):
-    """Returns the program that continues prompts; "answers" are what the user gets of it."""
+    """Returns the program that continues prompts; "answers" has its output."""
     made = Decoder(experiment.model, config=experiment.decode, **experiment.task.rules(experiment.decode))
     prompts = {"tokens": np.zeros((5, 3), np.int32), "lengths": np.ones(5, np.int32)}
     return traced(functools.partial(made.search, max_tokens=9), shapes(experiment.model.spec), prompts, made.key)
 
 
 def watched(experiment):
-    """Returns what a thread that watches steps is told."""
+    """Returns the arguments of the thread that watches steps."""
     with mock.patch.object(hang, "Thread") as thread, hang.watched(0, 60.0, experiment.log.hang):
         return str(thread.call_args.kwargs["args"][:3])
 
 
 def stored(experiment):
-    """Returns the shapes of what evaluation and generation read."""
+    """Returns the shapes of the params that evaluation and generation read."""
     layout = one_device()
     return jax.tree.map(str, Evaluators(experiment, layout).shapes(experiment.state_shapes(layout).params))
 
@@ -221,13 +221,13 @@ PROMPTS = [f"{first} {second}" for first in range(1, 6) for second in range(1, 6
 
 
 def answers(experiment):
-    # Weights so large that some hypotheses of a beam end early.
+    # Large weights, so that some hypotheses of a beam end early.
     params = scaled(random_params(experiment.model.spec), 4)
     return Answering(experiment, params, max_tokens=9)(PROMPTS)
 
 
 def finished_run(experiment):
-    """Returns what the run leaves in its folder, without times."""
+    """Returns the contents of the run's folder, without times."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         result = trained(experiment.config, folder, kept=KEPT)
@@ -237,7 +237,7 @@ def finished_run(experiment):
 
 
 def stages_of(key):
-    """Returns the functions by which a key is to be seen, as keys.txt says of it or of its section."""
+    """Returns the functions that must show a key's effect, as keys.txt says for it or its section."""
     return [globals()[name] for name in (STAGES.get(key) or STAGES[key.split(".")[0]]).split()]
 
 
@@ -247,7 +247,7 @@ def seen(stage, config):
 
 
 def same(a, b):
-    """Returns whether two trees of figures and names are the same, but for rounding."""
+    """Returns whether two trees of numbers and names are equal up to rounding."""
 
     def equal(x, y):
         numbers = np.issubdtype(x.dtype, np.number) and np.issubdtype(y.dtype, np.number)
@@ -272,8 +272,8 @@ def test_every_key_changes_something(owner, key):
 
 
 @pytest.mark.thorough
-def test_what_is_seen_of_the_same_config_is_the_same():
-    """Else any key would seem to change something."""
+def test_the_same_config_gives_the_same_observations():
+    """Otherwise any key would seem to change something."""
     owners = {stage: owner for owner in reversed(CASES) for key in CASES[owner] for stage in stages_of(key)}
     for stage, owner in owners.items():
         config = json.dumps(plain_config(owner))

@@ -1,4 +1,4 @@
-"""Figures of the pages are those of kept results: docs/figures.json says which figure comes from which file.
+"""The numbers on the pages are those of kept results: docs/figures.json maps each number to its file.
 
 "exact"   page: file: a text of the page with {} for figures: the places of these in the file, one or a list; with an
           empty list the file has the text as it is. A place is names and numbers of items, as a > b > 0; of a list,
@@ -23,12 +23,12 @@ EXACT = [
 FOUND = [(page, start) for page, blocks in FIGURES["found"].items() for start in blocks]
 REDUCED = {"mean": mean, "min": min, "max": max, "deviation": stdev, "count": len}
 NUMBER = r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?"
-# Code, names such as H100, GPT-2 and CTranslate2, and where a link leads.
+# Code, names such as H100, GPT-2 and CTranslate2, and link targets.
 NAMES = r"`[^`]*`|\b[A-Za-z][\w-]*\d[\w.:]*|(?<=\])\([^)]*\)"
 
 
 def read(name):
-    """Returns what the files of a name under experiments/ hold; * stands for several."""
+    """Returns the contents of the files of this name under experiments/; * matches several."""
     found = []
     for path in sorted((ROOT / "experiments").glob(name)):
         text = path.read_text()
@@ -89,7 +89,7 @@ def numbers_of(text):
 
 
 def are_found(numbers, files, units=(1,)):
-    """Returns the numbers that no figure of these files, times a unit, becomes when it is rounded as they are."""
+    """Returns the numbers that no number of these files, times a unit, rounds to."""
     values = {
         abs(float(n.replace(",", ""))) for file in files for text in texts_of(file) for n in re.findall(NUMBER, text)
     }

@@ -73,7 +73,7 @@ def test_a_step_follows_the_gradient_of_the_oracles_loss():
         params = random_float64(model)
         sequences = TOKENS[:, :8]
         batch = fxf.language_model_batch(sequences)
-        batch["weights"] = batch["weights"].astype(jnp.float32)  # as tasks have them
+        batch["weights"] = batch["weights"].astype(jnp.float32)  # as in tasks
         moved, losses = fxf.fit(model, lambda *_: batch, steps=1, params=params, optimizer="sgd", learning_rate=0.3)
         weights = as_float64(params)
         ones = np.ones(sequences.shape)
@@ -89,7 +89,7 @@ def test_a_step_follows_the_gradient_of_the_oracles_loss():
         np.testing.assert_allclose(slope, sum(np.sum(g**2) for g in jax.tree.leaves(gradient)), rtol=1e-9)
 
 
-def test_neither_the_type_nor_the_environment_variable_goes_without_the_other():
+def test_float64_needs_both_the_key_and_the_environment_variable():
     with pytest.raises(UserError, match=r"^model\.dtype: 'float64' needs the environment variable JAX_ENABLE_X64=1$"):
         TransformerConfig(dtype="float64")
     with jax.enable_x64(True), pytest.raises(UserError, match=r"^JAX_ENABLE_X64: training with it needs model\.dtype"):

@@ -1,4 +1,4 @@
-"""The source of the package: imports that only go down, short files and functions, and shape letters of one meaning.
+"""The package's source: imports only go down, files and functions are short, shape letters have one meaning.
 
 The legend of the letters is in the docstring of `fxf/__init__.py`.
 """
@@ -13,7 +13,7 @@ from small_runs import ROOT
 FILES = sorted((ROOT / "fxf").rglob("*.py"))
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
 ON_TOP = {path.stem for path in (ROOT / "fxf").glob("*.py")} - {"__init__"}
-# As docs/architecture.md lists them, the lowest first.
+# In the order of docs/architecture.md, the lowest first.
 FOLDERS = re.findall(r"^    fxf/(\w+)/ ", ARCHITECTURE, re.MULTILINE)
 
 
@@ -52,7 +52,7 @@ def test_the_layout_lists_every_folder_and_every_module_on_top():
     assert all(re.search(rf"^    fxf/.*\b{name}\.py", ARCHITECTURE, re.MULTILINE) for name in ON_TOP)
 
 
-def test_the_stops_of_the_paths_are_there():
+def test_the_files_of_the_reading_paths_exist():
     stops = re.findall(r"^\d\. `([\w/]+\.py)` `([\w.]+)`: ", ARCHITECTURE, re.MULTILINE)
     assert len(stops) == len(re.findall(r"^\d\. ", ARCHITECTURE, re.MULTILINE)) > 20
     for file, name in stops:
@@ -60,7 +60,7 @@ def test_the_stops_of_the_paths_are_there():
             assert re.search(rf"^ *(def|class) {part}\b", (ROOT / file).read_text(), re.MULTILINE), (file, name)
 
 
-def test_the_picture_has_every_folder_and_arrows_for_all_imports():
+def test_the_diagram_has_every_folder_and_arrows_for_all_imports():
     picture = (ROOT / "docs/house.svg").read_text()
     boxes = re.findall(r'<rect.* x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)".*?<text[^>]*>(\w+)<', picture)
     places = {name: tuple(map(int, place)) for *place, name in boxes}
@@ -83,7 +83,7 @@ def test_the_picture_has_every_folder_and_arrows_for_all_imports():
 
 
 def test_no_module_imports_from_a_higher_folder():
-    """On top stand the lowest modules, the doors (the face and the command), and what tests a user's model."""
+    """Only the API, the command and fxf.testing may import from anywhere."""
     allowed = {"fxf", "fxf.__main__", "fxf.testing"}
     up = [(a, b) for a, path in MODULES.items() for b in imported(path) if height(b) > height(a) and a not in allowed]
     assert up == []
@@ -100,7 +100,7 @@ def test_no_import_goes_in_a_circle():
 def functions(path):
     """Yields each function of a file, with the number of its parameters, without `self`.
 
-    Keyword-only parameters of the face do not count: they are the arguments of `import fxf`.
+    Keyword-only parameters of the public API do not count.
     """
     of_face = path.stem in ("api", "in_memory")
     for node in nodes_of(path):
@@ -160,6 +160,6 @@ def letters_in(nodes):
     return names | {letter for letters, _ in einsums_in(nodes) for letter in letters}
 
 
-def test_every_letter_of_a_name_or_an_einsum_is_in_the_legend():
+def test_every_shape_letter_of_a_name_or_an_einsum_is_in_the_legend():
     found = {path: letters_in(nodes) - LEGEND.keys() for path, nodes in files().items()}
     assert {str(path): letters for path, letters in found.items() if letters} == {}

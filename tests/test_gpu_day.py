@@ -1,4 +1,4 @@
-"""The first day with a GPU, in toy sizes on this CPU."""
+"""The GPU measurements, in toy sizes on this CPU."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from small_runs import ROOT
 
 
 @pytest.mark.thorough  # each part is a process that compiles
-def test_each_part_says_its_figures_as_lines_of_json(tmp_path):
+def test_each_part_prints_its_results_as_lines_of_json(tmp_path):
     output = tmp_path / "day.jsonl"
     words = ["-m", "experiments.benchmarks.gpu_day", "--toy", "--parts=step,decoding,tests", f"--output={output}"]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, text=True, capture_output=True)

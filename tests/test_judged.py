@@ -1,4 +1,4 @@
-"""The table of judged ideas, and the config by which they were judged."""
+"""The table of judged ideas, and the config on which they were judged."""
 
 from statistics import fmean
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ def test_the_table_of_the_page_is_that_of_the_kept_trials():
     assert table(kept()).count("\n| ") >= len(IDEAS)
 
 
-def test_the_page_names_the_verdicts_that_change_beside_the_base_at_its_better_rate():
+def test_the_page_names_the_verdicts_that_change_at_the_bases_better_rate():
     base = dict(kept()["text-canon"]["checks"])[0.024]
     changed = {}
     for idea in SAYS:

@@ -1,4 +1,4 @@
-r"""What people type wrong ends in one line on stderr that says how to mend it and in exit code 2, and nothing is lost.
+r"""Mistyped commands end in one line on stderr that says how to fix them, with exit code 2, and lose nothing.
 
 mistakes.txt has the cases. A line of it begins with
   $   the command: a verb and its arguments, with @NAME for FLAGS and BYTE for 0xff, or Python after >>>
@@ -33,7 +33,7 @@ PHRASES = [f"{i} see the {en}\tje vois le {fr}\n" for i in range(9) for en, fr i
 
 @dataclass
 class Case:
-    """A command, what it must say, and what happens before it."""
+    """A command, its expected message, and the preparation."""
 
     line: int
     command: str = ""
@@ -65,12 +65,12 @@ def cases():
 
 
 def flags_of(word):
-    """Returns the flags that @NAME stands for; another word stands for itself."""
+    """Returns the flags that @NAME stands for, or another word itself."""
     return [flag for part in FLAGS[word[1:]].split() for flag in flags_of(part)] if word.startswith("@") else [word]
 
 
 def arguments_of(command):
-    """Returns the words of a command; a flag takes the place of an earlier one that @NAME stands for."""
+    """Returns the words of a command; a flag replaces an earlier one from @NAME."""
     words = shlex.split(command.replace("BYTE", "\udcff"))
     typed = {word.split("=")[0] for word in words}
     return [flag for word in words for flag in flags_of(word) if flag == word or flag.split("=")[0] not in typed]
@@ -97,7 +97,7 @@ def box(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def read_once():
-    """What a file of arrays holds is read once, for Orbax takes most of the time of a mistake with a run."""
+    """Reads each file of arrays once, because Orbax takes most of the time of a mistake with a run."""
     read, found = checkpoint._read, {}
 
     def kept(folder, shapes, identity):
@@ -113,7 +113,7 @@ def read_once():
 
 @functools.cache
 def names_of_python():
-    """Returns what the cases in Python name: a model and one with a source, params of each, rows and their batch."""
+    """Returns the names for cases in Python: a model and one with a source, their params, rows and their batch."""
     sizes, rows = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11}, np.arange(18).reshape(3, 6) % 4
     model, reader = (fxf.model(name, vocab_size=5, **sizes) for name in ("transformer_lm", "encoder_decoder"))
     found = {"fxf": fxf, "np": np, "rows": rows + 1, "batch": lambda key, step: fxf.language_model_batch(rows)}
@@ -122,7 +122,7 @@ def names_of_python():
 
 
 def change(folder, kind, name, text):
-    """Changes a file or folder as a line of mistakes.txt says."""
+    """Changes a file or folder as a line of mistakes.txt specifies."""
     path = folder / name
     if kind == "+":
         path.write_bytes(text.encode("latin-1").decode("unicode_escape").encode("latin-1"))
@@ -138,14 +138,14 @@ def change(folder, kind, name, text):
 
 
 def contents(folder):
-    """Returns of each file in a folder, but for locks, which it is, its size, and when it was last written."""
+    """Returns inode, size and modification time of each file in a folder, except locks."""
     paths = [f"{at}/{name}" for at, _, names in os.walk(folder) if "__pycache__" not in at for name in names]
     found = {path: os.stat(path) for path in paths if not path.endswith("/lock")}
     return {path: (file.st_ino, file.st_size, file.st_mtime_ns) for path, file in found.items()}
 
 
 def assert_names_the_users_line(case, code, lines):
-    """Asserts that the last place of the user's file in a traceback is the line that raised, and the error the last."""
+    """Asserts that the traceback's last line in the user's file is the one that raised, and the error comes last."""
     file, number, error = case.words.split()
     places = re.findall(rf'{re.escape(file)}(?::|", line )(\d+)', "\n".join(lines))
     raised = [line for line in lines if re.match(r"(error: .*)?\w+(\.\w+)*(Error|Exception): ", line)]
@@ -155,7 +155,7 @@ def assert_names_the_users_line(case, code, lines):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"line {case.line}: {case.command}")
 def test_a_mistake_is_one_line_that_helps_and_costs_nothing(case, box, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(box.with_name("prepared")))
-    # What nothing changes first is as it was afterwards, as the last line asserts.
+    # The last line asserts that files without preparation are unchanged.
     folder = shutil.copytree(box, tmp_path, dirs_exist_ok=True) if case.changes else box
     for each in case.changes:
         change(folder, *each)
@@ -181,7 +181,7 @@ def test_a_mistake_is_one_line_that_helps_and_costs_nothing(case, box, tmp_path,
 def test_in_a_conversation_a_wrong_prompt_is_one_line_and_the_next_is_answered(box):
     finished = command("generate", "--workdir=reversal", "--interactive", stdin="1\nx\n3\n", cwd=box)
     assert (finished.returncode, finished.stdout.count("\n")) == (0, 2)
-    lines = [line for line in finished.stderr.splitlines() if not line.startswith("warning: ")]  # of answers cut off
+    lines = [line for line in finished.stderr.splitlines() if not line.startswith("warning: ")]  # answers cut off
     assert len(lines) == 1 and lines[0].startswith("error: prompt 1: ")
 
 
@@ -199,8 +199,8 @@ def test_lines_of_a_file_of_prompts_are_read_as_they_are(tmp_path, monkeypatch):
     assert read_lines(str(tmp_path / "prompts")) == ["1 2", "", " é ", "2\r", "1\r2\u2028\x0b3\x0c", ""]
 
 
-@pytest.mark.thorough  # a process of its own, because JAX must not have started
-def test_processes_that_nothing_has_started_are_one_line(tmp_path):
+@pytest.mark.thorough  # a new process, because JAX must not have started
+def test_processes_that_were_not_started_are_one_line(tmp_path):
     arguments = arguments_of("train @reversal --workdir=new --config.parallel.processes=0")
     finished = script(*arguments, cwd=tmp_path)
     line = "parallel.processes: 0 asks SLURM, Open MPI or a TPU pod, and none has started this process"

@@ -1,4 +1,4 @@
-"""What README and the pages of docs/ say: commands, files, links and names exist, their code runs, and a site is built.
+"""Checks README and docs/: commands, files, links and names exist, code runs, and the site builds.
 
 test_commands.py runs all commands and all code, which takes minutes.
 """
@@ -36,7 +36,7 @@ def test_readme_is_at_most_160_lines_and_no_page_but_the_reference_above_1500_wo
 
 @pytest.fixture(scope="module")
 def own_files(tmp_path_factory):
-    """Returns a folder with the files that the pages let a reader write, as those of a process."""
+    """Returns a folder with the files that the pages ask a reader to write, as if in a new process."""
     folder = tmp_path_factory.mktemp("own")
     write_files(folder)
     with new_process():
@@ -52,7 +52,7 @@ def test_a_command_names_a_verb_its_flags_and_a_config_with_its_keys(own_files, 
         try:
             args = Parser(verb, importlib.import_module(f"fxf.verbs.{verb}")).parse(arguments)
             named = getattr(args, "config", None) or ""
-            if (args.overrides or named) and not named.startswith("objectives/"):  # which go on from a run
+            if (args.overrides or named) and not named.startswith("objectives/"):  # start from a run
                 configs.with_changes(configs.read_config(args.config), args.overrides, "--config.")
         except fxf.UserError as error:
             pytest.fail(f"{command}: {error}", pytrace=False)
@@ -77,7 +77,7 @@ def test_links_lead_to_pages_and_headings():
             assert not anchor or anchor in [heading.lower().replace(" ", "-") for heading in headings], (page, target)
 
 
-def test_every_name_of_the_face_has_a_line_in_a_page():
+def test_every_public_name_has_a_line_in_a_page():
     aside = ("Model", "Run", "__version__")
     assert [name for name in fxf.__all__ if f"fxf.{name}" not in TEXT and name not in aside] == []
 
@@ -93,7 +93,7 @@ def test_every_page_has_an_entry():
     assert all((ROOT / page).is_file() for page in listed)
 
 
-@pytest.mark.thorough  # with libraries that are not among the requirements of the tests
+@pytest.mark.thorough  # needs libraries that the tests do not require
 def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere():
     built = subprocess.run([sys.executable, "docs/site.py"], cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
@@ -103,7 +103,7 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere():
         assert not re.search(r'<(script|img)[^>]+src="https?:|<link[^>]+stylesheet[^>]+https?:', page.read_text())
 
 
-@pytest.mark.thorough  # every time the tests of layers/ and models/ have these formulas
+@pytest.mark.thorough  # the tests of layers/ and models/ always check these formulas
 def test_every_formula_of_the_tour_equals_fxf(capsys):
     with jax.numpy_rank_promotion("allow"):
         names = runpy.run_path(str(ROOT / "docs/tour.py"))
@@ -115,8 +115,8 @@ NOTEBOOK = json.loads((ROOT / "docs/first_run.ipynb").read_text())
 CODE = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
 
 
-@pytest.mark.thorough  # ten seconds of compiling programs whose like other tests run
-def test_the_cells_run_from_data_to_a_picture(tmp_path, monkeypatch):
+@pytest.mark.thorough  # ten seconds of compilation; other tests run similar programs
+def test_the_notebooks_cells_run_from_data_to_a_plot(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     names = {}
@@ -132,7 +132,7 @@ def test_the_cells_run_from_data_to_a_picture(tmp_path, monkeypatch):
     assert (tmp_path / "runs/words/report.html").exists()
 
 
-def test_it_shows_what_its_cells_have_made():
+def test_the_notebook_shows_the_outputs_of_its_cells():
     assert [cell["execution_count"] for cell in CODE] == list(range(1, len(CODE) + 1))
     kinds = [kind for cell in CODE for output in cell["outputs"] for kind in output["data"]]
     assert kinds.count("image/png") == 2 and len(json.dumps(NOTEBOOK)) < 100_000

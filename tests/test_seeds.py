@@ -1,4 +1,4 @@
-"""The seeds: a rule flags an altered figure, and what needs no training holds. The run itself is long."""
+"""The seeds: rules reject altered results, and claims without training hold. The run itself is long."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from small_runs import ROOT
 
 
 def altered(rule):
-    """Returns a figure that differs from what the rule accepts by little."""
+    """Returns a result slightly outside of what the rule accepts."""
     if isinstance(rule.value, str):
         return f"{rule.value}0"
     if rule.sign == "=":
@@ -33,6 +33,6 @@ LAWS["contradictions"] = lambda: contradictions.look(ROOT)["figures"]
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", LAWS)
-def test_what_needs_no_training_holds(number):
+def test_claims_that_need_no_training_hold(number):
     rules = {claim.name: claim.rule for claim in SEEDS[number].claims}
     assert {name: figure for name, figure in LAWS[number]().items() if not rules[name].accepts(figure)} == {}

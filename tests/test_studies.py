@@ -1,4 +1,4 @@
-"""Studies: pages have the tables and verdicts that follow from the kept runs, and a verdict turns with its rows."""
+"""Studies: pages have the tables and verdicts that follow from kept runs, and verdicts change with the rows."""
 
 import json
 import re
@@ -49,11 +49,11 @@ def test_the_table_has_the_points_of_the_sweep_and_the_figures_of_its_runs(name)
     rows = [row for row in rows_of(name) if row["point"] in points or row["status"] != "no result"]
     assert points == [row["point"] for row in rows]
     for run, row in zip(kept, rows, strict=True):
-        assert {"git_commit", "versions", "machine"} <= run.keys() and "guests" not in run  # whose files have paths
+        assert {"git_commit", "versions", "machine"} <= run.keys() and "guests" not in run  # its files have paths
         assert all(value == row[name] for name, value in run["result"].items() if name in row)
         assert all(value == row[name] for name, value in run["overrides"].items())
 
 
-def test_where_an_optimum_is_not_bracketed_a_claim_that_fails_is_undecided():
+def test_a_claim_that_fails_is_undecided_if_an_optimum_is_not_bracketed():
     found = [study.Verdict(1.0, holds).if_bracketed(True, known).words for holds in (1, 0) for known in (1, 0)]
     assert found == ["holds", "holds", "does not hold", "undecided: not bracketed"]

@@ -1,4 +1,4 @@
-"""The assertions of fxf.testing pass for every model here and fail for what they are there to find."""
+"""The assertions of fxf.testing pass for every model here, and fail for the faults that they must find."""
 
 import dataclasses
 
@@ -73,7 +73,7 @@ def test_a_layer_that_reads_across_documents_is_found_unless_it_says_so(monkeypa
         testing.assert_documents_apart(*small_model(blocks=blocks), batch)
 
 
-def test_a_cache_that_hypotheses_spoil_for_each_other_is_found(monkeypatch):
+def test_a_cache_that_hypotheses_corrupt_for_each_other_is_found(monkeypatch):
     model, params = small_model()
 
     def reads_all(cache):

@@ -25,7 +25,7 @@ WEIGHTS = {"a": Weight((5, 7), ("embed", "mlp"), fan_in()), "b": {"c": Weight((3
 
 
 def feed_forwards(n_layers):
-    """Returns the blocks of a spec with few weights, for every weight takes a while to compile."""
+    """Returns the blocks of a spec with few weights, because every weight takes time to compile."""
     spec = small_model(n_layers=n_layers)[0].spec
     return {number: {"feed_forward": {"up": block["feed_forward"]["up"]}} for number, block in spec["blocks"].items()}
 
@@ -53,7 +53,7 @@ def drawn():
     return jax.device_get(draw())
 
 
-def test_adding_a_weight_a_copy_or_a_block_leaves_the_others_as_they_were(drawn):
+def test_adding_a_weight_a_copy_or_a_block_does_not_change_the_others(drawn):
     assert_equal = np.testing.assert_array_equal
     more, two, three = (dict(drawn[name]) for name in ("more", "two blocks", "three blocks"))
     assert more.pop("new").shape == (2,)
@@ -67,7 +67,7 @@ def test_adding_a_weight_a_copy_or_a_block_leaves_the_others_as_they_were(drawn)
 
 
 def test_a_weight_is_drawn_from_its_path_folded_into_the_key(drawn):
-    """Whether it is drawn alone or together with those of other blocks."""
+    """This holds whether it is drawn alone or together with those of other blocks."""
 
     def folded(path, *numbers):
         return functools.reduce(jax.random.fold_in, (zlib.crc32(path.encode()), *numbers), jax.random.key(SEED))
@@ -92,7 +92,7 @@ def test_only_matrices_of_an_encoder_decoder_decay_too(embeddings):
     spec = encoder_decoder(config, 7).spec
     decaying = {path for path, decays in flatten(decay_mask(spec)).items() if decays}
     maps = ("/query", "/key", "/value", "/output", "/up", "/down", "/kernel")
-    # A shared table is read by its rows, though the logits come from its product too.
+    # A shared table is an embedding table, although it also makes the logits.
     assert decaying == {path for path, _ in leaves(spec) if path.endswith(maps)}
 
 

@@ -1,4 +1,4 @@
-"""The wheel, installed where there is no checkout: the command, the configs that it carries, and README's examples."""
+"""The wheel, installed without a checkout: the command, its configs, and README's examples."""
 
 import importlib.util
 import os
@@ -40,7 +40,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """Returns what runs a command of a new environment, with the libraries of this one, in an empty folder."""
+    """Returns a function that runs a command of a new environment, with this one's libraries, in an empty folder."""
     folder = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
     python = folder / "env/bin/python"
@@ -50,7 +50,7 @@ def installed(wheel, tmp_path_factory):
     pip = [sys.executable, "-m", "pip", f"--python={python}", "install", "--no-deps", str(wheel)]
     subprocess.run(pip, check=True, capture_output=True, env=environment)
     (site_packages,) = folder.glob("env/lib/python*/site-packages")
-    # A line of such a file adds a folder to the path, but reads no file of its kind in it, as an editable fxf has one.
+    # A line of such a file adds a folder to the path, but ignores .pth files in it, such as an editable fxf's.
     (site_packages / "libraries.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
     empty = folder / "empty"
     empty.mkdir()
@@ -75,7 +75,7 @@ def installed(wheel, tmp_path_factory):
     return run
 
 
-def test_it_holds_every_file_of_the_package_every_config_and_its_types(wheel):
+def test_the_wheel_has_every_file_of_the_package_every_config_and_its_types(wheel):
     held = set(zipfile.ZipFile(wheel).namelist())
     endings = ("py", "css", "js", "sh", "toml", "tsv", "txtpb", "xz", "yaml")
     files = [path for ending in endings for path in (ROOT / "fxf").rglob(f"*.{ending}")]
@@ -85,7 +85,7 @@ def test_it_holds_every_file_of_the_package_every_config_and_its_types(wheel):
     assert wheel.name.startswith(f"fxf-{fxf.__version__}-")
 
 
-def test_the_commands_and_the_python_code_of_the_readme_say_what_they_say_there(installed):
+def test_readmes_commands_and_python_code_print_what_it_says(installed):
     where = installed("python", "-c", "import fxf; print(fxf.__file__)").strip()
     assert not Path(where).is_relative_to(ROOT)
     train, generate, with_idea, _ = (shlex.split(line) for line in re.findall(r"^    fxf (.*)$", README, re.MULTILINE))
@@ -99,8 +99,8 @@ def test_the_commands_and_the_python_code_of_the_readme_say_what_they_say_there(
         assert installed("python", "-c", code) == f"{expected}\n"
 
 
-def test_the_first_week_goes_as_its_page_says(installed):
-    """The harness only where it is: it is not among the requirements."""
+def test_the_first_week_works_as_its_page_says(installed):
+    """The harness is included only if installed: it is not a requirement."""
     for name, code in zip(("make_data.py", "week.py"), code_of("docs/first_week.md"), strict=True):
         (installed.folder / name).write_text(code)
     page = (ROOT / "docs/first_week.md").read_text()

@@ -9,7 +9,7 @@ fxf train --config=ideas/cope --workdir=runs/cope
 
 Reversal without other positions: exact_match 0.87 after 600 steps, and 0.05 on longer sequences than in training; 0.39
 and 0.00 with plain attention.
-It takes about 20 seconds of processor time. The figures are those of seed 0.
+It takes about 20 seconds of processor time. The results are those of seed 0.
 """
 
 import dataclasses

@@ -8,7 +8,7 @@ the block.
 fxf train --config=ideas/differential --workdir=runs/differential
 
 Reversal: exact_match 1.00 after 600 steps and a loss of 0.001; 0.99 and 0.009 with plain attention.
-It takes about 20 seconds of processor time. The figures are those of seed 0.
+It takes about 20 seconds of processor time. The results are those of seed 0.
 """
 
 import dataclasses

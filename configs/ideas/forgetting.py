@@ -8,7 +8,7 @@ fxf train --config=ideas/forgetting --workdir=runs/forgetting
 
 Reversal without other positions: exact_match 0.43 after 600 steps; 0.39 with plain attention. With initial gates of 1/2
 it is 0.20, because they forget what a reversal needs.
-It takes about 20 seconds of processor time. The figures are those of seed 0.
+It takes about 20 seconds of processor time. The results are those of seed 0.
 """
 
 import dataclasses

@@ -7,7 +7,7 @@ fxf train --config=ideas/gated_attention --workdir=runs/gated_attention
 
 Reversal: exact_match 0.68 after 600 steps; 0.99 with plain attention. On such a small task gates of about 1/2 slow the
 start down; the paper's gain is for large models.
-It takes about 20 seconds of processor time. The figures are those of seed 0.
+It takes about 20 seconds of processor time. The results are those of seed 0.
 """
 
 import dataclasses

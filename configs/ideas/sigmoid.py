@@ -6,7 +6,7 @@ A bias of -log n makes the initial output over n keys as large as that of a soft
 fxf train --config=ideas/sigmoid --workdir=runs/sigmoid
 
 Reversal: exact_match 1.00 after 600 steps and a loss of 0.001; 0.99 and 0.009 with plain attention.
-It takes about 20 seconds of processor time. The figures are those of seed 0.
+It takes about 20 seconds of processor time. The results are those of seed 0.
 """
 
 import dataclasses

@@ -7,7 +7,7 @@ Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks", ar
 fxf train --config=ideas/sink_logits --workdir=runs/sink_logits
 
 Reversal: exact_match 1.00 after 600 steps and a loss of 0.003; 0.99 and 0.009 with plain attention.
-It takes about 20 seconds of processor time. The figures are those of seed 0.
+It takes about 20 seconds of processor time. The results are those of seed 0.
 """
 
 from ml_collections import ConfigDict

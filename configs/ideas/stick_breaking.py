@@ -8,7 +8,7 @@ fxf train --config=ideas/stick_breaking --workdir=runs/stick_breaking
 
 Reversal without other positions: exact_match 0.93 after 600 steps, and 0.38 on longer sequences than in training; 0.39
 and 0.00 with plain attention, 0.99 and 0.00 with a trained table of positions.
-It takes about 20 seconds of processor time. The figures are those of seed 0.
+It takes about 20 seconds of processor time. The results are those of seed 0.
 """
 
 import dataclasses

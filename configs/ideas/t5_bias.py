@@ -8,7 +8,7 @@ fxf train --config=ideas/t5_bias --workdir=runs/t5_bias
 
 Reversal without other positions: exact_match 0.91 after 600 steps, and 0.07 on longer sequences than in training; 0.39
 and 0.00 with plain attention.
-It takes about 20 seconds of processor time. The figures are those of seed 0.
+It takes about 20 seconds of processor time. The results are those of seed 0.
 """
 
 import dataclasses

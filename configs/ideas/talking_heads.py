@@ -6,7 +6,7 @@ Two matrices over heads do that. They start as the identity here, so that traini
 fxf train --config=ideas/talking_heads --workdir=runs/talking_heads
 
 Reversal: exact_match 0.99 after 600 steps and a loss of 0.003; 0.99 and 0.009 with plain attention.
-It takes about 20 seconds of processor time. The figures are those of seed 0.
+It takes about 20 seconds of processor time. The results are those of seed 0.
 """
 
 import dataclasses

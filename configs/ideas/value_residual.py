@@ -7,7 +7,7 @@ fxf train --config=ideas/value_residual --workdir=runs/value_residual
 
 Reversal: exact_match 0.995 after 600 steps and a loss of 0.007; 0.989 and 0.009 with plain attention. Two blocks
 have little to share; the paper's gain is for deep models.
-It takes about 20 seconds of processor time. The figures are those of seed 0.
+It takes about 20 seconds of processor time. The results are those of seed 0.
 """
 
 import dataclasses

@@ -8,7 +8,7 @@ fxf train --config=ideas/xpos --workdir=runs/xpos
 
 Reversal: exact_match 0.82 after 600 steps; 0.77 with plain rotary positions. Sequences this short hardly decay; a
 smaller `model.layers.attention.unit` makes the decay faster.
-It takes about 20 seconds of processor time. The figures are those of seed 0.
+It takes about 20 seconds of processor time. The results are those of seed 0.
 """
 
 import dataclasses

@@ -44,7 +44,7 @@ from fxf.models.model import Model
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs.experiment import default_config
 
-NEAR = 4.0  # distance from 0 up to which a feature tells positions apart
+NEAR = 4.0  # distance from 0 up to which a feature distinguishes positions
 MODULI = (2, 3, 5)
 N_FEATURES = 4 + sum(1 if modulus == 2 else 2 for modulus in MODULI)
 SMALL = 0.1  # initial deviation of the sum of a token's features; that of its embedding is 1

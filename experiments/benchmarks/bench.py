@@ -1,4 +1,4 @@
-"""Speed of fxf beside what one would use instead, in one table.
+"""Compares the speed of fxf with that of its alternatives, in one table.
 
 make bench
 python -m experiments.benchmarks.bench --rows=nanogpt_cpu,beam --repeats=5
@@ -6,11 +6,11 @@ python -m experiments.benchmarks.bench --rows=recipe --text=input.txt
 python -m experiments.benchmarks.bench --rows=sentences --run=runs/multi30k_de --sentences=sentences.txt
 python -m experiments.benchmarks.bench --rows=gpu_products,gpu_gpt2,gpu_gpt2_scores --steps=20 --output=gpu
 
-The rows are functions of the files `rows_*.py` beside this one; each says what it compares. The ways of a row take
-turns, each in a process of its own. The median of each counts, without the first turn, which compiles. The table shows
-every row, also where a peer is faster. It is written to OUTPUT.md, and with versions, commit and machine to
-OUTPUT.json. A peer that is not installed is an error of its row (`make environment EXTRAS=test,bench` has them;
-`--ways=fxf` measures fxf alone).
+The rows are functions in `rows_*.py`; each says what it compares. The implementations of a row take turns, each in
+its own process. The first turn, which compiles, does not count; the table has the median of the others. It shows every
+row, also if a peer is faster. It is written to OUTPUT.md, and with versions, commit and machine to OUTPUT.json. A peer
+that is not installed is an error of its row: `make environment EXTRAS=test,bench` installs them, and `--ways=fxf`
+measures fxf alone.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ PEERS = ("torch", "transformers", "ctranslate2")
 
 
 def facts() -> dict[str, Any]:
-    """Returns what the figures depend on: commit, versions, machine and its load."""
+    """Returns commit, versions, machine and its load."""
     made, cpu = made_now(), Path("/proc/cpuinfo")
     names = [line.partition(":")[2].strip() for line in cpu.read_text().splitlines() if line.startswith("model name")]
     for peer in PEERS:
@@ -54,7 +54,7 @@ def facts() -> dict[str, Any]:
 
 
 def write(output: Path, about: dict[str, Any], results: list[dict[str, Any]]) -> None:
-    """Writes the rows that are measured, so that a benchmark that is stopped keeps them."""
+    """Writes the rows so far, so that an interrupted benchmark keeps them."""
     output.parent.mkdir(parents=True, exist_ok=True)
     output.with_suffix(".json").write_text(json.dumps({**about, "rows": results}, indent=1) + "\n")
     head = f"{about['machine']['processor']}, {about['machine']['cores']} cores, commit {about['commit']}, "
@@ -69,11 +69,11 @@ def flags(parser: Parser) -> None:
     parser.flag("repeats", whole(0), 5, "timings of each way")
     parser.flag("steps", whole(1), 4, "training steps in a timing")
     parser.flag("threads", whole(1), os.cpu_count() or 1, "threads of PyTorch; XLA takes every core")
-    parser.switch("quick", "try the rows at small sizes, once each; the figures mean nothing")
+    parser.switch("quick", "run each row once at a small size, as a test; ignore its numbers")
     parser.flag("text", default="", doc="tinyshakespeare's input.txt, for the row `recipe`")
     parser.flag("run", default="", doc="run folder of a translation, for the row `sentences`")
     parser.flag("sentences", default="", doc="file with a sentence per line, for the row `sentences`")
-    parser.flag("output", default=str(RESULTS / "bench/bench"), doc="the files to write, no ending")
+    parser.flag("output", default=str(RESULTS / "bench/bench"), doc="the files to write, without an extension")
 
 
 def main(args: Namespace) -> None:

@@ -1,9 +1,9 @@
-"""Compiles the programs of experiments/results/compile again, each by the command at the top of its file.
+"""Recompiles the programs of experiments/results/compile, each by the command at the top of its file.
 
 python -m experiments.benchmarks.compiled [gpt2_h100-1 llama7b_h100-64 ...]
 
-It needs the packages of EXTRAS=compile, and an hour for all of them. A file has its command, versions, time and
-output. A new program begins as a file with its command.
+It needs the packages of EXTRAS=compile, and an hour for all. A file has its command, versions, time and output. To add
+a program, write a file with its command.
 """
 
 import os
@@ -22,7 +22,7 @@ COMMAND = re.compile(r"\A\$ (?:.*\\\n)*.*\n")  # with its further lines
 
 
 def split(line: str) -> tuple[dict[str, str], list[str]]:
-    """Returns the variables before `fxf`, and the verb and the flags, of a command that may go over several lines."""
+    """Splits a command, of one or several lines, into the variables before `fxf`, and the verb with its flags."""
     words = shlex.split(line.removeprefix("$ ").replace("\\\n", " "))
     start = words.index("fxf")
     return dict(word.split("=", 1) for word in words[:start]), words[start + 1 :]

@@ -1,11 +1,11 @@
-"""A corpus that does not fit in memory: its preparation, and the start of a run on it.
+"""Measures the preparation of a corpus that does not fit in memory, and the start of a run on it.
 
     python -m experiments.benchmarks.documents --gigabytes=0.2,5,10 --folder=/tmp/corpus --keep
 
-For each size it makes JSON lines of so many gigabytes of made-up documents, and trains a small model on them twice,
-each time in a process of its own: the first prepares the tokens, the second finds them. For both it tells the seconds
-to the first step, and the largest anonymous memory that the process had until then and to its end, as /proc says. It
-removes the folder. --keep writes the table to experiments/results/documents.
+For each size in gigabytes it writes made-up documents as JSON lines, and trains a small model on them twice, each time
+in its own process: the first run prepares the tokens, the second finds them. For both it reports the seconds to the
+first step, and the peak of anonymous memory until then and until the end, by /proc. It removes the folder. --keep
+writes the table to experiments/results/documents.
 """
 
 import json
@@ -22,10 +22,10 @@ from absl import app, flags
 from experiments.runner import RESULTS, ROOT, keep, verb
 
 GIGABYTES = flags.DEFINE_list("gigabytes", ["0.2"], "sizes of the text")
-FOLDER = flags.DEFINE_string("folder", None, "the folder to make and remove, of three times the size", required=True)
+FOLDER = flags.DEFINE_string("folder", None, "the folder to make and remove: three times the size", required=True)
 KEEP = flags.DEFINE_boolean("keep", False, "write the table to experiments/results/documents")
 TOKENIZER = flags.DEFINE_string("tokenizer", "character", "data.tokenizer")
-WORDS, STORE = 20_000, 2**24  # words, and bytes of ready text, of which documents are pieces
+WORDS, STORE = 20_000, 2**24  # words, and bytes of the text that documents are cut from
 KEYS: dict[str, Any] = {
     **{"data.validation": 1e-4, "data.vocab_size": 8000, "task.length": 256, "train.steps": 20, "log.every": 1},
     **{"train.batch_size": 16, "optimizer.warmup_steps": 5, "model.n_layers": 1, "model.d_model": 64},
@@ -48,7 +48,7 @@ def make_documents(path: Path, n_bytes: int) -> int:
 
 
 def train(path: Path, workdir: Path) -> dict[str, float]:
-    """Trains a few steps in a process; returns its seconds to the first step, and megabytes until it and in all."""
+    """Trains a few steps in a process; returns seconds to the first step, and peak megabytes until then and overall."""
     keys = {**KEYS, "data.path": path, "data.tokenizer": TOKENIZER.value}
     options = [f"--config.{name}={value}" for name, value in keys.items()]
     words = verb("train", "--config=documents:json_lines", f"--workdir={workdir}", *options)
@@ -57,7 +57,7 @@ def train(path: Path, workdir: Path) -> dict[str, float]:
         process = subprocess.Popen(words, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)
         while process.poll() is None:
             status = Path(f"/proc/{process.pid}/status").read_text()
-            found = re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)  # absent as it ends
+            found = re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)  # absent while the process ends
             peak = max(peak, int(found[1]) // 1024 if found else 0)
             if not first and "step 1/" in log.read_text():
                 first, begun = time.monotonic() - began, peak
@@ -68,7 +68,7 @@ def train(path: Path, workdir: Path) -> dict[str, float]:
 
 
 def measured(gigabytes: str, folder: Path) -> dict[str, Any]:
-    """Makes a corpus, prepares it, begins a run on it, and returns the row of the table."""
+    """Makes a corpus, prepares it, starts a run on it, and returns its row of the table."""
     folder.mkdir()
     try:
         n_documents = make_documents(folder / "corpus.jsonl", int(float(gigabytes) * 1e9))

@@ -1,20 +1,20 @@
-"""The first day with an NVIDIA GPU as one command: what a step of GPT-2 spends, and how fast it is beside PyTorch.
+"""Measures all on an NVIDIA GPU in one command: where a step of GPT-2 spends time, and its speed beside PyTorch.
 
 python -m experiments.benchmarks.gpu_day [--output=runs/gpu_day.jsonl] [--toy] [--parts=step,decoding]
 
-It takes at most --seconds on one H100 or H200. Each part has a process and a limit of its own, and each result is a
-line of the output as soon as it is known, so a part that fails or is cut loses what it had not said. The parts:
+It takes at most --seconds on one H100 or H200. Each part has its own process and time limit. Each result is written to
+the output at once, as a line, so a part that fails or is cut loses only what was not written yet. The parts:
 
   step        GPT-2 small, 32 rows of 1,024 tokens: speed, MFU and memory; a trace of 3 steps by kind and by kernel,
-              each with its bytes and operations in the program and what the hardware's table makes of them
+              each with its bytes and operations in the program, and the time that these predict
   beside      the same step in turns with PyTorch, compiled and eager, with flash attention and fused AdamW
   medium      GPT-2 medium, 24 layers, 16 rows
-  rows64      GPT-2 small, 64 rows, and the memory that they leave
-  decoding    1 and 64 prompts: the bytes that a token must read, of weights and cache, and their share of the bandwidth
+  rows64      GPT-2 small, 64 rows, and the memory left
+  decoding    1 and 64 prompts: the bytes of weights and cache that a token reads, and their share of the bandwidth
   long        rows of 8,192 and 32,768 tokens
-  rates       products of the step, a large one, and a copy, alone
+  rates       single operations: the step's matrix products, a large one, and a copy
   tests       pytest -m gpu tests/gpu
-  autotune    the step in turns with PyTorch compiled by max-autotune, which may take long
+  autotune    the step in turns with PyTorch compiled by max-autotune, which may take long to compile
 """
 
 import collections
@@ -90,7 +90,7 @@ class Step:
         return float(metrics["loss_sum"] / metrics["weight_sum"])
 
     def figures(self) -> Found:
-        """Returns its speed, the share of the peak that the model's operations are (the MFU), and its memory."""
+        """Returns speed, MFU and memory."""
         self.take(self.n_steps)
         turns = []
         for _ in range(5):
@@ -109,7 +109,7 @@ class Step:
             "seconds of compiling": self.compiling,
             "GiB of temporaries": self.program.memory_analysis().temp_size_in_bytes / 2**30,
             "GiB at most": device.get("peak_bytes_in_use", 0) / 2**30,
-            "GiB of the device": device.get("bytes_limit", 0) / 2**30,
+            "GiB of device memory": device.get("bytes_limit", 0) / 2**30,
         }
 
 
@@ -121,7 +121,7 @@ def step(settings: Settings) -> Iterator[Found]:
 
 
 def traced(step: Step) -> Iterator[Found]:
-    """Yields the milliseconds of a step by kind of kernel, and for kernels alike, joined with the program's costs."""
+    """Yields milliseconds per step by kind of kernel, and by group of equal kernels with their costs in the program."""
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             step.take(TRACED)
@@ -145,7 +145,7 @@ def traced(step: Step) -> Iterator[Found]:
 
 
 def durations(path: Path) -> dict[str, float]:
-    """Returns the seconds a step of each instruction in a trace, on the GPU if there is one."""
+    """Returns the seconds per step of each instruction in a trace, on the GPU if there is one."""
     planes = list(jax.profiler.ProfileData.from_file(str(path)).planes)
     found: dict[str, float] = collections.defaultdict(float)
     for plane in [plane for plane in planes if plane.name.startswith("/device:GPU")] or planes:
@@ -157,22 +157,22 @@ def durations(path: Path) -> dict[str, float]:
 
 
 def beside(peers: tuple[str, ...], settings: Settings) -> Iterator[Found]:
-    """The row gpu_gpt2 of the benchmark, in which fxf and a peer take turns, for one peer after the other."""
+    """Runs the benchmark's row gpu_gpt2 with one peer at a time."""
     for peer in peers:
         settings = settings._replace(ways=("fxf", peer), repeats=0 if settings.quick else 4)
         yield from measured_in_processes(rows_gpu.gpu_gpt2, settings)
 
 
 def speeds(cases: Sequence[tuple[bool, int, int]], settings: Settings) -> Iterator[Found]:
-    """The speed of other steps: whether it is GPT-2 medium, and the rows and their length."""
+    """Measures other steps: GPT-2 medium or small, the number of rows, and their length."""
     for is_medium, rows, length in cases:
         yield Step(gpt2(settings.quick, is_medium, length), 2 if settings.quick else rows, settings).figures()
 
 
 def decoding(settings: Settings) -> Iterator[Found]:
-    """Greedy answers of GPT-2 small to prompts of 128 tokens, whose reading is in the time.
+    """Measures greedy decoding of GPT-2 small after prompts of 128 tokens; the time includes prefill.
 
-    Each token must read the weights, and the keys and values so far, once.
+    Each token reads the weights, and the keys and values so far, once.
     """
     (new, read), sizes = (16, 8) if settings.quick else (256, 128), gpt2(settings.quick)
     attention = "flash" if jax.default_backend() == "gpu" else "xla"
@@ -192,12 +192,12 @@ def decoding(settings: Settings) -> Iterator[Found]:
 
 
 def rates(settings: Settings) -> Iterator[Found]:
-    """Products of the step, a large one, and a copy, each alone."""
+    """Measures single operations: the step's matrix products, a large one, and a copy."""
     n, d, v, large = (512, 64, 1024, 256) if settings.quick else (32768, 768, training.PADDED, 8192)
     shapes = {"q": (n, d, d), "up": (n, d, 4 * d), "down": (n, 4 * d, d), "logits": (n // 4, d, v)}
     shapes |= {"gradient of up": (d, n, 4 * d), "large": (large,) * 3}
     products = {name: (shape, jax.jit(jnp.matmul)) for name, shape in shapes.items()}
-    products["large, of 8 bits"] = shapes["large"], jax.jit(fp8.product)  # which finds and applies the scales too
+    products["large, of 8 bits"] = shapes["large"], jax.jit(fp8.product)  # includes finding and applying the scales
     for name, ((a, b, c), product) in products.items():
         left, right = (jax.random.normal(jax.random.key(i), s, jnp.bfloat16) for i, s in enumerate([(a, b), (b, c)]))
         yield {"product": name, "shape": [a, b, c], "TFLOP/s": 2 * a * b * c / seconds_of(product, left, right) / 1e12}
@@ -213,7 +213,7 @@ def seconds_of(function: Callable[..., Any], *arrays: Any) -> float:
 
 
 def tests(settings: Settings) -> Iterator[Found]:
-    """The tests that need a GPU; a toy only finds them."""
+    """Runs the tests that need a GPU; with --toy it only collects them."""
     words = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "tests/gpu"]
     words += ["-n0", "--collect-only"] if settings.quick else ["-n4", "--no-skips"]
     env = os.environ if settings.quick else {**os.environ, "JAX_PLATFORMS": "cuda,cpu"}
@@ -222,7 +222,7 @@ def tests(settings: Settings) -> Iterator[Found]:
 
 
 def taken(name: str, toy: bool, limit: float, keep: Callable[[Found], None]) -> str:
-    """Takes a part in a process group of its own, keeps each line that it says, and returns why it ended early."""
+    """Runs a part in its own process group, keeps each line that it prints, and returns why it ended early."""
     words = [sys.executable, "-m", "experiments.benchmarks.gpu_day", f"--part={name}", *(["--toy"] if toy else [])]
     env, cut = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, threading.Event()
     options: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True, "env": env}
@@ -230,12 +230,12 @@ def taken(name: str, toy: bool, limit: float, keep: Callable[[Found], None]) -> 
 
         def kill() -> None:
             cut.set()
-            os.killpg(part.pid, signal.SIGKILL)  # with the processes that it started
+            os.killpg(part.pid, signal.SIGKILL)  # with its child processes
 
         timer = threading.Timer(limit, kill)
         timer.start()
         for line in part.stdout or ():
-            if line.startswith("{"):  # libraries print, too
+            if line.startswith("{"):  # libraries print too
                 keep(json.loads(line))
         code = part.wait()
         timer.cancel()
@@ -246,7 +246,7 @@ def taken(name: str, toy: bool, limit: float, keep: Callable[[Found], None]) -> 
     return one_line((said or [f"exit code {code}"])[-1])[:300] if code else ""
 
 
-# By name: what it yields, and the seconds that it may take. What the others leave is the last one's.
+# By name: a generator of results, and its time limit in seconds. The last part gets the time that the others leave.
 PARTS: dict[str, tuple[Callable[[Settings], Iterator[Found]], float]] = {
     "step": (step, 110),
     "beside": (functools.partial(beside, ("PyTorch compiled", "PyTorch")), 130),
@@ -262,10 +262,10 @@ PARTS: dict[str, tuple[Callable[[Settings], Iterator[Found]], float]] = {
 
 def flags(parser: Parser) -> None:
     parser.flag("parts", several, list(PARTS), f"of {', '.join(PARTS)}")
-    parser.flag("seconds", whole(1), 450, "the longest time of all parts")
-    parser.flag("output", default="runs/gpu_day.jsonl", doc="the file to which lines of JSON are added")
-    parser.switch("toy", "small sizes on any device; the figures mean nothing")
-    parser.flag("part", default="", doc="take this part alone, in this process")
+    parser.flag("seconds", whole(1), 450, "time limit of all parts together")
+    parser.flag("output", default="runs/gpu_day.jsonl", doc="the file to append lines of JSON to")
+    parser.switch("toy", "small sizes on any device, as a test; ignore the numbers")
+    parser.flag("part", default="", doc="run only this part, in this process")
 
 
 def main(args: Namespace) -> None:
@@ -283,7 +283,7 @@ def main(args: Namespace) -> None:
             print(line, file=file, flush=True)
             print(line[:300], flush=True)
 
-        # A process of its own leaves the GPU to the parts.
+        # In another process, so that this one does not hold the GPU.
         script = "import json; from experiments.benchmarks import bench; print(json.dumps(bench.facts()))"
         keep("about", json.loads(command([sys.executable, "-c", script]).splitlines()[-1]))
         for name in names:

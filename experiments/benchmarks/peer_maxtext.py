@@ -1,11 +1,11 @@
-"""GPT-2's training step as fxf and as MaxText compile it for TPUs, counted by the same rules, side by side.
+"""Compares GPT-2's training step as compiled for TPUs by fxf and by MaxText, counted by the same rules.
 
 PYTHONPATH=. python experiments/benchmarks/peer_maxtext.py [--topology=v5e:2x4]
 
-It needs an environment of its own, in which both run, so that one compiler makes all programs: Python 3.12 with
-maxtext, jax[tpu], ml_collections and what MaxText imports. The model is GPT-2's with 124M weights, in bfloat16, with 32
-sequences of 1,024 tokens a device, flash attention and AdamW, in each of fxf's and MaxText's ways to keep activations
-that correspond. It writes experiments/results/compile/maxtext.json.
+Both run in one separate environment, so that one compiler makes all programs: Python 3.12 with maxtext, jax[tpu],
+ml_collections and what MaxText imports. The model is GPT-2 with 124M weights, in bfloat16, with 32 sequences of 1,024
+tokens per device, flash attention and AdamW, under each pair of corresponding rematerialization policies. It writes
+experiments/results/compile/maxtext.json.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from fxf.runs.code_version import made_by
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "experiments/results/compile/maxtext.json"
-# What is kept of the forward pass, by fxf's model.remat and MaxText's remat_policy.
+# What the forward pass stores, by fxf's model.remat and MaxText's remat_policy.
 KEPT_ACTIVATIONS = {
     "all that the backward pass reads": ("none", "minimal_with_context"),
     "the input of each block": ("full", "full"),
@@ -69,7 +69,7 @@ GPT2: dict[str, Any] = {
 
 
 def compiled_step(keys: dict[str, Any]) -> Any:
-    """Returns the compiled step of MaxText with these keys."""
+    """Returns MaxText's compiled step with these keys."""
     from maxtext.trainers.pre_train import train_compile
 
     made, compile_it = [], train_compile.jit_and_compile
@@ -86,7 +86,7 @@ def compiled_step(keys: dict[str, Any]) -> Any:
 
 
 def figures(compiled: Any, name: str) -> dict[str, Any]:
-    """Returns bytes of a device, operations, traffic to memory and bytes sent, counted as for fxf's own programs."""
+    """Returns bytes per device, operations, memory traffic and bytes sent, counted as for fxf's own programs."""
     target, plan = topology(name), compiled.memory_analysis()
     kernels = costs.kernels(hlo.read(compiled.as_text()).entry, len(target.devices), target.hardware.on_chip)
     held = plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
@@ -106,14 +106,14 @@ def figures(compiled: Any, name: str) -> dict[str, Any]:
 
 
 def of_maxtext(name: str, policy: str) -> dict[str, Any]:
-    """Returns the figures of MaxText's step, which a process of its own compiles."""
+    """Returns the costs of MaxText's step, which another process compiles."""
     command = [sys.executable, __file__, f"--topology={name}", f"--maxtext={policy}"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **LIBTPU})
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def of_fxf(name: str, remat: str) -> dict[str, Any]:
-    """Returns the figures of fxf's step, as `fxf compile` says them."""
+    """Returns the costs of fxf's step, as `fxf compile` reports them."""
     n_rows = 32 * len(topology(name).devices)
     flags = [f"--topology={name}", "--vocab_size=50257", f"--config.train.batch_size={n_rows}", "--program=training"]
     command = [sys.executable, "-m", "fxf", "compile", "--config=characters:gpt2", *flags, "--json"]
@@ -132,7 +132,7 @@ def of_fxf(name: str, remat: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--topology", default="v5e:2x4", choices=SLICES)
-    parser.add_argument("--maxtext", metavar="POLICY", help="print the figures of MaxText's step alone, as JSON")
+    parser.add_argument("--maxtext", metavar="POLICY", help="print only the costs of MaxText's step, as JSON")
     options = parser.parse_args()
     name = options.topology
     if options.maxtext:

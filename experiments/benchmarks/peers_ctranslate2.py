@@ -1,4 +1,4 @@
-"""A translator in CTranslate2 (Klein et al. 2020), in float32, which has the weights of fxf's."""
+"""A translator in CTranslate2 (Klein et al. 2020), in float32, with fxf's weights."""
 
 import tempfile
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig
 
 
 class CTranslator:
-    """CTranslate2's beam search. Its tokens are strings, here the numbers of fxf's tokens."""
+    """CTranslate2's beam search. It takes tokens as strings: here, the ids of fxf's tokens."""
 
     def __init__(self, config: EncoderDecoderConfig, params: Params, threads: int, batches: int = 1) -> None:
         """Reads the weights.
 
         Args:
-          batches: number of batches that are translated side by side, each by its share of the threads.
+          batches: number of batches translated in parallel, each with its share of the threads.
         """
         assert config.embeddings == "shared" and config.positions == "sinusoidal" and config.block == "pre_norm"
         spec = _spec(config, jax.tree.map(np.asarray, params))
@@ -40,8 +40,8 @@ class CTranslator:
         """Returns the tokens of the best hypothesis for each source, without the end token.
 
         Args:
-          least: number of tokens before the end token is allowed.
-          at_once: number of sentences in a batch, which have similar lengths; 0 for all.
+          least: minimum number of tokens before the end token.
+          at_once: sentences per batch, of similar lengths; 0 for all.
         """
         strings = [[str(token) for token in source] for source in sources]
         options = {"beam_size": width, "max_decoding_length": max_tokens, "min_decoding_length": least}
@@ -57,7 +57,7 @@ def _spec(config: EncoderDecoderConfig, params: Params) -> Any:
     for name, part in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         embeddings = part.embeddings[0] if isinstance(part.embeddings, list) else part.embeddings
         embeddings.weight = table
-        part.scale_embeddings = True  # by the root of the width
+        part.scale_embeddings = True  # times the square root of the width
         part.position_encodings.encodings = np.array(interleaved(jnp.arange(config.max_len), config.d_model))
         if config.final_norm:
             _norm(part.layer_norm, params[name]["norm"])
@@ -85,7 +85,7 @@ def _block(layer: Any, block: Params) -> None:
 
 
 def _attention(attention: Any, weights: Params, groups: list[tuple[str, ...]]) -> None:
-    """Gives an attention layer its weights; those of a group stand side by side."""
+    """Gives an attention layer its weights; each group of matrices becomes one."""
     for linear, names in zip(attention.linear, groups, strict=False):
         matrices = [weights[name].reshape(len(weights[name]), -1) for name in names]
         biases = [weights[f"{name}_bias"].ravel() for name in names]

@@ -1,4 +1,4 @@
-"""The GPT of `peers_gpt.py` in Flax NNX, assembled of its own layers in the usual way."""
+"""The GPT of `peers_gpt.py` in Flax NNX, from Flax's own layers, in the usual way."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""GPT in plain PyTorch, for comparisons with fxf."""
+"""A GPT in plain PyTorch, for comparison with fxf."""
 
 import math
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """nanoGPT's model, with learned positions and an output tied to the embedding table."""
+    """nanoGPT's model, with learned positions and tied embeddings."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class GPT(nn.Module):
 
 
 def adamw(model: nn.Module, rate: float, betas: tuple[float, float], decay: float) -> torch.optim.AdamW:
-    """Returns fused AdamW, which decays only matrices."""
+    """Returns fused AdamW with weight decay for matrices only."""
     weights = list(model.parameters())
     groups = [
         {"params": [w for w in weights if w.dim() == 2], "weight_decay": decay},
@@ -82,7 +82,7 @@ def gpt_training(sizes: Sizes, batch: dict[str, Any], steps: int, *, mode: str) 
     """Returns the first loss, and a function that takes some training steps of a GPT with AdamW and clipping.
 
     Args:
-      mode: that of `torch.compile`; empty for eager.
+      mode: the mode of `torch.compile`; empty for eager.
     """
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -100,7 +100,7 @@ def gpt_training(sizes: Sizes, batch: dict[str, Any], steps: int, *, mode: str) 
 
 
 class NanoGPT:
-    """nanoGPT's recipe for a CPU, from its README, on the tokens of a text."""
+    """nanoGPT's CPU recipe, from its README, on the tokens of a text."""
 
     LENGTH, BATCH, STEPS = 64, 12, 2000
     PEAK, FINAL, WARMUP, DECAY, BETAS = 1e-3, 1e-4, 100, 0.1, (0.9, 0.99)

@@ -1,4 +1,4 @@
-"""A translator in plain PyTorch, which has the weights of fxf's, for comparisons with fxf."""
+"""A translator in plain PyTorch with fxf's weights, for comparison with fxf."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ from fxf.models.encoder_decoder import EncoderDecoderConfig
 def translator_training(
     config: EncoderDecoderConfig, params: Params, batch: dict[str, Any], smoothing: float, steps: int, *, compiled: bool
 ) -> tuple[float, Callable[[], float]]:
-    """Returns the loss without dropout, and a function that takes some training steps with Adam on one batch."""
+    """Returns the loss without dropout, and a function that takes n training steps with Adam on one batch."""
     translator = TorchTranslator(config, params)
     source, inputs, targets = (torch.tensor(batch[name]).long() for name in ("source", "inputs", "targets"))
     padding = torch.tensor(~batch["source_mask"])
@@ -44,7 +44,7 @@ def translator_training(
 
 
 class TorchTranslator(torch.nn.Module):
-    """`torch.nn.Transformer` between embeddings and logits, with the weights of fxf's params."""
+    """`torch.nn.Transformer` between embeddings and logits, with fxf's params."""
 
     def __init__(self, config: EncoderDecoderConfig, params: Params) -> None:
         super().__init__()

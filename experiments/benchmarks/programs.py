@@ -1,10 +1,10 @@
-"""Comparison of the shipped configs' programs before and after a change of the code.
+"""Compares the programs of the shipped configs before and after a code change.
 
     python -m experiments.benchmarks.programs --write=before.json   # before the change
     python -m experiments.benchmarks.programs --compare=before.json   # after it: exit code 1 if any differs
 
 It lowers the training step, prefill and a decoding step of every config and argument under configs/ whose data are
-here, and keeps digests of their text. Names do not count: functions get numbers, and outputs have no names.
+present, and stores digests of their text. Names do not count: functions are numbered, and outputs have no names.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def programs(experiment: Experiment) -> Iterator[tuple[str, str]]:
 
 
 def every_program() -> dict[str, str]:
-    """Returns the digest of each program of each config by name; prints the configs whose data are missing."""
+    """Returns the digest of each config's programs by name; prints the configs whose data are missing."""
     found: dict[str, str] = {}
     for name in smoke.names():
         try:

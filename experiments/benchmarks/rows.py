@@ -1,4 +1,4 @@
-"""What a row of the benchmark is, and how its ways are measured, each in a process of its own."""
+"""Rows of the benchmark, and how their implementations ("ways") are measured, each in its own process."""
 
 import contextlib
 import functools
@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 LESS_IS_BETTER = ("s", "MiB")
-SHORT = 2.0  # seconds; where work takes less, what a pause costs would count
+SHORT = 2.0  # seconds; the cost of a pause would distort shorter work
 
 
 class Settings(NamedTuple):
-    """How long to measure, and what some rows need.
+    """How long to measure, and paths that some rows need.
 
     Attributes:
-      repeats: timings of each way, after one that does not count.
-      steps: training steps in a timing.
+      repeats: timings of each way, after a discarded first one.
+      steps: training steps per timing.
       threads: threads of PyTorch; XLA takes every core.
-      quick: whether to shrink the rows that take minutes, to try them.
-      ways: the names of the ways to measure; all if empty.
-      text, run, sentences: paths that the rows of real text need.
+      quick: whether to shrink the rows, as a test.
+      ways: names of the ways to measure; all if empty.
+      text, run, sentences: paths for the rows on real text.
     """
 
     repeats: int
@@ -39,11 +39,11 @@ class Settings(NamedTuple):
 
 
 class Way(NamedTuple):
-    """A way to do the work of a row.
+    """An implementation of a row's work.
 
     Attributes:
-      run: does the work once. A result that is `Measured` counts in place of its seconds.
-      fact: returns what the row compares or tells, after the last turn.
+      run: does the work once. If it returns a `Measured`, that counts instead of its seconds.
+      fact: called after the last turn; returns what the row's note compares or reports.
     """
 
     run: Callable[[], Any]
@@ -51,14 +51,14 @@ class Way(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Ways to do the same work.
+    """Implementations of the same work.
 
     Attributes:
       what: the work in words.
-      unit: the unit of the figures: amounts a second, or `s`, or another if the ways measure themselves.
-      amount: the amount of work of a call; 0 if the figures are seconds, or what the ways return.
-      ways: each makes a way, in the process where it runs; the first is fxf's.
-      note: returns what is told beside the figures, from the facts of the ways. Fails if they disagree.
+      unit: the unit of the results: amounts per second, `s`, or another if the ways measure themselves.
+      amount: work per call; 0 if results are seconds, or what the ways return.
+      ways: functions that make a way, in the process where it runs; the first is fxf's.
+      note: returns a remark for the table from the facts of the ways, or fails if they disagree.
     """
 
     what: str
@@ -72,8 +72,8 @@ class Sizes(NamedTuple):
     """Sizes of a GPT with d_ff = 4 d_model.
 
     Attributes:
-      gpt2: whether it has GPT-2's biases and its approximation of GELU.
-      dtype: the type of its products; weights and losses are in float32.
+      gpt2: whether to use GPT-2's biases and approximation of GELU.
+      dtype: the type of products; weights and losses are float32.
     """
 
     vocab_size: int
@@ -89,11 +89,11 @@ Rows = Callable[[Settings], Iterator[Row]]
 
 
 class Measured(float):
-    """A figure that a way measured itself."""
+    """A result that a way measured itself."""
 
 
 def measured_in_processes(rows: Rows, settings: Settings) -> Iterator[dict[str, Any]]:
-    """Yields the figures of each row. Each way has a process of its own, so none has the memory that another keeps."""
+    """Yields the results of each row. Each way has its own process, so none has the memory that another keeps."""
     context = multiprocessing.get_context("spawn")
     for number, row in enumerate(rows(settings)):
         with contextlib.ExitStack() as stack:
@@ -114,18 +114,18 @@ def _asked(pool: ProcessPoolExecutor, rows: Rows, number: int, name: str, settin
     return Measured(told) if what == "turn" else told
 
 
-_made: dict[str, Way] = {}  # the way of this process
+_made: dict[str, Way] = {}  # this process's way
 
 
 def _serve(rows: Rows, number: int, name: str, settings: Settings, what: str) -> Any:
-    """Takes a turn of a way of a row, which is made at the first turn, or returns its fact."""
+    """Runs a turn of a way, which is made at the first turn, or returns its fact."""
     if name not in _made:
         _made[name] = next(itertools.islice(rows(settings), number, None)).ways[name]()
     return float(timed(_made[name])) if what == "turn" else _made[name].fact()
 
 
 def measured(row: Row, ways: Mapping[str, Way], repeats: int) -> dict[str, Any]:
-    """Returns the row's figures. The ways take turns, so that a slow minute of the machine affects all."""
+    """Returns the row's results. The ways take turns, so that a slow minute of the machine affects all."""
     turns: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(repeats + 1):
         for name, way in ways.items():
@@ -143,7 +143,7 @@ def measured(row: Row, ways: Mapping[str, Way], repeats: int) -> dict[str, Any]:
 def timed(way: Way) -> float:
     """Returns the seconds that a way takes, or what it measured itself.
 
-    The ways take turns. After such a pause a process loses about 50 ms, until each of its threads has a core. So short
+    After a pause for other ways' turns, a process loses about 50 ms until each thread has a core. So short
     work runs twice, and the second time counts.
     """
     for _ in range(2):
@@ -158,8 +158,8 @@ def timed(way: Way) -> float:
 
 
 def added_bytes(work: Callable[[], Any]) -> int:
-    """Returns the memory that this process held at most during the work, beyond what it held before (on Linux)."""
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    """Returns the peak memory of this process during the work, minus that before (on Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _memory("VmRSS")
     work()
     return _memory("VmHWM") - before
@@ -171,8 +171,8 @@ def _memory(name: str) -> int:
 
 
 def markdown(results: list[dict[str, Any]]) -> str:
-    """Returns the table: for each way the median and the range, and fxf's ratio to it."""
-    lines = ["| what | way | figure | least to most | fxf is so many times as good |", "|---|---|---:|---:|---:|"]
+    """Returns the table: for each way, median, range, and fxf's ratio to it."""
+    lines = ["| what | way | median | range | ratio of fxf |", "|---|---|---:|---:|---:|"]
     for row in results:
         if "error" in row:
             lines.append(f"| {row['what']} | | not measured: {row['error']} | | |")

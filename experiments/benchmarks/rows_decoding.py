@@ -1,6 +1,6 @@
-"""Rows of decoding: cached steps, beam search and `generate`, in batches and one at a time, and real sentences.
+"""Rows of decoding: cached steps, beam search and `generate`, in batches and one at a time, also on real sentences.
 
-Where both search by the same rule, they must find the same before anything is timed.
+Searches by the same rule must find the same before they are timed.
 """
 
 import functools
@@ -27,7 +27,7 @@ from fxf.runs import run
 from fxf.runs.evaluator import Evaluators
 from fxf.tasks.prompts import in_order_of_texts
 
-# Marian's model of Tiny's size. With its default init_std a random model repeats one token, and all scores are alike.
+# Marian at Tiny's size. With its default init_std, a random model repeats one token, and all scores are close.
 MARIAN: dict[str, Any] = {
     **{"d_model": 128, "activation_function": "relu", "max_position_embeddings": 64, "scale_embedding": True},
     **{"pad_token_id": 0, "decoder_start_token_id": 0, "forced_eos_token_id": None, "init_std": 0.3},
@@ -35,10 +35,10 @@ MARIAN: dict[str, Any] = {
     **{"encoder_ffn_dim": 256, "decoder_ffn_dim": 256},
 }
 BEAM_WIDTH, MAX_TOKENS = 5, 24
-TOGETHER, ALONE = 64, 16  # sentences of a batch, and sentences translated one at a time
-NO_END = -1  # no token has this number, so that all ways take the same number of steps
+TOGETHER, ALONE = 64, 16  # sentences per batch, and sentences translated one at a time
+NO_END = -1  # not a token, so all ways take the same number of steps
 
-Search = Callable[[slice], np.ndarray]  # returns the tokens of the best hypotheses for some sentences of the batch
+Search = Callable[[slice], np.ndarray]  # returns the tokens of the best hypotheses for sentences of the batch
 
 
 def search_of(model: Model, params: Params, batch: dict[str, Any]) -> Search:
@@ -56,7 +56,7 @@ def search_of(model: Model, params: Params, batch: dict[str, Any]) -> Search:
 
 
 def search_rows(what: str, searches: dict[str, Callable[[], Search]], settings: Settings) -> Iterator[Row]:
-    """Yields a row of a batch and a row of sentences one at a time. The first search is fxf's."""
+    """Yields a row for a batch and a row for single sentences. The first search is fxf's."""
     n = 8 if settings.quick else TOGETHER
 
     def way(make: Callable[[], Search], groups: list[slice]) -> Way:
@@ -67,7 +67,7 @@ def search_rows(what: str, searches: dict[str, Callable[[], Search]], settings: 
         ours, *_ = facts.values()
         for name, theirs in facts.items():
             same = (ours == theirs).mean()
-            # Two hypotheses may score almost the same.
+            # Near ties between hypotheses may break either way.
             assert same > 0.9, f"{name}: only {same:.1%} of the tokens are the same"
         return ""
 
@@ -79,13 +79,13 @@ def search_rows(what: str, searches: dict[str, Callable[[], Search]], settings: 
 
 
 def ctranslators(settings: Settings) -> dict[str, int]:
-    """Returns the names of CTranslate2's ways, and how many batches each translates side by side."""
+    """Returns CTranslate2's ways by name, with the number of batches that each translates in parallel."""
     several = {"CTranslate2, a core for each batch": settings.threads} if settings.threads > 1 else {}
     return {"CTranslate2": 1, **several}
 
 
 def beam(settings: Settings) -> Iterator[Row]:
-    """A beam of 5 at Transformer-Tiny's size, 24 tokens each, beside CTranslate2."""
+    """Beam search with 5 hypotheses at Transformer-Tiny's size, 24 tokens each, beside CTranslate2."""
     model, batch = encoder_decoder(TINY, TINY_VOCAB_SIZE), random_pairs(TOGETHER, 16, TINY_VOCAB_SIZE)
 
     def of_ctranslate2(batches: int) -> Search:
@@ -107,7 +107,7 @@ def beam(settings: Settings) -> Iterator[Row]:
 
 
 def generate(settings: Settings) -> Iterator[Row]:
-    """The same with `generate` of Hugging Face's transformers, and the weights of its Marian model."""
+    """The same beside `generate` of Hugging Face's transformers, with the weights of its Marian model."""
     batch = random_pairs(TOGETHER, 16, TINY_VOCAB_SIZE)
 
     def marian() -> Any:
@@ -142,7 +142,7 @@ def generate(settings: Settings) -> Iterator[Row]:
 
 
 def require_peers(config: EncoderDecoderConfig, run: str) -> None:
-    """Raises a UserError if the peers cannot have the model of a run."""
+    """Raises a UserError if the peers do not support the run's model."""
     wanted = {"positions": "sinusoidal", "embeddings": "shared", "block": "pre_norm"}
     for name, value in wanted.items():
         if getattr(config, name) != value:
@@ -151,7 +151,7 @@ def require_peers(config: EncoderDecoderConfig, run: str) -> None:
 
 
 class Sentences:
-    """Translation of real sentences with a trained run: in fxf as `fxf generate` does, and in the peers in batches."""
+    """Translation of real sentences by a trained run: as `fxf generate` does in fxf, and in batches in the peers."""
 
     def __init__(self, settings: Settings) -> None:
         lines = Path(settings.sentences).read_text(encoding="utf-8").splitlines()
@@ -174,7 +174,7 @@ class Sentences:
         return translate
 
     def of_ctranslate2(self, batches: int, batch_size: int) -> Callable[[], list[str]]:
-        """Sorts the sentences by length, as CTranslate2 does with more than a batch of them."""
+        """Translates with CTranslate2, which sorts by length if there is more than a batch."""
         from experiments.benchmarks.peers_ctranslate2 import CTranslator
 
         translator = CTranslator(self.config, self.params, self.settings.threads, batches)
@@ -189,7 +189,7 @@ class Sentences:
 
 
 def sentences(settings: Settings) -> Iterator[Row]:
-    """A beam of 5 on real sentences, which end at the end token. Needs --run and --sentences."""
+    """Beam search with 5 hypotheses on real sentences, to the end token. Needs --run and --sentences."""
     if not (settings.run and settings.sentences):
         raise UserError("--run and --sentences: missing; the row sentences translates with them")
 

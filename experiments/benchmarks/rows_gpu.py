@@ -1,6 +1,6 @@
-"""Rows of an NVIDIA GPU: what it can do, and training GPT-2 small in bfloat16.
+"""Rows on an NVIDIA GPU: matrix products, and training of GPT-2 small in bfloat16.
 
---quick tries them at small sizes on any device.
+--quick runs them at small sizes on any device.
 """
 
 import functools
@@ -29,7 +29,7 @@ def require_gpu(settings: Settings) -> None:
 
 
 def gpu_gpt2(settings: Settings) -> Iterator[Row]:
-    """GPT-2 small in bfloat16 with flash attention, beside PyTorch with its own, and the peak of the GPU's maker."""
+    """GPT-2 small in bfloat16 with flash attention, beside PyTorch with its own, and the GPU's nominal peak."""
     require_gpu(settings)
     rows, length, attention = (2, 64, "chunked") if settings.quick else (32, 1024, "flash")
     sizes = training.sizes_of(1 if settings.quick else 12, 768, 12, length, training.GPT2_VOCAB_SIZE, gpt2=True)
@@ -47,15 +47,15 @@ def gpu_gpt2(settings: Settings) -> Iterator[Row]:
 
 
 def _peak(sizes: Any, batch: Mapping[str, Any], seconds: float) -> Way:
-    """Returns the seconds of the model's products, of which each operation takes so many."""
+    """Returns the seconds of the model's products, given the seconds per operation."""
     model = training.lm(sizes)
     forward = jax.make_jaxpr(model.apply)(shapes(model.spec, jnp.float32), batch)
-    flops = 3 * operations(forward.jaxpr).flops  # a gradient takes twice the operations of the forward pass
+    flops = 3 * operations(forward.jaxpr).flops  # a backward pass takes twice the operations of the forward pass
     return Way(lambda: Measured(seconds * flops))
 
 
 def gpu_products(settings: Settings) -> Iterator[Row]:
-    """The product of two matrices in bfloat16, as large as one needs to reach the GPU's peak."""
+    """The product of two matrices in bfloat16, large enough to approach the GPU's peak."""
     require_gpu(settings)
     n, times = 64 if settings.quick else 8192, 20
     what, amount = f"product of two matrices in bfloat16, {n} x {n}", times * 2 * n**3 / 1e12

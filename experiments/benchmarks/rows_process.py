@@ -1,4 +1,4 @@
-"""Rows of the machine's products, and of whole processes: imports, start-up, memory, a sweep, a whole recipe."""
+"""Rows of matrix products, and of whole processes: imports, start-up, memory, a sweep, a whole recipe."""
 
 import functools
 import os
@@ -25,12 +25,12 @@ from fxf.runs.experiment import build
 from fxf.tasks import TASKS
 from fxf.training.step import make_train_steps
 
-POINTS = 24  # of the sweep of configs/reversal.py
+POINTS = 24  # in the sweep of configs/reversal.py
 MODULES = ("fxf", "jax", "flax.linen", "torch", "transformers")
 
 
 def products(settings: Settings) -> Iterator[Row]:
-    """The product of two float32 matrices: the ratios of the other rows depend on it."""
+    """The product of two float32 matrices, on which the ratios of the other rows depend."""
     n, times = 1024, 20
     ways = product_ways(n, times, "float32", settings.threads)
     yield Row(f"product of two matrices, {n} x {n}", "GFLOP/s", times * 2 * n**3 / 1e9, ways)
@@ -54,7 +54,7 @@ def product_ways(n: int, times: int, dtype: str, threads: int) -> dict[str, Call
 
 
 def _way(run: Callable[..., Any], *args: Any) -> Callable[[], Way]:
-    """Returns what makes the way that calls a function."""
+    """Returns a function that makes the way of calling `run`."""
     return lambda: Way(functools.partial(run, *args))
 
 
@@ -73,9 +73,9 @@ def imports(settings: Settings) -> Iterator[Row]:
 
 
 def seconds_to_line(beginning: str, words: list[str], environment: dict[str, str]) -> Measured:
-    """Returns the seconds until a process prints a line with this beginning. It runs on to its end.
+    """Returns the seconds until a process prints a line that starts so. The process then runs to its end.
 
-    Raises the last line that it prints if it fails, or has no such line.
+    Raises an error with its last line if it fails or prints no such line.
     """
     start, found, line = time.perf_counter(), 0.0, "no message"
     options: dict[str, Any] = {"cwd": ROOT, "env": {**os.environ, **environment}, "text": True}
@@ -89,7 +89,7 @@ def seconds_to_line(beginning: str, words: list[str], environment: dict[str, str
 
 
 def start(settings: Settings) -> Iterator[Row]:
-    """A short run of reversal:example0, to its first step and to its result, without and with kept programs."""
+    """A short run of reversal:example0, to its first step and to its result, without and with cached programs."""
     del settings
 
     def run(beginning: str, cold: bool, *changes: str) -> Measured:
@@ -105,20 +105,20 @@ def start(settings: Settings) -> Iterator[Row]:
 
 
 def in_python(call: str) -> Measured:
-    """Returns what a call of a function of rows_training.py returns in a process of its own."""
+    """Calls a function of rows_training.py in a new process, and returns its result."""
     code = f"from experiments.benchmarks import rows_training; print(rows_training.{call})"
     return Measured(command([sys.executable, "-c", code]).split()[-1])
 
 
 def peak_memory(settings: Settings) -> Iterator[Row]:
-    """The memory that training adds to a process that has imported all libraries, each way in one of its own."""
+    """The memory that training adds to a process that has imported all libraries; each way has its own process."""
     del settings
     ways = {name: _way(in_python, f"memory_of({name!r})") for name in ("fxf", "PyTorch", "Flax NNX")}
     yield Row("peak memory that training adds, nanoGPT's CPU size", "MiB", 0, ways)
 
 
 def sweep(settings: Settings) -> Iterator[Row]:
-    """README's 24 points: in two processes, and one after another, each a process (two of them, times 12)."""
+    """A sweep of 24 points in two processes, and one process per point (two are measured, times 12)."""
     steps = ["--config.train.steps=25"] if settings.quick else []
 
     def of(*words: str) -> float:
@@ -136,7 +136,7 @@ def sweep(settings: Settings) -> Iterator[Row]:
 
 
 def recipe(settings: Settings) -> Iterator[Row]:
-    """nanoGPT's whole recipe for a CPU on real text; the note has the validation losses. Takes minutes, and --text."""
+    """nanoGPT's whole CPU recipe on real text; the note has the validation losses. Takes minutes; needs --text."""
     if not settings.text:
         raise UserError("--text: missing; the row recipe trains on it")
 
@@ -153,7 +153,7 @@ def recipe(settings: Settings) -> Iterator[Row]:
 
 
 def _whole(name: str, settings: Settings) -> Way:
-    """Returns the whole training of a config on a text, which ends with its validation loss."""
+    """Returns a way that trains a config on a text, with its validation loss as the fact."""
     config = read_config(name)
     config.data.path, config.train.steps = settings.text, 20 if settings.quick else config.train.steps
     experiment, losses = build(config), list[float]()

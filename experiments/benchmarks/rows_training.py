@@ -1,9 +1,9 @@
 """Rows of training: the same model, batch and optimizer in fxf, PyTorch (eager and compiled) and Flax NNX.
 
-Each step reads the same random batch. Losses before the first step must agree: within float rounding where the peer has
-fxf's weights (the translators), else within a tenth. Peers are at their best: compiled too, all threads, fused
-optimizers, arrays donated. By default glibc returns freed memory to Linux; fxf keeps it
-(`fxf/base/kept_memory.py`), and so does each peer here.
+Each step reads the same random batch. The losses before the first step must agree: up to rounding if the peer has fxf's
+weights (the translators), else within a tenth. Peers run at their best: also compiled, with all threads, fused
+optimizers and donated arrays. By default glibc returns freed memory to Linux; fxf (`fxf/base/kept_memory.py`) and
+each peer here keep it.
 """
 
 import functools
@@ -42,16 +42,16 @@ TINY_CHOICES: dict[str, Any] = {
 }
 TINY = EncoderDecoderConfig(**TINY_CHOICES)
 TINY_VOCAB_SIZE, GPT2_VOCAB_SIZE = 9712, 50257
-PADDED = 50304  # nanoGPT rounds GPT-2's vocabulary up to a multiple of 64; fxf does so inside a step
+PADDED = 50304  # nanoGPT pads GPT-2's vocabulary to a multiple of 64; fxf does so inside a step
 NANOGPT_CPU, NANOGPT_ROWS = (4, 128, 4, 64, 65), 12
-# Sizes of growth: one of layers, width, heads, length and vocabulary changes, the others stay.
+# Sizes for `growth`: each varies one of layers, width, heads, length and vocabulary.
 SMALL: dict[str, Any] = {"n_layers": 2, "d_model": 64, "n_heads": 2, "length": 64, "vocab_size": 65}
 GROWTH: dict[str, tuple[int, ...]] = {
     **{"length": (128, 512, 2048, 8192), "length in chunks": (2048, 4096, 8192)},
     **{"n_layers": (2, 8, 24, 48), "d_model": (64, 256, 1024), "vocab_size": (256, 4096, 65536)},
 }
 Ways = Mapping[str, Callable[[], Way]]
-Peer = Callable[[], tuple[float, Callable[[], Any]]]  # returns the first loss, and a function that takes steps
+Peer = Callable[[], tuple[float, Callable[[], Any]]]  # returns the first loss, and a function that trains n steps
 
 
 def drawn(model: Model) -> Params:
@@ -129,7 +129,7 @@ def ours(make: Callable[[], Fxf], settings: Settings) -> Way:
 
 
 def theirs(peer: Peer, keeps: bool = True) -> Way:
-    """Returns the way of a peer, where freed memory is kept, as fxf keeps it, unless the machine has too little."""
+    """Returns a peer's way, which keeps freed memory as fxf does, unless the machine has too little."""
     if keeps:
         keep_memory(jax.config)
     first, run = peer()
@@ -137,7 +137,7 @@ def theirs(peer: Peer, keeps: bool = True) -> Way:
 
 
 def agreement(losses: dict[str, float], within: float) -> str:
-    """Fails if the first losses differ by a larger share than `within`."""
+    """Fails if the first losses differ by more than the share `within`."""
     for name, loss in losses.items():
         if loss is not None:
             np.testing.assert_allclose(loss, next(iter(losses.values())), rtol=within, err_msg=name)
@@ -187,14 +187,14 @@ def nanogpt_cpu(settings: Settings) -> Iterator[Row]:
 
 def nanogpt_gpu(settings: Settings) -> Iterator[Row]:
     """nanoGPT's recipe for a GPU: 6 layers, width 384, 64 rows of 256 characters, without dropout."""
-    rows, settings = 2 if settings.quick else 64, settings._replace(steps=1)  # which takes seconds
+    rows, settings = 2 if settings.quick else 64, settings._replace(steps=1)  # a step takes seconds
     yield gpt_row("nanoGPT's GPU size", sizes_of(6, 384, 6, 256, 65), rows, settings)
 
 
 def gpt2_small(settings: Settings) -> Iterator[Row]:
     """GPT-2 small (124M) on 2 rows of 128 tokens."""
     sizes = sizes_of(1 if settings.quick else 12, 768, 12, 128, GPT2_VOCAB_SIZE, gpt2=True)
-    yield gpt_row("GPT-2 small, 2 rows of 128 tokens", sizes, 2, settings, keeps=False)  # which 24 GiB do not hold
+    yield gpt_row("GPT-2 small, 2 rows of 128 tokens", sizes, 2, settings, keeps=False)  # needs more than 24 GiB
 
 
 def translator_row(what: str, sizes: tuple[Any, int, tuple[int, int]], settings: Settings, smoothing: float) -> Row:
@@ -234,7 +234,7 @@ def seed_003(settings: Settings) -> Iterator[Row]:
 
 
 def growth(settings: Settings) -> Iterator[Row]:
-    """How a step grows with length, depth (blocks scanned), width and vocabulary; the note has the plan's memory."""
+    """Growth of a step's time with length, depth (scanned blocks), width, vocabulary; the note has planned memory."""
     for axis, values in GROWTH.items():
         chunks = {"attention_implementation": "chunked"} if "chunks" in axis else {}
         for value in values[:1] if settings.quick else values:
@@ -253,7 +253,7 @@ def memory_of(way: str) -> float:
     """Returns the MiB that building and training a GPT of nanoGPT's CPU size adds to this process."""
     sizes, settings = sizes_of(*NANOGPT_CPU), Settings(0, 4, os.cpu_count() or 1)
     batch = random_tokens(NANOGPT_ROWS, sizes.length, sizes.vocab_size)
-    peers = gpt_peers(sizes, batch, settings)  # imports their libraries
+    peers = gpt_peers(sizes, batch, settings)  # import their libraries
     return added_bytes(lambda: fxf_gpt(sizes, batch).run(settings.steps) if way == "fxf" else peers[way]()[1]()) / 2**20
 
 

@@ -1,10 +1,10 @@
-"""A smoke run of every config and argument in configs/, two at a time: a line for each, and exit code 1 if one fails.
+"""Smoke-tests every config and argument in configs/, two at a time: one line each, and exit code 1 if one fails.
 
     python -m experiments.benchmarks.smoke                # all of them: make smoke
     python -m experiments.benchmarks.smoke reversal length # some, by the beginning of their name
 
-Where a config needs a text that does not come with fxf, it gets a made-up one. Compilation is quick and programs are
-slow, as in the tests.
+A config whose text does not come with fxf gets a made-up one. Compilation is quick and programs are slow, as in the
+tests.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from typing import Any
 from fxf.base.errors import UserError
 from fxf.runs import configs, guests
 
-LINES, DOCUMENTS = 300, 9000  # of a made-up text; of the documents one in a thousand is for validation
-# What makes compiling quick, for the processes that train. They share the programs that are compiled.
+LINES, DOCUMENTS = 300, 9000  # lines of a made-up text; one document in a thousand is for validation
+# Quick compilation in the processes that train, which share compiled programs.
 QUICK = {
     "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
@@ -44,7 +44,7 @@ def names() -> list[str]:
 
 
 def of_run(name: str, base: Path) -> str:
-    """Returns the name with the run from which an objective goes on."""
+    """Returns the name with the run that an objective starts from."""
     return f"{name}:{base}" if name.startswith("objectives/") else name
 
 
@@ -57,7 +57,7 @@ def make_texts(folder: Path) -> dict[str, str]:
     files = {"pairs.txt": [f"{line}\t{line[::-1]}" for line in lines], "documents.jsonl": documents}
     for part in ("train", "val", "test_2016_flickr"):
         files |= {f"{part}.lc.norm.tok.{language}": lines for language in ("en", "de", "fr")}
-    for part, n in (("train", 9), ("test", 30)):  # in the form of SCAN, and with as many actions
+    for part, n in (("train", 9), ("test", 30)):  # in SCAN's format, with as many actions
         files[f"tasks_{part}_length.txt"] = [f"IN: {line} OUT:{n * ' walk'}" for line in lines]
     for name, content in files.items():
         (folder / name).write_text("\n".join([*content, ""]))
@@ -67,7 +67,7 @@ def make_texts(folder: Path) -> dict[str, str]:
 
 
 def smoke(name: str, path: str, folder: Path) -> str:
-    """Trains a config in its folder, and returns what went wrong, or nothing."""
+    """Trains a config in its folder; returns an error message, or ""."""
     from fxf.base.config import with_values
     from fxf.runs import inside, run
     from fxf.runs.configs import read_config
@@ -97,7 +97,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="fxf-smoke-") as where:
         os.environ |= {**QUICK, "JAX_COMPILATION_CACHE_DIR": f"{where}/programs"}
         paths, base = make_texts(Path(where)), Path(where) / "base"
-        if any(name.startswith("objectives/") for name in chosen):  # which go on from a run
+        if any(name.startswith("objectives/") for name in chosen):  # start from a run
             failed += bool(smoke("reversal:example0", "", base))
         with ProcessPoolExecutor(2, context) as pool:
             runs = {

@@ -35,7 +35,7 @@ _REVERSAL = {**_TINY, "train.steps": 250, "train.batch_size": 16, "optimizer.lea
 
 
 class Pool(NamedTuple):
-    """A config, the keys that differ from it, and the figures that are kept."""
+    """A config, changed keys, and the metrics to keep."""
 
     config: str
     changes: Changes
@@ -62,7 +62,7 @@ POOLS = {
 
 
 def config_of(name: str, changes: Changes) -> dict[str, Any]:
-    """Returns a config of fxf with some keys changed."""
+    """Returns a shipped config with some keys changed."""
     guests.search(configs.folder() / "studies")
     guests.search(ROOT / "experiments/benchmarks")
     config = fxf.read_config(name)
@@ -71,7 +71,7 @@ def config_of(name: str, changes: Changes) -> dict[str, Any]:
 
 
 def train_pool(name: str) -> list[Row]:
-    """Returns the figures of the runs of a pool by seed; seeds train together, as one program."""
+    """Returns the metrics of a pool's runs by seed; seeds train together in one program."""
     pool = POOLS[name]
     run = jax.jit(jax.vmap(_run_of(build(config_of(pool.config, pool.changes)))))
     rows: list[Row] = []
@@ -86,10 +86,10 @@ def train_pool(name: str) -> list[Row]:
 
 
 def _run_of(experiment: Experiment) -> Callable[[jax.Array], dict[str, jax.Array]]:
-    """Returns a function from a seed to the scores of a whole run, of the same held-out batches for all seeds.
+    """Returns a function from a seed to a run's scores on held-out batches, which are the same for all seeds.
 
-    The share of exact answers is that of greedy decoding: an answer is exact just if each token is the most probable
-    one after the right ones.
+    Exact match is that of greedy decoding: an answer is exact if and only if each token is the most probable one after
+    the correct ones.
     """
     model, task = experiment.model, experiment.task
     trainer = experiment.trainer(experiment.layout())
@@ -123,14 +123,14 @@ def _scores(model: Any, params: Any, batch: Any) -> dict[str, jax.Array]:
 
 
 class Unmasked(Attention):
-    """Attention that has lost its causal mask: tokens see those behind them, as long as there are any."""
+    """Attention without its causal mask: tokens see later ones, if there are any."""
 
     def seen(self, queries: Places, keys: Places, reads: Any = None) -> Any:
         return super().seen(queries.replace(order=None), keys, reads)
 
 
 class Planted(NamedTuple):
-    """A trial whose answer is known: a base, the keys that the other changes, and the rules of the trial."""
+    """A trial with a known answer: a base config, the keys that the other changes, and the trial's settings."""
 
     config: str
     base: Changes
@@ -150,12 +150,12 @@ PLANTED: dict[str, Planted] = {
 
 
 def run_planted(name: str, workers: int = 2) -> dict[str, Any]:
-    """Returns the figures of the trial of a planted effect, whose runs stay in runs/planted until it has ended."""
+    """Returns the outcome of a trial of a planted effect; its runs stay in runs/planted until it has ended."""
     planted, workdir = PLANTED[name], ROOT / "runs/planted" / name
     first = config_of(planted.config, planted.base)
     other = config_of(planted.config, {**planted.base, **planted.changes})
     found = fxf.trial(first, other, workdir, workers=workers, minutes=60, **planted.rules)
     if found.stopped.endswith("are spent"):
-        raise UserError(f"{found.stopped}; the same command goes on")
+        raise UserError(f"{found.stopped}; the same command resumes it")
     shutil.rmtree(workdir)
     return found.figures()

@@ -1,14 +1,14 @@
-"""How often the verdicts of `fxf try` are right, on simulated pairs and on pairs drawn from kept runs.
+"""Measures how often verdicts of `fxf try` are right, on simulated pairs and on pairs drawn from kept runs.
 
     python -m experiments.benchmarks.verdicts                    # the tables, in about half a minute
     python -m experiments.benchmarks.verdicts --pool=reversal    # trains the pool first, in about two minutes
     python -m experiments.benchmarks.verdicts --planted=rate,mask  # runs these planted effects first
 
-Simulated are 20,000 trials of each shape of differences: with equal means, what is claimed of a mean is false. A pool
-has 256 runs of one tiny config that differ only in the seed; 5,000 trials draw both arms of their pairs from it, each
-run at most once in a trial, so that every claim is false. A trial here runs all its pairs (--whole); one that ends
-early claims a mean no more often. The rule is that of `fxf.sweeps.evidence`, for many trials at a time
-(tests/sweeps/test_kept_verdicts.py compares the two). Figures and tables are in experiments/results/verdicts/.
+It simulates 20,000 trials for each distribution of differences; with equal means, any claim about the mean is false. A
+pool has 256 runs of one tiny config that differ only in the seed; 5,000 trials draw both arms of their pairs from it,
+each run at most once per trial, so every claim is false. Trials here run all their pairs (--whole); one that stops
+early claims a mean no more often. The rule is that of `fxf.sweeps.evidence`, vectorized over trials
+(tests/sweeps/test_kept_verdicts.py compares the two). Data and tables are in experiments/results/verdicts/.
 """
 
 import fxf.base.listen  # noqa: F401  First of all.
@@ -33,26 +33,26 @@ from fxf.sweeps.settle import SEEDS_OF_A_RATE
 from fxf.verbs.flags import Parser, several
 
 Array = np.ndarray
-exact_sign = functools.cache(evidence.exact_sign)  # thousands of trials have the same few splits
+exact_sign = functools.cache(evidence.exact_sign)  # thousands of trials share few splits
 TRIALS, DRAWS = 20_000, 5_000
 
 
 class Claims(NamedTuple):
-    """What T trials claim; each is 1, -1 or 0, and the differences of failures likewise."""
+    """Claims of T trials: 1, -1 or 0 each."""
 
     mean: Array
     uneven: Array
     signs: Array
     failures: Array
-    ended: Array  # the pairs at which a trial without --whole ends
+    ended: Array  # the number of pairs at which a trial without --whole stops
 
 
 def claims(x_TN: Array, fails_TN: Array | None = None, seeds: int = 64) -> Claims:
     """Returns the claims of trials of at most `seeds` pairs.
 
     Args:
-      x_TN: differences, nan where a run failed.
-      fails_TN: 1 where the other run alone failed, -1 where the first alone did; by default none does.
+      x_TN: differences; NaN where a run failed.
+      fails_TN: 1 where only the other run failed, -1 where only the first did; by default none failed.
     """
     x_TN, n_trials = x_TN[:, :seeds], len(x_TN)
     fails_TN = np.zeros(x_TN.shape, int) if fails_TN is None else fails_TN[:, :seeds]
@@ -79,7 +79,7 @@ def claims(x_TN: Array, fails_TN: Array | None = None, seeds: int = 64) -> Claim
 
 
 def _mean_claims(x: Array, level: float) -> tuple[Array, ...]:
-    """Returns the number, mean and deviation of what is known of each row, and the claims of both intervals."""
+    """Returns count, mean and deviation of each row's known values, and the claims of both intervals."""
     known = ~np.isnan(x)
     n = np.maximum(known.sum(1), 2)
     m = np.where(known, x, 0).sum(1) / n
@@ -109,7 +109,7 @@ def _signs(rng: np.random.Generator, t: int, n: int) -> Array:
 
 
 def _rare(share: float) -> Shape:
-    """A gain of a fifth of `share` in most pairs, and a loss that makes the mean 0 in the rest."""
+    """A gain of a fifth of `share` in most pairs, and in the rest a loss that makes the mean 0."""
     return lambda rng, t, n: (
         np.where(rng.random((t, n)) < share, 0.2 * share - 0.2, 0.2 * share) + rng.normal(0, 0.005, (t, n))
     )
@@ -124,11 +124,11 @@ def _gaussian(mean: float) -> Shape:
 
 
 def _tuned(rng: np.random.Generator, t: int, n: int, worse: float, effect: float) -> tuple[Array, Array]:
-    """Arms with the best of three rates by the seeds of a rate; the others are `worse` deviations of a run worse.
+    """Arms that choose the best of three rates on tuning seeds; the other rates are `worse` standard deviations worse.
 
     Returns:
-      The differences [T, N] of the other arm, which is `effect` worse at its best rate, and the first; and those with
-      each further rate of the first arm, and with each of the other's, [2, 2, T, N].
+      The differences [T, N] between the other arm, which is `effect` worse at its best rate, and the first; and the
+      same with each further rate of the first arm, and of the other, [2, 2, T, N].
     """
     excess = np.array([worse, 0, worse])
     first, other = excess[rng.normal(excess, SEEDS_OF_A_RATE**-0.5, (2, t, 3)).argsort(-1)] + [[[0]], [[effect]]]
@@ -138,7 +138,7 @@ def _tuned(rng: np.random.Generator, t: int, n: int, worse: float, effect: float
 
 
 def _still(claim: Array, beside: Array) -> Array:
-    """Returns which of T claims stay with each further rate of the arm that they call worse; the lower is better."""
+    """Returns which of T claims hold at each further rate of the arm that they call worse; lower is better."""
     x = np.where(claim[:, None] > 0, beside[1], beside[0])
     n, z = x.shape[-1], NormalDist().inv_cdf(1 - CHECK / 2)
     y = np.sqrt(np.expm1((z * (8 * n - 5) / (8 * n - 7)) ** 2 / (n - 1)) / n * (n - 1))
@@ -169,7 +169,7 @@ BEYOND: dict[str, Shape] = {
     "log-normal, sigma 1.5": _lognormal(1.5),
 }
 POWER: dict[str, Shape] = {f"Gaussian, {d:g} deviations": _gaussian(d) for d in (0.25, 0.5, 1)}
-# Shares of failures in both arms, and the differences of the pairs in which neither fails.
+# Failure rates of both arms, and the differences of pairs without a failure.
 FAILING: dict[str, tuple[float, float, Shape]] = {
     "both fail in 10 %": (0.1, 0.1, _gaussian(0)),
     "both fail in 50 %": (0.5, 0.5, _gaussian(0)),
@@ -177,13 +177,13 @@ FAILING: dict[str, tuple[float, float, Shape]] = {
     "failures 30 % and 0": (0.3, 0, _gaussian(0)),
     "failures 50 % and 10 %": (0.5, 0.1, _gaussian(0)),
 }
-TUNED = {0: (0.2, 0.5, 0.8, 1.2, 2), 0.5: (0.2, 0.8, 2), 1: (0.2, 0.8, 2)}  # by effect, in deviations of a run
+TUNED = {0: (0.2, 0.5, 0.8, 1.2, 2), 0.5: (0.2, 0.8, 2), 1: (0.2, 0.8, 2)}  # by effect, in standard deviations of a run
 KINDS = {"null, symmetric": SYMMETRIC, "null, skewed": SKEWED, "null, beyond reach": BEYOND, "effect": POWER}
 ON_THE_PAGE = ("differences", "mean, 32 pairs", "mean, 64", "signs", "failures, 64")
 
 
 def simulated(n_trials: int = TRIALS, seed: int = 0) -> list[Row]:
-    """Returns a row of percentages for each shape."""
+    """Returns a row of percentages for each distribution."""
     rng, rows = np.random.default_rng(seed), []
     for kind, shapes in KINDS.items():
         rows += [row_of(kind, name, shape(rng, n_trials, 64)) for name, shape in shapes.items()]
@@ -200,7 +200,7 @@ def simulated(n_trials: int = TRIALS, seed: int = 0) -> list[Row]:
 
 
 def row_of(kind: str, name: str, x: Array, fails: Array | None = None, beside: Array | None = None) -> Row:
-    """Returns how many of the trials claim what, in per cent; with `beside`, of those whose claim stays with it."""
+    """Returns the percentage of trials with each claim; with `beside`, only of claims that hold there too."""
     short, long = claims(x, fails, 32), claims(x, fails, 64)
     if beside is not None:
         short, long = _checked(short, beside[..., :32]), _checked(long, beside)
@@ -223,7 +223,7 @@ def _checked(found: Claims, beside: Array) -> Claims:
 
 
 def pool_rows(n_trials: int = DRAWS, seed: int = 0) -> list[Row]:
-    """Returns a row for each figure of each pool that is kept."""
+    """Returns a row for each metric of each kept pool."""
     rng, rows = np.random.default_rng(seed), []
     for path in sorted(KEPT.glob("pool_*.csv")):
         runs = list(csv.DictReader(path.read_text().splitlines()))
@@ -236,18 +236,18 @@ def pool_rows(n_trials: int = DRAWS, seed: int = 0) -> list[Row]:
 
 
 def planted() -> dict[str, Any]:
-    """Returns the figures of the trials of planted effects that are kept, by name."""
+    """Returns the outcomes of the kept trials of planted effects, by name."""
     return read_json(path, "kept trials") if (path := KEPT / "planted.json").exists() else {}
 
 
 def planted_rows() -> list[Row]:
-    """Returns a row for each planted effect that is kept."""
+    """Returns a row for each kept planted effect."""
     columns = ("headline", "metric", "effect", "low", "high", "pairs")
     return [{"planted": name, **{column: of[column] for column in columns}} for name, of in planted().items()]
 
 
 def page_table(rows: list[Row]) -> str:
-    """Returns the table of docs/trials.md: fewer columns, and one digit behind the point."""
+    """Returns the table of docs/trials.md: fewer columns, and one decimal."""
     cells = [
         [f"{value:.1f}" if isinstance(value := row[c], float | int) else value for c in ON_THE_PAGE] for row in rows
     ]
@@ -260,8 +260,8 @@ def page_table(rows: list[Row]) -> str:
 
 
 def flags(parser: Parser) -> None:
-    parser.flag("pool", several, [], f"train these pools first, of {', '.join(POOLS)}")
-    parser.flag("planted", several, (), f"run planted effects first, of {', '.join(PLANTED)}")
+    parser.flag("pool", several, [], f"first train these pools: {', '.join(POOLS)}")
+    parser.flag("planted", several, (), f"first run these planted effects: {', '.join(PLANTED)}")
 
 
 def main(args: Namespace) -> None:

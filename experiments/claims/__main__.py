@@ -2,10 +2,10 @@
 
 make claims
 python -m experiments.claims --only=swiglu,rotary     # some, by name, or a seed as 004
-python -m experiments.claims --only=none              # only the tables again, from kept results
+python -m experiments.claims --only=none              # only refill the tables, from kept results
 
-The figures are kept in experiments/results/claims/. What the same code has measured is not measured again, so the
-command goes on where it was stopped. The exit code is 1 if something could not be measured.
+Results are kept in experiments/results/claims/. What the same code has measured is not measured again, so an
+interrupted command continues. The exit code is 1 if something could not be measured.
 """
 
 import fxf.base.listen  # noqa: F401  First of all.
@@ -25,7 +25,7 @@ from fxf.verbs.flags import Parser, several, whole
 def flags(parser: Parser) -> None:
     parser.flag("workdir", default="runs/claims", doc="the folder of the runs")
     parser.flag("only", several, JOBS, "names of claims, seeds as 004, or none")
-    parser.flag("workers", whole(1), 2, "processes at a time")
+    parser.flag("workers", whole(1), 2, "number of parallel processes")
 
 
 def main(args: Namespace) -> None:

@@ -1,8 +1,8 @@
 """The arms of the paired claims: configs that differ in what a claim is about, each trained with several seeds.
 
-An arm with `rates` is first tuned: each rate is tried with `TUNING` seeds, and while the best one is the lowest or the
-highest tried, one twice as low or as high. The measured seeds, others than these, have the best rate. So each arm has
-the same effort, and a rate lower than its own and one higher are both worse. An arm without `rates` has one rate.
+An arm with `rates` is first tuned with `TUNING` seeds per rate; while the best rate is the lowest or the highest tried,
+half or twice that rate is tried too. The measured runs have other seeds and the best rate. So each arm gets the same
+effort, and both a lower and a higher rate are worse than its own. An arm without `rates` has one rate.
 """
 
 import json
@@ -22,19 +22,19 @@ SEEDS = 8
 TUNING = (100, 101)
 RATE, MOST_RATES = "optimizer.learning_rate", 7
 RATES = (6e-3, 1.2e-2, 2.4e-2)
-NOT_FINITE = 99.0  # the figure of a run in tuning whose loss was not finite
+NOT_FINITE = 99.0  # the metric of a tuning run whose loss was not finite
 Changes = Mapping[str, Any]
 QUIET: Changes = {"log.tensorboard": False, "log.report": False}
 
 
 class Arm(NamedTuple):
-    """A config with some keys changed.
+    """A config with changed keys.
 
     Attributes:
-      scorings: other ways to score the trained runs: the keys that each changes, by name.
-      rates: learning rates, each twice the one before, of which the best by `figure` is taken.
-      figure: of result.json; lower is better.
-      faster: also train at this multiple of the rate; `harm` is by how much the figure is then worse.
+      scorings: other ways to score the trained runs: changed keys by name.
+      rates: learning rates to choose from by `figure`, each twice the one before.
+      figure: a metric of result.json; lower is better.
+      faster: also train at this multiple of the rate; `harm` is how much worse the metric then is.
     """
 
     config: str
@@ -59,7 +59,7 @@ def _small(length: int, **model: Any) -> dict[str, Any]:
 
 
 def _deep(block: str, warmup: int) -> dict[str, Any]:
-    """Returns the keys of eight blocks, whose training begins with or without a warm-up."""
+    """Returns the keys of eight blocks, trained with or without a warm-up."""
     return {**_small(64, n_layers=8, block=block, scan_blocks=True), "optimizer.warmup_steps": warmup}
 
 
@@ -69,7 +69,7 @@ _LONG = {"long": {"task.length": 128}}
 _WORDS = {
     **{"model.n_layers": 2, "model.d_model": 64, "model.d_ff": 192, "model.max_len": 64, "task.length": 64},
     **{"model.positions": "sinusoidal", "data.test": 0.02, "train.steps": 250, "train.batch_size": 8},
-    # Without the scale the rows are small beside the sinusoids, and tied ones too small a start for them.
+    # Without the scale, embeddings are small beside the sinusoids, and tied ones start too small.
     **{"optimizer.warmup_steps": 20, "model.scaled_embeddings": True},
 }
 _TRANSLATION = {
@@ -84,7 +84,7 @@ _SUMS = {"task.base": 10, "task.delay": 3}
 
 
 def _characters(faster: float = 0, rates: Sequence[float] = RATES, **keys: Any) -> Arm:
-    """Returns a tuned arm of the small character model with some keys of its model changed."""
+    """Returns a tuned arm: the small character model with changed model keys."""
     return Arm("characters", {**_BASE, **{f"model.{name}": value for name, value in keys.items()}}, {}, rates,
                faster=faster)  # fmt: skip
 
@@ -119,7 +119,7 @@ ARMS: dict[str, Arm] = {
 
 
 def measure(name: str, folder: Path) -> dict[str, Any]:
-    """Tunes an arm, trains it with each seed, and returns its config, the tuning and the figures of its runs."""
+    """Tunes an arm, trains it with each seed, and returns config, tuning and the metrics of its runs."""
     arm, kept = ARMS[name], ProgramCache()
     about: dict[str, Any] = {"config": arm.config, "changes": dict(arm.changes)}
     if arm.rates:
@@ -136,7 +136,7 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
         fast = at(arm, arm.faster * arm.changes[RATE])
         for run in runs:
             harmed = _run(fast, run["seed"], folder / f"fast_seed_{run['seed']}", kept)
-            # A run whose loss is not finite has that of a guess.
+            # A run with a non-finite loss counts as a uniform guess.
             run["harm"] = harmed.get(arm.figure, math.log(run["vocabulary"])) - run[arm.figure]
     return {**about, "runs": runs}
 
@@ -147,7 +147,7 @@ def at(arm: Arm, rate: float) -> Arm:
 
 
 def tuned(loss: Callable[[float], float], rates: Sequence[float]) -> list[list[float]]:
-    """Returns [rate, loss] of the rates, the lowest first, and of more beyond them until the best is between others."""
+    """Returns [rate, loss] in increasing order of rate, with more rates until the best lies between two others."""
     found = {rate: loss(rate) for rate in rates}
     while len(found) < MOST_RATES and (best := min(found, key=found.__getitem__)) in (min(found), max(found)):
         further = best / 2 if best == min(found) else 2 * best
@@ -160,13 +160,13 @@ def best_rate(tuning: Sequence[Sequence[float]]) -> float:
 
 
 def is_bracketed(results: Mapping[str, Any]) -> bool:
-    """Returns whether a rate lower than the best one was tried, and a higher one, both worse."""
+    """Returns whether a lower and a higher rate than the best were tried, both worse."""
     rates = [rate for rate, _ in results.get("tuning", ())]
     return bool(rates) and min(rates) < best_rate(results["tuning"]) < max(rates)
 
 
 def _run(arm: Arm, seed: int, folder: Path, kept: ProgramCache) -> dict[str, Any]:
-    """Returns the figures of a run, trained unless it is in the folder already."""
+    """Returns a run's metrics; trains it unless the folder has it."""
     config, changes = fxf.read_config(arm.config), {**QUIET, **arm.changes, "seed": seed}
     config.update_from_flattened_dict(changes)
     origin = configs.origin_of(arm.config, changes)
@@ -183,13 +183,13 @@ def _run(arm: Arm, seed: int, folder: Path, kept: ProgramCache) -> dict[str, Any
 
 
 def _numbers(result: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the numbers of a result that do not depend on the speed of the machine."""
+    """Returns a result's numbers, without those that depend on the machine's speed."""
     slow = ("seconds", "per_second", "bytes", "goodput")
     return {name: value for name, value in result.items() if isinstance(value, int | float) and not name.endswith(slow)}
 
 
 def _scored(folder: Path, config: Any, changes: Changes) -> dict[str, Any]:
-    """Returns the figures of the test of a trained run with some keys changed."""
+    """Returns the test metrics of a trained run with changed keys."""
     changed = config.copy_and_resolve_references()
     changed.update_from_flattened_dict(changes)
     experiment = build(changed)

@@ -1,4 +1,4 @@
-"""Claims that are held to kept results: what training gives of the seeds' claims, and published figures."""
+"""Claims that kept results decide: those of the seeds that need training, and published metrics."""
 
 import csv
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from fxf.base.files import read_json
 
 
 class Known(NamedTuple):
-    """A claim about figures that some results hold, its outcome, and the command that measures it."""
+    """A claim that given results decide, its outcome, and the command that measures it."""
 
     says: str
     source: str
@@ -22,9 +22,9 @@ class Known(NamedTuple):
 
 
 def of_rule(rule: Rule, figures: list[Any]) -> Outcome:
-    """Returns the outcome of a rule on a figure, or on the mean of several.
+    """Returns the outcome of a rule for a metric, or for the mean of several.
 
-    A mean is level with the bound of the rule where it is within two standard errors of it.
+    A mean within two standard errors of the rule's bound is level with it.
     """
     if len(figures) == 1:
         return Outcome(f"{shown(figures[0])} ({rule})", "holds" if rule.accepts(figures[0]) else "does not hold")
@@ -35,7 +35,7 @@ def of_rule(rule: Rule, figures: list[Any]) -> Outcome:
     return Outcome(f"{spread(figures)} ({rule})", verdict)
 
 
-# The figures of the seeds that a training gives; `make seeds` has those of their formulas too.
+# Claims of the seeds that need training; `make seeds` also checks their formulas.
 TRAINED = {
     "004": ("right_0", "right_1", "right_2", "notebook"),
     "003": ("right", "loss"),
@@ -65,7 +65,7 @@ def _seeds_of(config: str, figure: str) -> list[float]:
 
 
 def _of_the_race(entry: str, figure: str) -> list[float]:
-    """Returns the figure of each seed of an entry of the race."""
+    """Returns the loss of each seed of an entry in the race."""
     with (RESULTS / "race/table.csv").open() as file:
         return [float(row[figure]) for row in csv.DictReader(file) if row["entry"] == entry]
 

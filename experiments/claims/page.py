@@ -1,4 +1,4 @@
-"""The tables of CLAIMS.md, from kept results, and the jobs that measure them."""
+"""Makes the tables of CLAIMS.md from kept results, and lists the jobs that measure them."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ JOBS = [*ARMS, *others.TRAINED]
 
 
 def jobs_of(name: str) -> list[str]:
-    """Returns the jobs that a claim needs, or the job of that name.
+    """Returns the jobs of a claim, or the job of that name.
 
     Raises:
       UserError: there is neither.

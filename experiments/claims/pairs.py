@@ -1,7 +1,7 @@
-"""The claims of CLAIMS.md about pairs of arms, and the rule that decides each from kept figures.
+"""The claims of CLAIMS.md about pairs of arms, and the rule that decides each from kept results.
 
-Rules and arms were committed before the runs. The models are tiny and trained for seconds, so what does not hold here
-may hold at the paper's size, and the other way round.
+Rules and arms were committed before the runs. The models are tiny and trained for seconds: at a paper's size, other
+claims may hold.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ from experiments.claims.arms import is_bracketed
 from fxf.sweeps.evidence import exact_sign
 
 LEVEL = 0.05
-Results = Mapping[str, Any]  # kept figures by the name of the job that measured them
+Results = Mapping[str, Any]  # kept results by the name of the job that measured them
 
 
 class Outcome(NamedTuple):
-    """What the kept figures say of a claim."""
+    """What the kept results say about a claim."""
 
     effect: str
     verdict: str
@@ -25,16 +25,16 @@ class Outcome(NamedTuple):
 class Paired(NamedTuple):
     """A claim about two arms, tested on pairs of runs that have the same seed.
 
-    The effect of a pair is by how much the first arm's figure is better than the second's. The exact sign test, of two
-    sides, says whether it is above `least` in most seeds; of 8 pairs that takes 8. It asks nothing of the distribution,
-    and says nothing of the mean. A claim whose effects are below `least` does not hold if both arms have been tuned:
-    a lower rate and a higher one were both worse. Otherwise a better rate might turn it, so it is not bracketed.
+    The effect of a pair is how much better the first arm's metric is than the second's. The two-sided exact sign test
+    says whether it is above `least` for most seeds; with 8 pairs, all 8 must be. It assumes no distribution, and says
+    nothing about the mean. If effects are below `least`, the claim does not hold if both arms were tuned: a lower and a
+    higher rate were both worse. Otherwise a better rate might reverse the result: it is "not bracketed".
 
     Attributes:
-      first, second: names of arms (`experiments.claims.arms.ARMS`), or ARM/SCORING of one.
-      figure: of result.json.
-      better: whether a lower or a higher figure is better.
-      least: what the effect must exceed; a negative number is a loss that counts as none.
+      first, second: names of arms (`experiments.claims.arms.ARMS`), or ARM/SCORING.
+      figure: a metric of result.json.
+      better: whether lower or higher is better.
+      least: the effect must exceed this; if negative, a loss of this size is allowed.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Paired(NamedTuple):
 
     @property
     def says(self) -> str:
-        """The claim, with what counts as none."""
+        """The claim, with the effect that it allows or demands."""
         allowed = f"at most {-self.least:g} worse" if self.least < 0 else f"by more than {self.least:g}"
         return f"{self.claim} ({allowed})" if self.least else self.claim
 
@@ -62,7 +62,7 @@ class Paired(NamedTuple):
         return self.first.partition("/")[0], self.second.partition("/")[0]
 
     def figures(self, results: Results) -> tuple[list[float], list[float]]:
-        """Returns the figures of both arms by seed; a run whose loss was not finite has the worst figure of all."""
+        """Returns the metric of both arms by seed; a run with a non-finite loss gets the worst value of all."""
         both = []
         for arm in (self.first, self.second):
             name, _, scoring = arm.partition("/")

@@ -1,13 +1,13 @@
-"""Judges the ideas of configs/ideas beside one base, on the two tasks of configs/judged.py, by `fxf try`.
+"""Compares each idea of configs/ideas with one base, on the two tasks of configs/judged.py, by `fxf try`.
 
 python -m experiments.ideas
 python -m experiments.ideas --only=text-fire --workers=2
 python -m experiments.ideas --only=none
 
-The last one only fills the table of docs/ideas.md from what is kept. The rules, which stand before the runs: the test
-loss of the text, and the exact match of the reversal; three learning rates of each side with seeds of their own, and up
-to two more beyond; steps for equal FLOPs; 32 pairs, without an early end. A run of the reversal has failed if its exact
-match is below 0.02. All trials of a task share the base's runs.
+The last command only fills the table of docs/ideas.md from kept results. The rules were fixed before the runs: the
+metrics are the test loss of the text and the exact match of the reversal; three learning rates per side, with seeds of
+their own, and up to two more beyond; steps for equal FLOPs; 32 pairs, without early stopping. A run of the reversal has
+failed if its exact match is below 0.02. All trials of a task share the base's runs.
 """
 
 import argparse
@@ -27,11 +27,11 @@ KEPT, RUNS, PAGE = RESULTS / "ideas", ROOT / "runs/ideas", ROOT / "docs/ideas.md
 METRICS, FAILED = {"text": "-test_loss", "reversal": "+exact_match"}, {"text": None, "reversal": 0.02}
 PAIRS = 32
 HEADER = ("idea", "the paper says", "text", "reversal", "steps")
-SAYS = {  # of models up to millions of times as large
+SAYS = {  # about models up to millions of times as large
     "canon": "deeper reasoning; without positions as good as with",
     "cope": "lower perplexity; counting and copying out of distribution",
     "differential": "the loss of a model half as large again; better recall",
-    "fire": "lower loss, and better on sequences longer still",
+    "fire": "lower loss, and better on longer sequences",
     "forgetting": "lower loss than rotary positions; longer sequences",
     "gated_attention": "lower loss, steadier training at higher rates",
     "hyper_connections": "lower loss at equal tokens, for little compute",
@@ -43,12 +43,12 @@ SAYS = {  # of models up to millions of times as large
     "parallel": "faster steps; a little worse when small, level when large",
     "product_keys": "a loss below that of twice the layers",
     "sigmoid": "the loss of softmax, in faster kernels",
-    "sink_logits": "no attention parked on the first token",
+    "sink_logits": "no attention sink on the first token",
     "squared_relu": "lower loss at equal compute",
     "stick_breaking": "lower loss than rotary positions; longer sequences",
-    "t5_bias": "a learned number for ranges of distances",
+    "t5_bias": "a learned bias per range of distances",
     "talking_heads": "lower perplexity, for a slower step",
-    "unet": "better images of diffusion models",
+    "unet": "better images from diffusion models",
     "value_residual": "lower loss of deep models",
     "xpos": "lower loss on longer sequences",
     "z_loss": "steadier training of large models; deeper ones by dropped layers",
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def judged(task: str, idea: str, base: str, workers: int) -> Verdict:
-    """Returns the verdict of an idea. The runs of the base are those of the trial `base`, if that has been made."""
+    """Returns the verdict on an idea. It takes the base's runs from the trial `base`, if that exists."""
     folder, base_folder = RUNS / f"{task}-{idea}", RUNS / base
     for pattern in ("first-*", "rates/first-*", "checks/first-*"):
         for run in base_folder.glob(pattern):
@@ -86,7 +86,7 @@ def judged(task: str, idea: str, base: str, workers: int) -> Verdict:
 
 
 def keep(name: str, verdict: Verdict) -> None:
-    """Writes the figures of a trial and those of each pair."""
+    """Writes the results of a trial and of each pair."""
     pairs = [[pair.first, pair.other] for pair in verdict.pairs]
     figures = {"made_by": made_now(), **verdict.figures(), "lines": verdict.lines(), "figures_of_pairs": pairs}
     KEPT.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def keep(name: str, verdict: Verdict) -> None:
 
 
 def kept() -> dict[str, dict[str, Any]]:
-    """Returns the kept figures by the names of the trials."""
+    """Returns the kept results by the names of the trials."""
     return {path.stem: read_json(path, "a kept result") for path in sorted(KEPT.glob("*.json"))}
 
 
@@ -105,7 +105,7 @@ def tables() -> dict[str, str]:
 
 
 def counts(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns how many ideas have each verdict on each task."""
+    """Returns the number of ideas with each verdict, by task."""
     verdicts = sorted({found["verdict"] for found in results.values()})
     rows = [
         {"verdict": verdict}
@@ -127,7 +127,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def cell(found: Mapping[str, Any] | None) -> str:
-    """Returns a verdict with its effect and interval, where there is one, and the runs that failed."""
+    """Returns a verdict with its effect and interval, if there is one, and the number of failed runs."""
     if found is None:
         return "not judged"
     effect = ""

@@ -1,10 +1,10 @@
-"""The race of README.md beside this file: seconds of a training command, and the validation loss that it ends at.
+"""Runs the race of README.md in this folder: seconds of a training command, and its final validation loss.
 
 python -m experiments.race --text=input.txt                          # every entry with five seeds, one run at a time
-python -m experiments.race --text=input.txt --only=fast --seeds=3    # some entries
+python -m experiments.race --text=input.txt --only=fast --seeds=3    # only some
 
-TEXT is tinyshakespeare's input.txt. --keep keeps the table of all entries in experiments/results/race, and fills the
-table of README.md.
+TEXT is tinyshakespeare's input.txt. --keep writes the table of all entries to experiments/results/race, and into
+README.md.
 """
 
 import fxf.base.listen  # noqa: F401  First of all.
@@ -26,7 +26,7 @@ from fxf.verbs.flags import Parser, several, whole
 
 
 def gigaflops() -> float:
-    """Returns the speed of a product of two float32 matrices of 1024 x 1024, in XLA, on all cores."""
+    """Returns XLA's speed for a product of two 1024 x 1024 float32 matrices, on all cores."""
     import jax
     import jax.numpy as jnp
 
@@ -40,7 +40,7 @@ def gigaflops() -> float:
 
 
 def raced(entry: str, seed: int, folder: Path) -> dict[str, Any]:
-    """Trains an entry as a user would, and returns its row: seconds from the command to its end, and the loss."""
+    """Trains an entry as a user would; returns its row with the seconds of the whole command, and the loss."""
     row = {"entry": entry, "target": ENTRIES[entry], "seed": seed}
     speed, began, run = gigaflops(), time.perf_counter(), folder / f"{entry.replace(':', '_')}_{seed}"
     options = ["--config.data.path=input.txt", f"--config.seed={seed}", f"--workdir={run}"]
@@ -55,7 +55,7 @@ def raced(entry: str, seed: int, folder: Path) -> dict[str, Any]:
 def race(names: list[str], text: Path, seeds: int, keep_them: bool) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         shutil.copy(text, Path(temporary) / "input.txt")
-        # Entries take turns, so that a change of the machine's speed meets all of them.
+        # Entries take turns, so that a change of the machine's speed affects all.
         rows = [raced(name, seed, Path(temporary)) for seed in range(seeds) for name in names]
     if keep_them:
         keep(KEPT, sorted(rows, key=lambda row: names.index(row["entry"])))

@@ -1,4 +1,4 @@
-"""What races, and the table of the page."""
+"""The entries of the race, and the table of its page."""
 
 import csv
 import math
@@ -13,12 +13,12 @@ from fxf.reports.tables import Row, to_markdown
 
 KEPT = RESULTS / "race"
 PAGE = Path(__file__).with_name("README.md")
-ENTRIES = {"characters:nanogpt_cpu": 1.88, "characters:fast": 1.88, "characters:fast_160": 1.60}  # and their targets
+ENTRIES = {"characters:nanogpt_cpu": 1.88, "characters:fast": 1.88, "characters:fast_160": 1.60}  # with their targets
 LEVEL = 0.95
 
 
 def bound(losses: list[float]) -> float:
-    """Returns the upper end of the one-sided interval of the mean loss over seeds, by Student's t."""
+    """Returns the upper end of the one-sided interval for the mean loss over seeds, by Student's t."""
     n = len(losses)
     return float(mean(losses) + student.ppf(LEVEL, n - 1) * stdev(losses) / math.sqrt(n))
 

@@ -1,10 +1,10 @@
-"""Runs every system of the five seeds in small, and says of each statement of a seed what fxf gives.
+"""Runs every system of the five seeds at a small size, and compares each statement of a seed with fxf's result.
 
 make seeds
 python -m experiments.seeds --workdir=runs/seeds --only=004,contradictions
 
-What is done already is not done again. The folder has the runs, and `figures.md` with all rows.
-The exit code is 1 if a row does not hold; the last lines name these rows.
+What is done already is not repeated. The folder has the runs, and `figures.md` with all rows. The exit code is 1 if a
+row does not hold; the last lines name these rows.
 """
 
 import fxf.base.listen  # noqa: F401  First of all.
@@ -21,7 +21,7 @@ from fxf.verbs.flags import Parser, several
 
 
 def flags(parser: Parser) -> None:
-    parser.flag("workdir", default="runs/seeds", doc="the folder of the runs and the figures")
+    parser.flag("workdir", default="runs/seeds", doc="the folder for runs and results")
     parser.flag("only", several, list(SEEDS), "only these seeds, or contradictions")
 
 

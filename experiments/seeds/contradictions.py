@@ -1,7 +1,7 @@
-"""Where the seeds contradict themselves or each other, and which way fxf goes; docs/seeds.md has both statements.
+"""Contradictions within and between the seeds, and fxf's choice; docs/seeds.md has both statements.
 
-Those that a figure of one seed shows stand there: periods, slopes, positions, and what is hidden. Of defaults and
-presets docs/keys.md and the configs tell.
+Those that a claim about one seed covers are there: periods, slopes, positions, and masks. docs/keys.md and the configs
+document defaults and presets.
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ CLAIMS = (
 
 
 def _of_attention() -> dict[str, float | str]:
-    """Returns the figures of scores, of masks and of the loss's rows."""
+    """Measures scores, masks and the rows of the loss."""
     config = fxf.layer_config(d_model=16, n_heads=1)
     layer, q_BHTK, v_BGCK = Attention(config), jnp.ones((1, 1, 1, 16)), jnp.zeros((1, 1, 2, 16)).at[0, 0, 0, 0].set(1)
     keys_BGCK = jnp.zeros((1, 1, 2, 16)).at[0, 0, 0].set(1)  # the first key is the query, the second is zero
@@ -56,8 +56,8 @@ def _of_attention() -> dict[str, float | str]:
 
 
 def _of_bilayers() -> dict[str, float]:
-    """Returns the figures of seed 002's bilayer."""
-    fxf.read_config("boolean_map")  # beside whose file the model stands
+    """Measures seed 002's bilayer."""
+    fxf.read_config("boolean_map")  # the model is in its folder
     model = fxf.model("primer.bilayer:BILAYER", vocab_size=2, n_layers=1)
     params = jax.tree.map(jnp.ones_like, fxf.initialize(model))
     output = jax.jit(model.apply)(params, {"inputs": jnp.zeros((1, 5, 2))})
@@ -65,7 +65,7 @@ def _of_bilayers() -> dict[str, float]:
 
 
 def _of_positions() -> dict[str, float]:
-    """Returns the figures of a table of positions."""
+    """Measures a table of positions."""
     table_MD = sinusoids(jax.random.key(0), (4, 8), jnp.float32)
     angles = 1 / 10000 ** (np.arange(8) // 2 * 2 / 8)
     row = np.where(np.arange(8) % 2 == 0, np.sin(angles), np.cos(angles))
@@ -83,6 +83,6 @@ def _lengths() -> int:
 
 
 def look(folder: Path) -> dict[str, Any]:
-    """Measures which way fxf goes; trains nothing."""
+    """Measures fxf's choices; trains nothing."""
     del folder
     return {"figures": _of_attention() | _of_bilayers() | _of_positions() | {"lengths": _lengths()}}

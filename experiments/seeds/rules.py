@@ -1,4 +1,4 @@
-"""What a seed says, what fxf gives, and the rule by which the one accepts the other."""
+"""Claims of the seeds, and the rules that decide whether fxf's results meet them."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,13 +9,13 @@ Figure = float | str
 
 
 class Rule(NamedTuple):
-    """A condition on a figure: equal to a value, or at least or at most a number."""
+    """A condition on a result: equal to a value, or at least or at most a number."""
 
     sign: Literal["=", "≥", "≤"]
     value: Figure
 
     def accepts(self, figure: Figure) -> bool:
-        """Returns whether the figure meets the condition. A number that is not finite never does."""
+        """Returns whether the result meets the condition. A non-finite number never does."""
         if self.sign == "=":
             return figure == self.value
         if isinstance(figure, str) or isinstance(self.value, str) or not math.isfinite(figure):
@@ -38,19 +38,19 @@ def at_most(value: float) -> Rule:
     return Rule("≤", value)
 
 
-ZERO = at_most(1e-12)  # up to the rounding of float64
+ZERO = at_most(1e-12)  # up to float64 rounding
 
 
 class Claim(NamedTuple):
-    """A statement of a seed that a figure of fxf is held to.
+    """A statement of a seed that a result of fxf must meet.
 
     Attributes:
-      name: the name of the figure.
+      name: the name of the result.
       section: the heading in the seed.
       what: what is measured.
       says: what the seed says.
-      rule: accepts the figure.
-      why: why the rule is not the seed's own figure, if the seed is wrong or gives none.
+      rule: the condition on the result.
+      why: why the rule is not the seed's own number, if the seed is wrong or gives none.
     """
 
     name: str
@@ -68,10 +68,10 @@ class Seed(NamedTuple):
     look: Callable[[Path], dict[str, Any]]
 
     def rows(self, figures: Mapping[str, Figure]) -> list[dict[str, str]]:
-        """Returns a row for every claim; every figure belongs to one claim.
+        """Returns a row for every claim; every result belongs to one claim.
 
         Raises:
-          ValueError: a claim has no figure, or a figure no claim.
+          ValueError: a claim has no result, or a result no claim.
         """
         if odd := {claim.name for claim in self.claims} ^ set(figures):
             raise ValueError(f"figures and claims differ in {', '.join(sorted(odd))}")
@@ -87,7 +87,7 @@ class Seed(NamedTuple):
 
 
 def shown(figure: Figure) -> str:
-    """Returns a figure as text: whole numbers in full, others with four digits."""
+    """Returns a result as text: integers in full, other numbers with four digits."""
     if isinstance(figure, str):
         return figure
     return f"{figure:,.0f}" if float(figure).is_integer() and abs(figure) < 1e15 else f"{figure:.4g}"

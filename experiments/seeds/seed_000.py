@@ -1,4 +1,4 @@
-"""Seed 000: translation from English to French, with its embedding and its two kinds of positions."""
+"""Seed 000: translation from English to French, its embedding, and its two kinds of positions."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ CLAIMS = (
     Claim("fixed_shape", "Embedding", "shape of five embedded words, fixed positions", "(5, 64)", equal("(5, 64)")),
     Claim("fixed", "Embedding", "largest difference from the sines and cosines of the seed's code, in float64",
           "1/10000^(2i/d), all sines, then all cosines", ZERO),
-    Claim("distinct", "Embedding", "least distance between two of the five fixed positions", "easy to distinguish",
+    Claim("distinct", "Embedding", "smallest distance between two of the five fixed positions", "easy to distinguish",
           at_least(0.5), "The seed gives no number; a position has length 5.7."),
     Claim("heads", "SelfAttention Unit", "shape of the keys of n words", "n * 8 * 16", equal("n * 8 * 16")),
     Claim("hidden", "Feed Forward Network", "outputs of its two maps", "n*512 and n * 128", equal("n * 512, n * 128")),
@@ -46,7 +46,7 @@ CLAIMS = (
 
 
 def _embedded(positions: str) -> np.ndarray:
-    """Returns five words as vectors of 64 elements with positions of a kind, and the seed's kind of init."""
+    """Returns five words embedded in 64 dimensions, with this kind of positions and the seed's init."""
     config = fxf.layer_config(d_model=64, n_heads=8, positions=positions, max_len=len(WORDS))
     params, places = fxf.initialize(embedding_spec(config, len(WORDS))), jnp.arange(len(WORDS))[None]
     return np.asarray(embedding(config, params, places, places)[0])
@@ -54,7 +54,7 @@ def _embedded(positions: str) -> np.ndarray:
 
 @in_float64
 def _laws() -> dict[str, float | str]:
-    """Returns the figures of the definition, and of the seed's model at its full size."""
+    """Checks the definition, and the seed's model at full size."""
     coefficients = 1 / 10000 ** (2 * np.arange(1, 33) / 64)
     angles = np.arange(1, 101)[:, None] * coefficients
     fixed = np.asarray(concatenated(jnp.arange(100), 64))
@@ -77,7 +77,7 @@ def _laws() -> dict[str, float | str]:
 
 
 def look(folder: Path) -> dict[str, Any]:
-    """Trains the seed's model in small: on six pairs by heart, and on the phrase book."""
+    """Trains a small version of the seed's model: to memorize six pairs, and on the phrase book."""
     model = {f"model.{name}": value for name, value in SMALL.items()}
     data = pairs_in(folder / "by_heart.tsv", BY_HEART, "en,fr") | {"data.shapes": 1, "data.lower_case": False}
     six = trained(folder / "by_heart", "translation:six", model | data | {"optimizer.learning_rate": 1e-3})

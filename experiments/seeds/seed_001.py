@@ -1,4 +1,4 @@
-"""Seed 001: masked words, and the laws of attention."""
+"""Seed 001: masked language modeling, and the laws of attention."""
 
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ CLAIMS = (
     Claim("characters", "Tokenization", f"tokens of “{SENTENCE}” by character", "very long sequences", equal(15),
           "The sentence has 15 characters."),
     Claim("words", "Tokenization", f"tokens of “{SENTENCE}” by word", "every word is a token", equal(4)),
-    Claim("new_word", "Tokenization", "characters that are lost of a new word, by word", "cannot handle new vocabulary",
+    Claim("new_word", "Tokenization", "characters of a new word lost by word tokens", "cannot handle new vocabulary",
           equal(5), "Word tokens lose all five letters of “fxfix”; pieces of bpe lose none."),
-    Claim("new_pieces", "Tokenization", "characters that are lost of the same word, by subword",
+    Claim("new_pieces", "Tokenization", "characters of the same word lost by subwords",
           "commonly used segments", equal(0)),
     Claim("special", "Tokenization", "different tokens for mask, bos and eos", "3 special tokens", equal(3)),
     Claim("one_hot", "Token embedding", "largest |W one-hot(i) − row i|", "e = W_e[:, i]", equal(0)),
@@ -35,14 +35,14 @@ CLAIMS = (
     Claim("attention", "Single query attention", "largest difference of the weights from softmax(qᵀk/√d) in float64",
           "α = softmax(s/√d)", ZERO),
     Claim("mlp", "Transformer layer", "width of the mlp as a multiple of D, by default", "D, 4D, D", equal(4)),
-    Claim("masked", "Tokenization", "share of the masked words found, as a multiple of the commonest word's share",
+    Claim("masked", "Tokenization", "accuracy on masked words, as a multiple of the most frequent word's share",
           "masked language modeling", at_least(1.5), "The seed trains nothing."),
 )  # fmt: skip
 
 
 @in_float64
 def _laws() -> dict[str, float]:
-    """Returns the figures of the seed's layer, from weights that are all random."""
+    """Checks the laws of the seed's layer, with random weights."""
     tokens_BT = np.random.default_rng(0).integers(0, 9, (3, 7)).astype(np.int32)
     order = np.array([3, 0, 6, 2, 5, 1, 4])
     moved = {}
@@ -67,7 +67,7 @@ def _laws() -> dict[str, float]:
 
 
 def _single_head(tokens_BT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the weights of one head by the seed's formula in float64, and as fxf computes them."""
+    """Returns one head's attention weights by the seed's formula in float64, and by fxf."""
     model = fxf.model("masked_lm", **LAYER, n_heads=1)
     params = fxf.initialize(model, seed=2)
     inside = {name: np.asarray(x, np.float64) for name, x in
@@ -80,7 +80,7 @@ def _single_head(tokens_BT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tokenization() -> dict[str, float]:
-    """Returns the lengths of a sentence by each kind of token, and what is lost of a new word."""
+    """Returns the length of a sentence for each kind of token, and how much of a new word is lost."""
     texts = [SENTENCE, "the quick brown fox is six", "a fix for the box"]
     kinds = {kind: train_tokenizer(kind, 300, texts) for kind in ("character", "word", "bpe")}
     lost = {
@@ -97,7 +97,7 @@ def _tokenization() -> dict[str, float]:
 
 
 def _guess(found: Trained) -> float:
-    """Returns the share of the commonest word of the training text."""
+    """Returns the share of the most frequent word in the training text."""
     tokens_N = np.asarray(found.task.text.tokens("train"))
     counts = np.bincount(tokens_N)[len(SPECIAL_TOKENS) :]
     return float(counts.max() / counts.sum())

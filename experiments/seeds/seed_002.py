@@ -17,7 +17,7 @@ from fxf.layers.layer import whole_rows
 from fxf.layers.linear_attention import LinearAttention
 from fxf.layers.positions import alibi_slopes, rotary
 
-fxf.read_config("time_series")  # beside whose file the series stand
+fxf.read_config("time_series")  # the time series are in its folder
 series = importlib.import_module("primer.time_series").series
 
 ROPE, ALIBI, SUMS = (
@@ -45,7 +45,7 @@ NUMBERS = 60  # of the learned series
 
 
 def period(delay: int, base: int) -> int:
-    """Returns the number of steps after which the series from a context of ones comes back to its start."""
+    """Returns the period of the series that starts from a context of ones."""
     numbers = start = (1,) * (delay + 1)
     for n_steps in itertools.count(1):
         numbers = (*numbers[1:], (numbers[0] + numbers[1]) % base)
@@ -68,10 +68,10 @@ CLAIMS = (
     Claim("map", BOOLEAN, "largest squared error of ten boolean maps after 4,400 steps", "stops below 0.0001",
           at_most(1e-4)),
     *_periods(),
-    *(Claim(f"learned_{kind}", SUMS, f"series continued rightly with {attention}, %",
+    *(Claim(f"learned_{kind}", SUMS, f"series continued correctly with {attention}, %",
             "training data for a transformer", at_least(99), "The seed trains nothing on them.")
       for kind, (_, _, attention) in KINDS.items()),
-    Claim("continued", SUMS, f"right numbers of {NUMBERS} that the model writes from 1 1", "1 1 2 3 5 8 3 1 …",
+    Claim("continued", SUMS, f"correct numbers of {NUMBERS} generated from 1 1", "1 1 2 3 5 8 3 1 …",
           equal(NUMBERS)),
     Claim("xor", SUMS, "sums of 00, 10, 01 and 11 in base 2", "0 1 1 0", equal("0 1 1 0")),
     Claim("rope", ROPE, "change of Q(l)·K(m) when both move by 7", "depends on m − l", ZERO),
@@ -81,16 +81,16 @@ CLAIMS = (
           "weights by z²/(1 + z²)", at_most(1e-12), "The formula is Gros 2024's, which the slide's picture shows."),
     Claim("linear", MASKED, "largest difference of a head from the formula, in float64",
           "Σ V_k (K_k·Q_q) / Σ K_k·Q_q", ZERO, "With model.feature_map none."),
-    Claim("memory", MEMORY, "largest difference of it token by token, with the cache, from whole sequences",
+    Claim("memory", MEMORY, "the same by cached steps, largest difference from whole sequences",
           "W_m = W_m−1 + V_m ⊗ K_m", ZERO),
-    Claim("letters", MICRO, "share of the last letters found, as a multiple of the commonest letter's",
+    Claim("letters", MICRO, "accuracy on the last letter, as a multiple of the most frequent letter's share",
           "predicts the next letter", at_least(2), "The seed keeps no figure."),
 )  # fmt: skip
 
 
 @in_float64
 def _laws() -> dict[str, float | str]:
-    """Returns the figures of positions and of attention, and the table of periods."""
+    """Checks positions and attention, and the table of periods."""
     rng, config = np.random.default_rng(0), fxf.layer_config(d_model=8, n_heads=1, positions="rotary")
     q_11TK, k_11TK = jnp.asarray(rng.normal(size=(2, 1, 1, 1, 8)))
 
@@ -125,7 +125,7 @@ def _laws() -> dict[str, float | str]:
 
 
 def _head(rng: np.random.Generator) -> Any:
-    """Returns how far a head of linear attention without feature map is from the slide's sums over earlier tokens."""
+    """Returns the distance of a linear-attention head without feature map from the slide's sums over earlier tokens."""
     config = fxf.layer_config(d_model=5, n_heads=1, positions="none", attention="linear", feature_map="none",
                               attention_bias="none", dtype="float64")  # fmt: skip
     layer, x_TD = LinearAttention(config), rng.normal(size=(7, 5))

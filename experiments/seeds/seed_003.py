@@ -1,4 +1,4 @@
-"""Seed 003: its six sentences learned by heart, the eight that it tries, and the rules of its model."""
+"""Seed 003: its six sentences, memorized; the eight that it tries; and the rules of its model."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ SIX = (
     ("hello world", "hola mundo"), ("i love you", "te amo"), ("the cat is black", "el gato es negro"),
     ("good morning", "buenos dias"), ("this is a book", "este es un libro"), ("what is your name", "como te llamas"),
 )  # fmt: skip
-NEW = ("i love cat", "this is a cat")  # of the eight that the seed tries, the two that no pair holds
+NEW = ("i love cat", "this is a cat")  # the two of the seed's eight that no pair has
 WIDTH, LAYERS = 512, 6
 ENCODER_LAYER = 4 * WIDTH**2 + 2 * WIDTH * 2048 + 2048 + WIDTH + 2 * 2 * WIDTH
 DECODER_LAYER = 8 * WIDTH**2 + 2 * WIDTH * 2048 + 2048 + WIDTH + 3 * 2 * WIDTH
@@ -32,12 +32,12 @@ CLAIMS = (
           "The seed prints no number; there are 17 English and 15 Spanish ones."),
     Claim("weights", "Encoder", "weights of all layers", "d_model 512, 6 layers each, d_ff 2048",
           equal(LAYERS * (ENCODER_LAYER + DECODER_LAYER)), "Counted from the seed's classes."),
-    Claim("right", "Example", "of the six sentences, right after 100 steps", "100 epochs of Adam at 1e-4, a beam of 3",
+    Claim("right", "Example", "of six sentences, right after 100 steps", "100 epochs of Adam at 1e-4, a beam of 3",
           equal(6),
           "The seed prints translations and keeps none."),
     Claim("loss", "Example", "loss of the last step", "prints the loss every 10 epochs", at_most(0.01),
           "The seed keeps no figure."),
-    Claim("known", "Example", "of the two new sentences, answered in words of the six pairs",
+    Claim("known", "Example", "of two new sentences, answered in words of the six pairs",
           "translates 'i love cat' and 'this is a cat'", equal(2),
           "The seed keeps no answer, and none is the right one."),
     Claim("positions", "Positional Encoding", "largest difference from sin and cos of positions 0, 1, … in float64",
@@ -46,15 +46,15 @@ CLAIMS = (
           "three layers share one table", equal(1)),
     Claim("scale", "Embeddings", "an embedded word as a multiple of its row in the table", "√d_model", equal("22.6274"),
           "√512 = 22.6274."),
-    Claim("future", "Decoder", "change of outputs with the words behind them", "prediction i depends on words before i",
+    Claim("future", "Decoder", "change of outputs with later words", "prediction i depends on words before i",
           equal(0)),
-    Claim("padding", "Encoder", "change of outputs with padding behind the source", "a mask hides <PAD>", ZERO),
+    Claim("padding", "Encoder", "change of outputs with padding after the source", "a mask hides <PAD>", ZERO),
 )  # fmt: skip
 
 
 @in_float64
 def _laws() -> dict[str, float]:
-    """Returns the figures of the model's definition, from one layer of its full width."""
+    """Checks the model's definition on one layer of full width."""
     model = fxf.model("encoder_decoder", vocab_size=30, **{**PRESETS["annotated"], "n_layers": 1, "dtype": "float64"})
     params, apply = fxf.initialize(model), jax.jit(model.apply)
     source_BS, inputs_BT = np.random.default_rng(0).integers(5, 30, (2, 3, 4)).astype(np.int32)

@@ -53,7 +53,7 @@ CLAIMS = (
 
 @in_float64
 def _laws() -> dict[str, float]:
-    """Returns the figures of the definition, from a small model whose weights are all random."""
+    """Checks the definition on a small model with random weights."""
     model = fxf.model("transformer_lm", **SIZES, init="uniform", dtype="float64")
     params, apply = fxf.initialize(model), jax.jit(model.apply)
     rng = np.random.default_rng(0)
@@ -84,7 +84,7 @@ def _laws() -> dict[str, float]:
 
 
 def _linear_shift(d_model: int, k: int) -> float:
-    """Returns how far the rotation of each pair (sin, cos) by k steps is from the positions k later."""
+    """Returns the distance between each pair (sin, cos), rotated by k steps, and the position k later."""
     table = np.asarray(interleaved(jnp.arange(1, 101), d_model))
     matrix = np.zeros((d_model, d_model))
     for i in range(0, d_model, 2):
@@ -94,7 +94,7 @@ def _linear_shift(d_model: int, k: int) -> float:
 
 
 def look(folder: Path) -> dict[str, Any]:
-    """Trains the three examples and the notebook's procedure, and looks at the attention of the last example."""
+    """Trains the three examples and the notebook's procedure, and reads the last example's attention."""
     runs = [trained(folder / f"reversal_{n}", f"reversal:example{n}") for n in range(3)]
     notebook = trained(folder / "reversal_notebook", "reversal:notebook0")
     figures: dict[str, Any] = _laws() | {"notebook": notebook.result["train_loss"]}

@@ -1,4 +1,4 @@
-"""The systems of the five seeds by the seed's number, and the statements of the seeds that cannot both hold."""
+"""The systems of the five seeds by number, and the statements that contradict each other."""
 
 from experiments.seeds import contradictions, seed_000, seed_001, seed_002, seed_003, seed_004
 from experiments.seeds.rules import Seed

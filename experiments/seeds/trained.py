@@ -1,4 +1,4 @@
-"""Runs of shipped configs, and what is measured inside them."""
+"""Runs of shipped configs, and arrays inside them."""
 
 import functools
 from collections.abc import Callable
@@ -25,12 +25,12 @@ class Trained(NamedTuple):
         return self.run.experiment.task
 
     def intermediates(self, batch: Batch) -> dict[str, np.ndarray]:
-        """Returns the named arrays inside the model while it reads a batch."""
+        """Returns the model's named intermediate arrays for a batch."""
         return probe.intermediates_of(self.run.experiment, self.run.params, batch)
 
 
 def in_float64(laws: Callable[[], Any]) -> Callable[[], Any]:
-    """Returns a function that calls `laws` where JAX has float64."""
+    """Returns a function that calls `laws` with float64 enabled in JAX."""
 
     @functools.wraps(laws)
     def wrapped() -> Any:
@@ -41,7 +41,7 @@ def in_float64(laws: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def trained(folder: Path, config: str, changes: dict[str, Any] | None = None) -> Trained:
-    """Trains a shipped config with some keys changed, or takes the run that is in the folder already."""
+    """Trains a shipped config with changed keys, or loads the run if the folder has it."""
     changes, made = {"log.tensorboard": False, "log.report": False, **(changes or {})}, fxf.read_config(config)
     made.update_from_flattened_dict(changes)
     run.train(made.to_dict(), folder, configs.origin_of(config, changes))
@@ -49,7 +49,7 @@ def trained(folder: Path, config: str, changes: dict[str, Any] | None = None) ->
 
 
 def pairs_in(path: Path, pairs: tuple[tuple[str, str], ...], columns: str) -> dict[str, Any]:
-    """Writes pairs of sentences into a file, and returns the keys that read them, all for training."""
+    """Writes sentence pairs to a file, and returns config keys that train on all of them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{one}\t{other}\n" for one, other in pairs))
     target = columns.rpartition(",")[2]

@@ -1,10 +1,10 @@
-"""Writes the tables and the picture of a study's page from its table.csv, and prints what follows for its claims.
+"""Writes the tables and the plot of a study's page from its table.csv, and prints the verdicts on its claims.
 
 python -m experiments.studies width
 python -m experiments.studies width --runs=runs/studies/width
 
-The second first keeps the sweep's table.csv, and runs.jsonl with the origin, result and metrics of each run. A point
-that has not begun in that folder keeps what is there of it.
+The second command first keeps the sweep's table.csv, and runs.jsonl with the origin, result and metrics of each run.
+Points that have not started in that folder keep their old rows.
 """
 
 import argparse

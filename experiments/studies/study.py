@@ -1,8 +1,8 @@
-"""What the studies share: rows of kept runs, each kind at its best rate, tables, verdicts and charts.
+"""Shared by the studies: rows of kept runs, each kind at its best rate, tables, verdicts and charts.
 
-A folder has a page, `table.csv` of all runs, `runs.jsonl` with the origin, result and metrics of each, and `result.py`
-with `tables(rows)`, by the name of their place in the page, and `conclusion(rows)`, its sentences; `verdicts(rows)` of
-its claims, and `draw(path, rows)`. So every figure of a page is computed from the runs.
+A study's folder has its page, `table.csv` with all runs, `runs.jsonl` with the origin, result and metrics of each, and
+`result.py` with `tables(rows)`, by their names in the page, `conclusion(rows)`, its sentences, `verdicts(rows)` on its
+claims, and `draw(path, rows)`. So every number of a page is computed from the runs.
 """
 
 import csv
@@ -21,10 +21,10 @@ Row = dict[str, Any]
 
 
 class Verdict(NamedTuple):
-    """What decides a claim: a figure, and whether the claim holds; None if the runs cannot decide it.
+    """The metric that decides a claim, and whether the claim holds; None if the runs cannot decide it.
 
     Attributes:
-      why: why it is undecided, or in which way it holds in part.
+      why: why it is undecided, or to what extent it holds.
     """
 
     figure: float
@@ -40,23 +40,23 @@ class Verdict(NamedTuple):
         return f"**{self.words}**"
 
     def if_bracketed(self, *are: bool) -> "Verdict":
-        """Returns the verdict, or that a claim is undecided which fails where another rate might be better."""
+        """Returns "undecided" instead of "does not hold" unless the best rates are bracketed."""
         return self if self.holds or all(are) else Verdict(self.figure, None, "not bracketed")
 
     def against(self, *are: bool) -> "Verdict":
-        """Returns the verdict, or that a claim holds at the rates tried where another might help the other side."""
+        """Limits "holds" to the rates tried unless the other side's best rates are bracketed."""
         why = f"{self.why}, {AT_RATES}" if self.why else AT_RATES
         return Verdict(self.figure, True, why) if self.holds and not all(are) else self
 
 
 class Cell(NamedTuple):
-    """The runs of one kind at one learning rate, one for each seed."""
+    """The runs of one kind at one learning rate, one per seed."""
 
     rate: float
     rows: list[Row]
 
     def values(self, figure: str, absent: float = 0.0) -> list[float]:
-        """Returns a figure of each seed; `absent` for a run without a result."""
+        """Returns a metric of each seed; `absent` for a run without a result."""
         return [row.get(figure, absent) for row in self.rows]
 
     def mean(self, figure: str, absent: float = 0.0) -> float:
@@ -64,7 +64,7 @@ class Cell(NamedTuple):
 
 
 def rows_of(study: str, name: str = "table") -> list[Row]:
-    """Returns the rows of a study's table, numbers as numbers; runs without a result have no figures."""
+    """Returns the rows of a study's table, numbers parsed; runs without a result lack the metrics."""
     with (FOLDER / study / f"{name}.csv").open() as file:
         return [{name: _value(text) for name, text in row.items() if text} for row in csv.DictReader(file)]
 
@@ -79,7 +79,7 @@ def _value(text: str) -> Any:
 
 
 def by_rate(rows: Sequence[Row], names: Sequence[str]) -> dict[tuple[Any, ...], list[Cell]]:
-    """Returns the cells of each combination of the values of these columns, one for each rate, the lowest first."""
+    """Returns the cells for each combination of values of these columns, in increasing order of rate."""
     found: dict[tuple[Any, ...], dict[float, list[Row]]] = {}
     for row in rows:
         found.setdefault(tuple(row[name] for name in names), {}).setdefault(row[RATE], []).append(row)
@@ -89,30 +89,30 @@ def by_rate(rows: Sequence[Row], names: Sequence[str]) -> dict[tuple[Any, ...], 
 def best(
     rows: Sequence[Row], names: Sequence[str], rank: Callable[[Cell], float | tuple[float, ...]]
 ) -> dict[tuple[Any, ...], Cell]:
-    """Returns, of each combination, the cell that ranks highest; the lowest rate of equal ones."""
+    """Returns the highest-ranked cell for each combination; on ties, the lowest rate."""
     return {key: max(of, key=rank) for key, of in by_rate(rows, names).items()}
 
 
 def bracketed(
     rows: Sequence[Row], names: Sequence[str], rank: Callable[[Cell], float | tuple[float, ...]]
 ) -> dict[tuple[Any, ...], bool]:
-    """Returns, of each combination, whether a rate lower than that of its best cell and a higher one were tried."""
+    """Returns for each combination whether both a lower and a higher rate than its best were tried."""
     chosen, tried = best(rows, names, rank), by_rate(rows, names)
     return {key: tried[key][0].rate < chosen[key].rate < tried[key][-1].rate for key in tried}
 
 
 def filled_places(module: Any, rows: list[Row]) -> dict[str, str]:
-    """Returns what stands at the places of a study's page, by their names."""
+    """Returns the generated parts of a study's page by name."""
     return {**module.tables(rows), "conclusion": "".join(f"- {line}\n" for line in module.conclusion(rows))}
 
 
 def by_exact_match(cell: Cell) -> float:
-    """Returns the rank of a cell: its mean exact match without the noise of the last bits."""
+    """Ranks a cell by mean exact match, rounded so that rounding errors do not break ties."""
     return round(cell.mean("exact_match"), 6)
 
 
 def mean_losses(rows: Iterable[Row], absent: float, most: float = float("inf")) -> dict[int, dict[float, float]]:
-    """Returns {width: {rate: mean test loss}}, each loss at most `most`, and `absent` of a run without one."""
+    """Returns {width: {rate: mean test loss}}, losses capped at `most`; a run without a loss counts as `absent`."""
     found = by_rate([*rows], ("model.d_model",))
     return {
         width: {cell.rate: mean(min(x, most) for x in cell.values("test_loss", absent)) for cell in cells}
@@ -121,13 +121,13 @@ def mean_losses(rows: Iterable[Row], absent: float, most: float = float("inf")) 
 
 
 def records(study: str) -> dict[str, list[Row]]:
-    """Returns the records of each kept run of a study by the run's point."""
+    """Returns the metrics of a study's kept runs by point."""
     runs = map(json.loads, (FOLDER / study / "runs.jsonl").read_text().splitlines())
     return {run["point"]: run["metrics"] for run in runs}
 
 
 def steps_to(of_run: Sequence[Row], figure: str, least: float = SOLVED) -> int | None:
-    """Returns the step of the first record whose figure is at least `least`, or None."""
+    """Returns the first step whose metric is at least `least`, or None."""
     return next((record["step"] for record in of_run if record.get(figure, -1.0) >= least), None)
 
 
@@ -147,7 +147,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 class Line(NamedTuple):
-    """A line or dots of a chart, in a style and color of matplotlib; without a label it is not in the legend."""
+    """A line or dots of a chart, in a style and color of matplotlib; without a label, not in the legend."""
 
     label: str | None
     x: Sequence[Any]
@@ -162,7 +162,7 @@ def dots(label: str | None, points: Iterable[tuple[Any, Any]], style: str = "o",
 
 
 def chart(path: Path, panels: Mapping[str, Sequence[Line]], columns: int = 3, **axes: Any) -> None:
-    """Draws the lines of each panel, by its title; `axes` has labels, scales and limits as matplotlib names them."""
+    """Plots the lines of each panel, by title; `axes` has labels, scales and limits as matplotlib names them."""
     from matplotlib.figure import Figure
 
     columns = min(columns, len(panels))
@@ -190,10 +190,10 @@ def chart(path: Path, panels: Mapping[str, Sequence[Line]], columns: int = 3, **
 
 
 def keep(study: str, sweep: Path) -> None:
-    """Keeps the table of a sweep, and writes a line for each run: what it came from, its result and its records.
+    """Stores the table of a sweep, and a line for each run with its origin, result and metrics.
 
-    Rows and lines of points that have not begun in this sweep stay as they were. If all have, made_by.json says what
-    made the last one.
+    Rows and lines of points that have not started in this sweep stay as they were. If all have, made_by.json describes
+    the last one.
     """
     place = FOLDER / study
     rows_before = {row[0]: row for row in csv.reader(_lines(place / "table.csv"))}
@@ -210,8 +210,8 @@ def keep(study: str, sweep: Path) -> None:
             continue
         folder = sweep / row["point"]
         origin = json.loads((folder / "config.json").read_text())
-        del origin["config"]  # which follows from the config file and the overrides
-        origin.pop("guests", None)  # paths; the digests of their files are among the digests
+        del origin["config"]  # follows from the config file and the overrides
+        origin.pop("guests", None)  # paths; the digests cover their files
         origin["overrides"] = {name: value for name, value in origin["overrides"].items() if name in row}  # no paths
         result = json.loads((folder / "result.json").read_text()) if (folder / "result.json").exists() else {}
         metrics = list(map(json.loads, _lines(folder / "metrics.jsonl")))

@@ -65,7 +65,7 @@ def print_to(descriptor: int) -> None:
 def print_last_line(line: str) -> None:
     """Writes the one line that a process ends with to stderr, and where `print_to` says."""
     global _printed
-    with _lock, suppress(OSError):  # a terminal that is gone
+    with _lock, suppress(OSError):  # a closed terminal
         _printed = True
         status.end()
         for descriptor in {2, _terminal}:

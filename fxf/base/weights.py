@@ -208,7 +208,7 @@ def decay_mask(spec: Spec) -> Any:
     """Returns a tree of bools: True for the matrices of linear maps, False for biases, norms and tables of rows.
 
     Tables of rows are those of embeddings and positions. A leading axis `heads` does not count: with `head_dim` it is
-    one axis, and any other axis behind it holds a few numbers of each head.
+    one axis, and any other axis after it has a few numbers per head.
     """
 
     def decays(_: str, weight: Weight) -> bool:

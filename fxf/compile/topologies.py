@@ -110,7 +110,7 @@ def _gpus(kind: str, size: str) -> list[Any]:
 
 def _tpus(kind: str, size: str) -> list[Any]:
     if not re.fullmatch(r"\d{1,3}x\d{1,3}(x\d{1,3})?", size):
-        raise UserError(f"--topology: expected the sizes of a TPU slice behind {kind}:, such as 2x4, got '{size}'")
+        raise UserError(f"--topology: expected the sizes of a TPU slice after {kind}:, such as 2x4, got '{size}'")
     for variable, value in LIBTPU.items():
         os.environ.setdefault(variable, value)
     importlib.import_module("libtpu")

@@ -220,7 +220,7 @@ def _parquet(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, byte
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{where}: not a Parquet file: {text_of(error)}") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{where}: behind row {number}: not UTF-8: {error.reason} in {error.object!r:.60}") from None
+        raise UserError(f"{where}: after row {number}: not UTF-8: {error.reason} in {error.object!r:.60}") from None
 
 
 def _text_in(record: Any, field: str, where: str) -> bytes:

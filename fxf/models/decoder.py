@@ -41,8 +41,8 @@ Progress = tuple[Any, Cache, jax.Array]
 class Decoder:
     """Decodes prompts with programs that compile once for each shape, for any params.
 
-    Tokens are int32 [N, W, U], the best hypothesis first; W is the beam's width and U is `max_tokens`. End tokens fill
-    the places after an answer. Scores are [N, W], or None without a beam. The answers to a prompt do not depend on the
+    Tokens are int32 [N, W, U], the best hypothesis first; W is the beam's width and U is `max_tokens`. End tokens pad
+    answers. Scores are [N, W], or None without a beam. The answers to a prompt do not depend on the
     other prompts.
     """
 

@@ -30,7 +30,7 @@ class Rules:
     """The rules of a search for B prompts, which has R rows of tokens, W for each prompt.
 
     Attributes:
-      ends: an array of the end tokens; the first one fills the places after an answer.
+      ends: an array of the end tokens; the first one fills the positions after an answer.
       prompts: the prompts; the repetition penalty counts their tokens too.
     """
 

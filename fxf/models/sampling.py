@@ -55,7 +55,7 @@ class Sampling:
         indices_1I, is_end_BI = jnp.arange(tokens_BI.shape[1])[None], jnp.isin(tokens_BI, self.rules.ends)
         is_new_BI = indices_1I < jnp.minimum(n_new_B, state.limit_B - state.n_tokens_B)[:, None]
         is_new_BI &= jnp.cumsum(is_end_BI, axis=1) - is_end_BI == 0
-        # Tokens that are not new go beyond the last place, and are dropped.
+        # Tokens that are not new get an index beyond the last one, and are dropped.
         places_BI = jnp.where(is_new_BI, state.n_tokens_B[:, None] + indices_1I, state.tokens_BU.shape[1])
         tokens_BU = state.tokens_BU.at[jnp.arange(len(tokens_BI))[:, None], places_BI].set(tokens_BI)
         n_new_B = is_new_BI.sum(1, dtype=jnp.int32)  # like the counts, even with JAX_ENABLE_X64

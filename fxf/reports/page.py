@@ -31,7 +31,7 @@ def page(title: str, data: dict[str, Any], scripts: Sequence[str], live: bool = 
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<title>{html.escape(title)}</title>\n<link rel="icon" href="data:,">\n'
         f"<style>\n{_file('page.css')}</style>\n</head>\n<body>\n"
-        "<noscript>The figures of this page are drawn by JavaScript.</noscript>\n"
+        "<noscript>This page draws its charts with JavaScript.</noscript>\n"
         f'<script type="application/json" id="data">{as_json(data)}</script>\n'
         f"<script>\n{code}</script>\n</body>\n</html>\n"
     )

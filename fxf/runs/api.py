@@ -37,11 +37,11 @@ def train(
       workdir: the run folder.
       start: the source of the weights, as `--from` of `fxf train`: RUN, RUN:STEP, a safetensors file, or a folder of
         transformers. The model and the tokenizer are then those of the source, if it has them.
-      on_record: `on_record(step, figures)` is called with each record of training and of a validation. An exception
+      on_record: `on_record(step, metrics)` is called with each record of training and of a validation. An exception
         in it ends the training, which the same call resumes from its newest checkpoint.
 
     Returns:
-      The figures of result.json.
+      The metrics of result.json.
 
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
@@ -94,7 +94,7 @@ class Run(NamedTuple):
 
     @property
     def result(self) -> dict[str, Any]:
-        """The figures of result.json; empty until the run has finished."""
+        """The metrics of result.json; empty until the run has finished."""
         return read(self.folder).result
 
     @property
@@ -154,7 +154,7 @@ class Run(NamedTuple):
         return self._replace(experiment=self.experiment._replace(draft=draft, programs=defaultdict(dict)))
 
     def evaluate(self) -> dict[str, Any]:
-        """Returns the figures of the task's test with these params, as `fxf evaluate` does.
+        """Returns the metrics of the task's test with these params, as `fxf evaluate` does.
 
             run._replace(params=averaged).evaluate()
 

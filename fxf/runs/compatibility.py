@@ -51,7 +51,7 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
         if not train.evaluate_every:
             raise UserError("checkpoint.best: nothing is evaluated before the end; set train.evaluate_every")
     elif train.patience:
-        raise UserError("train.patience: set checkpoint.best to the figure that has to improve")
+        raise UserError("train.patience: set checkpoint.best to the metric that must improve")
     if not task.generates:
         require_off("decode", decode, defaults(DecodeConfig), f"task '{task_name}' generates no tokens")
     elif model.prefill is None or model.step is None:

@@ -83,7 +83,7 @@ def read_config(config: str | os.PathLike[str], flag: str = "config") -> ConfigD
 def origin_of(config: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what config.json records of FILE[:ARGUMENT] or NAME[:ARGUMENT], with the keys that the user changed.
 
-    It includes the figures of the file's `EXPECTED` for this argument, such as `EXPECTED = {"": {"bleu": 39.7}}`.
+    It includes the metrics of the file's `EXPECTED` for this argument, such as `EXPECTED = {"": {"bleu": 39.7}}`.
     """
     path, argument = located(config)
     expected = getattr(load(path), "EXPECTED", {}).get("".join(argument))

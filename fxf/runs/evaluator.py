@@ -85,7 +85,7 @@ class Evaluators:
 
 
 def plain(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns figures by name, with numbers of NumPy and JAX as Python's."""
+    """Returns metrics by name, with numbers of NumPy and JAX as Python's."""
     return {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in figures.items()}
 
 
@@ -101,7 +101,7 @@ def sample_text(prompt: str, expected: str | None, answer: str, cut_off: bool = 
 def scoring_of(experiment: Experiment) -> dict[str, Any]:
     """Returns what config.json records of the scores, so that only runs that are scored alike are ranked.
 
-    `better` has the direction of each figure, "" if the task does not say it, `unit` that of its losses, and `scored`
+    `better` has the direction of each metric, "" if the task does not give it, `unit` that of its losses, and `scored`
     what identifies the data that it scores.
     """
     task, best = experiment.task, experiment.checkpoint.best

@@ -126,7 +126,7 @@ def _padded(group: PromptGroup, room: int) -> PromptGroup:
     Prompts and new tokens together stay within `room`, unless they pass it anyway.
     """
     prompts, most = group.prompts, group.max_tokens
-    if prompts.keys() - {"limits"} != {"first", "tokens", "lengths"}:  # other arrays may have a place for each token
+    if prompts.keys() - {"limits"} != {"first", "tokens", "lengths"}:  # other arrays may have an entry for each token
         return group
     length = prompts["tokens"].shape[1]
     largest = room if "limits" in prompts or length + most > room else room - most
@@ -145,7 +145,7 @@ def warn_of_cut_off(answers: Sequence[Sequence[Answer]], n_best: int = 1) -> Non
 
 
 def score_pairs(experiment: Experiment, evaluator: Evaluator, path: Path) -> dict[str, Any]:
-    """Returns the figures and answers of the pairs in a file, each line a prompt, a tab and a right answer.
+    """Returns the metrics and answers of the pairs in a file, each line a prompt, a tab and a right answer.
 
     Raises:
       UserError: the task scores no given pairs, or a line is wrong.

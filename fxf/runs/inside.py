@@ -35,7 +35,7 @@ VECTORS = {"embedding/positions": "positions", "embedding/residual": "embedding 
 def write(folder: Path, step: int | None = None, kept: ProgramCache | None = None) -> Path:
     """Loads the run in `folder`, writes inside.json and the page there, and returns the path of the page.
 
-    If no checkpoint can be loaded or inside.json cannot be written, the page has the figures alone, and a warning says
+    If no checkpoint can be loaded or inside.json cannot be written, the page has only the metrics, and a warning says
     why.
 
     Args:

@@ -59,7 +59,7 @@ def train(
       started: when the process began, by `time.perf_counter`; by default now.
       profile: whether to write a trace of a step or two into the folder `profile`.
       kept: the programs of earlier runs of this process, which this run uses if its own would be the same.
-      on_record: a function that receives each record of figures, with its step.
+      on_record: a function that receives each record of metrics, with its step.
 
     Raises:
       UserError: the config is wrong, the folder holds another run, the loss is not finite, or the disk is full.
@@ -115,7 +115,7 @@ def _joined(config: Mapping[str, Any], workdir: Place, run: ExitStack) -> Path:
 
 
 def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str, Any], Start, run_folder.RunInputs]:
-    """Returns layout, figures of the data and start of a run, and what `run_folder` says it is made from.
+    """Returns layout, data metrics and start of a run, and what `run_folder` says it is made from.
 
     Raises:
       UserError: they do not fit each other, or the processes have different configs.
@@ -130,7 +130,7 @@ def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str,
 
 
 def _validated(experiment: Experiment, evaluators: Evaluators, log: MetricsLog, state: TrainState) -> dict[str, Any]:
-    """Returns the figures of a state's validation, and logs the samples among them."""
+    """Returns the metrics of a state's validation, and logs the samples among them."""
     figures, best = plain(experiment.task.validate(evaluators(evaluated_params(state)))), experiment.checkpoint.best
     if best and best.removeprefix("-") not in figures:
         raise UserError(f"checkpoint.best: the validation has no {best.removeprefix('-')}; it has {', '.join(figures)}")
@@ -138,7 +138,7 @@ def _validated(experiment: Experiment, evaluators: Evaluators, log: MetricsLog, 
 
 
 def _tested(experiment: Experiment, evaluator: Evaluator, log: MetricsLog, step: int) -> dict[str, Any]:
-    """Returns the figures of the test, and prints its samples."""
+    """Returns the metrics of the test, and prints its samples."""
     log.begin("testing", step)
     tested = plain(experiment.task.test(evaluator))
     tested.pop("answers", None)
@@ -225,7 +225,7 @@ def evaluate(
     pairs: Place | None = None,
     output: Place | None = None,
 ) -> dict[str, Any]:
-    """Scores the checkpoint that `load` reads from `workdir`. Returns its step and the task's figures.
+    """Scores the checkpoint that `load` reads from `workdir`. Returns its step and the task's metrics.
 
     Args:
       pairs: a file of prompts and right answers, tab-separated, to score instead of the test data.
@@ -253,7 +253,7 @@ def evaluate(
 
 
 def scored(workdir: Place, experiment: Experiment, params: Params) -> dict[str, Any]:
-    """Returns the figures of the test with params. Raises a UserError if the data differ from those of the training."""
+    """Returns the metrics of the test with params. Raises a UserError if the data differ from those of the training."""
     try:
         digests = experiment.task.digests()
     except UserError as error:

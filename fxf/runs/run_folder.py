@@ -117,7 +117,7 @@ def open_for_training(made: RunInputs, origin: dict[str, Any]) -> Identity:
 
 
 def finished(made: RunInputs) -> dict[str, Any] | None:
-    """Returns the figures of the run in the folder; None if it has not finished.
+    """Returns the metrics of the run in the folder; None if it has not finished.
 
     Raises:
       UserError: the folder holds another run, or a finished one with other keys of scoring.
@@ -213,7 +213,7 @@ def _steps(record: Mapping[str, Any]) -> int:
 
 
 def read_result(workdir: Path, identity: Identity | None = None) -> dict[str, Any] | None:
-    """Returns the figures of a finished run, or None. A damaged file counts as absent, with a warning.
+    """Returns the metrics of a finished run, or None. A damaged file counts as absent, with a warning.
 
     Args:
       identity: the identity of the run that they must belong to; any run if None.
@@ -232,7 +232,7 @@ def read_result(workdir: Path, identity: Identity | None = None) -> dict[str, An
 
 
 def write_result(workdir: Path, figures: dict[str, Any], identity: Identity) -> dict[str, Any]:
-    """Writes the figures of a run with its identity, and returns both."""
+    """Writes the metrics of a run with its identity, and returns both."""
     result = {**figures, "identity": identity_digest(identity)}
     if processes.is_first():
         _write(workdir / RESULT, result)

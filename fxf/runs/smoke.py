@@ -13,12 +13,12 @@ from fxf.layers.kinds import n_named
 from fxf.reports.run_files import CONFIG, is_run
 
 STEPS = 6
-BLOCKS = 2  # at least, or each that model.blocks names; some layers stand only between two
+BLOCKS = 2  # at least, or each that model.blocks names; some layers occur only between two
 TOKENS = 1024  # of a batch
 # The largest values of other keys.
 MOST = {"task.examples": 20, "task.length": 256, **dict.fromkeys(("task.longer", "task.longer_every"), 5)}
 MOST |= {"data.shapes": 1, "data.batch_tokens": TOKENS}
-SHARE, LARGE_PART = 0.01, 10_000  # of a text to score, where that is more than so many bytes
+SHARE, LARGE_PART = 0.01, 10_000  # the share of a text to score, if that is more than LARGE_PART bytes
 MARK = "smoke"  # the key of config.json
 
 INTERVALS = ("optimizer.warmup_steps", "optimizer.decay_steps")  # keys that count steps

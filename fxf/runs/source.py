@@ -1,4 +1,4 @@
-"""The `start` section, which names the weights that training starts from, and the kinds of places that hold them."""
+"""The `start` section, which names the weights that training starts from, and the kinds of sources that hold them."""
 
 import dataclasses
 import re
@@ -34,7 +34,7 @@ class StartConfig:
 
 
 class Source(NamedTuple):
-    """A place that holds weights. `step` is that of a run's checkpoint; None: the one of its result."""
+    """A source of weights. `step` is that of a run's checkpoint; None: the one of its result."""
 
     kind: Literal["run", "file", "folder"]
     place: Path

@@ -113,7 +113,7 @@ def text_scores(
     step: int | None = None,
     weights: str | None = None,
 ) -> Any:
-    """Returns the figures of a text file: loss in nats per token, perplexity, bits per character and per byte.
+    """Returns the metrics of a text file: loss in nats per token, perplexity, bits per character and per byte.
 
     Args:
       against: the folder of another run, whose bits per byte are compared on the same lines.

@@ -207,7 +207,7 @@ def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> N
     unknown = max(experiment.task.figures().get("unknown_share", 0) for experiment in (first, other))
     if why := why_other_tokens(metric, unknown):
         bits = [name.removeprefix("-") for name in first.task.metrics if "bits_per" in name]
-        named = "" if metric in bits else f"; name {' or '.join(bits) or 'another figure'}"
+        named = "" if metric in bits else f"; name {' or '.join(bits) or 'another metric'}"
         raise UserError(f"--metric: {metric}: {why}{named}")
 
 

@@ -206,7 +206,7 @@ class Verdict:
             effects = differences(self.at(rate))
             effect = f"effect {statistics.fmean(effects):+.4g}" if effects else "no run without failure"
             lines.append(f"with the rate {rate:.4g} of {ARMS[self.worse]} the claim {stays}: {effect}")
-        named = "was named beforehand" if plan.named else "was not named; it is the task's own first figure"
+        named = "was named beforehand" if plan.named else "was not named; it is the task's own first metric"
         lines.append(f"the metric {named}")
         if plan.null:
             lines.append("null trial: both configs are the same, and the two runs of a pair have different seeds")

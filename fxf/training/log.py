@@ -141,7 +141,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         self._trackers.scalars(step, group, values)
 
     def without_samples(self, step: int, figures: dict[str, Any], test: bool = False) -> dict[str, Any]:
-        """Writes the samples among the figures of a step's validation, or of the test, and returns the others."""
+        """Writes the samples among the metrics of a step's validation, or of the test, and returns the others."""
         if rows := figures.get("samples"):
             with (self._folder / SAMPLES).open("a", encoding="utf-8") as file:
                 file.write(to_json({"step": step, "test": test, "rows": rows}) + "\n")

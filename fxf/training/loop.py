@@ -66,7 +66,7 @@ def fit(
     Args:
       record: the record saved with `state`, or a new one.
       steps: a run's `Steps` (fxf/runs/run.py): `train(state, n)`, `learning_rate(step)`, `position()`.
-      evaluate: returns the figures of a state's validation.
+      evaluate: returns the metrics of a state's validation.
 
     Raises:
       UserError: the loss is not finite more often than `train.skip_nonfinite` allows. Nothing since the last

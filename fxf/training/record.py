@@ -13,12 +13,12 @@ from fxf.training.step import STEP_METRICS
 
 @dataclasses.dataclass
 class Record:
-    """The progress of a run and its last figures, saved with a state.
+    """The progress of a run and its last metrics, saved with a state.
 
     Attributes:
       step: number of steps done.
       train_loss: the loss of the newest record of training; None before the first one.
-      evaluated: figures of this step's evaluation, if there was one.
+      evaluated: metrics of this step's evaluation, if there was one.
       best: rank and step of the best evaluation, if `checkpoint.best` names a metric.
       stopped: whether training stopped early (`train.patience`).
       tokens: sum of the weights of the tokens that training has read.

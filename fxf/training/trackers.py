@@ -52,7 +52,7 @@ class TensorBoard:
         self._write(step=0, summary=self._summary.text("config", f"```json\n{json.dumps(config, indent=1)}\n```"))
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
-        """Receives figures by tag, such as train/loss."""
+        """Receives metrics by tag, such as train/loss."""
         for tag, value in values.items():
             self._write(step=step, summary=self._summary.scalar(tag, value))
 
@@ -77,7 +77,7 @@ class Trackers(AbstractContextManager["Trackers"]):
     """The trackers of a run. One that raises an exception gets no more records, and a warning says so.
 
     Args:
-      on_record: a function that receives each record of figures too. Its exceptions go on to the caller.
+      on_record: a function that receives each record of metrics too. Its exceptions go on to the caller.
     """
 
     def __init__(self, on_record: OnRecord | None = None) -> None:
@@ -95,7 +95,7 @@ class Trackers(AbstractContextManager["Trackers"]):
         self._tell("config", config)
 
     def scalars(self, step: int, group: str, values: Mapping[str, Any]) -> None:
-        """Passes on the numbers among the figures of a group: train, validation or test."""
+        """Passes on the numbers among the metrics of a group: train, validation or test."""
         numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
         if self._on_record and group != "test":
             self._on_record(step, numbers)

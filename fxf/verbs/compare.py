@@ -2,12 +2,12 @@
 
 fxf compare runs/a runs/b runs/c
 fxf compare runs/sweep
-fxf compare --format=csv runs/sweep > figures.csv
+fxf compare --format=csv runs/sweep > metrics.csv
 
 An argument is a run folder, or a folder of run folders, such as a sweep's. The table is printed as Markdown, or as CSV
 with every metric. Lines below it say what is not ranked and why. They name the best run, or the first one if its lead
 may be due to the seeds, and the command that continues from it. compare.html, which also has the curves, is written to
-the folder of the sweep, or here; --output names another place. The runs need not have ended.
+the folder of the sweep, or here; --output names another file. The runs need not have ended.
 """
 
 import sys

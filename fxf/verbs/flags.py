@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
             meant = next((f"--{flag}={word}" for flag, fits in may_be.items() if fits and flag in known), "")
             if name.split(".")[0] in known:
                 meant = "--" + word.lstrip("–—")
-            hint = did_you_mean(meant) or "; a value follows its flag behind =, as in --KEY=VALUE"
+            hint = did_you_mean(meant) or "; a value follows its flag after =, as in --KEY=VALUE"
             return f"expected only flags, got '{word}'{hint}"
         near = nearest(name.rpartition(".")[2], known)
         if "config" in known and ("." in name or not near):  # a key without --config, or after a similar word

@@ -1,6 +1,6 @@
-"""What the environment asks of JAX and cannot have, and what small processes without JAX do at signals.
+"""JAX platforms that are requested but missing, and how small processes without JAX handle signals.
 
-What a process keeps: programs and memory; and what it tells of compiling and of the memory of devices.
+Also cached programs, and reports of compilation and device memory.
 """
 
 import os
@@ -32,7 +32,7 @@ from fxf.verbs import generate
 from fxf.verbs.flags import Parser
 devices.ACCELERATORS = ["/dev/no_such*"]
 try:
-    Parser("fxf generate", generate)  # whose flags stand in a package that imports JAX
+    Parser("fxf generate", generate)  # its flags are in a package that imports JAX
     import jax
     print(jax.config.jax_platforms)
 except UserError as error:
@@ -41,13 +41,13 @@ except UserError as error:
 
 
 @pytest.mark.parametrize(("variables", "said"), table("environments in which JAX starts"))
-def test_jax_starts_on_what_is_there_or_one_line_says_why_not(variables, said):
+def test_jax_starts_on_an_available_backend_or_one_line_says_why_not(variables, said):
     environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"} | variables
     done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, env=environment)
     assert done.stdout.startswith(said) and done.stdout.count("\n") == 1 and done.stderr == ""
 
 
-def test_a_backend_that_is_not_there_is_named_in_one_line(monkeypatch):
+def test_a_missing_backend_is_named_in_one_line(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     for error, why in (
         (AssertionError(), r"JAX has no such devices here \(JAX_PLATFORMS=cuda"),
@@ -99,7 +99,7 @@ sys.exit(signals.exit_code())
 
 
 @pytest.mark.parametrize(("case", "said"), table("signals while a run saves"))
-def test_what_is_held_is_saved_whatever_comes_next(case, said):
+def test_a_signal_saves_the_held_state_whatever_signals_follow(case, said):
     numbers = [signal.Signals[f"SIG{name}"] for name in case["signals"].split()]
     assert meet(SAVES.replace("SAVED", case["saved"]), *numbers) == (case["code"], "", f"{said}\n")
 
@@ -116,7 +116,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
 
 
-def test_programs_are_kept_in_a_folder_that_only_the_user_can_read(home):
+def test_programs_are_cached_in_a_folder_that_only_the_user_can_read(home):
     keep_programs(found := config())
     assert found.jax_compilation_cache_dir == str(folder_of_programs())
     assert stat.S_IMODE(folder_of_programs().stat().st_mode) == 0o700
@@ -125,14 +125,14 @@ def test_programs_are_kept_in_a_folder_that_only_the_user_can_read(home):
 
 
 @pytest.mark.parametrize("given", [config("elsewhere"), config(enabled=False)])
-def test_the_environment_may_name_another_folder_or_none(given, home):
+def test_the_environment_may_choose_another_cache_folder_or_none(given, home):
     before = vars(given).copy()
     keep_programs(given)
     assert vars(given) == before
     assert not folder_of_programs().exists()
 
 
-def test_the_fullest_device_counts_and_a_cpu_tells_nothing(monkeypatch):
+def test_memory_is_that_of_the_fullest_device_and_unknown_on_a_cpu(monkeypatch):
     for statistics, expected in (
         ([None, None], {}),
         ([{"peak_bytes_in_use": 3}, {"peak_bytes_in_use": 5}], {"device_peak_bytes": 5}),
@@ -143,7 +143,7 @@ def test_the_fullest_device_counts_and_a_cpu_tells_nothing(monkeypatch):
         assert memory.held_on_a_device() == expected
 
 
-def test_what_is_compiled_inside_of_another_is_not_counted(monkeypatch):
+def test_nested_tracing_is_not_counted_twice(monkeypatch):
     monkeypatch.setattr(compiled, "_spans", [])
     monkeypatch.setattr(compiled.time, "perf_counter", iter([7.0, 8.0, 12.0]).__next__)
     for event, duration in (("jaxpr_trace_duration", 2.0), ("jaxpr_trace_duration", 4.0), ("backend_compile", 3.0)):
@@ -151,7 +151,7 @@ def test_what_is_compiled_inside_of_another_is_not_counted(monkeypatch):
     assert seconds_of_compiling() == 7  # the first trace is a part of the second
 
 
-def test_jax_tells_of_each_program_once():
+def test_jax_reports_each_program_once():
     function, x = jax.jit(lambda x: jnp.sin(x) + 1), jnp.ones(3)
     seconds = []
     for _ in range(2):

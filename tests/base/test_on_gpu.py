@@ -1,4 +1,4 @@
-"""What programs for a GPU compute in another way has the same values, and a fixed order of sums."""
+"""Programs for a GPU compute the same values in other ways, with a fixed order of sums."""
 
 import functools
 from types import SimpleNamespace
@@ -39,13 +39,13 @@ GPU = SimpleNamespace(platform="gpu")
 
 
 def traced_for(device, function, *arguments):
-    """Returns the program of a function on another device, which is called here."""
+    """Returns the program of a function, traced for another device."""
     with compiling_for([device]):
-        return jax.make_jaxpr(lambda *arguments: function(*arguments))(*arguments)  # not what JAX keeps for this one
+        return jax.make_jaxpr(lambda *arguments: function(*arguments))(*arguments)  # a lambda has no cached trace
 
 
 @pytest.mark.parametrize("indices", [[[3, 0, 3], [1, 3, 1]], [[4, 4, 4, 4]], [[6, 0, 5], [-1, -5, 4]]])
-def test_a_gpu_sums_the_gradient_of_rows_like_additions_one_by_one(indices):
+def test_a_gpu_sums_the_gradients_of_rows_like_additions_one_by_one(indices):
     indices = np.array(indices)
     table, change = (np.random.default_rng(0).normal(size=(*n, 2)).astype("f4") for n in ((5,), indices.shape))
 
@@ -58,7 +58,7 @@ def test_a_gpu_sums_the_gradient_of_rows_like_additions_one_by_one(indices):
     assert_close(jax.jit(jaxpr_as_fun(program))(table, change)[0], expected[:5], largest=largest_of(change) * 4)
 
 
-def test_a_gpus_program_decodes_what_a_cpus_does():
+def test_a_gpus_program_decodes_the_tokens_of_a_cpus():
     plain, params = small_model(tied_embeddings=True)
     model, narrow = stored_as("int8", plain)
     params, decoder = jax.jit(narrow)(scaled(params, 2)), Decoder(model, -1)
@@ -71,18 +71,18 @@ def test_a_gpus_program_decodes_what_a_cpus_does():
 
 
 @pytest.mark.parametrize("shape", [(1, 7), (1, 1, 7)])
-def test_one_vector_times_a_matrix_on_a_gpu_is_their_product(shape):
+def test_a_vector_times_a_matrix_on_a_gpu_is_their_product(shape):
     x, w = (np.random.default_rng(size).normal(size=size).astype("f4") for size in (shape, (7, 5)))
     (found,) = jax.jit(jaxpr_as_fun(traced_for(GPU, linear, x, w)))(x, w)
     assert_close(found, np.float64(x) @ np.float64(w), operations=9)
 
 
-# What programs for a GPU compute otherwise: reads of tables, the last product, norms, activations.
+# Programs for a GPU differ in embedding lookups, logits, norms and activations.
 OTHERWISE = {"positions": "learned", "norm": "rms", "norm_epsilon_in": "variance", "activation": "gelu"}
 
 
-def test_losses_and_gradients_of_a_gpus_step_are_those_of_a_cpus_and_nothing_is_added_in_any_order():
-    # Each device has a model of its own: JAX keeps what it has traced of one for another device.
+def test_a_gpus_step_has_the_losses_and_gradients_of_a_cpus_and_sums_in_a_fixed_order():
+    # One model per device, because JAX caches traces of a model for all devices.
     of_cpu, of_gpu = (small_model(tied_embeddings=True, **OTHERWISE)[0] for _ in range(2))
     two_sided = encoder_decoder(small(EncoderDecoderConfig, **OTHERWISE), VOCAB_SIZE)
 
@@ -100,13 +100,13 @@ def test_losses_and_gradients_of_a_gpus_step_are_those_of_a_cpus_and_nothing_is_
 
 
 @pytest.mark.parametrize(("of", "order"), table("options of a gpu's compiler"))
-def test_a_gpus_compiler_is_asked_for_a_fixed_order_except_with_flash_attention(of, order):
+def test_a_gpus_compiler_must_be_deterministic_except_with_flash_attention(of, order):
     with compiling_for([SimpleNamespace(platform=of["platform"])]):
         options = deterministic_options(SimpleNamespace(as_text=lambda: of["text"]))
     assert options == ({"xla_gpu_exclude_nondeterministic_ops": True} if order == "in a fixed order" else None)
 
 
-def test_a_gpu_keeps_only_what_an_activation_reads():
+def test_a_gpu_stores_only_the_input_of_an_activation():
     x = np.linspace(-1, 1, 5, dtype="f4")
     with compiling_for([GPU]):
         gradient = jax.vjp(recomputed(lambda x: jnp.tanh(x) * jnp.exp(x)), x)[1]
@@ -129,7 +129,7 @@ def test_the_loss_and_the_gradient_of_a_kernel_are_those_of_the_formula(vocab_si
     x[:, vocab_size:] = 99  # padding
     x[4, 3] = np.nan
     targets, weights = rng.integers(0, vocab_size, 5), rng.uniform(1, 2, 5).astype("f4")
-    targets[2], weights[2] = -100, 0  # which does not count
+    targets[2], weights[2] = -100, 0  # without weight
 
     loss_of = functools.partial(loss_kernel.loss_by_kernel, None, vocab_size, smoothing)
     learn = jax.jit(jax.value_and_grad(loss_of))
@@ -148,7 +148,7 @@ def test_the_loss_and_the_gradient_of_a_kernel_are_those_of_the_formula(vocab_si
     ("dtype", "tensor", "n_kernels"),
     [("bfloat16", None, 1), ("float32", None, 0), ("bfloat16", 1, 1), ("bfloat16", 2, 0)],
 )
-def test_the_kernel_of_the_loss_is_for_logits_in_bfloat16_that_each_gpu_has_whole(dtype, tensor, n_kernels):
+def test_the_loss_kernel_is_for_bfloat16_logits_that_each_gpu_has_whole(dtype, tensor, n_kernels):
     x, targets, weights = np.ones((1, 5, 3), dtype), np.ones((1, 5), "i4"), np.ones((1, 5), "f4")
 
     def learn(x):

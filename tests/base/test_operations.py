@@ -94,11 +94,11 @@ TWO = [(3, 5), (5, 7)]
         (tangent, TWO, PRODUCT, {}),
         (jax.grad(lambda a, b: own(a, b).sum()), TWO, 3 * PRODUCT, {}),
         (jax.vmap(jnp.matmul), [(4, 3, 5), (4, 5, 7)], 4 * PRODUCT, {}),
-        (lambda a, b: a.astype(complex) @ b, TWO, 4 * PRODUCT, {}),  # of real numbers four
+        (lambda a, b: a.astype(complex) @ b, TWO, 4 * PRODUCT, {}),  # four for real numbers
         (looped, TWO, 11 * 2 * PRODUCT, {}),
         (halves, [(1, 1), *TWO], 2 * PRODUCT, {}),
         (lambda x: lax.associative_scan(jnp.matmul, x), [(4, 3, 3)], 4 * 2 * 3**3, {}),  # 1 and 2, 3 and 4, then 2 more
-        # Each row by one of the two groups, also where a GPU fills up blocks of an expert.
+        # Each row is in one of the two groups, also if a GPU pads an expert's blocks.
         (lax.ragged_dot, [(6, 3), (2, 3, 5), SIZES], 2 * 6 * 3 * 5, {}),
         (gradients(lax.ragged_dot), [(6, 3), (2, 3, 5), SIZES], 3 * 2 * 6 * 3 * 5, {}),
         (GPU(gradients(product_of_experts)), [(600, 3), (2, 3, 5), SIZES], 3 * 2 * 600 * 3 * 5, {}),
@@ -120,6 +120,6 @@ TWO = [(3, 5), (5, 7)]
         (decomposed, [(3, 3)], 3 * 54, {"svd"}),
     ],
 )
-def test_every_product_counts_by_hand_and_what_is_not_counted_is_named(function, shapes, flops, uncounted):
+def test_operations_are_those_counted_by_hand_and_uncounted_ones_are_named(function, shapes, flops, uncounted):
     inputs = [x if hasattr(x, "dtype") else jax.ShapeDtypeStruct(x, np.float32) for x in shapes]
     assert operations(jax.make_jaxpr(function)(*inputs).jaxpr) == Operations(flops, frozenset(uncounted))

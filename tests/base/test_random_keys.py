@@ -1,4 +1,4 @@
-"""Keys draw what JAX's own draw, from programs without numbers of 64 bits."""
+"""Keys draw the same bits as JAX's, in programs without 64-bit numbers."""
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(found[name], values, err_msg=name)
 
 
-def test_a_key_draws_the_bits_of_jaxs_key_in_programs_without_a_type_of_64_bits():
+def test_a_key_draws_the_bits_of_jaxs_key_without_64_bit_types():
     ours = jax.jit(lambda seed: drawn(random_key(seed), random_words))
     text = ours.lower(np.uint32(3)).as_text()
     assert "ui32" in text and "i64>" not in text
@@ -46,12 +46,12 @@ def test_a_key_draws_the_bits_of_jaxs_key_in_programs_without_a_type_of_64_bits(
 
 
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
-def test_words_of_jaxs_own_keys_are_its_bits(kind):
+def test_the_words_of_jaxs_own_keys_are_its_bits(kind):
     key = jax.random.key(3, impl=kind)
     np.testing.assert_array_equal(random_words(key, 7), bits(key, 7))
 
 
-def test_the_keys_of_parts_draw_the_parts_of_the_whole_array():
+def test_keys_of_parts_draw_the_parts_of_the_whole_array():
     derive = {"a key": lambda key: key, "of a split": lambda key: jax.random.split(key, 3)[1]}
     draw = {
         "bits": lambda key, rows: jax.random.bits(key, (rows, 3, 2)),

@@ -3,5 +3,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def without_flags(monkeypatch):
-    """Libtpu ends the process at a flag of the tests, which only a CPU knows."""
+    """Removes the tests' CPU-only flag, at which libtpu ends the process."""
     monkeypatch.delenv("XLA_FLAGS", raising=False)

@@ -1,4 +1,4 @@
-"""What programs cost, against counts by hand: programs of this CPU, and instructions that only accelerators have."""
+"""Costs of programs against counts by hand: programs of this CPU, and instructions that only accelerators have."""
 
 import ast
 
@@ -17,7 +17,7 @@ PROGRAMS = programs()
 
 
 def cases(kind):
-    """Returns (what is expected, text) of the programs of a kind."""
+    """Returns (expected, text) for the programs of a kind."""
     return [(name.partition(": ")[2], text) for name, text in PROGRAMS.items() if name.startswith(kind)]
 
 
@@ -44,14 +44,14 @@ def collectives(kernels):
     return tuple(each for kernel in kernels for each in kernel.collectives)
 
 
-def test_a_product_has_twice_its_multiplications_and_moves_its_matrices():
+def test_a_product_has_two_operations_per_multiplication_and_moves_its_matrices():
     found = kernels_of(jnp.matmul, (N, M), (M, K))
     assert flops(found) == 2 * N * M * K
     assert n_bytes(found) == 4 * (N * M + M * K + N * K)
     assert Work(9, "bf16", 7).plus(Work(5, "f32", 5)) == Work(14, "bf16", 12)
 
 
-def test_loops_count_each_turn_also_those_inside_of_others_and_one_turn_where_their_number_is_not_known():
+def test_loops_count_each_iteration_also_nested_ones_and_one_if_their_number_is_unknown():
     def inner(x, y):
         return jax.lax.fori_loop(0, 4, lambda _, x: jnp.tanh(x @ y), x)
 
@@ -68,7 +68,7 @@ def test_loops_count_each_turn_also_those_inside_of_others_and_one_turn_where_th
 
 
 @pytest.mark.parametrize("product_first", [True, False])
-def test_of_the_branches_of_a_condition_the_largest_counts(product_first):
+def test_a_conditional_counts_as_its_largest_branch(product_first):
     def f(x):
         branches = (lambda x: x @ x), jnp.tanh
         return jax.lax.cond(x[0, 0] > 0, *(branches if product_first else branches[::-1]), x)
@@ -76,7 +76,7 @@ def test_of_the_branches_of_a_condition_the_largest_counts(product_first):
     assert flops(kernels_of(f, (N, N))) == 2 * N**3
 
 
-def test_the_condition_tells_the_turns_that_xla_does_not_say():
+def test_a_loops_condition_gives_the_iterations_that_xla_does_not():
     parts, body = PROGRAMS["a loop's parts"], PROGRAMS["a loop"]
     (found,) = written(body, parts)[-1:]
     assert (found.times, found.repeats) == (8, False)
@@ -97,7 +97,7 @@ def test_a_fusion_reads_only_the_slices_that_it_takes_and_writes_only_what_it_ch
 
 @pytest.mark.parametrize(("expected", "body"), cases("kernel"))
 def test_a_kernel_has_its_kind_type_operations_and_traffic(expected, body):
-    """A causal kernel of attention does half of its pairs, one of a window those within it."""
+    """A causal attention kernel computes half of its pairs, a windowed one those within the window."""
     kind, dtype, *numbers = expected.replace(" again", "").split()
     (found,) = written(PROGRAMS["arguments"] + body, PROGRAMS["a fusion"], on_chip=(1,))
     assert (found.kind, found.work.dtype) == (kind, dtype.replace("_", " "))
@@ -110,7 +110,7 @@ def test_collectives_have_their_bytes_and_groups(expected, body):
     assert collectives(found) == (Collective(*expected.values()),)
 
 
-def test_fused_collectives_of_a_tpu_count_once_each_from_where_they_start_to_where_they_are_awaited():
+def test_a_fused_collective_of_a_tpu_counts_once_from_its_start_to_its_end():
     body = PROGRAMS["calls of fused collectives"]
     everyone, found = [[0, 1, 2, 3]], written(body, PROGRAMS["fused collectives"])
     told = [(kernel.name, kernel.starts, kernel.awaits) for kernel in found]
@@ -118,7 +118,7 @@ def test_fused_collectives_of_a_tpu_count_once_each_from_where_they_start_to_whe
     assert collectives(found) == (Collective("all-gather", 48, everyone), Collective("reduce-scatter", 48, everyone))
 
 
-def test_a_collective_of_a_tpus_sparse_cores_counts_once_with_its_traffic_and_the_rings_that_it_names():
+def test_a_collective_on_sparse_cores_counts_once_with_its_traffic_and_named_rings():
     body = PROGRAMS["calls of sparse cores"]
     started, awaited = written(body, PROGRAMS["a collective of sparse cores"])
     assert started.collectives == (Collective("reduce-scatter", 48, [[0, 1, 2, 3]], rings=2),)
@@ -126,7 +126,7 @@ def test_a_collective_of_a_tpus_sparse_cores_counts_once_with_its_traffic_and_th
     assert not started.uncounted and not awaited.uncounted
 
 
-def test_a_program_is_read_with_its_spaces_of_memory_and_the_comments_in_its_shapes():
+def test_memory_spaces_and_comments_in_shapes_are_parsed():
     module = hlo.read(PROGRAMS["program"])
     assert module.entry.root.arrays == [Array("f32", (3, 5)), Array("s4", (7,))]
     assert module.entry[0].arrays == [Array("bf16", (3, 5), space=1)]
@@ -137,5 +137,5 @@ def test_a_program_is_read_with_its_spaces_of_memory_and_the_comments_in_its_sha
 
 
 @pytest.mark.parametrize(("expected", "text"), cases("groups"))
-def test_groups_of_devices_are_read_in_each_form(expected, text):
+def test_groups_of_devices_are_parsed_in_each_format(expected, text):
     assert hlo.groups(f", channel_id=1, {text.strip()}", 4) == ast.literal_eval(expected.split()[0])

@@ -13,7 +13,7 @@ from small_runs import tiny_config
 
 @pytest.fixture(autouse=True)
 def planned(monkeypatch):
-    """Has a plan of the memory of a step, which is compiled in test_roofline.py."""
+    """Fakes the memory plan of a step, which test_roofline.py compiles."""
     compiled = SimpleNamespace(memory_analysis=lambda: SimpleNamespace(temp_size_in_bytes=3 * 2**20))
     lowered = SimpleNamespace(compile=lambda options: compiled)
     monkeypatch.setattr("fxf.compile.describe.training", lambda e: Program(lowered, e.layout(), {"weights": 2**19}))
@@ -24,7 +24,7 @@ def described(experiment):
     return {line.split()[0]: line.split() for line in describe(experiment).splitlines() if line}
 
 
-def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count_and_then_the_memory():
+def test_the_table_has_every_weights_shape_axes_and_count_and_then_the_memory():
     experiment = build(tiny_config(model={"n_layers": 3, "scan_blocks": True}))
     rows = described(experiment)
     query = " ".join(rows["blocks/*/attention/query"])
@@ -34,7 +34,7 @@ def test_every_weight_stands_in_the_table_with_its_shape_axes_and_count_and_then
     assert [rows["weights"], rows["activations"][-2:]] == [["weights", "0.5", "MiB"], ["3.0", "MiB"]]
 
 
-def test_learning_rates_stand_in_the_table_where_they_differ(monkeypatch):
+def test_the_table_has_learning_rates_if_they_differ(monkeypatch):
     monkeypatch.setattr("fxf.compile.describe.flops_per_token", lambda _: PerToken(1, 3, frozenset()))
     model = {"d_model": 12, "d_ff": 14, "n_heads": 4, "head_dim": 3, "base_width": 6}
     rows = described(build(tiny_config(model=model)))
@@ -42,7 +42,7 @@ def test_learning_rates_stand_in_the_table_where_they_differ(monkeypatch):
     assert (rows["blocks/*/feed_forward/up"][-1], rows["final/kernel"][-1]) == ("0.5", "1")
 
 
-def test_fed_batches_are_described_by_the_largest():
+def test_batches_from_the_host_are_described_by_the_largest():
     d, f, config = 6, 7, default_config("translation").to_dict()
     config["data"] |= {"name": "six", "tokenizer": "word", "shapes": 2}
     config["model"] |= {"n_layers": 1, "d_model": d, "d_ff": f, "n_heads": 2, "max_len": 128}

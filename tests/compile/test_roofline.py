@@ -1,4 +1,4 @@
-"""What compiled programs cost, on this CPU as if it were lent hardware, and with the packages on that hardware."""
+"""Costs of compiled programs: on this CPU as if it were other hardware, and with the packages for that hardware."""
 
 import json
 import math
@@ -26,7 +26,7 @@ CPU = Topology("cpu:1", jax.devices()[:1], Hardware((), flops=1e12, memory=2**30
 
 @pytest.fixture(scope="module")
 def reports():
-    """Returns the experiment and the figures of its training step, prefill and decoding step."""
+    """Returns the experiment, and the costs of its training step, prefill and decoding step."""
     experiment = build(tiny_config(model=SMALL, parallel={"data": 1}))
     with topologies.target(CPU):
         return experiment, list(roofline.reports(experiment, CPU, ("training", "decoding")))
@@ -43,10 +43,10 @@ def test_a_step_has_the_operations_of_the_model_and_holds_its_state_once(reports
     assert held["optimizer state"] == 2 * n_bytes + math.prod((2, 4))  # two moments and two int32 counts
     assert held["activations and temporaries"] > n_bytes
     assert held["total"] == sum(held.values()) - held["total"] - held["available"] and training["fits"]
-    assert held["other"] < n_bytes  # the batch and the metrics, because the new state reuses the old one's memory
+    assert held["other"] < n_bytes  # batch and metrics only, because the new state reuses the old one's memory
 
 
-def test_a_programs_time_is_the_sum_over_its_kernels_each_as_long_as_its_operations_or_its_traffic(reports):
+def test_a_programs_time_is_the_sum_over_kernels_bound_by_operations_or_traffic(reports):
     for found in reports[1]:
         compute, memory = found["flops"] / 1e12, found["memory_traffic"] / 1e9
         assert max(compute, memory) <= found["ideal"] * (1 + 1e-9) <= compute + memory and found["kernels"] > 3
@@ -62,7 +62,7 @@ def test_prefill_reads_half_of_the_positions_and_a_decoding_step_one_token_of_ea
     rows, length = experiment.task.largest_batch()["inputs"].shape
     assert prefill["program"] == f"prefill, {rows} prompts of {length // 2} tokens"
     assert step["program"] == f"decoding step, {rows} prompts"
-    products = 4 * 16 * 16 + 2 * 16 * 24  # of a token in a block, without attention
+    products = 4 * 16 * 16 + 2 * 16 * 24  # per token and block, without attention
     assert 2 * rows * products < step["flops"] < 4 * rows * products
     assert prefill["flops"] == 2 * rows * (length // 2) * 2 * 16 * 16  # the last block's keys and values are enough
 
@@ -70,7 +70,7 @@ def test_prefill_reads_half_of_the_positions_and_a_decoding_step_one_token_of_ea
 @pytest.mark.parametrize(
     ("held", "said"), [(0.5, "RESOURCE_EXHAUSTED: Ran out of memory"), (3.0, "a device has 1.0 GiB")]
 )
-def test_a_program_that_is_too_large_is_said_with_what_is_held_and_compiled_only_if_that_fits(held, said):
+def test_a_program_that_does_not_fit_is_reported_and_compiled_only_if_its_state_fits(held, said):
     lowered = mock.Mock()
     lowered.compile.side_effect = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory\nmore")
     layout = build(tiny_config(parallel={"data": 1})).layout()
@@ -89,8 +89,8 @@ def test_a_step_under_pmap_and_the_decoding_of_a_task_that_generates_nothing_are
 
 
 @pytest.mark.thorough
-def test_no_program_computes_numbers_of_64_bits():
-    """With scanned blocks, drawn positions and dropout in training, and a beam and sampling in decoding."""
+def test_no_program_computes_64_bit_numbers():
+    """Scanned blocks, random positions and dropout in training, and a beam and sampling in decoding."""
     model = {**SMALL, "dropout": 0.1, "scan_blocks": True, "position_range": 40, "positions": "sinusoidal"}
     experiment, sampling = (build(tiny_config(parallel={"data": 1}, model=model, decode=decode)) for decode in DECODE)
     with topologies.target(CPU):
@@ -100,9 +100,9 @@ def test_no_program_computes_numbers_of_64_bits():
 
 
 def compiled_for(name, experiment, programs=("training",), rows=0):
-    """Returns the figures of an experiment's programs on hardware that is not here, in a user's precision.
+    """Returns the costs of an experiment's programs on other hardware, in a user's precision.
 
-    A TPU's kernel refuses the "highest" of these tests, because its products are of bfloat16.
+    A TPU's kernel refuses these tests' precision "highest", because its products are in bfloat16.
     """
     topology = topologies.topology(name)
     with topologies.target(topology), jax.default_matmul_precision("default"):
@@ -143,12 +143,12 @@ def test_a_decoding_step_of_a_gpu_reads_its_weights_in_their_type_and_its_cache_
     cache = 2 * rows * n_slots * 2 * 512 * experiment.model_config.n_layers
     size, others, workspace = (2, 0, 2**22) if weights == "plain" else (1, 512 * 10112, 0)
     once = (size * count(experiment.model.spec) + cache) / tensor
-    # In 8 bits the table counts once more, of which a fusion gathers one row.
+    # In 8 bits the table counts once more: a fusion gathers one of its rows.
     assert step["memory_traffic"] < 1.1 * once + others + n_cublas * workspace
 
 
 @pytest.mark.thorough  # as above
-def test_the_flags_of_the_docs_scatter_the_gradient_of_each_weight_on_a_slice_of_three_dimensions():
+def test_the_documented_flags_reduce_scatter_each_gradient_on_a_3d_slice():
     (flags,) = re.findall(r'export LIBTPU_INIT_ARGS="([^"]*)"', (ROOT / "docs/devices.md").read_text())
     sizes = {"n_layers": 1, "d_model": 1024, "d_ff": 2048, "n_heads": 8, "dtype": "bfloat16"}
     sections = {"model": sizes, "parallel": {"fsdp": 64}, "train": {"batch_size": 64}}
@@ -163,9 +163,9 @@ def test_the_flags_of_the_docs_scatter_the_gradient_of_each_weight_on_a_slice_of
     }
     smallest = 2 * 1024 * 1024  # bytes of a matrix in bfloat16
     matrices = 4 * smallest + 2 * 2 * smallest
-    tables = 4 * (51 + 128) * 1024  # in float32, that of the readout with a vocabulary padded to 128
+    tables = 4 * (51 + 128) * 1024  # in float32; the unembedding's has a vocabulary padded to 128
     assert held["reduce-scatter"] == [6 + 2, 2 * matrices + tables]  # gradients are summed in float32
-    last = 2 * smallest  # which both passes read one after the other, from one gather
+    last = 2 * smallest  # one gather serves both passes
     assert held["all-gather"][0] >= 2 * 6 and held["all-gather"][1] >= 2 * matrices - last
     assert held["all-reduce"][1] < smallest / 4  # of biases, norms and the loss
     assert found["uncounted"] == []
@@ -179,7 +179,7 @@ def test_a_gpu_computes_all_products_of_blocks_with_matrices_in_8_bits_if_asked(
     experiment, topology = build(tiny_config(model=model, **sections)), topologies.topology(name)
     with topologies.target(topology):
         lowered = roofline.training(experiment).lowered
-    # Small products with the same vectors would be joined, in the type of the model.
+    # XLA would merge small products with the same vectors, in the model's type.
     text = lowered.compile({**topology.compiler_options, **on_gpu.DECODING}).as_text()
     kernels = costs.kernels(hlo.read(text).entry, len(topology.devices))
     of_8_bits = costs.total((k for k in kernels if k.work.dtype.startswith("f8")), lambda k: k.work.flops)
@@ -189,13 +189,13 @@ def test_a_gpu_computes_all_products_of_blocks_with_matrices_in_8_bits_if_asked(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("window", [0, 4096])
-def test_eight_devices_that_share_a_long_row_compute_little_more_than_the_pairs_that_are_seen(window):
+def test_eight_devices_that_share_a_long_row_compute_little_more_than_its_visible_pairs(window):
     length = 131_072
     model = {"n_layers": 1, "d_model": 64, "d_ff": 64, "n_heads": 1, "dtype": "bfloat16", "max_len": length}
     model |= {"attention_implementation": "flash", "positions": "none", "window": window}
     sections = {"task": {"max_length": length // 2 - 1}, "parallel": {"sequence": 8}, "train": {"batch_size": 1}}
     (training,) = compiled_for("h100:8", build(tiny_config(model=model, **sections)))
-    in_products = 2 * 64 * (2 + 5)  # of a pair, forward and backward
+    in_products = 2 * 64 * (2 + 5)  # per pair, forward and backward
     pairs = length * window - window**2 / 2 if window else length**2 / 2
     assert 1 <= training["flops_visible"] / (in_products * pairs / 8) <= 1.1
     assert window or training["flops"] / (in_products * pairs / 8) <= 1.1

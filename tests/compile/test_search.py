@@ -1,4 +1,4 @@
-"""The search for a mesh, recomputation and batch size, with figures that are made up."""
+"""The search for a mesh, recomputation and batch size, with made-up measurements."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from small_runs import tiny_config
 
 
 def measure(config):
-    """Fastest with fsdp 4; a batch above 10 fits only with recomputation, which takes longer; tensor 8 is refused."""
+    """Is fastest with fsdp 4; batches above 10 fit only with recomputation, which is slower; refuses tensor 8."""
     parallel, batch_size, full = config["parallel"], config["train"]["batch_size"], config["model"]["remat"] == "full"
     if parallel["tensor"] == 8:
         raise UserError("model.n_heads: too few")
@@ -28,7 +28,7 @@ def test_every_mesh_of_all_devices_is_tried(trials):
     assert len(found) == 10 and all(data * fsdp * tensor == 8 for data, fsdp, tensor in found)
 
 
-def test_more_is_recomputed_only_where_a_batch_does_not_fit_and_nothing_larger_is_tried_then(trials):
+def test_recomputation_is_tried_only_if_a_batch_does_not_fit_and_then_no_larger_one(trials):
     def tried(*mesh):
         return [(*list(t.changes.values())[3:], t.rate > 0) for t in trials if tuple(t.changes.values())[:3] == mesh]
 
@@ -40,7 +40,7 @@ def test_more_is_recomputed_only_where_a_batch_does_not_fit_and_nothing_larger_i
     assert search.line(refused).endswith(": model.n_heads: too few")
 
 
-def test_the_best_is_a_command_with_the_users_own_changes(trials):
+def test_the_best_layout_is_given_as_a_command_with_the_users_changes(trials):
     best = max(trials, key=lambda trial: trial.rate)
     assert search.line(best) == (
         "data=2 fsdp=4 tensor=1 remat=none batch_size=10: 1.7 sequences a second, 50.0 % of peak, 3.0 GiB"

@@ -1,4 +1,4 @@
-"""The time of kernels and of exchanges, on hardware that is not here, against sums by hand; and its names."""
+"""Times of kernels and exchanges on other hardware, against sums by hand; and names of hardware."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from fxf.compile.products import Work
 from fxf.compile.topologies import Topology
 from helpers import table
 
-# One operation, byte or byte over the link takes a second.
+# One operation, one byte, and one byte over the link each take a second.
 TOPOLOGY = Topology("cpu:2", [], Hardware((), flops=1, memory=1, bandwidth=1, link=1, network=1))
 DEVICES = [jax.devices()[0]] * 2
 RATES = Rates(products=1, attention=0.5, bandwidth=1)
@@ -23,7 +23,7 @@ def product(flops, n_bytes=0, dtype="bf16", kind="products", **options):
 
 
 def exchange(name, n_bytes, **options):
-    """Returns a gather of two devices, each of which sends half of the bytes, over NVLink."""
+    """Returns a gather over NVLink, in which each of two devices sends half of the bytes."""
     return Kernel(name, "collectives", collectives=(Collective("all-gather", n_bytes, [[0, 1]]),), **options)
 
 
@@ -49,11 +49,11 @@ WAIT = Kernel("w", "collectives", awaits="g")
          {"collectives": 5, "copies": 2}),
     ],
 )  # fmt: skip
-def test_what_was_started_takes_the_time_that_the_device_waits_for_it(kernels, expected):
+def test_an_asynchronous_exchange_costs_the_time_that_the_device_waits_for_it(kernels, expected):
     assert times.seconds(kernels, TOPOLOGY, DEVICES, RATES) == expected
 
 
-def test_each_kernel_that_computes_or_moves_something_starts_once_each_time():
+def test_each_kernel_that_computes_or_moves_data_is_launched_each_time():
     kernels = [product(5, times=3), Kernel("w", "copies", awaits="g")]
     assert times.seconds(kernels, TOPOLOGY, DEVICES, RATES._replace(launch=0.25))["products"] == 3 * 5.25
 
@@ -85,7 +85,7 @@ def test_hosts_exchange_over_the_network_and_their_devices_share_it():
     assert pairs == {"network": (800, 800 / 50e9)}
 
 
-def test_a_tpu_sends_both_ways_along_a_ring_and_one_way_along_a_line_if_so_many_rings_share_it():
+def test_a_tpu_sends_both_ways_along_a_ring_and_one_way_along_a_line():
     topology, row = Topology("v5e:2x16", TPUS, HARDWARE["v5e"]), [*range(32)]
     for group, rings, ways in (([0, 16], None, 1), (row[:16], None, 2), (row, None, 3), (row, 2, 2)):
         found, sent = Collective("all-gather", 1000, [group], rings), (len(group) - 1) / len(group) * 1000
@@ -97,7 +97,7 @@ def test_a_tpu_sends_both_ways_along_a_ring_and_one_way_along_a_line_if_so_many_
     ("name", "n", "platform", "n_hosts"),
     [("h100:8", 8, "gpu", 1), ("h200:16", 16, "gpu", 2), ("v5e:2x4", 8, "tpu", 2), ("v5p:4x4x4", 64, "tpu", 16)],
 )
-def test_a_name_makes_as_many_devices(name, n, platform, n_hosts):
+def test_a_topologys_name_gives_its_number_of_devices(name, n, platform, n_hosts):
     devices = topologies.topology(name).devices
     assert len(devices) == n and {device.platform for device in devices} == {platform}
     assert len({device.process_index for device in devices}) == n_hosts

@@ -1,7 +1,7 @@
 """Kinds of attention of configs/ideas in NumPy float64, query by query, from the formulas of their papers.
 
-An oracle gets the model's config, the weights of its blocks and the vectors [T, D] of one sequence, and returns them
-after the blocks.
+An oracle gets the model's config, the blocks' weights, and one sequence's vectors [T, D] before the blocks; it returns
+those after the blocks.
 """
 
 import math
@@ -13,7 +13,7 @@ from helpers import table
 
 
 def blocks(attention):
-    """Returns the oracle of pre-norm blocks of this attention and a feed-forward layer."""
+    """Returns the oracle for pre-norm blocks of this attention and a feed-forward layer."""
 
     def apply(config, params, x_TD):
         x_TD, carry = np.array(x_TD, np.float64), {}
@@ -33,7 +33,7 @@ def blocks(attention):
 def by_query(read, weighs=True):
     """Returns the attention in which `read(config, weights, h, t, scores, given)` weighs keys 0 … t in head h.
 
-    Without `weighs` it returns what it reads.
+    Without `weighs`, `read` returns the output instead of weights.
     """
 
     def attention(config, weights, x_TD, number, carry):

@@ -1,6 +1,6 @@
 """Blocks, layers and objectives of configs/ideas in NumPy float64, token by token, from the formulas of their papers.
 
-test_ideas.py says what ORACLES and OBJECTIVES are.
+test_ideas.py documents ORACLES and OBJECTIVES.
 """
 
 import math
@@ -15,7 +15,7 @@ def unit(x, axis=-1):
 
 
 def sublayers(config):
-    """Returns the plain layers, as functions of their weights and vectors."""
+    """Returns the plain sublayers as functions of weights and vectors."""
     return {
         "attention": lambda weights, x_TD: oracle.attention(config, weights, x_TD, x_TD, oracle.to_earlier),
         "feed_forward": lambda weights, x_TD: oracle.feed_forward(config, weights, x_TD),
@@ -23,7 +23,7 @@ def sublayers(config):
 
 
 def pre_norm(config, weights, x_TD, layers=None, joined=lambda name, x, y: x + y):
-    """Returns the vectors after a block of layers, each of which reads normalized vectors and is joined to them."""
+    """Applies layers in a row, each to normalized vectors and joined to the stream."""
     for name, layer in (layers or sublayers(config)).items():
         normalized = oracle.normalize(config, weights[f"{name}_norm"], x_TD)
         x_TD = joined(name, x_TD, layer(weights[name], normalized))
@@ -31,7 +31,7 @@ def pre_norm(config, weights, x_TD, layers=None, joined=lambda name, x, y: x + y
 
 
 def blocks(block):
-    """Returns the oracle of all blocks, each `block(config, weights, x)`."""
+    """Returns the oracle for all blocks, each `block(config, weights, x)`."""
 
     def apply(config, params, x_TD):
         for number in range(config.n_layers):

@@ -1,6 +1,6 @@
-"""Loss and gradient of ideas on one and on four devices, as far apart as they are, as JSON.
+"""Prints, as JSON, the differences of loss and gradient between one and four devices for each idea.
 
-JAX takes its number of devices when it starts: test_ideas_in_runs.py runs this in a process of its own.
+JAX reads its number of devices at start-up, so test_ideas_in_runs.py runs this in a new process.
 """
 
 import functools

@@ -32,7 +32,7 @@ def vectors(shape, seed=1):
 
 
 def by_the_seeds_formulas(params, x, n_layers):
-    """Runs one copy over one sequence [T, D] in plain loops; returns its output and each layer's attention."""
+    """Runs one copy on one sequence [T, D] in plain loops; returns its output and each layer's attention."""
     everything = {name: np.asarray(value, np.float64)[0] for name, value in params.items()}
     attention = []
     for i in range(n_layers):
@@ -53,7 +53,7 @@ def by_the_seeds_formulas(params, x, n_layers):
     return x, np.array(attention)
 
 
-def test_the_forward_pass_is_the_seeds():
+def test_the_forward_pass_equals_the_seeds():
     x_BTD = vectors((2, 5, WIDTH))
     outputs = APPLY(PARAMS, {"inputs": x_BTD})
     inside = jax.device_get(intermediates(MODEL.apply, PARAMS, {"inputs": x_BTD}))
@@ -64,7 +64,7 @@ def test_the_forward_pass_is_the_seeds():
         assert_close(attention[:, row], alpha)
 
 
-def test_weights_start_with_the_seeds_deviations_copies_apart_and_the_first_as_if_alone():
+def test_weights_start_with_the_seeds_deviations_and_the_first_copy_as_if_alone():
     seven, one = (bilayer(BilayerConfig(max_len=17, copies=n), 3) for n in (7, 1))
     specs = seven.spec, {"query": one.spec["query"]}
     params, alone = jax.device_get(jax.jit(lambda: [initialize(spec, jax.random.key(0)) for spec in specs])())
@@ -103,14 +103,14 @@ def test_tokens_are_read_as_one_hot_vectors():
 
 
 def slid(tokens, n_positions):
-    """Returns the last tokens that fit; a token 0 in front keeps its place before the others."""
+    """Returns the last tokens that fit; a token 0 in front stays in front."""
     if len(tokens) > n_positions and tokens[0] == 0:
         return [0, *tokens[1 - n_positions :]]
     return tokens[-n_positions:]
 
 
 def output_behind(tokens):
-    """Returns the output at the last token of the window; what stands behind it is not read."""
+    """Returns the output at the window's last token; later tokens are not read."""
     window = slid(tokens, 5)
     padded = np.array([[*window, *[1] * (5 - len(window))]], np.int32)
     return np.asarray(APPLY(PARAMS, {"inputs": padded}))[0, len(window) - 1]
@@ -122,7 +122,7 @@ PREFILL, STEP = jax.jit(MODEL.prefill, static_argnums=2), jax.jit(MODEL.step)
 @pytest.mark.parametrize("first", [0, 1])
 def test_decoding_equals_the_full_forward_over_the_window_that_slides(first):
     tokens = [first, *np.random.default_rng(2).integers(0, WIDTH, 12).tolist()]
-    assert 0 in tokens[3:8]  # which is not the first
+    assert 0 in tokens[3:8]  # not the first
     for read in (0, 1, 4, 5, 6, 9):
         prompt = np.array([tokens[:read] + [1] * (9 - read)], np.int32)
         cache = PREFILL(PARAMS, {"inputs": prompt, "lengths": np.array([read], np.int32)}, 20)

@@ -42,7 +42,7 @@ def test_mappings_are_vectors_of_plus_and_minus_0_9():
     assert not np.array_equal(batch["inputs"], batch["targets"])
 
 
-def test_a_mapping_is_solved_where_the_sum_of_its_squared_errors_is_below_1e_4():
+def test_a_mapping_is_solved_if_the_sum_of_its_squared_errors_is_below_1e_4():
     targets = np.asarray(task().batch(jax.random.key(0), 0)["targets"])
     outputs = targets.copy()
     outputs[1, 0] += 0.006
@@ -57,8 +57,8 @@ RATE = 1.5e-2  # the seed's
 
 @functools.cache
 def procedure(copies):
-    """Returns the experiment of so many copies, and what takes n steps from params."""
-    # The loss is the mean over positions and mappings, so the rate is the seed's times both numbers.
+    """Returns the experiment with n copies, and a function that takes steps from params."""
+    # The loss is a mean over positions and mappings, so the rate is the seed's times their numbers.
     experiment = build(config(copies, copies, 4400, RATE * 5 * copies))
     trainer, numbers = experiment.trainer(experiment.layout_of_one_copy()), experiment.hyperparameters()
 
@@ -79,7 +79,7 @@ def start(copies):
     return {name: rng.normal(0, deviations[name], w.shape).astype(np.float32)[:copies] for name, w in spec.items()}
 
 
-def test_a_copy_moves_as_it_would_alone():
+def test_a_copy_trains_as_it_would_alone():
     side_by_side, alone = (jax.device_get(procedure(n)[1](start(n), 11)) for n in (2, 1))
     for name, weight in alone.items():
         assert_close(side_by_side[name][0], weight[0])

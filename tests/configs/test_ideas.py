@@ -1,10 +1,11 @@
 """Each file of configs/ideas trains, decodes as its full forward, and is what its paper's formulas say.
 
-The tables are those of ideas_ideas*.py beside this file, in NumPy float64. ORACLES has by name of the idea, with a
-variant after a colon where it has several, a function of the model's config, the weights of its blocks and the vectors
-[T, D] of a sequence, which returns them after the blocks.
-OBJECTIVES, for ideas that change the whole model or its objective, has functions of the model's config, all weights,
-and the inputs, targets and weights [T] of a sequence, which return the objective; and whether with a random key.
+The oracles are in ideas_ideas*.py, in NumPy float64. ORACLES has, by the idea's name (with ":variant" if there are
+several), a function of the model's config, the blocks' weights and the vectors [T, D] of one sequence, which returns
+the vectors after the blocks.
+
+OBJECTIVES has, for ideas that change the whole model or its objective, a function of the model's config, all weights,
+and the inputs, targets and weights [T] of one sequence, which returns the objective; and whether it takes a random key.
 """
 
 import dataclasses
@@ -40,7 +41,7 @@ ORACLES = {name: oracle for module in TABLES for name, oracle in module.ORACLES.
 OBJECTIVES = {name: each for module in TABLES for name, each in getattr(module, "OBJECTIVES", {}).items()}
 KEYS = {name: keys for keys, name in table("keys of tiny ideas")}
 T, VOCAB_SIZE = 7, 13
-ALLOWED = 1e-5  # relative to the largest number of an array
+ALLOWED = 1e-5  # relative to an array's largest number
 
 EVERY = some("name", NAMES, [])
 
@@ -73,7 +74,7 @@ def test_every_idea_has_an_oracle():
 def test_a_run_of_an_idea_records_its_file(name):
     config = tiny(name).to_dict()
     names_itself = f"{name}:" in str(config["model"])
-    assert names_itself or name in ("looped", "sink_logits")  # made of what fxf has
+    assert names_itself or name in ("looped", "sink_logits")  # made of fxf's own parts
     assert (name in record(config)) == names_itself
 
 
@@ -92,7 +93,7 @@ def test_cached_decoding_equals_the_full_forward(name):
 
 
 @some("name", sorted(ORACLES), ["sigmoid"])
-def test_an_idea_is_that_of_its_paper_and_so_is_its_gradient(name):
+def test_an_idea_and_its_gradient_equal_its_papers_formula(name):
     config = model_config(name)
     stack, x_TD = stack_of(config), np.random.default_rng(1).normal(size=(T, config.d_model)).astype(np.float32)
 
@@ -106,7 +107,7 @@ def test_an_idea_is_that_of_its_paper_and_so_is_its_gradient(name):
 
 
 @some("name", sorted(OBJECTIVES), [])
-def test_what_an_idea_minimizes_is_that_of_its_paper_and_so_is_its_gradient(name):
+def test_an_ideas_objective_and_its_gradient_equal_its_papers_formula(name):
     oracle, in_training = OBJECTIVES[name]
     tokens_T, rng = random_tokens((T + 1,), VOCAB_SIZE), np.random.default_rng(1)
     arrays = (tokens_T[:-1], tokens_T[1:], rng.uniform(0.5, 1.5, T).astype(np.float32))
@@ -128,7 +129,7 @@ def test_what_an_idea_minimizes_is_that_of_its_paper_and_so_is_its_gradient(name
 
 
 @EVERY
-def test_documents_in_a_row_are_as_each_alone_and_a_loop_over_blocks_is_as_the_blocks(name):
+def test_packed_documents_are_read_as_if_alone_and_scanned_blocks_equal_plain_ones(name):
     config = model_config(name)
     config = dataclasses.replace(config, n_layers=2 * config.n_layers)
     model = MODELS[config.name].make(config, VOCAB_SIZE)
@@ -146,7 +147,7 @@ def test_documents_in_a_row_are_as_each_alone_and_a_loop_over_blocks_is_as_the_b
     np.testing.assert_allclose(found, packed, rtol=0, atol=ALLOWED * np.abs(expected).max())
 
 
-def test_a_layer_of_stochastic_depth_computes_for_a_whole_row_or_not_at_all_as_often_as_it_says():
+def test_stochastic_depth_drops_layers_for_whole_rows_at_its_rate():
     stochastic = load(FOLDER / "z_loss.py").StochasticDepth
     config, n_rows, survival = TransformerLMConfig(d_model=6, d_ff=7, n_heads=2), 1000, 0.7
     block = stochastic(config, {"feed_forward": Dense(config)}, survival)

@@ -1,4 +1,4 @@
-"""Each idea trains, stops and goes on, is scored, asked, read, swept, tried and compared, on one device and on four."""
+"""Each idea goes through all verbs: training, resuming, scoring, generating, sweeping, on one device and on four."""
 
 import json
 from pathlib import Path
@@ -16,9 +16,9 @@ from small_runs import KEPT, ROOT, assert_serves, assert_stops, new_process, scr
 
 FOLDER = ROOT / "configs" / "ideas"
 IDEAS = sorted(path.stem for path in FOLDER.glob("*.py"))
-OF_CORE = {name: keys for keys, name in table("layers of the core")}
+OF_CORE = {name: keys for keys, name in table("layers of fxf")}
 EVERY = pytest.mark.parametrize("name", [*IDEAS, *OF_CORE])
-pytestmark = pytest.mark.thorough  # an idea takes half a minute; tests/guests has the same for one guest each time
+pytestmark = pytest.mark.thorough  # half a minute per idea; tests/guests runs the same for one guest each time
 SMALL = {name: keys for keys, name in table("small runs of ideas")}
 SIZES, TINY = SMALL["sizes"], SMALL["sizes"] | SMALL["run"]
 TEXTS = {name: keys.pop("texts") for name, keys in SMALL.items() if "texts" in keys}
@@ -29,7 +29,7 @@ def file_of(name):
 
 
 def config_of(name):
-    """Returns the small config of an idea or of a layer of the core, as plain dicts."""
+    """Returns the small config of an idea or of one of fxf's layers, as plain dicts."""
     config = fxf.read_config(file_of(name)).to_dict()
     return make_points(config, [{**TINY, **SMALL[config["task"]["name"]], **OF_CORE.get(name, {})}])[0].config
 

@@ -1,4 +1,4 @@
-"""Two ideas together build, train a step and decode as their full forward, or end in one line that says why not."""
+"""Two ideas together build, train a step and decode as in the full forward pass, or one line says why not."""
 
 import functools
 import itertools
@@ -25,7 +25,7 @@ N_PAIRS, VOCAB_SIZE = 60, 11
 
 
 def changes_of(name):
-    """Returns the keys of the model that an idea changes in the config of reversal."""
+    """Returns the model keys that an idea changes in the config of reversal."""
     if name in OF_CORE:
         return dict(OF_CORE[name])
     plain, config = (dict(flatten(fxf.read_config(file).to_dict())) for file in ("reversal", file_of(name)))
@@ -35,7 +35,7 @@ def changes_of(name):
 
 @functools.cache
 def drawn_pairs():
-    """Returns pairs that make sense: they choose different parts of a model. The last one once failed."""
+    """Returns random pairs that choose different parts of a model. The last one failed once."""
     with new_process():
         changes = {name: changes_of(name) for name in NAMES}
     pairs = [(a, b) for a, b in itertools.combinations(NAMES, 2) if not CHOICES & changes[a].keys() & changes[b].keys()]
@@ -43,12 +43,12 @@ def drawn_pairs():
 
 
 @some("number", range(N_PAIRS), [])
-def test_two_ideas_go_together_or_say_why_not(number):
+def test_two_ideas_work_together_or_say_why_not(number):
     pair = drawn_pairs()[number]
     with new_process():
         both = {**SIZES, **{key: value for name in reversed(pair) for key, value in changes_of(name).items()}}
         for name in pair:
-            fxf.read_config(file_of(name))  # whose folder is searched from now on
+            fxf.read_config(file_of(name))  # its folder is searched from now on
         plain = fxf.read_config("reversal").to_dict()
         keys = {key.removeprefix("model."): value for key, value in both.items()}
         plain["model"] |= {key: value for key, value in keys.items() if "." not in key}  # also those of a guest's model

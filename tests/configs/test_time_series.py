@@ -23,7 +23,7 @@ def batch_of(task):
 
 
 def continued(numbers, base, length):
-    """Continues the context by the definition, in a plain loop."""
+    """Continues the context by definition, in a plain loop."""
     numbers, context = [int(x) for x in numbers], len(numbers)
     for t in range(length - context):
         numbers.append((numbers[t] + numbers[t + 1]) % base)
@@ -43,7 +43,7 @@ def evaluator(base, spoil=lambda tokens: None):
 
 
 @pytest.mark.parametrize(("delay", "base", "length"), [(1, 2, 23), (5, 16, 23)])
-def test_a_batch_holds_contexts_and_their_delayed_sums_as_tokens_from_1_scored_behind_the_context(delay, base, length):
+def test_a_batch_has_contexts_and_delayed_sums_as_tokens_from_1_scored_after_the_context(delay, base, length):
     batch = batch_of(TimeSeries(config(base, delay, length), run_info()))
     for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
         assert continued(targets[: delay + 1] - 1, base, length) == (targets - 1).tolist()
@@ -60,7 +60,7 @@ def test_a_small_domain_is_trained_on_and_scored_whole():
     assert len({tuple(start) for start in whole_domain(config()).tolist()}) == 125
 
 
-def test_what_is_scored_of_a_large_domain_never_starts_a_series_that_counts():
+def test_scored_contexts_of_a_large_domain_never_start_a_series_that_counts():
     task = TimeSeries(config(7, examples=5), run_info(501))
     batch = batch_of(task)
     silent = batch["weights"].sum(axis=1) == 0
@@ -69,16 +69,16 @@ def test_what_is_scored_of_a_large_domain_never_starts_a_series_that_counts():
     assert task.validate(evaluator(7)) == {"exact_match": 1, "token_accuracy": 1, "examples": 5}
 
 
-def test_a_series_counts_only_if_all_that_follows_its_context_is_right():
+def test_a_series_is_right_only_if_all_after_its_context_is():
     def spoil(tokens):
-        tokens[2, 3] = 0  # the end of a series is never right
+        tokens[2, 3] = 0  # makes the end of every series wrong
         tokens[4, 0] = tokens[4, 0] % 5 + 1
 
     figures = TimeSeries(config(), run_info()).test(evaluator(5, spoil))
     assert figures == {"exact_match": 123 / 125, "token_accuracy": 498 / 500, "examples": 125}
 
 
-def test_prompts_are_contexts_and_answers_what_follows():
+def test_prompts_are_contexts_and_answers_their_continuations():
     task = TimeSeries(config(), run_info())
     answers = generated(task, evaluator(5), ["4 3  1", "0 1 0"], 0, 7)
     assert [hypotheses[0] for hypotheses in answers] == [("2 4 3 1", None, False), ("1 1 1 2", None, False)]
@@ -87,7 +87,7 @@ def test_prompts_are_contexts_and_answers_what_follows():
     assert (task.token_name(0), task.token_name(1)) == ("<start>", "0")
 
 
-def test_what_does_not_fit_the_model_the_base_or_the_length_is_named():
+def test_a_value_that_does_not_fit_model_base_or_length_is_named():
     with pytest.raises(UserError, match=r"prompt 1: 3 tokens and 5 to generate; model.max_len is 7"):
         TimeSeries(config(), run_info()).to_prompts(["1 2 3"], 5, 7)
     with pytest.raises(UserError, match="prompt 2: expected numbers 0 … 4 with spaces between, got '5'"):

@@ -18,14 +18,14 @@ LINES = [f"Sentence {i // 2}.\tPhrase {i}.\tCC-BY {i}" for i in range(200)]
 
 
 def pairs(tmp_path, lines, **more):
-    """Returns the config of a file with these lines, given as text or bytes."""
+    """Returns the config for a file with these lines, as text or bytes."""
     path = tmp_path / "fra.txt"
     path.write_bytes(lines if isinstance(lines, bytes) else "".join(f"{line}\n" for line in lines).encode())
     return DataConfig(**{"name": "pairs", "path": str(path), "columns": "en,fr", **more})
 
 
 def parallel(tmp_path, sources, targets, **more):
-    """Returns the config of a folder whose training files have these lines; the others have one line."""
+    """Returns the config for a folder whose training files have these lines; the others have one line."""
     for split, (en, fr) in {"train": (sources, targets), "val": (["v"], ["w"]), "test": (["t"], ["u"])}.items():
         (tmp_path / f"{split}.en").write_bytes("".join(f"{line}\n" for line in en).encode())
         (tmp_path / f"{split}.fr").write_bytes("".join(f"{line}\n" for line in fr).encode())
@@ -66,7 +66,7 @@ def test_the_columns_are_in_the_languages_that_the_config_or_the_first_line_says
     columns, source, target = keys.values()
     names = [name.strip() for name in columns.split(",")]
     lines, header = ["\t".join(f"{name} {i}" for name in names) for i in range(9)], "\t".join(names)
-    unnamed = [f"{line}\tCC-BY" for line in lines]  # a last column that has no name
+    unnamed = [f"{line}\tCC-BY" for line in lines]  # a last column without a name
     named, with_more = [header, *lines], [f"{header.upper()}\tby", *unnamed]
     for given, said, first in (unnamed, columns, 1), (named, columns, 2), (named, "", 2), (with_more, columns, 2):
         found = read_corpus(pairs(tmp_path, given, columns=said, source=source, target=target))
@@ -103,7 +103,7 @@ def test_a_share_of_the_training_pairs_loses_its_punctuation_on_both_sides(tmp_p
     assert 200 < len(bare) < 300
     assert all(e.source[-1].isdigit() and e.target[-1].isdigit() for e in bare)
     assert all(e.target[-2:] in (" ?", "!") for e in corpus.train if e.source.endswith("?!"))
-    assert corpus.train[-1][:2] == ("?!", "!")  # what is punctuation alone keeps it
+    assert corpus.train[-1][:2] == ("?!", "!")  # pure punctuation stays
     assert corpus.test == read_corpus(parallel(tmp_path, *lines)).test
 
 
@@ -117,7 +117,7 @@ def test_the_phrasebook_has_three_splits_and_six_is_all_at_once(monkeypatch):
 
 
 @pytest.mark.parametrize(("wrong", "message"), refused("corpus"))
-def test_a_key_that_names_nothing_is_refused(wrong, message, tmp_path, monkeypatch):
+def test_a_name_that_does_not_exist_is_refused(wrong, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = "\n".join(LINES)
     contents = {"turned": b"id\tfr\ten\n1\tVa\tGo\n", "scored": b"1.1\tGo\tVa", "utf16": text.encode("utf-16")}
@@ -155,7 +155,7 @@ def test_the_phrase_book_is_the_one_that_results_were_measured_on(language, expe
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """A data set with two texts in each of three splits, one of them empty; its folder."""
+    """The folder of a data set with two texts in each of three splits, one of them empty."""
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     import tensorflow_datasets as tfds
 
@@ -198,7 +198,7 @@ def test_the_pairs_and_the_texts_of_a_data_set_are_read_by_its_name(tiny, capfd)
     assert capfd.readouterr().out == ""
 
 
-def test_what_a_data_set_lacks_is_named(tiny):
+def test_a_part_that_a_data_set_lacks_is_named(tiny):
     for read_it, keys, message in (
         (pairs_of_set, {"source": "de"}, r"data.source: expected one of en, pt; got 'de'"),
         (documents, {}, r"data.field: expected one of en, pt; got 'text'"),

@@ -1,4 +1,4 @@
-"""Documents of files as they lie: plain, compressed, JSON lines, Parquet, in folders and buckets."""
+"""Documents in files: plain, compressed, JSON lines, Parquet, in folders and buckets."""
 
 import bz2
 import gzip
@@ -48,14 +48,14 @@ def test_a_separator_cuts_a_file_into_documents_wherever_it_is_read_in_pieces(se
     assert found == [text for text in whole.split(separator) if text.strip()]
 
 
-def test_files_are_read_as_they_lie_and_a_pattern_picks_them(tmp_path):
+def test_files_are_read_in_place_and_chosen_by_a_pattern(tmp_path):
     (tmp_path := tmp_path / "of [v2] *").mkdir()
     lines = "".join(f"{json.dumps(row)}\n" for row in NESTED).encode() + b"\n"
     (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines)
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + lines))
-    (tmp_path / "in/d.parquet.prepared").mkdir(parents=True)  # of another run
+    (tmp_path / "in/d.parquet.prepared").mkdir(parents=True)  # from another run
     (tmp_path / "in/c.jsonl.zst").write_bytes(pa.compress(lines, "zstd", asbytes=True))
-    meta = pa.struct({"text": pa.string(), "n": pa.timestamp("us")})  # of years for which Python has no value
+    meta = pa.struct({"text": pa.string(), "n": pa.timestamp("us")})  # years beyond Python's range
     parquet_file(tmp_path / "in/d.parquet", NESTED, pa.schema({"meta": meta}), row_group_size=3)
     (tmp_path / "e.txt").write_text("no JSON")
     (tmp_path / "in/again.parquet").symlink_to("d.parquet")  # counts once
@@ -74,10 +74,10 @@ def test_files_are_read_as_they_lie_and_a_pattern_picks_them(tmp_path):
 
 
 @pytest.mark.parametrize(("keys", "message"), refused("files of documents"))
-def test_what_is_wrong_in_a_file_is_one_line_that_says_where(keys, message, tmp_path):
+def test_a_fault_in_a_file_is_one_line_that_says_where(keys, message, tmp_path):
     name, content = keys.pop("name"), keys.pop("content", None)
     if content is None:
-        nanosecond = pa.scalar(1, pa.timestamp("ns"))  # for which Python has no value
+        nanosecond = pa.scalar(1, pa.timestamp("ns"))  # beyond Python's range
         parquet_file(tmp_path / name, [{"text": "~", "meta": {"text": "b"}, "time": nanosecond}], compression="none")
         content = (tmp_path / name).read_bytes().replace(b"~", keys.pop("byte", b"~"))
         (tmp_path / name).write_bytes(content)
@@ -122,7 +122,7 @@ def test_a_sample_is_of_the_training_part_and_spread_over_the_files(tmp_path, mo
     assert {part_of(config, text) for text in found} == {"train"}
 
 
-def test_lines_end_in_line_feeds_and_a_byte_order_mark_is_none(tmp_path):
+def test_lines_end_in_line_feeds_and_a_byte_order_mark_is_dropped(tmp_path):
     for content, lines in {
         b"a\r\nb\n": [b"a", b"b"],
         b"\xef\xbb\xbfa\tb\nc\td\n": [b"a\tb", b"c\td"],

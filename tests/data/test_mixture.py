@@ -1,4 +1,4 @@
-"""Documents of several sources by weight: what names them, their figures, and their batches."""
+"""Documents from several sources by weight: configs, metrics and batches."""
 
 import json
 import math
@@ -22,7 +22,7 @@ SOURCES = {"wiki": {"path": "wiki.jsonl.zst", "weight": 3}, "code": CODE}
 
 @pytest.fixture(autouse=True)
 def files(tmp_path, monkeypatch):
-    """The files of the sources; that of "code" has its text in a field of its own."""
+    """The files of the sources; the text of "code" is in another field."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "code").mkdir()
     texts = {"wiki": [f"Text {i} of words ß" for i in range(90)], "code/part": [f"x{i} = {i * i};" for i in range(40)]}
@@ -31,7 +31,7 @@ def files(tmp_path, monkeypatch):
         (tmp_path / f"{name}.jsonl.zst").write_bytes(pyarrow.compress(lines.encode(), "zstd", asbytes=True))
 
 
-def test_a_path_with_weights_and_sections_of_sources_say_the_same():
+def test_a_path_with_weights_and_sections_of_sources_mean_the_same():
     def parts(**keys):
         return sources_of(DocumentsConfig(format="json_lines", **keys))
 
@@ -70,7 +70,7 @@ def test_a_source_that_is_prepared_serves_other_mixtures_with_the_same_tokens(mo
     assert both.scored_data() != other.scored_data()
 
 
-def test_one_tokenizer_is_learned_by_the_shares_and_kept(monkeypatch):
+def test_one_tokenizer_is_trained_by_the_shares_and_kept(monkeypatch):
     task = task_of(sources=SOURCES, tokenizer="bpe", vocab_size=300)
     monkeypatch.setattr("fxf.data.documents.sample", None)
     again = task_of(sources=SOURCES, tokenizer="bpe", vocab_size=300)
@@ -84,11 +84,11 @@ def test_one_tokenizer_is_learned_by_the_shares_and_kept(monkeypatch):
 
 
 @pytest.mark.parametrize("in_nats", [True, False])
-def test_the_whole_figures_are_those_of_tokens_drawn_by_the_shares(in_nats):
+def test_metrics_of_a_mixture_weigh_its_sources_by_their_shares(in_nats):
     task = task_of(sources=SOURCES, tokenizer="byte")
     semicolon = task.tokenizer.encode(";")[0]
 
-    def loss(batch):  # 2 nats a token of code, whose documents alone have semicolons, and 1 of others
+    def loss(batch):  # 2 nats per token of code, which alone has semicolons, and 1 elsewhere
         n = batch["weights"].sum()
         return n * (2 if semicolon in batch["targets"] else 1), n
 

@@ -51,7 +51,7 @@ def test_the_tokens_of_a_part_are_those_of_its_documents_in_order_and_are_not_re
         found.tokens("test")
 
 
-def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_again(tmp_path, capsys):
+def test_changed_new_and_removed_files_cause_preparation_and_old_ones_are_found_again(tmp_path, capsys):
     folder, text = tmp_path / "texts", TEXTS[3]
     folder.mkdir()
     for i, each in enumerate(TEXTS):
@@ -75,9 +75,7 @@ def test_a_file_that_changed_came_or_went_is_prepared_again_and_back_is_found_ag
 
 
 @pytest.mark.parametrize(("at", "packed", "ends"), [(9, True, KeyboardInterrupt), (58, False, OSError)])
-def test_a_preparation_that_was_killed_or_failed_goes_on_where_it_stopped(
-    at, packed, ends, tmp_path, monkeypatch, capsys
-):
+def test_a_preparation_that_was_killed_or_failed_resumes(at, packed, ends, tmp_path, monkeypatch, capsys):
     (folder := tmp_path / "texts").mkdir()
     for n in range(3):
         lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[n::3]).encode()
@@ -88,7 +86,7 @@ def test_a_preparation_that_was_killed_or_failed_goes_on_where_it_stopped(
         monkeypatch.setattr(module, name, value)
     left = iter(range(at))
 
-    def killed(*arguments):  # after so many documents
+    def killed(*arguments):  # after n documents
         for document in read(*arguments):
             if next(left, None) is None:
                 raise ends
@@ -113,13 +111,13 @@ def test_a_preparation_that_was_killed_or_failed_goes_on_where_it_stopped(
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
-def test_what_threads_make_comes_in_the_order_of_the_items_on_the_cores_that_are_allowed(monkeypatch):
+def test_results_of_threads_keep_the_order_of_items_and_threads_the_allowed_cores(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {3, 5, 6}, raising=False)
     assert n_cores() == 3
     assert list(by_threads(lambda i: i * i, range(31), 2)) == [i * i for i in range(31)]
 
 
-def test_of_several_that_prepare_at_once_one_does_and_the_others_wait(tmp_path, monkeypatch):
+def test_of_several_processes_one_prepares_and_the_others_wait(tmp_path, monkeypatch):
     keys, began, made = config(tmp_path), [], module.prepare
     tokenizer = tokenizer_of_documents(sources_of(keys), None)
     monkeypatch.setattr(module, "prepare", lambda *a: (began.append(1), time.sleep(0.1), made(*a)))
@@ -129,7 +127,7 @@ def test_of_several_that_prepare_at_once_one_does_and_the_others_wait(tmp_path, 
 
 
 @pytest.mark.parametrize(("separator", "n"), [("\\n\\n", 0), ("<|end|>", 0), ("\r\n\r\n", 20), ("\n\n", 20)])
-def test_a_separator_that_stands_in_no_file_is_refused(separator, n, tmp_path):
+def test_a_separator_that_no_file_has_is_refused(separator, n, tmp_path):
     (tmp_path / "a.txt").write_bytes("\r\n\r\n".join(f"text {i}" for i in range(20)).encode())
     keys = DocumentsConfig(path=str(tmp_path / "a.txt"), format="files", separator=separator, validation=0.3)
     if n:
@@ -145,7 +143,7 @@ def test_files_without_a_text_are_refused(tmp_path):
         prepare(config(tmp_path, [" ", "\n"]))
 
 
-def test_files_of_one_name_size_and_time_share_no_tokens_and_these_are_not_put_among_the_texts(tmp_path):
+def test_files_of_equal_name_size_and_time_share_no_tokens_and_texts_stay_alone(tmp_path):
     found = []
     for name in "ab":
         path = tmp_path / name / "texts.jsonl"

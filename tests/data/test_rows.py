@@ -1,4 +1,4 @@
-"""Rows of documents, the orders of examples: by seed and epoch, and by process; and batches of pairs."""
+"""Rows of documents, the order of examples by seed, epoch and process, and batches of pairs."""
 
 import math
 from collections import Counter
@@ -30,9 +30,9 @@ def rows(length=5, apart=True, first=FIRST):
     return Rows(tokens_N, SPECIAL, first, length, apart)
 
 
-@pytest.mark.parametrize("first", [FIRST, EOS])  # with <bos>, or the end of the document before
+@pytest.mark.parametrize("first", [FIRST, EOS])  # with <bos>, or the previous document's end
 @pytest.mark.parametrize("length", [2, 5, 11, 99])
-def test_every_token_is_the_target_of_one_place_behind_the_token_before_it(length, first):
+def test_every_token_is_the_target_once_after_the_token_before_it(length, first):
     found = []
     for batch in rows(length, first=first).in_order(3):
         assert batch["inputs"].shape == (3, length)
@@ -43,7 +43,7 @@ def test_every_token_is_the_target_of_one_place_behind_the_token_before_it(lengt
     assert found == [pair for text in TEXTS for pair in zip([first, *text], [*text, EOS], strict=True)]
 
 
-def test_the_documents_of_a_row_are_told_apart_and_have_positions_of_their_own():
+def test_the_documents_of_a_row_are_numbered_and_have_their_own_positions():
     for batch, joined in zip(rows(7).in_order(4), rows(7, apart=False).in_order(4), strict=True):
         assert batch.keys() - joined.keys() == {"documents", "positions"}
         for name, x in joined.items():
@@ -60,19 +60,19 @@ LENGTH, SHARES, SIZES = 3, (0.2, 0.6, 0.2), (97, 1009, 97)
 
 
 def sources_of(sizes):
-    """Returns the rows of sources of so many rows; token t of row i of source s is 10^6 s + 3 i + t + 5."""
+    """Returns the rows of sources of these sizes; token t of row i of source s is 10^6 s + 3 i + t + 5."""
     tokens = [np.arange(n * LENGTH, dtype=np.uint32) + 10**6 * s + 5 for s, n in enumerate(sizes)]
     return [Rows(tokens_N, SPECIAL, 0, LENGTH, False) for tokens_N in tokens]
 
 
 def rows_of(batches, steps):
-    """Returns the (source, row) of each row of these steps."""
+    """Returns (source, row) for each row of these steps."""
     first = np.concatenate([batches[i]["targets"][:, 0] for i in steps]) - 5
     return [(int(x) // 10**6, int(x) % 10**6 // LENGTH) for x in first]
 
 
 @pytest.mark.parametrize(("seed", "shares"), [(0, SHARES), (7, (0.02, 0.98)), (7, (1 / 3, 1 / 3, 1 / 3))])
-def test_shares_of_a_mixture_hold_to_three_standard_errors(seed, shares):
+def test_the_shares_of_a_mixture_hold_within_three_standard_errors(seed, shares):
     sources, n = sources_of((30_011, 50_021, 70_001))[: len(shares)], 64 * 60
     counted = Counter(source for source, _ in rows_of(ShuffledRows(sources, shares, 64, seed, ALONE), range(60)))
     for source, part in enumerate(shares):
@@ -94,7 +94,7 @@ def test_each_source_of_a_mixture_has_each_of_its_rows_once_in_each_of_its_epoch
 
 
 @pytest.mark.parametrize("size", [97, 1009])
-def test_a_source_alone_is_read_in_the_order_of_grain_or_if_it_has_few_rows_of_numpy(size):
+def test_a_single_source_has_the_order_of_grain_or_if_small_of_numpy(size):
     order, rows = [], grain.MapDataset.range(size)
     for rng in (np.random.default_rng((4, epoch)) for epoch in range(2)):
         order.extend(rng.permutation(size) if size < 1000 else rows.shuffle(seed=int(rng.integers(2**32))))
@@ -102,7 +102,7 @@ def test_a_source_alone_is_read_in_the_order_of_grain_or_if_it_has_few_rows_of_n
 
 
 def pairs(n=101, seed=0, longest=13):
-    """Pairs of random lengths; the first token of each source is a number of its own."""
+    """Pairs of random lengths; the first token of each source is unique."""
     lengths = np.random.default_rng(seed).integers(1, longest + 1, (n, 2))
     lengths[:, 0] = np.where(lengths[:, 1] > 9, 1, lengths[:, 0].clip(max=9))  # a long target has a short source
     return [TokenPair([100 + i, *[7] * (s - 1), EOS], [*[8] * t, EOS]) for i, (s, t) in enumerate(lengths.tolist())]
@@ -148,15 +148,15 @@ def test_no_two_seeds_or_steps_share_a_batch_that_a_device_draws(kind):
 
 @pytest.mark.parametrize("make", [of_pairs, of_documents, of_mixture])
 @pytest.mark.parametrize("count", [2, 4])
-def test_processes_read_one_after_the_other_the_rows_of_the_batches_of_one_wherever_they_begin(make, count):
+def test_processes_together_read_the_rows_that_one_process_reads_from_any_step(make, count):
     alone = make(3)
-    for i, whole in [(i, alone[i]) for i in (0, 1, 5, 600)][::-1]:  # 600: behind the first block of a mixture
+    for i, whole in [(i, alone[i]) for i in (0, 1, 5, 600)][::-1]:  # 600: after the first block of a mixture
         shares = [make(3, process=(index, count))[i] for index in range(count)]
         for array, value in whole.items():
             joined = np.concatenate([each[array] for each in shares])
             np.testing.assert_array_equal(joined[: len(value)], value)
         assert not np.concatenate([each["weights"] for each in shares])[len(whole["weights"]) :].any()
-        if make is of_pairs:  # of documents the devices divide the batch size
+        if make is of_pairs:  # with documents, the devices divide the batch size
             assert len({each["weights"].shape for each in shares}) == 1
 
 
@@ -169,7 +169,7 @@ def epoch_of(batches, epoch=0):
 
 
 def sentences(batch):
-    """The numbers of the pairs in a batch, in order."""
+    """Returns the numbers of the pairs in a batch, in order."""
     return (batch["source"][batch["weights"].sum(1) > 0, 0] - 100).tolist()
 
 
@@ -178,7 +178,7 @@ def filled(tokens, length, value=PAD):
 
 
 @pytest.mark.parametrize(("keys", "_"), table("batches of pairs"))
-def test_each_epoch_has_each_pair_once_behind_bos_within_the_budgets(keys, _):
+def test_each_epoch_has_each_pair_once_after_bos_within_the_budgets(keys, _):
     n = keys.pop("n", 101)
     batches, everything, multiple = make(n, **keys), pairs(n), keys.get("multiple", 1)
     for epoch in ([*batches.epoch()], epoch_of(batches), epoch_of(batches, 3)):
@@ -196,7 +196,7 @@ def test_each_epoch_has_each_pair_once_behind_bos_within_the_budgets(keys, _):
                 assert batch["targets"][row].tolist() == filled(target, t)
                 assert batch["inputs"][row].tolist() == filled([BOS, *target], t)[:t]
                 assert batch["weights"][row].tolist() == filled([1] * len(target), t, 0)
-    *full, last = batches.epoch()  # the longest batch alone has rows without a pair
+    *full, last = batches.epoch()  # only the longest batch has rows without a pair
     assert all(len(sentences(batch)) == len(batch["weights"]) for batch in full)
     assert last["source"].shape[1] == max(len(pair.source) for pair in everything)
     if sum(batch["source"].shape == last["source"].shape for batch in [*full, last]) == 1:
@@ -206,15 +206,15 @@ def test_each_epoch_has_each_pair_once_behind_bos_within_the_budgets(keys, _):
     assert sum(map(np.prod, shapes[0].values())) == max(sum(x.size for x in batch.values()) for batch in [*full, last])
 
 
-def test_the_share_of_padding_is_what_the_batches_have():
+def test_the_share_of_padding_is_that_of_the_batches():
     batches = make(batch_size=1)
     tokens = sum(batch["source_mask"].sum() + batch["weights"].sum() for batch in epoch_of(batches))
     n_positions = sum(batch["source"].size + batch["targets"].size for batch in epoch_of(batches))
     assert batches.padding_share() == pytest.approx(1 - tokens / n_positions)
 
 
-def test_bounds_of_the_buckets_leave_the_least_padding():
-    """Against all ways to cut the lengths in three."""
+def test_bucket_bounds_minimize_padding():
+    """Compares with all ways to split the lengths in three."""
     longer = np.array([max(len(p.source), len(p.target)) for p in pairs()])
 
     def positions(bounds):
@@ -225,7 +225,7 @@ def test_bounds_of_the_buckets_leave_the_least_padding():
     assert positions([int(longer[bucket.examples].max()) for bucket in make(shapes=3).buckets]) == best
 
 
-def test_epochs_and_seeds_differ_in_the_company_of_a_sentence_and_do_not_go_from_short_to_long():
+def test_epochs_and_seeds_group_sentences_differently_and_do_not_sort_by_length():
     company = [
         frozenset(frozenset(sentences(batch)) for batch in epoch_of(make(seed=seed), epoch))
         for seed in (0, 1)

@@ -28,7 +28,7 @@ def test_the_parts_follow_each_other_and_without_a_share_the_test_is_the_validat
     assert text["test"] == text["validation"] == LINES[len(text["train"]) :]
 
 
-def test_ends_of_lines_a_byte_order_mark_and_case_are_as_asked_for(tmp_path, caplog):
+def test_line_ends_a_byte_order_mark_and_case_follow_the_config(tmp_path, caplog):
     read_text(config(tmp_path, '{"text": "one"}\n'))
     assert f"data.path: {tmp_path}/text.txt looks like lines of JSON; it is read as plain text" in caplog.text
     text = read_text(config(tmp_path, b"\xef\xbb\xbfAb\r\nC\rD" * 9, lower_case=True))
@@ -53,7 +53,7 @@ def test_windows_start_anywhere_and_are_pieces_of_the_text():
 
 
 @pytest.mark.parametrize(("n", "length"), [(2, 5), (5, 5), (6, 5), (9, 5), (10, 5), (13, 2), (7, 7)])
-def test_scoring_windows_count_every_token_once_behind_the_one_before_it(n, length):
+def test_scoring_windows_count_every_token_once_after_the_one_before_it(n, length):
     tokens = np.arange(5, 5 + n, dtype=np.uint16)
     targets, weights = scoring_windows(tokens, length)
     assert targets.shape == weights.shape == (len(targets), length)

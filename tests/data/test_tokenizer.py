@@ -1,4 +1,4 @@
-"""Tokenizers that are trained here, and those of files."""
+"""Tokenizers trained here, and those from files."""
 
 import json
 
@@ -29,7 +29,7 @@ CHARACTERS = train_tokenizer("character", 100, ALPHABET)
 @given(st.text())
 @example("  two  spaces\tand\n\nmore \r\n\x00\x1f\x7f\x85\u2028\ufeff")
 @example("👩‍👩‍👧 e\u0301 é \U0010ffff<eos><pad> <unk>")
-def test_bytes_bpe_and_known_characters_give_back_every_text(text):
+def test_bytes_bpe_and_known_characters_decode_to_the_same_text(text):
     assert BPE.decode(BPE.encode(text)) == text
     assert BYTES.encode(text) == BYTES.array(text).tolist() == [byte + 5 for byte in text.encode()]
     assert BYTES.decode(BYTES.encode(text)) == text
@@ -39,7 +39,7 @@ def test_bytes_bpe_and_known_characters_give_back_every_text(text):
 
 
 @pytest.mark.parametrize("kind", ["character", "word"])
-def test_what_training_never_showed_is_unknown(kind):
+def test_characters_outside_of_training_are_unknown(kind):
     tokenizer = train_tokenizer(kind, 100, ["a b c"])
     tokens = tokenizer.encode("a z")
     assert tokens[-1] == UNK and UNK not in tokens[:-1]
@@ -47,7 +47,7 @@ def test_what_training_never_showed_is_unknown(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_text_spelled_like_a_special_token_is_text_and_special_tokens_but_unk_and_mask_are_silent(kind):
+def test_text_spelled_like_a_special_token_is_text_and_only_unk_and_mask_are_shown(kind):
     text = " ".join(SPECIAL_TOKENS)
     for tokenizer in (train_tokenizer(kind, 300, TEXTS), train_tokenizer(kind, 300, [text, *TEXTS] * 9)):
         tokens = tokenizer.encode(text)
@@ -80,7 +80,7 @@ def test_tokens_are_ranked_as_the_library_ranks_them(kind):
         assert list(found) == [*SPECIAL_TOKENS, *expected][:size]
 
 
-def test_a_token_is_named_by_what_can_be_seen():
+def test_a_tokens_name_has_only_visible_characters():
     tokenizer = train_tokenizer("character", 50, [" \n\x1b\u2028é"])
     names = [tokenizer.name(token) for token in tokenizer.encode(" \n\x1b\u2028é")]
     assert names == ["␣", "⏎", r"\x1b", r"\u2028", "é"]
@@ -100,7 +100,7 @@ def byte_level(*special, space=False):
 
 
 def words(vocabulary, special=("</s>",), cut=pre_tokenizers.WhitespaceSplit):
-    """Returns a tokenizer of words with numbers of their own."""
+    """Returns a tokenizer of words with these ids."""
     backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = cut()
     backend.add_special_tokens(list(special))
@@ -180,11 +180,11 @@ def test_the_run_folder_comes_first_and_keeps_the_file(tmp_path, saved):
             any_tokenizer(folder, TextConfig(tokenizer=name), list)
 
 
-def test_text_without_a_token_is_refused_where_no_token_stands_for_unknown_text(saved):
+def test_text_without_a_token_is_refused_if_there_is_no_unknown_token(saved):
     unigram = tokenizers.Tokenizer(models.Unigram([("a", -1.0), ("b", -2.0)], None))
     in_words = words({"a": 0, "b": 1})
     cases = (in_words, "a zoo b"), (letters(), "ab zoo"), (letters(), "ab ab"), (unigram, "ab zoo")
-    for backend, text in cases:  # of the third, no token is a space
+    for backend, text in cases:  # the third has no token for a space
         backend.add_special_tokens(["</s>"])
         for read in (saved(backend).array, saved(backend).unknown):
             with pytest.raises(UserError, match=f"data.tokenizer: the file has no token for some of '{text}'"):
@@ -197,7 +197,7 @@ def test_the_same_text_always_has_the_same_tokens_and_the_file_stays_as_it_was(s
     assert tokenizer.to_json() == letters(dropout=0.5).to_str()
 
 
-def test_numbers_that_a_file_leaves_out_are_tokens_too(saved):
+def test_ids_that_a_file_leaves_out_are_tokens_too(saved):
     tokenizer = saved(words({"<unk>": 3, "a": 0, "b": 70_000}))
     assert tokenizer.vocab_size == 70_001 and tokenizer.array("a b").tolist() == [0, 70_000]
 

@@ -1,4 +1,4 @@
-"""cuDNN's flash attention on an NVIDIA GPU computes what fxf's own path does, within the precision of bfloat16."""
+"""cuDNN's flash attention on an NVIDIA GPU equals fxf's own attention within bfloat16 precision."""
 
 from functools import partial
 
@@ -28,7 +28,7 @@ def test_losses_and_gradients_are_those_of_the_default(case, model):
     assert_close_in_bfloat16(*of_both(models, a_batch(config_class, length)))
 
 
-def test_documents_that_share_a_row_are_kept_apart():
+def test_documents_that_share_a_row_do_not_see_each_other():
     batch = a_batch(TransformerLMConfig)
     positions = np.concatenate([np.arange(n, dtype=np.int32) for n in (4, 1, 6)])
     batch["positions"] = np.tile(positions, (B, 1))
@@ -39,11 +39,11 @@ def test_documents_that_share_a_row_are_kept_apart():
 
 
 @pytest.mark.parametrize(("options", "lengths"), table("a part of the keys"))
-def test_a_part_of_the_keys_gives_its_logarithms_and_its_share_of_gradients(lengths, options):
+def test_a_part_of_the_keys_gives_its_log_sums_and_its_share_of_gradients(lengths, options):
     rng, scale, lengths = np.random.default_rng(0), 0.3, tuple(map(int, lengths.split()))
     shapes = [(2, lengths[0], 4, 16), *[(2, lengths[1], 2, 16)] * 2, *[(2, lengths[0], 4, 16)] * 2]
     q, k, v, read, of_read = (jnp.asarray(rng.normal(size=shape), jnp.bfloat16) for shape in shapes)
-    logarithms = jnp.asarray(rng.normal(size=(2, lengths[0], 4)) + 5, jnp.float32)  # of all keys, as read is
+    logarithms = jnp.asarray(rng.normal(size=(2, lengths[0], 4)) + 5, jnp.float32)  # over all keys, as `read` is
 
     def of(kernel, *arrays):
         gradients = kernel.gradients_of_part(scale, *arrays[:4], logarithms, arrays[4], **options)

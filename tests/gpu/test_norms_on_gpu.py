@@ -1,4 +1,4 @@
-"""Norms on an NVIDIA GPU, one kernel each way, are those of the formula, and have the same bits twice."""
+"""Norms on an NVIDIA GPU, one kernel per pass, equal the formula, with the same bits twice."""
 
 import pytest
 

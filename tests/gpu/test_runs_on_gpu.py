@@ -1,4 +1,4 @@
-"""On a GPU a run has the same bits each time, also if it was stopped, and nearly the numbers of a CPU."""
+"""On a GPU a run has the same bits each time, also if interrupted, and nearly a CPU's numbers."""
 
 import shutil
 
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.gpu
 
 
 def params_of(folder, **sections):
-    """Trains a run, if it is not finished, and returns its weights."""
+    """Trains a run unless it is finished, and returns its weights."""
     run.train(tiny_config(**sections), folder, {"config_file": "test", "overrides": {}})
     return fxf.load(folder).params
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_run_that_goes_on_has_the_bits_of_the_run_that_never_stopped(dtype, tmp_path, capsys):
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(dtype, tmp_path, capsys):
     sizes = {"d_model": 64, "d_ff": 128, "dtype": dtype}
     sections = {"model": sizes, "task": {"max_length": 20}, "train": {"batch_size": 128, "steps": 40}}
     sections |= {"model": {**sizes, "max_len": 64, "dropout": 0.1}, "checkpoint": {"every": 20}}
@@ -40,7 +40,7 @@ def test_a_run_that_goes_on_has_the_bits_of_the_run_that_never_stopped(dtype, tm
     jax.tree.map(np.testing.assert_array_equal, params_of(tmp_path / "again", **sections), whole)
 
 
-@pytest.mark.parametrize("positions", ["rotary", "alibi"])  # without and with a bias, which has a kernel of its own
+@pytest.mark.parametrize("positions", ["rotary", "alibi"])  # without and with a bias, which has its own kernel
 def test_a_run_with_several_layers_of_flash_attention_trains_to_its_end(positions, tmp_path):
     sizes = {"d_model": 64, "n_layers": 3, "dtype": "bfloat16", "attention_implementation": "flash"}
     params = params_of(tmp_path / "flash", model={**sizes, "positions": positions, "max_len": 64})
@@ -49,7 +49,7 @@ def test_a_run_with_several_layers_of_flash_attention_trains_to_its_end(position
 
 @pytest.mark.parametrize("config_class", [TransformerLMConfig, MaskedLMConfig, EncoderDecoderConfig])
 def test_losses_and_gradients_are_those_of_a_cpu(config_class):
-    """In float32, with products in float32 too, and with the formulas of each."""
+    """Everything is in float32, products too, with each device's formulas."""
     model, batch = MODELS[config_class](small(config_class), VOCAB_SIZE), a_batch(config_class)
 
     def on(platform):

@@ -13,7 +13,7 @@ from fxf.tasks import RegisteredTask
 from fxf.tasks.prompts import padded_prompts
 from fxf.tasks.task import Task
 
-END, MARK, NAMES = 10, 11, "0123456789.:"  # . stands behind the copy, : between the sequence and its copy
+END, MARK, NAMES = 10, 11, "0123456789.:"  # . ends the copy, : separates the sequence and its copy
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a config names by path goes through every verb, each as in a process and a folder of its own."""
+"""Parts that a config names by path go through every verb, as if in a new process and folder each."""
 
 import shutil
 from functools import partial
@@ -35,7 +35,7 @@ from small_runs import (
 
 HERE, PLACE = Path(__file__).parent, ROOT / "configs/objectives"
 ((LENGTHS, _),) = table("lines of guests")
-# Guests that go through the verbs together: the config of the first, with what the others are chosen by.
+# Guests that go through the verbs together: the first one's config, with the keys that choose the others.
 TOGETHER = {name: keys for keys, name in table("guests together")}
 COMBINED = (
     "from {} import get_config as of_one\n\ndef get_config():\n    config = of_one()\n"
@@ -92,14 +92,14 @@ def test_guests_go_through_every_verb_from_another_folder(name, elsewhere, monke
     assert result == train(path, workdir)
 
     experiment = assert_serves(workdir, result, prompt, prompt)
-    if name == "model":  # the step of the others would take longer to compile once more
+    if name == "model":  # compiling the others' step once more would take longer
         with new_process():
             assert describe(experiment)
     assert not [record for record in caplog.records if record.name.startswith("fxf")]
     shutil.move(elsewhere / f"{name}.py", elsewhere / "moved.py")
     with new_process(), pytest.raises(UserError, match=f"{name}.py, a file that the run's config names, is missing"):
         run.load(workdir)
-    shutil.move(elsewhere / "moved.py", f"{name}.py")  # in the working directory it is found
+    shutil.move(elsewhere / "moved.py", f"{name}.py")  # it is found in the working directory
     with new_process():
         run.load(workdir)
 
@@ -126,7 +126,7 @@ OBJECTIVES = {"teacher": ("term/teacher", divergence), "preferences": ("term/pre
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_an_objective_beside_a_model_is_that_of_its_paper(name, monkeypatch):
+def test_an_objective_in_a_model_equals_its_papers_formula(name, monkeypatch):
     term, formula = OBJECTIVES[name]
     tokens, weights = random_tokens((2, 6, 5)), np.random.default_rng(0).uniform(0.5, 1.5, (6, 5)).astype(np.float32)
     batch = {"inputs": tokens[0], "targets": tokens[1], "weights": weights}
@@ -142,7 +142,7 @@ def test_an_objective_beside_a_model_is_that_of_its_paper(name, monkeypatch):
     assert_close(shown[term], formula(*logits, batch), operations=300)
 
 
-def test_sampled_answers_go_on_from_their_prompts_and_learn_from_their_rewards_beside_each_other():
+def test_sampled_answers_continue_their_prompts_and_learn_from_relative_rewards():
     batch = jax.device_get(fxf.language_model_batch(random_tokens((6, 5)), np.float32([[0, 0, 1, 1, 1]] * 6)))
     batch["positions"] = np.array([[4, 3, 2, 1, 0]] * 6)
     with new_process():
@@ -152,7 +152,7 @@ def test_sampled_answers_go_on_from_their_prompts_and_learn_from_their_rewards_b
     learn = jax.jit(partial(objective_and_gradient, model))
     rows = {name: np.repeat(x, 8, axis=0) for name, x in batch.items()}
     params["embedding"] = jax.tree.map(lambda p: 4 * p, params["embedding"])  # so that answers differ
-    for factor in (1, 1e4):  # with large logits the most probable tokens are drawn
+    for factor in (1, 1e4):  # with large logits, sampling takes the most probable tokens
         params["final"]["kernel"] = params["final"]["kernel"] * factor
         tokens = np.asarray(sampled(params, batch, rng=jax.random.key(0))[1]["answers"][0])
         logits = apply(params, {**rows, "inputs": np.concatenate([rows["inputs"][:, :1], tokens[:, :-1]], axis=1)})
@@ -168,7 +168,7 @@ def test_sampled_answers_go_on_from_their_prompts_and_learn_from_their_rewards_b
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", (*OBJECTIVES, "rewards"))
-def test_an_objective_that_goes_on_from_a_run_is_short_learns_and_answers(name, elsewhere):
+def test_an_objective_that_starts_from_a_run_is_short_learns_and_answers(name, elsewhere):
     path = PLACE / f"{name}.py"
     assert lines_of(path) <= 60
     with new_process():

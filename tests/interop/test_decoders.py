@@ -1,4 +1,4 @@
-"""Decoders with random weights, built by `transformers`: the same logits here and there, both ways."""
+"""Decoders with random weights built by `transformers` have equal logits in fxf, in both directions."""
 
 import dataclasses
 import functools
@@ -29,24 +29,24 @@ FADING = ("qwen3_next", "mamba2")  # read in chunks of 64 tokens
 
 
 def eager(name):
-    """Returns how `transformers` must compute."""
+    """Returns the attention that `transformers` must use."""
     has_experts = {"num_experts", "num_local_experts", "n_routed_experts"} & {*CONFIGS[name]}
     return {"attn_implementation": "eager"} | ({"experts_implementation": "eager"} if has_experts else {})
 
 
 @functools.cache
 def theirs(name):
-    """Returns a model whose weights, biases and norms are all random, and so large that other tokens mean others."""
+    """Returns a model with random weights, biases and norms, large enough that tokens matter."""
     torch.manual_seed(0)
     kind, size = name.partition(":")[0], 0.4 if name in FADING else 0.9
     config = getattr(transformers, f"{CLASSES[name]}Config")(vocab_size=29, **SIZES | CONFIGS[name], **eager(name))
     model = getattr(transformers, ARCHITECTURES[kind].name)(config).eval()
     for tensor in (*model.parameters(), *(x for key, x in model.named_buffers() if key.endswith("correction_bias"))):
         torch.nn.init.uniform_(tensor, -size, size)
-    if kind.startswith("gemma"):  # whose scales are 1 more: else each token, read from the same table, begets itself
+    if kind.startswith("gemma"):  # scales are 1 larger: otherwise tied embeddings make each token predict itself
         model.model.norm.weight.data -= 1
     for block in model.model.layers if kind == "gpt_oss" else ():
-        block.mlp.experts.gate_up_proj.data *= 5  # some of what they make is clamped at 7
+        block.mlp.experts.gate_up_proj.data *= 5  # some activations are clamped at 7
     return model
 
 
@@ -70,7 +70,7 @@ def test_logits_are_equal(name):
     assert_equal(found, logits_of(theirs(name), name))
 
 
-def test_a_text_longer_than_those_of_training_has_the_factors_of_a_max_len_of_its_own():
+def test_a_text_beyond_the_training_length_needs_a_larger_max_len_for_its_factors():
     loaded, tokens = ours("phi3"), random_tokens((2, 13), 29)
     with pytest.raises(UserError, match=r"got 13; model\.rope_factors are for model\.max_len 8$"):
         loaded.model.apply(loaded.params, {"inputs": tokens})
@@ -81,7 +81,7 @@ def test_a_text_longer_than_those_of_training_has_the_factors_of_a_max_len_of_it
 
 
 @some("name", [name for name in CONFIGS if not name.startswith("deepseek")], ("smollm3", "gpt_oss", "mamba2", "phi3"))
-def test_transformers_reads_what_is_written(name, tmp_path):
+def test_transformers_reads_an_export(name, tmp_path):
     huggingface.save(tmp_path, ours(name).config, ours(name).params, first=1, end=2, padding=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -90,25 +90,25 @@ def test_transformers_reads_what_is_written(name, tmp_path):
 
 
 @pytest.mark.thorough
-def test_gpt_oss_decodes_with_a_cache_as_it_reads_the_whole_alone_and_beside_padding():
+def test_gpt_oss_decodes_with_a_cache_as_without_alone_and_with_padding():
     assert_consistent(ours("gpt_oss").model, ours("gpt_oss").params, {"inputs": tokens_of("gpt_oss")})
 
 
-def test_where_nothing_names_the_layers_of_qwen3_next_each_third_has_attention_by_its_interval():
+def test_without_layer_names_qwen3_next_has_attention_at_its_interval():
     record = theirs("qwen3_next").config.to_dict() | {"layer_types": None, "full_attention_interval": 3}
     assert read_config(ARCHITECTURES["qwen3_next"], record, "a folder") == ours("qwen3_next").config
 
 
-@pytest.mark.parametrize(("changes", "message"), refused("a mixture that transformers has not"))
-def test_a_mixture_that_transformers_has_not_is_not_written(changes, message):
+@pytest.mark.parametrize(("changes", "message"), refused("mixtures that transformers lacks"))
+def test_a_mixture_that_transformers_lacks_is_not_exported(changes, message):
     config = ours("mixtral").config
     own = {"feed_forward": {**config.layers["feed_forward"], **changes}}
     with pytest.raises(UserError, match=message):
         write_config(dataclasses.replace(config, layers=own))
 
 
-@pytest.mark.parametrize(("changes", "message"), refused("decoders that fxf does not have"))
-def test_what_fxf_does_not_have_is_one_line(changes, message):
+@pytest.mark.parametrize(("changes", "message"), refused("decoders that fxf does not support"))
+def test_an_unsupported_config_is_one_line(changes, message):
     name = changes.pop("name")
     with pytest.raises(UserError, match=message) as error:
         read_config(ARCHITECTURES[name], {**theirs(name).config.to_dict(), **changes}, "a folder")

@@ -1,6 +1,6 @@
-"""Exported models and adapters, read by `transformers` with its defaults: the same tokens, logits and answers.
+"""Exported models and adapters, read by `transformers` with its defaults, have equal tokens, logits and answers.
 
-Folders of adapters are PEFT's: models of `transformers` to which they are added compute what fxf computes.
+Adapter folders are PEFT's: added to models of `transformers`, they give fxf's results.
 """
 
 import copy
@@ -101,7 +101,7 @@ def test_greedy_tokens_are_equal_to_the_end(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert", "distilbert", "marian"])
-def test_tensors_go_back_as_they_came(name):
+def test_tensors_are_exported_as_they_were_imported(name):
     loaded, state = ours(name), theirs(name).state_dict()
     tensors = huggingface.tensors(write_config(loaded.config), loaded.params)
     for key, value in tensors.items():
@@ -151,16 +151,16 @@ def batch_of(name):
 
 
 def assert_equal_logits(name, model, params, library_model):
-    """Asserts that a model here and one there have the same logits; returns these."""
+    """Asserts that fxf's and transformers' models have equal logits; returns them."""
     batch = batch_of(name)
     expected = logits_of(library_model.eval(), name, batch)
-    real = batch.get("input_mask", np.ones(batch["inputs"].shape, bool))  # what padding reads is of no use
+    real = batch.get("input_mask", np.ones(batch["inputs"].shape, bool))  # outputs at padding do not matter
     assert_close(np.asarray(jax.jit(model.apply)(params, batch))[real], expected[real], operations=200)
     return expected
 
 
 def with_adapters(model, folder):
-    """Returns a copy of a model to whose matrices the adapters of a folder are added, by PEFT's documented formula."""
+    """Returns a copy of a model with a folder's adapters added by PEFT's documented formula."""
     record, tensors = json.loads((folder / peft.CONFIG_FILE).read_text()), read_weights(folder / peft.TENSORS_FILE)
     model = copy.deepcopy(model)
     modules = dict(model.named_modules())
@@ -175,27 +175,25 @@ def with_adapters(model, folder):
         product = scale * tensors[key.replace("lora_A", "lora_B")] @ tensors[key]
         modules[name].weight.data += torch.tensor(product.T if record["fan_in_fan_out"] else product)
     reached = [n for n in modules if n in record["target_modules"] or n.split(".")[-1] in record["target_modules"]]
-    assert len(reached) == len(tensors) // 2  # PEFT would add others where none was trained
+    assert len(reached) == len(tensors) // 2  # PEFT would add untrained ones elsewhere
     return model
 
 
 @pytest.mark.parametrize("rank_stabilized", [pytest.param(False, marks=pytest.mark.thorough), True])
 @EVERY
-def test_a_model_with_the_adapters_of_the_folder_computes_the_same_logits_and_they_come_back(
-    name, rank_stabilized, tmp_path
-):
+def test_a_model_with_a_folders_adapters_has_equal_logits_and_adapters_round_trip(name, rank_stabilized, tmp_path):
     config, section, model, params = adapted(name, rank_stabilized=rank_stabilized)
     peft.save(tmp_path, config, section, params)
     assert json.loads((tmp_path / peft.CONFIG_FILE).read_text())["task_type"] == TASK_TYPES[name]
     expected = assert_equal_logits(name, model, params, with_adapters(theirs(name), tmp_path))
     plain = logits_of(theirs(name), name, batch_of(name))
     assert np.abs(expected - plain).max() > 0.05 * np.abs(plain).max()
-    if name != "gpt2":  # of which those that share a matrix become one of twice the rank
+    if name != "gpt2":  # those that share a matrix become one of twice the rank
         found = peft.load(tmp_path, config, section, model.spec)
         jax.tree.map(np.testing.assert_array_equal, found, dict(flatten({LORA: params[LORA]})))
 
 
-def test_the_adapter_of_a_matrix_of_several_weights_becomes_one_of_each_at_its_own_scale(tmp_path):
+def test_an_adapter_of_a_fused_matrix_becomes_one_for_each_weight_at_its_scale(tmp_path):
     rng = np.random.default_rng(0)
     ends = {"lora_A": (2, 12), "lora_B": (36, 2)}
     tensors = {
@@ -213,7 +211,7 @@ def test_the_adapter_of_a_matrix_of_several_weights_becomes_one_of_each_at_its_o
     assert_equal_logits("gpt2", model, params, with_adapters(theirs("gpt2"), tmp_path))
 
 
-def test_adapters_that_peft_has_no_module_for_are_not_left_out_of_its_folder(tmp_path):
+def test_adapters_that_peft_has_no_module_for_are_refused(tmp_path):
     config, section, _, params = adapted("mixtral", weights="*/query,*/experts/down")
     with pytest.raises(UserError, match=r"adapts no module of transformers that has blocks/0/.*/experts/down; "):
         peft.save(tmp_path, config, section, params)
@@ -223,7 +221,7 @@ def test_adapters_that_peft_has_no_module_for_are_not_left_out_of_its_folder(tmp
 @pytest.mark.thorough  # with a library that is not among the requirements
 @pytest.mark.filterwarnings("ignore")
 @EVERY
-def test_peft_itself_reads_what_is_written(name, tmp_path):
+def test_peft_itself_reads_an_export(name, tmp_path):
     import peft as library
 
     config, section, model, params = adapted(name)

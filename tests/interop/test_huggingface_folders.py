@@ -1,4 +1,4 @@
-"""Folders of `transformers`, right and wrong; neither `transformers` nor torch is needed to read or refuse them."""
+"""Valid and invalid folders of `transformers`, read or refused without `transformers` or torch."""
 
 import dataclasses
 import json
@@ -57,7 +57,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture
 def folder(folders, tmp_path):
-    """A folder with a small GPT-2, to be changed."""
+    """A folder with a small GPT-2 that tests modify."""
     return shutil.copytree(folders["gpt2"], tmp_path / "gpt2")
 
 
@@ -82,13 +82,13 @@ WRONG = [(name, *case) for name in REFUSING for case in refused(f"config.json of
 
 
 @pytest.mark.parametrize(("name", "changes", "message"), WRONG)
-def test_a_config_that_fxf_does_not_have_is_one_line(folders, tmp_path, name, changes, message):
+def test_a_config_that_fxf_does_not_support_is_one_line(folders, tmp_path, name, changes, message):
     folder = shutil.copytree(folders[name], tmp_path / name)
     change_json(folder / huggingface.CONFIG_FILE, changes)
     assert_refused(folder, message)
 
 
-def test_tensors_that_are_no_weights_or_are_elsewhere_are_one_line(folder):
+def test_wrong_or_missing_tensors_are_one_line(folder):
     change_tensors(folder, lambda x: {"lm_head.weight": x["transformer.wte.weight"] * 2})
     assert_refused(folder, r"gpt2: lm_head.weight differs from transformer.wte.weight, but config.json ties them$")
     right = read_weights(folder / huggingface.TENSORS_FILE)
@@ -106,7 +106,7 @@ def test_tensors_that_are_no_weights_or_are_elsewhere_are_one_line(folder):
     assert_refused(folder, r"gpt2: model.safetensors is missing; fxf does not read pytorch_model.bin$")
 
 
-def test_positions_of_a_marian_are_those_that_are_computed(tmp_path):
+def test_a_marians_stored_positions_must_be_its_computed_ones(tmp_path):
     config, params = marian()
     huggingface.save(tmp_path, config, params, **TOKENS)
     angles = np.arange(9)[:, None] / 10000 ** (np.arange(0, 6, 2) / 6)
@@ -118,14 +118,14 @@ def test_positions_of_a_marian_are_those_that_are_computed(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
-def test_half_precision_is_read_as_it_is(folder, kind):
+def test_half_precision_is_read_exactly(folder, kind):
     before = np.asarray(huggingface.load(folder).params["norm"]["scale"])
     change_tensors(folder, lambda tensors: {key: x.astype(kind) for key, x in tensors.items()})
     after = huggingface.load(folder).params["norm"]["scale"]
     np.testing.assert_array_equal(after, before.astype(kind).astype(np.float32), strict=True)
 
 
-def test_a_class_that_is_like_another_differs_in_what_its_table_says_alone():
+def test_a_class_like_another_differs_only_as_its_table_says():
     table = '[twin]\nlike = "llama"\nclass = "Twin"\ntensors = { "norm/scale" = "model.ln.weight" }'
     twin, llama = architectures(f"{TEXT}\n{table}")["twin"], ARCHITECTURES["llama"]
     assert twin.tensors == llama.tensors | {"norm/scale": "model.ln.weight"}
@@ -133,7 +133,7 @@ def test_a_class_that_is_like_another_differs_in_what_its_table_says_alone():
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_a_rotary_decoder_comes_back_on_the_devices_of_its_layout(name, folders):
+def test_a_rotary_decoder_round_trips_on_the_devices_of_its_layout(name, folders):
     layout = one_device()
     config, params = made(TransformerLMConfig(**CLASSES[name]))
     loaded = huggingface.load(folders[name], layout.weights)
@@ -144,7 +144,7 @@ def test_a_rotary_decoder_comes_back_on_the_devices_of_its_layout(name, folders)
 
 
 @pytest.mark.parametrize("name", ["gemma2", "gemma3_text"])
-def test_a_gemma_without_windows_is_written_with_the_one_that_its_class_asks_for(name):
+def test_a_gemma_without_windows_is_exported_with_the_window_of_its_class(name):
     config = TransformerLMConfig(**CLASSES[name] | {"window": 0, "global_every": 0, "local_rope_theta": 0.0})
     written = write_config(config)
     assert (written.record["sliding_window"], written.section.window) == (config.max_len, 0)
@@ -161,13 +161,13 @@ def test_a_gpt_without_biases_is_one_with_biases_of_zero(folder, tmp_path):
 
 
 @pytest.mark.parametrize(("changes", "message"), refused("decoders that no class computes"))
-def test_a_rotary_decoder_that_no_class_computes_is_one_line_that_names_what_differs(changes, message):
+def test_a_rotary_decoder_without_a_class_is_one_line_that_names_the_difference(changes, message):
     with pytest.raises(UserError, match=rf"^{message}"):
         write_config(TransformerLMConfig(**ROTARY | changes))
 
 
-@pytest.mark.parametrize(("changes", "expected"), table("keys that stand for others"))
-def test_keys_that_stand_for_others_or_are_left_out_are_read_as_transformers_reads_them(folders, changes, expected):
+@pytest.mark.parametrize(("changes", "expected"), table("alias keys"))
+def test_alias_and_missing_keys_are_read_as_transformers_reads_them(folders, changes, expected):
     name, expected = changes.pop("name"), values(expected)
     record = json.loads((folders[name] / huggingface.CONFIG_FILE).read_text()) | changes
     for key in record.pop("older", "").split():
@@ -184,7 +184,7 @@ def test_the_tokens_that_end_a_text_are_those_of_generation_or_else_of_the_confi
 
 
 @pytest.mark.parametrize(("tokens", "expected"), table("special tokens of a folder"))
-def test_files_name_the_same_special_tokens_and_null_where_there_is_none(folder, tmp_path, tokens, expected):
+def test_files_name_the_same_special_tokens_and_null_for_missing_ones(folder, tmp_path, tokens, expected):
     loaded, tokenizer = huggingface.load(folder), train_tokenizer("character", VOCAB_SIZE, ["abcdef"])
     huggingface.save(tmp_path, loaded.config, loaded.params, **tokens, tokenizer=tokenizer.to_json())
     names = ("config", "generation_config", "tokenizer_config")
@@ -198,7 +198,7 @@ def test_files_name_the_same_special_tokens_and_null_where_there_is_none(folder,
 
 
 def test_a_folder_of_an_older_export_is_read_with_its_tokenizer(tmp_path):
-    """It says is_causal, has no generation_config.json, and its tokenizer.json is that of the run."""
+    """It has is_causal, no generation_config.json, and the run's tokenizer.json."""
     config, params = marian()
     tokenizer = train_tokenizer("word", VOCAB_SIZE, ["a b c"])
     cut = {"truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}}
@@ -221,7 +221,7 @@ def test_adapters_are_those_of_the_class_of_their_base(tmp_path):
     sections = [LoraConfig(rank=rank, weights="*/query,*/key,*/value") for rank in (2, 6)]
     model, of_sums = (lora(transformer_lm(base, VOCAB_SIZE), section) for section in sections)
     params = random_params(model.spec)
-    (tmp_path / "config.json").write_text('{"model_type": "phi3"}')  # whose queries, keys and values are one matrix
+    (tmp_path / "config.json").write_text('{"model_type": "phi3"}')  # with queries, keys and values in one matrix
     peft.save(tmp_path / "peft", base, sections[0], params, str(tmp_path))
     found = peft.load(tmp_path / "peft", base, sections[1], of_sums.spec, str(tmp_path))
     plain = of_sums.to_plain({**params, **unflatten_dict(found, sep="/")})

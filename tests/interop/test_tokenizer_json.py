@@ -1,4 +1,4 @@
-"""The tokenizer.json of an export gives a text the tokens that the run's model reads."""
+"""The tokenizer.json of an export gives the same tokens as the run."""
 
 import pytest
 import tokenizers
@@ -29,7 +29,7 @@ def read(text, of):
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize("lower_case", [False, True])
-def test_a_text_has_the_tokens_of_the_run_and_those_around_it(kind, lower_case):
+def test_a_text_has_the_runs_tokens_and_those_around_it(kind, lower_case):
     tokenizer = train_tokenizer(kind, 300, TEXTS)
     expected = lines(tokenizer, TEXT.lower() if lower_case else TEXT)
     for around, before, after in ((BOS, None), [BOS], []), ((None, EOS), [], [EOS]), ((None, None), [], []):
@@ -39,7 +39,7 @@ def test_a_text_has_the_tokens_of_the_run_and_those_around_it(kind, lower_case):
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize("text", ["the <mask> hat", "<mask><eos><mask>, <mask>the  <mask>", "cat <mask>  \n\n<MASK> s"])
-def test_a_blank_is_one_token_where_the_model_fills_in_blanks(kind, text):
+def test_a_blank_is_one_token_if_the_model_fills_in_blanks(kind, text):
     tokenizer = train_tokenizer(kind, 300, TEXTS)
     of = tokenizer_json(tokenizer, (BOS, EOS), blanks=True)
     pieces = text.split("<mask>")
@@ -103,6 +103,6 @@ def test_a_task_names_what_its_model_reads_around_a_text(keys, expected, tmp_pat
     assert read("The <EOS> CAT", found["tokenizer"]) == [token for token in read_tokens if token is not None]
 
 
-def test_a_task_without_texts_names_the_tokens_of_its_own():
+def test_a_task_without_texts_names_its_own_tokens():
     found = tokens_of(build(default_config("reversal").to_dict()).task, "transformer_lm")
     assert (found["first"], found["end"], found["padding"]) == (0, 0, None)

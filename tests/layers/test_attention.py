@@ -1,4 +1,4 @@
-"""The laws of attention and of positions that no oracle of a model shows."""
+"""Properties of attention and positions that the oracles of models do not cover."""
 
 import jax
 import numpy as np
@@ -12,7 +12,7 @@ from fxf.models.transformer_lm import MaskedLMConfig, masked_lm
 from helpers import applied, attention_of, places, random_params, random_tokens, small, small_model
 
 
-def test_alibi_slopes_of_the_paper():
+def test_alibi_has_the_slopes_of_the_paper():
     assert alibi_geometric_slopes(8) == alibi_slopes(8) == [2.0**-h for h in range(1, 9)]
     assert alibi_geometric_slopes(6) == pytest.approx([2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3])
 
@@ -25,21 +25,21 @@ def test_the_memory_of_linear_attention_does_not_grow_with_the_length():
 
 
 def positions_of(config, length, seed):
-    """Returns the positions of 50 rows, drawn by a key of a seed, or without a key."""
+    """Returns the positions of 50 rows, drawn with a seed, or without a key."""
     key = None if seed is None else jax.random.key(seed)
     return places_of(config, {"inputs": np.zeros((50, length), np.int32)}, key, causal=True).positions
 
 
-def test_random_positions_are_distinct_and_increasing_differ_by_key_and_by_sequence_and_have_all_gaps():
+def test_random_positions_increase_differ_by_key_and_sequence_and_have_all_gaps():
     a, b = jax.device_get(jax.jit(lambda: [positions_of(small(position_range=41), 11, seed) for seed in (0, 1)])())
     assert len({tuple(row) for row in [*a, *b]}) == 100
     assert (np.diff(a) > 0).all()
     assert set(a.ravel()) == set(range(41))
-    assert np.diff(a).mean() == pytest.approx(42 / 12, abs=0.2)  # of 11 drawn from 41
+    assert np.diff(a).mean() == pytest.approx(42 / 12, abs=0.2)  # 11 drawn from 41
 
 
-def test_stretched_positions_are_multiples_of_a_factor_of_each_row_see_themselves_and_are_counted_without_a_key():
-    """Compiled, a position that is a product may differ from itself by a rounding."""
+def test_stretched_positions_are_multiples_of_a_factor_per_row_and_plain_without_a_key():
+    """In a compiled program, a position that is a product may differ from itself by rounding."""
     config = small(position_stretch=3.0, positions="rotary")
 
     def found():
@@ -63,13 +63,13 @@ def test_an_encoder_equals_the_oracle_whatever_its_attention_and_does_not_read_p
     params, batch = random_params(models[0].spec), {"inputs": tokens, "input_mask": np.tri(7, dtype=bool)[[4, 2]]}
     of_all = jax.jit(lambda params: [model.apply(params, batch) for model in models])(params)
     for config, logits in zip(configs, of_all, strict=True):
-        assert np.isfinite(logits).all()  # also where a window holds padding alone
+        assert np.isfinite(logits).all()  # also if a window has only padding
         for row, n, found in zip(tokens, (5, 3), logits, strict=True):
             expected = oracle.transformer_lm(config, oracle.float64(params), row[:n], oracle.to_all)
             assert_close({config.attention: found[:n]}, {config.attention: expected})
 
 
-def test_vectors_of_zeros_have_a_gradient():
+def test_zero_vectors_have_a_finite_gradient():
     layers = {kind: attention_of(small(attention=kind, positions="none")) for kind in ATTENTIONS}
 
     def total(params, x):

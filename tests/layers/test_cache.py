@@ -1,4 +1,4 @@
-"""The slots of a cache that the hypotheses of a beam share, against lists of the tokens of each hypothesis."""
+"""Cache slots that the hypotheses of a beam share, against lists of each hypothesis's tokens."""
 
 import jax
 import jax.numpy as jnp
@@ -15,22 +15,22 @@ SELECT = jax.jit(lambda cache, parents: cache.select(parents))
 
 
 def empty():
-    """Returns the cache after prompts, of a layer that keeps an entry of each token."""
+    """Returns the cache after prompts, for a layer with an entry per token."""
     return Cache(Slots(jnp.zeros((N_PROMPTS, 2, ROOM, 1))), jnp.array(LENGTHS, jnp.int32)).with_slots(ROOM)
 
 
 @jax.jit
 def with_new(cache):
-    """Returns the cache in which one token more of each row has a slot, and these slots [B, W]."""
+    """Returns the cache with a slot for one more token of each row, and these slots [B, W]."""
     table = cache.table(lambda order, given: order)
     more = {"order_BC": table.places.order, "reads_BWC": table.reads_BWC, "lengths": cache.lengths + 1}
     return cache.replace(**more), table.at_BT
 
 
 def branching(width, n_slots, n_steps, seed):
-    """Yields a cache whose hypotheses branch at random, and what each place holds and each hypothesis has read.
+    """Yields a cache with randomly branching hypotheses, the tokens in its slots, and those that each hypothesis read.
 
-    A token is a number that no other token has. Prompts take new tokens as long as their cache is not full.
+    Each token is a unique number. Prompts take new tokens until their cache is full.
     """
     rng, number = np.random.default_rng(seed), 1000
     cache = SELECT(empty(), np.zeros((N_PROMPTS, width), np.int32)).with_slots(n_slots)
@@ -66,7 +66,7 @@ def test_a_hypothesis_reads_its_own_tokens_each_at_its_index(width, n_slots, see
     assert n_seen > 5
 
 
-def test_a_kind_of_attention_that_needs_the_order_of_tokens_has_it_whatever_slots_a_beam_gave_them():
+def test_attention_that_needs_the_order_of_tokens_has_it_in_any_slots_of_a_beam():
     layer, rng = Newest(small(positions="none")), np.random.default_rng(0)
     config, params = layer.config, random_params(layer.spec())
     x_R1D = rng.normal(size=(4, 1, config.d_model)).astype(np.float32)

@@ -1,6 +1,6 @@
-"""Sequences in parts: which pairs of queries and keys each device computes.
+"""Sharded sequences: which pairs of queries and keys each device computes.
 
-tests/training/sequences_on_devices.py compares the numbers with those of one device.
+tests/training/sequences_on_devices.py compares the results with those of one device.
 """
 
 import numpy as np
@@ -26,14 +26,14 @@ def test_a_window_has_each_pair_of_tokens_once(n, length):
                     )
                     seen = np.tri(*turns.sizes, dtype=int) if turns.causal else np.ones(turns.sizes, int)
                     seen -= np.tri(*turns.sizes, k=-turns.window, dtype=int) if turns.window else 0
-                    # The keys before a device's own are in front of them; a band is turned around.
+                    # Earlier keys are in front of a device's own; a band is reversed.
                     pairs = np.ix_(own + queries, own - n_before + keys)
                     count[pairs] += seen[::-1, ::-1] if turns.band else seen
         assert np.isin(count, [1, 9]).all()
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
-def test_each_device_has_two_pieces_of_queries_that_see_as_many_keys_as_those_of_others(n):
+def test_each_device_has_two_pieces_of_queries_with_as_many_visible_keys_as_others(n):
     pieces = pieces_of_queries(n)
     assert sorted(pieces.reshape(-1)) == list(range(2 * n)) and set(pieces.sum(1)) == {2 * n - 1}
     assert (pieces % 2 == [0, 1]).all()

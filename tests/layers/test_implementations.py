@@ -1,7 +1,7 @@
-"""Each model.attention_implementation has the numbers of the default, on the devices that it is for and on no others.
+"""Each model.attention_implementation equals the default on its devices, and is refused on others.
 
-Here the kernel of TPUs is interpreted, and what JAX has for any device stands in for cuDNN's: tests of the latter show
-what cuDNN is asked for, which itself needs an NVIDIA GPU.
+Here the TPU kernel is interpreted, and JAX's generic attention replaces cuDNN's: those tests check the calls to cuDNN,
+which itself needs an NVIDIA GPU.
 """
 
 import functools
@@ -37,7 +37,7 @@ DOCUMENTS = {"positions": POSITIONS, "documents": np.cumsum(POSITIONS == 0, axis
 
 
 class Mixing(Attention):
-    """Each query also has the scores of the one before."""
+    """Each query also gets the scores of the one before."""
 
     cached = False
 
@@ -45,11 +45,11 @@ class Mixing(Attention):
         return super().weigh(params, scores_BHTC + jnp.roll(scores_BHTC, 1, 2), bias_BHTC)
 
 
-def stand_in(monkeypatch, kernel, unrolled=False):
-    """Lets this CPU take a kernel in any type; returns what each call asks of cuDNN's.
+def use_on_cpu(monkeypatch, kernel, unrolled=False):
+    """Lets this CPU run a kernel in any type; returns the arguments of each call to cuDNN's.
 
-    Sequences are cut into chunks of four queries, which stand in a row if `unrolled`, else in a loop; for a TPU's
-    kernel into blocks of 128.
+    Sequences are split into chunks of four queries, unrolled if `unrolled`, else in a loop; for a TPU's kernel, into
+    blocks of 128.
     """
     asked, compute = [], jax.nn.dot_product_attention
 
@@ -72,11 +72,11 @@ def stand_in(monkeypatch, kernel, unrolled=False):
 
 
 @pytest.mark.parametrize("case", marked("implementations of attention"))
-def test_what_queries_read_and_its_gradient_are_those_of_the_default(case, monkeypatch):
+def test_outputs_and_gradients_are_those_of_the_default(case, monkeypatch):
     kernel, config_class, rng = case["kernel"], MODELS[case["model"]].config, np.random.default_rng(0)
     known = ("kernel", "unrolled", "model", "length", "documents", "gradient")
     changes = {key: value for key, value in case.items() if key not in known}
-    asked = stand_in(monkeypatch, kernel, case.get("unrolled", False))
+    asked = use_on_cpu(monkeypatch, kernel, case.get("unrolled", False))
     names = ("xla", "chunked" if kernel == "chunked" else "flash")
     config, _ = configs = [small(config_class, **changes, attention_implementation=name) for name in names]
     batch = a_batch(config_class, case.get("length", T)) | (DOCUMENTS if case.get("documents") else {})
@@ -96,11 +96,11 @@ def test_what_queries_read_and_its_gradient_are_those_of_the_default(case, monke
     assert bool(asked) == (kernel == "cudnn") and all(size % 2 == 0 for call in asked for size in call["lengths"])
 
 
-def test_dropout_of_attention_has_bits_of_its_own_in_each_chunk(monkeypatch):
-    stand_in(monkeypatch, "chunked")
+def test_attention_dropout_has_its_own_bits_in_each_chunk(monkeypatch):
+    use_on_cpu(monkeypatch, "chunked")
     options = {"positions": "none", "attention_dropout": 0.5, "attention_implementation": "chunked"}
     layer, x = attention_of(small(**options)), np.ones((1, 12, 6), np.float32)
-    params, same = random_params(layer.spec()), places(12, causal=False)  # so that all queries see the same
+    params, same = random_params(layer.spec()), places(12, causal=False)  # so all queries see the same
     drawn = jax.jit(lambda seed: applied(layer, params, x, rng=jax.random.key(seed), places=same)[0])
     row, other = np.asarray(drawn(0)), drawn(1)
     assert (row != other).any() and (row[4:8] != row[8:12]).any()
@@ -109,7 +109,7 @@ def test_dropout_of_attention_has_bits_of_its_own_in_each_chunk(monkeypatch):
 @pytest.mark.thorough
 def test_memory_of_chunks_grows_with_the_length_and_not_with_its_square():
     def planned_bytes(length, implementation):
-        """Returns the memory of a gradient step, besides its arguments."""
+        """Returns the memory of a gradient step without its arguments."""
         config = small(n_layers=1, max_len=length, positions="none", attention_implementation=implementation)
         model, batch = transformer_lm(config, VOCAB_SIZE), a_batch(TransformerLMConfig, length)
         step = jax.jit(jax.grad(lambda params: batch_loss(model, params, batch)[0]))
@@ -120,9 +120,9 @@ def test_memory_of_chunks_grows_with_the_length_and_not_with_its_square():
     assert planned_bytes(2048, "xla") > 2 * half
 
 
-def test_causal_attention_is_asked_for_as_such_without_an_array_of_all_pairs(monkeypatch):
-    """In each block, whatever the windows of the others."""
-    asked = stand_in(monkeypatch, "cudnn")
+def test_causal_attention_is_requested_as_such_without_an_array_of_all_pairs(monkeypatch):
+    """This holds in each block, whatever the windows of the others."""
+    asked = use_on_cpu(monkeypatch, "cudnn")
     changes = {"window": 3, "n_layers": 4, "global_every": 2, "remat": "full", "scan_blocks": True}
     model = transformer_lm(small(attention_implementation="flash", **changes), VOCAB_SIZE)
     jax.eval_shape(model.apply, random_params(model.spec), a_batch(TransformerLMConfig))
@@ -131,8 +131,8 @@ def test_causal_attention_is_asked_for_as_such_without_an_array_of_all_pairs(mon
     assert all(call["is_causal"] and not {"bias", "mask"} & set(call) for call in asked)
 
 
-def test_padding_and_the_bias_of_positions_are_handed_over_as_arrays(monkeypatch):
-    asked = stand_in(monkeypatch, "cudnn")
+def test_padding_and_the_bias_of_positions_are_passed_as_arrays(monkeypatch):
+    asked = use_on_cpu(monkeypatch, "cudnn")
     model = masked_lm(small(MaskedLMConfig, positions="alibi", attention_implementation="flash"), VOCAB_SIZE)
     jax.eval_shape(model.apply, random_params(model.spec), a_batch(MaskedLMConfig))
     even = T + 1
@@ -140,9 +140,9 @@ def test_padding_and_the_bias_of_positions_are_handed_over_as_arrays(monkeypatch
     assert asked[0]["mask"].shape == (B, 3, even, even) and asked[0]["mask"].dtype == bool
 
 
-def test_a_query_that_may_see_nothing_leaves_the_others_as_they_are(monkeypatch):
-    """Padding whose window holds padding alone, and a row without a token."""
-    stand_in(monkeypatch, "cudnn")
+def test_a_query_that_sees_nothing_does_not_change_the_others(monkeypatch):
+    """Covers padding whose window has only padding, and a row without tokens."""
+    use_on_cpu(monkeypatch, "cudnn")
     flash, xla = (attention_of(small(window=2, attention_implementation=name)) for name in ("flash", "xla"))
     params, x = random_params(xla.spec()), np.random.default_rng(0).normal(size=(2, 7, 6)).astype(np.float32)
     filled = places(7, causal=False, documents=jnp.asarray(np.arange(7) < np.array([[3], [0]]), jnp.int32))
@@ -160,9 +160,9 @@ OF_ROWS = {
 
 
 @pytest.mark.parametrize("case", marked("splash attention"))
-def test_what_a_tpus_kernel_reads_and_its_gradients_are_those_of_the_default(case, monkeypatch):
-    stand_in(monkeypatch, "splash")
-    causal, documents, length, *_ = case.values()  # of two or three blocks, of which the last is not full
+def test_outputs_and_gradients_of_a_tpus_kernel_are_those_of_the_default(case, monkeypatch):
+    use_on_cpu(monkeypatch, "splash")
+    causal, documents, length, *_ = case.values()  # two or three blocks, the last not full
     changes = {key: value for key, value in case.items() if key not in ("causal", "documents", "length")}
     layer = attention_of(small(n_heads=2, n_kv_heads=1, d_model=6, **changes))
     rows, rng = OF_ROWS[documents][:, :length] if documents else None, np.random.default_rng(0)
@@ -176,15 +176,15 @@ def test_what_a_tpus_kernel_reads_and_its_gradients_are_those_of_the_default(cas
     assert_close(found, expected, largest=largest_of(expected))
 
 
-def test_a_tpus_kernel_refuses_tokens_of_another_order_which_it_cannot_mask(monkeypatch):
-    stand_in(monkeypatch, "splash")
+def test_a_tpus_kernel_refuses_tokens_out_of_order(monkeypatch):
+    use_on_cpu(monkeypatch, "splash")
     layer, picked = attention_of(small(attention_implementation="flash")), places(7).pick(lambda x: x[:, 2:])
     with pytest.raises(UserError, match=r"'flash' on a TPU reads tokens in the order 0, 1, …, .* set it to 'chunked'"):
         applied(layer, random_params(layer.spec()), np.ones((2, 5, 6), np.float32), places=picked)
 
 
 @pytest.mark.parametrize(("window", "n_parts", "swaps"), [(4096, 8, False), (0, 8, True)])
-def test_blocks_of_a_long_row_have_at_most_a_tenth_more_pairs_than_are_seen(window, n_parts, swaps):
+def test_blocks_of_a_long_row_have_at_most_a_tenth_more_pairs_than_are_visible(window, n_parts, swaps):
     length = 32768
     kernel = splash_attention._kernel((length, length), True, window, 0.0, n_parts, swaps)
     sizes, blocks = kernel.kwargs["block_sizes"], np.count_nonzero(kernel.fwd_mask_info.block_mask)
@@ -200,24 +200,24 @@ class Device:
 
 
 @pytest.mark.parametrize(("case", "message"), refused("flash attention on devices"))
-def test_what_the_devices_that_a_program_is_compiled_for_cannot_do_is_named(case, message):
+def test_a_feature_that_the_target_devices_lack_is_named(case, message):
     device = Device(*case.pop("device").split(", "))
     with compiling_for([device]), pytest.raises(UserError, match=f"^{message}") if message else nullcontext():
         kernel_of(small(**{**FLASH, **case}))
 
 
-class OfOnesOwn(Attention):
+class Custom(Attention):
     def seen(self, queries, keys, reads=None):
         return None
 
 
-def test_a_kind_with_weights_of_its_own_is_refused_where_only_the_pattern_of_blocks_names_it():
-    layer, message = OfOnesOwn(small(**FLASH)), r"kernel of 'flash' has no OfOnesOwn\.seen; set it to"
+def test_a_kind_with_its_own_weights_is_refused_if_only_the_block_pattern_names_it():
+    layer, message = Custom(small(**FLASH)), r"kernel of 'flash' has no Custom\.seen; set it to"
     with compiling_for([Device("gpu", "NVIDIA H100", "9.0")]), pytest.raises(UserError, match=message):
         jax.eval_shape(layer.apply, random_params(layer.spec()), np.ones((2, 5, 24), "bfloat16"), whole_rows(5))
 
 
-def test_training_on_another_device_is_refused_and_the_weights_are_read_by_xla():
+def test_training_on_another_device_is_refused_and_xlas_attention_reads_the_weights():
     config = default_config("reversal")
     config.model.update(n_layers=1, n_heads=3, d_ff=8, **FLASH)
     experiment = build(config.to_dict())

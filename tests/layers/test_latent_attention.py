@@ -1,4 +1,4 @@
-"""Latent attention against its formulas in float64, one query, head and key at a time; and its cache."""
+"""Latent attention and its cache, against formulas in float64, one query, head and key at a time."""
 
 import functools
 

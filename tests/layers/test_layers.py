@@ -26,7 +26,7 @@ from helpers import VOCAB_SIZE, applied, attention_of, equations, places, random
 
 B, T, S, D = 3, 5, 4, 6
 EMBEDDED = ("sinusoidal_trained", "learned", "sinusoidal", "sinusoidal_concatenated", "sinusoidal_halves")
-# Which positions of a source count: not the same in each row, and not only the first ones.
+# Which tokens of a source count: different in each row, and not only the first ones.
 IS_TOKEN = np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0, 1, 0, 1]], bool)
 
 
@@ -35,18 +35,18 @@ def vectors(seed=1, length=T):
 
 
 def source_of(z):
-    """Returns a source, of which `IS_TOKEN` counts."""
+    """Returns a source with the tokens `IS_TOKEN`."""
     return z, Places(jnp.arange(S)[None], documents=jnp.asarray(IS_TOKEN, jnp.int32))
 
 
-def test_tables_start_with_unit_variance_as_they_are_read_and_positions_as_large_as_the_seeds_sinusoids():
+def test_embeddings_start_with_unit_variance_and_positions_at_the_size_of_sinusoids():
     specs = [embedding_spec(small(d_model=96, positions="sinusoidal"), 101, unit_rows=scaled) for scaled in (0, 1)]
     sizes = {"d_model": 47, "n_heads": 1, "max_len": 997}
     specs += [positional_encoding_spec(small(positions=kind, **sizes)) for kind in EMBEDDED[:2]]
     draw = jax.jit(lambda key: [next(iter(initialize(spec, key).values())) for spec in specs])
     (plain, scaled, sinusoids, random), (*_, other) = (jax.device_get(draw(jax.random.key(seed))) for seed in (0, 1))
     assert [np.std(plain), np.std(scaled) * math.sqrt(96)] == pytest.approx([1, 1], abs=0.03)
-    # Counted from one, also where their number is odd.
+    # Counted from one, also with an odd width.
     assert_close(sinusoids[:11], [[oracle.sinusoid(pos, axis, 47) for axis in range(47)] for pos in range(1, 12)])
     assert not np.allclose(random, other)
     assert np.square(random).mean() == pytest.approx(np.square(sinusoids).mean(), rel=0.05)
@@ -99,7 +99,7 @@ def test_a_block_with_a_source_attends_to_it_after_its_own_sequence():
 
 @dataclasses.dataclass(frozen=True)
 class Adding:
-    """A layer that adds to what the earlier layers of its name leave, and draws a random vector."""
+    """A layer that adds to the carry of earlier layers of its name, and draws a random vector."""
 
     name: str
 
@@ -112,7 +112,7 @@ class Adding:
         return jnp.sin(drawn[None, None] * total), context.replace(carry={**context.carry, self.name: total})
 
 
-def test_what_a_batch_has_for_the_carry_is_there_before_the_first_block():
+def test_arrays_of_a_batch_for_the_carry_exist_before_the_first_block():
     config = small(positions="none")
     model = TransformerLM(config, VOCAB_SIZE, Stack(config, (Adding("a"),)))
     params, tokens = random_params(model.spec()), random_tokens((2, 5))
@@ -121,13 +121,13 @@ def test_what_a_batch_has_for_the_carry_is_there_before_the_first_block():
 
 
 class Growing(Adding):
-    """A layer that leaves all arrays of the stream as they are, and puts one beside them."""
+    """A layer that keeps all arrays of the stream, and adds one."""
 
     def apply(self, params, x, context):
         return (*x, jnp.sin(params["factor"][None, None] * sum(x))), context
 
 
-def test_a_stream_that_grows_has_no_loop_and_is_the_same():
+def test_a_growing_stream_is_not_scanned_and_is_the_same():
     stacks = [Stack(small(scan_blocks=scan), (Growing("a"),) * 3) for scan in (False, True)]
     params = random_params(stacks[0].spec())
     plain, found = jax.jit(lambda x: [s.apply(params, (x,), Context(places(T)))[0] for s in stacks])(vectors())
@@ -136,9 +136,9 @@ def test_a_stream_that_grows_has_no_loop_and_is_the_same():
 
 
 @pytest.mark.parametrize(("shared", "n_blocks"), [(False, 8), pytest.param(True, 7, marks=pytest.mark.thorough)])
-def test_a_loop_over_blocks_is_the_blocks_one_after_the_other_also_in_what_they_leave_for_each_other(shared, n_blocks):
+def test_scanned_blocks_equal_blocks_in_a_row_also_in_what_they_carry(shared, n_blocks):
     head, *turn = map(Adding, "abc")
-    blocks = (head, *3 * turn, turn[0])[:n_blocks]  # the first turn begins what is carried: it stands before the loop
+    blocks = (head, *3 * turn, turn[0])[:n_blocks]  # the first block creates the carry, so it comes before the loop
     stacks = [Stack(small(scan_blocks=scan), blocks, 1, 2, shared) for scan in (False, True)]
     params = random_params(stacks[0].spec())
     assert [*params] == [str(i) for i in range(3 if shared else n_blocks)]
@@ -159,7 +159,7 @@ def test_a_loop_over_blocks_is_the_blocks_one_after_the_other_also_in_what_they_
         assert [each.params["length"] for each in made if each.primitive.name == "scan"] == n_turns
 
 
-def test_a_norm_of_a_block_of_ones_own_is_the_norm_of_its_layers():
+def test_the_norm_of_a_custom_block_is_the_norm_of_its_layers():
     class Halved(PreNorm):
         def norm(self, params, name, x, which="norm"):
             return x / 2
@@ -177,7 +177,7 @@ def test_a_norm_of_a_block_of_ones_own_is_the_norm_of_its_layers():
     assert_close(*both(vectors()))
 
 
-def test_what_attention_adds_by_distance_is_not_added_between_sequences():
+def test_a_bias_by_distance_is_not_added_in_cross_attention():
     class Nearest(Attention):
         def bias(self, params, queries, keys):
             return -jnp.abs(queries.positions[:, None, :, None] - keys.positions[:, None, None])
@@ -190,10 +190,10 @@ def test_what_attention_adds_by_distance_is_not_added_between_sequences():
 
 
 def assert_dropped(actual, whole, rate):
-    """Each element is 0 or the whole one over (1 - rate), and both occur."""
+    """Asserts that each element is 0 or the full one over (1 - rate), and that both occur."""
     kept = np.asarray(actual) != 0
     assert_close(actual, np.where(kept, whole / (1 - rate), 0))
-    # Four standard deviations of a share of so many elements.
+    # Four standard deviations of a share of n elements.
     assert abs(kept.mean() - (1 - rate)) < min(0.15, 4 * math.sqrt(rate * (1 - rate) / kept.size))
 
 
@@ -207,7 +207,7 @@ def test_embedding_dropout_drops_tokens_and_positions_together():
 
 
 def test_attention_dropout_drops_the_weights_of_values():
-    """Where values and the last map are the identity, attention returns its weights."""
+    """With identity values and output map, attention returns its weights."""
     layer = attention_of(small(n_heads=1, attention_bias="none", attention_dropout=0.25))
     identity, context = np.eye(D, dtype=np.float32), {"places": places(T, causal=False)}
     params = random_params(layer.spec()) | {"value": identity[:, None], "output": identity[None]}
@@ -220,14 +220,14 @@ def test_attention_dropout_drops_the_weights_of_values():
 
 
 class Dropping(Adding):
-    """A layer that adds nothing, or what dropout makes of ones."""
+    """A layer that adds nothing, or dropout of ones."""
 
     def apply(self, params, x, context):
         return dropout(context.rng, jnp.full_like(x, self.name == "ones"), 0.25), context
 
 
 @pytest.mark.parametrize("at", "abc")
-def test_dropout_drops_what_a_sublayer_adds_by_a_draw_of_its_own_and_not_what_it_adds_to(at):
+def test_dropout_drops_a_sublayers_output_by_its_own_draw_and_not_the_stream(at):
     layers, x = {name: Dropping("ones" * (name == at)) for name in "abc"}, vectors(length=99)
     block = PreNorm(small(dropout=0.25), layers)
     added = jax.jit(lambda x: applied(block, random_params(block.spec()), x, rng=jax.random.key(0)))(x) - x

@@ -15,7 +15,7 @@ from fxf.layers.linear import linear
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])
 @pytest.mark.parametrize("shape", [(3, 4, 9, 5), (3, 4, 5, 9), (1, 3, 9, 5), (3, 4, 9, 9)])
 def test_gradients_and_tangents_are_those_of_the_product_for_every_order_of_sizes(shape, platform):
-    """Many rows or few, narrowing or widening: the gradient of w is taken in another order for some."""
+    """Covers many rows or few, narrowing or widening: for some, the gradient of w is a product in another order."""
     batch, length, width, out = shape
     rng = np.random.default_rng(0)
     x, dx = rng.normal(size=(2, batch, length, width)).astype(np.float32)
@@ -36,13 +36,13 @@ def test_gradients_and_tangents_are_those_of_the_product_for_every_order_of_size
 
 
 def rounded(x, dtype, largest):
-    """Returns x as numbers of 8 bits times a power of two, below which the largest of them still is."""
+    """Returns x rounded to 8-bit numbers times the power of two that just covers its largest."""
     scale = 2 ** (np.floor(np.log2(np.abs(x).max() / largest)) + 1) if x.any() else 1
     return (x / scale).astype(dtype).astype(np.float64) * scale
 
 
 @pytest.mark.parametrize("size", [1, 1e-20, 0])
-def test_in_8_bits_the_products_forward_and_backward_are_those_of_numbers_rounded_at_a_scale_for_each_array(size):
+def test_products_in_8_bits_are_those_of_arrays_rounded_at_one_scale_each(size):
     rng = np.random.default_rng(0)
     x, w, dy = (rng.normal(size=s).astype(np.float32) for s in ((3, 4, 9), (9, 5), (3, 4, 5)))
     x, dy = x * np.float32(size), dy / 1000
@@ -60,8 +60,8 @@ def test_in_8_bits_the_products_forward_and_backward_are_those_of_numbers_rounde
         assert_close(got, expected)
 
 
-def test_in_bfloat16_a_bias_is_added_in_the_type_of_the_product_and_learns_from_a_sum_in_its_own():
-    n = 1001  # of which a sum in bfloat16 would reach 256 only
+def test_a_bias_is_added_in_bfloat16_and_its_gradient_summed_in_float32():
+    n = 1001  # a sum of ones in bfloat16 stops at 256
     x, w, bias = jnp.ones((n, 3), jnp.bfloat16), np.ones((3, 2), np.float32), np.full(2, 2**-9, np.float32)
 
     @jax.jit
@@ -71,5 +71,5 @@ def test_in_bfloat16_a_bias_is_added_in_the_type_of_the_product_and_learns_from_
 
     y, gradient = learned(bias)
     assert y.dtype == jnp.bfloat16 and gradient.dtype == jnp.float32
-    np.testing.assert_array_equal(y.astype(np.float32), 3.0)  # the bias is less than a half of its last place
+    np.testing.assert_array_equal(y.astype(np.float32), 3.0)  # the bias is less than half an ulp
     np.testing.assert_array_equal(gradient, n)

@@ -29,7 +29,7 @@ def test_the_loss_of_a_batch_equals_the_oracle_and_not_the_mean_over_rows_and_is
         return jax.tree.map(lambda x: mean(x, weight_sum), (loss_sum, gradient))
 
     sequences, weights = random_tokens((5, 7)), np.random.default_rng(0).uniform(0, 2**-6, (5, 7)).astype("f4")
-    weights[0] *= 0.05  # a row that hardly counts, unless each row counted alike
+    weights[0] *= 0.05  # a row that hardly counts, unless rows are averaged
     omega = weights.astype(np.float64)
     loss, _ = learn(language_model_batch(sequences, weights))
     rows = zip(sequences, omega, strict=True)
@@ -41,7 +41,7 @@ def test_the_loss_of_a_batch_equals_the_oracle_and_not_the_mean_over_rows_and_is
 
 
 def random_rows():
-    """Returns vectors [5, 7, 3], targets, weights, of which some are 0, and a matrix and a bias to read out by."""
+    """Returns vectors [5, 7, 3], targets, weights (some 0), and an unembedding's matrix and bias."""
     rng = np.random.default_rng(0)
     weights = rng.uniform(size=(5, 7)) * (rng.uniform(size=(5, 7)) > 0.2)
     arrays = rng.normal(size=(5, 7, 3)), weights, rng.normal(size=(3, VOCAB_SIZE)), rng.normal(size=VOCAB_SIZE)
@@ -52,14 +52,14 @@ def random_rows():
 @pytest.mark.parametrize(
     ("at_once", "smoothing", "n_padding"),
     [
-        (244, 0.7, 0),  # two, of which the last is ragged
-        (100, 0.1, 4),  # three, with logits that are no token's
-        (3, 0.0, 0),  # a row each, where fewer logits are asked for than a row has
+        (244, 0.7, 0),  # two, the last one ragged
+        (100, 0.1, 4),  # three, with padded logits
+        (3, 0.0, 0),  # one row each, because fewer logits are allowed than a row has
     ],
 )
 def test_loss_and_gradient_in_groups_are_the_smoothed_cross_entropy_of_all_rows(at_once, smoothing, n_padding):
     features, targets, weights, *readout = random_rows()
-    given = np.where(weights > 0, targets, VOCAB_SIZE)  # where nothing counts, a target is none of the tokens
+    given = np.where(weights > 0, targets, VOCAB_SIZE)  # targets without weight are not valid tokens
     kernel, bias = (np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, n_padding)]) for x in readout)
     options = {"vocab_size": VOCAB_SIZE if n_padding else None, "at_once": at_once}
 
@@ -76,7 +76,7 @@ def test_loss_and_gradient_in_groups_are_the_smoothed_cross_entropy_of_all_rows(
     assert np.isnan(jax.jit(loss)(features, kernel, bias, np.where(weights > 0.9, VOCAB_SIZE, given))[0])
 
 
-def test_a_table_that_is_read_and_read_out_gets_the_gradient_of_both():
+def test_tied_embeddings_get_the_gradient_of_both_uses():
     _, targets, weights, kernel, _ = random_rows()
     tokens = random_tokens((5, 7), seed=1)
 

@@ -1,4 +1,4 @@
-"""Documents that share a row: attention and positions stay within each."""
+"""Packed documents: attention and positions stay within each."""
 
 import functools
 import re
@@ -44,7 +44,7 @@ def test_a_document_has_the_logits_that_it_has_alone_and_padding_in_front_of_it_
 
 
 @pytest.mark.parametrize(("name", "kind"), [("transformer_lm", "linear"), ("encoder_decoder", "cross")])
-def test_attention_that_reads_all_of_a_row_or_of_a_source_refuses_documents(name, kind):
+def test_attention_to_all_of_a_row_or_source_refuses_documents(name, kind):
     model = fxf.model(name, vocab_size=23, **HEADS, **({"attention": kind} if kind == "linear" else {}))
     message = rf"documents: {kind.title()}Attention of model.blocks reads across .*task.document_mask\) off"
     with pytest.raises(UserError, match=message):

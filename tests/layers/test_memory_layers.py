@@ -1,4 +1,4 @@
-"""Memories that fade, in chunks of products, and their layers, against the recurrences of their papers in float64."""
+"""Decaying memories, computed in chunks, and their layers, against their papers' recurrences in float64."""
 
 import functools
 
@@ -31,7 +31,7 @@ def softplus(x):
 
 
 def memory_of(q, k, v, decay, beta, before):
-    """Returns what tokens read of a head's memory, and it after them: q, k [T, K], v [T, O], decay, beta [T]."""
+    """Returns the outputs of a head's memory, and its final state: q, k [T, K], v [T, O], decay, beta [T]."""
     memory, read = np.array(before, np.float64), []
     for t in range(len(q)):
         memory = decay[t] * memory
@@ -97,7 +97,7 @@ G, E, K, O = 2, 3, 5, 4  # noqa: E741
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(recurrence, "CHUNK", 4)  # 13 tokens are 4 chunks, of which the last is not full
+    monkeypatch.setattr(recurrence, "CHUNK", 4)  # 13 tokens are 4 chunks, the last not full
 
 
 def drawn(kind, seed=0):
@@ -110,12 +110,12 @@ def drawn(kind, seed=0):
         k[:], log_decay[:], beta[:] = k[:1, :1, :1], 0, 1
     if kind == "some tokens forget, reflected":
         beta += 1
-        log_decay *= rng.choice([1e-3, 300.0], log_decay.shape)  # some fade all
+        log_decay *= rng.choice([1e-3, 300.0], log_decay.shape)  # some decay completely
         log_decay[:, ::5] = -np.inf
     return [x.astype(np.float32) for x in (q, k, v, log_decay, beta, rng.normal(size=(R, G, E, K, O)))]
 
 
-def test_all_is_forgotten_at_the_first_token_of_a_document_and_nothing_at_padding():
+def test_memories_are_reset_at_the_start_of_a_document_and_kept_at_padding():
     places = Places(np.arange(5)[None], documents=np.array([[1, 0, 1, 2, 2], [3, 3, 0, 1, 1]]))
     found = jax.jit(lambda places: log_decays(Context(places), -jnp.ones((2, 5, 1, 1))).reshape(2, 5))(places)
     np.testing.assert_array_equal(found, [[-1, 0, -1, -np.inf, -1], [-1, -1, 0, -np.inf, -1]])
@@ -134,7 +134,7 @@ KINDS = ("one key, nothing fades", "some tokens forget, reflected")
 
 
 @pytest.mark.parametrize("kind", KINDS)  # without β a layer below reads
-def test_chunks_read_what_single_tokens_read_and_so_is_the_derivative(kind):
+def test_chunks_equal_single_tokens_in_outputs_and_derivatives(kind):
     assert_as_by_hand(fading_memory, of_single_tokens, drawn(kind))
 
 
@@ -161,7 +161,7 @@ def context(documents=None, cache=None):
 
 
 def expected(name, params, x):
-    """Returns the layer's outputs by the oracle, each document on its own."""
+    """Returns the oracle's outputs, each document separately."""
     y = np.zeros(x.shape)
     for row, start, stop in SPANS:
         y[row, start:stop] = LAYERS[name][1](params, x[row, start:stop], CONFIG.norm_epsilon)

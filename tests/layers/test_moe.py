@@ -1,4 +1,4 @@
-"""The mixture of experts against its formulas in float64, one token and one expert at a time; and its training."""
+"""The mixture of experts and its training, against formulas in float64, one token and expert at a time."""
 
 import dataclasses
 import functools
@@ -32,7 +32,7 @@ def layer(own, model):
 
 
 def given(moe):
-    """Returns params, in which no expert is chosen for all tokens or for none, and vectors."""
+    """Returns params and vectors, such that no expert is chosen for all tokens or for none."""
     x = np.random.default_rng(1).normal(size=(R, T, D)).astype(np.float32)
     return scaled(random_params(moe.spec(), seed=2), 3), x
 
@@ -46,7 +46,7 @@ def sigmoid(x):
 
 
 def scores_and_choice(moe, weights, x):
-    """Returns the scores of one token and its experts, the best first."""
+    """Returns one token's scores, and its experts, the best first."""
     logits = x @ weights["router"] * moe.config.base_d_model / D + weights.get("logits_bias", 0)
     scores = np.exp(logits) / np.exp(logits).sum() if moe.scores == "softmax" else sigmoid(logits)
     preferences = scores + weights.get("router_bias", 0)
@@ -58,7 +58,7 @@ def scores_and_choice(moe, weights, x):
 
 
 def by_hand(moe, weights, x_RTD):
-    """Returns the output, and the term of balance, of float64 weights and vectors."""
+    """Returns the output and the balance term, for float64 weights and vectors."""
     y, loads, shares, n = np.zeros(x_RTD.shape), np.zeros(E), np.zeros(E), REAL.sum()
     for at in np.ndindex(R, T):
         x = x_RTD[at]
@@ -76,7 +76,7 @@ def by_hand(moe, weights, x_RTD):
 
 
 def with_balance(moe, params, x_RTD):
-    """Returns the output and the term of balance."""
+    """Returns the output and the balance term."""
     names = ("term/moe/balance/total", "term/moe/balance/weight")
     y_RTD, found = edited(lambda params, x: moe.apply(params, x, context())[0], read=names)(params, x_RTD)
     return y_RTD, (found[names[0]] / found[names[1]]).sum()
@@ -85,7 +85,7 @@ def with_balance(moe, params, x_RTD):
 @some("name", CASES, [*CASES][1:])
 def test_output_balance_and_gradient_are_those_of_the_formulas_token_by_token(name):
     moe = layer(*CASES[name])
-    # The router's bias moves no output but where it changes a choice.
+    # The router's bias changes an output only if it changes a choice.
     functions = (functools.partial(each, moe) for each in (with_balance, by_hand))
     assert_as_by_hand(*functions, given(moe), still=["router_bias"])
 
@@ -135,7 +135,7 @@ def test_the_bias_moves_by_its_own_rate_towards_an_even_load_and_is_no_part_of_t
     after, metrics, gradient = step(TrainState(np.int32(0), params, start))
     bias = after.params["blocks"]["0"]["moe"]["router_bias"]
     of_bias = gradient["blocks"]["0"]["moe"].pop("router_bias")
-    loads = (np.asarray(of_bias) + 48) / 5  # of 24 tokens, which go to two of five experts each
+    loads = (np.asarray(of_bias) + 48) / 5  # for 24 tokens, which go to two of five experts each
     np.testing.assert_allclose(loads, np.round(loads), atol=1e-4)
     assert np.round(loads).sum() == 48 and len(set(np.sign(of_bias))) > 1
     np.testing.assert_array_equal(bias, -0.25 * np.sign(of_bias))
@@ -144,7 +144,7 @@ def test_the_bias_moves_by_its_own_rate_towards_an_even_load_and_is_no_part_of_t
     assert metrics["gradient_norm"] == pytest.approx(np.sqrt(squares), rel=100 * UNIT)
 
 
-def test_a_cpu_cuts_a_batch_only_if_no_term_is_of_all_its_rows():
+def test_a_cpu_splits_a_batch_only_if_no_term_is_over_all_rows():
     assert [model(balance=0.0).width, model().width] == [8, None]
 
 

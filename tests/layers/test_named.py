@@ -30,7 +30,7 @@ def in_a_loop(x, ws):
 
 
 def in_a_loop_of_two(x, ws):
-    """A block, and a loop whose turns are two blocks each."""
+    """One block, then a loop over pairs of blocks."""
 
     def turn(x, pair):
         for i in (1, 2):
@@ -54,7 +54,7 @@ WS, X = np.linspace(0.3, 1.1, 5, dtype=np.float32), np.array([0.5, 0.2, 2.0], np
 
 
 def by_hand(x, ws, edit):
-    """Returns the last stream, and after `edit` the weights and the streams of all blocks, in float64."""
+    """Returns the last stream, and the weights and streams of all blocks after `edit`, in float64."""
     x, weights, streams = x.astype(np.float64), [], []
     for i, w in enumerate(ws.astype(np.float64)):
         weights.append(edit["attention/weights"](np.sin(w * x), i))
@@ -65,7 +65,7 @@ def by_hand(x, ws, edit):
 
 EDITS = {
     "attention/*": lambda x, i: jnp.where(i == 3, 0, x),
-    "*": lambda x, i: x + 0.25 * (i == 1),  # the first pattern that fits counts
+    "*": lambda x, i: x + 0.25 * (i == 1),  # the first pattern that matches counts
 }
 IN_NUMPY = {
     "attention/weights": lambda x, i: 0 * x if i == 3 else x,
@@ -88,7 +88,7 @@ def test_arrays_are_read_and_replaced_by_name_and_number_whatever_the_form_of_th
     assert_close(plain, by_hand(X, WS, SAME))
     assert_close(replaced, by_hand(X, WS, IN_NUMPY))
     assert_close(plain[0], out)
-    # What is added to a stream passes 1 + w cos w x of each later block.
+    # A change of a stream is multiplied by 1 + w cos w x of each later block.
     before = np.array([X, *plain[1]["residual"][:-1]], np.float64)
     passed = 1 + WS[:, None] * np.cos(WS[:, None] * before)
     assert_close(gradient, [passed[i + 1 :].prod(0) for i in range(5)])
@@ -101,7 +101,7 @@ def test_an_array_comes_with_the_number_of_its_block():
         assert_close(each, plain)
 
 
-def test_a_loop_inside_a_block_is_one_place():
+def test_a_loop_inside_a_block_is_one_named_array():
     def blocks(x):
         for i in range(2):
             with jax.named_scope(f"block_{i}"):
@@ -134,7 +134,7 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("kind", CLOSED)
-def test_what_cannot_be_read_is_an_error_where_it_is_asked_for_and_left_out_elsewhere(kind):
+def test_an_unreadable_array_is_an_error_if_requested_and_left_out_otherwise(kind):
     both = lambda x: named("b", CLOSED[kind](x))  # noqa: E731
     for options in ({"read": "a"}, {"edits": {"a": lambda x, _: x}}):
         with pytest.raises(UserError, match=f"^the array 'a' is named inside a {kind}, where it can be neither read"):
@@ -172,7 +172,7 @@ def test_names_say_where_an_array_is_but_not_in_which_block():
 
 
 @pytest.mark.parametrize("scan", [False, True])
-def test_blocks_inside_of_a_block_are_none_of_the_models(scan):
+def test_blocks_inside_a_block_are_not_blocks_of_the_model(scan):
     model, params = small_model(n_layers=3, blocks="2@(attention+feed_forward, feed_forward)", scan_blocks=scan)
     program = jax.make_jaxpr(model.features)(params, {"inputs": random_tokens((2, 5))})
     paths = ["/".join(place.path) for place in places_in(program.jaxpr.eqns)]
@@ -180,7 +180,7 @@ def test_blocks_inside_of_a_block_are_none_of_the_models(scan):
     assert sum(path.endswith("inner_residual") for path in paths) == 3 * 4
 
 
-def test_a_model_that_loops_over_its_blocks_and_computes_them_again_is_edited_as_one_that_does_not():
+def test_a_model_with_scanned_and_recomputed_blocks_is_edited_like_a_plain_one():
     model, params = small_model(n_layers=3)
     batch = {"inputs": random_tokens((2, 5))}
     without_a_head = {"attention/weights": lambda x_BHTT, i: jnp.where(i == 1, x_BHTT.at[:, 2].set(0), x_BHTT)}
@@ -201,7 +201,7 @@ def asks(x, w):
     return w * x
 
 
-def test_what_nothing_reads_is_not_in_the_program():
+def test_unread_arrays_are_not_in_the_program():
     plain, asking = (
         jax.jit(f).lower(X, 2.0).compile().as_text() for f in (lambda x, w: w * x, lambda x, w: asks(x, w))
     )
@@ -211,7 +211,7 @@ def test_what_nothing_reads_is_not_in_the_program():
     assert texts[0] == texts[1]
 
 
-def test_terms_and_figures_have_no_scope():
+def test_terms_and_metrics_have_no_scope():
     assert names_in(lambda x: jax.vmap(asks)(x, x), X)[1:] == [
         *("term/small/total", "term/small/weight", "term/moved/w/total", "term/moved/w/weight", "figure/largest")
     ]

@@ -1,4 +1,4 @@
-"""Norms on a GPU are one kernel each way, with the same numbers; here Pallas interprets the kernels on a CPU."""
+"""Norms on a GPU have one kernel per pass, with the same results; here Pallas interprets the kernels on a CPU."""
 
 import functools
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ GPU = SimpleNamespace(platform="gpu")
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch):
-    """Lets this CPU run the kernels: of few rows, in tiles of two rows or more, by three programs with several each."""
+    """Lets this CPU run the kernels with few rows: tiles of two or more, by three programs with several tiles each."""
     monkeypatch.setattr(pl, "pallas_call", functools.partial(pl.pallas_call, interpret=True))
     for name, value in (("FEWEST_ROWS", 6), ("AT_ONCE", 16), ("PROGRAMS", 6)):
         monkeypatch.setattr(norm_kernel, name, value)
@@ -64,7 +64,7 @@ def test_single_tokens_few_rows_and_the_widest_vectors_are_left_to_xla(shape):
 @pytest.mark.thorough
 def test_a_model_with_kernels_learns_as_on_a_cpu_also_where_arrays_are_replaced():
     def learning():
-        """Returns params, and a function of a model of its own: JAX keeps what it has traced for another device."""
+        """Returns params, and a function of a new model, because JAX caches traces for other devices."""
         model, params = small_model(n_layers=2, norm_epsilon_in="variance", remat="full", scan_blocks=True)
         halved = edited(model.features, {"residual": lambda x, i: jnp.where(i == 0, x / 2, x)})
         return params, jax.value_and_grad(lambda p: jnp.sin(halved(p, {"inputs": random_tokens((3, 7))})[0]).sum())
@@ -74,6 +74,6 @@ def test_a_model_with_kernels_learns_as_on_a_cpu_also_where_arrays_are_replaced(
     with compiling_for([GPU]):
         traced = jax.make_jaxpr(learning()[1])(params)
     n_kernels = sum(e.primitive.name == "pallas_call" for e in equations(traced.jaxpr))
-    assert n_kernels == 2 * 3  # of a turn's two norms: forward, again, and backward
+    assert n_kernels == 2 * 3  # a block's two norms: forward, recomputed, and backward
     found = jax.jit(jaxpr_as_fun(traced))(*jax.tree.leaves(params))
     assert_close(found, jax.tree.leaves(expected), largest=largest_of(expected))

@@ -1,4 +1,4 @@
-"""Positions that a batch, a prompt or the tokens themselves bring."""
+"""Positions from a batch, a prompt or the tokens themselves."""
 
 import contextlib
 
@@ -17,7 +17,7 @@ from helpers import VOCAB_SIZE, full_logits, marked, random_params, random_token
 
 B, T, S = 4, 11, 5
 TABLES = [name for name, kind in POSITIONS.items() if kind.table]
-# Where tokens may stand: out of order and more than once, within the tables.
+# Positions of tokens: out of order and repeated, within the tables.
 GIVEN = np.random.default_rng(3).integers(0, 13, (B, T)).astype(np.int32)
 
 
@@ -30,7 +30,7 @@ def built(name, **changes):
     return model, random_params(model.spec)
 
 
-def test_positions_0_1_and_so_on_change_no_bit():
+def test_explicit_positions_0_1_2_change_no_bit():
     model, params = small_model(positions="alibi", d_model=12)
     plain, apply = {"inputs": random_tokens((B, T))}, jax.jit(model.apply)
     batches = plain | {"positions": counted(B, T).astype(np.float32)}, plain
@@ -56,14 +56,14 @@ def test_an_encoder_decoder_reads_the_positions_of_both_sides():
     batch |= {"source_mask": np.arange(S)[None] < np.array([[5], [1], [4], [3]])}
     batch |= {"positions": GIVEN, "source_positions": GIVEN[:, :S]}
     assert_cached_equals_full(model, params, batch, capacities=[17])
-    batch = {name: np.repeat(value, 2, axis=0) for name, value in batch.items()}  # the shape of two hypotheses of each
+    batch = {name: np.repeat(value, 2, axis=0) for name, value in batch.items()}  # as for two hypotheses per prompt
     assert_causal(model, params, batch)
     for name in ("positions", "source_positions"):
         other = {**batch, name: batch[name][:, ::-1]}
         assert not np.allclose(full_logits(model, params, other), full_logits(model, params, batch))
 
 
-def test_a_window_holds_what_stands_near_and_not_what_was_read_near():
+def test_a_window_is_by_position_and_not_by_order_of_reading():
     model, params = small_model(positions="none", window=2, n_layers=1)
     tokens, far = random_tokens((1, 4)), np.array([[0, 50, 100, 1]])
     changed = [(tokens + np.eye(4, dtype=np.int32)[i]) % VOCAB_SIZE for i in (0, 1)]
@@ -110,7 +110,7 @@ def test_a_position_or_token_beyond_its_table_is_one_line_and_in_a_compiled_prog
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", ["learned", "sinusoidal", "sinusoidal_trained", "rotary"])
-def test_rows_longer_than_a_table_are_one_line_and_other_positions_go_on(name, kind):
+def test_rows_longer_than_a_table_are_one_line_and_other_positions_continue(name, kind):
     model, params = built(name, positions=kind, d_model=12)
     long, short, mask = np.zeros((1, 14), np.int32), np.zeros((1, 2), np.int32), np.ones((1, 14), bool)
     sides = {"inputs": {"inputs": long, "source": short, "source_mask": mask[:, :2]}}
@@ -126,7 +126,7 @@ def test_rows_longer_than_a_table_are_one_line_and_other_positions_go_on(name, k
                 jax.eval_shape(lambda p, b=prompts: model.prefill(params, b, 20), prompts)
 
 
-def test_the_positions_of_a_table_are_as_many_as_its_gap_and_range_leave():
+def test_a_table_allows_as_many_tokens_as_its_gap_and_range_leave():
     model, params = small_model(positions="learned", position_gap=3, position_range=40, max_len=13)
     for n_tokens, rng in ((14, None), (40, jax.random.key(0))):
         fits, long = ({"inputs": np.zeros((1, n), np.int32)} for n in (n_tokens, n_tokens + 1))
@@ -136,7 +136,7 @@ def test_the_positions_of_a_table_are_as_many_as_its_gap_and_range_leave():
 
 
 @pytest.mark.parametrize(("changes", "message"), refused("given positions"))
-def test_positions_that_would_not_be_read_are_refused(changes, message):
+def test_positions_without_effect_are_refused(changes, message):
     model, params = small_model(**changes)
     batch = {"inputs": random_tokens((1, 3)), "positions": np.zeros((1, 3), np.float32)}
     with pytest.raises(UserError, match=message):

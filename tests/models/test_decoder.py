@@ -18,7 +18,7 @@ from fxf.models.steps import PromptGroup
 from helpers import VOCAB_SIZE, Newest, marked, random_params, random_tokens, scaled, small_model, some, table
 
 LENGTH, END = 23, 3
-MODEL, _ = small_model(max_len=LENGTH)  # of two blocks tests/models/test_searches.py decodes
+MODEL, _ = small_model(max_len=LENGTH)  # tests/models/test_searches.py has two blocks
 COMPILED = jax.jit(MODEL.apply)
 SAMPLED = DecodeConfig(temperature=1.0, top_k=5, top_p=0.9)
 DECODINGS = {"sampling": SAMPLED, "beam": DecodeConfig(beam_width=3, early_stop=False)}
@@ -41,7 +41,7 @@ def prompts_of(lengths, seed=0):
 
 
 def recompute(seed, first, prompt, limit):
-    """Greedy continuation by a full forward pass for every token, one sequence at a time (as seed 004 tests)."""
+    """Continues greedily by a full forward pass per token, one sequence at a time (as seed 004 tests)."""
     sequence, generated = [first, *prompt], []
     while len(generated) < limit and END not in generated:
         padded = np.zeros((1, LENGTH), np.int32)
@@ -79,7 +79,7 @@ def test_a_sample_depends_on_the_seed_its_number_and_its_own_prompt_alone_and_a_
     for i, n in enumerate(UNEQUAL[:3]):
         rows = np.repeat(prompts["tokens"][i : i + 1], 20, axis=0)
         alone, _ = decoder(SAMPLED)(params, {"tokens": rows, "lengths": np.full(20, n, np.int32)}, 9)
-        np.testing.assert_array_equal(alone[i], together[i])  # row i draws from the key of row i
+        np.testing.assert_array_equal(alone[i], together[i])  # row i draws from row i's key
     assert len({tuple(row) for row in alone[:, 0].tolist()}) > 10
     counts = np.arange(6)[None] < prompts["lengths"][:, None]
     other = prompts | {"tokens": np.where(counts, prompts["tokens"], (prompts["tokens"] + 1) % VOCAB_SIZE)}
@@ -93,14 +93,14 @@ def test_a_sample_depends_on_the_seed_its_number_and_its_own_prompt_alone_and_a_
 
 
 def row_bytes(width):
-    """Returns the bytes of the cache of a prompt of 6 tokens with 9 new ones."""
+    """Returns the cache's bytes for a prompt of 6 tokens with 9 new ones."""
     n_slots = 6 + 9 * width
     n_bytes = 2 * 6 * n_slots * 4 + 4 * width  # keys and values, D, slots, bytes; and the lengths
     return n_bytes + ((width + 4) * n_slots if width > 1 else 0)  # which hypothesis reads a slot; the tokens' order
 
 
 @pytest.mark.parametrize(("sizes", "chunks"), table("chunks of prompts"))
-def test_a_chunk_has_as_many_prompts_as_threads_hypotheses_and_cache_allow(monkeypatch, sizes, chunks):
+def test_the_prompts_of_a_chunk_follow_from_threads_hypotheses_and_cache(monkeypatch, sizes, chunks):
     n_prompts, width, n_cores, cache_rows = sizes.values()
     decode, seen = Decoder(MODEL, END, config=DecodeConfig(beam_width=width)), []
     of_module = {"HYPOTHESES": 8, "WORTHWHILE": 1, "LARGEST_CACHE": int(cache_rows * row_bytes(width))}
@@ -124,7 +124,7 @@ def test_a_chunk_has_as_many_prompts_as_threads_hypotheses_and_cache_allow(monke
 
 
 @pytest.mark.parametrize(("n_prompts", "at_once"), [(3, 4), (4, 4), (5, 8)])
-def test_copies_fill_up_a_chunk_to_what_the_devices_divide(n_prompts, at_once, monkeypatch):
+def test_copies_pad_a_chunk_to_a_multiple_of_the_devices(n_prompts, at_once, monkeypatch):
     decode, prompts = Decoder(MODEL, END), PromptGroup((), prompts_of([6] * n_prompts), 9).whole()
     monkeypatch.setattr(decode, "layout", SimpleNamespace(parts=4))
     assert decode._at_once(params_of(0), prompts, {"max_tokens": 9, "longest": 0}, n_threads=1) == at_once
@@ -135,7 +135,7 @@ def test_answers_are_the_same_in_any_chunks_and_in_the_order_of_their_prompts(mo
     monkeypatch.setattr(decoder_module, "WORTHWHILE", 1)
     prompts = prompts_of([4, 0, 6, 3, 2, 5, 1], 2) | {"limits": np.array([5, 7, 3, 7, 5, 7, 1])}
     found = []
-    for n_cores, hypotheses in ((1, 320), (2, 8)):  # all at once, or each prompt of a beam alone
+    for n_cores, hypotheses in ((1, 320), (2, 8)):  # all at once, or each prompt of a beam separately
         monkeypatch.setattr(decoder_module, "n_cores", lambda n=n_cores: n)
         monkeypatch.setattr(decoder_module, "HYPOTHESES", hypotheses)
         found.append(decoder(DECODINGS[name])(params_of(1), prompts, 7))
@@ -144,7 +144,7 @@ def test_answers_are_the_same_in_any_chunks_and_in_the_order_of_their_prompts(mo
 
 
 @pytest.mark.parametrize("keys", marked("texts beyond max_len"))
-def test_a_text_beyond_max_len_is_continued_as_by_a_window_of_max_len(keys, monkeypatch):
+def test_a_text_beyond_max_len_is_continued_as_with_a_window_of_max_len(keys, monkeypatch):
     monkeypatch.setitem(ATTENTIONS, "newest", Newest)
     (model, params), room, n_new = small_model(max_len=6, seed=5, **keys), 6, 24
     params, prompts, inputs = scaled(params, 2), prompts_of([6, 0, 4]), np.zeros((3, 7 + n_new), np.int32)
@@ -161,7 +161,7 @@ def test_a_text_beyond_max_len_is_continued_as_by_a_window_of_max_len(keys, monk
         decode(params, prompts_of([7]), 3)
 
 
-def test_only_positions_that_count_distances_pass_max_len():
+def test_only_relative_positions_continue_beyond_max_len():
     passing = {kind for kind in POSITIONS if small_model(positions=kind)[0].rolls}
     assert passing == {"none", "rotary", "alibi", "alibi_geometric"}
     assert not small_model(positions="rotary", position_range=100)[0].rolls
@@ -176,7 +176,7 @@ CAST = {
 
 
 @some("name", CAST, ["tied"])
-def test_weights_that_are_cast_once_give_the_bits_and_tokens_of_steps_that_cast_anew(name):
+def test_weights_cast_once_give_the_bits_and_tokens_of_a_cast_per_step(name):
     model, params = small_model(dtype="bfloat16", **CAST[name])
     step = jax.jit(model.step)
     prompts = PromptGroup((), ONE, N_NEW).whole()
@@ -189,7 +189,7 @@ def test_weights_that_are_cast_once_give_the_bits_and_tokens_of_steps_that_cast_
         jax.tree.map(np.testing.assert_array_equal, rest(weights, *arguments), results)
         last = np.asarray(logits).argmax(-1).astype(np.int32)
         expected.append(int(last[0]))
-    # Tokens read the table in float32. Where it also makes logits, these read it in bfloat16.
+    # Embedding lookups read the table in float32; tied logits read it in bfloat16.
     table, narrow = params["embedding"]["table"], [w.size for w in weights if w.dtype == "bfloat16"]
     matrices = [w.size for path, w in flatten(params).items() if w.ndim > 1 and "bias" not in path]
     assert table.shape in {w.shape for w in weights if w.dtype == "float32"}

@@ -19,7 +19,7 @@ PRESETS = load(folder() / "translation.py").PRESETS
 
 VOCAB_SIZE = 11
 SIZES = {"n_layers": 1, "d_model": 12, "d_ff": 17, "n_heads": 3, "max_len": 13}
-# Transformer-Tiny's choices, and its sizes.
+# Transformer-Tiny's keys, and its sizes.
 TINY = {
     **{"block": "pre_norm", "final_norm": False, "norm_epsilon": 1e-5, "norm_epsilon_in": "variance"},
     **{"positions": "sinusoidal", "attention_bias": "all", "embeddings": "shared", "activation": "relu"},
@@ -33,13 +33,13 @@ def config_of(form, **changes):
 
 
 def model_and_params(form, **changes):
-    """The form at a small size, and params."""
+    """Returns a small model of this form, and params."""
     model = encoder_decoder(config_of(form, **changes), VOCAB_SIZE)
     return model, random_params(model.spec)
 
 
 def random_batch(source_lengths, n_source, n_inputs, seed=0):
-    """Random tokens everywhere, so also where they are padding."""
+    """Returns random tokens everywhere, also at padding."""
     rng = np.random.default_rng(seed)
     n_rows = len(source_lengths)
     return {
@@ -67,7 +67,7 @@ def test_logits_equal_the_oracle(case):
 
 @some("form", FORMS, ["tiny"])
 def test_padding_tokens_change_nothing(form):
-    """Bit for bit: no logit that counts, nor the loss, nor the gradient, also of a row without weight or source."""
+    """No bit of loss, gradient or a logit that counts changes, also with a row without weight or source."""
     model, params = model_and_params(form)
     batch = random_batch([7, 3, 5], 7, 9)
     weights = (np.arange(9)[None] < np.array([4, 9, 0])[:, None]).astype(np.float32)
@@ -92,13 +92,13 @@ def test_padding_tokens_change_nothing(form):
 def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(case):
     form, _, kind = case.partition(", ")
     changes = WINDOW if kind == "window" else LINEAR | {"attention": kind} if kind else {}
-    # What the tokens of a prompt see reaches a logit through the second block.
+    # With two blocks, what prompt tokens see reaches the logits.
     model, params = model_and_params(form, n_layers=2, scan_blocks=True, **changes)
     assert_cached_equals_full(model, params, random_batch([7, 1, 4, 3], 7, 11), capacities=[17])
 
 
-def test_parameter_counts():
-    """Of seed 003's tables and layers, counted by hand, with no norm at the end; of seed 000's with 512 positions."""
+def test_parameters_are_as_many_as_counted_by_hand():
+    """Seed 003's tables and layers have no final norm, seed 000's have 512 positions."""
     forms = ({**TINY, **TINY_SIZES}, 9712), (PRESETS["annotated"], 30), (PRESETS["wolfram"], 100)
     forms += (({**PRESETS["wolfram"], "blocks": "attention+cross_attention+feed_forward"}, 100),)
     counts = [count(encoder_decoder(EncoderDecoderConfig(**form), vocab_size).spec) for form, vocab_size in forms]

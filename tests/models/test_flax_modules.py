@@ -1,4 +1,4 @@
-"""Modules of Flax as layers and as whole models: their own `init` and `apply` are the oracle."""
+"""Flax modules as layers and as whole models: their own `init` and `apply` are the oracle."""
 
 import functools
 import itertools
@@ -58,9 +58,9 @@ class Gated(nnx.Module):
 
 
 class Mean(nn.Module):
-    """Each token reads the mean of those that it sees."""
+    """Each token reads the mean of the tokens that it sees."""
 
-    by_row = False  # as if of all rows
+    by_row = False  # as if over all rows
 
     @nn.compact
     def __call__(self, x, mask):
@@ -128,7 +128,7 @@ def linen(module, params, x, rng):
 
 
 def of_nnx(make, params, x, rng):
-    # The key that a module of the outermost scope of Flax draws from.
+    # The key that a module in Flax's outermost scope draws from.
     streams = {} if rng is None else {"dropout": Scope({}, {"dropout": rng}).make_rng("dropout")}
     with nnx.use_eager_sharding(False):
         module = make(rngs=nnx.Rngs(0, **streams))
@@ -148,7 +148,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_values_and_gradients_are_those_of_the_module_itself_in_training_and_without(name):
+def test_values_and_gradients_are_the_modules_own_in_training_and_evaluation(name):
     own, given = OWN[name]
     if name in LAYERS:
         ours, read, narrow = layer(name, **given), X, X.astype(jnp.bfloat16)
@@ -182,7 +182,7 @@ def test_values_and_gradients_are_those_of_the_module_itself_in_training_and_wit
 def test_weights_are_drawn_by_their_own_initializers_and_have_the_axes_that_flax_names(name, axes):
     tree = layer(name).spec()
     spec = flatten(tree)
-    assert spec == flatten(layer(name).spec())  # so that those of equal layers are drawn together
+    assert spec == flatten(layer(name).spec())  # so that weights of equal layers are drawn together
     assert {path: weight.axes for path, weight in spec.items() if "embed" in weight.axes} == axes
     drawn = flatten(jax.jit(lambda: initialize(tree, jax.random.key(0)))())
     assert {path: x.shape for path, x in drawn.items()} == {path: weight.shape for path, weight in spec.items()}
@@ -203,7 +203,7 @@ def test_a_model_decodes_as_it_trains_with_a_cache_where_modules_read_each_token
 
 
 @some("name", ["Summing", "Attending"], ["Attending"])
-def test_a_whole_model_decodes_as_it_trains_and_keeps_apart_the_documents_that_its_module_takes(name):
+def test_a_whole_model_decodes_as_it_trains_and_separates_documents_if_it_takes_them(name):
     model, more = of_module(OWN[name][1], VOCAB_SIZE), {"documents": DOCUMENTS} if name == "Attending" else {}
     params = random_params(model.spec)
     assert_cached_equals_full(model, params, {"inputs": TOKENS}, capacities=[5])
@@ -215,12 +215,12 @@ def test_a_whole_model_decodes_as_it_trains_and_keeps_apart_the_documents_that_i
 
 
 @pytest.mark.parametrize(("keys", "message"), refused("modules of Flax"))
-def test_what_does_not_fit_is_one_line(keys, message):
+def test_a_misfit_is_one_line(keys, message):
     with pytest.raises(UserError, match=message):
         layer(keys.pop("name"), **keys).spec()
 
 
-def test_a_module_that_mixes_rows_keeps_a_cpu_from_cutting_a_batch():
+def test_a_module_that_mixes_rows_keeps_a_cpu_from_splitting_a_batch():
     assert [small_model(blocks=f"attention+{name}")[0].width for name in ("Mlp", "Mean")] == [6, None]
 
 

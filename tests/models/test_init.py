@@ -1,4 +1,4 @@
-"""Initial values and learning rates: those that config.init names, and those that make widths share a learning rate."""
+"""Initial values and learning rates: those of config.init, and those by which widths share a learning rate."""
 
 import functools
 
@@ -19,7 +19,7 @@ VOCAB_SIZE, LENGTH, HEAD_DIM, BASE = 11, 7, 8, 32
 
 
 def sized(width, base=BASE, config_class=TransformerLMConfig, **keys):
-    """Returns the config of a model of this width, in the proportions of the base."""
+    """Returns the config of a model of this width, in the base's proportions."""
     sizes = {"n_layers": 1, "d_ff": 2 * width, "n_heads": width // HEAD_DIM, "head_dim": HEAD_DIM, "max_len": LENGTH}
     return config_class(d_model=width, base_width=base, **{**sizes, **keys})
 
@@ -33,7 +33,7 @@ def batch():
 
 
 def initialized(spec, names=("",)):
-    """Returns {path: initial weight} of these last names; NumPy draws what takes a compiler of JAX's programs long."""
+    """Returns {path: initial weight} for these last names; NumPy draws what JAX would compile slowly."""
     rng = np.random.default_rng(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jax.random, "normal", lambda key, shape, dtype: rng.normal(size=shape).astype(dtype))
@@ -44,7 +44,7 @@ def initialized(spec, names=("",)):
 
 @functools.cache
 def changes(width, base=BASE, source=False, **keys):
-    """Returns by how much four steps of Adam change the residual stream and the logits, as root mean squares."""
+    """Returns the RMS change of the residual stream and of the logits by four steps of Adam."""
     make, config_class = (encoder_decoder, EncoderDecoderConfig) if source else (transformer_lm, TransformerLMConfig)
     model, data = make(sized(width, base, config_class, **keys), VOCAB_SIZE), batch()
     optimizer = make_optimizer(OptimizerConfig(learning_rate=2**-11), 9, model.spec)
@@ -71,17 +71,17 @@ def changes(width, base=BASE, source=False, **keys):
 
 
 def growth(wide, narrow):
-    """Returns the exponent p of changes that grow with the width as width^p."""
+    """Returns the exponent p of changes that grow as width^p."""
     return np.log2(wide / narrow) / 2  # 128 is 2² times 32
 
 
-def test_steps_change_activations_of_all_widths_alike_with_a_base():
+def test_with_a_base_steps_change_activations_of_all_widths_equally():
     assert np.abs(growth(changes(128), changes(32))).max() < 0.2
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("keys", marked("kinds of models whose widths share a rate"))
-def test_the_changes_are_alike_for_every_kind_of_model_and_grow_without_a_base(keys):
+def test_changes_are_equal_for_every_kind_of_model_and_grow_without_a_base(keys):
     assert np.abs(growth(changes(128, **keys), changes(32, **keys))).max() < 0.3
     assert growth(changes(128, 0, **keys), changes(32, 0, **keys))[1] > 0.5
 
@@ -96,7 +96,7 @@ def test_only_matrices_between_widths_have_smaller_rates():
 
 
 @pytest.mark.parametrize(("keys", "rates"), [({}, (1.5, 2.0)), ({"base": 64, "init": "gpt2"}, (3.0, 2.0))])
-def test_a_rate_of_a_weights_own_stays_beside_that_of_the_width(keys, rates):
+def test_a_weights_own_rate_combines_with_that_of_the_width(keys, rates):
     ones = jax.nn.initializers.ones
     spec = {
         "matrix": Weight((8, 8), ("embed", "mlp"), ones, rate=3.0),
@@ -109,7 +109,7 @@ def test_a_rate_of_a_weights_own_stays_beside_that_of_the_width(keys, rates):
 
 
 @pytest.mark.parametrize(("deviations", "keys"), table("initial deviations at width 32"))
-def test_initial_values_are_the_bases_but_those_of_matrices_between_widths_are_smaller(deviations, keys):
+def test_initial_values_are_the_bases_except_smaller_ones_between_widths(deviations, keys):
     spec = transformer_lm(sized(128, **values(keys)), VOCAB_SIZE).spec
     drawn = initialized(spec, [f"/{name}" for name in deviations])
     for path, weight in drawn.items():
@@ -119,7 +119,7 @@ def test_initial_values_are_the_bases_but_those_of_matrices_between_widths_are_s
     assert len(drawn) == len(deviations)
 
 
-def test_logits_with_a_base_are_those_of_smaller_features_and_scaled_embeddings_are_as_large_as_the_bases():
+def test_a_base_scales_features_for_logits_and_keeps_the_size_of_embeddings():
     config, rows = sized(64, 16, positions="none", scaled_embeddings=True), np.eye(3, 64, dtype=np.float32)
     np.testing.assert_array_equal(embedding(config, {"table": rows}, np.arange(3), None, scaled=True), 4 * rows)
     for keys in ({}, {"tied_embeddings": True, "logits_bias": True}):

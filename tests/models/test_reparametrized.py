@@ -1,4 +1,4 @@
-"""Models with other weights than those that they compute with: adapters, and matrices in 8 bits."""
+"""Models that store other weights than they compute with: adapters, and 8-bit matrices."""
 
 import jax
 import jax.numpy as jnp
@@ -20,14 +20,14 @@ BATCH = {"inputs": random_tokens((2, 5)), "source": random_tokens((2, 4), seed=1
 
 
 def plain_model(name="transformer_lm", **changes):
-    """Returns a model that needs all parts of its params, also one without weights."""
+    """Returns a model that needs all parts of its params, even one without weights."""
     model = MODELS[name].make(small(MODELS[name].config, **changes), VOCAB_SIZE)
     features = lambda params, *args, **keys: (params["part"], model.features(params, *args, **keys))[1]  # noqa: E731
     return model._replace(spec={**model.spec, "part": {}}, features=features)
 
 
 def merged(params, scale):
-    """Returns W + scale · A · B of each matrix in float64, its axes joined to rows and columns."""
+    """Returns W + scale · A · B for each matrix in float64, its axes merged into rows and columns."""
     base, adapters = flatten(params), flatten(params[LORA])
     plain = {path: np.asarray(x, np.float64) for path, x in base.items() if not path.startswith(LORA)}
     for path in (path.removesuffix("/a") for path in adapters if path.endswith("/a")):
@@ -89,7 +89,7 @@ def test_only_adapters_train_and_blocks_alike_stay_one_entry_of_the_table():
     assert one["blocks"]["1"]["attention"]["output"]["a"].init is fan_in(2)  # of all heads' numbers
 
 
-def test_gradients_of_factors_are_products_with_that_of_the_weight_and_the_base_gets_none():
+def test_factors_get_products_with_the_weights_gradient_and_the_base_gets_none():
     base = plain_model()
     model = lora(base, LoraConfig(rank=3, alpha=5.0, weights=WEIGHTS))
     params, batch = random_params(model.spec), {**BATCH, "targets": random_tokens((2, 5), seed=2)}
@@ -112,7 +112,7 @@ def test_gradients_of_factors_are_products_with_that_of_the_weight_and_the_base_
         assert_close(gradient, expected.reshape(gradient.shape))
 
 
-def test_a_model_seen_twice_otherwise_is_made_plain_from_the_outside_in():
+def test_nested_reparametrizations_are_undone_from_the_outside_in():
     base = plain_model()
 
     def doubled(weight):
@@ -128,7 +128,7 @@ def test_a_model_seen_twice_otherwise_is_made_plain_from_the_outside_in():
     assert model.plain.to_plain(params) is params
 
 
-# By the last two names of a matrix, the axes that its products sum over.
+# The axes that a matrix's products sum over, by its last two names.
 SUMMED = {"attention/output": (0, 1), "embedding/table": (1,), "final/kernel": (0,)}
 QUANTIZED = {
     "tied": lambda: plain_model(tied_embeddings=True),
@@ -138,7 +138,7 @@ CASES = [("tied", "fp8"), ("encoder_decoder", "int8"), pytest.param("tied", "int
 
 
 def rounded(w, summed, dtype):
-    """Returns a matrix after rounding to 8 bits, the numbers in these, and the scale of each output, in float64."""
+    """Returns a matrix rounded to 8 bits, its 8-bit numbers, and the scale of each output, in float64."""
     ends = np.abs(np.asarray(w, np.float64)).max(summed, keepdims=True)
     scale = np.where(ends == 0, 1, ends / {"int8": 127, "fp8": 448}[dtype]).astype(np.float32)
     scaled = w / scale
@@ -152,7 +152,7 @@ def test_matrices_have_8_bits_and_a_scale_for_each_output_and_the_model_computes
     params = jax.tree.map(np.array, random_params(model.spec))
     for path, w in flatten(params).items():
         if path.endswith("up"):
-            w[:, 1] = 0  # an output that is always 0
+            w[:, 1] = 0  # an output that is always zero
     new, narrow = stored_as(dtype, model)
     stored = jax.jit(narrow)(params)
     held, expected = flatten(stored), {}
@@ -168,7 +168,7 @@ def test_matrices_have_8_bits_and_a_scale_for_each_output_and_the_model_computes
         assert found.dtype.itemsize == 1
         np.testing.assert_array_equal(np.asarray(found, np.float32), np.moveaxis(whole, summed, range(-len(summed), 0)))
         assert_close(np.asarray(factors), scale.squeeze(summed), operations=2)
-        # Half a step of the integers; of floats with three bits after the point.
+        # Half a step of integers, or of floats with three mantissa bits.
         error = np.abs(expected[path] - w)
         assert (error <= (0.501 * scale if dtype == "int8" else np.maximum(np.abs(w) / 15.9, scale / 1000))).all()
     assert {path: w.shape for path, w in held.items()} == {path: weight.shape for path, weight in leaves(new.spec)}

@@ -1,4 +1,4 @@
-"""Greedy decoding and beams, with rules on answers, beside a search over whole sequences; shares of samples."""
+"""Greedy decoding and beams, with rules on answers, against a search over whole sequences; frequencies of samples."""
 
 import ast
 import dataclasses
@@ -23,7 +23,7 @@ from fxf.models.speculative import Speculative
 from helpers import marked, random_params, small, small_model, table
 
 V, END, OTHER_END, U = 5, 1, 4, 4
-LIMITS = np.array([4, 3, 4, 1], np.int32)  # new tokens of each prompt, of at most U
+LIMITS = np.array([4, 3, 4, 1], np.int32)  # new tokens per prompt, at most U
 TOKENS = np.array([[2, 3, 0], [3, 0, 0], [2, 2, 3], [2, 4, 0]], np.int32)
 PROMPTS = {"tokens": TOKENS, "lengths": np.array([2, 1, 3, 2], np.int32)}
 SOURCE = {"source": np.array([[1, 2, 3], [4, 0, 2], [3, 3, 1], [2, 0, 0]], np.int32), "source_mask": np.tri(4, 3) > 0}
@@ -35,7 +35,7 @@ def model_of(kind):
     if kind == "decoder":
         keys = {"window": 3, "positions": "alibi", "n_kv_heads": 1, "attention_implementation": "chunked"}
         return small_model(vocab_size=V, max_len=9, n_layers=2, scan_blocks=True, **keys)[0], PROMPTS
-    # Its memory is by row, and so reordered, where that of the other is shared by a prompt's hypotheses.
+    # Its memory is per row and thus reordered; the other's is shared by a prompt's hypotheses.
     return encoder_decoder(small(EncoderDecoderConfig, attention="linear", max_len=9), V), {**PROMPTS, **SOURCE}
 
 
@@ -46,10 +46,10 @@ def forward_of(kind):
 
 @functools.cache
 def next_logits(kind, seed):
-    """Returns params, and the logits after each prompt and answer, by whole sequences."""
+    """Returns params, and the logits after each prompt and answer, from whole sequences."""
     (model, prompts), table, forward = model_of(kind), {}, forward_of(kind)
     params = jax.tree.map(lambda w: 2 * np.asarray(w), random_params(model.spec, seed))
-    params["final"]["bias"][END] += seed % 4 - 1  # answers end sooner or later
+    params["final"]["bias"][END] += seed % 4 - 1  # answers end early or late
     answers = list(itertools.product(range(V), repeat=U - 1))
     for row, n in enumerate(prompts["lengths"]):
         inputs = np.zeros((len(answers), 1 + 3 + U - 1), np.int32)
@@ -66,7 +66,7 @@ DEFAULTS = {"repetition_penalty": 1.0, "no_repeat_ngram": 0, "min_tokens": 0, "l
 def is_allowed(rules, answer, token):
     """Returns whether the rules allow a token after those of an answer."""
     new, size, prefix = [*answer, token], rules["no_repeat_ngram"], rules.get("prefix", [])
-    if len(answer) < len(prefix):  # which is there whatever else holds
+    if len(answer) < len(prefix):  # always allowed
         return token == prefix[len(answer)]
     earlier = {tuple(answer[i : i + size]) for i in range(len(answer) - size + 1)}
     return (
@@ -77,7 +77,7 @@ def is_allowed(rules, answer, token):
 
 
 def searched(rules, row, width, after):
-    """Returns the W best (score, answer) of a prompt, by the documented rule, one hypothesis at a time."""
+    """Returns a prompt's W best (score, answer), by the documented rule, one hypothesis at a time."""
     prompt, penalty = PROMPTS["tokens"][row, : PROMPTS["lengths"][row]].tolist(), rules["repetition_penalty"]
     live, found, power, limit = [(0.0, ())], [], rules["length_penalty"], LIMITS[row]
     for n in range(1, limit + 1):
@@ -120,12 +120,12 @@ def check(kind, width, n_seeds=1, drafted=False, **rules):
 
 
 @pytest.mark.parametrize("case", marked("searches"))
-def test_a_search_with_a_cache_finds_what_one_over_whole_sequences_does(case):
+def test_a_search_with_a_cache_equals_one_over_whole_sequences(case):
     check(**case, n_seeds=8)
 
 
 def drawn(seed):
-    """Returns a case with rules of which each holds in about half of the cases."""
+    """Returns a random case, with each rule in about half of the cases."""
     rng = np.random.default_rng(seed)
     rules = {
         "no_repeat_ngram": int(rng.integers(1, 4)),
@@ -142,12 +142,12 @@ def drawn(seed):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(200))
-def test_all_drawn_rules_hold_by_a_cache_as_by_whole_sequences(seed):
+def test_random_rules_hold_with_a_cache_as_over_whole_sequences(seed):
     check("decoder", **drawn(seed))
 
 
-def test_a_beam_without_early_stop_waits_for_a_hypothesis_that_is_poor_now_and_wins_by_its_length():
-    # After two steps two hypotheses have ended with -0.5 and -0.6; a live one has -1.9, but -0.3 at last.
+def test_a_beam_without_early_stop_waits_for_a_hypothesis_that_wins_later():
+    # After two steps two hypotheses have ended with -0.5 and -0.6; a live one has -1.9, but ends with -0.3.
     shares = np.array([[0.4, 0.35, 0.25], [0.06, 0.04, 0.9], *[[0.98, 0.01, 0.01]] * 10])
 
     def step(params, cache, tokens_R):
@@ -167,7 +167,7 @@ def test_the_largest_elements_are_those_of_top_k_in_its_order_also_among_equals(
     rng = np.random.default_rng(vocab_size)
     few = rng.integers(0, 4, (9, 3, vocab_size)).astype(np.float32)
     few[:, :, rng.permutation(vocab_size)[: vocab_size - 2]] = -np.inf
-    # All hypotheses of a prompt alike, so that their continuations are equal in pairs.
+    # All hypotheses of a prompt are equal, so their continuations tie in pairs.
     equal = np.repeat(rng.integers(0, 4, (9, 1, vocab_size)).astype(np.float32), 3, axis=1)
 
     @jax.jit
@@ -187,7 +187,7 @@ PROBABILITIES = np.array([0.1, 0.4, 0.05, 0.25, 0.2])
 N_DRAWS = 5000
 
 
-def test_tokens_are_drawn_with_their_probabilities_and_greedily_the_most_probable():
+def test_tokens_are_drawn_with_their_probabilities_and_greedy_takes_the_most_probable():
     cases = [({}, "[0, 1, 0, 0, 0]"), *table("probabilities of tokens")]
 
     @jax.jit
@@ -202,7 +202,7 @@ def test_tokens_are_drawn_with_their_probabilities_and_greedily_the_most_probabl
         np.testing.assert_allclose(shares, ast.literal_eval(expected), rtol=0, atol=atol, err_msg=str(settings))
 
 
-def test_the_fewest_tokens_that_have_top_p_also_have_no_more_where_they_have_it_exactly():
+def test_top_p_keeps_the_smallest_set_also_if_it_has_exactly_that_probability():
     logits = np.log(np.array([[0.5, 0.25, 0.125, 0.125]], np.float32))
     configs = [DecodeConfig(temperature=1.0, top_p=top_p) for top_p in (0.5, 0.75, 0.76)]
     kept = jax.jit(lambda logits: [jnp.isfinite(sampling.restrict(config, logits)).sum() for config in configs])(logits)

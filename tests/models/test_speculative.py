@@ -1,4 +1,4 @@
-"""Speculative decoding beside the model alone, and beside probabilities of whole answers in float64."""
+"""Speculative decoding against the model alone, and against probabilities of whole answers in float64."""
 
 import itertools
 
@@ -21,7 +21,7 @@ V, END, U, N = 4, 1, 3, 20_000
 
 
 def read(params, cache, tokens):
-    """The step of a model whose params are logits [V, V] after each token."""
+    """A model's step whose params are logits [V, V] after each token."""
     return params[tokens], cache.replace(lengths=cache.lengths + tokens.size // len(tokens))
 
 
@@ -62,7 +62,7 @@ def test_samples_have_the_distribution_of_the_model_alone(monkeypatch):
     rare = expected < 5
     counts, expected = (np.append(x[~rare], x[rare].sum()) for x in (counts, expected))
     counts, expected = counts[expected > 0], expected[expected > 0]
-    # One of a million sets of N draws exceeds it.
+    # One in a million sets of N draws exceeds it.
     assert ((counts - expected) ** 2 / expected).sum() < chi2.isf(1e-6, len(counts) - 1)
     assert len(counts) > 5
 
@@ -99,7 +99,7 @@ def test_greedy_answers_are_those_of_the_model_alone_for_any_draft(kind):
     assert len(lengths) > 3
 
 
-def test_a_draft_equal_to_the_model_stays_whole():
+def test_a_draft_equal_to_the_model_is_accepted_whole():
     config = DecodeConfig(temperature=1.0, top_k=2)
     decode = Speculative((TABLE, BY_MODEL, 3), TABLE, V, config=config)
     group = PromptGroup((), {"tokens": np.full((1, 1), 2, np.int32), "lengths": np.ones(1, np.int32)}, 10)
@@ -109,7 +109,7 @@ def test_a_draft_equal_to_the_model_stays_whole():
 
 
 @pytest.mark.parametrize(("case", "message"), refused("drafts"))
-def test_what_cannot_draft_is_refused_in_a_line(case, message):
+def test_a_model_that_cannot_draft_is_refused_in_a_line(case, message):
     keys = ({"vocab_size": 7, "max_len": 13, **case.get(of, {})} for of in ("model", "draft"))
     (model, params), (draft, drafting) = (small_model(**each) for each in keys)
     draft = draft._replace(prefill=None) if case.get("reads_whole") else draft

@@ -22,7 +22,7 @@ def apply(model, params, tokens, **more):
 
 @pytest.mark.parametrize("keys", marked("choices of a language model"))
 def test_logits_equal_the_oracle_whatever_the_config_chooses(keys, monkeypatch):
-    monkeypatch.setattr(linear_attention, "CHUNK", 4)  # 11 tokens are 3 chunks, of which the last is not full
+    monkeypatch.setattr(linear_attention, "CHUNK", 4)  # 11 tokens are 3 chunks, the last not full
     config, (model, params) = small(**keys), small_model(**keys)
     tokens, weights = random_tokens((3, 11)), oracle.float64(params)
     assert_close(apply(model, params, tokens), [oracle.transformer_lm(config, weights, row) for row in tokens])
@@ -41,7 +41,7 @@ def test_dropout_changes_logits_by_key_and_not_without_one():
 @pytest.mark.thorough  # every time latent attention decodes at positions with gaps, and test_searches.py with a window
 @pytest.mark.parametrize("changes", marked("decoding with a cache"))
 def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(changes):
-    # What the tokens of a prompt see reaches a logit through the second block.
+    # With two blocks, what prompt tokens see reaches the logits.
     model, params = small_model(**{"n_layers": 2, "scan_blocks": True, **changes})
     tokens = {"inputs": random_tokens((4, 11))}
     assert_cached_equals_full(model, params, tokens, capacities=[17], n_hypotheses=1)
@@ -70,7 +70,7 @@ def test_logits_of_a_masked_lm_equal_the_oracle_and_segments_are_0_where_none_ar
         model.apply(params, {"inputs": tokens, "segments": segments + 1})
 
 
-def test_a_model_whose_rows_depend_on_each_other_is_not_cut_into_parts():
+def test_a_model_whose_rows_depend_on_each_other_is_not_split():
     class Comparing(TransformerLM):
         by_row = False
 
@@ -116,7 +116,7 @@ def test_norms_are_those_of_float32_rounded_once(norm):
 
 
 @pytest.mark.thorough
-def test_the_gradient_is_the_one_without_and_more_is_computed_for_it():
+def test_recomputation_keeps_the_gradient_and_computes_more():
     def gradient(**changes):
         model, params = small_model(scan_blocks=True, dropout=0.3, **changes)
         compute = jax.jit(jax.grad(lambda p: batch_loss(model, p, BATCH, jax.random.key(0))[0]))

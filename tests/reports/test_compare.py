@@ -1,4 +1,4 @@
-"""Several runs, from run folders written here: which are seeds of one config, which is the best, tables and page."""
+"""Comparison of runs, from run folders written here: groups of seeds, the best group, tables and page."""
 
 import ast
 import json
@@ -32,7 +32,7 @@ def of(seed, rate, **result):
 
 
 def of_columns(columns):
-    """Returns the runs of a table that gives each key of theirs as a list, with one value for each run."""
+    """Returns the runs of a table that has a list per key, with one value per run."""
     runs = [{} for _ in next(iter(columns.values()))]
     for name, column in columns.items():
         section, _, key = name.partition(".")
@@ -41,8 +41,8 @@ def of_columns(columns):
     return runs
 
 
-@pytest.mark.parametrize(("columns", "said"), table("what is said of runs"))
-def test_the_groups_of_runs_and_what_is_said_of_them(columns, said, tmp_path):
+@pytest.mark.parametrize(("columns", "said"), table("descriptions of runs"))
+def test_runs_are_grouped_and_the_best_is_described(columns, said, tmp_path):
     found = compared(tmp_path, *of_columns(columns))
     groups, _, of_best = said.partition(" > ")
     assert " ".join("+".join(entry.name for entry in group.entries) for group in found.groups) == groups
@@ -54,7 +54,7 @@ def lines(found, folder):
 
 
 @pytest.mark.parametrize(("change", "groups"), table("one group"))
-def test_runs_of_one_seed_are_of_one_group_unless_they_differ_in_what_changes_figures(change, groups, tmp_path):
+def test_runs_of_one_seed_are_one_group_unless_keys_that_change_results_differ(change, groups, tmp_path):
     (((section, key), value),) = ((name.split("."), value) for name, value in change.items())
     found = compared(tmp_path, {"seed": 5}, {"seed": 5, section: {key: value}}, {"seed": 6})
     names = [[entry.name for entry in group.entries] for group in found.groups]
@@ -68,15 +68,15 @@ def test_a_seed_that_ran_twice_counts_once_with_its_mean(tmp_path):
     assert found.groups[0].seed_values("exact_match") == [0.5, 0.0] and found.groups[0].n_seeds() == 2
 
 
-@pytest.mark.parametrize(("other", "why"), table("runs apart"))
-def test_a_run_that_scores_other_data_than_most_stands_apart(other, why, tmp_path):
+@pytest.mark.parametrize(("other", "why"), table("separate runs"))
+def test_a_run_that_scores_other_data_than_most_is_separate(other, why, tmp_path):
     usual = {"record": TEXTS} if "scored" in other.get("record", {}) else {}
     found = compared(tmp_path, usual, {**usual, "seed": 1}, other)
     assert [entry.difference for entry in found.entries] == ["", "", why.strip("-")]
     assert [entry.is_compared for entry in found.entries] == [True, True, why == "-"]
 
 
-def test_which_way_a_figure_is_better_is_what_the_task_says_and_else_what_its_name_says(tmp_path):
+def test_the_task_or_else_the_name_says_which_way_a_metric_is_better(tmp_path):
     says = {"better": {"my_accuracy": "lower", "mine": "higher", "unclear": "lower", "nothing": ""}}
     result = {"my_accuracy": 1, "mine": 2, "unclear": 3, "bleu": 4, "nothing": 5, "edit_error": 6}
     runs = [{"record": says, "result": result}, {"record": {"better": {"unclear": "higher"}}, "result": result}]
@@ -89,11 +89,11 @@ def test_which_way_a_figure_is_better_is_what_the_task_says_and_else_what_its_na
 
 
 @pytest.mark.parametrize(("groups", "expected"), table("best group"))
-def test_the_best_group_is_told_apart_only_if_its_seeds_tell_it_from_all_others(groups, expected):
+def test_the_best_group_is_named_only_if_its_seeds_separate_it_from_all_others(groups, expected):
     assert best.best(groups["values"], groups["better"]) == ast.literal_eval(expected)
 
 
-def test_two_groups_are_told_apart_where_welchs_interval_leaves_out_0():
+def test_two_groups_differ_if_welchs_interval_excludes_0():
     rng, found = np.random.default_rng(3), []
     for n_one, n_other, gap in [(2, 3, 2), (5, 4, 1), (3, 3, 0), (7, 2, 3), (4, 9, 1.4), (2, 2, 9)]:
         one, other = rng.normal(0, 1, n_one), rng.normal(gap, 0.5, n_other)
@@ -103,7 +103,7 @@ def test_two_groups_are_told_apart_where_welchs_interval_leaves_out_0():
     assert set(found) == {True, False}
 
 
-def test_a_group_of_which_a_seed_diverged_is_not_the_best_whether_it_left_a_result_or_not(tmp_path):
+def test_a_group_with_a_diverged_seed_is_not_the_best_with_or_without_a_result(tmp_path):
     runs = [of(seed, rate, bleu=10 * rate + seed / 50) for rate in (0.1, 0.2) for seed in range(3)]
     found = compared(tmp_path / "a", *runs)
     assert best.best_groups(found, "bleu") == [found.groups[1]]
@@ -116,12 +116,12 @@ def test_a_group_of_which_a_seed_diverged_is_not_the_best_whether_it_left_a_resu
     assert best.lines(found)[0] == "not ranked: learning_rate=0.2: a seed diverged"
 
 
-RATES = {0.1: (0.9, 0.92), 0.2: (0.5, 0.54)}  # and the exact match of each seed
+RATES = {0.1: (0.9, 0.92), 0.2: (0.5, 0.54)}  # and each seed's exact match
 
 
 @pytest.fixture
 def sweep(tmp_path):
-    """Returns a folder of six runs: two rates by two seeds, one that goes on, and one of another task."""
+    """Returns a folder of six runs: two rates by two seeds, one still running, and one of another task."""
     for rate, exact in RATES.items():
         for seed in (0, 1):
             records = [{"step": 3, "loss": 2 * (10 * rate + seed)}, {"step": 6, "loss": 10 * rate + seed}]
@@ -138,7 +138,7 @@ def found(sweep):
     return compare.comparison(compare.runs_of([sweep]))
 
 
-def test_the_tables_have_the_keys_that_differ_and_mark_a_mean_that_its_seeds_tell_apart(found):
+def test_the_tables_have_the_keys_that_differ_and_mark_a_significant_mean(found):
     table = side_by_side.as_markdown(found).splitlines()
     assert table[0] == "| run | optimizer.learning_rate | seed | status | exact_match ↑ | train_loss ↓ | parameters |"
     assert table[2] == "| 0.1,0 | 0.1 | 0 | finished | 0.9 | 1 | 18120 |"
@@ -176,7 +176,7 @@ def test_a_line_is_the_mean_over_seeds_in_a_band(sweep, found):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
-def test_a_value_that_is_no_number_breaks_no_view(value, sweep):
+def test_a_value_that_is_not_a_number_breaks_no_view(value, sweep):
     folder = make_run(sweep / "0.1,2", optimizer={"learning_rate": 0.1}, seed=2, result={"exact_match": value})
     with (folder / "metrics.jsonl").open("a") as file:
         file.write("\n" + json.dumps({"step": 7, "loss": value}) + "\n")

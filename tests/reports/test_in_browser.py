@@ -1,4 +1,4 @@
-"""The pages in a browser without a window: whole at each size, light and dark, quick, live, and without a network."""
+"""The pages in a headless browser: complete at each size, light and dark, fast, live, and without a network."""
 
 import fcntl
 import json
@@ -14,7 +14,7 @@ from fxf.reports import compare, report, side_by_side
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 LOOKS = [(width, scheme) for width in (360, 1440) for scheme in ("light", "dark")]
-# What reaches beyond the window on the right; what scrolls in a box of its own does not.
+# Elements that overflow the window on the right, except inside scrolling boxes.
 CUT = """[...document.querySelectorAll("body *")].filter(node =>
   (node.closest(".scroll") === null || node.matches(".scroll")) &&
   (node.getBoundingClientRect().right > innerWidth + 1 || node.getBoundingClientRect().left < -1)
@@ -36,7 +36,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Returns the page of a long run with texts that are markup, and the page of 24 runs compared, by name."""
+    """Returns by name the page of a long run with texts that look like markup, and the page that compares 24 runs."""
     folder = tmp_path_factory.mktemp("pages")
     names = ("loss", "validation_loss", "learning_rate", "gradient_norm", "tokens_per_second", "device_peak_bytes")
     records = [{"step": i, **{name: 1 / (i + k) for k, name in enumerate(names)}} for i in range(1, 5000)]
@@ -70,9 +70,9 @@ def is_elsewhere(url, address):
 
 @pytest.fixture
 def opened(browser, pages):
-    """Returns what opens a page, by name or address, at a width and in a scheme: the page, and what it says and loads.
+    """Returns a function that opens a page, by name or address, at a width and in a color scheme, with its messages.
 
-    It says what it writes to the console; of addresses those elsewhere count.
+    The messages are console output, and requests to other hosts.
     """
     contexts = []
 
@@ -94,7 +94,7 @@ def opened(browser, pages):
 
 @pytest.mark.parametrize("name", ["report", "compare"])
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_a_page_is_whole_and_says_nothing_on_the_console(opened, pages, name, width, scheme):
+def test_a_page_is_complete_and_logs_nothing_to_the_console(opened, pages, name, width, scheme):
     start = time.monotonic()
     found, said = opened(name, width, scheme)
     assert time.monotonic() - start < 5 and pages[name].stat().st_size <= 3 * 2**20
@@ -125,7 +125,7 @@ TIMED = [{"step": step, "loss": 8 / step, "gradient_norm": step % 3 + 0.5, **SPE
 
 
 def drag(found, chart, start, end):
-    """Drags from one share of a chart's width to another."""
+    """Drags between two shares of a chart's width."""
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
     found.mouse.move(box["x"] + start * box["width"], box["y"] + 60)
@@ -143,7 +143,7 @@ def charts(opened, tmp_path):
 
 
 def shown_steps(chart):
-    """Returns the first and the last step whose points a chart shows, to a step, from the values under the pointer."""
+    """Returns the first and the last step that a chart shows, from the values under the pointer."""
     page, box = chart.page, chart.bounding_box()
     ends = []
     for share in (50 / 340, 334 / 340):
@@ -167,7 +167,7 @@ def test_dragging_shows_a_part_of_all_charts_and_a_double_click_the_whole(charts
     assert shown_steps(loss) == [10, 400] and found.get_by_role("button", name="whole range").is_disabled()
 
 
-def test_x_is_steps_tokens_or_time_and_the_height_linear_or_logarithmic(charts):
+def test_x_is_steps_tokens_or_time_and_y_linear_or_logarithmic(charts):
     found, loss = charts[0], charts[1].nth(0)
     read = loss.locator("xpath=..").locator("output")
     x, height = found.get_by_label("x", exact=True), found.get_by_label("height")
@@ -176,7 +176,7 @@ def test_x_is_steps_tokens_or_time_and_the_height_linear_or_logarithmic(charts):
     assert read.inner_text() == "80,000 tokens: 0.02"
     x.select_option("seconds")
     assert read.inner_text() == "13.33 minutes: 0.02"
-    for choice, is_log in (("linear", False), ("log", True), ("auto", False)):  # 0.8 to 0.02 are less than two decades
+    for choice, is_log in (("linear", False), ("log", True), ("auto", False)):  # 0.8 to 0.02 is less than two decades
         height.select_option(choice)
         assert ("(logarithmic height)" in loss.text_content()) == is_log
 
@@ -191,7 +191,7 @@ def test_smoothing_draws_a_mean_before_the_values_and_none_at_zero(charts):
     assert lines.count() == 2 and lines.nth(0).evaluate(heights) == plain
     smooth = lines.nth(1).evaluate(heights)
     assert max(smooth) - min(smooth) < 0.3 * (max(plain) - min(plain))
-    at = [2.5 * i for i in range(40)]  # in hundredths of the whole, but for a factor of 40/39
+    at = [2.5 * i for i in range(40)]  # in hundredths of the whole, up to a factor of 40/39
     weights = [0.9 ** (abs(place - at[20]) * 40 / 39) for place in at]
     mean = sum(w * y for w, y in zip(weights, plain, strict=True)) / sum(weights)
     assert smooth[20] == pytest.approx(mean, abs=0.1)
@@ -199,7 +199,7 @@ def test_smoothing_draws_a_mean_before_the_values_and_none_at_zero(charts):
 
 @pytest.fixture
 def served(tmp_path):
-    """Returns a folder with a run that goes on and two that ended, and the address of its live pages."""
+    """Returns a folder with one active and two ended runs, and the address of its live pages."""
     folder = tmp_path / "runs"
     make_run(folder / "goes on", finished=False, records=TIMED[:20])
     make_run(folder / f"sweep/{BAD[:8]}", result={"exact_match": 0.75}, seed=3)
@@ -242,7 +242,7 @@ def test_a_live_page_shows_new_records_keeps_its_place_and_says_when_its_run_is_
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_the_live_pages_are_whole_and_ask_for_nothing_from_elsewhere(served, opened, width, scheme):
+def test_the_live_pages_are_complete_and_load_nothing_from_elsewhere(served, opened, width, scheme):
     for path in ("", "goes on/"):
         found, said = opened(served[1] + path, width, scheme)
         found.wait_for_timeout(1500)  # they have asked for newer data
@@ -252,7 +252,7 @@ def test_the_live_pages_are_whole_and_ask_for_nothing_from_elsewhere(served, ope
     assert "Content Security Policy" in said[0]
 
 
-def test_the_page_of_all_runs_sorts_filters_renews_itself_and_leads_to_each(served, opened):
+def test_the_page_of_all_runs_sorts_filters_updates_and_links_to_each(served, opened):
     folder, address = served
     found, said = opened(address)
     rows = found.locator("tbody tr")

@@ -1,4 +1,4 @@
-"""The page of a run, and the server of live pages without a browser, from run folders that are written here."""
+"""The page of a run, and the server of live pages without a browser, from run folders written here."""
 
 import fcntl
 import json
@@ -30,7 +30,7 @@ RECORDS = [
 
 
 def make_run(folder, finished=True, records=RECORDS, result=None, record=None, **sections):
-    """Writes a run folder; `result` and `record` have more of result.json and config.json."""
+    """Writes a run folder; `result` and `record` are further content of result.json and config.json."""
     folder.mkdir(parents=True)
     origin = {"config_file": BAD, "overrides": {"train.steps": 6}, "git_commit": "12ab", "versions": {"jax": "1"}}
     (folder / "config.json").write_text(json.dumps({"config": tiny_config(**sections), **origin, **(record or {})}))
@@ -46,7 +46,7 @@ def data_of(text):
     return json.loads(found)
 
 
-def test_the_page_holds_the_figures_of_the_records_and_numbers_that_are_none_leave_a_gap(tmp_path):
+def test_the_page_has_the_metrics_of_the_records_and_nan_leaves_a_gap(tmp_path):
     more = {"record": {"better": {"mine": "lower", "odd": ""}}, "result": {"mine": 3, "other": 4, "odd": 5}}
     shown = data_of(report.write(make_run(tmp_path / "run", **more)).read_text())
     curves = {chart["name"]: chart["lines"][0]["points"] for chart in shown["charts"]}
@@ -57,7 +57,7 @@ def test_the_page_holds_the_figures_of_the_records_and_numbers_that_are_none_lea
     assert shown["command"].endswith("--config.train.steps=6 --workdir=runs/again")
 
 
-def test_of_a_long_curve_the_ends_and_the_lowest_and_highest_of_each_stretch_stay_in_order():
+def test_a_long_curve_keeps_its_ends_and_the_extremes_of_each_stretch_in_order():
     curve = [(step, math.sin(step)) for step in range(3001)]
     kept = thinned(curve)
     assert 200 < len(kept) <= MOST_POINTS and kept == sorted(kept) and (kept[0], kept[-1]) == ([0, 0.0], [*curve[-1]])
@@ -66,7 +66,7 @@ def test_of_a_long_curve_the_ends_and_the_lowest_and_highest_of_each_stretch_sta
     assert thinned(curve[:400]) == [[*point] for point in curve[:400]]
 
 
-def test_a_step_has_the_tokens_and_the_seconds_of_training_until_then(tmp_path):
+def test_a_step_has_the_tokens_and_seconds_of_training_so_far(tmp_path):
     def record(step, steps, tokens):
         return {"step": step, "loss": 1.0, "steps_per_second": steps, "tokens_per_second": tokens}
 
@@ -77,8 +77,8 @@ def test_a_step_has_the_tokens_and_the_seconds_of_training_until_then(tmp_path):
     assert data_of(report.write(make_run(tmp_path / "other")).read_text())["axes"] == {}
 
 
-@pytest.mark.parametrize(("more", "expected"), table("figure by which a run is judged"))
-def test_a_run_is_judged_by_what_chooses_its_checkpoint_else_by_its_first_score(more, expected, tmp_path):
+@pytest.mark.parametrize(("more", "expected"), table("metric by which a run is judged"))
+def test_a_run_is_judged_by_the_metric_of_its_checkpoint_else_by_its_first_score(more, expected, tmp_path):
     name, value = report.main_figure(run_files.read(make_run(tmp_path / "run", **more)))
     assert f"{name} {value}" == expected
 
@@ -94,7 +94,7 @@ def test_texts_are_data_and_no_markup(tmp_path):
     assert "<title>&lt;script&gt;name&lt;: finished</title>" in text
 
 
-def test_of_many_samples_some_are_shown_in_order_the_last_among_them(tmp_path):
+def test_of_many_samples_some_are_shown_in_order_with_the_last(tmp_path):
     folder, n = make_run(tmp_path / "run"), 3 * report.MOST_STEPS
     lines = [json.dumps({"step": step, "rows": [["p", "e", "a" * 5000]]}) for step in range(1, n)]
     (folder / "samples.jsonl").write_text("\n".join(lines))
@@ -104,7 +104,7 @@ def test_of_many_samples_some_are_shown_in_order_the_last_among_them(tmp_path):
     assert len(shown[0]["rows"][0][2]) < 2100
 
 
-def test_lines_and_files_that_are_damaged_are_left_out_of_the_page(tmp_path):
+def test_damaged_lines_and_files_are_left_out_of_the_page(tmp_path):
     plain = data_of(report.write(make_run(tmp_path / "run")).read_text())
     damaged = {"samples.jsonl": '{"step": 6, "ro', "metrics.jsonl": '[1]\n{"step": "6"}', "inside.json": "[1"}
     for name, text in damaged.items():
@@ -114,7 +114,7 @@ def test_lines_and_files_that_are_damaged_are_left_out_of_the_page(tmp_path):
 
 
 @pytest.mark.parametrize(("of", "state"), table("states of a run"))
-def test_a_run_is_running_while_its_lock_is_held_and_what_ended_it_says_how_it_stands(of, state, tmp_path):
+def test_a_run_is_running_while_its_lock_is_held_and_then_has_the_status_of_its_end(of, state, tmp_path):
     folder, why = make_run(tmp_path / "run", finished=False), of["why"]
     assert run_files.read(folder)[-2:] == ("stopped", "step 6 of 6")
     (folder / "ended.txt").write_text(f"{why}\n")
@@ -125,13 +125,13 @@ def test_a_run_is_running_while_its_lock_is_held_and_what_ended_it_says_how_it_s
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), None])
-def test_a_figure_without_a_value_is_said_on_the_page_of_a_run(value, tmp_path):
+def test_a_metric_without_a_value_is_named_on_the_page_of_a_run(value, tmp_path):
     shown = data_of(report.write(make_run(tmp_path / "run", result={"exact_match": value})).read_text())
     assert [tile["value"] for tile in shown["headline"]] == ["no value", 0.125, 0]
     assert ["exact_match", "no value"] in shown["result"]
 
 
-def test_the_log_of_training_says_why_it_ended_and_writes_the_page(tmp_path):
+def test_the_log_records_why_training_ended_and_writes_the_page(tmp_path):
     folder = make_run(tmp_path / "run", finished=False, records=[{"step": 3, "loss": 1.0}])
     with pytest.raises(UserError), MetricsLog(folder, 6, 3, LogConfig(tensorboard=False), Trackers()) as log:
         assert log.without_samples(4, {"a": 1.0, "samples": [("p", None, "q")]}) == {"a": 1.0}
@@ -162,7 +162,7 @@ def serving(folder):
 
 @pytest.fixture
 def asked(tmp_path):
-    """Returns what asks the server of a folder of two runs for a path: the answer's status, headers and text."""
+    """Returns a function that requests a path from the server of two runs; it returns status, headers and text."""
     make_run(tmp_path / "runs/a b", seed=3)
     make_run(tmp_path / "runs/sweep/1", finished=False)
     make_run(tmp_path / "secret")
@@ -189,7 +189,7 @@ def test_a_run_is_served_by_its_name_with_the_data_of_its_page(asked, tmp_path):
     assert json.loads(asked("/a%20b/data.json")[2]) == expected
 
 
-def test_all_runs_are_listed_with_what_they_have_reached(asked, tmp_path):
+def test_all_runs_are_listed_with_their_progress(asked, tmp_path):
     for name, text in {"broken": "{", "a b/huggingface": '{"model_type": "gpt2"}'}.items():
         (tmp_path / "runs" / name).mkdir()
         (tmp_path / "runs" / name / "config.json").write_text(text)
@@ -214,6 +214,6 @@ def test_nothing_but_the_pages_of_its_runs_is_served(asked, path):
     assert status == 404 and "<script" not in text
 
 
-def test_a_page_whose_name_leads_here_may_not_read_the_runs(asked):
+def test_a_foreign_host_name_may_not_read_the_runs(asked):
     assert asked("/", Host="elsewhere.example")[0] == 403
-    assert asked("/", Host="localhost:8000")[0] == 200  # by a forwarded port
+    assert asked("/", Host="localhost:8000")[0] == 200  # over a forwarded port

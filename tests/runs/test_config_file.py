@@ -1,4 +1,4 @@
-"""Config files are executed once; what a config names by its path is recorded and found again."""
+"""Config files are executed once; parts that a config names by path are recorded and found again."""
 
 import sys
 
@@ -52,11 +52,11 @@ def test_a_path_names_what_a_file_or_a_module_beside_it_defines(tmp_path):
     assert "mine:scaled" not in [*ACTIVATIONS]
 
 
-def test_a_module_that_has_changed_is_imported_again_with_the_config_and_else_refused(tmp_path):
+def test_a_changed_module_is_imported_again_with_the_config_and_otherwise_refused(tmp_path):
     mine, path = scaling(tmp_path), write(tmp_path / "exp.py", CONFIG)
     load(path)
     before = record(NAMED)
-    scaling(tmp_path, factor=30)  # of another size, by which Python tells it at once
+    scaling(tmp_path, factor=30)  # another size, so that Python notices at once
     with pytest.raises(UserError, match=f"{mine}: changed since it was imported: mine.py .*; put it back"):
         record(NAMED)
     load(path)
@@ -104,19 +104,19 @@ def test_a_changed_file_is_named_and_refused_by_a_resume_alone(tmp_path, caplog)
     path, workdir = scaling(tmp_path), tmp_path / "run"
     opened(workdir, path)
     with new_process():
-        restore(workdir, {"__main__": {"path": "script.py"}, **recorded(workdir)})  # which is not executed
+        restore(workdir, {"__main__": {"path": "script.py"}, **recorded(workdir)})  # not executed
         assert not caplog.text
         scaling(tmp_path, factor=3)
         restore(workdir, recorded(workdir))
         assert ACTIVATIONS["mine:scaled"](5) == 15
         assert "mine.py changed since the run began: mine.py (" in caplog.text
-        (workdir / "metrics.jsonl").write_text('{"step": 1}\n')  # without a record another run may begin there
+        (workdir / "metrics.jsonl").write_text('{"step": 1}\n')  # without a record another run may start there
         with pytest.raises(UserError, match=r"content of mine.py \(\w{8} there, \w{8} here\); use another --workdir"):
             opened(workdir, path)
 
 
-def test_runs_with_files_of_one_name_keep_their_own_where_one_starts_from_the_other_and_where_both_are_loaded(tmp_path):
-    programs = Shared()  # which of the two computes is of no matter here
+def test_runs_with_files_of_one_name_keep_their_own_if_started_or_loaded_together(tmp_path):
+    programs = Shared()  # either may compute here
     for name, factor, sections in (("source", 2, {}), ("run", 3, {"start": {"path": str(tmp_path / "source")}})):
         load(scaling(tmp_path / f"of_{name}", factor))
         trained(tiny_config(**NAMED, **sections), tmp_path / name, kept=programs)
@@ -125,7 +125,7 @@ def test_runs_with_files_of_one_name_keep_their_own_where_one_starts_from_the_ot
     assert [ACTIVATIONS[run.model_config.activation](5) for run in loaded] == [10, 15]
 
 
-def test_a_config_that_was_read_before_another_one_finds_what_stands_beside_its_own_file(tmp_path):
+def test_a_config_read_before_another_finds_the_modules_beside_its_own_file(tmp_path):
     first, _ = (read_config(str(scaling(tmp_path / n, factor=int(n)))) for n in "23")
     assert plain_config(first) == (first.to_dict(), {"read_from": f"{tmp_path}/2/mine.py"})
     assert ACTIVATIONS["mine:scaled"](5) == 10
@@ -143,16 +143,16 @@ def test_code_in_a_run_folder_is_never_executed(tmp_path):
     assert not (tmp_path / "new" / "config.json").exists()
 
 
-def test_a_config_of_fxf_names_what_a_file_in_the_working_directory_defines(tmp_path, monkeypatch):
+def test_a_shipped_config_may_name_what_a_file_in_the_working_directory_defines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     for place, path in ((".", "reversal"), ("beside", str(scaling(tmp_path / "beside"))), (".", "reversal")):
         (tmp_path / place / "only_here.py").write_text(f"def scaled(x):\n    return {len(place)} * x\n")
-        read_config(path)  # whose own folder comes first
+        read_config(path)  # its own folder comes first
         assert ACTIVATIONS["only_here:scaled"](3) == 3 * len(place)
 
 
-def test_a_config_of_fxf_has_the_name_of_its_file_and_a_file_is_meant_before_a_name(tmp_path, monkeypatch):
+def test_a_shipped_config_has_the_name_of_its_file_and_a_file_takes_precedence(tmp_path, monkeypatch):
     assert {"reversal", "translation", "studies/positions"} <= set(names())
     assert located("reversal:example0") == (f"{folder()}/reversal.py", ["example0"])
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What a config names is built, and what does not fit is refused before anything is trained; all keys of a config."""
+"""Configs are built, and misfits refused before training; the list of all keys."""
 
 import jax
 import numpy as np
@@ -51,7 +51,7 @@ def of_errors(outputs_BTV, batch):
     ("loss", "expected"),
     [(Loss(tripled, of_logits=True), of_logits), (Loss(squared_error, of_logits=False), of_errors)],
 )
-def test_whatever_trains_logits_they_are_scored_by_cross_entropy_and_other_outputs_by_their_loss(loss, expected):
+def test_logits_are_scored_by_cross_entropy_and_other_outputs_by_their_loss(loss, expected):
     smoothing = 0.3 * loss.of_logits
     experiment = build(tiny_config(train={"label_smoothing": smoothing, "microbatches": 5}))
     experiment = experiment._replace(model=experiment.model._replace(loss=loss))
@@ -63,7 +63,7 @@ def test_whatever_trains_logits_they_are_scored_by_cross_entropy_and_other_outpu
     assert evaluator.in_nats == loss.of_logits
 
 
-def test_targets_that_count_are_below_the_logits_and_inputs_below_the_rows_of_a_table():
+def test_targets_outside_the_logits_and_inputs_outside_a_table_are_refused():
     weights = np.tile(np.arange(12) != 3, (5, 1))
     tokens = np.tile(np.arange(12) % 11, (5, 1))
     batch = {"inputs": tokens, "targets": np.where(weights, tokens, -100), "weights": weights}

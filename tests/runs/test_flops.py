@@ -1,4 +1,4 @@
-"""The operations of a model, counted by hand, the time that they take at the peak, and what a layout multiplies."""
+"""A model's operations against counts by hand, their time at peak, and work that a layout multiplies."""
 
 import contextlib
 import math
@@ -39,9 +39,9 @@ def test_flops_a_token_are_those_of_the_formula_and_of_the_optimizers_gradients(
 
 
 def test_frozen_weights_need_no_gradient():
-    """Of blocks that are frozen with all below them a step needs the forward pass alone, beside the readout's gradient.
+    """Blocks that are frozen with all below them need only the forward pass, beside the unembedding's gradient.
 
-    Vectors pass their gradient on through maps that are frozen between others.
+    Gradients of vectors pass through frozen maps between others.
     """
     config = tiny_config(model={"n_layers": 3, "remat": "full", "scan_blocks": True})
     whole = build(config)
@@ -58,7 +58,7 @@ def test_frozen_weights_need_no_gradient():
 def with_a_product_and_a_kernel(config, vocab_size):
     model = transformer_lm(config, vocab_size)
 
-    def features(params, batch, *, rng=None):  # in training with one product more
+    def features(params, batch, *, rng=None):  # one more product in training
         x_BTD = model.features(params, batch, rng=rng) @ jnp.linalg.matrix_power(jnp.eye(D), 1 + (rng is not None))
         return x_BTD * jnp.linalg.svd(jnp.ones((3, 3)))[1].sum()
 
@@ -70,9 +70,9 @@ def device(kind, n=1):
     return SimpleNamespace(mesh=SimpleNamespace(devices=np.array([SimpleNamespace(device_kind=kind)] * n), size=n))
 
 
-def test_what_a_users_model_adds_is_counted_and_what_is_not_counted_is_said_of_every_figure(monkeypatch, caplog):
+def test_a_users_operations_are_counted_and_uncounted_ones_are_named(monkeypatch, caplog):
     monkeypatch.setitem(MODELS, "transformer_lm", MODELS["transformer_lm"]._replace(make=with_a_product_and_a_kernel))
-    monkeypatch.setattr("fxf.compile.describe.memory", lambda program: {})  # for which a step would be compiled
+    monkeypatch.setattr("fxf.compile.describe.memory", lambda program: {})  # would compile a step
     experiment = build(tiny_config())
     found = flops_per_token(experiment)
     assert (found.forward, found.uncounted) == (per_token(1, t=6) + 2 * D * D, {"svd"})
@@ -85,12 +85,12 @@ def test_what_a_users_model_adds_is_counted_and_what_is_not_counted_is_said_of_e
 
 
 def layout(**sizes):
-    """Returns a layout where only the mesh's sizes are read."""
+    """Returns a layout with only the mesh's sizes."""
     devices = np.array([SimpleNamespace(platform="cpu")])
     return Layout(SimpleNamespace(shape=dict.fromkeys(AXES, 1) | sizes, devices=devices))
 
 
-def test_a_weight_that_an_axis_of_the_mesh_cannot_cut_is_named_with_what_it_multiplies():
+def test_a_weight_that_a_mesh_axis_cannot_shard_is_named_with_the_factor():
     spec = {
         "table": Weight((7, 2**20), ("vocabulary", "embed"), None),
         "up": Weight((8, 12), ("embed", "mlp"), None),

@@ -1,4 +1,4 @@
-"""Models in memory, as `import fxf` gives them."""
+"""Models in memory, through `import fxf`."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ from small_runs import tiny_config
 SMALL = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 2, "max_len": 11}
 MODEL = fxf.model("transformer_lm", vocab_size=5, **SMALL)
 PARAMS = random_params(MODEL.spec)
-# Each token follows from the one before.
+# Each token follows from the previous one.
 ROWS = np.array([[1, 2, 3, 4, 1, 2], [3, 4, 1, 2, 3, 4], [2, 3, 4, 1, 2, 3]])
 
 
@@ -35,14 +35,14 @@ def test_a_model_of_plain_keywords_is_that_of_its_config_and_a_run_starts_from_t
     assert_close(fxf.initialize(model, seed=3), experiment._replace(model=model).new_state(one_device()).params)
 
 
-def test_the_batch_of_a_language_model_reads_its_targets_behind_token_0():
+def test_a_language_models_inputs_are_token_0_and_its_targets():
     made = fxf.language_model_batch([[3, 1], [2, 4]])
     assert made["inputs"].tolist() == [[0, 3], [0, 2]]
     assert made["weights"].tolist() == [[1, 1], [1, 1]]
     assert fxf.language_model_batch([[3, 1]], [[1, 0]])["weights"].tolist() == [[1, 0]]
 
 
-def test_an_array_that_nothing_reads_is_pointed_out_where_its_name_is_near_to_one_that_models_read(caplog):
+def test_an_unread_array_is_named_if_its_name_is_close_to_one_that_models_read(caplog):
     shown = {"inputs": ROWS, "targets": ROWS, "weights": ROWS, "document": ROWS, "rewards": ROWS}
     reading = lambda params, batch, **options: MODEL.features(params, batch, **options) + batch["document"][..., None]  # noqa: E731
     for model in (MODEL, MODEL._replace(features=reading)):
@@ -50,7 +50,7 @@ def test_an_array_that_nothing_reads_is_pointed_out_where_its_name_is_near_to_on
     assert caplog.messages == ["warning: batch: document: the model does not read it; did you mean 'documents'?"]
 
 
-FIT = {"steps": 90, "learning_rate": 3e-2}  # so the fits of these tests have one program in common
+FIT = {"steps": 90, "learning_rate": 3e-2}  # so the fits of these tests share one program
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +63,12 @@ def test_fit_learns_what_the_batches_show(fitted):
     assert fitted.losses[-1] < 0.5 * fitted.losses[0]
     found = fxf.decode(MODEL, fitted.params, [[1, 2], [3], [2, 3, 4]], max_tokens=MODEL.max_len - 3)
     assert [row[:4] for row in found] == [[3, 4, 1, 2], [4, 1, 2, 3], [1, 2, 3, 4]]
-    assert {len(row) for row in found} == {MODEL.max_len - 3}  # whose last token needs no position
+    assert {len(row) for row in found} == {MODEL.max_len - 3}  # the last token needs no position
     with pytest.raises(fxf.UserError, match=f"^max_tokens: 4 tokens and .* more exceed model.max_len {MODEL.max_len}$"):
         fxf.decode(MODEL, fitted.params, [[2, 3, 4]], MODEL.max_len - 2)
 
 
-def test_fit_goes_on_from_params_which_it_leaves_and_draws_all_else_from_its_seed(fitted, monkeypatch):
+def test_fit_starts_from_params_without_changing_them_and_draws_the_rest_by_seed(fitted, monkeypatch):
     before = jax.tree.map(np.array, fitted.params)
     monkeypatch.setattr(in_memory, "evaluated_params", lambda state: int(state.step))
     further, other = (fxf.fit(MODEL, batch, **FIT, params=fitted.params, seed=seed) for seed in (1, 2))
@@ -86,7 +86,7 @@ def test_an_answer_ends_before_the_end_token_or_the_first_of_several(fitted):
 
 @pytest.fixture
 def one_program(monkeypatch):
-    """Lets all calls of a test decode by the same program, as they differ in their arguments alone."""
+    """Lets all calls of a test decode by the same program, because only their arguments differ."""
     monkeypatch.setattr(in_memory, "Decoder", partial(Decoder, programs={}))
 
 
@@ -98,7 +98,7 @@ def test_an_answer_without_an_end_token_has_as_many_tokens_as_are_asked_for_and_
         assert [(len(answer), len(set(answer))) for answer in answers] == [(min(n, vocab_size),) * 2] * 2
 
 
-def test_prompts_stand_behind_the_first_token_or_begin_with_their_own(fitted, one_program):
+def test_prompts_follow_the_first_token_or_begin_with_their_own(fitted, one_program):
     expected = fxf.decode(MODEL, fitted.params, [[1, 2], [4]], 3)
     assert fxf.decode(MODEL, fitted.params, [[0, 1, 2], [0, 4]], 3, first_token=None) == expected
     assert fxf.decode(MODEL, fitted.params, np.array([[1, 2], [3, 3]]), 3, end_token=())[0] == expected[0]

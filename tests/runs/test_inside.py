@@ -1,4 +1,4 @@
-"""Looking inside a model while it reads a text, and what the page of a run shows of that."""
+"""Inspection of a model while it reads a text, and its display on the page of a run."""
 
 import json
 
@@ -38,9 +38,9 @@ def test_attention_weights_are_shown_by_head_with_the_tokens_that_are_read(readi
     assert repr(reading).startswith("embedding/positions  1 x ") and "array(" not in repr(reading)
 
 
-@pytest.mark.parametrize(("of", "expected"), table("arrays that are looked at"))
+@pytest.mark.parametrize(("of", "expected"), table("inspected arrays"))
 def test_an_array_of_any_shape_and_type_is_a_table(of, expected, reading):
-    """A token has a name where an axis is that of the tokens."""
+    """An axis of tokens is labelled with their names."""
     name, value, (shape, second_line) = of["name"], np.array(of["value"], of["type"]), expected.split(" > ")
     shown = reading._replace(arrays={name: value.reshape(of["shape"])}).matrices(name)
     assert "x".join(map(str, shown.values.shape)) + " tokens" * (shown.row_labels == TOKENS) == shape
@@ -49,8 +49,8 @@ def test_an_array_of_any_shape_and_type_is_a_table(of, expected, reading):
     assert probe.as_text(shown, "table").splitlines()[3].split() == second_line.split()
 
 
-def test_a_loop_over_blocks_that_are_computed_again_and_in_chunks_shows_the_same(reading, monkeypatch):
-    monkeypatch.setattr(chunked_attention, "WORTHWHILE", 2)  # so that few tokens are several chunks
+def test_scanned_recomputed_and_chunked_blocks_show_the_same(reading, monkeypatch):
+    monkeypatch.setattr(chunked_attention, "WORTHWHILE", 2)  # so that a few tokens make several chunks
     experiment, params, batch, arrays = reading
     changes = {"scan_blocks": True, "remat": "full", "attention_implementation": "chunked"}
     changed = {**experiment.config["model"], **changes}
@@ -65,7 +65,7 @@ def test_queries_and_keys_are_the_tokens_that_attention_reads():
     assert [probe.sides(f"{name}/weights") for name in names] == expected
 
 
-def test_the_logit_lens_ends_in_what_the_model_says_and_shows_a_stream_that_lies_in_no_block(reading):
+def test_the_logit_lens_ends_in_the_models_output_and_shows_streams_outside_blocks(reading):
     experiment, params, batch, arrays = reading
     header, *rows = reading.lens()
     assert header == ("reads", "embedding", "block_0", "block_1")
@@ -76,11 +76,11 @@ def test_the_logit_lens_ends_in_what_the_model_says_and_shows_a_stream_that_lies
     assert header == ("reads", "residual")
 
 
-def test_an_answer_of_its_own_is_read_but_for_a_last_token_that_fits_no_position(reading):
+def test_a_generated_answer_is_read_except_a_last_token_without_a_position(reading):
     experiment, params = reading.experiment, reading.params
     batch = probe.what_is_read(experiment, params, "3 1")
     assert 4 <= batch["inputs"].shape[1] <= experiment.max_len
-    # So the answer is as long as can be.
+    # So the answer has the maximum length.
     endless = experiment._replace(task=with_attributes(experiment.task, end_token=99))
     assert probe.what_is_read(endless, params, "3 1")["inputs"].shape == (1, experiment.max_len)
     answer = " ".join("1" * (experiment.max_len - 4))
@@ -105,7 +105,7 @@ def test_a_page_shows_attention_in_percent_positions_the_lens_and_every_weight(r
     np.testing.assert_allclose(values, 100 * reading.arrays["block_0/attention/weights"][0], atol=0.051)  # one decimal
     assert example["lens"] == [list(row) for row in reading.lens()]
     assert sum(row[-1] for row in shown["weights"]) == shown["parameters"] == count(reading.experiment.model.spec)
-    (full,) = contents(reading, "3 1 2 3 1 2 1 2")["examples"]  # an answer whose last token was never read
+    (full,) = contents(reading, "3 1 2 3 1 2 1 2")["examples"]  # an answer whose last token was not read
     assert len(full["lens"]) == 1 + reading.experiment.max_len
 
 

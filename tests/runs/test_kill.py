@@ -1,4 +1,4 @@
-"""Faults at any moment, then the same command again: the run ends with the bits of one that never stopped."""
+"""After faults at any moment, the same command resumes the run, which ends with the bits of an uninterrupted one."""
 
 import functools
 import os
@@ -17,17 +17,17 @@ from helpers import one_device
 from small_runs import command, ended, no_file_larger_than, overrides, records, started
 
 STEPS = 22
-# The clock saves after each call of the loop, so also between two records.
+# Saves after each call of the loop, so also between two records.
 FLAGS, UNSAVED = (
     overrides(train={"steps": STEPS}, checkpoint={"every": 0, "minutes": minutes}, log={"every": 3})
     for minutes in (1e-9, 0.0)
 )
-SAVING = 0.05  # seconds after a checkpoint is in its place, while the next save, which takes about 0.07 s, goes on
+SAVING = 0.05  # seconds after a checkpoint is complete, during the next save, which takes about 0.07 s
 
 
 @pytest.fixture(scope="module")
 def sharing():
-    """Lets the commands in this process share their programs, and compile none for answers."""
+    """Lets the commands in this process share programs, and compile none for answers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "train", functools.partial(run.train, kept={}))
         patch.setattr(Reversal, "test", lambda *_: {"exact_match": 0.0})
@@ -35,12 +35,12 @@ def sharing():
 
 
 def saved(folder):
-    """Returns the steps of the checkpoints of a run folder, in order."""
+    """Returns the steps of a run folder's checkpoints, in order."""
     return sorted(int(path.name) for path in (folder / "checkpoints").glob("*") if path.name.isdigit())
 
 
 def stopped(folder, step, number, seconds=0.0):
-    """Returns exit code and standard error of a run that gets a signal some seconds after a step is saved."""
+    """Sends a run a signal some seconds after it saved a step; returns its exit code and standard error."""
     with started("train", *FLAGS, f"--workdir={folder}") as running:
         while max(saved(folder), default=0) < step and running.poll() is None:
             time.sleep(0.01)
@@ -59,22 +59,22 @@ def state(folder):
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory, sharing):
-    """A run that meets no fault."""
+    """A run without faults."""
     folder = tmp_path_factory.mktemp("unbroken") / "run"
     assert command("train", *UNSAVED, f"--workdir={folder}").returncode == 0
     return folder
 
 
-def test_a_run_killed_stopped_and_left_without_room_ends_with_the_bits_of_an_unbroken_one(unbroken, tmp_path):
+def test_a_run_hit_by_kills_signals_and_a_full_disk_has_the_bits_of_an_unbroken_one(unbroken, tmp_path):
     again = ("train", *FLAGS, f"--workdir={tmp_path}")
     stopped(tmp_path, 3, signal.SIGKILL, SAVING)
-    code, errors = stopped(tmp_path, saved(tmp_path)[-1] + 3, signal.SIGTERM)  # a slow process may be killed late
+    code, errors = stopped(tmp_path, saved(tmp_path)[-1] + 3, signal.SIGTERM)  # a slow process may be killed later
     assert code == 75
     stopped_at = int(re.search(r"stopped at step (\d+), which is saved", errors)[1])
     steps = saved(tmp_path)
     assert steps[-1] == stopped_at < STEPS
 
-    # The largest file of a checkpoint is of 20 kB, and metrics.jsonl of 6.
+    # The largest file of a checkpoint has 20 kB, and metrics.jsonl has 6.
     with no_file_larger_than(16_000):
         full = command(*again)
     assert full.returncode == 2, full.stderr

@@ -1,4 +1,4 @@
-"""The adapter for lm-evaluation-harness, beside its own backend for the folder that the run exports."""
+"""The adapter for lm-evaluation-harness, against the harness's own backend on the run's export."""
 
 import pytest
 
@@ -14,7 +14,7 @@ REFUSED = [("7", " and" * 99, "a continuation of"), ("7", {"num_beams": 4}, "num
 @pytest.mark.thorough  # with a library that is not among the requirements
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("bos", [False, True])
-def test_the_harness_scores_and_continues_as_by_its_own_backend(bos, tmp_path):
+def test_the_harness_scores_and_continues_as_with_its_own_backend(bos, tmp_path):
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
@@ -53,4 +53,4 @@ def test_the_harness_scores_and_continues_as_by_its_own_backend(bos, tmp_path):
         with pytest.raises(UserError, match=message):
             function([Instance("", {}, tuple(arguments), 0)])
     cut = Instance("generate_until", {}, ("日本語" * 20 + "7", {"max_gen_toks": 9, "temperature": 1.0}), 0)
-    assert len({*ours.generate_until([cut] * 4)}) == 4  # of a context that begins within a character
+    assert len({*ours.generate_until([cut] * 4)}) == 4  # the context begins within a character

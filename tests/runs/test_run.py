@@ -27,7 +27,7 @@ from fxf.training import checkpoint
 from helpers import one_device
 from small_runs import Shared, command, crash_after, records, sharing_programs, tiny_config, trained, without_times
 
-PROGRAMS = Shared()  # of runs whose steps and figures differ, of which their programs know nothing
+PROGRAMS = Shared()  # runs differ in steps and metrics, which are not part of their programs
 
 
 def train(workdir, **sections):
@@ -36,12 +36,12 @@ def train(workdir, **sections):
 
 @functools.cache
 def shapes():
-    """Returns those of the state of a run with the model and the optimizer of the tiny config."""
+    """Returns the shapes of a run's state with the tiny config's model and optimizer."""
     return build(tiny_config()).state_shapes(one_device())
 
 
 def state_of(workdir, step=None):
-    """Returns the step and the whole state of a checkpoint, the newest if no step is named."""
+    """Returns the step and the whole state of a checkpoint, by default the newest."""
     ((found, state, _),) = checkpoint.load(workdir / "checkpoints", shapes(), step=step)
     return found, jax.tree.map(np.asarray, state)
 
@@ -64,7 +64,7 @@ def finished(tmp_path_factory):
     return workdir, train(workdir, **SECTIONS)
 
 
-def test_a_run_leaves_the_folder_and_the_result_that_it_promises_and_repeats_them(finished, capsys):
+def test_a_run_leaves_the_documented_folder_and_result_and_repeats_them(finished, capsys):
     workdir, result = finished
     assert {path.name for path in workdir.iterdir()} == {
         "config.json", "metrics.jsonl", "samples.jsonl", "tensorboard", "checkpoints", "result.json", "lock"
@@ -74,7 +74,7 @@ def test_a_run_leaves_the_folder_and_the_result_that_it_promises_and_repeats_the
     made_from, by = {"identity", "digests", "files"}, {"code", "versions", "git_commit", "device", "machine"}
     assert set(config) == {"config", "config_file", "overrides", "guests", "better", "unit", "scored", *made_from, *by}
     assert config["identity"] == result["identity"]
-    assert config["better"] == {"exact_match": "higher", "ter": ""}  # which way another metric is better, its name says
+    assert config["better"] == {"exact_match": "higher", "ter": ""}  # for other metrics, the name decides
     assert config["config"] == tiny_config(**SECTIONS)
     assert list((workdir / "tensorboard").iterdir())
 
@@ -101,7 +101,7 @@ def test_a_run_leaves_the_folder_and_the_result_that_it_promises_and_repeats_the
     assert {path: path.stat().st_mtime_ns for path in workdir.rglob("*")} == before
 
 
-def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_names(tmp_path, monkeypatch, capsys):
+def test_a_run_reports_its_utilization_and_memory_and_writes_a_trace_with_names(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(flops, "hardware_of", lambda device: HARDWARE["h100"])
     held = {"device_peak_bytes": 3, "device_bytes": 7}
     monkeypatch.setattr(memory, "held_on_a_device", lambda: held)
@@ -120,7 +120,7 @@ def test_a_run_tells_its_utilization_and_memory_and_leaves_a_trace_with_names(tm
     assert f"tensorboard --logdir={tmp_path / 'profile'}" in said and "no validation comes before the last step" in said
 
 
-def test_a_run_that_is_resumed_and_goes_on_to_more_steps_is_the_run_that_never_stopped(finished, tmp_path):
+def test_a_run_resumed_for_more_steps_equals_one_that_never_stopped(finished, tmp_path):
     fewer = {**SECTIONS, "train": {"evaluate_every": 4, "steps": 4}}
     with crash_after(1):  # before the first save
         train(tmp_path, **fewer)
@@ -128,7 +128,7 @@ def test_a_run_that_is_resumed_and_goes_on_to_more_steps_is_the_run_that_never_s
     with crash_after(6):
         train(tmp_path, **SECTIONS)
     with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 5, "wall_seconds": 1000.0}\n')  # of a step that the newest checkpoint does not have
+        file.write('{"step": 5, "wall_seconds": 1000.0}\n')  # at a step after the newest checkpoint
     result = train(tmp_path, **SECTIONS)
     assert 1000 < result["wall_seconds"] < 1100 and result["goodput"] < 0.1
     assert_same_bits(state_of(tmp_path), state_of(finished[0]))
@@ -157,13 +157,13 @@ def test_a_run_uses_the_mean_of_its_newest_checkpoints(finished, tmp_path):
     mean = jax.tree.map(lambda *arrays: np.mean(arrays, axis=0, dtype=np.float64), *of_steps)
     assert_close(params, mean, operations=8)
     assert not np.allclose(params["final"]["kernel"], of_steps[-1]["final"]["kernel"], atol=1e-6)
-    # It trains as without, a single checkpoint can be asked for, and the result is that of the mean.
+    # Training is unchanged, a single checkpoint can be requested, and the result is that of the mean.
     assert_same_bits(state_of(tmp_path), state_of(finished[0]))
     assert_same_bits(run.load(tmp_path, step=6)[2], of_steps[-1])
     assert fxf.load(tmp_path).evaluate()["exact_match"] == result["exact_match"]
 
 
-def test_a_run_is_read_on_fewer_devices_and_says_if_its_last_checkpoint_is_gone(finished, tmp_path, caplog):
+def test_a_run_loads_on_fewer_devices_and_says_if_its_last_checkpoint_is_missing(finished, tmp_path, caplog):
     copied = shutil.copytree(finished[0], tmp_path / "run")
     made_from = json.loads((copied / "config.json").read_text())
     made_from["config"]["parallel"]["fsdp"] = 16
@@ -192,7 +192,7 @@ def test_a_finished_run_is_loaded_and_has_its_config_its_result_and_a_table_of_i
     changed = {**loaded.config.decode.to_dict(), "temperature": 0.0}
     assert {**loaded.config.to_dict(), "decode": changed} == tiny_config(**SECTIONS)
     assert loaded.config.to_dict().keys() == fxf.read_config("reversal").to_dict().keys()
-    loaded.config.model.norm = "rms"  # a config to change, as that of `read_config`
+    loaded.config.model.norm = "rms"  # a mutable config, as from `read_config`
     assert loaded.result == json.loads((workdir / "result.json").read_text()) and loaded.result["steps"] == 6
     assert loaded.metrics == records(workdir)
     assert loaded.metrics[0].keys() >= {"step", "loss", "learning_rate", "tokens_per_second"}
@@ -216,7 +216,7 @@ def test_an_answer_has_its_text_its_score_and_whether_it_was_cut_off(finished, c
     assert all(float(first) >= float(second) for first, second in zip(scores[::2], scores[1::2], strict=True))
 
 
-def test_a_figure_without_a_value_is_never_the_best_and_stands_as_json(tmp_path, monkeypatch):
+def test_a_metric_without_a_value_is_never_the_best_and_is_null_in_json(tmp_path, monkeypatch):
     values = iter([float("nan"), 3.0, 2.0, 1.0])
     monkeypatch.setitem(METRICS, "figure", lambda answers, references: next(values))
     sections = {"train": {"steps": 3, "evaluate_every": 1}, "checkpoint": {"best": "figure", "keep": 1}}
@@ -225,8 +225,8 @@ def test_a_figure_without_a_value_is_never_the_best_and_stands_as_json(tmp_path,
         json.loads(line, parse_constant=pytest.fail)
 
 
-def test_a_run_that_goes_on_by_another_metric_keeps_the_best_by_it(tmp_path, monkeypatch):
-    values = iter([1.0, 1.0, 3.0, 2.0, 0.0])  # of validations at steps 1 to 4, and of the test
+def test_a_run_resumed_with_another_metric_keeps_the_best_by_it(tmp_path, monkeypatch):
+    values = iter([1.0, 1.0, 3.0, 2.0, 0.0])  # for validations at steps 1 to 4, and for the test
     monkeypatch.setitem(METRICS, "low", lambda answers, references: next(values))
     monkeypatch.setitem(METRICS, "high", lambda answers, references: 99.0)
     sections = {"task": {"metrics": "high,low"}, "train": {"steps": 4, "evaluate_every": 1}}
@@ -240,8 +240,8 @@ def train_there(workdir, shown=True, **sections):
     return train(workdir, log=log, checkpoint={"every": 2, "keep": 2}, **sections)
 
 
-def test_a_run_in_a_bucket_is_the_run_in_a_folder(tmp_path, capsys, monkeypatch):
-    """`epath.Path` on a local folder stands in for the bucket: the same code runs, without a network."""
+def test_a_run_in_a_bucket_equals_the_run_in_a_folder(tmp_path, capsys, monkeypatch):
+    """`epath.Path` on a local folder replaces the bucket: the same code runs, without a network."""
     monkeypatch.setattr(Reversal, "validate", lambda *_: {"exact_match": 0.0})  # answers are tested elsewhere
     there, here = epath.Path(tmp_path / "there"), tmp_path / "here"
     assert is_remote(there) and not is_remote(here)
@@ -251,7 +251,7 @@ def test_a_run_in_a_bucket_is_the_run_in_a_folder(tmp_path, capsys, monkeypatch)
     assert sorted(path.name for path in (tmp_path / "there" / "checkpoints").iterdir()) == ["4", "6"]
     assert train_there(there) == result
     assert "finished already" in capsys.readouterr().out
-    # A checkpoint whose save was cut short has no digests: it is passed over, and its step is saved again.
+    # A checkpoint whose save was interrupted has no digests: it is skipped, and its step is saved again.
     for name in ("result.json", "checkpoints/6/digests.json"):
         (tmp_path / "there" / name).unlink()
     train_there(there)

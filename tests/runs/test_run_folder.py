@@ -1,4 +1,4 @@
-"""What a run is made from: its folder says it, and takes nothing of another run for its own."""
+"""A run's folder records what the run is made from, and accepts nothing of another run."""
 
 import json
 import subprocess
@@ -36,17 +36,17 @@ SCORING = {"decode": {"beam_width": 2}}, {"checkpoint": {"every": 9, "keep": 7, 
 LEAVING = {"log": {"every": 1}}, {"parallel": {"data": 3}}, {"train": {"steps": 9}}, *SCORING
 
 
-def test_the_identity_is_made_of_what_can_change_training():
+def test_the_identity_has_the_keys_that_can_change_training():
     identity = identity_of()
     assert identity["seed"] == 0 and identity["model.n_layers"] == 1 and identity["content of text.txt"] == "0a1b"
     assert [identity_of(**other) == identity for other in LEAVING] == [True] * len(LEAVING)
     assert [identity_of(**other) == identity for other in CHANGING] == [False] * len(CHANGING)
     assert identity_of("0a1c") != identity
-    patient = {"train": {"patience": 1}}  # what is scored ends training
+    patient = {"train": {"patience": 1}}  # what is scored decides when training ends
     assert [identity_of(**patient, **other) == identity_of(**patient) for other in SCORING] == [False] * len(SCORING)
 
 
-def test_a_run_that_is_older_than_a_key_or_a_section_has_their_defaults(tmp_path):
+def test_a_run_older_than_a_key_or_a_section_has_their_defaults(tmp_path):
     opened(tmp_path / "run", files={})
 
     def older(record):
@@ -62,7 +62,7 @@ def test_a_run_that_is_older_than_a_key_or_a_section_has_their_defaults(tmp_path
     assert begun["model"] == experiment.config["model"]
 
 
-def test_a_run_that_failed_before_its_first_record_makes_room_for_another(tmp_path):
+def test_a_run_that_failed_before_its_first_record_may_be_replaced(tmp_path):
     opened(tmp_path, files={"tokenizer.json": "old"})
     (tmp_path / "metrics.jsonl").touch()
     other = opened(tmp_path, seed=1)
@@ -73,7 +73,7 @@ def test_a_run_that_failed_before_its_first_record_makes_room_for_another(tmp_pa
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_a_run_may_go_on_to_more_steps_and_a_line_says_what_that_changes(schedule, tmp_path, caplog):
+def test_a_run_may_continue_to_more_steps_and_a_line_says_what_that_changes(schedule, tmp_path, caplog):
     keys = {"optimizer": {"schedule": schedule}}
     identity = opened(tmp_path, **keys)
     run_folder.write_result(tmp_path, {"steps": 6}, identity)
@@ -88,7 +88,7 @@ def test_a_run_may_go_on_to_more_steps_and_a_line_says_what_that_changes(schedul
     assert not (tmp_path / "result.json").exists()
 
 
-@pytest.mark.parametrize(("other", "what"), table("runs that are not that of a folder"))
+@pytest.mark.parametrize(("other", "what"), table("runs that a folder refuses"))
 def test_another_run_is_refused_by_a_line_that_names_both_sides(other, what, tmp_path):
     opened(tmp_path)
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
@@ -126,7 +126,7 @@ def changed(folder, change):
     path.write_text(json.dumps(record))
 
 
-def test_a_config_that_is_moved_away_is_written_again_and_another_tokenizer_is_refused(tmp_path):
+def test_a_missing_config_is_written_again_and_another_tokenizer_is_refused(tmp_path):
     opened(tmp_path)
     (tmp_path / "config.json").unlink()
     opened(tmp_path)

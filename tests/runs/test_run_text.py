@@ -1,4 +1,4 @@
-"""Whole runs on texts: trained, cut short, scored, and answering."""
+"""Whole runs on texts: training, interruption, scoring, and generation."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ def params(workdir):
 
 
 def without_data(workdir, folder, path="absent"):
-    """Returns a copy of a run whose data are gone, or at another path."""
+    """Returns a copy of a run with missing or moved data."""
     copy = shutil.copytree(workdir, folder / "run")
     config = json.loads((copy / "config.json").read_text())
     config["config"]["data"]["path"] = str(path)
@@ -33,7 +33,7 @@ def without_data(workdir, folder, path="absent"):
     return copy
 
 
-PROGRAMS = Shared()  # of runs that differ in steps and in the folder of their prepared tokens
+PROGRAMS = Shared()  # runs differ in steps and in the folder of prepared tokens
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_the_checkpoint_with_the_lowest_validation_loss_is_the_one_in_use(of_doc
     workdir, _, result = of_documents
     rows = [row for row in records(workdir) if "loss" in row]
     assert rows and all(0 < row["data_seconds_per_step"] < 1 / row["steps_per_second"] for row in rows)
-    # There is no utilization, and no memory of a device, on a CPU.
+    # On a CPU there is neither utilization nor device memory.
     assert not {"mfu", "device_peak_bytes", "device_bytes"} & {*result, *(name for row in rows for name in row)}
     losses = {row["step"]: row["validation_loss"] for row in records(workdir) if "validation_loss" in row}
     best = min(losses, key=losses.get)
@@ -83,7 +83,7 @@ def test_a_run_that_is_cut_short_ends_with_the_same_bits(of_documents, tmp_path)
 
 
 def test_steps_that_are_not_finite_are_skipped_and_counted_up_to_a_limit(of_documents, tmp_path, monkeypatch):
-    """Batches of steps 2 and 4 have a weight that is not a number."""
+    """The batches of steps 2 and 4 have a NaN weight."""
     _, config, _ = of_documents
     make = run.make_train_steps_from_iterator
 
@@ -103,7 +103,7 @@ def test_steps_that_are_not_finite_are_skipped_and_counted_up_to_a_limit(of_docu
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params(tmp_path / "2")))
 
 
-def test_prompts_are_continued_without_the_text_and_past_max_len_by_distances(of_documents, tmp_path, caplog):
+def test_prompts_are_continued_without_the_text_and_past_max_len_by_relative_positions(of_documents, tmp_path, caplog):
     whole, config, _ = of_documents
     ((alone, *_),), ((empty, *_),) = fxf.load(without_data(whole, tmp_path)).answers(["7 an", ""])
     assert alone.startswith("7 an") and 4 <= len(alone) <= 17 and len(empty) <= 17
@@ -135,7 +135,7 @@ def test_answers_keep_the_rules_that_are_given_as_text(of_documents, monkeypatch
 def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop_and_a_text_comes_once(tmp_path):
     (tmp_path / "text.txt").write_text("".join(f"häh héh {i}\n" for i in range(50)))
     backend = Tokenizer(models.BPE({f"<0x{n:02X}>": n for n in range(256)}, [], byte_fallback=True))
-    backend.decoder = decoders.ByteFallback()  # which shows no byte of some in a row that are not UTF-8
+    backend.decoder = decoders.ByteFallback()  # shows no byte of a sequence that is not UTF-8
     backend.add_special_tokens(["</s>"])
     backend.save(path := str(tmp_path / "bytes.json"))
     for tokenizer, limit, (stop, texts) in itertools.product(("bpe", path), (5, 6), table("streams of äé!")):

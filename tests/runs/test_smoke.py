@@ -1,4 +1,4 @@
-"""A smoke run passes every stage of a config in seconds, and touches no other run."""
+"""A smoke run passes every stage of a config in seconds, without touching other runs."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from fxf.runs.experiment import build
 from small_runs import ROOT, command, overrides, records, tiny_config
 
 
-def test_what_counts_steps_is_scaled_with_them_and_weights_from_elsewhere_keep_all_their_blocks():
+def test_keys_in_steps_are_scaled_and_loaded_weights_keep_all_their_blocks():
     config = tiny_config(train={"steps": 1000}, task={"longer": 12, "longer_every": 12}, model={"n_layers": 4})
     config["optimizer"] |= {"schedule": "wsd", "warmup_steps": 400, "decay_steps": 600}
     changes = smoke.smoke_changes(config)
@@ -27,7 +27,7 @@ def test_what_counts_steps_is_scaled_with_them_and_weights_from_elsewhere_keep_a
     assert smoke.smoke_changes(config)["model.n_layers"] == 3
 
 
-def test_a_smoke_run_passes_every_stage_and_leaves_the_run_alone_beside_which_it_stands(tmp_path):
+def test_a_smoke_run_passes_every_stage_and_leaves_the_run_beside_it_alone(tmp_path):
     run, folder = tmp_path / "run", tmp_path / "run-smoke"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"config": {}}))

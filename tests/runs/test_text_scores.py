@@ -1,4 +1,4 @@
-"""Scores of texts, beside sums over whole passes in NumPy."""
+"""Scores of texts, against sums over whole forward passes in NumPy."""
 
 import math
 
@@ -15,7 +15,7 @@ from small_runs import text_config, tiny_config, with_sections
 
 LINES = "7 AND 8\n" + "".join(f"{i} and {i * i}\n" for i in range(90))
 TEXT = "7 and 49\n\n3 and 9, not 27\n88 & 7744\n"
-LENGTH = 5  # of a window
+LENGTH = 5  # per window
 RUNS = {"bos": {}, "word": {"task": {"bos": False}, "data": {"tokenizer": "word"}}}
 RUNS["documents"] = {"data": {"format": "files", "separator": "\n", "tokenizer": "byte"}}
 LOWER = {"lower": {"data": {"lower_case": True}}}
@@ -23,7 +23,7 @@ LOWER = {"lower": {"data": {"lower_case": True}}}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a text, and in place of runs there two models: of characters with <bos>, and of words without."""
+    """A folder with a text, and instead of runs two models: of characters with <bos>, and of words without."""
     folder, programs = tmp_path_factory.mktemp("scores"), {}
     (folder / "train.txt").write_text(LINES)
     (folder / "text.txt").write_text(TEXT)
@@ -45,9 +45,9 @@ def test_each_token_counts_once_after_all_tokens_of_its_window(folder, name):
     tokens = scorer.task.tokenizer.encode(TEXT)
     nats = scorer.nats(np.array(tokens))
     first = [] if scorer.task.first is None else [scorer.task.first]
-    if name == "documents":  # which begin once
+    if name == "documents":  # each begins once
         tokens, first = [*first, *tokens], []
-    step = LENGTH - bool(first)  # a window begins with the last token of the one before
+    step = LENGTH - bool(first)  # a window begins with the previous one's last token
     expected = [] if first else [0.0]
     n_windows = len(scorer.windows(np.array(tokens))[0])
     while len(expected) < len(tokens):
@@ -57,11 +57,11 @@ def test_each_token_counts_once_after_all_tokens_of_its_window(folder, name):
         logits_WTV = scorer.evaluator.logits({"inputs": np.repeat(padded, n_windows, axis=0)}).astype(np.float64)
         logits = logits_WTV[0, len(read) - 1]
         expected.append(np.log(np.exp(logits).sum()) - logits[tokens[len(expected)]])
-    expected[0] = expected[0] or np.mean(expected[1:])  # of a token that comes after none
+    expected[0] = expected[0] or np.mean(expected[1:])  # a token without a previous one
     np.testing.assert_allclose(nats, expected[-len(nats) :], rtol=1e-5, atol=1e-5)
 
 
-def test_figures_are_sums_over_the_lines_which_two_runs_share_whatever_their_tokens(folder, caplog):
+def test_scores_are_sums_over_lines_that_two_runs_share_whatever_their_tokens(folder, caplog):
     figures, scorer = text_scores(folder / "bos", folder / "text.txt"), TextScorer(folder / "bos")
     total = scorer.nats(np.array(scorer.task.tokenizer.encode(TEXT))).sum()
     assert figures["loss"] == pytest.approx(total / len(TEXT))
@@ -87,7 +87,7 @@ def test_figures_are_sums_over_the_lines_which_two_runs_share_whatever_their_tok
     assert 0 < abs(rounded["difference"]) < 0.05
 
 
-def test_a_run_is_better_or_worse_only_where_the_whole_interval_of_some_lines_is(tmp_path, monkeypatch, caplog):
+def test_a_run_is_better_or_worse_only_if_the_whole_interval_is(tmp_path, monkeypatch, caplog):
     class Given:
         def __init__(self, nats, step=None, weights=None):
             self.nats, self.step = np.array(nats), step
@@ -108,11 +108,11 @@ def test_the_interval_is_students_also_of_few_lines():
     for n_lines in (7, 80):
         nats = norm.ppf((np.arange(n_lines) + 0.5) / n_lines)
         expected = [0, *t.interval(0.95, n_lines - 1, 0, error := sem(nats))]
-        # The outer quantiles of 2000 normal numbers have a standard error of 0.06, and those of few lines more.
+        # The outer quantiles of 2000 normal numbers have a standard error of 0.06, those of few lines a larger one.
         assert [*ratio("x", nats, np.ones(n_lines)).values()] == pytest.approx(expected, abs=0.2 * error)
 
 
-def test_texts_and_runs_that_have_no_score_and_lines_of_json_are_said(folder, caplog):
+def test_texts_and_runs_without_a_score_and_lines_of_json_are_named(folder, caplog):
     refused = {
         ("bos", "7"): "at least two tokens",
         ("bos", ""): "the file is empty",

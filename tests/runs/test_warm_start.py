@@ -1,4 +1,4 @@
-"""Runs that start from weights that exist, of a run, a file or a folder of transformers; and runs of adapters."""
+"""Runs that start from existing weights: of a run, a file or a folder of transformers; and runs with adapters."""
 
 import dataclasses
 import json
@@ -29,11 +29,11 @@ from fxf.training.state import run_keys
 from helpers import one_device, random_params, table
 from small_runs import KEPT, Shared, command, records, text_config, tiny_config, trained, with_sections
 
-# As a model of `transformers` is: a Llama.
+# A Llama, as in `transformers`.
 LLAMA = {"positions": "rotary", "norm": "rms", "norm_epsilon_in": "variance", "gated": True, "activation": "silu",
          "attention_bias": "none", "feed_forward_bias": False, "final_bias": False, "n_heads": 1,
          "head_dim": 6}  # fmt: skip
-PROGRAMS = Shared()  # of runs of such a model, which differ in what they start from
+PROGRAMS = Shared()  # runs of such a model that start from different weights
 ADAPTERS = {"rank": 2, "alpha": 3.0}
 ADAMW = {"name": "adamw", "weight_decay": 0.5, "clip_norm": 1.0, "ema_decay": 0.5, "learning_rate": 0.3}
 
@@ -43,7 +43,7 @@ def bits(params):
 
 
 def started(config, workdir):
-    """Returns the experiment of a config, and what its run starts from."""
+    """Returns the experiment of a config, and its start."""
     experiment = build(config, workdir)
     return experiment, start_of(experiment, one_device(), workdir)
 
@@ -58,16 +58,16 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tuned(source):
-    """A run of adapters on `source`, with such checkpoints."""
+    """A run of adapters on `source`, with the same checkpoints."""
     workdir = source.parent / "tuned"
     config = config_from(tiny_config(seed=3, lora=ADAPTERS, optimizer=ADAMW), str(source), workdir)
     trained(config, workdir, kept=KEPT)
     return workdir
 
 
-def test_the_first_loss_is_that_of_the_source_which_a_begun_run_no_longer_needs(source, tmp_path):
+def test_the_first_loss_is_the_sources_which_a_started_run_no_longer_needs(source, tmp_path):
     copy, workdir = shutil.copytree(source, tmp_path / "copy"), tmp_path / "run"
-    plain = tiny_config(seed=3, optimizer={"learning_rate": 1e-30})  # the first record has the mean of two steps
+    plain = tiny_config(seed=3, optimizer={"learning_rate": 1e-30})  # the first record is the mean of two steps
     config = config_from(plain, f"{copy}:4", workdir)
     result = trained(config, workdir, kept=PROGRAMS)
     experiment, _, params = run.load(copy, step=4)
@@ -98,7 +98,7 @@ def test_a_model_that_adds_a_key_starts_from_a_run_with_the_value_of_its_config(
     assert config["model"] == {**tiny_config(model=LLAMA)["model"], "name": "ranked", "rank": 7}
 
 
-def test_patterns_choose_the_weights_of_a_run_or_a_file_and_the_others_are_drawn(source, tmp_path):
+def test_patterns_choose_weights_of_a_run_or_a_file_and_the_others_are_drawn(source, tmp_path):
     weights_file.save_weights(tmp_path / "params.safetensors", params := run.load(source)[2])
     for place in (source, tmp_path / "params.safetensors"):
         start = {"path": str(place), "weights": "blocks/*,!*/scale"}
@@ -114,7 +114,7 @@ def test_patterns_choose_the_weights_of_a_run_or_a_file_and_the_others_are_drawn
 
 
 @pytest.mark.parametrize(("change", "said"), table("weights that do not fit"))
-def test_what_does_not_fit_is_drawn_or_left_out_on_request(change, said):
+def test_weights_that_do_not_fit_are_drawn_or_left_out_on_request(change, said):
     spec = fxf.model(vocab_size=5, n_layers=1, d_model=6, n_heads=3).spec
     ours = {path: weight.shape for path, weight in leaves(spec)}
     name, shape = change["name"], change["shape"]
@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_drawn_or_left_out_on_request(change, said):
 
 
 def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
-    """Its table has more rows than its tokenizer has tokens."""
+    """The Llama's table has more rows than its tokenizer has tokens."""
     backend = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate("abcde ")}, []))
     backend.add_special_tokens(["<|endoftext|>"])
     tokens = {"first": 6, "end": 6, "padding": 6, "tokenizer": backend.to_str()}
@@ -150,7 +150,7 @@ def test_training_adapters_keeps_the_bits_of_the_base_without_moments_and_resume
     experiment, _, params = run.load(tuned, as_trained=True)
     base, after = bits(run.load(source)[2]), bits(params)
     assert {path: value for path, value in after.items() if not path.startswith(LORA)} == base
-    assert all(np.any(value) for value in jax.tree.leaves(params[LORA]))  # every adapter was moved
+    assert all(np.any(value) for value in jax.tree.leaves(params[LORA]))  # every adapter has changed
     state = experiment.state_shapes(one_device()).opt_state.inner
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state)]
     assert any("['mu']" in path or ".mu" in path for path in paths)
@@ -162,7 +162,7 @@ def test_training_adapters_keeps_the_bits_of_the_base_without_moments_and_resume
     assert bits(run.load(copy, as_trained=True)[2]) == after
 
 
-def test_what_loads_a_run_of_adapters_sees_plain_weights_and_the_programs_of_a_plain_model(source, tuned):
+def test_a_loaded_run_of_adapters_has_plain_weights_and_a_plain_models_programs(source, tuned):
     (plain, *_), (loaded, _, params) = run.load(source), run.load(tuned)
     assert flatten(params).keys() == flatten(shapes(plain.model.spec)).keys() == flatten(fxf.load(tuned).params).keys()
     trains, _, adapted = run.load(tuned, as_trained=True)
@@ -191,7 +191,7 @@ def test_exports_hold_merged_weights_and_peft_the_adapters(source, tuned, tmp_pa
     found = peft.load(tmp_path / "peft", experiment.model_config, experiment.lora, experiment.model.spec)
     np.testing.assert_equal(found, jax.device_get(flatten({LORA: adapted[LORA]})))
 
-    # A run starts from a folder of transformers, and from adapters there.
+    # A run starts from a folder of transformers, and from its adapters.
     assert export(source, "huggingface", "base").returncode == 0
     start = {"lora": ADAPTERS, "start": {"adapters": str(tmp_path / "peft")}}
     config = config_from(tiny_config(**start), str(tmp_path / "base"), tmp_path / "run")

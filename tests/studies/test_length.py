@@ -41,7 +41,7 @@ def test_a_decoder_reads_string_end_answer_and_counts_the_answer_and_its_end():
 
 
 @pytest.mark.parametrize(("problem", "places"), [("duplicate_string", 2), ("stack_manipulation", None)])
-def test_an_encoder_reads_the_string_and_as_many_empty_places_as_the_papers_answers_have(problem, places):
+def test_an_encoder_reads_the_string_and_as_many_blanks_as_the_papers_answers_have(problem, places):
     task = task_of(problem, answer="tape")
     batch = batch_of(task)
     arrays = (batch[name] for name in ("inputs", "input_mask", "targets", "weights"))
@@ -57,7 +57,7 @@ def test_an_encoder_reads_the_string_and_as_many_empty_places_as_the_papers_answ
             assert targets[n : n + n_places].tolist().count(0) == 1  # the end
 
 
-def test_drawn_positions_are_as_many_of_the_range_as_a_sequence_has_tokens_in_order():
+def test_drawn_positions_are_in_the_range_one_for_each_token_and_increasing():
     batch = batch_of(task_of("duplicate_string", 9, position_range=61))
     rows = batch["positions"]
     assert rows.shape == batch["inputs"].shape
@@ -70,7 +70,7 @@ def test_drawn_positions_are_as_many_of_the_range_as_a_sequence_has_tokens_in_or
 
 
 def knowing(task, wrong_from=99):
-    """Returns an evaluator that knows each answer, but for a symbol of one of the strings longer than `wrong_from`."""
+    """Returns an evaluator that knows each answer, except one symbol in one string longer than `wrong_from`."""
     draws, answers = [], task.answers
 
     def remember(evaluator, drawn, of_positions):
@@ -80,7 +80,7 @@ def knowing(task, wrong_from=99):
     task.answers = remember
 
     def spoiled(tokens, first):
-        """Returns answers that begin at the places `first`, one of them with a wrong token."""
+        """Returns answers that begin at the indices `first`, one of them with a wrong token."""
         drawn, tokens = draws[-1], np.array(tokens)
         if drawn.length_B.max() > wrong_from:
             tokens[0, first[0]] += 1

@@ -1,4 +1,4 @@
-"""Each problem's strings have the answers of a plain Python program, and the form and lengths of the papers."""
+"""Each problem's strings have the answers of a plain Python program, and the papers' format and lengths."""
 
 import ast
 import functools
@@ -104,7 +104,7 @@ ORACLES = {
 
 
 @some("name", PROBLEMS, ["missing_duplicate", "modular_arithmetic_brackets", "stack_manipulation"])
-def test_answers_are_those_of_a_plain_program_and_fit_the_papers_places(name):
+def test_answers_are_those_of_a_plain_program_with_the_papers_lengths(name):
     problem = PROBLEMS[name]
     lengths, found = pairs(name)
     for length, (string, answer) in zip(lengths, found, strict=True):

@@ -1,4 +1,4 @@
-"""RNN, stack-RNN and tape-RNN against plain loops; a stack pushes and pops, a tape goes and comes back."""
+"""RNN, stack-RNN and tape-RNN against plain loops; a stack pushes and pops, a tape moves both ways."""
 
 import jax
 import numpy as np
@@ -42,7 +42,7 @@ def looped(name, weights, x_TD):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_the_hidden_units_are_those_of_the_formula(name):
+def test_hidden_units_are_those_of_the_formula(name):
     layer, x_RTD = LAYERS[name], np.random.default_rng(0).normal(size=(3, T, D)).astype(np.float32)
     weights = random_params(layer.spec())
     found = jax.jit(lambda x: applied(layer, weights, x))(x_RTD)
@@ -50,7 +50,7 @@ def test_the_hidden_units_are_those_of_the_formula(name):
 
 
 @some("name", LAYERS, ["tape"])
-def test_it_decodes_with_its_state_as_it_trains(name):
+def test_a_recurrent_model_decodes_as_it_trains(name):
     with new_process():
         config = load(ROOT / "configs/studies/recurrent.py").get_config(name)
         sizes = {"n_layers": 1, "d_model": 6, "n_heads": 3, "max_len": 13, "positions": "none"}

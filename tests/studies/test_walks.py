@@ -1,4 +1,4 @@
-"""Positions of walks, fixed and turned by tokens, against plain loops; and what a query sees of their tapes."""
+"""Positions from walks, fixed or turned by tokens, against plain loops; and what a query sees of their tapes."""
 
 import functools
 import math
@@ -23,7 +23,7 @@ walked = jax.jit(walks.walk)
 
 
 def listed(n_walks):
-    """Returns the first walks, each as the effects of some tokens and, under None, that of all others."""
+    """Returns the first walks, each as a dict from tokens to effects, with None for all other tokens."""
     found = [{0: effect, None: walks.PLAIN} for effect in walks.OF_SEPARATOR]
     for token in range(1, 9):
         found += [{token: own, 0: of_separator, None: others} for own, of_separator, others in walks.OF_TOKEN]
@@ -88,7 +88,7 @@ def test_the_stream_gets_the_features_of_all_walks_and_heads_the_positions_of_so
     np.testing.assert_array_equal(context.carry["token_positions"], states[:, :4, :, 0].transpose(0, 2, 1))
 
 
-def test_a_query_sees_of_the_tokens_at_one_position_only_the_last_within_the_window():
+def test_a_query_sees_only_the_last_token_at_each_position_within_the_window():
     tokens = np.array([[0, 1, 2, 3, 0, 1, 2]])
     n, n_heads = tokens.shape[1], len(walks.OF_SEPARATOR)
     tape = walks.Tape(walks.WalkingConfig(d_model=12, n_heads=n_heads, window=3, positions="none"))
@@ -122,7 +122,7 @@ def turning_model(**changes):
 
 
 def turned_by_loops(turns_VH, tokens_BT):
-    """Returns positions and the directions behind the tokens, [B, H, T, 2], by plain loops."""
+    """Returns positions and the directions after each token, [B, H, T, 2], by plain loops."""
     states = np.zeros((len(tokens_BT), turns_VH.shape[1], len(tokens_BT[0]), 2))
     for b, tokens in enumerate(tokens_BT):
         for h in range(turns_VH.shape[1]):
@@ -134,7 +134,7 @@ def turned_by_loops(turns_VH, tokens_BT):
     return states
 
 
-def test_a_walk_is_that_of_plain_loops_and_in_parts_bit_for_bit_where_turns_are_whole():
+def test_a_walk_equals_plain_loops_and_bit_for_bit_in_parts_if_turns_are_integers():
     tokens_BT, state = random_tokens((B, T), V), np.zeros((B, H, 2), np.float32)
     rng = np.random.default_rng(0)
     turns_VH = rng.uniform(-1, 1, (V, H)).astype(np.float32)
@@ -159,7 +159,7 @@ def test_turns_stay_within_bounds_and_scoring_rounds_them():
 @pytest.mark.thorough
 @pytest.mark.parametrize("model_of", [walking_model, turning_model])
 def test_cached_decoding_and_beams_walk_as_the_full_forward_does(model_of):
-    # What the tokens of a prompt see reaches a logit through the second block.
+    # With two blocks, what prompt tokens see reaches the logits.
     model, params = model_of(window=3, n_layers=2, scan_blocks=True)
     assert model_of is walking_model or {*np.sign(params["blocks"]["0"]["turns"]).flat} == {-1, 1}
     batch = {"inputs": random_tokens((3, T), V)}

@@ -1,4 +1,4 @@
-"""Runs of a crew: each is the run that it would be alone, only the first one compiles, and a failure ends alone."""
+"""Runs that share a process: each equals the run alone, only the first compiles, and a failure ends only itself."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def jobs_of(points, workdir):
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    """Returns the sweep's folder, why points failed, and how often each point compiled."""
+    """Returns the sweep's folder, the errors of failed points, and each point's number of compilations."""
     workdir, events = tmp_path_factory.mktemp("sweep"), []
 
     def listen(event, _, **__):
@@ -77,7 +77,7 @@ def rows_of(path):
 
 
 @pytest.mark.parametrize(("change", "program"), refused("program of a run"))
-def test_only_numbers_that_a_program_reads_leave_it_the_same(change, program):
+def test_only_numbers_that_are_inputs_of_a_program_leave_it_the_same(change, program):
     before, after = make_points(CONFIG, [{}, change])
     assert (build(before.config).program_key() == build(after.config).program_key()) == (program == "same")
 
@@ -116,7 +116,7 @@ def test_of_several_processes_one_also_trains_a_single_run(tmp_path, monkeypatch
     assert [where for _, where in Crew(2).train(jobs_of(POINTS[:1], tmp_path))] == ["there"]
 
 
-def test_an_error_of_several_lines_is_told_in_one(tmp_path, monkeypatch):
+def test_an_error_of_several_lines_is_reported_in_one(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "train", lambda *_, **__: exec("raise TypeError('shapes differ:\\n(3,)\\n\\nSee a page')"))
     assert [why for _, why in Crew(1).train(jobs_of(POINTS[:1], tmp_path))] == [
         "TypeError: shapes differ: (3,) See a page"
@@ -138,7 +138,7 @@ def wait_for(condition):
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_process_that_is_killed_fails_its_run_alone_and_a_signal_saves_the_others(how, tmp_path):
-    """Both runs are long: the first to begin is killed, another process takes its place, and the signal ends all."""
+    """Both runs are long: the first to start is killed, another process replaces it, and the signal ends all."""
     write(tmp_path / "seeds.py", "def sweep(add):\n    add(seed=1)\n    add(seed=2)")
     flags = [f"--config={tmp_path}/seeds.py", *overrides(train={"steps": 10**6})[2:], f"--workdir={tmp_path}/sweep"]
     command = [*HEARING, sys.executable, "-m", "fxf", "sweep", *flags, "--workers=2"]
@@ -153,4 +153,4 @@ def test_a_process_that_is_killed_fails_its_run_alone_and_a_signal_saves_the_oth
     sweep.send_signal(how)
     out, said = sweep.communicate(timeout=60)
     assert (sweep.returncode, out, said.count("\n")) == ((75, "", 1) if how == signal.SIGTERM else (-how, "", 0)), said
-    wait_for(lambda: list((second / "checkpoints").glob("[0-9]*")))  # at once, but for what was killed
+    wait_for(lambda: list((second / "checkpoints").glob("[0-9]*")))  # at once, except what was killed

@@ -1,4 +1,4 @@
-"""The evidence of pairs: its intervals by other formulas, its exact tests, and what is claimed at which look."""
+"""Evidence from pairs: intervals against other formulas, exact tests, and the claims at each look."""
 
 import math
 
@@ -14,12 +14,12 @@ SKEWED = np.random.default_rng(4).lognormal(size=64).tolist()
 
 
 def of(differences):
-    """Returns the evidence of differences; None is a pair whose other run failed."""
+    """Returns the evidence of differences; None stands for a pair whose other run failed."""
     return evidence([(0.0, d) for d in differences])
 
 
 def hall_by_search(x, level):
-    """Returns the means that Hall's cubic, with Student's quantile, does not reject; by SciPy alone."""
+    """Returns the means that Hall's cubic, with Student's quantile, does not reject; computed by SciPy."""
     x = np.asarray(x, float)
     n, m, s, g = len(x), x.mean(), x.std(ddof=1), stats.skew(x)
     t = stats.t.ppf(1 - level / 2, n - 1)
@@ -80,7 +80,7 @@ def test_a_split_has_the_p_of_the_binomial_test(split):
     assert exact_sign(*split) == pytest.approx(expected)
 
 
-def test_failures_are_told_apart_from_the_mean():
+def test_failures_are_claimed_separately_from_the_mean():
     fails, both, fine = (1.0, None), (None, None), (1.0, 1.5)
     assert evidence([fails] * 8).failures == 1  # p = 2/2^8
     assert evidence([fails] * 7 + [both]).failures == 0

@@ -1,4 +1,4 @@
-"""How often verdicts are right: a small simulation, the kept one, and what docs/trials.md says of them."""
+"""How often verdicts are right: a small simulation, the kept one, and the numbers in docs/trials.md."""
 
 import csv
 import json
@@ -14,12 +14,12 @@ KEPT = ROOT / "experiments/results/verdicts"
 PAGE = (ROOT / "docs/trials.md").read_text()
 TABLE = json.loads((KEPT / "table.json").read_text())["table"]
 REAL = [row for row in TABLE if row["kind"] == "null, real runs"]
-# The smallest shares of right claims, in per cent, of the kept simulation.
+# The smallest shares of right claims in the kept simulation, in per cent.
 LEAST = {"Gaussian, 0.5 deviations": (69, 90), "Gaussian, 1 deviations": (99, 99)}
 
 
 def check(rows, n_trials, sigmas):
-    """Asserts the shares of simulated rows, give or take some standard errors of so many trials."""
+    """Asserts the shares of simulated rows, within some standard errors for that number of trials."""
 
     def error(percent):
         return sigmas * 100 * (percent / 100 * (1 - percent / 100) / n_trials) ** 0.5

@@ -1,4 +1,4 @@
-"""The plan of a trial: which figure decides and how. It is written before the runs and stays the same."""
+"""The plan of a trial: which metric decides, and how. It is written before the runs and stays unchanged."""
 
 import contextlib
 import json
@@ -22,12 +22,12 @@ def experiment(metrics, test=0.0):
 
 
 @pytest.mark.parametrize(("of", "found"), table("metric of a trial"))
-def test_the_metric_is_a_figure_of_the_task_and_the_direction_is_known(of, found):
+def test_the_metric_is_one_of_the_tasks_and_its_direction_is_known(of, found):
     assert choose_metric(experiment(of["metrics"], of["test"]), of["metric"]) == tuple(found.split())
 
 
 @pytest.mark.parametrize(("of", "message"), refused("configs of a trial"))
-def test_configs_whose_figures_mean_other_things_are_refused(of, message, tmp_path):
+def test_configs_whose_metrics_mean_different_things_are_refused(of, message, tmp_path):
     (tmp_path / "text.txt").write_text("".join(f"{i} and {i * i}\n" for i in range(90)))
     tokens, path = {"tokenizer": "bpe", "vocab_size": 270}, tmp_path / "text.txt"
     arms = [Arm(text_config(path, data={**tokens, **more}), ORIGIN) for more in ({}, of["data"])]
@@ -35,7 +35,7 @@ def test_configs_whose_figures_mean_other_things_are_refused(of, message, tmp_pa
         make_plan(*arms, tmp_path, metric=of["metric"])
 
 
-def test_the_plan_says_all_that_decides(tmp_path):
+def test_the_plan_records_all_that_decides(tmp_path):
     rules = {"metric": "train_loss", "failed": 2.5, "rates": 5, "match": "flops"}
     keep_plan(make_plan(FIRST, OTHER, tmp_path, **rules), Budget(7, 2.5), tmp_path)
     there = json.loads((tmp_path / "plan.json").read_text())
@@ -47,7 +47,7 @@ def test_the_plan_says_all_that_decides(tmp_path):
 
 
 @pytest.mark.parametrize(("of", "rates"), table("rates of a trial"))
-def test_three_rates_are_tried_unless_the_configs_differ_in_the_rate_alone(of, rates, tmp_path):
+def test_three_rates_are_tried_unless_the_configs_differ_only_in_the_rate(of, rates, tmp_path):
     other = Arm({**tiny_config(**of["sections"]), **of.get("whole", {})}, ORIGIN) if "sections" in of else None
     assert make_plan(FIRST, other, tmp_path, rates=of["given"]).rates == int(rates)
 
@@ -94,7 +94,7 @@ def test_another_config_gets_the_keys_that_the_command_line_sets_for_both():
         other_config("characters", {"task.n_tokens": 3})
 
 
-def test_a_change_is_of_the_other_config_alone_and_a_run_says_all_that_was_changed(tmp_path):
+def test_a_change_applies_only_to_the_other_config_and_a_run_records_all_changes(tmp_path):
     before = tiny_config()
     found = with_changes(CHANGED, ["model.n_layers=2", "model.activation=silu", "train.skip_nonfinite=1"])
     changes = {"model": {"n_layers": 2, "activation": "silu"}, "train": {"skip_nonfinite": 1}}

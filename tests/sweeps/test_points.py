@@ -1,4 +1,4 @@
-"""Sweeps: the points of a config file, their names and checks, a sweep as a user runs it, and the table of its runs."""
+"""Sweeps: the points of a config file, their names and checks, running a sweep, and the table of its runs."""
 
 import csv
 import json
@@ -32,7 +32,7 @@ def test_names_are_file_names_and_differ_where_the_points_do():
         assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.=,+-")
 
 
-def test_every_point_is_built_and_its_folder_looked_at_before_anything_runs(tmp_path):
+def test_every_point_is_built_and_its_folder_checked_before_anything_runs(tmp_path):
     points = make_points(tiny_config(), grid({"model.n_heads": [1, 2, 4]}))
     with pytest.raises(UserError, match=r"point 3 \(model.n_heads=4\): model.n_heads: 4 does not divide"):
         check(points, tmp_path)
@@ -46,7 +46,7 @@ def test_every_point_is_built_and_its_folder_looked_at_before_anything_runs(tmp_
     run_folder.write_result(folder, {}, identity)
     assert check(points[:2], tmp_path) == points[:1]
     longer = make_points(tiny_config(train={"steps": 99}), [{"model.n_heads": 2}])
-    assert check(longer, tmp_path) == longer  # it goes on, as by fxf train
+    assert check(longer, tmp_path) == longer  # it resumes, as with fxf train
     with pytest.raises(UserError, match=r"a finished run with another decode\.beam_width"):
         check(make_points(tiny_config(decode={"beam_width": 2}), [{"model.n_heads": 2}]), tmp_path)
     changed = make_points(tiny_config(train={"batch_size": 7}), [{"model.n_heads": 2}])
@@ -69,7 +69,7 @@ def test_a_sweep_gets_the_argument_of_its_config_file_if_it_takes_one(tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
+def test_a_sweep_runs_its_points_names_the_failed_one_and_resumes(tmp_path, monkeypatch):
     rates = "def sweep(add):\n    for point in grid({'optimizer.learning_rate': [0.001, 1e30]}): add(**point)"
     tiny = overrides(optimizer={"name": "sgd"}, log={"every": 1})[1:]
     flags = [flag for flag in tiny if "learning_rate" not in flag]
@@ -98,13 +98,13 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_goes_on_where_it_stopp
     assert left.endswith(f"--config.optimizer.learning_rate=1e+30 --workdir={workdir}/optimizer.learning_rate=1e+30")
 
 
-KEY = "model.layers.feed_forward.d_ff"  # of one layer alone: only a config that sets it has it
+KEY = "model.layers.feed_forward.d_ff"  # of a single layer: only a config that sets it has it
 RESULT = {"identity": "12ab", "task": "reversal", "seed": 1, "exact_match": 0.123456, "note": "a|b", "train_loss": 2.0}
 
 
 @pytest.fixture
 def points(tmp_path):
-    """Three points, of which the last has no result."""
+    """Three points; the last has no result."""
     added = [{"model.n_layers": 2, "seed": 1}, {"model.block": "idea", "seed": 1, KEY: 3}, {"seed": 7}]
     points = make_points(tiny_config(), added)
     for point, extra in zip(points, ({}, {"best_step": 4}), strict=False):
@@ -114,7 +114,7 @@ def points(tmp_path):
     return points
 
 
-def test_a_row_holds_every_changed_key_of_the_sweep_and_the_figures_of_its_run(points, tmp_path):
+def test_a_row_has_every_changed_key_of_the_sweep_and_the_metrics_of_its_run(points, tmp_path):
     first, second, third = read_rows(points, tmp_path)
     assert first == {"point": "model.n_layers=2,seed=1", "model.n_layers": 2, "model.block": "pre_norm", KEY: "",
                      "status": "finished", **RESULT}  # fmt: skip
@@ -123,7 +123,7 @@ def test_a_row_holds_every_changed_key_of_the_sweep_and_the_figures_of_its_run(p
                      "status": "no result"}  # fmt: skip
 
 
-def test_the_csv_reads_back_as_all_figures_of_all_rows(points, tmp_path):
+def test_the_csv_has_all_metrics_of_all_rows(points, tmp_path):
     rows = read_rows(points, tmp_path)
     read = list(csv.DictReader(write_table(points, tmp_path).read_text().splitlines()))
     assert list(read[0]) == ["point", "model.n_layers", "seed", "model.block", KEY, "status", "identity",

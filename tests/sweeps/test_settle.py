@@ -1,4 +1,4 @@
-"""What is settled before the pairs: rates with equal effort and equal compute."""
+"""Settings chosen before the pairs: rates with equal effort, and equal compute."""
 
 import dataclasses
 import json
@@ -24,12 +24,12 @@ def rate_of(config):
 
 
 def bowl(best):
-    """Returns a figure of a run that is least at `best` times the rate of the configs, and moves with the seed."""
+    """Returns a run's metric, lowest at `best` times the configs' rate, and dependent on the seed."""
     return lambda config: abs(math.log2(rate_of(config) / RATE / best)) + 0.001 * (config["seed"] % 10)
 
 
 @pytest.mark.parametrize(("of", "rates"), table("search of rates"))
-def test_the_search_goes_on_beyond_the_best_rate_by_two_steps_at_most(of, rates, tmp_path, trained):  # noqa: F811
+def test_the_search_continues_beyond_the_best_rate_by_at_most_two_steps(of, rates, tmp_path, trained):  # noqa: F811
     best, bracketed, tried = of["best"], ":" not in rates, [*map(float, rates.partition(":")[0].split())]
     trained.figure = bowl(best)
     found = run_trial(make_plan(FIRST, WIDER, tmp_path, **RULES), tmp_path, Budget(2))
@@ -43,7 +43,7 @@ def test_the_search_goes_on_beyond_the_best_rate_by_two_steps_at_most(of, rates,
     assert sorted(seeds) == [seed for seed in (1_000_004, 1_000_005) for _ in range(2 * len(tried))]  # for each arm
 
 
-def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst(tmp_path, trained):  # noqa: F811
+def test_equal_metrics_leave_the_rate_unchanged_and_a_diverging_rate_is_worst(tmp_path, trained):  # noqa: F811
     trained.figure = lambda config: 1.0 if rate_of(config) < 2 * RATE else math.nan
     found = run_trial(make_plan(FIRST, WIDER, tmp_path, **RULES), tmp_path, Budget(2))
     assert found.settled["first"].changes["optimizer.learning_rate"] == RATE
@@ -53,7 +53,7 @@ def test_equal_figures_leave_the_rate_as_it_is_and_a_rate_that_diverges_is_worst
     assert nothing.verdict == "undecided: not bracketed" and "but a run failed at each rate" in str(nothing)
 
 
-LOWER = {0.5: 0.9, 1: 0.0, 2: 0.7}  # the first config's figure, without noise, by the factor of its rate
+LOWER = {0.5: 0.9, 1: 0.0, 2: 0.7}  # the first config's metric, without noise, by the factor of its rate
 
 
 @pytest.mark.parametrize(("of", "verdict"), table("claims beside other rates"))
@@ -75,7 +75,7 @@ def test_a_claim_stays_at_rates_beside_the_worse_one(of, verdict, tmp_path, trai
     assert (without == "undecided: not yet checked at other rates") == bool(of["checked"])
 
 
-def test_pairs_run_with_the_rates_that_were_found_and_a_stopped_trial_keeps_them(tmp_path, trained):  # noqa: F811
+def test_pairs_run_with_the_chosen_rates_and_a_stopped_trial_keeps_them(tmp_path, trained):  # noqa: F811
     trained.figure = bowl(2)
     plan = make_plan(FIRST, WIDER, tmp_path, **RULES)
     before = run_trial(plan, tmp_path, Budget(2))
@@ -84,14 +84,14 @@ def test_pairs_run_with_the_rates_that_were_found_and_a_stopped_trial_keeps_them
     assert rate_of(record["config"]) == 2 * RATE
     n, told = len(trained.names), []
     found = run_trial(plan, tmp_path, Budget(3, workers=1), told.append)
-    assert told[2] == "the next 3 pairs take about 0.1 minutes"  # of a second for each fake run
+    assert told[2] == "the next 3 pairs take about 0.1 minutes"  # seconds for each fake run
     assert trained.names[n:] == ["first-6", "other-6"]
     assert found.settled["other"].changes == {"optimizer.learning_rate": 2 * RATE}
 
 
 @pytest.mark.parametrize("match", ["flops", "seconds"])
 def test_equal_compute_changes_the_steps_of_the_other_config(match, tmp_path, trained, monkeypatch):  # noqa: F811
-    # As the fastest fake run takes 0.1 s times d_ff; tests/runs/test_flops.py counts operations.
+    # The fastest fake run takes 0.1 s times d_ff; tests/runs/test_flops.py counts operations.
     flops = lambda experiment: PerToken(3.0, experiment.config["model"]["d_ff"], frozenset())  # noqa: E731
     for module in ("plan", "settle"):
         monkeypatch.setattr(f"fxf.sweeps.{module}.flops_per_token", flops)

@@ -1,4 +1,4 @@
-"""Trials: pairs of ordinary runs that share programs, the end of a trial, and going on with it."""
+"""Trials: pairs of ordinary runs that share programs, the end of a trial, and resuming it."""
 
 import csv
 import importlib
@@ -34,7 +34,7 @@ DIVERGED = "error: step 2: the loss is nan and the gradient's norm nan; training
 
 
 def finished_runs(folder, plan, first, other, seconds=1.0):
-    """Writes the results of runs, so that none of them trains; None is a run that diverged."""
+    """Writes the results of runs, so that none of them trains; None stands for a run that diverged."""
     for number, figures in enumerate(zip(first, other, strict=True)):
         for name, seed, figure in zip(("first", "other"), plan.seeds_of(number), figures, strict=True):
             path = folder / f"{name}-{seed}"
@@ -48,7 +48,7 @@ def finished_runs(folder, plan, first, other, seconds=1.0):
 
 
 def data_of(page):
-    """Returns what the page of trials shows, which is loaded from nowhere."""
+    """Returns the data of the page of trials, which must load nothing from elsewhere."""
     text = page.read_text()
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
     return json.loads(text.split('id="data">')[1].split("</script>")[0])["trials"]
@@ -56,7 +56,7 @@ def data_of(page):
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Makes training quick: a figure is a function of the run. Returns the folders so far, and which one is stopped."""
+    """Fakes training: a metric is a function of the run. Returns the folders so far, and the one to stop."""
     found = SimpleNamespace(names=[], stopped=0, figure=lambda config: config["seed"], seconds=1.0)
 
     def train(job, brought, kept):
@@ -79,7 +79,7 @@ def trained(monkeypatch):
     return found
 
 
-def test_what_a_trial_leaves_agrees_with_the_evidence_of_its_pairs_and_again_it_trains_nothing(tmp_path, trained):
+def test_a_trials_files_agree_with_its_pairs_and_a_repeat_trains_nothing(tmp_path, trained):
     plan, workdir, told = make_plan(FIRST, OTHER, tmp_path, **LOSS), tmp_path, []
     trained.figure = lambda config: config["seed"] + 9 * config["optimizer"]["learning_rate"]
     verdict = run_trial(plan, workdir, Budget(3), told.append)
@@ -102,7 +102,7 @@ def test_what_a_trial_leaves_agrees_with_the_evidence_of_its_pairs_and_again_it_
     assert (run_trial(plan, workdir, Budget(3)), trained.names) == (verdict, names)
 
 
-def test_a_stopped_trial_goes_on_and_more_seeds_add_pairs(tmp_path, trained):
+def test_a_stopped_trial_resumes_and_more_seeds_add_pairs(tmp_path, trained):
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     trained.stopped = 4
     with pytest.raises(Interrupted):
@@ -114,7 +114,7 @@ def test_a_stopped_trial_goes_on_and_more_seeds_add_pairs(tmp_path, trained):
     assert trained.names[5:] == ["first-6", "other-6"]
 
 
-def test_no_run_begins_after_the_minutes_and_pairs_that_are_whole_count(tmp_path, trained, monkeypatch):
+def test_no_run_starts_after_the_time_limit_and_complete_pairs_count(tmp_path, trained, monkeypatch):
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     monkeypatch.setattr(crew.time, "monotonic", lambda: 60.0 * len(trained.names))
     found = run_trial(plan, tmp_path, Budget(8, minutes=4.5))
@@ -122,7 +122,7 @@ def test_no_run_begins_after_the_minutes_and_pairs_that_are_whole_count(tmp_path
     assert trained.names[-1] == "first-6"
 
 
-def test_a_run_that_diverges_has_failed_and_is_not_tried_again(tmp_path, trained):
+def test_a_run_that_diverges_has_failed_and_is_not_repeated(tmp_path, trained):
     plan = make_plan(FIRST, DIVERGING, tmp_path, **LOSS)
     verdict = run_trial(plan, tmp_path)
     assert trained.names == [f"{name}-{seed}" for seed in range(4, 12) for name in ("first", "other")]
@@ -155,7 +155,7 @@ def test_a_trial_ends_at_a_look_or_with_its_budget_and_says_what_is_better(of, e
 
 
 @pytest.mark.parametrize(("of", "message"), refused("results that are not of the arm"))
-def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(of, message, tmp_path):
+def test_a_result_that_is_not_of_the_arm_or_lacks_the_metric_is_one_line(of, message, tmp_path):
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
     finished_runs(tmp_path, plan, [1.0, 1.0], [1.0, 1.0])
     (tmp_path / "first-4" / of["name"]).write_text(of["text"])
@@ -165,7 +165,7 @@ def test_a_result_that_is_not_of_the_arm_or_lacks_the_figure_is_one_line(of, mes
 
 @pytest.mark.thorough
 def test_runs_side_by_side_are_those_of_one_process_also_with_what_a_config_file_adds(tmp_path):
-    config = read_config("studies/recall")  # whose file has the task
+    config = read_config("studies/recall")  # its file defines the task
     config.train.steps, config.train.evaluate_every, config.model.d_model, config.model.d_ff = 3, 0, 4, 4
     config.optimizer.warmup_steps, config.checkpoint.best, config.checkpoint.every = 0, "", 0
     first = Arm(config.to_dict(), {"config_file": "studies/recall"})
@@ -177,7 +177,7 @@ def test_runs_side_by_side_are_those_of_one_process_also_with_what_a_config_file
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_that_fails_otherwise_than_by_diverging_ends_the_trial_in_one_line(workers, tmp_path, monkeypatch):
-    pipe = subprocess.PIPE  # the other worker never answers, and takes no time to start
+    pipe = subprocess.PIPE  # the other worker never answers, and needs no time to start
     starts = iter([crew._worker, lambda _: subprocess.Popen(["sleep", "120"], stdin=pipe, stdout=pipe, text=True)])
     monkeypatch.setattr(crew, "_worker", lambda n: next(starts)(n))
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)

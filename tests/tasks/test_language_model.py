@@ -32,7 +32,7 @@ def on_documents(tmp_path, **keys):
 
 
 def evaluator(loss=None, continuation=(5, 6), read=None):
-    """An evaluator that continues every prompt by `continuation`, and adds what it reads to a list."""
+    """An evaluator that continues every prompt by `continuation`, and appends its inputs to a list."""
 
     def decode_prompts(prompts, max_tokens):
         rows = np.concatenate([prompts["first"][:, None], prompts["tokens"]], axis=1)
@@ -45,11 +45,11 @@ def evaluator(loss=None, continuation=(5, 6), read=None):
 
 
 def scored(score, nats=1.5, **options):
-    """Returns the targets that count, and the figures for so many nats a token."""
+    """Returns the targets with weight, and the metrics for these nats per token."""
     counted = []
 
     def loss(batch):
-        begins = batch["inputs"][:, 1:] == batch["inputs"][0, 0]  # a document begins with a token of its own
+        begins = batch["inputs"][:, 1:] == batch["inputs"][0, 0]  # a document begins with its own token
         np.testing.assert_array_equal(batch["inputs"][:, 1:][~begins], batch["targets"][:, :-1][~begins])
         counted.extend(batch["targets"][batch["weights"] > 0].tolist())
         return nats * batch["weights"].sum(), batch["weights"].sum()
@@ -58,7 +58,7 @@ def scored(score, nats=1.5, **options):
 
 
 @pytest.mark.parametrize("bos", [True, False])
-def test_windows_are_of_the_training_text_behind_bos_or_by_themselves(bos, tmp_path):
+def test_windows_are_of_the_training_text_with_or_without_bos(bos, tmp_path):
     task = make(tmp_path, bos=bos)
     batch, again, other = (jax.device_get(task.batch(jax.random.key(seed), 0)) for seed in (3, 3, 2))
     np.testing.assert_array_equal(batch["targets"], again["targets"])
@@ -72,7 +72,7 @@ def test_windows_are_of_the_training_text_behind_bos_or_by_themselves(bos, tmp_p
 
 
 @pytest.mark.parametrize(("bos", "expected"), [(True, [["", "1", " ", "a"], [""]]), (False, [["1", " ", "a"], ["\n"]])])
-def test_a_prompt_is_read_behind_bos_or_by_itself(tmp_path, bos, expected):
+def test_a_prompt_is_read_with_or_without_bos(tmp_path, bos, expected):
     task, read = make(tmp_path, bos=bos), []
     generated(task, evaluator(read=read), ["1 a", ""], 2, 9)
     assert [[task.tokenizer.decode([token]) for token in row] for row in read] == expected
@@ -84,7 +84,7 @@ def test_a_prompt_is_read_behind_bos_or_by_itself(tmp_path, bos, expected):
 def test_a_part_counts_each_of_its_tokens_once_but_without_bos_not_the_first(keys, name, tmp_path):
     part, bos, share = keys["part"], keys["bos"], keys["test"]
     task = make(tmp_path, bos=bos, test=share)
-    ended = (5, 6, NO_END)  # as by a key decode.ends, which no token of the text is
+    ended = (5, 6, NO_END)  # as with decode.ends, which is not a token of the text
     counted, figures = scored(task.validate if part == "validation" else task.test, continuation=ended)
     assert task.tokenizer.decode(counted) == LINES[int(len(LINES) * (1 - (share or 0.1))) :][not bos :]
     if part == "test":
@@ -102,7 +102,7 @@ def test_answers_are_the_prompts_continued_to_the_last_position(tmp_path):
     assert generated(task, evaluator(continuation=[7]), ["1"], 2, 9)[0][0][0] == f"1{2 * seven}"
 
 
-def test_words_of_decoding_are_tokens_at_the_start_of_a_text_and_inside_of_one(tmp_path):
+def test_words_in_decoding_keys_are_tokens_at_the_start_and_inside_of_a_text(tmp_path):
     task = make(tmp_path, tokenizer="bpe", vocab_size=300)
     encode = task.tokenizer.encode
     rules = task.rules(DecodeConfig(banned="and 7", prefix="1 and", ends="9"))
@@ -112,7 +112,7 @@ def test_words_of_decoding_are_tokens_at_the_start_of_a_text_and_inside_of_one(t
 
 
 @pytest.mark.parametrize("prefix", [" and", "and", "  and"])
-def test_an_answer_begins_with_the_prefix_also_where_a_tokenizer_puts_a_space_in_front(prefix, tmp_path):
+def test_an_answer_begins_with_the_prefix_also_if_a_tokenizer_adds_a_space(prefix, tmp_path):
     pieces = [("<unk>", 0.0), ("</s>", 0.0), ("▁", -3.0), ("▁and", -1.0), ("a", -2.0), ("n", -2.0), ("d", -2.0)]
     backend = Tokenizer(models.Unigram(pieces, 0))
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
@@ -123,7 +123,7 @@ def test_an_answer_begins_with_the_prefix_also_where_a_tokenizer_puts_a_space_in
     assert (task.to_text("a", words.prefix), words.begins) == (f"a{prefix}", 1)
 
 
-def test_where_the_last_token_alone_is_scored_the_others_weigh_nothing(tmp_path):
+def test_if_only_the_last_token_is_scored_the_others_have_no_weight(tmp_path):
     task, weights = make(tmp_path, score="last"), []
     np.testing.assert_array_equal(task.batch(jax.random.key(3), 0)["weights"], np.eye(7)[[6] * 5])
     task.validate(evaluator(lambda batch: (weights.append(batch["weights"]), (1.0, batch["weights"].sum()))[1]))
@@ -135,7 +135,7 @@ def test_where_the_last_token_alone_is_scored_the_others_weigh_nothing(tmp_path)
 def test_a_model_without_cross_entropy_has_the_share_of_right_first_choices(tmp_path):
     task = make(tmp_path)
 
-    def right_about_odd_tokens(batch):  # and token 0 in place of even ones
+    def right_about_odd_tokens(batch):  # and token 0 instead of even ones
         return np.eye(task.vocab_size)[batch["targets"] * (batch["targets"] % 2)]
 
     counted, _ = scored(task.validate)

@@ -22,12 +22,12 @@ def make(tmp_path, length=9, batch_size=5, **data):
 
 
 def words_of(start, end=1.0):
-    """Returns the words of a part of the text, given its ends as shares."""
+    """Returns the words of a part of the text, whose ends are given as shares."""
     return " ".join(LINES[int(len(LINES) * start) : int(len(LINES) * end)].split())
 
 
 def test_the_share_of_each_sequence_is_chosen_and_shown_80_10_10_and_its_padding_counts_nothing():
-    n_tokens = 8  # few, so that a special token among the random ones would show
+    n_tokens = 8  # few, so that special tokens among the random ones would be noticed
     text = np.random.default_rng(0).integers(MASK + 1, n_tokens, (997, P)).astype(np.int32)
     lengths = np.where(np.arange(997)[:, None] < P, np.arange(997)[:, None] + 1, P)
     batch = jax.device_get(jax.jit(masked_batch, static_argnums=4)(jax.random.key(0), text, lengths, 0.3, n_tokens))
@@ -40,7 +40,7 @@ def test_the_share_of_each_sequence_is_chosen_and_shown_80_10_10_and_its_padding
     assert not chosen[~of_text].any() and chosen[of_text].mean() == pytest.approx(0.3, abs=0.01)
     np.testing.assert_array_equal(inputs[~chosen], targets[~chosen])
     assert (inputs[chosen] == MASK).mean() == pytest.approx(0.8, abs=0.01)
-    kept = 0.1 + 0.1 / (n_tokens - MASK - 1)  # a random token may be the one that was there
+    kept = 0.1 + 0.1 / (n_tokens - MASK - 1)  # a random token may equal the original
     assert (inputs == targets)[chosen].mean() == pytest.approx(kept, abs=0.01)
     replaced = chosen & (inputs != MASK) & (inputs != targets)
     assert set(inputs[replaced].tolist()) == set(range(MASK + 1, n_tokens))
@@ -59,7 +59,7 @@ def test_batches_are_windows_of_the_training_part_and_one_in_ten_is_short(tmp_pa
 
 
 def perfect(batches):
-    """An evaluator that knows the text, and that counts a loss of 2 for each token."""
+    """An evaluator that knows the text, with a loss of 2 per token."""
     answers = {}
 
     def loss(batch):
@@ -70,12 +70,12 @@ def perfect(batches):
     return Evaluator(None, loss, lambda batch: np.eye(VOCAB_SIZE)[answers[batch["inputs"].tobytes()]])
 
 
-def test_a_perfect_model_fills_in_everything_and_the_same_is_asked_every_time(tmp_path):
+def test_a_perfect_model_fills_in_everything_and_the_masks_are_the_same_each_time(tmp_path):
     task, first, again, last = make(tmp_path), [], [], []
     figures = task.validate(perfect(first))
     assert task.validate(perfect(again)) == figures
     jax.tree.map(np.testing.assert_array_equal, first, again)
-    without = task.validate(perfect([])._replace(in_nats=False))  # no perplexity follows from another loss
+    without = task.validate(perfect([])._replace(in_nats=False))  # another loss gives no perplexity
     assert without == {name: x for name, x in figures.items() if name != "perplexity"}
     n_chosen = sum(batch["weights"].sum() for batch in first)
     samples, perplexity = figures.pop("samples"), pytest.approx(np.e**2)
@@ -93,7 +93,7 @@ def test_a_perfect_model_fills_in_everything_and_the_same_is_asked_every_time(tm
         assert text in part
 
 
-def test_accuracy_is_of_the_chosen_tokens_alone_also_of_those_that_are_shown(tmp_path):
+def test_accuracy_is_of_the_chosen_tokens_alone_masked_or_not(tmp_path):
     task, batches = make(tmp_path), []
 
     def always(batch):

@@ -44,7 +44,7 @@ def reversed_prompts(prompts, max_tokens):
 
 
 def evaluator(continue_prompts):
-    """Returns an evaluator whose best hypothesis is that of `continue_prompts`, and whose second one is nonsense."""
+    """Returns an evaluator whose best hypothesis is that of `continue_prompts`, and whose second is nonsense."""
 
     def decode(prompts, max_tokens):
         tokens = continue_prompts(prompts, max_tokens)
@@ -56,7 +56,7 @@ def evaluator(continue_prompts):
 PERFECT = evaluator(reversed_prompts)
 
 
-def test_rows_are_a_sequence_zero_its_reverse_zero_with_weights_on_the_second_half():
+def test_a_row_is_a_sequence_0_its_reverse_0_with_weights_on_the_second_half():
     lengths, tokens = [], []
     for batch in drawn(config(min_length=2)):
         np.testing.assert_array_equal(batch["inputs"], np.pad(batch["targets"], ((0, 0), (1, 0)))[:, :-1])
@@ -74,7 +74,7 @@ def test_rows_are_a_sequence_zero_its_reverse_zero_with_weights_on_the_second_ha
 
 
 @pytest.mark.parametrize(("domain", "examples"), [((3, 2, 3), 36), ((4, 2, 4), 336)])  # of seed 004
-def test_a_small_domain_is_scored_whole(domain, examples):
+def test_a_small_domain_is_scored_completely(domain, examples):
     task = task_of(config(*domain))
     for evaluate in (task.validate, task.test):
         figures = evaluate(PERFECT)
@@ -103,7 +103,7 @@ def test_the_hash_is_the_same_in_numpy_and_jax_and_with_padding_and_a_sample_is_
     assert sample_held_out(drawn, 99).tolist() == held[[5, 6, 1, 2]].tolist()
 
 
-def test_longer_sequences_are_scored_apart():
+def test_longer_sequences_are_scored_separately():
     together, apart = task_of(large(longer=3, examples=50)), task_of(large(longer=3, longer_every=5, examples=50))
     assert together.longest == 2 * 10 + 2
     for task, more in (together, {"exact_match_longer": 1.0, "examples_longer": 50}), (apart, {"exact_match_10": 1.0}):
@@ -112,7 +112,7 @@ def test_longer_sequences_are_scored_apart():
         assert figures == {"exact_match": 1.0, "examples": 50, "cut_off": 0, **more}
         assert set(figures) >= set(task.metrics)
     assert set(np.count_nonzero(draw_sample(together.config, range(8, 11)), axis=1)) == {8, 9, 10}
-    assert draw_sample(config(1), range(5, 7)).sum(axis=1).tolist() == [5, 6]  # of which the hash holds out none
+    assert draw_sample(config(1), range(5, 7)).sum(axis=1).tolist() == [5, 6]  # the hash holds out none of them
 
 
 def test_exact_match_counts_a_row_only_if_all_of_it_is_right():
@@ -149,7 +149,7 @@ def test_an_answer_without_its_end_is_counted_as_cut_off():
     assert figures["cut_off"] == figures["examples"] and all(sample[3] for sample in figures["samples"])
 
 
-def test_prompts_are_tokens_with_spaces_between_and_so_are_answers():
+def test_prompts_and_answers_are_tokens_separated_by_spaces():
     asked = []
 
     def decode(groups):

@@ -1,4 +1,4 @@
-"""What tells the data of a test from other data: runs are ranked only if it is the same."""
+"""The digest of scored data: only runs with equal digests are ranked."""
 
 import json
 
@@ -52,5 +52,5 @@ def files(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "changes", "kept"), [(name, *case) for name in STARTS for case in refused(f"scored data of {name}")]
 )
-def test_it_changes_with_what_is_scored_and_with_nothing_else(name, changes, kept):
+def test_the_digest_changes_only_with_what_is_scored(name, changes, kept):
     assert (scored(name, **changes) == scored(name)) == (kept == "same")

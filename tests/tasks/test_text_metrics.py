@@ -18,7 +18,7 @@ RUN = RunInfo(TrainConfig(batch_size=3))
 
 
 def share_of_long(answers, references):
-    """The share of the answers with as many words as a right one."""
+    """The share of answers with as many words as a right one."""
     words = [{len(text.split()) for text in texts} for texts in references]
     return np.mean([len(answer.split()) in n for answer, n in zip(answers, words, strict=True)])
 
@@ -28,11 +28,11 @@ def always_two(prompts, max_tokens):
     return np.tile(np.eye(1, max_tokens, dtype=int) * 2, (len(prompts["tokens"]), 1))[:, None], None
 
 
-def test_a_metric_from_outside_joins_the_figures_of_a_task_and_can_choose_a_checkpoint(monkeypatch):
+def test_a_users_metric_joins_those_of_a_task_and_can_choose_a_checkpoint(monkeypatch):
     monkeypatch.setitem(METRICS, "as_long", share_of_long)
     task = Reversal(ReversalConfig(n_tokens=3, max_length=2, metrics="as_long, ter"), RUN)
     model = Evaluator(in_groups(always_two), None, None)
-    for figures in (task.validate(model), task.test(model)):  # of 3 sequences of one token and 9 of two
+    for figures in (task.validate(model), task.test(model)):  # 3 sequences of one token and 9 of two
         assert (figures["as_long"], figures["exact_match"]) == (3 / 12, 1 / 12)
         assert figures["ter"] > 0
     assert task.metrics == ("exact_match", "as_long", "ter", "-as_long", "-ter")
@@ -61,13 +61,13 @@ def test_words_that_the_vocabulary_lacks_are_named_once_and_not_all_of_many(capl
 
 
 def hypotheses(tokens, scores, end_token, limits=None):
-    """Returns what is found for the prompts of one group."""
+    """Returns the hypotheses for the prompts of one group."""
     tokens, limited = np.array(tokens), {} if limits is None else {"limits": np.array(limits)}
     group = PromptGroup(range(len(tokens)), limited, tokens.shape[2])
     return in_order_of_texts([group], [(tokens, scores)], end_token, len(tokens))
 
 
-def test_hypotheses_end_before_their_end_token_or_are_cut_off_and_leave_out_what_a_beam_did_not_find():
+def test_hypotheses_end_before_their_end_token_or_are_cut_off_and_omit_missing_ones():
     tokens = [[[3, 1, 2, 0], [1, 2, 3, 4]], [[0, 0, 0, 0], [5, 5, 5, 5]]]
     assert hypotheses(tokens, np.array([[-0.5, -1.5], [-0.25, -np.inf]]), 0) == [
         [([3, 1, 2], -0.5, False), ([1, 2, 3, 4], -1.5, True)],
@@ -80,7 +80,7 @@ def test_hypotheses_end_before_their_end_token_or_are_cut_off_and_leave_out_what
     assert hypotheses([[[3, 1, 0]]], None, NO_END, [2]) == [[([3, 1], None, False)]]
 
 
-def test_groups_are_decoded_apart_and_their_hypotheses_put_in_order():
+def test_groups_are_decoded_separately_and_hypotheses_keep_the_order():
     groups = [PromptGroup([3, 0], padded_prompts([[9, 7], [9, 5]]), 2), PromptGroup([1], padded_prompts([[9]]), 3)]
 
     def decode(prompts, max_tokens):
@@ -91,7 +91,7 @@ def test_groups_are_decoded_apart_and_their_hypotheses_put_in_order():
     assert found == [[([1, 2], None, True)], [([0, 1, 2], None, True)], [([], 0.0, False)], [([1, 2], None, True)]]
 
 
-def test_each_prompt_of_a_group_has_as_many_new_tokens_as_fit_behind_it():
+def test_each_prompt_of_a_group_gets_as_many_new_tokens_as_fit_after_it():
     (group,) = one_group(padded_prompts([[0, 7, 5], [0]]), 0, 7)
     assert (list(group.places), group.max_tokens, group.prompts["limits"].tolist()) == ([0, 1], 7, [5, 7])
     assert "limits" not in one_group(padded_prompts([[0, 7, 5], [0]]), 5, 7)[0].prompts

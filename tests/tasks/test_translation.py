@@ -45,7 +45,7 @@ def make(data, folder=None):
 
 
 def evaluator_of(task, spoil=0):
-    """Translates word for word with the tokenizer's own numbers; spoils the first word of the first `spoil` rows."""
+    """Translates word for word by token ids; changes the first word of the first `spoil` rows."""
     encode, decode, special = task.tokenizer.encode, task.tokenizer.decode, task.tokenizer.special
 
     def decode_prompts(prompts, max_tokens):
@@ -69,7 +69,7 @@ def test_a_perfect_translator_scores_100_on_every_sentence_once_and_a_wrong_word
     assert "tok:13a" in figures["bleu_signature"]
     assert all(expected == answer for _, expected, answer, _ in figures["samples"]) and len(figures["samples"]) == 10
     assert task.validate(evaluator_of(task))["validation_loss"] == 1.5  # the quotient of sums
-    figures = task.test(evaluator_of(task, spoil=1))  # one in each group of similar length
+    figures = task.test(evaluator_of(task, spoil=1))  # one for each group of similar length
     assert 0.8 < figures["exact_match"] < 1 and figures["bleu"] < 100
 
 
@@ -118,7 +118,7 @@ def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_fil
     assert n_long > 0 and f"warning: {n_long} of 24 test pairs are not scored" in capsys.readouterr().err
 
 
-def test_a_task_that_only_trains_and_scores_says_so_where_more_is_asked(tmp_path):
+def test_a_task_that_only_trains_and_scores_says_so_if_more_is_requested(tmp_path):
     for asked, message in (
         (score_pairs, "scores no given pairs"),
         (write_answers, "has no answers to write"),
@@ -131,7 +131,7 @@ def test_a_task_that_only_trains_and_scores_says_so_where_more_is_asked(tmp_path
 
 def test_an_answer_may_be_as_long_as_the_longest_target_whatever_its_source_and_counts_where_it_is_cut_off(data):
     task = make(data)
-    groups = task.groups([[5] * n for n in (1, data.max_length)])  # which a model may have as its positions
+    groups = task.groups([[5] * n for n in (1, data.max_length)])  # models may have this many positions
     assert [(group.max_tokens, group.prompts["source"].shape[1]) for group in groups] == [(41, 41), (41, 16)]
     endless = in_groups(lambda prompts, n: (np.full((len(prompts["tokens"]), 1, n), 7), None))
     figures = task.test(Evaluator(endless, None, None))

@@ -1,8 +1,8 @@
-"""Trains on one and on eight devices, and prints how far apart the numbers are, as JSON.
+"""Trains on one and on eight devices, and prints the differences as JSON.
 
-JAX takes its number of devices when it starts: tests/training/test_sharding.py runs this in a process of its own. It
-leaves in its folder what two_processes.py compares its numbers with. With `more` after the folder, it takes the layouts
-and stages that `make test-all` adds.
+JAX reads its number of devices at start-up, so tests/training/test_sharding.py runs this in a new process. It leaves
+in its folder the numbers that two_processes.py compares with. With `more` after the folder, it runs the layouts and
+stages that `make test-all` adds.
 """
 
 import functools
@@ -46,25 +46,25 @@ PMAP = {"pmap 8": ({"kind": "pmap"}, 1)}
 MORE_LAYOUTS = {"data 2, fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2)}
 MORE_LAYOUTS["data 4, sequence 2"] = {"sequence": 2, "slices": 2}, 1
 STEPS, ROWS, LENGTH = 5, 24, 6
-VOCAB_SIZE = 11  # which two parts under `tensor` do not divide
+VOCAB_SIZE = 11  # not a multiple of two, the size of `tensor`
 SIZES = {"n_layers": 2, "d_model": 8, "d_ff": 14, "n_heads": 2, "max_len": LENGTH}
 CHOICES = {"attention_bias": "all", "scan_blocks": True, "tied_embeddings": True, "logits_bias": True}
 CONFIG = TransformerLMConfig(**SIZES, **CHOICES)
 MODEL = transformer_lm(CONFIG, VOCAB_SIZE)
-# Its state also holds the newest gradient.
+# Its state also has the newest gradient.
 KEEP = optax.GradientTransformation(
     lambda params: jax.tree.map(jax.numpy.zeros_like, params), lambda gradient, _, params=None: (gradient, gradient)
 )
-# Where a gradient is small beside its terms, its size is uncertain; this eps keeps Adam from dividing by it.
+# A gradient that is small beside its terms is uncertain; this eps keeps Adam from dividing by it.
 ADAM = {"eps": 1e-4}
 loss.LOGITS_AT_ONCE = 5 * VOCAB_SIZE  # several groups of tokens on each device
 OPTIMIZER = optax.chain(KEEP, optax.adam(1e-3, **ADAM))
 
 
 def batches(index=0, count=1):
-    """Yields batches of packed documents whose weights differ; the first third of the rows counts for nothing.
+    """Yields batches of packed documents with different weights; the first third of the rows has no weight.
 
-    Of `count` processes, the one of this index gets every count-th row.
+    With `count` processes, the one with this index gets every count-th row.
     """
     rng = np.random.default_rng(0)
     while True:
@@ -79,7 +79,7 @@ def batches(index=0, count=1):
 
 
 def train(parallel, microbatches=1, model=MODEL, optimizer=OPTIMIZER):
-    """Returns loss, gradient and terms of the first step, and the params after all, but for the biases of keys."""
+    """Returns loss, gradient and terms of the first step, and the final params, without the biases of keys."""
     layout = make_layout(ParallelConfig(**parallel), jax.devices())
     config = TrainConfig(batch_size=ROWS, microbatches=microbatches)
     params = random_params(model.spec)
@@ -97,7 +97,7 @@ def train(parallel, microbatches=1, model=MODEL, optimizer=OPTIMIZER):
 
 
 def placed(tree, shardings):
-    """Puts the host's arrays on the devices of all processes; device_put would compare them, by a program for each."""
+    """Puts the host's arrays on the devices of all processes; device_put would compile a program to compare each."""
     if jax.process_count() == 1:
         return jax.device_put(tree, shardings)
     return jax.tree.map(lambda x, s: jax.make_array_from_callback(x.shape, s, lambda cut: x[cut]), tree, shardings)
@@ -108,7 +108,7 @@ def same(tree):
 
 
 def whole(tree):
-    """Returns arrays of which each process has a part, gathered by one program."""
+    """Gathers arrays that are split over processes, by one program."""
     if jax.process_count() > 1:
         mesh = jax.tree.leaves(tree)[0].sharding.mesh
         tree = jax.jit(same, out_shardings=NamedSharding(mesh, PartitionSpec()))(tree)
@@ -116,7 +116,7 @@ def whole(tree):
 
 
 def distance(a, b):
-    """Returns the largest difference between two trees, in units of what rounding may make."""
+    """Returns the largest difference between two trees, in units of the bound on rounding."""
     return max(jax.tree.leaves(jax.tree.map(lambda x, y: float(np.abs(x - y).max()), a, b))) / bound(largest_of(b))
 
 
@@ -134,7 +134,7 @@ def read(path):
 
 
 def start_jax(n_devices):
-    """Lets JAX, which may be imported already, start with so many devices, and keep programs to this process."""
+    """Starts JAX, which may be imported already, with this number of devices and no shared program cache."""
     jax.config.update("jax_num_cpu_devices", n_devices)
     jax.config.update("jax_enable_compilation_cache", False)
     jax.config.update("jax_default_matmul_precision", "highest")
@@ -142,7 +142,7 @@ def start_jax(n_devices):
 
 
 def compare(layouts, folder=None, **parts):
-    """Returns the distances of each layout, whose numbers of microbatches stand beside it, from one device."""
+    """Returns the distances of each layout, with its numbers of microbatches, from one device."""
     one = train({"data": 1}, **parts)
     if folder:
         write(folder / "one.npz", one)
@@ -150,7 +150,7 @@ def compare(layouts, folder=None, **parts):
 
 
 def go_on(workdir, parallel):
-    """Trains a small run to its end, from the newest checkpoint in the folder; returns its last state."""
+    """Trains a small run from the newest checkpoint in the folder to its end; returns its last state."""
     config = tiny_config(parallel=parallel, train={"batch_size": 8}, model={"d_model": 8, "d_ff": 16}, optimizer=ADAM)
     run.train(config, workdir, {"config_file": "", "overrides": {}})
     experiment = build(config)
@@ -159,12 +159,12 @@ def go_on(workdir, parallel):
 
 
 def save(folder):
-    """Saves a run on eight devices, and leaves copies of it at step 4 to one device and to two processes.
+    """Saves a run on eight devices, and copies it at step 4 for one device and for two processes.
 
-    Returns the share of the optimizer state that one of the eight holds.
+    Returns the share of the optimizer state on one of the eight.
     """
     answers = Reversal.validate
-    Reversal.validate = lambda *_: {"exact_match": 0.0}  # two processes answer
+    Reversal.validate = lambda *_: {"exact_match": 0.0}  # two processes will generate
     state = go_on(folder / "eight", {"fsdp": 8})
     Reversal.validate = answers
     write(folder / "unbroken.npz", whole(state.params))
@@ -177,14 +177,14 @@ def save(folder):
 
 
 def resumed(copy, parallel):
-    """Lets a copy go on, and returns how far its params are from those of eight devices."""
+    """Resumes a copy, and returns the distance of its params from those of eight devices."""
     return distance(whole(go_on(copy, parallel).params), read(copy.parent / "unbroken.npz"))
 
 
 def of_a_gpu():
-    """Returns how far a GPU's gradients over a mesh are from those of one device.
+    """Returns the distance of a GPU's gradients over a mesh from those of one device.
 
-    They are of rows of a table that the mesh divides or not, and of experts with biases.
+    They are those of tables whose rows the mesh divides or not, and of experts with biases.
     """
     rng, found = np.random.default_rng(0), []
     mesh = make_layout(ParallelConfig(fsdp=2, sequence=2, expert=2), jax.devices()).mesh
@@ -206,7 +206,7 @@ def of_a_gpu():
 
 
 def products_of_8_bits():
-    """Returns how far a product in 8 bits and its gradients are, of rows and weights in parts, from those of one."""
+    """Returns the distance of a sharded product in 8 bits and its gradients from those on one device."""
 
     def learn(x, w):
         with fp8.products():
@@ -221,7 +221,7 @@ def products_of_8_bits():
 
 
 def loss_kernel():
-    """Returns how far a GPU's loss and gradient by one kernel on each device are from those by one for all."""
+    """Returns the distance of a GPU's loss and gradient by one kernel per device from those by one kernel."""
     rng, layout = np.random.default_rng(0), make_layout(ParallelConfig(sequence=2), jax.devices())
     x, targets = rng.normal(size=(8, 3, 9)).astype("f4"), rng.integers(0, 9, (8, 3))
     weights = rng.uniform(size=(8, 3)).astype("f4")
@@ -239,9 +239,9 @@ def loss_kernel():
 
 
 def sums_of_bfloat16():
-    """Returns how far a weight's gradient, of bfloat16 rows on eight devices, is from the sum of the rows' terms.
+    """Returns the distance of a weight's gradient, from bfloat16 rows on eight devices, from the sum of its terms.
 
-    The unit is what bfloat16 rounds off the largest term. The devices sum in float32, and in bfloat16.
+    The unit is bfloat16's rounding of the largest term. The devices sum in float32, and in bfloat16.
     """
     rng, found = np.random.default_rng(0), []
     x, dy, w = (rng.normal(size=shape).astype("bfloat16") for shape in ((8, 3, 5), (8, 3, 7), (5, 7)))
@@ -257,7 +257,7 @@ def sums_of_bfloat16():
 
 
 def figures(folder):
-    from sequences_on_devices import parts  # which reads this file
+    from sequences_on_devices import parts  # reads this file
 
     return {
         "distances": compare(LAYOUTS, folder) | compare(PMAP, model=model_of("in a row")),

@@ -1,6 +1,6 @@
 """Trains models with modules of Flax, with adapters, with experts and with terms on one and on eight devices.
 
-It prints how far apart the numbers are, as JSON; tests/training/test_sharding.py runs this in a process of its own.
+It prints the differences as JSON; tests/training/test_sharding.py runs this in a new process.
 """
 
 import json
@@ -49,14 +49,14 @@ class Gate(nnx.Module):
 
 if __name__ == "__main__":
     eight_devices.start_jax(8)
-    jax.config.update("jax_numpy_rank_promotion", "allow")  # as Flax does
+    jax.config.update("jax_numpy_rank_promotion", "allow")  # as in Flax
     LAYERS["Mlp"], LAYERS["Gate"] = Mlp, Gate
     layers = transformer_lm(TransformerLMConfig(**SIZES, blocks="attention+Gate+Mlp"), VOCAB_SIZE)
     adapters = without_frozen_gradient(lora(MODEL, LoraConfig(rank=3, weights="*/query,*/output,*/up")), "")
     experts = {"n_experts": 8, "top_k": 3, "d_shared": 4, "bias_rate": 0.01, "balance": 0.1}
     mixture = {"blocks": "attention+moe", "gated": True, "activation": "silu", "layers": {"moe": experts}}
     adam = optax.chain(KEEP, freeze(optax.adam(1e-2, **ADAM), adapters.spec, ""))
-    # Each row is to be told from all others of the batch.
+    # Each row must be distinguished from all others of the batch.
     contrast = Loss(lambda _, x, *__: (-jax.numpy.trace(jax.nn.log_softmax(x[:, 0] @ x[:, 1].T)), len(x)), False)
     rows = {"data 2, fsdp 2, tensor 2": ({"fsdp": 2, "tensor": 2}, 2)}
     over_experts = {

@@ -1,7 +1,7 @@
-"""Computes attention on one device and where eight share the sequences; prints how far apart they are, as JSON.
+"""Computes attention on one device and with sequences over eight; prints the differences as JSON.
 
-tests/training/test_sharding.py runs this in a process of its own; eight_devices.py takes `parts`. Plain functions stand
-in for cuDNN's kernel, and JAX interprets that of TPUs.
+tests/training/test_sharding.py runs this in a new process; eight_devices.py takes `parts`. Plain functions replace
+cuDNN's kernel, and JAX interprets the TPU kernel.
 """
 
 import functools
@@ -35,7 +35,7 @@ MODELS = {
 
 
 def parts():
-    """Returns how far attention of sequences in parts is from that of whole ones."""
+    """Returns the distance of attention over sharded sequences from that over whole ones."""
     scale, found = 0.7, []
     kernel = context_parallel.Kernel(functools.partial(part, scale), functools.partial(gradients_of_part, scale))
 
@@ -58,7 +58,7 @@ def parts():
 
 
 def sums_of_turns():
-    """Returns how far gradients of bfloat16 queries are from sums that keep small parts beside a large one."""
+    """Returns the distance of bfloat16 queries' gradients from sums that keep small parts beside a large one."""
     kernel = context_parallel.Kernel(
         lambda q, *_, **__: (q, q[..., 0].astype("f4")),
         lambda *given, causal, window: [jax.numpy.full_like(x, 1 if causal else 2**-9) for x in given[:3]],
@@ -67,12 +67,12 @@ def sums_of_turns():
     with over_mesh(make_layout(ParallelConfig(data=1, sequence=4), jax.devices()).mesh):
         read = functools.partial(context_parallel.causal, kernel, 0)
         (gradient, *_) = jax.jit(lambda *given: jax.vjp(read, *given)[1](given[0]))(q, q, q)
-    earlier = np.arange(16) // 2  # pieces of two tokens, which those of a query see whole
+    earlier = np.arange(16) // 2  # pieces of two tokens, each seen whole by a query's pieces
     return eight_devices.distance(gradient.ravel().astype("f4"), (1 + earlier * 2**-9).astype("bfloat16").astype("f4"))
 
 
-def take_stand_ins():
-    """Lets this CPU take cuDNN's kernel in float32, by functions that compute the same."""
+def replace_kernels():
+    """Replaces cuDNN's kernel on this CPU by functions that compute the same, in float32."""
     TransformerConfig.FLASH = {}
     flash_attention.KERNELS["cpu"] = cudnn_attention
     cudnn_attention.IMPLEMENTATION = "xla"
@@ -81,7 +81,7 @@ def take_stand_ins():
 
 
 def learned(name, implementation="xla", parallel=None):
-    """Returns loss, weight and gradient of a model on one device, or on eight."""
+    """Returns a model's loss, weight and gradient on one device, or on eight."""
     config_class, changes = MODELS[name]
     config = small(config_class, attention_implementation=implementation, **{"max_len": LENGTH, **changes})
     batch, model = a_batch(config_class, LENGTH), MAKE[config_class](config, VOCAB_SIZE)
@@ -98,7 +98,7 @@ def learned(name, implementation="xla", parallel=None):
 
 
 def of_models():
-    """Returns how far models on eight devices are from the default on one, by their names."""
+    """Returns the distances of models on eight devices from the default on one, by name."""
     expected, found = functools.cache(learned), {}
     for case, name in table("sequences on eight devices"):
         implementation = case.pop("implementation")
@@ -109,7 +109,7 @@ def of_models():
 
 
 def of_tpus():
-    """Returns how far the kernel of TPUs, which JAX interprets, is from the default, by cases."""
+    """Returns the distance of the TPU kernel, which JAX interprets, from the default, by case."""
     interpreted = functools.partial(splash_attention_kernel.make_splash_mha, interpret=True)
     splash_attention_kernel.make_splash_mha, splash_attention.BLOCKS = interpreted, (128,)
     documents = np.sort(np.random.default_rng(0).integers(1, 5, (1, 250)))
@@ -136,5 +136,5 @@ def of_tpus():
 
 if __name__ == "__main__":
     eight_devices.start_jax(8)
-    take_stand_ins()
+    replace_kernels()
     print(json.dumps({**of_models(), **of_tpus()}))

@@ -1,4 +1,4 @@
-"""A model whose blocks have terms, figures and moved weights, and its objective by hand."""
+"""A model with terms, metrics and moved weights in its blocks, and its objective by hand."""
 
 import functools
 
@@ -59,7 +59,7 @@ def model_of(form="in a loop, each computed again"):
 
 
 def batch():
-    """Returns a batch whose parts have different numbers of tokens with a weight."""
+    """Returns a batch whose parts have different numbers of weighted tokens."""
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, VOCAB_SIZE, (2, ROWS, LENGTH)).astype(np.int32)
     weights = rng.uniform(0.1, 2, (ROWS, LENGTH)).astype(np.float32)
@@ -68,7 +68,7 @@ def batch():
 
 
 def by_hand(params, batch):
-    """Returns the gradient of the mean loss and the terms, with what is moved, and the metrics: no array is named."""
+    """Returns the gradient of mean loss and terms, with moved weights, and the metrics, without named arrays."""
     real = jnp.asarray(batch["weights"] > 0, jnp.float32)
 
     def objective(params):

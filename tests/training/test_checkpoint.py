@@ -38,7 +38,7 @@ def save(folder, *steps, **config):
 
 
 def loaded(folder, n=1, **options):
-    """Returns the steps of what is loaded, whose state and record are those that were saved, to the bit."""
+    """Returns the steps of the loaded checkpoints, after comparing state and record bit by bit with the saved ones."""
     found = load(folder, SHAPES, n=n, **options)
     for step, state, record in found:
         assert record == record_of(step)
@@ -51,11 +51,11 @@ def steps_in(folder):
 
 
 def warnings_of(caplog):
-    ours = (record for record in caplog.records if record.name.startswith("fxf."))  # Orbax writes a log of its own
+    ours = (record for record in caplog.records if record.name.startswith("fxf."))  # Orbax writes its own log
     return [record.getMessage() for record in ours if record.levelno >= logging.WARNING]
 
 
-def test_what_is_saved_is_loaded_newest_first_as_many_as_there_are_and_asked_for(tmp_path):
+def test_checkpoints_are_loaded_newest_first_up_to_the_requested_number(tmp_path):
     assert loaded(tmp_path / "absent") == []
     save(tmp_path)
     assert loaded(tmp_path) == []
@@ -67,7 +67,7 @@ def test_what_is_saved_is_loaded_newest_first_as_many_as_there_are_and_asked_for
         loaded(tmp_path, step=7)
 
 
-def test_processes_wait_for_each_other_when_a_checkpoint_is_in_its_place(tmp_path, monkeypatch):
+def test_processes_wait_for_each_other_when_a_checkpoint_is_complete(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(processes, "barrier", lambda: seen.append(steps_in(tmp_path)))
     save(tmp_path, 3)
@@ -89,7 +89,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_changes_none_of_its_
     jax.tree.map(lambda new, old: np.testing.assert_array_equal(new, old + 2), state, state_of(3))
 
 
-def test_what_kept_a_checkpoint_from_its_place_is_raised_by_what_waits_for_it(tmp_path, monkeypatch):
+def test_an_error_of_a_save_is_raised_by_the_call_that_waits_for_it(tmp_path, monkeypatch):
     monkeypatch.setattr(
         checkpoint_files, "write_digests", mock.Mock(side_effect=OSError(28, "No space left on device"))
     )
@@ -102,7 +102,7 @@ def test_what_kept_a_checkpoint_from_its_place_is_raised_by_what_waits_for_it(tm
 
 
 def kept_and_used(folder, steps, last, evaluated=None, **keys):
-    """Returns the steps that are kept after saves at these, and those that a run to its last step uses."""
+    """Returns the steps kept after saves at these steps, and those that a finished run uses."""
     config, there = CheckpointConfig(**keys), []
     for step in steps:
         (folder / str(step)).mkdir()
@@ -112,14 +112,14 @@ def kept_and_used(folder, steps, last, evaluated=None, **keys):
     return there, config.used(folder, there, last)[-(keys.get("average") or 1) :]
 
 
-@pytest.mark.parametrize(("case", "kept"), table("checkpoints that are kept"))
+@pytest.mark.parametrize(("case", "kept"), table("kept checkpoints"))
 def test_the_newest_and_the_best_are_kept_and_the_best_is_used(case, kept, tmp_path):
     used, figures = case.pop("used"), {step: x and float(x) for step, x in case.pop("figures").items()}
     assert kept_and_used(tmp_path, range(1, 6), 5, figures, **case) == ([*map(int, kept.split())], [used])
 
 
-@pytest.mark.parametrize(("run", "used"), table("checkpoints that are averaged"))
-def test_what_is_averaged_follows_from_steps_alone_and_is_kept(run, used, tmp_path):
+@pytest.mark.parametrize(("run", "used"), table("averaged checkpoints"))
+def test_the_averaged_checkpoints_follow_from_steps_alone_and_are_kept(run, used, tmp_path):
     assert kept_and_used(tmp_path, *run.values(), every=3, keep=1, average=3)[1] == [*map(int, used.split())]
 
 
@@ -138,7 +138,7 @@ def flip_a_bit(path):
 
 
 @pytest.mark.parametrize("damage", [flip_a_bit, Path.unlink])
-def test_damage_to_any_file_is_passed_over_with_one_warning(damage, tmp_path, caplog):
+def test_a_checkpoint_with_any_damaged_file_is_skipped_with_one_warning(damage, tmp_path, caplog):
     save(tmp_path, 1, 2)
     for path in [path for path in (tmp_path / "2").rglob("*") if path.is_file()]:
         content = path.read_bytes()
@@ -153,7 +153,7 @@ def test_damage_to_any_file_is_passed_over_with_one_warning(damage, tmp_path, ca
     assert loaded(tmp_path) == [2]
 
 
-def test_what_bears_a_number_and_is_no_checkpoint_of_that_step_is_a_damaged_one(tmp_path, caplog):
+def test_a_numbered_folder_without_that_steps_checkpoint_counts_as_damaged(tmp_path, caplog):
     save(tmp_path, 8)
     (tmp_path / "5").write_text("")
     shutil.copytree(tmp_path / "8", tmp_path / "6")
@@ -164,7 +164,7 @@ def test_what_bears_a_number_and_is_no_checkpoint_of_that_step_is_a_damaged_one(
         assert f"the damaged checkpoint of step {step}: " in message and what in message
 
 
-def test_what_a_save_or_a_removal_cut_short_has_left_is_not_read_and_cleared_by_the_next_run(tmp_path):
+def test_remains_of_an_interrupted_save_or_removal_are_ignored_and_later_cleared(tmp_path):
     save(tmp_path, 1)
     no_steps = ["0000007", "+7", "٧", "7.damaged", "-7"]
     for name in (*no_steps, "2.unfinished", "3.unfinished.orbax-checkpoint-tmp"):
@@ -174,7 +174,7 @@ def test_what_a_save_or_a_removal_cut_short_has_left_is_not_read_and_cleared_by_
     assert {path.name for path in tmp_path.iterdir()} == {"1", "2", *no_steps}
 
 
-def test_a_run_that_goes_on_sets_damaged_checkpoints_aside_and_saves_their_steps_again(tmp_path):
+def test_a_resumed_run_sets_damaged_checkpoints_aside_and_saves_their_steps_again(tmp_path):
     save(tmp_path, 1, 2, 3, keep=9)
     flip_a_bit(tmp_path / "3" / "state" / "manifest.ocdbt")
     (tmp_path / "2" / "digests.json").unlink()
@@ -186,7 +186,7 @@ def test_a_run_that_goes_on_sets_damaged_checkpoints_aside_and_saves_their_steps
     assert loaded(tmp_path) == [2]
 
 
-def test_where_every_checkpoint_is_damaged_a_run_does_not_go_on_and_none_is_set_aside(tmp_path):
+def test_if_every_checkpoint_is_damaged_a_run_does_not_resume_and_sets_none_aside(tmp_path):
     save(tmp_path, 1, 2)
     for step in (1, 2):
         flip_a_bit(tmp_path / str(step) / "state" / "manifest.ocdbt")
@@ -195,7 +195,7 @@ def test_where_every_checkpoint_is_damaged_a_run_does_not_go_on_and_none_is_set_
     assert steps_in(tmp_path) == [1, 2]
 
 
-def test_what_is_removed_while_it_is_read_because_the_run_goes_on_is_read_anew(tmp_path, monkeypatch, caplog):
+def test_a_checkpoint_removed_during_reading_by_its_run_is_replaced_by_a_newer_one(tmp_path, monkeypatch, caplog):
     save(tmp_path, 1, 2)
     read = checkpoint._read
 

@@ -1,4 +1,4 @@
-"""The gradient of a batch in parts; terms, figures and moved weights in training."""
+"""The gradient of a split batch; terms, metrics and moved weights in training."""
 
 import functools
 import types
@@ -23,7 +23,7 @@ from helpers import loss_and_gradient, random_params, random_tokens, small_model
 
 MODEL, PARAMS = small_model(dropout=0.5, attention_dropout=0.3)
 WEIGHTS = np.random.default_rng(0).uniform(0, 1, (6, 8)).astype(np.float32)
-WEIGHTS *= np.array([[1], [0.05], [0], [0], [3], [0.5]], np.float32)  # of 3 parts, one counts nothing
+WEIGHTS *= np.array([[1], [0.05], [0], [0], [3], [0.5]], np.float32)  # one of 3 parts has no weight
 BATCH = language_model_batch(random_tokens((6, 8)), WEIGHTS)  # a part has an even number of elements
 
 
@@ -31,7 +31,7 @@ def compiled(model=MODEL, **options):
     return jax.jit(functools.partial(loss_and_gradient, model, label_smoothing=0.1, **options))
 
 
-def test_microbatches_give_loss_gradient_and_dropout_of_the_whole_batch_also_those_that_a_cpu_cuts(monkeypatch):
+def test_microbatches_give_loss_gradient_and_dropout_of_the_whole_batch_also_on_a_cpu(monkeypatch):
     whole = compiled()
     one = whole(PARAMS, BATCH, random_key(3))
     assert_close(one[1], BATCH["weights"].sum())
@@ -39,7 +39,7 @@ def test_microbatches_give_loss_gradient_and_dropout_of_the_whole_batch_also_tho
     assert_close(one, compiled(microbatches=3)(PARAMS, BATCH, random_key(3)), largest=largest_of(one))
 
 
-def test_a_cpu_cuts_a_batch_whose_rows_do_not_depend_on_each_other(monkeypatch):
+def test_a_cpu_splits_a_batch_whose_rows_do_not_depend_on_each_other(monkeypatch):
     model = model_of("in a row")._replace(features=lambda params, batch, *, rng: params["table"][batch["inputs"]])
 
     def program(width, given=None, **options):
@@ -50,8 +50,8 @@ def test_a_cpu_cuts_a_batch_whose_rows_do_not_depend_on_each_other(monkeypatch):
     monkeypatch.setattr(on_cpu, "IN_CACHE", 2 * LENGTH * 4)
     monkeypatch.setattr(on_cpu, "SMALL", 1)
     assert program(4) == in_four != whole == program(None)
-    assert program(4, {name: x[:, 0] for name, x in batch().items()})  # one output for each row
-    assert program(4, microbatches=2) == in_two  # whose parts are as small as that
+    assert program(4, {name: x[:, 0] for name, x in batch().items()})  # one output per row
+    assert program(4, microbatches=2) == in_two  # so that parts are as small
     with compiling_for([types.SimpleNamespace(platform="gpu")]):
         assert program(4) == whole
 
@@ -68,7 +68,7 @@ def expected():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_gradient_is_that_of_the_sum_written_out_whatever_the_form_and_the_parts(form, monkeypatch):
-    if form == "in a row":  # a CPU cuts each part further
+    if form == "in a row":  # a CPU splits each part further
         monkeypatch.setattr(on_cpu, "IN_CACHE", 4)
         monkeypatch.setattr(on_cpu, "SMALL", 1)
     n_parts = 1 if form == "row by row" else 2
@@ -78,7 +78,7 @@ def test_the_gradient_is_that_of_the_sum_written_out_whatever_the_form_and_the_p
     assert_close(found, expected(), largest=largest_of(expected()))
 
 
-def test_the_mean_of_a_figure_over_parts_is_not_rounded_to_the_type_of_the_figure():
+def test_the_mean_of_a_metric_over_parts_is_not_rounded_to_its_type():
     def features(params, batch, *, rng=None):
         figure("share", jnp.bfloat16(0.7))
         return params["table"][batch["inputs"]]

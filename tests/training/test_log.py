@@ -1,4 +1,4 @@
-"""The records of a run, and trackers and lines that leave it as it is, whatever goes wrong."""
+"""The records of a run, and trackers and progress lines, whose failures do not affect it."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ def log_of(folder, resumed_at=0):
     return MetricsLog(folder, 10, resumed_at, LogConfig(tensorboard=False, report=False), Trackers())
 
 
-def test_records_are_objects_a_line_in_which_what_json_does_not_have_is_null(tmp_path):
+def test_records_are_json_lines_with_null_for_nan_and_infinity(tmp_path):
     log = log_of(tmp_path)
     log.record(2, {"loss": 1.5, "wall_seconds": 3.0})
     log.record(4, {"loss": float("nan"), "exact_match": 1.0}, "validation")
@@ -33,7 +33,7 @@ def test_records_are_objects_a_line_in_which_what_json_does_not_have_is_null(tmp
 @pytest.mark.parametrize(
     "damage", [b"[]\n", b"3\n", b'{"loss": 1}\n', b"\xff\x00\n", b'{"step": []}\n', b'{"step": 6, "l']
 )
-def test_a_log_that_goes_on_drops_what_comes_again_and_lines_that_are_no_records(damage, tmp_path):
+def test_a_resumed_log_drops_steps_that_come_again_and_damaged_lines(damage, tmp_path):
     for name in ("metrics.jsonl", "samples.jsonl"):
         (tmp_path / name).write_bytes(b'{"step": 2, "rows": [1.5]}\n{"step": 4}\n{"step": 6}\n' + damage)
     log = log_of(tmp_path, resumed_at=4)
@@ -44,7 +44,7 @@ def test_a_log_that_goes_on_drops_what_comes_again_and_lines_that_are_no_records
     assert (tmp_path / "metrics.jsonl").read_text() == kept + '{"step": 6, "loss": 2.0}\n'
 
 
-def test_records_without_a_checkpoint_are_told_of_before_they_are_dropped(tmp_path, caplog):
+def test_a_warning_precedes_dropping_records_without_a_checkpoint(tmp_path, caplog):
     (tmp_path / "metrics.jsonl").write_text('{"step": 2, "loss": 1}\n{"step": 4, "loss": 2}\n')
     for _ in range(2):  # an empty log has nothing to lose
         log_of(tmp_path).close()
@@ -52,7 +52,7 @@ def test_records_without_a_checkpoint_are_told_of_before_they_are_dropped(tmp_pa
         assert caplog.messages == [line] and not (tmp_path / "metrics.jsonl").read_text()
 
 
-def test_a_record_without_room_raises_at_once_and_so_does_closing(tmp_path):
+def test_a_record_on_a_full_disk_raises_at_once_and_so_does_closing(tmp_path):
     log = log_of(tmp_path)
     with no_file_larger_than(0):
         for write in (lambda: log.record(2, {"loss": 1.5}), log.close):
@@ -69,7 +69,7 @@ def test_without_a_terminal_progress_is_plain_lines(tmp_path, capsys):
     assert capsys.readouterr().err.splitlines() == [line, "hello"]
 
 
-def test_a_clock_counts_each_second_for_one_purpose_and_adds_what_came_before(monkeypatch):
+def test_a_clock_counts_each_second_for_one_purpose_and_adds_earlier_parts(monkeypatch):
     now = 5.0
     monkeypatch.setattr(fxf.training.log, "time", SimpleNamespace(perf_counter=lambda: now))
     clock = Clock(now)
@@ -101,7 +101,7 @@ def received(monkeypatch):
     return found
 
 
-def test_a_tracker_is_told_config_figures_by_group_and_the_step_that_a_run_goes_on_from(received, tmp_path):
+def test_a_tracker_receives_config_metrics_by_group_and_the_step_of_resuming(received, tmp_path):
     records, figures = (
         [],
         {"loss": 0.5, "steps_per_second": 7, "mfu": 0.25, "device_bytes": 3, "samples": ["no number"]},
@@ -124,7 +124,7 @@ def test_a_tracker_is_told_config_figures_by_group_and_the_step_that_a_run_goes_
 
 
 @pytest.mark.parametrize("at", ["__init__", "scalars", "close"])
-def test_a_tracker_that_fails_gets_a_warning_and_the_run_goes_on(at, received, monkeypatch, tmp_path, caplog):
+def test_a_tracker_that_fails_causes_a_warning_and_the_run_continues(at, received, monkeypatch, tmp_path, caplog):
     failing = mock.Mock(side_effect=RuntimeError("no\nnetwork"))
     monkeypatch.setattr(TRACKERS["recording"], at, lambda *_: failing(), raising=False)
     with Trackers() as trackers:
@@ -135,7 +135,7 @@ def test_a_tracker_that_fails_gets_a_warning_and_the_run_goes_on(at, received, m
     assert warning.getMessage() == "warning: tracker recording failed and gets no more records: no network"
 
 
-def test_an_exception_of_the_callback_goes_on_to_the_caller():
+def test_an_exception_of_the_callback_reaches_the_caller():
     def stop(step, figures):
         raise KeyError(step)
 
@@ -169,7 +169,7 @@ def test_tensorboard_has_config_curves_and_a_session_for_each_part_of_a_run(tmp_
     assert [event.step for event in events(tmp_path) if event.HasField("session_log")] == [1, 4]
 
 
-def test_tensorboard_without_room_is_given_up_in_one_warning(tmp_path, caplog):
+def test_tensorboard_on_a_full_disk_is_given_up_with_one_warning(tmp_path, caplog):
     with Trackers() as trackers:
         trackers.open(["tensorboard"], tmp_path, 0)
         with no_file_larger_than(0):
@@ -179,9 +179,9 @@ def test_tensorboard_without_room_is_given_up_in_one_warning(tmp_path, caplog):
     assert "tracker tensorboard failed and gets no more records: " in warning.getMessage()
 
 
-@pytest.mark.parametrize(("case", "warnings"), table("steps that take long"))
-def test_steps_that_take_long_are_said_once_with_where_they_are_but_not_compiling(case, warnings, caplog, monkeypatch):
-    monkeypatch.setattr(hang, "LEAST", 0.05)  # so that the thread does not meet its own start
+@pytest.mark.parametrize(("case", "warnings"), table("slow steps"))
+def test_a_slow_step_is_reported_once_with_its_stack_and_compiling_is_not(case, warnings, caplog, monkeypatch):
+    monkeypatch.setattr(hang, "LEAST", 0.05)  # so that the thread does not notice its own start
     if case["compiles"]:
         monkeypatch.setattr(hang, "COMPILER", __file__)
     with hang.watched(7, case["usual"], case["factor"]):

@@ -1,4 +1,4 @@
-"""When the loop saves, what is saved with a state, and that saving changes no figure."""
+"""When the loop saves, what it saves with a state, and that saving changes no metric."""
 
 import json
 import math
@@ -23,7 +23,7 @@ STEPS = 23
 
 
 def run_of_numbers(record=None, figures=None, stop_at=None, evaluate_every=0, patience=0, **checkpoint):
-    """Runs the loop on a state that is the step alone; returns the records of the log, and of the saves."""
+    """Runs the loop on a state with only the step; returns the records of the log and of the saves."""
     logged, saved, reached = [], [], []
     train = TrainConfig(steps=STEPS, evaluate_every=evaluate_every, patience=patience)
     sections = Intervals(train, CheckpointConfig(**checkpoint), LogConfig(every=9))
@@ -59,7 +59,7 @@ def run_of_numbers(record=None, figures=None, stop_at=None, evaluate_every=0, pa
 NOW = 1e-9  # minutes
 
 
-def test_saves_by_the_clock_change_no_record_and_neither_does_going_on_from_one():
+def test_saves_by_the_clock_and_resuming_from_them_change_no_record():
     unbroken, at_the_end = run_of_numbers(minutes=0.0)
     records, saved = run_of_numbers(minutes=NOW)
     assert [save["step"] for save in at_the_end] == [STEPS] and len(saved) > 5
@@ -72,7 +72,7 @@ def test_saves_by_the_clock_change_no_record_and_neither_does_going_on_from_one(
             assert ended[-1][name] == at_the_end[-1][name]
 
 
-def test_one_that_is_asked_to_stop_between_two_records_goes_on_to_the_same_records():
+def test_a_run_stopped_between_two_records_resumes_to_the_same_records():
     unbroken, _ = run_of_numbers(minutes=0.0)
     _, saved = run_of_numbers(minutes=NOW)
     stop_at = next(save["step"] for save in saved if save["step"] % 9)
@@ -86,14 +86,14 @@ def figures_of(scores):
 
 
 @pytest.mark.parametrize(("checkpoint", "steps"), table("saves of a run"))
-def test_a_run_is_saved_at_validations_that_none_surpasses_by_steps_and_at_the_end(checkpoint, steps):
+def test_a_run_is_saved_at_its_best_validations_by_steps_and_at_the_end(checkpoint, steps):
     figures = figures_of(checkpoint.pop("scores"))
     _, saved = run_of_numbers(figures=figures, evaluate_every=5, minutes=0.0, **checkpoint)
     assert [save["step"] for save in saved] == [*map(int, steps.split())]
 
 
 @pytest.mark.parametrize(("case", "best"), table("ends of a run"))
-def test_training_ends_when_none_got_better_for_as_many_evaluations_as_patience_also_if_it_was_stopped(case, best):
+def test_training_ends_after_patience_evaluations_without_gain_also_if_resumed(case, best):
     scores, ended = case["scores"], case["ended"]
     keys = {"evaluate_every": 5, "patience": 2, "best": "score", "minutes": 0.0, "figures": figures_of(scores)}
     stopped = run_of_numbers(stop_at=10, **keys)[1][-1]
@@ -102,12 +102,12 @@ def test_training_ends_when_none_got_better_for_as_many_evaluations_as_patience_
         assert (last["step"], str(last["best"])) == (ended, best)
 
 
-def test_a_saved_record_is_the_record_and_json_also_where_nothing_has_a_value():
+def test_a_record_is_restored_from_json_also_without_values():
     record = Record(step=3, train_loss=0.5, best=(-math.inf, 2), data={"row": 1}, tokens=7)
     assert record_of(vars(record)) == record_of(json.loads(to_json(vars(record)), parse_constant=pytest.fail)) == record
 
 
-def test_the_sums_of_steps_are_the_same_in_any_parts():
+def test_the_sums_of_steps_do_not_depend_on_the_split():
     values = np.random.default_rng(3).lognormal(0, 5, 17).astype(np.float32)
 
     def summed(*parts):

@@ -1,4 +1,4 @@
-"""Optimizers and schedules; frozen weights, rates by layer, and the average of the params."""
+"""Optimizers and schedules; frozen weights, rates per layer, and averages of params."""
 
 import dataclasses
 import functools
@@ -77,7 +77,7 @@ def test_weight_decay_moves_matrices_and_not_biases():
 
 
 @pytest.mark.parametrize("frozen", ["", "bias"])
-def test_clipping_bounds_the_global_norm_which_it_may_be_told_if_nothing_is_frozen(frozen):
+def test_clipping_bounds_the_global_norm_which_may_be_given_if_nothing_is_frozen(frozen):
     norm = optax.tree.norm({name: g for name, g in GRADIENTS[0].items() if name != frozen})
 
     def step(largest, **known):
@@ -102,7 +102,7 @@ def test_schedules_follow_their_formulas():
     t = np.arange(8) / 7
     warmup = [0.4 / 3, 0.8 / 3]
     expected = {
-        "constant": np.full(8, 0.4),  # after a rise that never is zero
+        "constant": np.full(8, 0.4),  # after a warm-up that is never zero
         "linear": 0.4 + (0.1 - 0.4) * t,
         "cosine": 0.1 + (0.4 - 0.1) * (1 + np.cos(np.pi * t)) / 2,
         "inverse_sqrt": 0.4 / np.sqrt(1 + np.arange(8) / 2),
@@ -126,7 +126,7 @@ def test_the_last_step_has_the_final_rate_and_no_step_before_it_has(name, steps,
 
 
 @pytest.mark.parametrize(("keys", "_"), table("updates at the rate of their step"))
-def test_an_update_has_the_rate_of_its_step_whatever_updates_were_before(keys, _):
+def test_an_update_has_the_rate_of_its_step_whatever_came_before(keys, _):
     config = OptimizerConfig(learning_rate=0.4, warmup_steps=2, **keys)
     plain = {"warmup_steps": 0, "schedule": "constant", "decay_steps": 0}
     state = make_optimizer(config, 10, SPEC).init(PARAMS)
@@ -138,7 +138,7 @@ def test_an_update_has_the_rate_of_its_step_whatever_updates_were_before(keys, _
         assert_close(update(step), expected, operations=200)
 
 
-def test_a_schedule_of_ones_own_reads_every_key(monkeypatch):
+def test_a_custom_schedule_reads_every_key(monkeypatch):
     monkeypatch.setitem(SCHEDULES, "own", lambda peak, final, steps, config: lambda n: final * config.decay_steps)
     assert_close(rates(schedule="own", final_learning_rate=0.1, decay_steps=3), np.full(10, 0.3))
 
@@ -162,7 +162,7 @@ def test_patterns_choose_paths_and_the_last_one_decides():
 
 
 def with_rates(rate):
-    """Returns the spec in which the weights of `PATTERNS` have the rate 0, and the others this one."""
+    """Returns the spec with rate 0 for the weights of `PATTERNS`, and this rate for the others."""
     return map_weights(lambda path, w: dataclasses.replace(w, rate=0.0 if path in FROZEN else rate), TREE)
 
 
@@ -201,7 +201,7 @@ def test_frozen_weights_get_no_gradient_and_the_others_get_theirs():
         assert gradient.any()
 
 
-def test_a_weights_own_rate_multiplies_its_steps_but_not_its_decay_and_own_moves_know_neither():
+def test_a_weights_own_rate_scales_its_steps_but_not_its_decay_nor_custom_updates():
     own = {by: Weight((), (), ONES, rate=0.25, by=by) for by in ("sign", "gradient")}
     spec = {"w": Weight((), (), ONES, rate=0.25), "plain": Weight((), (), ONES), **own}
     start = dict.fromkeys(spec, jnp.float32(8))
@@ -211,7 +211,7 @@ def test_a_weights_own_rate_multiplies_its_steps_but_not_its_decay_and_own_moves
     assert_close(after, expected, operations=20)
 
 
-def test_the_average_is_the_mean_of_its_formula_and_evaluated_wherever_it_is_kept():
+def test_the_average_follows_its_formula_and_is_evaluated_if_it_exists():
     x = np.float64(3)
     mean, values = x, [x - 0.5 * (t + 1) for t in range(4)]
     for t, value in enumerate(values):

@@ -1,4 +1,4 @@
-"""Devices and processes that share training. tests/cluster/run.sh trains under launchers."""
+"""Training over several devices and processes. tests/cluster/run.sh trains under launchers."""
 
 import json
 import signal
@@ -24,10 +24,10 @@ from small_runs import script
 
 
 def answers(program, *arguments):
-    """Runs a program of this folder; returns the objects that it prints as JSON, and the last line of what it says."""
+    """Runs a program of this folder; returns the objects that it prints as JSON, and its last line of errors."""
     finished = script(f"tests/training/{program}.py", *arguments)
     assert finished.returncode == 0, finished.stderr
-    assert "rematerialization" not in finished.stderr  # an array that all devices gather whole, to cut it another way
+    assert "rematerialization" not in finished.stderr  # an array that all devices gather completely, to reshard it
     read = [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
     return read, finished.stderr.splitlines()[-1:]
 
@@ -64,7 +64,7 @@ def test_over_a_mesh_a_kernel_products_of_8_bits_and_gradients_of_a_gpu_are_thos
     assert max(figures[what]) <= 1
 
 
-def test_devices_sum_the_gradients_of_bfloat16_in_float32_or_as_asked_in_bfloat16(figures):
+def test_devices_sum_bfloat16_gradients_in_float32_or_on_request_in_bfloat16(figures):
     in_float32, in_bfloat16 = figures["sums_of_bfloat16"]
     assert in_float32 <= 1e-3 and in_bfloat16 >= 0.1
 
@@ -77,13 +77,13 @@ def test_of_eight_devices_each_holds_an_eighth_and_a_run_goes_on_with_one(more_f
 
 
 @pytest.mark.thorough
-def test_two_processes_have_the_numbers_of_one_device_and_one_notices_that_the_other_is_gone(folder, more_figures):
+def test_two_processes_have_the_numbers_of_one_device_and_one_notices_the_others_end(folder, more_figures):
     with socket.create_server(("localhost", 0)) as free:
         coordinator = f"localhost:{free.getsockname()[1]}"
     (found, ended), (said,) = answers("two_processes", folder, coordinator)
     assert max(found["distances"].values()) <= 1 and found["resumed"] <= 1
-    assert found["bytes"] < 10e6  # that the second reads of 16 MB, of which it checks its half, and gets the rest
-    assert ended["codes"] == [75, -signal.SIGKILL]  # of the second one as the program has it
+    assert found["bytes"] < 10e6  # the bytes of 16 MB that the second reads: it checks its half, and receives the rest
+    assert ended["codes"] == [75, -signal.SIGKILL]  # the second one's, as the program has it
     assert said.startswith("error: process 0 of 2: lost another one; the same command resumes")
 
 
@@ -96,28 +96,28 @@ def test_models_with_adapters_experts_terms_and_modules_of_flax_have_the_numbers
 
 
 @pytest.mark.thorough
-def test_models_whose_sequences_are_in_parts_have_the_numbers_of_one_device():
+def test_models_with_sharded_sequences_have_the_numbers_of_one_device():
     ((found,), _) = answers("sequences_on_devices")
     assert len(found) == 13 and max(found.values()) <= 1
 
 
 class Devices:
-    """Stands for a mesh where only its sizes and platform are read."""
+    """Replaces a mesh where only its sizes and platform are read."""
 
     def __init__(self, data=1, fsdp=1, expert=1, sequence=1, tensor=1, platform="cpu"):
         self.shape = {"data": data, "fsdp": fsdp, "expert": expert, "sequence": sequence, "tensor": tensor}
         self.devices = np.array([SimpleNamespace(platform=platform)])
 
 
-@pytest.mark.parametrize(("sizes", "expected"), table("cuts of weights"))
-def test_each_axis_of_the_mesh_cuts_the_first_axis_that_it_divides(sizes, expected):
+@pytest.mark.parametrize(("sizes", "expected"), table("shardings of weights"))
+def test_each_axis_of_the_mesh_shards_the_first_axis_that_it_divides(sizes, expected):
     axes, shape = sizes.pop("axes").split(), sizes.pop("shape")
     cuts = partition(Weight(shape, tuple(axes), None), Devices(**sizes))
     assert [cut or "-" for cut in (*cuts, *[None] * (len(axes) - len(cuts)))] == expected.split()
 
 
 @pytest.mark.parametrize(("devices", "padded"), table("padded vocabularies"))
-def test_a_vocabulary_is_padded_to_what_tensor_and_an_accelerator_divide(devices, padded):
+def test_a_vocabulary_is_padded_to_a_multiple_for_tensor_and_accelerator(devices, padded):
     layout = Layout(Devices(**devices))
     assert layout.padded_vocabulary(50_257) == int(padded)
     assert layout.pads == (int(padded) > 50_257)
@@ -141,8 +141,8 @@ AROUND = {"frozen": "embedding/*", "ema_decay": 0.9}
 
 
 @pytest.mark.parametrize(("name", "around"), [*((name, {}) for name in OPTIMIZERS), ("adam", AROUND), ("muon", AROUND)])
-def test_the_state_of_every_optimizer_is_cut_as_its_weights_are(name, around):
-    """By shardings alone, on a mesh without devices behind it."""
+def test_the_state_of_every_optimizer_is_sharded_like_its_weights(name, around):
+    """This compares shardings only, on an abstract mesh."""
     model, _ = small_model()
     optimizer = make_optimizer(OptimizerConfig(name=name, clip_norm=1.0, **around), 9, model.spec)
     mesh = jax.sharding.AbstractMesh((1, 2, 1, 1, 3), AXES)
@@ -163,7 +163,7 @@ def test_devices_that_do_not_fit_the_mesh_are_an_error(sizes, message, monkeypat
         make_layout(ParallelConfig(**sizes), [None] * 6)
 
 
-def test_data_alone_goes_across_slices_of_tpus_which_need_not_stand_in_their_order():
+def test_only_data_crosses_tpu_slices_which_may_be_in_any_order():
     kind = type("Unit", (SimpleNamespace,), {"__hash__": object.__hash__})
     devices = [kind(platform="cpu", device_kind="cpu", slice_index=i % 2) for i in range(12)]
     mesh = make_layout(ParallelConfig(fsdp=3), devices).mesh
@@ -184,7 +184,7 @@ def test_a_batch_and_sequences_that_the_devices_do_not_divide_are_an_error_that_
         Layout(Devices(sequence=2)).require_divisible_sequences(batch)
 
 
-def test_a_fed_batch_is_filled_up_with_rows_that_count_for_nothing():
+def test_a_batch_from_the_host_is_padded_with_rows_without_weight():
     mesh = jax.make_mesh((1,) * len(AXES), AXES, axis_types=(jax.sharding.AxisType.Auto,) * len(AXES))
     batch = {"inputs": np.arange(15).reshape(5, 3), "weights": np.ones((5, 3), np.float32)}
     placed = jax.device_get(Layout(mesh).put(batch, 4))
@@ -193,7 +193,7 @@ def test_a_fed_batch_is_filled_up_with_rows_that_count_for_nothing():
     np.testing.assert_array_equal(placed["weights"], np.repeat([[1.0], [0.0]], [5, 3], axis=0) * np.ones((1, 3)))
 
 
-def test_functions_of_a_model_on_one_of_several_devices_are_made_for_that_one():
+def test_functions_of_a_model_on_one_of_several_devices_are_compiled_for_it():
     model = small_model()[0]._replace(features=target_devices, readout=target_devices)
     with compiling_for([object(), object()]):
         known = one_device().with_mesh(model)
@@ -206,7 +206,7 @@ def raises(error):
 
 
 @pytest.mark.parametrize("error", [jax.errors.JaxRuntimeError, TimeoutError])
-def test_the_loss_of_another_process_ends_this_one_in_one_line(error, monkeypatch, capsys):
+def test_a_lost_process_ends_this_one_in_one_line(error, monkeypatch, capsys):
     monkeypatch.setattr(jax, "process_count", lambda: 3)
     monkeypatch.setattr(processes.os, "_exit", sys.exit)
     with pytest.raises(SystemExit, match="75"):
@@ -220,14 +220,14 @@ def test_the_loss_of_another_process_ends_this_one_in_one_line(error, monkeypatc
 @pytest.mark.parametrize(
     ("count", "message"), [(1, "UNKNOWN: anything"), (3, "RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")]
 )
-def test_what_no_other_process_is_the_cause_of_stays_what_it_is(count, message, monkeypatch):
+def test_an_error_without_a_lost_process_stays_unchanged(count, message, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: count)
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):
         raises(jax.errors.JaxRuntimeError(message))
 
 
 def test_processes_with_other_configs_are_refused(monkeypatch):
-    """A gather that adds what another process has sent."""
+    """The fake gather adds the data of another process."""
     sent = []
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(processes.multihost_utils, "process_allgather", lambda x: sent.append(x) or np.stack(sent))

@@ -24,7 +24,7 @@ from fxf.training.state import TrainState, hyperparameters, run_keys
 from helpers import loss_and_gradient, one_device, random_params, small_model
 
 TRAIN = steps.TrainConfig(batch_size=6)
-# Adam divides gradients by their size: of one that is rounding alone, it makes a whole step.
+# Adam divides gradients by their size, so it makes a full step of one that is only rounding.
 SGD = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9, clip_norm=1.0, warmup_steps=2)
 TASK = Reversal(ReversalConfig(n_tokens=4, min_length=1, max_length=3), RunInfo(train=TRAIN))
 WIDTH = 6
@@ -40,7 +40,7 @@ KEY = jax.random.key(1)
 
 
 def model_of(dtype="bfloat16", rate=0.5):
-    """Returns a model that is quick to compile: a step takes any. One in bfloat16 has weights with copies."""
+    """Returns a model that compiles quickly; any will do for a step. One in bfloat16 has weights with copies."""
 
     def features(params, batch, *, rng=None):
         x_BTD = dropout(rng, params["table"][batch["inputs"]].astype(dtype), rate)
@@ -60,14 +60,14 @@ def make_trainer(model=MODEL, **config):
 
 
 def start(trainer=None):
-    """Returns the state of step 0 of a trainer in the host's memory; no program is compiled for it."""
+    """Returns a trainer's state of step 0 in host memory, without compiling a program."""
     params = jax.device_get(random_params(SPEC))
     shapes = jax.eval_shape((trainer or make_trainer()).optimizer.init, params)
     return TrainState(np.int32(0), params, jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
 
 
 def through(n_calls, train_steps, seed=0, rate=SGD.learning_rate):
-    """Returns the state and the loss of each step, after the given numbers of steps a call, and the metrics."""
+    """Returns the state, the loss of each step, and the metrics, after calls with these numbers of steps."""
     state, losses = jax.device_put(start(), one_device().replicated), []
     numbers = hyperparameters(seed, TRAIN, dataclasses.replace(SGD, learning_rate=rate))
     for n in n_calls:
@@ -87,7 +87,7 @@ def train(n_calls, seed=0):
 
 
 def test_calls_of_any_size_take_the_same_steps_to_the_bit():
-    """Weights have copies, which each call casts anew."""
+    """Weights have copies, which each call casts again."""
     whole = train((7,))
     assert whole[0].step == 7
     for calls in ((3, 4), (1,) * 7):
@@ -95,7 +95,7 @@ def test_calls_of_any_size_take_the_same_steps_to_the_bit():
     assert not np.array_equal(whole[1], train((7,), seed=1)[1])
 
 
-def test_weights_have_a_copy_but_for_those_that_are_read_in_float32():
+def test_weights_have_a_copy_except_those_that_are_read_in_float32():
     model, params = small_model(dtype="bfloat16", attention_bias="all", qk_norm=True, scan_blocks=True, remat="full")
     batch, layout = jax.eval_shape(make_batch, KEY, 0), one_device()
     only_cast = are_only_cast(model, params, batch, layout)
@@ -128,7 +128,7 @@ def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_and_adds
 
 
 def test_an_optimizer_may_read_the_loss_and_the_gradient_at_other_params(monkeypatch):
-    """In bfloat16 the loss at the state's params reads copies, and that at others must not."""
+    """In bfloat16 the loss at the state's params reads copies, and the loss at other params must not."""
 
     def update(gradient, state, params, *, value, grad_fn, **known):
         return jax.tree.map(lambda g: -value * g, grad_fn(jax.tree.map(lambda p: 2 * p, params))), state
@@ -136,7 +136,7 @@ def test_an_optimizer_may_read_the_loss_and_the_gradient_at_other_params(monkeyp
     optimizer = optax.GradientTransformationExtraArgs(lambda params: (), update)
     monkeypatch.setitem(OPTIMIZERS, "reading", RegisteredOptimizer(lambda rate, spec: optimizer, unit_steps=True))
     kernel, final = dataclasses.replace(SPEC["kernel"], rate=0.25), SPEC["final"]
-    bias = dataclasses.replace(final["bias"], rate=0.1, by="sign")  # the optimizer sees no gradient of it
+    bias = dataclasses.replace(final["bias"], rate=0.1, by="sign")  # the optimizer gets no gradient of it
     spec = {**SPEC, "kernel": kernel, "final": {**final, "bias": bias}}
     config = OptimizerConfig(name="reading", clip_norm=0.1, frozen="table")
     trainer = make_trainer(model_of(rate=0.0)._replace(spec=spec))
@@ -164,7 +164,7 @@ PROGRAMS = {"threefry": {}, "device": {}}
 
 @functools.cache
 def fed(n_calls, batch_of=host_batch, rate=SGD.learning_rate, bits="threefry"):
-    """The same as `train`, on the same batches in the host's memory, or those of `batch_of(step)`."""
+    """Does the same as `train`, on the same batches in host memory, or those of `batch_of(step)`."""
     trainer, batches = make_trainer(dropout_bits=bits), map(batch_of, itertools.count())
     return through(n_calls, steps.make_train_steps_from_iterator(trainer, batches, programs=PROGRAMS[bits]), rate=rate)
 
@@ -185,7 +185,7 @@ def test_dropout_differs_from_step_to_step_and_may_draw_the_bits_of_the_device()
     assert not np.array_equal(first, fed((3, 4))[1][:3])
 
 
-def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(monkeypatch):
+def test_a_batch_reports_its_own_time_and_that_of_its_step_at_peak(monkeypatch):
     now = 5.0
     monkeypatch.setattr(steps, "time", SimpleNamespace(perf_counter=lambda: now))
 
@@ -201,7 +201,7 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
             yield {"weights": np.ones((n_rows, 3), np.float32)}
 
     monkeypatch.setattr(steps, "deterministic", lambda _: take)
-    arguments = make_trainer(microbatches=4), batches()  # which two rows that are no work fill up
+    arguments = make_trainer(microbatches=4), batches()  # padded by two rows without work
     train_steps = steps.make_train_steps_from_iterator(*arguments, lambda batch: len(batch["weights"]) / 8)
     _, metrics = train_steps(None, None, 2)
     assert [metrics[name].tolist() for name in ("data_seconds", "seconds_at_peak")] == [[0.5, 1.5], [0.25, 0.75]]
@@ -212,7 +212,7 @@ def test_the_time_that_a_batch_took_is_told_and_that_of_its_step_at_the_peak(mon
 
 
 def test_after_skipped_steps_a_step_has_the_rate_of_its_number_and_adam_counts_updates():
-    """Steps 2 to 4 are skipped, 3 for its gradient 4 for its update. Adam without memory moves params by the rate."""
+    """Steps 2 to 4 are skipped: 3 for its gradient, 4 for its update. Adam without memory moves params by the rate."""
 
     def penalty(params, step):
         return jnp.where(step == 3, jnp.inf, 0) * params["final"]["bias"].sum()

@@ -1,7 +1,7 @@
-"""Trains on the two devices of each of two processes, and prints how far the numbers are from those of one device.
+"""Trains on two processes with two devices each, and prints the differences from one device.
 
 tests/training/test_sharding.py runs this after eight_devices.py has left its numbers in the folder. It forks the two
-before JAX starts. In the end the second one is killed, and the first one has to notice; then this process prints the
+before JAX starts. At the end the second one is killed, and the first one must notice; then this process prints the
 exit codes of both.
 """
 
@@ -35,7 +35,7 @@ def take_part(folder, coordinator, process):
     }
     done = folder / "done"
     if process == 1:
-        while not done.exists():  # the first one may be a collective behind
+        while not done.exists():  # the first one may still be in a collective
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     print(json.dumps(figures), flush=True)
@@ -45,9 +45,9 @@ def take_part(folder, coordinator, process):
 
 
 def bytes_of_restoring(folder, parallel):
-    """Returns how many bytes the second process reads to restore 16 MB, of which each process has a copy."""
+    """Returns the bytes that the second process reads to restore 16 MB that each process has a copy of."""
     layout = make_layout(ParallelConfig(**parallel), jax.devices())
-    numbers = np.random.default_rng(0).normal(size=2**22).astype(np.float32)  # nothing compresses them
+    numbers = np.random.default_rng(0).normal(size=2**22).astype(np.float32)  # incompressible
     state = {"weights": jax.device_put(numbers, layout.replicated)}
     checkpoints = Checkpoints(folder / "copies", CheckpointConfig(), {})
     checkpoints.save(1, state, {})
@@ -64,7 +64,7 @@ def read_so_far():
 
 
 def forked(*arguments):
-    """Returns the number of a process that takes part."""
+    """Returns the id of the forked process."""
     if number := os.fork():
         return number
     try:

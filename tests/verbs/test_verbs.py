@@ -1,4 +1,4 @@
-"""The command `fxf`: verbs, messages, answers, and what it submits; tests/mistakes.txt has what people type wrong."""
+"""The command `fxf`: verbs, messages, answers, and cluster jobs; tests/mistakes.txt has mistyped commands."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from helpers import table
 from small_runs import ROOT, command, script
 
 
-def test_without_a_verb_it_lists_all_verbs_with_a_line_each_and_imports_no_library():
+def test_without_a_verb_fxf_lists_all_verbs_with_a_line_each_and_imports_no_library():
     modules = {path.stem for path in (ROOT / "fxf/verbs").glob("*.py")}
     assert modules - {"__init__", "command", "flags"} == set(VERBS)
     heavy = "{'jax', 'numpy', 'absl', 'ml_collections'}"
@@ -33,8 +33,8 @@ def test_without_a_verb_it_lists_all_verbs_with_a_line_each_and_imports_no_libra
 
 
 @pytest.mark.thorough
-def test_a_verb_reads_a_config_of_fxf_by_its_name_in_any_folder_and_imports_no_library_that_it_does_not_need(tmp_path):
-    """What reads data sets, writes checkpoints, logs and plots, and scores texts is imported where it is used."""
+def test_a_verb_finds_a_shipped_config_in_any_folder_and_imports_only_needed_libraries(tmp_path):
+    """Libraries for data sets, checkpoints, logs, plots and text scores are imported where they are used."""
     program = (
         "import sys; sys.argv = ['fxf', 'describe', '--config=reversal:example0', '--config.model.n_layers=1'];"
         "import fxf.__main__ as m; m.main();"
@@ -48,7 +48,7 @@ def test_a_verb_reads_a_config_of_fxf_by_its_name_in_any_folder_and_imports_no_l
     assert "--workdir" in script("help", "train", cwd=tmp_path).stdout
 
 
-def test_a_library_that_an_installation_lacks_is_named_with_what_brings_it():
+def test_a_missing_library_is_named_with_the_extra_that_installs_it():
     lacking = ModuleNotFoundError("No module named 'safetensors'", name="safetensors.numpy")
     compiler = ModuleNotFoundError("No module named 'libtpu'", name="libtpu")
     assert why_not_ours(compiler) == "libtpu is not installed: pip install libtpu"
@@ -59,7 +59,7 @@ def test_a_library_that_an_installation_lacks_is_named_with_what_brings_it():
 ANSWERS = [[("a\nb\\\x1b[31m\u2028é", -0.5, False), ("c", -1.25, True)], [("", -2.0, True)]]
 
 
-def test_a_message_too_long_to_read_loses_its_middle_and_has_no_line_end():
+def test_a_long_message_loses_its_middle_and_its_line_ends():
     finished = command("describe", "--config=configs/reversal.py", f"--config.model.activation=x\n{'y' * 5000}z")
     assert (finished.returncode, finished.stdout) == (2, "")
     (line,) = finished.stderr.splitlines()
@@ -67,7 +67,7 @@ def test_a_message_too_long_to_read_loses_its_middle_and_has_no_line_end():
     assert all(part in line for part in (r"'x\n", "yyy … yyy", "yyyz'"))
 
 
-def test_every_answer_is_one_line_whatever_is_in_it():
+def test_every_answer_is_one_line_whatever_it_contains():
     assert list(answer_lines(ANSWERS, None, as_json=False)) == [r"a\nb\\\x1b[31m\u2028é", ""]
     best = ["1\t-0.5000\t" + r"a\nb\\\x1b[31m\u2028é", "1\t-1.2500\tc", "2\t-2.0000\t"]
     assert list(answer_lines(ANSWERS, 2, as_json=False)) == best
@@ -87,7 +87,7 @@ def test_an_answer_as_json_has_its_exact_text():
 FIGURES = {"task": "reversal", "train_loss": 0.123456789, "steps": 7}
 
 
-def test_figures_are_a_line_and_an_object_on_request(capsys):
+def test_metrics_are_a_line_or_an_object_on_request(capsys):
     cli.print_figures(FIGURES)
     assert capsys.readouterr().out == "task reversal  train_loss 0.123457  steps 7\n"
     cli.print_figures(FIGURES, as_json=True)
@@ -114,7 +114,7 @@ def sbatch():
     return printed("slurm", "--workdir=runs/my run", "--nodes=2", "--gpus=8", "--config.model.gated", "--from=a b")
 
 
-def test_a_script_asks_for_the_nodes_and_trains_what_was_said(sbatch):
+def test_a_script_requests_the_nodes_and_trains_the_given_config(sbatch):
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(.*)$", sbatch, re.MULTILINE))
     assert {"nodes": "2", "ntasks-per-node": "8", "gres": "gpu:8", "cpus-per-task": "8"}.items() <= asked.items()
     assert asked["job-name"] == "fxf-my-run" and asked["signal"] == "TERM@120"
@@ -124,7 +124,7 @@ def test_a_script_asks_for_the_nodes_and_trains_what_was_said(sbatch):
 
 
 @pytest.mark.parametrize(("job", "said"), table("ends of a job"))
-def test_a_job_goes_back_to_the_queue_only_when_it_has_saved_and_not_for_ever(job, said, sbatch, tmp_path):
+def test_a_job_requeues_only_after_a_save_and_not_forever(job, said, sbatch, tmp_path):
     code, restarts = job.values()
     executable(tmp_path, "srun", f"exit {code}")
     executable(tmp_path, "scontrol", "echo $*")
@@ -135,7 +135,7 @@ def test_a_job_goes_back_to_the_queue_only_when_it_has_saved_and_not_for_ever(jo
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-def test_a_manifest_has_a_pod_for_each_node_which_meet_at_the_first(nodes):
+def test_a_manifest_has_a_pod_per_node_and_the_first_is_the_coordinator(nodes):
     service, job = yaml.safe_load_all(printed("k8s", *K8S, f"--nodes={nodes}", "--gpus=4", "--config.task.n_tokens=9"))
     (name,) = {part["metadata"]["name"] for part in (service, job)}
     spec, pod = job["spec"], job["spec"]["template"]["spec"]

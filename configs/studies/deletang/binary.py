@@ -15,7 +15,7 @@ EXACT_BITS = 16
 def draw_number(key: jax.Array, n_bits: jax.Array, P: int) -> jax.Array:
     """Returns a random number from 1 to 2^n_bits - 1, bits [P].
 
-    Each number is as likely as any other. Beyond 16 bits the number 1 stands in for 0 too, once in 2^n_bits draws.
+    Each number is as likely as any other. Beyond 16 bits the number 1 also replaces 0, once in 2^n_bits draws.
     """
     of_small, of_large = jax.random.split(key)
     places = jnp.arange(P)

@@ -98,7 +98,7 @@ class Strings(Task):
         raise NotImplementedError
 
     def answers(self, evaluator: Evaluator, drawn: Drawn, of_positions: jax.Array) -> np.ndarray:
-        """Returns the tokens that the model gives at the places of the answers and one more, [N, U + 1]."""
+        """Returns the model's tokens at the positions of the answers and one more, [N, U + 1]."""
         raise NotImplementedError
 
     def batch(self, key: jax.Array, step: jax.Array) -> Batch:
@@ -110,7 +110,7 @@ class Strings(Task):
         return batch | self.positions(jax.random.fold_in(key, 1), lengths_B, batch["inputs"].shape[1])
 
     def tapes(self, lengths_B: Any, longest: int) -> jax.Array:
-        """Returns the numbers of places of the answers to strings of these lengths, [B]."""
+        """Returns the lengths of the answers to strings of these lengths, [B]."""
         return jnp.array([self.problem.tape(n) for n in range(longest + 1)])[lengths_B]
 
     def positions(self, key: jax.Array, lengths_B: Any, n_tokens: int) -> dict[str, jax.Array]:
@@ -159,7 +159,7 @@ class Strings(Task):
         return drawn._replace(string_BP=drawn.string_BP[:, :size], answer_BU=drawn.answer_BU[:, :n_answer])
 
     def scores(self, drawn: Drawn, found_NU: np.ndarray, suffix: str) -> dict[str, float]:
-        """Returns the figures of the tokens that the model gives at the places of the answers."""
+        """Returns the metrics of the model's tokens at the positions of the answers."""
         n_N1 = drawn.answer_length_B[:, None]
         places = np.arange(found_NU.shape[1])[None]
         right_NU = found_NU == np.pad(drawn.answer_BU, ((0, 0), (0, 1)))

@@ -1,4 +1,4 @@
-"""What each form of block learns with and without a warm-up, by depth, at its best rate."""
+"""Exact match of each form of block with and without a warm-up, by depth, at its best rate."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ Cells = dict[tuple[int, str, int], Cell]
 
 
 def cells(rows: list[Row]) -> Cells:
-    """Returns the runs of each depth, block and warm-up at the rate with the highest mean exact match."""
+    """Returns the runs for each depth, block and warm-up at the rate with the highest mean exact match."""
     return best(rows, NAMES, by_exact_match)
 
 
@@ -85,7 +85,7 @@ def conclusion(rows: list[Row]) -> list[str]:
 
 
 def draw(path: Path, rows: list[Row]) -> None:
-    """Draws the mean exact match by rate, a picture for each depth; without a warm-up the line is dashed."""
+    """Plots mean exact match by rate, a panel for each depth; dashed lines are without a warm-up."""
     panels: dict[str, list[Line]] = {}
     for (depth, kind, warmup), of in sorted(by_rate(rows, NAMES).items()):
         means, style = [cell.mean("exact_match") for cell in of], "o-" if warmup else "o--"

@@ -1,36 +1,36 @@
-"""Scores of walks on all problems beside the published ones of eleven kinds of positions."""
+"""Scores of walks on all problems, beside published scores of eleven kinds of positions."""
 
 import json
 from pathlib import Path
 
 from experiments.studies.study import Row, Verdict, chart, dots, listed, mean, table
 
-AHEAD = 6  # problems of the claim
-RANDOMIZED = 6  # the first of the published kinds whose positions are drawn
-RESOLVED = 1.0  # points; five lengths of a few strings do not tell smaller margins from none
+AHEAD = 6  # problems that the claim needs
+RANDOMIZED = 6  # the first published kind with random positions
+RESOLVED = 1.0  # points; five lengths of a few strings do not resolve smaller margins
 PUBLISHED = json.loads((Path(__file__).parent / "published.json").read_text())
 FIGURE = "symbol_accuracy_longer"
 
 
 def runs_of(rows: list[Row], problem: str) -> list[Row]:
-    """Returns the runs of a problem that have a result, by their seeds."""
+    """Returns a problem's runs with a result, by seed."""
     found = [row for row in rows if row["task.problem"] == problem and FIGURE in row]
     return sorted(found, key=lambda row: row["seed"])
 
 
 def scores(rows: list[Row], problem: str) -> list[float]:
-    """Returns the score of each seed in percent."""
+    """Returns each seed's score in percent."""
     return [100 * row[FIGURE] for row in runs_of(rows, problem)]
 
 
 def best_published(problem: str) -> tuple[float, str]:
-    """Returns the highest figure of the published kinds, and the first kind that has it."""
+    """Returns the highest published score, and the first kind that has it."""
     figures = PUBLISHED["accuracy"][problem]
     return max(figures), PUBLISHED["kinds"][figures.index(max(figures))]
 
 
 def margins(rows: list[Row]) -> dict[str, float]:
-    """Returns by how much our best seed is above the best published kind, of each problem with a result."""
+    """Returns our best seed's margin over the best published kind, for each problem with a result."""
     found = {problem: scores(rows, problem) for problem in PUBLISHED["accuracy"]}
     return {problem: max(each) - best_published(problem)[0] for problem, each in found.items() if each}
 
@@ -41,7 +41,7 @@ def verdicts(rows: list[Row]) -> list[Verdict]:
 
 
 def place(margin: float) -> str:
-    """Returns what the table says of a margin."""
+    """Returns the table's word for a margin."""
     if margin > 0:
         return "ahead" if margin >= RESOLVED else "ahead by less than a point"
     return "behind" if margin < 0 else "level"
@@ -79,7 +79,7 @@ def conclusion(rows: list[Row]) -> list[str]:
 
 
 def draw(path: Path, rows: list[Row]) -> None:
-    """Draws the scores of our seeds and of the published kinds, by problem."""
+    """Plots the scores of our seeds and of the published kinds, by problem."""
     quoted = [(value, problem) for problem, figures in PUBLISHED["accuracy"].items() for value in figures]
     ours = [(score, problem) for problem in PUBLISHED["accuracy"] for score in scores(rows, problem)]
     lines = [

@@ -1,4 +1,4 @@
-"""Bits per character of held-out text by kind of position, each at its best rate."""
+"""Bits per character of held-out text by kind of positions, each at its best rate."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ APART, FIGURE = 0.02, "bits_per_character"
 
 
 def bits(cell: Cell) -> float:
-    """Returns the mean bits per character over the seeds; infinite if a run has no result."""
+    """Returns the mean bits per character over seeds; infinite if a run has no result."""
     return cell.mean(FIGURE, float("inf"))
 
 
 def cells(rows: list[Row]) -> dict[str, Cell]:
-    """Returns the runs of each kind of positions at the rate with the fewest bits, the best kind first."""
+    """Returns the runs for each kind of positions at the rate with the fewest bits, the best kind first."""
     found = best(rows, ("model.positions",), lambda cell: -bits(cell))
     return {kind: cell for (kind,), cell in sorted(found.items(), key=lambda item: bits(item[1]))}
 
@@ -56,7 +56,7 @@ def conclusion(rows: list[Row]) -> list[str]:
 
 
 def draw(path: Path, rows: list[Row]) -> None:
-    """Draws the bits per character by rate, a line for each kind."""
+    """Plots bits per character by rate, a line for each kind."""
     of_rates = by_rate(rows, ("model.positions",))
     lines = [Line(kind, [c.rate for c in of_rates[kind,]], [*map(bits, of_rates[kind,])]) for kind in cells(rows)]
     chart(path, {"": lines}, xscale="log", xlabel="learning rate", ylabel="bits per character of unseen text")

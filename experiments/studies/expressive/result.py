@@ -1,4 +1,4 @@
-"""Which delayed sums softmax and expressive attention learn, by base and positions, each at its best rate."""
+"""Exact match of softmax and expressive attention on delayed sums, by base and positions, each at its best rate."""
 
 import math
 from pathlib import Path
@@ -27,30 +27,30 @@ Cells = dict[tuple[int, str, str], Cell]
 
 
 def cells(rows: list[Row]) -> Cells:
-    """Returns the runs of each base, positions and attention at the rate with the highest mean exact match."""
+    """Returns the runs for each base, positions and attention at the rate with the highest mean exact match."""
     return best(rows, NAMES, by_exact_match)
 
 
 def margins(found: Cells) -> dict[tuple[int, str], float]:
-    """Returns by how much the mean exact match of expressive attention is above that of softmax attention."""
+    """Returns the mean exact match of expressive attention minus that of softmax attention."""
     means = {key: cell.mean("exact_match") for key, cell in found.items()}
     return {(b, p): means[b, p, "expressive"] - means[b, p, "softmax"] for b, p, kind in found if kind == "softmax"}
 
 
 def alone(found: Cells, kind: str) -> list[tuple[int, str]]:
-    """Returns the base and positions that all seeds of one kind of attention solve, and not all of the other."""
+    """Returns each (base, positions) that all seeds of one kind of attention solve, and not all of the other."""
     solved = {key: min(cell.values("exact_match")) >= SOLVED for key, cell in found.items()}
     (other,) = {*KINDS} - {kind}
     return [place for place in margins(found) if solved[*place, kind] and not solved[*place, other]]
 
 
 def knows_parity(loss: float, base: int) -> bool:
-    """Returns whether a loss is that of a guess among the numbers of the right parity, ln (base / 2)."""
+    """Returns whether a loss is that of a guess among numbers of the correct parity, ln (base / 2)."""
     return base % 2 == 0 and abs(loss - math.log(base / 2)) < NEAR
 
 
 def stuck(rows: list[Row]) -> tuple[int, int]:
-    """Returns how many runs of even bases end below half of the series, and how many of these know the parity alone."""
+    """Returns how many runs with even bases solve less than half of the series, and how many know only the parity."""
     low = [row for row in rows if row["task.base"] % 2 == 0 and row.get("exact_match", 0.0) < UNSOLVED]
     return len(low), sum(knows_parity(row.get("train_loss", math.inf), row["task.base"]) for row in low)
 
@@ -95,7 +95,7 @@ def conclusion(rows: list[Row]) -> list[str]:
 
 
 def draw(path: Path, rows: list[Row]) -> None:
-    """Draws the exact match by step at the best rate, a picture for each base and positions, a line for each run."""
+    """Plots exact match by step at the best rate, a panel for each base and positions, a line for each run."""
     of_runs, panels = records("expressive"), dict[str, list[Line]]()
     for (base, positions, kind), cell in cells(rows).items():
         for number, row in enumerate(cell.rows):

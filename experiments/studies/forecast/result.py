@@ -1,4 +1,4 @@
-"""A law of loss by compute, fitted to small runs, beside the run that it forecasts."""
+"""A scaling law of loss by compute, fitted to small runs, beside the run that it forecasts."""
 
 import math
 from pathlib import Path
@@ -9,9 +9,9 @@ from scipy.optimize import least_squares
 
 from experiments.studies.study import Line, Row, Verdict, chart, listed, mean, table
 
-BOUND = 0.02  # of the measured loss
-ROWS, LENGTH = 16, 128  # of a batch, as in configs/studies/forecast.py
-STARTS = [(floor, power) for floor in (0.05, 0.5, 1.0) for power in (0.05, 0.2, 0.5)]  # of the search for a law
+BOUND = 0.02  # share of the measured loss
+ROWS, LENGTH = 16, 128  # per batch, as in configs/studies/forecast.py
+STARTS = [(floor, power) for floor in (0.05, 0.5, 1.0) for power in (0.05, 0.2, 0.5)]  # searched for the fit
 LAWS = {"with a floor": True, "without a floor": False}
 
 
@@ -29,19 +29,19 @@ class Law(NamedTuple):
 def compute(row: Row) -> float:
     """Returns the operations of a run, 6 · weights · tokens, in units of 10¹² (Kaplan et al. 2020, Table 1).
 
-    The table of characters is tied to the readout, where each of its weights takes part in the products.
+    The embedding table is tied to the unembedding, so its weights take part in matrix products.
     """
     return 6e-12 * float(row["parameters"]) * row["train.steps"] * ROWS * LENGTH
 
 
 def small_and_large(rows: list[Row]) -> tuple[list[Row], Row]:
-    """Returns the runs of the fit, the narrowest first, and the widest one."""
+    """Returns the runs to fit, the narrowest first, and the widest run."""
     *small, large = sorted(rows, key=lambda row: (row["model.d_model"], row["seed"]))
     return small, large
 
 
 def fit(rows: list[Row], with_floor: bool = True) -> Law:
-    """Returns the law with the smallest sum of squared errors of the loss's logarithm; without a floor, that is 0."""
+    """Returns the least-squares fit of the loss's logarithm; without a floor, `floor` is 0."""
     amounts, losses = (np.array(values) for values in zip(*((compute(r), r["test_loss"]) for r in rows), strict=True))
     if not with_floor:
         slope, offset = np.polyfit(np.log(amounts), np.log(losses), 1)
@@ -57,14 +57,14 @@ def fit(rows: list[Row], with_floor: bool = True) -> Law:
 
 
 def errors(rows: list[Row]) -> list[float]:
-    """Returns by how much the forecast of each law is above the large run's loss, as a share of that loss."""
+    """Returns each law's forecast minus the large run's loss, as a share of that loss."""
     small, large = small_and_large(rows)
     return [fit(small, floor)(compute(large)) / large["test_loss"] - 1 for floor in LAWS.values()]
 
 
 def verdicts(rows: list[Row]) -> list[Verdict]:
     floor, power = (abs(float(error)) for error in errors(rows))
-    # The large run has one rate; a better one would lower its loss, which is nearer to the law without a floor.
+    # The large run has one rate; a better one would lower its loss, towards the law without a floor.
     return [Verdict(floor, floor <= BOUND).if_bracketed(False), Verdict(power, floor < power).against(False)]
 
 
@@ -97,12 +97,12 @@ def conclusion(rows: list[Row]) -> list[str]:
         f"{told[0]:.4f}, {100 * floor:+.1f} % off: the first claim is {first}. Fitted to one seed each it forecasts "
         f"{listed(of_seeds, '.4f')}.",
         f"The law without, {laws[1].scale:.3f} C^−{laws[1].power:.3f}, forecast {told[1]:.4f}, {100 * power:+.1f} % "
-        f"off: the second claim {second}. A better rate that brought the loss below {mean(told):.4f} would turn it.",
+        f"off: the second claim {second}. A better rate that brought the loss below {mean(told):.4f} would reverse it.",
     ]
 
 
 def draw(path: Path, rows: list[Row]) -> None:
-    """Draws the loss of each run by its compute, both laws, and the run that they forecast."""
+    """Plots each run's loss by compute, both laws, and the run that they forecast."""
     small, large = small_and_large(rows)
     amounts = [compute(row) for row in small]
     along = np.geomspace(min(amounts), compute(large) * 1.3, 100).tolist()

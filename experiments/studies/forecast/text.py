@@ -1,9 +1,9 @@
-"""Writes the lines of a file of sentence pairs in an order without meaning.
+"""Writes the lines of a file of sentence pairs in a pseudorandom order.
 
 python -m experiments.studies.forecast.text fra.txt sentences.txt
 
-Tatoeba's file is sorted by length, and has many sentences several times. Here the digest of its English sentence orders
-a line, so that equal sentences stand together and the end of the text, which is held out, repeats none of its start.
+Tatoeba's file is sorted by length, and repeats many sentences. Here lines are sorted by the digest of their English
+sentence, so equal sentences are adjacent, and the end of the text, which is held out, repeats none of its start.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Exact match at 500 symbols of each problem, by walks, by rotary positions and by recurrent guests."""
+"""Exact match at 500 symbols for each problem: walks, rotary positions, and recurrent models."""
 
 import itertools
 from pathlib import Path
@@ -11,7 +11,7 @@ CLAIMED = (
 )
 BOUND, SEEDS, LEAST = 0.99, 4, 4
 FIGURES = ("exact_match", "exact_match_500")
-EARLIER: dict[str, list[Row]] = {}  # the same runs, by the dates when they were made before
+EARLIER: dict[str, list[Row]] = {}  # earlier repeats of the runs by date
 for earlier in rows_of("length", "earlier"):
     EARLIER.setdefault(earlier["made"], []).append(earlier)
 GUESTS = rows_of("length", "recurrent")  # of configs/studies/recurrent.py
@@ -27,14 +27,15 @@ def is_solved(rows: list[Row], problem: str) -> bool:
 
 
 def solved(rows: list[Row]) -> list[str]:
-    """Returns the problems of the claim that hold its bound in these runs and each time that they were made before."""
+    """Returns the claim's problems that meet its bound in these runs and in each earlier repeat."""
     return [problem for problem in CLAIMED if all(is_solved(made, problem) for made in (rows, *EARLIER.values()))]
 
 
 def verdicts(rows: list[Row]) -> list[Verdict]:
     n = len(solved(rows))
     part = "" if n == len(CLAIMED) else f"for {n} of {len(CLAIMED)}"
-    return [Verdict(n, True, part).against(False) if n >= LEAST else Verdict(n, False)]  # rotary has one rate
+    # Rotary positions have one rate.
+    return [Verdict(n, True, part).against(False) if n >= LEAST else Verdict(n, False)]
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
@@ -49,7 +50,7 @@ def tables(rows: list[Row]) -> dict[str, str]:
 
 
 def of_guests() -> str:
-    """Returns the exact match at 500 of each recurrent guest by its rates."""
+    """Returns each recurrent model's exact match at 500 by rate."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in GUESTS:
         kind = row["model.blocks"].partition(":")[2].rstrip("()")
@@ -69,7 +70,7 @@ def conclusion(rows: list[Row]) -> list[str]:
     return [
         f"{verdict.figure} of {len(CLAIMED)} problems have at least {BOUND} at 500 in {SEEDS} of five seeds, each "
         f"time: the claim {verdict}.",
-        f"Each run was made on the dates above too: {same} of {len(found)} have the same figure at 500 each time.",
+        f"Each run was also made on the dates above: {same} of {len(found)} have the same result at 500 each time.",
         f"Rotary positions have at most {far:g} at 500, and at most {near:g} up to 40: they did not learn the lengths "
         "of training.",
         f"Without a bank, one seed, at two rates: {of_guests()}.",
@@ -78,13 +79,13 @@ def conclusion(rows: list[Row]) -> list[str]:
 
 
 def _shown(values: list[float]) -> str:
-    """Returns one number if all are equal, and all of them otherwise."""
+    """Returns one number if all are equal, otherwise all of them."""
     texts = [f"{value:.4g}" for value in values]
     return texts[0] if len(set(texts)) == 1 else ", ".join(texts)
 
 
 def draw(path: Path, rows: list[Row]) -> None:
-    """Draws exact match at 500 symbols, a dot for each run."""
+    """Plots exact match at 500 symbols, a dot for each run."""
     lines = []
     for kind, style in (("walks", "o"), ("rotary", "x")):
         found = [(row["exact_match_500"], row["task.problem"]) for row in rows if row["model.positions"] == kind]

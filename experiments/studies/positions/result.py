@@ -5,30 +5,30 @@ from pathlib import Path
 from experiments.studies.study import Cell, Line, Row, Verdict, best, by_exact_match, chart, listed, mean, table
 
 NAMES = ("model.positions", "model.position_range", "model.position_stretch")
-LENGTHS = (15, 20, 25, 30)  # 1.5, 2, 2.5 and 3 times the longest of training
+LENGTHS = (15, 20, 25, 30)  # 1.5, 2, 2.5 and 3 times the longest in training
 NONE, GAIN, MORE, LEARNED = 0.01, 0.12, 0.02, 0.9
 Key = tuple[str, int, float]
 Cells = dict[Key, Cell]
 
 
 def cells(rows: list[Row]) -> Cells:
-    """Returns the runs of each kind at the rate with the highest mean exact match at the lengths of training."""
+    """Returns the runs of each kind at the rate with the highest mean exact match at training lengths."""
     return best(rows, NAMES, by_exact_match)
 
 
 def split(found: Cells) -> tuple[Cells, Cells, Cells]:
-    """Returns the kinds whose positions are those of the tokens, are drawn from a range in training, are stretched."""
+    """Returns the plain kinds, those with positions drawn from a range in training, and the stretched ones."""
     plain = {key: cell for key, cell in found.items() if not key[1] and key[2] == 1}
     return plain, {k: c for k, c in found.items() if k[1]}, {k: c for k, c in found.items() if k[2] > 1}
 
 
 def learned(of: Cells) -> Cells:
-    """Returns those of the kinds that have learned the lengths of training."""
+    """Returns the kinds that have learned the training lengths."""
     return {key: cell for key, cell in of.items() if cell.mean("exact_match") >= LEARNED}
 
 
 def gains(plain: Cells, varied: Cells) -> list[float]:
-    """Returns how much each of the varied kinds gains at 1.5 times the length over the same kind as it is."""
+    """Returns how much each varied kind gains over its plain form at 1.5 times the length."""
     usual = {key[0]: cell for key, cell in plain.items()}
     return [cell.mean("exact_match_15") - usual[key[0]].mean("exact_match_15") for key, cell in varied.items()]
 
@@ -75,7 +75,7 @@ def conclusion(rows: list[Row]) -> list[str]:
 
 
 def draw(path: Path, rows: list[Row]) -> None:
-    """Draws the mean exact match by length, a line for each kind at its best rate."""
+    """Plots mean exact match by length, a line for each kind at its best rate."""
     figures = ["exact_match", *(f"exact_match_{n}" for n in LENGTHS)]
     lines = [
         Line(name(key), [10, *LENGTHS], [*map(cell.mean, figures)], "o:" if key[1] else "o--" if key[2] > 1 else "o-")

@@ -1,4 +1,4 @@
-"""How much the loss depends on the learning rate, with and without a norm of queries and keys."""
+"""Sensitivity of the loss to the learning rate, with and without a norm of queries and keys."""
 
 import math
 from pathlib import Path
@@ -10,13 +10,13 @@ Losses = dict[bool, dict[int, dict[float, float]]]
 
 
 def losses(rows: list[Row]) -> Losses:
-    """Returns {norm: {width: {rate: mean test loss}}}, at most, and for a failed run, that of a guess, ln V."""
+    """Returns {norm: {width: {rate: mean test loss}}}, capped at a guess's loss, ln V, as is that of a failed run."""
     guess = math.log(max(row["vocabulary"] for row in rows if "vocabulary" in row))
     return {norm: mean_losses((row for row in rows if row["model.qk_norm"] == norm), guess, guess) for norm in NAMES}
 
 
 def sensitivity(by_rate: dict[float, float]) -> float:
-    """Returns the mean over the rates of the loss above the lowest one (Wortsman et al. 2023, "LR sensitivity")."""
+    """Returns the mean over rates of the loss minus the lowest loss (Wortsman et al. 2023, "LR sensitivity")."""
     return mean(loss - min(by_rate.values()) for loss in by_rate.values())
 
 
@@ -50,7 +50,7 @@ def conclusion(rows: list[Row]) -> list[str]:
 
 
 def draw(path: Path, rows: list[Row]) -> None:
-    """Draws the losses by rate, a picture for each width."""
+    """Plots losses by rate, a panel for each width."""
     panels: dict[str, list[Line]] = {}
     for norm, of in losses(rows).items():
         for width, by_rate in of.items():

@@ -1,4 +1,4 @@
-"""What softmax and linear attention recall, by width and number of pairs."""
+"""Recall of softmax and linear attention, by width and number of pairs."""
 
 from pathlib import Path
 
@@ -23,9 +23,9 @@ Cells = dict[tuple[str, int, int], Cell]
 
 
 def cells(rows: list[Row]) -> Cells:
-    """Returns the cell of each (kind, width, pairs): the rate with the highest mean, of several the fastest.
+    """Returns the cell for each (kind, width, pairs): the rate with the highest mean; on ties, the fastest.
 
-    A row of a run that reached 0.99 has `solved_at`, the step of its first such evaluation.
+    Rows of runs that reached 0.99 have `solved_at`, the step of the first such evaluation.
     """
     return best(rows, NAMES, rank)
 
@@ -35,13 +35,13 @@ def rank(cell: Cell) -> tuple[float, float]:
 
 
 def smallest(found: Cells, kind: str, pairs: int) -> int | None:
-    """Returns the smallest width at which the mean of the seeds is solved, or None."""
+    """Returns the smallest width at which the mean over seeds is solved, or None."""
     of = ((width, cell) for (k, width, n), cell in sorted(found.items()) if (k, n) == (kind, pairs))
     return next((width for width, cell in of if cell.mean("recalled") >= SOLVED), None)
 
 
 def with_steps(rows: list[Row]) -> list[Row]:
-    """Returns the rows with `solved_at`, from the records of the runs."""
+    """Returns the rows with `solved_at`, from the runs' metrics."""
     steps = {point: steps_to(of_run, "recalled") for point, of_run in records("recall").items()}
     return [{**row, "solved_at": at} if (at := steps.get(row["point"])) else row for row in rows]
 
@@ -52,7 +52,7 @@ def verdicts(rows: list[Row]) -> list[Verdict]:
     lowest = min(cell.mean("recalled") for (kind, _, _), cell in found.items() if kind == "softmax")
     few, many = (smallest(found, "linear", pairs) for pairs in (numbers[0], numbers[-1]))
     grows = few is not None and (many is None or many > few)
-    # Both claims need cells that a kind does not solve, which another rate might.
+    # Both claims depend on unsolved cells, which another rate might solve.
     known = all(bracketed(with_steps(rows), NAMES, rank).values())
     of_width = Verdict(grows, grows) if known else Verdict(grows, None, "not bracketed")
     return [Verdict(lowest, lowest >= SOLVED).if_bracketed(known), of_width]
@@ -84,7 +84,7 @@ def conclusion(rows: list[Row]) -> list[str]:
 
 
 def draw(path: Path, rows: list[Row]) -> None:
-    """Draws the mean share recalled by number of pairs, a picture for each width."""
+    """Plots the mean share recalled by number of pairs, a panel for each width."""
     found, panels = cells(with_steps(rows)), dict[str, list[Line]]()
     for width in sorted({width for _, width, _ in found}):
         for kind, color in KINDS.items():

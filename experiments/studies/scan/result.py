@@ -10,7 +10,7 @@ FIGURES = {"shorter": "shorter, held out", "longer": "longer"}
 
 
 def shares(rows: list[Row], kind: str, figure: str) -> list[float]:
-    """Returns a figure of each seed; 0 for a run without a result."""
+    """Returns a metric of each seed; 0 for a run without a result."""
     found = sorted((row for row in rows if row["model.positions"] == kind), key=lambda row: row["seed"])
     return [row.get(figure, 0.0) for row in found]
 
@@ -42,7 +42,7 @@ def conclusion(rows: list[Row]) -> list[str]:
 
 
 def draw(path: Path, rows: list[Row]) -> None:
-    """Draws the share of right answers, a dot for each run."""
+    """Plots exact match, a dot for each run."""
     lines = []
     for figure, label in FIGURES.items():
         lines.append(dots(label, [(x, kind) for kind in (RELATIVE, ABSOLUTE) for x in shares(rows, kind, figure)]))

@@ -1,4 +1,4 @@
-"""Exact match of reversal by length, with positions that tokens make or the task gives."""
+"""Exact match of reversal by length, with positions from the tokens or from the task."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def verdicts(rows: list[Row]) -> list[Verdict]:
     found = runs(rows)
     at = {key: [[row[f"exact_match_{n}"] for row in of] for n in LENGTHS] for key, of in found.items()}
     others = max(mean(at[key][-1]) for key in (NO_WINDOW, ROTARY))
-    shorter = sorted(at[SHORTER][1])[1]  # of five seeds one may be lower
+    shorter = sorted(at[SHORTER][1])[1]  # one of five seeds may be lower
     return [
         Verdict(min(at[TURNS][-1]), min(*at[TURNS][2], *at[TURNS][3]) >= 0.99),
         Verdict(shorter, min(at[SHORTER][0]) >= 0.95 and shorter >= 0.99),
@@ -60,7 +60,7 @@ def conclusion(rows: list[Row]) -> list[str]:
 
 
 def draw(path: Path, rows: list[Row]) -> None:
-    """Draws the mean exact match by length."""
+    """Plots mean exact match by length."""
     lines = [
         Line(f"{name(key)}, up to {key[-1]}", LENGTHS, [mean(row[f"exact_match_{n}"] for row in of) for n in LENGTHS])
         for key, of in runs(rows).items()

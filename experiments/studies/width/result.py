@@ -1,4 +1,4 @@
-"""Best learning rates of each width, with and without a base."""
+"""Best learning rate of each width, with and without `base_width`."""
 
 import math
 from pathlib import Path
@@ -11,9 +11,9 @@ Losses = dict[int, dict[float, float]]
 
 
 def losses(rows: list[Row], kind: str, seed: int | None = None) -> Losses:
-    """Returns {width: {rate: mean test loss over the seeds, or that of one}}; infinite if a run has no loss.
+    """Returns {width: {rate: mean test loss over seeds, or one seed's}}; infinite if a run has no loss.
 
-    The narrowest width is its own base, which is the same with and without.
+    The narrowest width is the base, so it is the same with and without.
     """
     narrowest = min(row["model.d_model"] for row in rows)
     chosen = (r for r in rows if r["model.d_model"] == narrowest or (r["model.base_width"] > 0) == (kind == "with"))
@@ -21,9 +21,9 @@ def losses(rows: list[Row], kind: str, seed: int | None = None) -> Losses:
 
 
 def best_rate(by_rate: dict[float, float]) -> float:
-    """Returns where the parabola through the lowest loss and its neighbours is lowest, over the rates' logarithms.
+    """Returns the minimum of the parabola through the lowest loss and its neighbours, over log rates.
 
-    It is NaN if the lowest loss is that of the first or last rate, or if a neighbour has no loss.
+    It is NaN if the lowest loss is at the first or last rate, or if a neighbour has no loss.
     """
     rates = list(by_rate)
     i = min(range(len(rates)), key=lambda i: by_rate[rates[i]])
@@ -36,7 +36,7 @@ def best_rate(by_rate: dict[float, float]) -> float:
 
 
 def spread(best: list[float]) -> float:
-    """Returns the largest divided by the smallest; NaN if one is unknown."""
+    """Returns the largest value divided by the smallest; NaN if one is unknown."""
     return math.nan if any(map(math.isnan, best)) else max(best) / min(best)
 
 
@@ -76,7 +76,7 @@ def conclusion(rows: list[Row]) -> list[str]:
 
 
 def draw(path: Path, rows: list[Row]) -> None:
-    """Draws the losses of each width by rate: with a base, and without."""
+    """Plots each width's loss by rate, with and without `base_width`."""
     found = {name.replace("`", ""): losses(rows, kind) for kind, name in KINDS.items()}
     panels = {
         name: [Line(f"width {width}", [*of], [*of.values()]) for width, of in by_width.items()]
