@@ -128,7 +128,6 @@ def overrides(**sections):
     return flags + [f"--config.{key}={value}" for key, value in flatten(config)]
 
 
-STRICT = ("-W", "error::RuntimeWarning")
 SECONDS = 600  # until a script counts as hung, even on a busy machine
 
 
@@ -145,7 +144,7 @@ def script(name, *arguments, stdin="", env=None, cwd=ROOT):
 def words_of(name, arguments):
     """Returns the words of a shell command."""
     program = [f"{ROOT}/{name}"] if name.endswith(".py") else ["-P", "-m", "fxf", name]
-    return [*HEARING, sys.executable, *STRICT, *program, *map(str, arguments)]
+    return [*HEARING, sys.executable, "-W", "error::RuntimeWarning", *program, *map(str, arguments)]
 
 
 def command(verb, *arguments, stdin="", cwd=ROOT):

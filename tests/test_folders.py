@@ -120,14 +120,12 @@ def test_no_file_is_longer_than_300_lines():
 
 
 LEGEND = dict(re.findall(r"^    ([A-Z])  (.+)$", fxf.__doc__, re.MULTILINE))
-SUFFIX = re.compile(r"^_?[a-z]\w*?_([A-Z0-9]*[A-Z][A-Z0-9]*)$")
-EINSUM = re.compile(r"^[A-Z]+(,[A-Z]+)*->[A-Z]*$")
 
 
 @functools.cache
 def suffix(name):
     """Returns the letters and digits of an array's name, or "" for another name."""
-    found = SUFFIX.match(name)
+    found = re.match(r"_?[a-z]\w*?_([A-Z0-9]*[A-Z][A-Z0-9]*)$", name)
     return found[1] if found else ""
 
 
@@ -147,7 +145,7 @@ def einsums_in(nodes):
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "einsum":
             letters, *operands = node.args
-            assert isinstance(letters, ast.Constant) and EINSUM.match(letters.value), ast.unparse(node)
+            assert re.match("[A-Z]+(,[A-Z]+)*->[A-Z]*$", getattr(letters, "value", "")), ast.unparse(node)
             inputs, output = letters.value.split("->")
             for part, operand in zip(inputs.split(","), operands, strict=True):
                 yield part, operand.id if isinstance(operand, ast.Name) else ""

@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-LARGEST = 2 * 2**30  # bytes; beyond them JAX removes the least recently used programs
+LARGEST = 2 * 2**30  # bytes; beyond them a start removes the least recently used programs
 
 
 def keep_programs(config: Any) -> None:
@@ -23,14 +23,27 @@ def keep_programs(config: Any) -> None:
     try:
         folder = folder_of_programs()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # a program in it is code, so nobody else may write there
+        remove_unused(folder)
     except (OSError, RuntimeError):  # a user without a home
         return
     # Of each program, if the disk is full or read-only, or a call by root made the folder.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
     config.update("jax_compilation_cache_dir", str(folder))
-    config.update("jax_compilation_cache_max_size", LARGEST)
     config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def remove_unused(folder: Path) -> None:
+    """Removes the least recently used programs beyond `LARGEST`.
+
+    JAX would do so at each program that it writes, after reading a file of each other one: a second for 15,000.
+    """
+    found = [(path, path.stat()) for path in folder.iterdir()]
+    size = 0
+    for path, facts in sorted(found, key=lambda pair: -max(pair[1].st_atime, pair[1].st_mtime)):
+        size += facts.st_size
+        if size > LARGEST:
+            path.unlink(missing_ok=True)
 
 
 def folder_of_programs() -> Path:

@@ -78,12 +78,12 @@ def depending_on(x: jax.Array, factor: jax.Array) -> jax.Array:
     return jax.lax.platform_dependent(x, factor, cpu=only_after, default=lambda x, factor: factor)
 
 
-def drawing_options(platform: str) -> dict[str, int] | None:
-    """Returns a platform's compiler options for a program that draws many random bits.
+def drawing_options() -> Any:
+    """Returns the compiler options of the devices for a program that draws many random bits.
 
     At its default optimization level the CPU's compiler takes three times as long, seconds for a small model; at this
     level the program draws the same bits as fast. JAX_DISABLE_MOST_OPTIMIZATIONS asks for a lower level, which stays.
     """
-    if platform != "cpu" or jax.config.read("jax_disable_most_optimizations"):
+    if target_devices()[0].platform != "cpu" or jax.config.read("jax_disable_most_optimizations"):
         return None
     return {"xla_backend_optimization_level": 1}

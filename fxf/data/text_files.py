@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from fxf.base.errors import UserError, text_of
 from fxf.base.files import read_file
 
-SIDES = ("source", "target")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BEGINS = re.compile(
     rb"(?P<gzip>\x1f\x8b)|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))"  # bzip2: also an empty file
@@ -143,7 +142,7 @@ def _example(pair: Sides, names: Sequence[str], number: int) -> Example:
     if isinstance(pair, str):
         raise UserError(f"{names[0]}:{number}: {pair}")
     source, target = (decoded(content, name, number) for name, content in zip(names, pair, strict=True))
-    for name, side, text in zip(names, SIDES, (source, target), strict=True):
+    for name, side, text in zip(names, ("source", "target"), (source, target), strict=True):
         if not text.strip():
             raise UserError(f"{name}:{number}: the {side} is empty")
     return Example(source, target, f"{names[0]}:{number}")

@@ -24,7 +24,6 @@ from fxf.base.random_keys import random_key
 from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.layer import Context, whole_rows
 
-NOT_KEYS = ("self", "parent", "name", "rngs")
 WHAT_IS_READ = ("documents", "positions")  # arrays of a batch that change what a token reads
 SIMPLE = {kind.__name__: kind for kind in (int, float, bool, str)}
 
@@ -143,7 +142,7 @@ def fields_of_module(cls: Any) -> dict[str, Field]:
     """Returns the fields of a Linen module's class, or the parameters of an NNX module's, with their types."""
     several, fields = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD), dict[str, Field]()
     for name, parameter in inspect.signature(cls.__init__).parameters.items():
-        if name not in NOT_KEYS and parameter.kind not in several:
+        if name not in ("self", "parent", "name", "rngs") and parameter.kind not in several:
             fields[name] = Field(_kind(parameter.annotation), {}, parameter.default is parameter.empty)
     return fields
 

@@ -52,8 +52,6 @@ OF_MODEL: dict[str, tuple[Choices[Any], str]] = {
     **dict.fromkeys(("attention", "cross_attention"), (ATTENTIONS, "attention")),
     "feed_forward": (FEED_FORWARDS, "feed_forward"),
 }
-# Where the base classes of Flax modules are; such a module can be a layer.
-FLAX = ("flax.linen.module", "flax.nnx.module")
 
 INNER = "inner_residual"  # the name of the stream after each block that is nested in a block
 
@@ -212,7 +210,7 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
 
 def _build(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     """Returns a layer. The value of a field is from its own section, `given`, the `model` section, or its default."""
-    of_flax = any(base.__module__ in FLAX for base in getattr(cls, "__mro__", ()))
+    of_flax = any(base.__module__ in ("flax.linen.module", "flax.nnx.module") for base in getattr(cls, "__mro__", ()))
     of_model = fields_of(type(config))
     if of_flax:
         from fxf.layers import flax_module  # imported here, because NNX takes most of a second

@@ -172,9 +172,10 @@ class Decoder:
             self.programs[shape] = self.stepping(params, params, cache, last_BW.reshape(-1))
         cast, step = self.programs[shape]
         weights = cast(params)
-        while not progress[0].is_finished_B.all():
+        while not np.asarray(progress[0].is_finished_B).all():
             progress = go_on(step, weights, prompts, self.key, progress)
-            tokens = progress[0].tokens_BU[0, : progress[0].n_tokens_B[0]].tolist()
+            tokens_BU, n_tokens_B = jax.device_get((progress[0].tokens_BU, progress[0].n_tokens_B))
+            tokens = tokens_BU[0, : n_tokens_B[0]].tolist()  # by NumPy: JAX would compile a program for each length
             yield tokens[:-1] if tokens[-1] in self.ends else tokens
 
     @functools.cached_property

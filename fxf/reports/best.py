@@ -18,7 +18,6 @@ from fxf.reports.run_files import FINISHED
 
 LEVEL = 0.95
 PER_TOKEN = r"(.*loss|perplexity|.*accuracy)(/.*)?"  # a source of a mixture follows the slash
-OF_THE_TEXT = r"bits_per_\w+(/.*)?"
 MOST_UNKNOWN = 1e-3  # share of tokens; with more, bits per byte cover too little of the text
 
 
@@ -79,7 +78,7 @@ def why_other_tokens(name: str, unknown: float) -> str:
     """
     if re.fullmatch(PER_TOKEN, name):
         return "it is per token, and the tokenizers differ"
-    loses_text = unknown > MOST_UNKNOWN and re.fullmatch(OF_THE_TEXT, name)
+    loses_text = unknown > MOST_UNKNOWN and re.fullmatch(r"bits_per_\w+(/.*)?", name)
     return "the tokenizers differ, and one loses text" if loses_text else ""
 
 

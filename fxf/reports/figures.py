@@ -31,12 +31,11 @@ _KNOWN = [
     (r"device_peak_bytes", Figure("peak of device memory", "bytes")),
     (r"device_bytes", Figure("device memory", "bytes")),
 ]
-_UPPER = {"bleu": "BLEU", "chrf": "chrF"}
 
 
 def figure(name: str) -> Figure:
     """Returns the label, unit and better direction of a metric. By default, its name in plain words is the label."""
-    plain = " ".join(_UPPER.get(word, word) for word in name.split("_"))
+    plain = " ".join({"bleu": "BLEU", "chrf": "chrF"}.get(word, word) for word in name.split("_"))
     known = next((known for pattern, known in _KNOWN if re.fullmatch(pattern, name)), Figure(""))
     return known._replace(label=known.label or plain)
 

@@ -155,7 +155,7 @@ class Experiment(NamedTuple):
         jitted = jax.jit(
             lambda seed, given: state.init_state(self.model, self.optimizer, state.run_keys(seed).params, given),
             out_shardings=state.state_shardings(self.model, self.optimizer, layout),
-            compiler_options=drawing_options(layout.mesh.devices.flat[0].platform),
+            compiler_options=drawing_options(),
         )
         return self.programs["state", layout].setdefault("new", jitted)(np.uint32(self.seed), dict(given or {}))
 

@@ -1,5 +1,6 @@
 """Models in memory, without a run folder: building, training and decoding."""
 
+import functools
 import operator
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from fxf.base import weights
 from fxf.base.config import Field, checked, defaults, one_of, registered_section, require_keywords, section
 from fxf.base.devices import require_devices
 from fxf.base.errors import UserError, shortened
+from fxf.base.on_cpu import drawing_options
 from fxf.base.on_gpu import deterministic
 from fxf.base.random_keys import seed_of
 from fxf.base.weights import Params, flatten
@@ -90,7 +92,9 @@ def initialize(model: Model | weights.Spec, seed: int = 0) -> Params:
       seed: from 0 to 2**32 - 1.
     """
     spec, dtype = (model.spec, model.weights_dtype) if isinstance(model, Model) else (model, "float32")
-    return jax.jit(lambda key: weights.initialize(spec, key, dtype))(run_keys(seed).params)
+    key = run_keys(seed).params
+    options = None if isinstance(key, jax.core.Tracer) else drawing_options()
+    return jax.jit(lambda key: weights.initialize(spec, key, dtype), compiler_options=options)(key)
 
 
 def language_model_batch(tokens: Any, weights: Any = None) -> Batch:
@@ -163,8 +167,8 @@ def fit(
     trainer = Trainer(without_frozen_gradient(model, optimizer_config.frozen), transform, train, layout)
     given = params and flatten(jax.device_put(jax.tree.map(jnp.array, params), layout.replicated))  # copies
     # Sharded as each call leaves it; otherwise the second call would compile again.
-    start = jax.jit(lambda key, given: init_state(model, transform, key, given), out_shardings=layout.replicated)
-    state = start(run_keys(seed).params, given)
+    options = {"out_shardings": layout.replicated, "compiler_options": drawing_options()}
+    state = jax.jit(lambda *start: init_state(model, transform, *start), **options)(run_keys(seed).params, given)
     numbers = hyperparameters(seed, train, optimizer_config, model.weights_dtype)
     train_steps, done, at_once, losses = deterministic(make_train_steps(trainer, batch, train.steps)), 0, 1, []
     while done < train.steps:  # in calls of about a second
@@ -196,7 +200,7 @@ def decode(
     seed: int = 0,
     **keys: Any,
 ) -> list[list[int]]:
-    """Continues prompts of tokens with a model that generates. Each call compiles.
+    """Continues prompts of tokens with a model that generates. It compiles once for each shape of prompts.
 
         fxf.decode(model, params, [[3, 4], [9]], max_tokens=5, temperature=0.8)
 
@@ -206,8 +210,7 @@ def decode(
       first_token: the token that the model reads before each prompt; None for none, and then no prompt may be empty.
       end_token: the token that ends an answer, or several; without it only the rules end one before `max_tokens`.
       sources: the encoder's tokens, a list for each prompt.
-      banned: sequences of tokens that no answer contains.
-      prefix: the tokens that each answer begins with.
+      banned, prefix: sequences of tokens that no answer contains; the tokens that each answer begins with.
       draft: (model, params) or (model, params, n): a smaller model of the same tokens, which drafts n, by default 4.
       seed: the seed of sampling, which a temperature above 0 turns on.
       keys: the others of the config's `decode` section, such as `temperature`, `top_k` and `beam_width`.
@@ -229,18 +232,26 @@ def decode(
     read = _read(prompts, sources, banned, prefix, first_token)
     if not read["prompt"] or (max_tokens := checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens")) == 0:
         return [[] for _ in read["prompt"]]
+    rules = Words(read["banned"], next(iter(read["prefix"]), []), -1 if first_token is None else first_token)
+    types = tuple((jax.typeof(w), getattr(w, "sharding", None)) for w in jax.tree.leaves(params))
+    programs = {} if draft else _programs(*model[1:-1], str((method, ends, rules)), types)  # all but the specs
+    options: Any = {"config": method, "seed": seed, "words": rules, "programs": programs}
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
     require_texts(model, params := narrow(params), read, max(ends))
     n_tokens, room = max(map(len, read["prompt"])), model.max_len  # the last new token is not read
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens - 1) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
-    words = Words(read["banned"], next(iter(read["prefix"]), []), -1 if first_token is None else first_token)
-    options: Any = {"config": method, "seed": seed, "words": words}
     decoder = Decoder(model, ends, **options) if draft is None else Speculative(draft, model, ends, **options)
     rows: dict[str, Any] = padded_prompts(read["prompt"])
     if sources := read["source"]:
         rows["source"], rows["source_mask"] = padded(sources, len(sources), max(map(len, sources)))
     return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
+
+
+@functools.lru_cache(maxsize=8)
+def _programs(*_: Any) -> dict[Any, Any]:
+    """Returns the dict of the programs of `decode` for these functions of a model, these rules and types of weights."""
+    return {}
 
 
 def _read(prompts: Any, sources: Any, banned: Any, prefix: Any, first_token: int | None) -> dict[str, list[list[int]]]:

@@ -27,7 +27,6 @@ from fxf.sweeps.points import TABLE
 
 PLAN = "plan.json"
 RATE = "optimizer.learning_rate"
-MATCHES = ("steps", "flops", "seconds")
 Digests = dict[str, str]  # of files, by name
 ALWAYS = ("train_loss", "train_seconds", "tokens_per_second")  # metrics of every run, besides those of its task
 
@@ -161,7 +160,7 @@ def make_plan(
     of_a_sweep = (workdir / TABLE).exists() and not (workdir / PLAN).exists()
     if is_remote(workdir) or (workdir / CONFIG).exists() or of_a_sweep:
         raise UserError(f"--workdir: {workdir}: a trial needs a local folder of its own, not of a run, model or sweep")
-    one_of(match, MATCHES, "--match")
+    one_of(match, ("steps", "flops", "seconds"), "--match")
     failed = None if failed is None else checked(failed, Field(float, {}), "--failed")
     null, other = other is None, other or first
     other = other._replace(config={**other.config, "seed": first.config["seed"]})

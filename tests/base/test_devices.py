@@ -116,8 +116,13 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
 
 
-def test_programs_are_cached_in_a_folder_that_only_the_user_can_read(home):
-    keep_programs(found := config())
+def test_the_newest_programs_are_cached_in_a_folder_that_only_the_user_can_read(home, monkeypatch):
+    monkeypatch.setattr("fxf.base.kept_programs.LARGEST", 3)
+    for when in (2, 1, 3):
+        keep_programs(found := config())
+        (program := folder_of_programs() / f"{when}-cache").write_bytes(b"f()")
+        os.utime(program, (when, when))
+    assert {path.name for path in folder_of_programs().iterdir()} == {"2-cache", "3-cache"}
     assert found.jax_compilation_cache_dir == str(folder_of_programs())
     assert stat.S_IMODE(folder_of_programs().stat().st_mode) == 0o700
     assert found.jax_persistent_cache_min_compile_time_secs == 0
@@ -128,8 +133,7 @@ def test_programs_are_cached_in_a_folder_that_only_the_user_can_read(home):
 def test_the_environment_may_choose_another_cache_folder_or_none(given, home):
     before = vars(given).copy()
     keep_programs(given)
-    assert vars(given) == before
-    assert not folder_of_programs().exists()
+    assert (vars(given), folder_of_programs().exists()) == (before, False)
 
 
 def test_memory_is_that_of_the_fullest_device_and_unknown_on_a_cpu(monkeypatch):

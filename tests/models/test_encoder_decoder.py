@@ -49,8 +49,6 @@ def random_batch(source_lengths, n_source, n_inputs, seed=0):
     }
 
 
-WINDOW = {"positions": "alibi", "window": 3, "n_kv_heads": 1}
-LINEAR = {"positions": "none", "attention_bias": "output"}
 LARGER = {"n_layers": 2, "n_heads": 4, "d_model": 36, "d_ff": 50, "scan_blocks": True}
 
 
@@ -91,7 +89,8 @@ def test_padding_tokens_change_nothing(form):
 @pytest.mark.parametrize("case", ["tiny, window", *FORMS, *(f"tiny, {kind}" for kind in [*ATTENTIONS][1:])])
 def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(case):
     form, _, kind = case.partition(", ")
-    changes = WINDOW if kind == "window" else LINEAR | {"attention": kind} if kind else {}
+    changes = {"positions": "none", "attention_bias": "output", "attention": kind} if kind else {}
+    changes = {"positions": "alibi", "window": 3, "n_kv_heads": 1} if kind == "window" else changes
     # With two blocks, what prompt tokens see reaches the logits.
     model, params = model_and_params(form, n_layers=2, scan_blocks=True, **changes)
     assert_cached_equals_full(model, params, random_batch([7, 1, 4, 3], 7, 11), capacities=[17])

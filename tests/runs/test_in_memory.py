@@ -1,7 +1,5 @@
 """Models in memory, through `import fxf`."""
 
-from functools import partial
-
 import jax
 import numpy as np
 import pytest
@@ -84,12 +82,6 @@ def test_an_answer_ends_before_the_end_token_or_the_first_of_several(fitted):
     assert fxf.decode(MODEL, fitted.params, prompts, max_tokens=3, **keys) == [[3], [1], []]
 
 
-@pytest.fixture
-def one_program(monkeypatch):
-    """Lets all calls of a test decode by the same program, because only their arguments differ."""
-    monkeypatch.setattr(in_memory, "Decoder", partial(Decoder, programs={}))
-
-
 @pytest.mark.parametrize("keys", [{"temperature": 1.0}, {"beam_width": 3}], ids=["sampled", "beam"])
 def test_an_answer_without_an_end_token_has_as_many_tokens_as_are_asked_for_and_allowed(keys):
     prompts, vocab_size = [[1], [2, 3]], 5
@@ -98,7 +90,7 @@ def test_an_answer_without_an_end_token_has_as_many_tokens_as_are_asked_for_and_
         assert [(len(answer), len(set(answer))) for answer in answers] == [(min(n, vocab_size),) * 2] * 2
 
 
-def test_prompts_follow_the_first_token_or_begin_with_their_own(fitted, one_program):
+def test_prompts_follow_the_first_token_or_begin_with_their_own(fitted):
     expected = fxf.decode(MODEL, fitted.params, [[1, 2], [4]], 3)
     assert fxf.decode(MODEL, fitted.params, [[0, 1, 2], [0, 4]], 3, first_token=None) == expected
     assert fxf.decode(MODEL, fitted.params, np.array([[1, 2], [3, 3]]), 3, end_token=())[0] == expected[0]
@@ -108,9 +100,13 @@ def test_prompts_follow_the_first_token_or_begin_with_their_own(fitted, one_prog
         fxf.decode(MODEL, fitted.params, [[2], []], 3, first_token=None)
 
 
-def test_an_encoder_reads_the_sources(one_program):
+def test_an_encoder_reads_the_sources_and_prompts_of_the_same_shapes_compile_once(monkeypatch):
     model = fxf.model("encoder_decoder", vocab_size=5, **SMALL)
     params = random_params(model.spec, seed=2)
     first, second = fxf.decode(model, params, [[1], []], max_tokens=3, sources=[[2, 3, 4], [1]])
+    with monkeypatch.context() as compiling_nothing:
+        compiling_nothing.setattr(Decoder, "lowered", None)
+        assert fxf.decode(model, params, [[], [1]], max_tokens=3, sources=[[1], [2, 3, 4]]) == [second, first]
     assert first != second
-    assert fxf.decode(model, params, [[], [1]], max_tokens=3, sources=[[1], [2, 3, 4]]) == [second, first]
+    narrow = jax.tree.map(lambda x: x.astype("bfloat16"), params)  # the program of other types is not used
+    assert len(fxf.decode(model, narrow, [[], [1]], max_tokens=3, sources=[[1], [2, 3, 4]])) == 2
