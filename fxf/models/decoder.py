@@ -163,8 +163,7 @@ class Decoder:
 
     def stream(self, params: Params, group: PromptGroup) -> Iterator[list[int]]:
         """Yields all tokens so far of the group's only prompt, after each new one, without the end token."""
-        prompts = group.whole()
-        begin, go_on = self._streaming
+        prompts, (begin, go_on) = group.whole(), self._streaming
         progress = begin(params, prompts, self.key, max_tokens=group.max_tokens, longest=longest_of(group))
         shape = ("step", *map(jnp.shape, jax.tree.leaves(progress)))
         if shape not in self.programs:
@@ -174,8 +173,8 @@ class Decoder:
         weights = cast(params)
         while not np.asarray(progress[0].is_finished_B).all():
             progress = go_on(step, weights, prompts, self.key, progress)
-            tokens_BU, n_tokens_B = jax.device_get((progress[0].tokens_BU, progress[0].n_tokens_B))
-            tokens = tokens_BU[0, : n_tokens_B[0]].tolist()  # by NumPy: JAX would compile a program for each length
+            # NumPy slices them, because JAX would compile a program for each number of tokens.
+            tokens = np.asarray(progress[0].tokens_BU)[0, : np.asarray(progress[0].n_tokens_B)[0]].tolist()
             yield tokens[:-1] if tokens[-1] in self.ends else tokens
 
     @functools.cached_property

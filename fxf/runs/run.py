@@ -69,11 +69,12 @@ def train(
         clock, workdir = Clock(started), _joined(config, workdir, run)
         trackers = run.enter_context(Trackers(on_record))
         experiment = build(config, workdir).sharing(kept)
-        layout, figures, start, made_from = _made_from(experiment, workdir)
+        layout, start, made_from = _made_from(experiment, workdir)
         if (finished := run_folder.finished(made_from)) is not None:
             if processes.is_first():
                 print(f"{workdir}: finished already, nothing to do")
             return finished
+        figures = experiment.task.figures()  # of a finished run they would take as long as tokenizing its data
         run.enter_context(run_folder.locked(workdir))
         origin = {**origin, guests.GUESTS: guests.record(experiment.config), **start.origin, **scoring_of(experiment)}
         identity = run_folder.open_for_training(made_from, origin)
@@ -114,19 +115,19 @@ def _joined(config: Mapping[str, Any], workdir: Place, run: ExitStack) -> Path:
     return folder
 
 
-def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, dict[str, Any], Start, run_folder.RunInputs]:
-    """Returns layout, data metrics and start of a run, and what `run_folder` says it is made from.
+def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, Start, run_folder.RunInputs]:
+    """Returns layout and start of a run, and what `run_folder` says it is made from.
 
     Raises:
       UserError: they do not fit each other, or the processes have different configs.
     """
     task, code = experiment.task, guests.digests(experiment.config, workdir)
     processes.require_same_config({**experiment.config, **code})
-    layout, figures = experiment.layout(), task.figures()
+    layout = experiment.layout()
     start = start_of(experiment, layout, workdir)
     compatibility.require_learnable(experiment.config["task"]["name"], task, experiment.model, experiment.seed)
     data = {**task.digests(), **code, **start.digests}
-    return layout, figures, start, run_folder.RunInputs(workdir, experiment.config, data, task.files)
+    return layout, start, run_folder.RunInputs(workdir, experiment.config, data, task.files)
 
 
 def _validated(experiment: Experiment, evaluators: Evaluators, log: MetricsLog, state: TrainState) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from fxf.data.text import file_text, scoring_windows
 from fxf.data.tokenizer import lines_of
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.loading import load
-from fxf.tasks.language_model import Documents, RunningText
+from fxf.tasks.language_model import TOKENS_AT_ONCE, Documents, RunningText
 from fxf.tasks.task import Evaluator
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,8 @@ class TextScorer:
 
     def logs(self, inputs_WT: np.ndarray, targets_WT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the log-probability of each target, and whether it is the most probable token, [W, T]."""
-        rows = max(1, min(len(inputs_WT), LOGITS_AT_ONCE // (inputs_WT.shape[1] * self.task.vocab_size)))
+        at_once = min(TOKENS_AT_ONCE, LOGITS_AT_ONCE // self.task.vocab_size)
+        rows = max(1, min(len(inputs_WT), at_once // inputs_WT.shape[1]))
         logs, first = [], []
         for start in range(0, len(inputs_WT), rows):
             places = np.minimum(np.arange(start, start + rows), len(inputs_WT) - 1)  # the last part is padded
@@ -159,10 +160,9 @@ def ratio(name: str, sums_L: np.ndarray, sizes_L: np.ndarray) -> dict[str, float
     The interval's quantiles are widened to match Student's interval (Hesterberg 2015, "expanded percentile"): with few
     lines the usual ones miss the ratio twice as often as they say.
     """
-    rng, n_lines, ratios = np.random.default_rng(0), len(sums_L), []
-    for _ in range(RESAMPLES):
-        drawn_L = rng.integers(n_lines, size=n_lines)
-        ratios.append(sums_L[drawn_L].sum() / sizes_L[drawn_L].sum())
+    rng, n_lines = np.random.default_rng(0), len(sums_L)
+    draws = (rng.integers(n_lines, size=n_lines) for _ in range(RESAMPLES))
+    ratios = [sums_L[drawn_L].sum() / sizes_L[drawn_L].sum() for drawn_L in draws]
     n_free = max(n_lines - 1, 1)
     tail = ndtr(math.sqrt(n_lines / n_free) * stdtrit(n_free, (1 - LEVEL) / 2))
     low, high = np.quantile(ratios, [tail, 1 - tail])

@@ -55,10 +55,10 @@ class TensorBoard:
         """Receives metrics by tag, such as train/loss."""
         for tag, value in values.items():
             self._write(step=step, summary=self._summary.scalar(tag, value))
+        self._writer.flush()  # it waits for the disk, so once for a record
 
     def _write(self, **fields: Any) -> None:
         self._writer.write(self._event(wall_time=time.time(), **fields).SerializeToString())
-        self._writer.flush()
 
     def close(self) -> None:
         self._writer.close()

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.base.compiled import seconds_of_compiling
 from fxf.base.errors import UserError
 from fxf.base.weights import flatten
 from fxf.layers.kinds import ATTENTIONS
@@ -198,8 +197,7 @@ def test_weights_cast_once_give_the_bits_and_tokens_of_a_cast_per_step(name):
 
     decoder = Decoder(model, -1)
     assert decoder(params, ONE, N_NEW)[0].tolist() == [[expected]]
-    for _ in range(2):  # after its first token a stream compiles nothing
-        stream = decoder.stream(params, PromptGroup((), ONE, N_NEW))
-        _, before = next(stream), seconds_of_compiling()
-        assert ([*stream][-1], seconds_of_compiling()) == (expected, before)
-    assert decoder._streaming[1]._cache_size() == 1
+    streams = [decoder.stream(params, PromptGroup((), ONE, N_NEW)) for _ in range(2)]
+    assert next(streams[0]) == expected[:1]
+    with jax.no_tracing():  # what the first token compiled serves all others
+        assert [[*stream][-1] for stream in streams] == [expected] * 2
