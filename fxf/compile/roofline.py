@@ -114,7 +114,7 @@ def decoding(experiment: Experiment, rows: int) -> Program:
     evaluators = Evaluators(experiment, layout)
     decoder, params = evaluators.decoder, evaluators.shapes(params)
     key = jax.eval_shape(lambda: decoder.key)
-    lowered = decoder.lowered(params, prompts, key, max_tokens=length - n_prompt)
+    lowered = decoder.jitted.lower(params, prompts, key, max_tokens=length - n_prompt)
     parts = f"prefill, {rows} prompts of {n_prompt or 'no'} tokens", f"decoding step, {rows} prompts"
     return Program(lowered, layout, {"weights": device_bytes(params)}, "cache and temporaries", parts=parts)
 

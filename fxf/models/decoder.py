@@ -98,14 +98,15 @@ class Decoder:
         """Returns the program for prompts of these shapes, which the threads share."""
         shape = (*static.values(), shapes_of(prompts))
         if shape not in self.programs:
-            self.programs[shape] = self.lowered(params, prompts, self.key, **static).compile()
+            self.programs[shape] = self.jitted.lower(params, prompts, self.key, **static).compile()
         return self.programs[shape]
 
-    def lowered(self, *shaped: Any, **static: Any) -> Any:
-        """Returns `search`, lowered for arguments of these shapes. It is jitted here: a decoder is often made anew."""
+    @functools.cached_property
+    def jitted(self) -> Any:
+        """`search`, jitted only where it compiles: a decoder is often made anew for programs that are there."""
         shardings = self.layout.replicated if self.layout else None  # each process reads all answers
-        jitted = jax.jit(self.search, static_argnames=[*static], out_shardings=shardings, **self.options)
-        return jitted.lower(*shaped, **static)
+        static = ("max_tokens", "longest")
+        return jax.jit(self.search, static_argnames=static, out_shardings=shardings, **self.options)
 
     def search(
         self, params: Params, prompts: Prompts, key: jax.Array, *, max_tokens: int, longest: int = 0

@@ -105,7 +105,7 @@ def test_an_encoder_reads_the_sources_and_prompts_of_the_same_shapes_compile_onc
     params = random_params(model.spec, seed=2)
     first, second = fxf.decode(model, params, [[1], []], max_tokens=3, sources=[[2, 3, 4], [1]])
     with monkeypatch.context() as compiling_nothing:
-        compiling_nothing.setattr(Decoder, "lowered", None)
+        compiling_nothing.setattr(Decoder, "jitted", None)
         assert fxf.decode(model, params, [[], [1]], max_tokens=3, sources=[[1], [2, 3, 4]]) == [second, first]
     assert first != second
     narrow = jax.tree.map(lambda x: x.astype("bfloat16"), params)  # the program of other types is not used

@@ -169,7 +169,7 @@ def test_a_loaded_run_of_adapters_has_plain_weights_and_a_plain_models_programs(
     evaluators = [Evaluators(each, one_device()) for each in (plain, loaded, trains)]
     prompts = {"tokens": np.zeros((5, 3), np.int32)} | dict.fromkeys(("lengths", "first"), np.ones(5, np.int32))
     texts = {
-        each.decoder.lowered(shapes(plain.model.spec), prompts, each.decoder.key, max_tokens=4).as_text()
+        each.decoder.jitted.lower(shapes(plain.model.spec), prompts, each.decoder.key, max_tokens=4).as_text()
         for each in evaluators
     }
     assert len(texts) == 1
