@@ -27,9 +27,8 @@ def test_a_full_disk_is_distinguished_from_other_errors_whoever_raises_it(of, wh
     number = getattr(errno, of["number"])
     assert why_not_written(OSError(number, os.strerror(number))) == why
     assert why_not_written(ValueError(TENSORSTORE.format(os.strerror(number)))) == why
-    # Some open files, and a removed working directory, have no name.
-    spoken = {"ENOSPC": "a file: ", "EDQUOT": "a file: ", "ENOENT": "the working directory: "}.get(of["number"])
-    assert why_not_ours(OSError(number, os.strerror(number))) == (spoken + os.strerror(number) if spoken else "")
+    full = of["number"] in ("ENOSPC", "EDQUOT")  # errors of writing to an open file do not name it
+    assert why_not_ours(OSError(number, os.strerror(number))) == (f"a file: {why}" if full else "")
 
 
 def test_a_tilde_that_the_shell_leaves_is_the_home_folder(monkeypatch):

@@ -12,8 +12,7 @@ from pathlib import Path
 
 EXIT_USER_ERROR = 2
 MAX_MESSAGE = 1000  # characters
-# What errors are about that name no file: a write to an open file, or a working directory that was removed.
-UNNAMED: dict[int | None, str] = {errno.ENOSPC: "a file", errno.EDQUOT: "a file", errno.ENOENT: "the working directory"}
+FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of writing to an open file, which do not name it
 # Modules that an installation may lack, and the packages that bring them.
 BROUGHT_BY = {
     "jax_cuda13_plugin": "jax-cuda13-plugin jax-cuda13-pjrt",
@@ -138,8 +137,8 @@ def why_not_ours(error: BaseException) -> str:
     if isinstance(error, MemoryError) or (kind == "JaxRuntimeError" and text.startswith("RESOURCE_EXHAUSTED")):
         less = "a smaller train.batch_size, model or decode.beam_width, or more train.microbatches, may help"
         return f"out of memory: {text or 'of the host'}; {less}"
-    if isinstance(error, OSError) and error.strerror and (where := error.filename or UNNAMED.get(error.errno)):
-        return f"{where}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror and (error.filename or error.errno in FULL):
+        return f"{error.filename or 'a file'}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError) and (name := (error.name or "").split(".")[0]) in BROUGHT_BY:
         return f"{name} is not installed: pip install {BROUGHT_BY[name]}"
     if kind == "PanicException":  # from a library in Rust; it is not an Exception

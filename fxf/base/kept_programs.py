@@ -1,5 +1,6 @@
 """Compiled programs are cached in a folder of the user's own, so that the next run of a program starts sooner."""
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -38,12 +39,12 @@ def remove_unused(folder: Path) -> None:
 
     JAX would do so at each program that it writes, after reading a file of each other one: a second for 15,000.
     """
-    found = [(path, path.stat()) for path in folder.iterdir()]
-    size = 0
-    for path, facts in sorted(found, key=lambda pair: -max(pair[1].st_atime, pair[1].st_mtime)):
-        size += facts.st_size
-        if size > LARGEST:
-            path.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):  # another command removes them at the same time
+        found, size = [(path, path.stat()) for path in folder.iterdir()], 0
+        for path, facts in sorted(found, key=lambda pair: -max(pair[1].st_atime, pair[1].st_mtime)):
+            size += facts.st_size
+            if size > LARGEST:
+                path.unlink()
 
 
 def folder_of_programs() -> Path:
