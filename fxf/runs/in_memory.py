@@ -93,7 +93,7 @@ def initialize(model: Model | weights.Spec, seed: int = 0) -> Params:
     """
     spec, dtype = (model.spec, model.weights_dtype) if isinstance(model, Model) else (model, "float32")
     key = run_keys(seed).params
-    options = None if isinstance(key, jax.core.Tracer) else drawing_options()
+    options = None if isinstance(key, jax.core.Tracer) else drawing_options()  # inside a program, those of that program
     return jax.jit(lambda key: weights.initialize(spec, key, dtype), compiler_options=options)(key)
 
 
