@@ -71,7 +71,7 @@ def _keys_of(cls: type, given: Mapping[str, Any]) -> list[Key]:
     """Returns the keys of a section class, with the values given in place of defaults."""
     values = {**defaults(cls), **given}
     return [
-        Key(name, _text(values[name]), _values(field.kind, field.limits), field.limits["doc"])
+        Key(name, _text(values[name]), _values(field.kind, field.limits), field.limits.get("doc", ""))
         for name, field in fields_of(cls).items()
     ]
 
@@ -82,7 +82,7 @@ def _text(value: Any) -> str:
 
 def _values(kind: Any, metadata: Mapping[str, Any]) -> str:
     """Returns the values of a key in words: names, or the type with its range."""
-    registry = re.search(r"(fxf\.[a-z_.]+)\.([A-Z_]+)", metadata["doc"])
+    registry = re.search(r"(fxf\.[a-z_.]+)\.([A-Z_]+)", metadata.get("doc", ""))
     if registry:
         return ", ".join(getattr(importlib.import_module(registry[1]), registry[2]))
     if typing.get_origin(kind) is Literal:
