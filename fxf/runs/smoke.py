@@ -48,7 +48,7 @@ def smoke_changes(config: Mapping[str, Any]) -> dict[str, Any]:
     path = Path(keys.get("data.path", ""))
     large = path == Path() or (path.is_file() and path.stat().st_size * SHARE > LARGE_PART)
     if isinstance(keys.get("data.validation"), float) and large:
-        found |= {key: min(keys[key], SHARE) for key in ("data.validation", "data.test")}
+        found |= {key: min(keys[key], SHARE) for key in ("data.validation", "data.test") if key in keys}
     if "task.score_every" in keys and keys["task.longest"] > keys["task.max_length"]:
         longest = min(keys["task.longest"], keys["task.max_length"] + MOST["task.longer"])
         found |= {"task.longest": longest, "task.score_every": longest}
