@@ -127,6 +127,8 @@ class Crew:
 
     def _side_by_side(self, waiting: list[Job]) -> Iterator[tuple[Job, str]]:
         busy: dict[Any, tuple[subprocess.Popen[str], Job]] = {}  # by the stdout that the worker will answer on
+        if any(worker.poll() is not None for worker in self._workers):  # killed while it was idle
+            self._stop()
         signals.hold()
         while True:
             n = min(self._n, len(waiting) + len(busy))

@@ -111,9 +111,13 @@ def test_a_file_that_changes_between_runs_ends_the_crew(tmp_path, monkeypatch):
         list(Crew(1).train(jobs_of(POINTS, tmp_path)))
 
 
-def test_of_several_processes_one_also_trains_a_single_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(Crew, "_side_by_side", lambda _, jobs: iter([(job, "there") for job in jobs]))
-    assert [where for _, where in Crew(2).train(jobs_of(POINTS[:1], tmp_path))] == ["there"]
+def test_of_several_processes_one_also_trains_a_single_run_and_is_replaced_if_it_ends_between_runs(monkeypatch):
+    words, pipe = ["sh", "-c", "read run; echo '\"there\"'"], subprocess.PIPE
+    monkeypatch.setattr(crew, "_worker", lambda _: subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True))
+    with Crew(2) as both:
+        for _ in range(2):
+            assert [where for _, where in both.train(jobs_of(POINTS[:1], ROOT))] == ["there"]
+            both._workers[0].wait()
 
 
 def test_an_error_of_several_lines_is_reported_in_one(tmp_path, monkeypatch):
