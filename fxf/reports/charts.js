@@ -28,7 +28,8 @@ function controls() {
 // A scale maps values to pixels and has round ticks. It is logarithmic if `height` is "log", or "auto" and the values
 // span two decades, but linear if a value is not positive.
 function scale(values, from, to, height = "linear") {
-  let low = Math.min(...values), high = Math.max(...values);
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of values) [low, high] = [Math.min(low, value), Math.max(high, value)];  // too many for arguments
   const log = low > 0 && high > low && (height === "log" || (height === "auto" && high >= 100 * low));
   if (low === high) [low, high] = [Math.min(low, 0), Math.max(high, 0) || 1];
   const place = log ? Math.log10 : value => value;
@@ -89,22 +90,29 @@ function xOf(lines) {
   return { unit, by, place: (line, step) => interpolated(line.axes[name], step) / by, told: at => `${shown(at)} ${unit}` };
 }
 
+// Lines with their points and bands on an x axis.
+function placed(along, lines) {
+  const at = line => ([step, ...values]) => [along.place(line, step), ...values];
+  return lines.map(line => ({ ...line, raw: line.points.map(at(line)), band: (line.band || []).map(at(line)) }));
+}
+
+// The x axis that lines share, the lines on it, and all their points, also of their bands.
+function spanOf(lines) {
+  const along = xOf(lines), there = placed(along, lines);
+  return { along, there, all: there.flatMap(line => line.raw.concat(line.band.flatMap(([at, a, b]) => [[at, a], [at, b]]))) };
+}
+
 // Draws a line chart. `lines` are {name, points: [[step, value]], color, band: [[step, low, high]], faint, axes}; `axes`
 // has points [step, tokens] and [step, seconds]. The values nearest to the pointer are shown below the chart, with the
-// names of the lines if there are several or `named` is true. Dragging zooms all charts.
-function lineChart({ title, unit, better, lines, range, named = false }) {
+// names of the lines if there are several or `named` is true. Dragging zooms all charts. Those of one `span` have one scale.
+function lineChart({ title, unit, better, lines, span = spanOf(lines), named = false }) {
   const [width, height, left, right, top, bottom] = [340, 200, 50, 334, 8, 166];
-  const along = xOf(lines);
-  const placed = line => {
-    const at = ([step, ...values]) => [along.place(line, step), ...values];
-    return { ...line, raw: line.points.map(at), points: smoothed(line.points.map(at), Number(view.smooth)), band: (line.band || []).map(at) };
-  };
+  const { along, there, all } = span;
   const part = view.range && view.range.map(value => value / along.by);
   const visible = points => points.filter(([at]) => !part || (at >= part[0] && at <= part[1]));
-  const drawn = lines.map(placed);
-  const all = (range ? range.map(placed) : drawn).flatMap(line => line.raw.concat(line.band.flatMap(([at, a, b]) => [[at, a], [at, b]])));
+  const drawn = placed(along, lines).map(line => ({ ...line, points: smoothed(line.raw, Number(view.smooth)) }));
   const covers = (line, at) => line.raw[0][0] <= at && at <= line.raw.at(-1)[0];
-  const atEdges = part ? drawn.flatMap(line => part.filter(at => covers(line, at)).map(at => [at, interpolated(line.raw, at)])) : [];
+  const atEdges = part ? there.flatMap(line => part.filter(at => covers(line, at)).map(at => [at, interpolated(line.raw, at)])) : [];
   const shownAt = visible(all).concat(atEdges);
   const x = scale(part || all.map(point => point[0]), left, right);
   const y = scale((shownAt.length ? shownAt : all).map(point => point[1]), bottom, top, view.height);

@@ -3,6 +3,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const OVERLAID = 6; // maximum number of lines in one chart
+const BEHIND = 24; // maximum number of lines in its background
 
 const notes = Object.fromEntries(data.figures.map(figure => [figure.name, figure]));
 const sorted = { column: null, down: false };
@@ -54,13 +55,21 @@ function drawCharts(groups) {
       return [];
     }
     // Many lines would hide each other: each gets its own chart, with the others in the background, all on one scale.
-    const behind = lines.map(line => ({ points: line.points, axes: line.axes, color: "var(--faint)", faint: true }));
-    const each = lines.map(line => lineChart({ title: line.name, unit: chart.unit, lines: [...behind, { ...line, color: color(0) }], range: lines }));
+    const every = Math.ceil(lines.length / BEHIND);
+    const behind = lines.filter((_, i) => i % every === 0).map(line => ({ points: line.points, axes: line.axes, color: "var(--faint)", faint: true }));
     const better = chart.better ? `, ${chart.better} is better` : "";
-    return [element("details", chart.open ? { open: "" } : {}, element("summary", {}, `${chart.title}${better}: ${lines.length} charts on one scale`),
-      element("div", { class: "charts" }, ...each))];
+    const holder = element("div", { class: "charts" });
+    const part = element("details", { ontoggle: () => part.fill(), ...(chart.open ? { open: "" } : {}) },
+      element("summary", {}, `${chart.title}${better}: ${lines.length} charts on one scale`), holder);
+    part.fill = () => {  // closed charts are not drawn
+      if (!part.open || holder.hasChildNodes()) return;
+      const span = spanOf(lines);
+      holder.append(...lines.map(line => lineChart({ title: line.name, unit: chart.unit, lines: [...behind, { ...line, color: color(0) }], span })));
+    };
+    return [part];
   });
   replace(charts, overlaid, ...apart);
+  apart.forEach(part => part.fill());
 }
 
 function visibleGroups() {
