@@ -26,7 +26,7 @@ def write(folder: Path) -> Path:
       UserError: there is no run.
     """
     run, path = read(folder), folder / REPORT
-    write_atomically(path, page(f"{folder.name}: {run.state}", contents(run), SCRIPTS))
+    write_atomically(path, page(f"{folder.absolute().name}: {run.state}", contents(run), SCRIPTS))
     return path
 
 
@@ -35,7 +35,7 @@ def contents(run: RunFiles) -> dict[str, Any]:
     record, overrides = run.record, run.record.get("overrides", {})
     expected_of = f"Expected is what {record.get('config_file')} reached without overrides."
     return {
-        "title": f"{run.folder.name} · {run.task}",
+        "title": f"{run.folder.absolute().name} · {run.task}",
         "state": run.state,
         "said": run.said,
         "headline": _tiles(run),

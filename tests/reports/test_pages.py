@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.client import HTTPConnection
 from http.server import ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -83,11 +84,12 @@ def test_a_run_is_judged_by_the_metric_of_its_checkpoint_else_by_its_first_score
     assert f"{name} {value}" == expected
 
 
-def test_texts_are_data_and_no_markup(tmp_path):
+def test_texts_are_data_and_no_markup(tmp_path, monkeypatch):
     folder = make_run(tmp_path / "<script>name<", optimizer={"name": BAD})
     sample = {"step": 6, "test": True, "rows": [[BAD, BAD, "x"], ["a", "b", "c", True]]}
     (folder / "samples.jsonl").write_text(json.dumps(sample) + "\n")
-    text = report.write(folder).read_text()
+    monkeypatch.chdir(folder)
+    text = report.write(Path()).read_text()
     assert text.count("<script") == 2 and "alert" in text and "\u2028" not in text
     shown = data_of(text)
     assert shown["samples"] == [sample] and ["optimizer.name", BAD, False] in shown["config"]
