@@ -115,7 +115,8 @@ def command(record: Record, source: str | None = None) -> str:
         argument = f", start={source!r}" if source else ""
         return f'fxf.train(json.load(open("config.json"))["config"], "runs/again"{argument})'
     overrides = record.get("overrides", {})
-    changed = [f"--config.{key}={value}" for key, value in overrides.items() if not source or key != "start.path"]
+    kept = {key: value for key, value in overrides.items() if not source or not key.startswith("start.")}
+    changed = [f"--config.{key}={value}" for key, value in kept.items()]
     start = [f"--from={path}"] if (path := source or record.get(FROM)) else []
     return shlex.join(["fxf", "train", f"--config={config_file}", *start, *changed, "--workdir=runs/again"])
 

@@ -33,7 +33,8 @@ RECORDS = [
 def make_run(folder, finished=True, records=RECORDS, result=None, record=None, **sections):
     """Writes a run folder; `result` and `record` are further content of result.json and config.json."""
     folder.mkdir(parents=True)
-    origin = {"config_file": BAD, "overrides": {"train.steps": 6}, "git_commit": "12ab", "versions": {"jax": "1"}}
+    overrides = {"start.weights": "blocks/*", "train.steps": 6}
+    origin = {"config_file": BAD, "overrides": overrides, "git_commit": "12ab", "versions": {"jax": "1"}}
     (folder / "config.json").write_text(json.dumps({"config": tiny_config(**sections), **origin, **(record or {})}))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records) + '{"step": 9, "lo')
     if finished:
