@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import fxf
-from fxf.base.errors import UserError
+from fxf.base.errors import DivergedError
 from fxf.runs import configs, run
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import ProgramCache, build
@@ -172,8 +172,8 @@ def _run(arm: Arm, seed: int, folder: Path, kept: ProgramCache) -> dict[str, Any
     origin = configs.origin_of(arm.config, changes)
     try:
         figures = _numbers(run.train(config.to_dict(), folder, origin, kept=kept))
-    except UserError as error:
-        return {"seed": seed, "error": str(error)}  # the loss was not finite
+    except DivergedError as error:
+        return {"seed": seed, "error": str(error)}
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     losses = [record["validation_loss"] for record in records if "validation_loss" in record]
     figures |= {"validation_loss": losses[-1]} if losses else {}
