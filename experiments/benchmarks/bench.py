@@ -4,7 +4,7 @@ make bench
 python -m experiments.benchmarks.bench --rows=nanogpt_cpu,beam --repeats=5
 python -m experiments.benchmarks.bench --rows=recipe --text=input.txt
 python -m experiments.benchmarks.bench --rows=sentences --run=runs/multi30k_de --sentences=sentences.txt
-python -m experiments.benchmarks.bench --rows=gpu_products,gpu_gpt2,gpu_gpt2_scores --steps=20 --output=gpu
+python -m experiments.benchmarks.bench --rows=gpu_products,gpu_gpt2 --steps=20 --output=gpu
 
 The rows are functions in `rows_*.py`; each says what it compares. The implementations of a row take turns, each in
 its own process. The first turn, which compiles, does not count; the table has the median of the others. It shows every
