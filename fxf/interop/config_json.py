@@ -96,8 +96,7 @@ def write_config(config: TransformerConfig, model_type: str = "") -> Written:
             by_class.append(list(_differences(architecture, written.section, config)))
             if not by_class[-1]:
                 return written
-    none = [f"model.name: transformers has no model like '{name}'"]
-    nearest = min(by_class or [none], key=len)
+    nearest = min(by_class, key=len, default=[f"model.name: transformers has no model like '{name}'"])
     raise UserError("; ".join(nearest))
 
 

@@ -34,7 +34,7 @@ class Entry(NamedTuple):
       name: a short name.
       values: the values of the config keys in which the runs differ.
       figures: the latest metrics; None for NaN, infinite and null.
-      apart: how its task or scored data differ from those of most runs, "" if they do not.
+      difference: how its task or scored data differ from those of most runs, "" if they do not.
     """
 
     run: RunFiles

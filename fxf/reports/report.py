@@ -114,9 +114,8 @@ def command(record: Record, source: str | None = None) -> str:
     if not config_file:
         argument = f", start={source!r}" if source else ""
         return f'fxf.train(json.load(open("config.json"))["config"], "runs/again"{argument})'
-    overrides = record.get("overrides", {})
-    kept = {key: value for key, value in overrides.items() if not source or not key.startswith("start.")}
-    changed = [f"--config.{key}={value}" for key, value in kept.items()]
+    overrides, left_out = record.get("overrides", {}), ("start.",) if source else ()
+    changed = [f"--config.{key}={value}" for key, value in overrides.items() if not key.startswith(left_out)]
     start = [f"--from={path}"] if (path := source or record.get(FROM)) else []
     return shlex.join(["fxf", "train", f"--config={config_file}", *start, *changed, "--workdir=runs/again"])
 

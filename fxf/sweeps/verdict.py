@@ -254,8 +254,7 @@ def write_page(title: str, trials: Mapping[str, tuple[Verdict, Path]], workdir: 
         | {"dots": [list(row.values()) for row in _rows(verdict)], **verdict.figures()}
         for name, (verdict, folder) in trials.items()
     ]
-    text = page(title, {"title": title, "trials": data}, ["trial.js"])
-    write_atomically(workdir / PAGE, text)
+    write_atomically(workdir / PAGE, page(title, {"title": title, "trials": data}, ["trial.js"]))
 
 
 def _rows(verdict: Verdict) -> list[dict[str, Any]]:

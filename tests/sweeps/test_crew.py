@@ -115,9 +115,9 @@ def test_of_several_processes_one_also_trains_a_single_run_and_is_replaced_if_it
     words, pipe = ["sh", "-c", "read run; echo '\"there\"'"], subprocess.PIPE
     monkeypatch.setattr(crew, "_worker", lambda _: subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True))
     with Crew(2) as both:
-        for _ in range(2):
-            assert [where for _, where in both.train(jobs_of(POINTS[:1], ROOT))] == ["there"]
-            both._workers[0].wait()
+        jobs = jobs_of(POINTS[:1], ROOT)
+        ended = [(where, both._workers[0].wait()) for _ in range(2) for _, where in both.train(jobs)]
+    assert ended == 2 * [("there", 0)]
 
 
 def test_an_error_of_several_lines_is_reported_in_one(tmp_path, monkeypatch):
