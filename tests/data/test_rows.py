@@ -5,6 +5,7 @@ from collections import Counter
 
 import grain
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -142,6 +143,7 @@ def test_no_two_seeds_or_steps_share_a_batch_that_a_device_draws(kind):
 
         return jax.vmap(lambda seed: jax.vmap(lambda step: one(seed, step))(np.arange(5)))(np.arange(10))
 
+    assert len({tuple(key) for key in jax.random.key_data(jnp.stack(run_keys(3))).tolist()}) == 3
     found = np.asarray(all_batches())
     assert len(np.unique(found.reshape(50, -1), axis=0)) == 50
 

@@ -9,7 +9,7 @@ import pytest
 
 from fxf.base.errors import Interrupted, UserError
 from fxf.base.files import to_json
-from fxf.training import processes
+from fxf.training import loop, processes
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.log import Clock, LogConfig
 from fxf.training.loop import Intervals, fit
@@ -48,6 +48,7 @@ def run_of_numbers(record=None, figures=None, stop_at=None, evaluate_every=0, pa
     saves = SimpleNamespace(save=save, wait=lambda: None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "any_of", lambda asked: reached[-1] == stop_at)
+        patch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: 20.0 * max(reached, default=0)))  # s a step
         try:
             fit(record.step, record, steps, lambda step: {"score": figures[step]}, saves, sections, log, Clock(0.0))
         except Interrupted:
@@ -59,23 +60,19 @@ def run_of_numbers(record=None, figures=None, stop_at=None, evaluate_every=0, pa
 NOW = 1e-9  # minutes
 
 
-def test_saves_by_the_clock_and_resuming_from_them_change_no_record():
+def test_saves_by_the_clock_or_at_a_stop_and_resuming_from_them_change_no_record():
     unbroken, at_the_end = run_of_numbers(minutes=0.0)
     records, saved = run_of_numbers(minutes=NOW)
     assert [save["step"] for save in at_the_end] == [STEPS] and len(saved) > 5
     assert records == unbroken
     assert [(row["step"], row["learning_rate"]) for row in records] == [(9, 8.0), (18, 17.0), (STEPS, STEPS - 1.0)]
+    assert all(np.diff([0, *(save["step"] for save in run_of_numbers(minutes=1.0)[1][:-1])]) >= 3)
     for save in saved[:-1]:
         after, ended = run_of_numbers(record_of(save), minutes=0.0)
         assert after == [row for row in unbroken if row["step"] > save["step"]]
         for name in ("train_loss", "tokens", "step"):
             assert ended[-1][name] == at_the_end[-1][name]
-
-
-def test_a_run_stopped_between_two_records_resumes_to_the_same_records():
-    unbroken, _ = run_of_numbers(minutes=0.0)
-    _, saved = run_of_numbers(minutes=NOW)
-    stop_at = next(save["step"] for save in saved if save["step"] % 9)
+    stop_at = next(save["step"] for save in saved if save["step"] % 9)  # between two records
     before, saved = run_of_numbers(minutes=NOW, stop_at=stop_at)
     after, _ = run_of_numbers(record_of(saved[-1]), minutes=0.0)
     assert before + after == unbroken
