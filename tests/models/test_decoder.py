@@ -17,7 +17,7 @@ from fxf.models.decoder import Decoder, prefill
 from fxf.models.steps import PromptGroup
 from helpers import VOCAB_SIZE, Newest, marked, random_params, random_tokens, scaled, small_model, some, table
 
-LENGTH, END = 23, 3
+LENGTH, END, OTHER_END = 23, 1, 0
 MODEL, _ = small_model(max_len=LENGTH)  # tests/models/test_searches.py has two blocks
 COMPILED = jax.jit(MODEL.apply)
 SAMPLED = DecodeConfig(temperature=1.0, top_k=5, top_p=0.9)
@@ -32,7 +32,7 @@ def params_of(seed):
 
 @functools.cache
 def decoder(config=DecodeConfig()):
-    return Decoder(MODEL, END, config=config)
+    return Decoder(MODEL, (END, OTHER_END), config=config)
 
 
 def prompts_of(lengths, seed=0):
@@ -48,7 +48,7 @@ def recompute(seed, first, prompt, limit):
         padded[0, : len(sequence)] = sequence
         logits = np.asarray(COMPILED(params_of(seed), {"inputs": padded}))[0, len(sequence) - 1]
         sequence.append(int(np.argmax(logits)))
-        generated.append(sequence[-1])
+        generated.append(END if sequence[-1] == OTHER_END else sequence[-1])
     return generated
 
 
@@ -84,7 +84,7 @@ def test_a_sample_depends_on_the_seed_its_number_and_its_own_prompt_alone_and_a_
     counts = np.arange(6)[None] < prompts["lengths"][:, None]
     other = prompts | {"tokens": np.where(counts, prompts["tokens"], (prompts["tokens"] + 1) % VOCAB_SIZE)}
     np.testing.assert_array_equal(decoder(SAMPLED)(params, other, 9)[0], together)
-    of_other_seed = Decoder(MODEL, END, config=SAMPLED, seed=1, programs=decoder(SAMPLED).programs)
+    of_other_seed = Decoder(MODEL, (END, OTHER_END), config=SAMPLED, seed=1, programs=decoder(SAMPLED).programs)
     assert not np.array_equal(of_other_seed(params, prompts, 9)[0], together)
     ((by_place, _),) = decoder(SAMPLED).groups(params, [PromptGroup(range(3, 23), prompts, 9)])
     numbered, _ = decoder(SAMPLED)(params, {**prompts, "numbers": np.arange(3, 23, dtype=np.int32)}, 9)
