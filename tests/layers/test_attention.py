@@ -9,7 +9,7 @@ from closeness import assert_close
 from fxf.layers.kinds import ATTENTIONS
 from fxf.layers.positions import alibi_geometric_slopes, alibi_slopes, places_of
 from fxf.models.transformer_lm import MaskedLMConfig, masked_lm
-from helpers import applied, attention_of, places, random_params, random_tokens, small, small_model
+from helpers import applied, attention_of, places, random_params, random_tokens, scaled, small, small_model
 
 
 def test_alibi_has_the_slopes_of_the_paper():
@@ -56,11 +56,12 @@ def test_stretched_positions_are_multiples_of_a_factor_per_row_and_plain_without
 
 
 def test_an_encoder_equals_the_oracle_whatever_its_attention_and_does_not_read_padding():
-    keys = ("attention", "positions", "window")  # other kinds of attention have oracles of their own
-    kinds = [("softmax", "rotary", 2), ("expressive", "alibi", 0), ("linear", "none", 0)]
+    keys = ("attention", "positions", "window", "feature_map")  # other kinds of attention have oracles of their own
+    kinds = [("softmax", "rotary", 2, "elu"), ("expressive", "alibi", 0, "elu"), ("linear", "none", 0, "exp")]
     configs = [small(MaskedLMConfig, d_model=12, **dict(zip(keys, kind, strict=True))) for kind in kinds]
     models, tokens = [masked_lm(config, 7) for config in configs], random_tokens((2, 7))
-    params, batch = random_params(models[0].spec), {"inputs": tokens, "input_mask": np.tri(7, dtype=bool)[[4, 2]]}
+    params = scaled(random_params(models[0].spec), 2)  # so that exponentials are large
+    batch = {"inputs": tokens, "input_mask": np.tri(7, dtype=bool)[[4, 2]]}
     of_all = jax.jit(lambda params: [model.apply(params, batch) for model in models])(params)
     for config, logits in zip(configs, of_all, strict=True):
         assert np.isfinite(logits).all()  # also if a window has only padding

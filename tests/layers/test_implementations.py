@@ -74,12 +74,13 @@ def use_on_cpu(monkeypatch, kernel, unrolled=False):
 @pytest.mark.parametrize("case", marked("implementations of attention"))
 def test_outputs_and_gradients_are_those_of_the_default(case, monkeypatch):
     kernel, config_class, rng = case["kernel"], MODELS[case["model"]].config, np.random.default_rng(0)
-    known = ("kernel", "unrolled", "model", "length", "documents", "gradient")
+    known = ("kernel", "unrolled", "model", "length", "documents", "prefix", "gradient")
     changes = {key: value for key, value in case.items() if key not in known}
     asked = use_on_cpu(monkeypatch, kernel, case.get("unrolled", False))
     names = ("xla", "chunked" if kernel == "chunked" else "flash")
     config, _ = configs = [small(config_class, **changes, attention_implementation=name) for name in names]
     batch = a_batch(config_class, case.get("length", T)) | (DOCUMENTS if case.get("documents") else {})
+    batch |= {"order": np.arange(T)[None].clip(case["prefix"])} if "prefix" in case else {}
     name, key = "attention", jax.random.key(0) if config.position_range else None
     options = {"places": places_of(config, batch, key, causal=case["model"] == "transformer_lm")}
     is_read = batch.get("input_mask", np.ones((B, 1)))[..., None]  # what padding reads is free

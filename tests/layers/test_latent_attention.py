@@ -83,7 +83,8 @@ def test_steps_with_absorbed_products_equal_the_whole_sequence(name):
 
 
 def test_a_cache_holds_the_latents_and_the_shared_keys_alone():
-    model, params = model_of("as DeepSeek-V3", n_layers=1)
     batch = {"inputs": random_tokens((B, 3)), "lengths": np.array([2, 3], np.int32)}
-    shapes = jax.eval_shape(lambda: model.prefill(params, batch, 11))
-    assert [x.shape for x in jax.tree.leaves(shapes.layers)] == [(B, 11, 7), (B, 11, 2)]
+    for name, widths in (("as DeepSeek-V3", (7, 2)), ("widths by default, queries from the stream", (32, 4))):
+        model, params = model_of(name, n_layers=1)
+        shapes = jax.eval_shape(functools.partial(model.prefill, length=11), params, batch)
+        assert [x.shape for x in jax.tree.leaves(shapes.layers)] == [(B, 11, width) for width in widths]
