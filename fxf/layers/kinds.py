@@ -170,8 +170,8 @@ def _split(text: str) -> list[str]:
             items.append("")
         else:
             items[-1] += letter
-    if depth or not all(map(str.strip, items)):
-        raise UserError(f"model.blocks: {text!r} has an unmatched parenthesis, or names no block beside a comma")
+    if depth or ";" in text or not all(map(str.strip, items)):
+        raise UserError(f"model.blocks: {text!r} has an unmatched parenthesis, two ';', or names no block at a comma")
     return [item.strip() for item in items]
 
 
