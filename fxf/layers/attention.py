@@ -155,7 +155,7 @@ class Attention:
     def read(
         self, params: Params, q_BHTK: jax.Array, memory: Any, bias: jax.Array, rng: jax.Array | None = None
     ) -> jax.Array:
-        """Returns the attention output of each head with this bias, [B, H, T, K]."""
+        """Returns the attention output of each head with this bias, [B, H, T, K]; `rng` is that of dropout."""
         k_BGCK, v_BGCK = memory
         scores_BHTC = self.scores(q_BHTK, k_BGCK)
         bias_BHTC = jnp.broadcast_to(bias.astype(scores_BHTC.dtype), scores_BHTC.shape)
