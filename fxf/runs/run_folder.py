@@ -152,7 +152,7 @@ def require_same_run(made: RunInputs) -> dict[str, Any] | None:
         return None
     record = _read_record(workdir)
     if differing := differences(identity_of(record["config"], record["digests"]), made.identity):
-        if not steps_in(workdir / CHECKPOINTS) and not lines(workdir / RECORDS):
+        if not has_begun(workdir):
             return None  # such as a run whose own layer failed when it was first traced, and is mended now
         other = f"use another --workdir, with --from={workdir} to start from these weights"
         raise UserError(f"{workdir}: holds another run: {differing}; {other}; or that run's config, data and files")
@@ -160,6 +160,11 @@ def require_same_run(made: RunInputs) -> dict[str, Any] | None:
         what = f"train.steps: the run goes to step {_steps(record)}, which cannot become {n}"
         raise UserError(f"{workdir}: {what}; use another --workdir, or at least as many steps")
     return record
+
+
+def has_begun(workdir: Path) -> bool:
+    """Returns whether the run in `workdir` has a checkpoint or a record; otherwise another run may replace it."""
+    return bool(steps_in(workdir / CHECKPOINTS) or lines(workdir / RECORDS))
 
 
 def require_same_data(workdir: Path, digests: Mapping[str, str]) -> None:

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 from fxf.base.config import key, require_off
 from fxf.base.errors import UserError, nearest
 from fxf.base.files import folder_at, read_json
+from fxf.reports.run_files import CONFIG
+from fxf.runs.run_folder import has_begun
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,17 +57,18 @@ def source_of(path: str) -> Source:
         raise UserError(f"start.path: {path}: no run, file or folder is there{nearest(place.name, beside)}")
     if not place.is_dir():
         return Source("file", place)
-    if not (place / "config.json").exists():
+    if not (place / CONFIG).exists():
         expected = "expected a run, a safetensors file or a folder of transformers"
         hint = "; start.adapters names adapters of PEFT" if (place / "adapter_config.json").exists() else ""
         raise UserError(f"start.path: {path}: {expected}; it has no config.json{hint}")
-    is_run = "identity" in read_json(place / "config.json", "JSON")
+    is_run = "identity" in read_json(place / CONFIG, "JSON")
     return Source("run", place, step) if is_run else Source("folder", place)
 
 
 def folder_of_files(config: StartConfig, workdir: Path | None) -> Path | None:
     """Returns the folder from which a task reads its files: the run's, or the source's if the run has not begun."""
-    if not config.path or (workdir is not None and (workdir / "config.json").exists()):
+    if workdir is not None and has_begun(workdir):
         return workdir
-    kind, place, _ = source_of(config.path)
-    return workdir if kind == "file" else place
+    if config.path and (source := source_of(config.path)).kind != "file":
+        return source.place
+    return None if workdir is not None and (workdir / CONFIG).exists() else workdir  # files there may be another run's
