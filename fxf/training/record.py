@@ -45,8 +45,9 @@ def record_of(saved: dict[str, Any]) -> Record:
     """Returns the record that was saved with a checkpoint. Raises a UserError if it has other fields."""
     if other := sorted(saved.keys() ^ vars(Record()).keys()):
         raise UserError(f"the checkpoint's record has other fields ('{other[0]}'): changed, or saved by another fxf")
-    if best := saved["best"]:  # JSON has no infinity
+    if best := saved["best"]:  # JSON has neither infinity nor NaN
         saved["best"] = (-math.inf if best[0] is None else best[0], best[1])
+    saved["unlogged"] = {name: math.nan if value is None else value for name, value in saved["unlogged"].items()}
     return Record(**saved)
 
 

@@ -100,7 +100,7 @@ def test_training_ends_after_patience_evaluations_without_gain_also_if_resumed(c
 
 
 def test_a_record_is_restored_from_json_also_without_values():
-    record = Record(step=3, train_loss=0.5, best=(-math.inf, 2), data={"row": 1}, tokens=7)
+    record = Record(3, 0.5, best=(-math.inf, 2), data={"row": 1}, tokens=7, unlogged={"figure": math.nan})
     assert record_of(vars(record)) == record_of(json.loads(to_json(vars(record)), parse_constant=pytest.fail)) == record
 
 
