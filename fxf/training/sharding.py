@@ -170,7 +170,7 @@ class Layout(NamedTuple):
         self.require_divisible_sequences(batch)
         n_rows = len(batch["weights"])
         if missing := -n_rows % (parts // jax.process_count()):
-            batch = {name: x[np.minimum(np.arange(n_rows + missing), n_rows - 1)] for name, x in batch.items()}
+            batch = {name: np.pad(x, [(0, missing), *[(0, 0)] * (x.ndim - 1)], "edge") for name, x in batch.items()}
             batch["weights"][n_rows:] = 0
         return {
             name: jax.make_array_from_process_local_data(self.rows if x.ndim == 1 else self.tokens, x)
