@@ -133,7 +133,7 @@ def text_scores(
     figures = {
         "step": scorer.step,
         "loss": float(loss),
-        "perplexity": math.exp(loss),
+        "perplexity": math.exp(loss) if loss < 709 else math.inf,
         "bits_per_character": float(bits.sum() / lines.characters.sum()),
         **ratio("bits_per_byte", bits, lines.bytes),
         "lines": len(bits),

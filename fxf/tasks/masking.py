@@ -98,7 +98,7 @@ class Masking(TokenizedTask):
         loss_sum, weight_sum, n_right = np.sum(sums_N3, axis=0).tolist()
         loss, n_chosen = loss_sum / max(weight_sum, 1), int(weight_sum)
         figures = {loss_name: loss, "accuracy": n_right / max(weight_sum, 1), "chosen_tokens": n_chosen}
-        perplexity = {"perplexity": math.exp(loss)} if evaluator.in_nats else {}
+        perplexity = {"perplexity": math.exp(loss) if loss < 709 else math.inf} if evaluator.in_nats else {}
         return {**figures, **perplexity, "samples": samples}
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:
