@@ -5,7 +5,7 @@ import typing
 
 import pytest
 
-from fxf.base.config import defaults, section
+from fxf.base.config import Field, checked, defaults, section
 from fxf.base.errors import UserError
 from fxf.data.documents import DocumentsConfig
 from fxf.models import MODELS
@@ -73,7 +73,8 @@ def test_sections_that_do_not_fit_are_named(name, changes, message, tmp_path, mo
         build(config)
 
 
-def test_an_int_is_accepted_for_a_float_and_minus_zero_is_zero():
+def test_an_int_is_accepted_for_a_float_minus_zero_is_zero_and_a_key_may_be_none():
+    assert [checked(value, Field(float | None, {}), "a") for value in (3, None)] == [3.0, None]
     assert [str(model(dropout=value).dropout) for value in (0, -0.0)] == ["0.0", "0.0"]
 
 

@@ -107,11 +107,7 @@ def fields_of(cls: type) -> dict[str, Field]:
 
 
 def registered_section(cls: type[SectionT], values: Mapping[str, Any], path: str) -> SectionT:
-    """Builds the section of the registry entry `values["name"]`, also if the class has another default name.
-
-    Raises:
-      UserError: as `section`.
-    """
+    """Builds the section of entry `values["name"]`, also if the class has another default name; raises as `section`."""
     found: Any = section(cls, {**values, "name": defaults(cls).get("name", values["name"])}, path)
     return dataclasses.replace(found, name=values["name"])
 
@@ -119,6 +115,8 @@ def registered_section(cls: type[SectionT], values: Mapping[str, Any], path: str
 def checked(value: Any, field: Field, path: str) -> Any:
     """Returns `value` as a field's type, or raises a UserError that names `path`."""
     kind, limits = field.kind, field.limits
+    if type(None) in typing.get_args(kind):  # as `int | None`
+        kind = Any if value is None else typing.get_args(kind)[0]
     if kind is Any:
         return value
     if kind is dict or typing.get_origin(kind) is dict:

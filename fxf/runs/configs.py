@@ -154,7 +154,8 @@ def with_changes(
         try:
             if text is None and kind is not bool:
                 raise ValueError
-            values[key] = parsed("true" if text is None else text, kind)
+            given = "true" if text is None else text
+            values[key] = _typed(given) if kind is type(None) else parsed(given, kind)
         except ValueError:
             got = "nothing" if text is None else repr(text)
             raise UserError(f"{flag}{key}: expected {kind.__name__}, got {got}") from None
