@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from fxf.base.config import flatten
-from fxf.base.errors import printable
+from fxf.base.errors import UserError, one_line, printable
 from fxf.base.weights import Params
 from fxf.models.decoder import Decoder
 from fxf.models.model import Batch, Model
@@ -85,8 +85,16 @@ class Evaluators:
 
 
 def plain(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns metrics by name, with numbers of NumPy and JAX as Python's."""
-    return {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in figures.items()}
+    """Returns metrics by name, with numbers of NumPy and JAX as Python's.
+
+    Raises:
+      UserError: a metric is neither a number nor a text.
+    """
+    found = {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in figures.items()}
+    for name, value in found.items():
+        if name not in ("samples", "answers") and not isinstance(value, int | float | str | None):
+            raise UserError(f"metric {name}: expected a number, got {one_line(repr(value))}")
+    return found
 
 
 def sample_text(prompt: str, expected: str | None, answer: str, cut_off: bool = False) -> str:

@@ -145,7 +145,6 @@ def _tested(experiment: Experiment, evaluator: Evaluator, log: MetricsLog, step:
     """Returns the metrics of the test, and prints its samples."""
     log.begin("testing", step)
     tested = plain(experiment.task.test(evaluator))
-    tested.pop("answers", None)
     if processes.is_first() and (samples := tested.get("samples")):
         print("\n".join(sample_text(*sample) for sample in samples), end="\n\n")  # a blank line before the result
     return log.without_samples(step, tested, test=True)

@@ -141,13 +141,13 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         self._trackers.scalars(step, group, values)
 
     def without_samples(self, step: int, figures: dict[str, Any], test: bool = False) -> dict[str, Any]:
-        """Writes the samples among the metrics of a step's validation, or of the test, and returns the others."""
+        """Writes the samples among the metrics of a step's validation or of the test; returns all but the lists."""
         if rows := figures.get("samples"):
             with (self._folder / SAMPLES).open("a", encoding="utf-8") as file:
                 file.write(to_json({"step": step, "test": test, "rows": rows}) + "\n")
         if test:
             self._trackers.scalars(step, "test", figures)
-        return {name: value for name, value in figures.items() if name != "samples"}
+        return {name: value for name, value in figures.items() if name not in ("samples", "answers")}
 
     def show(self, step: int, values: dict[str, float]) -> None:
         """Shows a record of training."""

@@ -123,7 +123,8 @@ def _evaluated(
     with clock.measure("evaluate"):
         evaluated = evaluate(state)
     log.record(record.step, evaluated, "validation")
-    log.print_lines(f"step {record.step}  " + "  ".join(f"{key} {value:g}" for key, value in evaluated.items()))
+    shown = (f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in evaluated.items())
+    log.print_lines(f"step {record.step}  " + "  ".join(shown))
     if not name:
         return dataclasses.replace(record, evaluated=evaluated)
     ranked = (rank(evaluated, name), record.step)

@@ -136,7 +136,7 @@ def test_a_metric_without_a_value_is_named_on_the_page_of_a_run(value, tmp_path)
 def test_the_log_records_why_training_ended_and_writes_the_page(tmp_path):
     folder = make_run(tmp_path / "run", finished=False, records=[{"step": 3, "loss": 1.0}])
     with pytest.raises(UserError), MetricsLog(folder, 6, 3, LogConfig(tensorboard=False), Trackers()) as log:
-        assert log.without_samples(4, {"a": 1.0, "samples": [("p", None, "q")]}) == {"a": 1.0}
+        assert log.without_samples(4, {"a": 1.0, "samples": [("p", None, "q")], "answers": []}) == {"a": 1.0}
         log.record(4, {"loss": 0.5})
         raise UserError("step 5: the loss is nan")
     shown = data_of((folder / "report.html").read_text())

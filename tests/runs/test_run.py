@@ -18,7 +18,7 @@ from fxf.base.files import is_remote
 from fxf.base.hardware import HARDWARE
 from fxf.reports import run_files
 from fxf.runs import flops, run
-from fxf.runs.evaluator import sample_text
+from fxf.runs.evaluator import plain, sample_text
 from fxf.runs.experiment import build
 from fxf.runs.generation import CUT_OFF
 from fxf.tasks.reversal import Reversal
@@ -221,6 +221,8 @@ def test_a_metric_without_a_value_is_never_the_best_and_is_null_in_json(tmp_path
     monkeypatch.setitem(METRICS, "figure", lambda answers, references: next(values))
     sections = {"train": {"steps": 3, "evaluate_every": 1}, "checkpoint": {"best": "figure", "keep": 1}}
     assert train(tmp_path, task={"metrics": "figure"}, **sections)["best_step"] == 2
+    with pytest.raises(UserError, match=r"^metric a: expected a number, got \[1\]$"):
+        plain({"answers": [], "b": np.ones(1), "a": [1]})
     for line in [(tmp_path / "result.json").read_text(), *(tmp_path / "metrics.jsonl").read_text().splitlines()]:
         json.loads(line, parse_constant=pytest.fail)
 
