@@ -150,8 +150,7 @@ def _is_to_be_saved(record: Record, saved_at: float, intervals: Intervals) -> bo
 def _logged(record: Record, learning_rate: float, log: MetricsLog, seconds: dict[str, float]) -> Record:
     """Writes a record of the steps since the last one, and returns the progress after it."""
     sums = record.unlogged
-    loss = sums["loss_sum"] / sums["weight_sum"] if sums["weight_sum"] else 0.0
-    taken = max(sums["taken"], 1)
+    loss, taken = sums["loss_sum"] / (sums["weight_sum"] or np.nan), sums["taken"] or np.nan
     trained = {
         "loss": loss,
         "gradient_norm": sums["gradient_norm"] / taken,
