@@ -21,6 +21,8 @@ from fxf.tasks.task import Evaluator
 from fxf.training.gradient import batch_loss
 from fxf.training.sharding import Layout
 
+OWN = ("step", "loss", "gradient_norm", "learning_rate", "task", "steps", "seed", "train_loss")  # of every run
+
 
 class Evaluators:
     """Makes the evaluators of an experiment, `evaluators(params)`, which share its compiled programs."""
@@ -39,8 +41,7 @@ class Evaluators:
         self._model, self._layout = layout.with_mesh(model), layout
         if not programs:
             for name, of_model in (("loss", batch_loss), ("logits", Model.apply)):
-                of_batch = functools.partial(self._of_batch, of_model)
-                programs[name] = jax.jit(of_batch, out_shardings=layout.replicated)
+                programs[name] = jax.jit(functools.partial(self._of_batch, of_model), out_shardings=layout.replicated)
             shardings = layout.weights(model.spec)
             programs["weights"] = jax.jit(lambda params: narrow(trained.to_plain(params)), out_shardings=shardings)
         self._loss, self._logits = programs["loss"], programs["logits"]
@@ -88,12 +89,13 @@ def plain(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Returns metrics by name, with numbers of NumPy and JAX as Python's.
 
     Raises:
-      UserError: a metric is neither a number nor a text.
+      UserError: a metric is neither a number nor a text, or has a name of `OWN`.
     """
     found = {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in figures.items()}
     for name, value in found.items():
-        if name not in ("samples", "answers") and not isinstance(value, int | float | str | None):
-            raise UserError(f"metric {name}: expected a number, got {one_line(repr(value))}")
+        if name in OWN or (name not in ("samples", "answers") and not isinstance(value, int | float | str | None)):
+            expected = "expected a number, by a name that a run does not use itself"
+            raise UserError(f"metric {name}: {expected}, got {one_line(repr(value))}")
     return found
 
 
