@@ -105,8 +105,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def to_json(value: Any, **options: Any) -> str:
     """Returns strict JSON, where a number that is NaN or infinite is null; `options` are those of `json.dumps`."""
-    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
-    return json.dumps(finite, **options)
+    return json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None), **options)
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

@@ -94,8 +94,7 @@ def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array
 
 @functools.partial(jax.jit, static_argnums=1)  # outside of other jitted functions it is one program
 def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    first = key.at[2].set(0)
-    words = jnp.stack(_words(first, shape), axis=-1)
+    words = jnp.stack(_words(key.at[2].set(0), shape), axis=-1)
     return jnp.concatenate([words, jnp.broadcast_to(key[2], (*shape, 1))], axis=-1)
 
 

@@ -32,8 +32,7 @@ class DocumentsConfig(TextConfig):
     """The `data` section of `language_model`. A key that the chosen format does not read must keep its default."""
 
     format: Literal["text", "files", "json_lines", "tfds"] = key(
-        "text",
-        "text: one text, held in memory; others: documents, of text files, of JSON lines or Parquet, or of TFDS",
+        "text", "text: one text, held in memory; others: documents, of text files, of JSON lines or Parquet, or of TFDS"
     )
     separator: str = key("", "files: the text between two documents of a file; by default a file is a document")
     field: str = key("text", "json_lines, tfds: the field or column with a document's text; may be nested: meta.text")

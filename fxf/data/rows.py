@@ -53,8 +53,7 @@ class Rows(NamedTuple):
             return batch
         t_BT = np.broadcast_to(np.arange(self.length, dtype=np.int32)[None], starts_BT.shape)
         last_start_BT = np.maximum.accumulate(np.where(starts_BT, t_BT, 0), axis=1)
-        documents_BT = starts_BT.cumsum(axis=1, dtype=np.int32)
-        return {**batch, "documents": documents_BT, "positions": t_BT - last_start_BT}
+        return {**batch, "documents": starts_BT.cumsum(axis=1, dtype=np.int32), "positions": t_BT - last_start_BT}
 
     def in_order(self, batch_size: int) -> Iterator[Arrays]:
         """Yields batches of all rows in order. Rows of padding fill the last one."""

@@ -80,10 +80,7 @@ class TransformerConfig:
     feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.kinds.FEED_FORWARDS")
     activation: str = key("relu", "nonlinearity of the feed-forward layer: one of fxf.layers.feed_forward.ACTIVATIONS")
     feed_forward_bias: bool = key(True, "linear maps of the feed-forward layer have a bias")
-    gated: bool = key(
-        False,
-        "gate the hidden layer: SwiGLU with silu, GeGLU with gelu, gpt-oss's with silu_clamped",
-    )
+    gated: bool = key(False, "gate the hidden layer: SwiGLU with silu, GeGLU with gelu, gpt-oss's with silu_clamped")
     logits_bias: bool = key(False, "add a bias to logits that are read from the embedding table")
     final_bias: bool = key(True, "add a bias to logits of a final layer (not the embedding table)")
     logit_softcap: float = key(0.0, "logits become c·tanh(logits/c), where c is this; 0: off", minimum=0)

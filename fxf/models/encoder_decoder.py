@@ -31,8 +31,7 @@ class EncoderDecoderConfig(TransformerConfig):
     )
 
     cross_norm: Literal["queries", "source"] = key(
-        "queries",
-        "cross-attention in a pre_norm block normalizes its queries (decoder) or its source (encoder)",
+        "queries", "cross-attention in a pre_norm block normalizes its queries (decoder) or its source (encoder)"
     )
 
     UNREAD = (

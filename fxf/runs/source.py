@@ -61,8 +61,7 @@ def source_of(path: str) -> Source:
         expected = "expected a run, a safetensors file or a folder of transformers"
         hint = "; start.adapters names adapters of PEFT" if (place / "adapter_config.json").exists() else ""
         raise UserError(f"start.path: {path}: {expected}; it has no config.json{hint}")
-    is_run = "identity" in read_json(place / CONFIG, "JSON")
-    return Source("run", place, step) if is_run else Source("folder", place)
+    return Source("run", place, step) if "identity" in read_json(place / CONFIG, "JSON") else Source("folder", place)
 
 
 def folder_of_files(config: StartConfig, workdir: Path | None) -> Path | None:

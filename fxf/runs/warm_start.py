@@ -154,8 +154,7 @@ def config_from(
     Raises:
       UserError: there is no such source, or a key that the user has given names another tokenizer.
     """
-    begun = run_folder.source_digest(workdir, path)
-    model, data = _sections_of(Source("run", workdir) if begun else source_of(path))
+    model, data = _sections_of(Source("run", workdir) if run_folder.source_digest(workdir, path) else source_of(path))
     changed = {**config, "start": {**config.get("start", {}), "path": path}}
     if known := config.get("data"):
         taken = {key: value for key, value in data.items() if key in known}

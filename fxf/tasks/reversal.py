@@ -154,8 +154,7 @@ def reversal_targets(sequences_BP: jax.Array, lengths_B1: jax.Array) -> tuple[ja
     source = jnp.where(t < lengths_B1, t, 2 * lengths_B1 - t)
     is_token = (source >= 0) & (t != lengths_B1)
     tokens = jnp.take_along_axis(sequences_BP, jnp.clip(source, 0, sequences_BP.shape[1] - 1), axis=1)
-    counts = (t > lengths_B1) & (t <= 2 * lengths_B1 + 1)
-    return jnp.where(is_token, tokens, END), counts.astype(jnp.float32)
+    return jnp.where(is_token, tokens, END), ((t > lengths_B1) & (t <= 2 * lengths_B1 + 1)).astype(jnp.float32)
 
 
 def whole_domain(config: ReversalConfig) -> np.ndarray:

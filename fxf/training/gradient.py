@@ -65,8 +65,7 @@ def batch_loss(
     # group waits for other devices; one sum over the devices follows.
     parts = [layout.shards_of_tokens(x) for x in layout.shard(arrays)]
     copies = jax.tree.map(lambda p: jnp.broadcast_to(p[None], (len(parts[0]), *p.shape)), of_readout)
-    sums = jax.vmap(sums_of_readout, spmd_axis_name=(*ROWS, SEQUENCE))(copies, *parts)
-    return jax.tree.map(jnp.sum, sums)
+    return jax.tree.map(jnp.sum, jax.vmap(sums_of_readout, spmd_axis_name=(*ROWS, SEQUENCE))(copies, *parts))
 
 
 def _loss_options(model: Model, params: Params, features: jax.Array, layout: Layout) -> dict[str, int]:

@@ -108,8 +108,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
     def __init__(self, directory: Path, steps: int, resumed_at: int, config: LogConfig, trackers: Trackers) -> None:
         self._steps, self._place, self._trackers = steps, directory, trackers
         self._is_first = processes.is_first()
-        elsewhere = is_remote(directory) or not self._is_first
-        self._temporary = tempfile.TemporaryDirectory() if elsewhere else None
+        self._temporary = tempfile.TemporaryDirectory() if is_remote(directory) or not self._is_first else None
         self._folder = Path(self._temporary.name) if self._temporary else directory
         self._has_page = config.report and self._is_first
         if self._is_first:

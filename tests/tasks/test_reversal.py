@@ -135,10 +135,7 @@ def test_a_symbol_and_its_mirror_image_have_one_position_in_batches_prompts_and_
         n = len(sequence_of(targets))
         assert positions.tolist() == [*range(n + 2), *range(n, 0, -1), *inputs * 0][: len(inputs)]
     (group,) = task.to_prompts(["3 1 2", "5"], 0, 12)
-    assert group.prompts["positions"].tolist() == [
-        [0, 1, 2, 3, 4, 3, 2, 1, *[0] * 6],
-        [0, 1, 2, 1, *[0] * 10],
-    ]
+    assert group.prompts["positions"].tolist() == [[0, 1, 2, 3, 4, 3, 2, 1, *[0] * 6], [0, 1, 2, 1, *[0] * 10]]
     assert group.prompts["limits"].tolist() == [8, 10]
     assert task.to_batch("3 1 2", "2 1")["positions"].tolist() == [[0, 1, 2, 3, 4, 3, 2]]
     assert "positions" not in task_of(config()).to_batch("3 1", "1")
