@@ -1,4 +1,4 @@
-"""The best of several runs, where they can be ranked, and the command that continues from it.
+"""The best of several runs, where they can be ranked, and the command that starts a new run from it.
 
 Runs are ranked by a metric if they score the same data in the same unit. The unit of a loss per token depends on the
 tokenizer; that of bits per byte or character of the same text does not. The best group of runs differs from another if
@@ -97,7 +97,7 @@ def best_groups(runs: Comparison, name: str) -> list[Group]:
 
 
 def lines(runs: Comparison) -> list[str]:
-    """Returns lines for a reader: what is not ranked and why, the best run, and the command that continues from it.
+    """Returns lines for a reader: what is not ranked and why, the best run, and how to start a new run from it.
 
     The first score by which groups differ decides. With fewer than two finished runs there are no lines.
     """
@@ -119,5 +119,5 @@ def lines(runs: Comparison) -> list[str]:
             first = {LOWER: "lowest", HIGHER: "highest"}[runs.better[name]]
             which = f"{first} {name} ({why}: not told apart)" if why else f"best {name}"
             again = report.command(run.record, str(run.folder))
-            return [*unranked, f"{which}: {run.folder}", f"to continue from it: {again}"]
+            return [*unranked, f"{which}: {run.folder}", f"to start a new run from it: {again}"]
     return unranked or ["not ranked: no score tells a run from the others"]

@@ -6,8 +6,8 @@ fxf compare --format=csv runs/sweep > metrics.csv
 
 An argument is a run folder, or a folder of run folders, such as a sweep's. The table is printed as Markdown, or as CSV
 with every metric. Lines below it say what is not ranked and why. They name the best run, or the first one if its lead
-may be due to the seeds, and the command that continues from it. compare.html, which also has the curves, is written to
-the folder of the sweep, or here; --output names another file. The runs need not have ended.
+may be due to the seeds, and the command that starts a new run from it. compare.html, which also has the curves, is
+written to the folder of the sweep, or here; --output names another file. The runs need not have ended.
 """
 
 import sys
