@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 
 from fxf.base import files
-from fxf.base.errors import UserError
+from fxf.base.errors import DivergedError, UserError
 from fxf.training import processes
 
 ARRAYS, CONTENT, DIGESTS = "state", "checkpoint.json", "digests.json"
@@ -60,14 +60,17 @@ def remove_step(directory: Path, step: int) -> None:
 
 @contextmanager
 def kept(directory: Path) -> Iterator[None]:
-    """Turns an error of writing into a UserError that names the checkpoints from which the run can resume."""
+    """Turns an error of writing into a UserError; it and a DivergedError name the checkpoints that the run has."""
     try:
         yield
     except Exception as error:
-        if not (why := files.why_not_written(error)):
+        why, diverged = files.why_not_written(error), isinstance(error, DivergedError)
+        if not (why or diverged):
             raise
         steps = steps_in(directory)
         what = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
+        if diverged:
+            raise DivergedError(f"{error} {what[0].upper()}{what[1:]}.") from None
         where = str(error) if isinstance(error, UserError) else f"{directory.parent}: {why}"  # it names its own place
         raise UserError(f"{where}; {what}; once that is mended, the same command resumes") from error
 

@@ -78,8 +78,7 @@ def _zero_nonfinite(history: dict[str, np.ndarray], step: int, allowed: int) -> 
         last = int(np.flatnonzero(bad)[allowed])
         what = f"the loss is {history['loss_sum'][last]} and the gradient's norm {history['gradient_norm'][last]}"
         advice = "A lower optimizer.learning_rate or clip_norm may help; a target that is no token makes it NaN too."
-        stopped = "training stopped, checkpoints of earlier steps are kept"
-        raise DivergedError(f"step {step + last + 1}: {what}; {stopped}. {advice}")
+        raise DivergedError(f"step {step + last + 1}: {what}; training stopped. {advice}")
     for name in history:
         if name in STEP_METRICS or name.startswith(OF_TRAINING):
             history[name] = np.where(bad, 0, history[name])
