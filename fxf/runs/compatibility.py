@@ -14,7 +14,6 @@ from fxf.layers.kinds import ATTENTIONS, reads_positions
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Batch, Model
 from fxf.tasks.task import NO_END, Task
-from fxf.training.fine_tuning import require_frozen
 from fxf.training.state import run_keys
 
 log = logging.getLogger(__name__)
@@ -62,7 +61,6 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
         no_logits = f"the outputs of model '{config.name}' are not logits"
         require_off("decode", decode, {"temperature": 0.0, "beam_width": 1}, no_logits)
         require_off("train", train, {"label_smoothing": 0.0}, no_logits)
-    require_frozen(model.spec, sections["optimizer"].frozen)
 
 
 def require_learnable(name: str, task: Task, model: Model, seed: int) -> None:

@@ -31,7 +31,7 @@ from fxf.tasks import TASKS, RegisteredTask
 from fxf.tasks.task import RunInfo, Task
 from fxf.training import state
 from fxf.training.checkpoint import CheckpointConfig
-from fxf.training.fine_tuning import without_frozen_gradient
+from fxf.training.fine_tuning import require_frozen, without_frozen_gradient
 from fxf.training.log import LogConfig
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, optimizer_section
 from fxf.training.parallel import ParallelConfig
@@ -51,6 +51,8 @@ SECTIONS = {
     "log": LogConfig,
 }
 
+
+VOCABULARY_BEFORE = 2**12  # size of the vocabulary of a model that is made before its data are read
 
 # The programs that experiments of one process share, by `Experiment.program_key`.
 ProgramCache = dict[str, dict[Any, dict[Any, Any]]]
@@ -242,9 +244,17 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     sections, seed = _sections(config, registered, registered_model), seed_of(config.get("seed", 0))
     compatibility.require_fitting_sections(sections)
     train, start = sections["train"], sections["start"]
+
+    def made(vocab_size: int) -> tuple[Model, optax.GradientTransformation]:
+        model = lora(registered_model.make(sections["model"], vocab_size), sections[LORA])
+        require_frozen(model.spec, sections["optimizer"].frozen)
+        return model, make_optimizer(sections["optimizer"], train.steps, model.spec)
+
     run_info = RunInfo(train, sections.get("data"), seed, folder_of_files(start, folder))
+    if run_info.data is not None:
+        made(VOCABULARY_BEFORE)  # a wrong key is an error before the data are prepared, which may take long
     task = registered.make(sections["task"], run_info)
-    model = lora(registered_model.make(sections["model"], task.vocab_size), sections[LORA])
+    model, optimizer = made(task.vocab_size)
     compatibility.require_fitting_model(task, model, sections)
     return Experiment(
         config={"seed": seed, **{name: dataclasses.asdict(value) for name, value in sections.items()}},
@@ -253,7 +263,7 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
         optimizer_config=sections["optimizer"],
         task=task,
         model=model,
-        optimizer=make_optimizer(sections["optimizer"], train.steps, model.spec),
+        optimizer=optimizer,
         programs=defaultdict(dict),
     )
 

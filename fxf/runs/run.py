@@ -12,6 +12,7 @@ import numpy as np
 
 from fxf.base import memory, status
 from fxf.base.config import section
+from fxf.base.devices import target_devices
 from fxf.base.errors import UserError
 from fxf.base.files import folder_at
 from fxf.base.on_gpu import deterministic_options
@@ -35,7 +36,7 @@ from fxf.training.loop import STEPS_AT_ONCE, Intervals, fit
 from fxf.training.optimizer import make_schedule
 from fxf.training.parallel import ParallelConfig
 from fxf.training.record import Record, record_of
-from fxf.training.sharding import Layout
+from fxf.training.sharding import Layout, make_layout
 from fxf.training.state import TrainState, run_keys
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
 from fxf.training.trackers import OnRecord, Trackers
@@ -106,9 +107,11 @@ def train(
 def _joined(config: Mapping[str, Any], workdir: Place, run: ExitStack) -> Path:
     """Returns the run folder, after joining the other processes; `run` gets contexts that turn errors into one line."""
     folder = folder_at(workdir, "workdir")
-    processes.join(section(ParallelConfig, config.get("parallel", {}), "parallel"))
+    parallel = section(ParallelConfig, config.get("parallel", {}), "parallel")
+    processes.join(parallel)
     if not processes.is_first():
         status.end()
+    make_layout(parallel, target_devices())  # a mesh that does not fit is an error before the data are prepared
     run.enter_context(processes.ending_with_the_others())
     run.enter_context(checkpoint_files.kept(folder / CHECKPOINTS))
     return folder
