@@ -40,13 +40,14 @@ def require_file(path: str | Path, key: str = "") -> int:
     """Returns the size of a regular file in bytes.
 
     Raises:
-      UserError: the file is missing (the text has the nearest name), or is a folder, or a pipe, which would block.
+      UserError: the file is missing, or is a folder, or a pipe, which would block. With `key`, whose name a user typed,
+        the text has the nearest name.
     """
     path, where = Path(path), f"{f'{key}: ' if key else ''}{path}"
     try:
         status = path.stat()
     except OSError as error:
-        beside = {file.name for file in path.parent.iterdir()} if path.parent.is_dir() else set()
+        beside = {file.name for file in path.parent.iterdir()} if key and path.parent.is_dir() else set()
         raise UserError(f"{where}: {error.strerror}{nearest(path.name, beside - {path.name})}") from None
     if not path.is_file():
         raise UserError(f"{where}: expected a file, got {'a folder' if path.is_dir() else 'a pipe or a device'}")

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, path_aware_map
 
-from fxf.base.errors import UserError, nearest
+from fxf.base.errors import UserError, closest, did_you_mean
 
 Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
 Spec = Mapping[str, Any]
@@ -127,8 +127,12 @@ def matching(patterns: str, paths: Collection[str], where: str = "") -> list[str
         if where and not matched:
             examples = ", ".join(dict.fromkeys(map(with_wildcards, paths)))
             words = {word for path in paths for word in path.split("/")}
-            near = nearest(pattern.strip("!*/"), [*paths, *words]) or f"; the weights are {examples}"
-            raise UserError(f"{where}: '{pattern}' matches no weight{near}")
+            typed = pattern.strip("!*/")
+            near = closest(typed, [*paths, *words])
+            forms = (f"{typed}/*", near, f"{near}/*", f"*/{near}", f"*/{near}/*")
+            meant = next((form for form in forms if fnmatch.filter(paths, form)), "")
+            hint = did_you_mean(meant) or f"; the weights are {examples}"
+            raise UserError(f"{where}: '{pattern}' matches no weight{hint}")
         chosen |= dict.fromkeys(matched, not pattern.startswith("!"))
     found = [path for path, is_chosen in chosen.items() if is_chosen]
     if where and not found:

@@ -74,9 +74,10 @@ def read_corpus(config: DataConfig) -> Corpus:
     """
     one_of(config.name, CORPORA, "data.name")
     read, keys = CORPORA[config.name]
-    others = {name for corpus in CORPORA.values() for name in corpus.keys if name not in keys}
-    unread = {name: getattr(DataConfig, name) for name in sorted(others)}
-    require_off("data", config, unread, f"corpus '{config.name}' does not read it")
+    for name in sorted({name for corpus in CORPORA.values() for name in corpus.keys} - {*keys}):
+        readers = ", ".join(other for other, corpus in CORPORA.items() if name in corpus.keys)
+        why = f"data.name '{config.name}' does not read it (read by {readers})"
+        require_off("data", config, {name: getattr(DataConfig, name)}, why)
     if "path" in keys and not config.path:
         raise UserError(f"data.path: corpus '{config.name}' needs it; give --config.data.path")
     if "source" in keys and config.source == config.target:

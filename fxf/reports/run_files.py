@@ -128,8 +128,8 @@ def is_exported(folder: Path) -> bool:
 
 def no_run(folder: Path) -> UserError:
     """Returns the error for a folder without a run. It names the runs in the folder, or a run with a similar name."""
-    if is_run(folder.parent):
-        hint = f"; did you mean {folder.parent}?"
+    if run := next(filter(is_run, folder.parents[:2]), None):  # of a folder in a run, such as checkpoints/STEP
+        hint = f"; did you mean {run}?"
     elif inside := runs_in(folder):
         hint = f"; the runs in it are {', '.join(inside[:MOST_RUNS])}{', …' if inside[MOST_RUNS:] else ''}"
     else:

@@ -202,6 +202,7 @@ def _type_of(config: ConfigDict, key: str, flag: str) -> type:
             raise UserError(f"{flag}{key}: unknown {'key' if before else 'section'}{did_you_mean(meant) or known}")
         node, before = node[name], f"{before}.{name}" if before else name
     if isinstance(node, ConfigDict):
-        example = f"{flag}{before}.{next(iter(node), 'NAME.KEY')}=VALUE"
+        first = "name" if "name" in node else next(iter(node), "NAME.KEY")
+        example = f"{flag}{before}.{first}=VALUE"
         raise UserError(f"{flag}{key}: is a section; set its keys, such as {example}")
     return type(node)

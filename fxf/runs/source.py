@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from fxf.base.config import key, require_off
-from fxf.base.errors import UserError, nearest
+from fxf.base.errors import UserError, did_you_mean, nearest
 from fxf.base.files import folder_at, read_json
-from fxf.reports.run_files import CONFIG
+from fxf.reports.run_files import CONFIG, is_run
 from fxf.runs.run_folder import has_begun
 
 
@@ -54,12 +54,18 @@ def source_of(path: str) -> Source:
         place, step = folder_at(found[1], "start.path"), int(found[2])
     if not place.exists():
         beside = [file.name for file in place.parent.iterdir()] if place.parent.is_dir() else []
-        raise UserError(f"start.path: {path}: no run, file or folder is there{nearest(place.name, beside)}")
+        near = nearest(place.name, beside) or "; fxf downloads no model"
+        raise UserError(f"start.path: {path}: no run, file or folder is there{near}")
     if not place.is_dir():
+        config = place.with_name(CONFIG)
+        if place.name.startswith("model") and config.exists() and "model_type" in read_json(config, "JSON"):
+            raise UserError(f"start.path: {path}: a file of transformers; give its folder, {place.parent}")
         return Source("file", place)
     if not (place / CONFIG).exists():
         expected = "expected a run, a safetensors file or a folder of transformers"
         hint = "; start.adapters names adapters of PEFT" if (place / "adapter_config.json").exists() else ""
+        if run := next(filter(is_run, place.parents[:2]), None):
+            hint = did_you_mean(f"{run}:{place.name}" if place.name.isdecimal() else str(run))
         raise UserError(f"start.path: {path}: {expected}; it has no config.json{hint}")
     return Source("run", place, step) if "identity" in read_json(place / CONFIG, "JSON") else Source("folder", place)
 

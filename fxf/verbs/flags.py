@@ -96,18 +96,20 @@ class Parser(argparse.ArgumentParser):
 
         known = [name.removeprefix("--") for name in self._option_string_actions if name.startswith("--")]
         typed, _, _ = word.partition("=")
-        name = typed.lstrip("-–—")
+        name = typed.lstrip("+-–—")
+        keys = configs.read_config("reversal").to_dict() | {"data": {"path": ""}} if "config" in known else {}
         if not word.startswith("-"):
             is_config = ".py" in word or word.split(":")[0] in configs.names()
             may_be = {"workdir": Path(word, "config.json").is_file(), "config": is_config}
             meant = next((f"--{flag}={word}" for flag, fits in may_be.items() if fits and flag in known), "")
             if name.split(".")[0] in known:
                 meant = "--" + word.lstrip("–—")
+            elif "=" in word and (key := configs.closest_key(name, keys)):  # as Hydra has it
+                meant = f"--config.{key}{word.removeprefix(typed)}"
             hint = did_you_mean(meant) or "; a value follows its flag after =, as in --KEY=VALUE"
             return f"expected only flags, got '{word}'{hint}"
         near = nearest(name.rpartition(".")[2], known)
-        if "config" in known and ("." in name or not near):  # a key without --config, or after a similar word
-            keys = configs.read_config("reversal").to_dict() | {"data": {"path": ""}}
+        if keys and ("." in name or not near):  # a key without --config, or after a similar word
             meant = configs.closest_key(re.sub(r"^conf\w*[.:-]", "", name), keys)
             near = OF_OTHERS.get(name) or did_you_mean(meant and f"--config.{meant}") or near
         first = f"{self.arguments}, " if self.arguments else ""
