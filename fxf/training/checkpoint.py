@@ -54,15 +54,17 @@ class CheckpointConfig:
 
         With `best` these are all. A mean uses multiples of `every` and the last step, not those saved by the clock.
         """
-        if self.best:
-            return _by_rank(directory, steps, self.best)
+        if self.best:  # one whose record is damaged has no rank; it comes first, so that a warning names it
+            ranked = _by_rank(directory, steps, self.best)
+            return sorted(ranked, key=lambda step: not files.has_its_record(directory / str(step)))
         if self.average == 1:
             return list(steps)
         return [step for step in steps if step == last or step % self.every == 0] or list(steps[-1:])
 
     def kept(self, directory: Path, steps: Sequence[int]) -> set[int]:
         """Returns the steps to keep: the newest, the best, and those of the mean."""
-        return {*steps[-self.keep :], *self.used(directory, steps, last=-1)[-self.average :]}
+        ranked = _by_rank(directory, steps, self.best) if self.best else self.used(directory, steps, last=-1)
+        return {*steps[-self.keep :], *ranked[-self.average :]}
 
 
 class Checkpoints:

@@ -64,13 +64,12 @@ def kept(directory: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        why, diverged = files.why_not_written(error), isinstance(error, DivergedError)
-        if not (why or diverged):
-            raise
         steps = steps_in(directory)
         what = f"checkpoints of steps {', '.join(map(str, steps))} are kept" if steps else "there is no checkpoint yet"
-        if diverged:
+        if isinstance(error, DivergedError):
             raise DivergedError(f"{error} {what[0].upper()}{what[1:]}.") from None
+        if not (why := files.why_not_written(error)):
+            raise
         where = str(error) if isinstance(error, UserError) else f"{directory.parent}: {why}"  # it names its own place
         raise UserError(f"{where}; {what}; once that is mended, the same command resumes") from error
 
@@ -95,6 +94,14 @@ def damage(folder: Path, together: bool = False) -> str:
     if together and processes.any_of(bool(what)):
         return what or "another process found damage"
     return what
+
+
+def has_its_record(folder: Path) -> bool:
+    """Returns whether the record of a checkpoint is as it was saved."""
+    try:
+        return files.read_json(folder / DIGESTS, "digests of files")[CONTENT] == files.file_digest(folder / CONTENT)
+    except (OSError, UserError, LookupError):
+        return False
 
 
 def write_digests(folder: Path) -> None:

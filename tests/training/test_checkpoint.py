@@ -137,8 +137,10 @@ def flip_a_bit(path):
     path.write_bytes(data)
 
 
+@pytest.mark.parametrize("best", ["", "exact_match"])
 @pytest.mark.parametrize("damage", [flip_a_bit, Path.unlink])
-def test_a_checkpoint_with_any_damaged_file_is_skipped_with_one_warning(damage, tmp_path, caplog):
+def test_a_checkpoint_with_any_damaged_file_is_skipped_with_one_warning(damage, best, tmp_path, caplog):
+    used = functools.partial(CheckpointConfig(best=best).used, last=2)
     save(tmp_path, 1, 2)
     for path in [path for path in (tmp_path / "2").rglob("*") if path.is_file()]:
         content = path.read_bytes()
@@ -146,7 +148,7 @@ def test_a_checkpoint_with_any_damaged_file_is_skipped_with_one_warning(damage, 
             continue
         damage(path)
         caplog.clear()
-        assert loaded(tmp_path) == [1]
+        assert loaded(tmp_path, used=used) == [1]
         (message,) = warnings_of(caplog)
         assert "skipping the damaged checkpoint of step 2: " in message and "\n" not in message
         path.write_bytes(content)
