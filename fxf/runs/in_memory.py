@@ -154,13 +154,13 @@ def fit(
       UserError: a key or its value is wrong, the batch or the params do not fit the model, or the loss is not finite.
     """
     seed = seed_of(seed)
-    if params is not None:
-        require_params(model, params)
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
     train = section(TrainConfig, chosen, "train")
     require_keywords(fit, keys, OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config)
     optimizer_config = optimizer_section({"name": optimizer, **keys})
-    transform = make_optimizer(optimizer_config, train.steps, model.spec)
+    transform = make_optimizer(optimizer_config, train.steps, _checked_model(model).spec)
+    if params is not None:
+        require_params(model, params)
     require_frozen(model.spec, optimizer_config.frozen)
     require_batch("batch", first_batch(batch, seed), model, microbatches)
     layout = make_layout(ParallelConfig(data=1), require_devices())
@@ -221,7 +221,7 @@ def decode(
     Raises:
       UserError: a key is unknown or has a wrong value; or the model does not generate, or lacks a token or a position.
     """
-    if model.prefill is None:
+    if _checked_model(model).prefill is None:
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
     require_params(model, params)
     ends = _lists("end_token", [np.atleast_1d(() if end_token is None else end_token)])[0] or [task.NO_END]
@@ -275,3 +275,10 @@ def _lists(name: str, rows: Any) -> list[list[int]]:
     except TypeError:
         got = shortened(" ".join(repr(rows).split()), 60)
         raise UserError(f"{name}: expected lists of tokens, as [[3, 4], [5]], got {got}") from None
+
+
+def _checked_model(model: Any) -> Model:
+    """Returns the model. Raises a UserError if it is none."""
+    if not isinstance(model, Model):
+        raise UserError(f"model: expected one that fxf.model returns, got a {type(model).__name__}")
+    return model
