@@ -74,5 +74,7 @@ def main(args: Namespace) -> None:
             trials.append(trial)
     best = max(trials, key=lambda trial: trial.rate)
     if not best.rate:
-        raise UserError(f"--search: nothing fits {topology.name}; try a smaller train.batch_size or more devices")
+        refused = all("refused" in trial.figures for trial in trials)
+        too_large = f"nothing fits {topology.name}; try a smaller train.batch_size or more devices"
+        raise UserError(f"--search: {'every mesh is refused; the lines above say why' if refused else too_large}")
     print(search.command(origin["config_file"], origin["overrides"], best))
