@@ -53,14 +53,14 @@ def closest(name: str, valid: Iterable[str]) -> str:
     """Returns the valid name that a wrong one may stand for, or "" when none is close.
 
     In this order: fxf's name for a word of another library (d_model for n_embd), the shortest name with this word
-    (beam_width for beam), one of similar spelling, one with these initials (learning_rate for lr).
+    (beam_width for beam), one with these initials (learning_rate for lr), one of similar spelling.
     """
     words = {each: each.split("_") for each in valid}
     in_any_case = {each.lower(): each for each in words}
     matches = [each for each in (also_called().get(name.lower(), ""),) if each in words]
     matches = matches or sorted((each for each in words if name in words[each]), key=len)
-    matches = matches or [in_any_case[each] for each in difflib.get_close_matches(name.lower(), in_any_case, n=1)]
     matches = matches or [each for each in words if "_" in each and name == "".join(word[:1] for word in words[each])]
+    matches = matches or [in_any_case[each] for each in difflib.get_close_matches(name.lower(), in_any_case, n=1)]
     return matches[0] if matches else ""
 
 

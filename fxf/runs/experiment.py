@@ -52,8 +52,6 @@ SECTIONS = {
 }
 
 
-VOCABULARY_BEFORE = 2**12  # size of the vocabulary of a model that is made before its data are read
-
 # The programs that experiments of one process share, by `Experiment.program_key`.
 ProgramCache = dict[str, dict[Any, dict[Any, Any]]]
 
@@ -252,7 +250,7 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
 
     run_info = RunInfo(train, sections.get("data"), seed, folder_of_files(start, folder))
     if run_info.data is not None:
-        made(VOCABULARY_BEFORE)  # a wrong key is an error before the data are prepared, which may take long
+        made(2**12)  # with any vocabulary: a wrong key is an error before the data are prepared, which may take long
     task = registered.make(sections["task"], run_info)
     model, optimizer = made(task.vocab_size)
     compatibility.require_fitting_model(task, model, sections)

@@ -27,6 +27,7 @@ OF_OTHERS = {
     **dict.fromkeys(("fp16", "bf16", "amp", "mixed_precision"), "; bfloat16 is '--config.model.dtype=bfloat16'"),
     **dict.fromkeys(("resume", "resume_from_checkpoint"), "; the same command resumes a run that was stopped"),
     **dict.fromkeys(("gpus", "device", "devices"), "; training uses all devices that JAX finds"),
+    **dict.fromkeys(("partition", "account", "qos", "mem"), "; flags of SLURM follow the pipe: … | sbatch --FLAG=…"),
 }
 EXITS = """exit codes:
   0    done
