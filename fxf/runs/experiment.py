@@ -18,7 +18,7 @@ from fxf.base.devices import require_devices, target_devices
 from fxf.base.errors import UserError, nearest
 from fxf.base.files import digest
 from fxf.base.on_cpu import drawing_options
-from fxf.base.random_keys import random_key, seed_of
+from fxf.base.random_keys import seed_of
 from fxf.base.status import stage
 from fxf.layers.flash_attention import kernel_of
 from fxf.models import MODELS, RegisteredModel
@@ -180,10 +180,7 @@ class Experiment(NamedTuple):
         is scored and saved and what it writes. What a task computes inside a program is compared by its trace, because
         it may depend on the seed.
         """
-        task, train, traced = self.task, self.config["train"], b""
-        if not task.has("batches"):
-            jaxpr = jax.make_jaxpr(task.batch)(random_key(0), np.int32(0))
-            traced = b"".join([str(jaxpr).encode(), *(np.asarray(constant).tobytes() for constant in jaxpr.consts)])
+        task, train = self.task, self.config["train"]
         keys = {
             **self.config,
             **dict.fromkeys(("seed", "checkpoint")),
@@ -195,8 +192,9 @@ class Experiment(NamedTuple):
             },
             "optimizer": {**self.config["optimizer"], **dict.fromkeys(arguments(self.optimizer_config))},
         }
-        task_parts = [task.vocab_size, task.end_token, sorted(task.digests().items())]
-        return digest(json.dumps([keys, task_parts, guests.record(self.config)], sort_keys=True).encode() + traced)
+        batches = "" if task.has("batches") else compatibility.trace_of(task.batch)
+        task_parts = [task.vocab_size, task.end_token, sorted(task.digests().items()), batches]
+        return digest(json.dumps([keys, task_parts, guests.record(self.config)], sort_keys=True).encode())
 
 
 def default_config(task: str, model: str = "", optimizer: str = "adam") -> ConfigDict:

@@ -1,5 +1,6 @@
 """Models in memory, without a run folder: building, training and decoding."""
 
+import dataclasses
 import functools
 import operator
 import time
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.base import weights
-from fxf.base.config import Field, checked, defaults, one_of, registered_section, require_keywords, section
+from fxf.base.config import Field, arguments, checked, defaults, one_of, registered_section, require_keywords, section
 from fxf.base.devices import require_devices
 from fxf.base.errors import UserError, shortened
 from fxf.base.on_cpu import drawing_options
@@ -27,7 +28,7 @@ from fxf.models.model import Batch, Model
 from fxf.models.quantized import stored_as
 from fxf.models.rules import Words
 from fxf.models.speculative import Speculative
-from fxf.runs.compatibility import first_batch, require_batch, require_params, require_texts
+from fxf.runs.compatibility import first_batch, require_batch, require_params, require_texts, trace_of
 from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
@@ -135,9 +136,12 @@ def fit(
     label_smoothing: float = 0.0,
     **keys: Any,
 ) -> Fitted:
-    """Trains a model in memory, and returns params and losses as `Fitted` says. Each call compiles.
+    """Trains a model in memory, and returns params and losses as `Fitted` says.
 
         params, losses = fxf.fit(model, batch, steps=200, learning_rate=1e-2, schedule="cosine")
+
+    Another call with the same objects `model` and `batch` compiles nothing if it differs only in seed, learning rates,
+    weight decay and label smoothing above 0.
 
     Args:
       batch: `batch(key, step)` returns the batch of a step, arrays [B, T] as `language_model_batch` has, all of one
@@ -166,11 +170,17 @@ def fit(
     layout = make_layout(ParallelConfig(data=1), require_devices())
     trainer = Trainer(without_frozen_gradient(model, optimizer_config.frozen), transform, train, layout)
     given = params and flatten(jax.device_put(jax.tree.map(jnp.array, params), layout.replicated))  # copies
-    # Sharded as each call leaves it; otherwise the second call would compile again.
-    options = {"out_shardings": layout.replicated, "compiler_options": drawing_options()}
-    state = jax.jit(lambda *start: init_state(model, transform, *start), **options)(run_keys(seed).params, given)
+    # What `numbers` holds is an argument of the step, and no part of it.
+    others = {**vars(optimizer_config), **dict.fromkeys(arguments(optimizer_config))}
+    of_step = model.spec, dataclasses.replace(train, label_smoothing=0), others, trace_of(batch)
+    if not (programs := _programs_of(model, (layout, batch), of_step)):
+        # Sharded as each call leaves it; otherwise the second call would compile again.
+        options = {"out_shardings": layout.replicated, "compiler_options": drawing_options()}
+        programs["start"] = jax.jit(lambda *start: init_state(model, transform, *start), **options)
+        programs["steps"] = deterministic(make_train_steps(trainer, batch, train.steps))
+    state, train_steps = programs["start"](run_keys(seed).params, given), programs["steps"]
     numbers = hyperparameters(seed, train, optimizer_config, model.weights_dtype)
-    train_steps, done, at_once, losses = deterministic(make_train_steps(trainer, batch, train.steps)), 0, 1, []
+    done, at_once, losses = 0, 1, []
     while done < train.steps:  # in calls of about a second
         n, before = min(at_once, train.steps - done), time.perf_counter()
         state, metrics = train_steps(state, numbers, np.int32(n))
@@ -233,7 +243,8 @@ def decode(
     if not read["prompt"] or (max_tokens := checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens")) == 0:
         return [[] for _ in read["prompt"]]
     rules = Words(read["banned"], next(iter(read["prefix"]), []), -1 if first_token is None else first_token)
-    programs = {} if draft else _programs_of(model, params, (method, ends, rules))
+    types = tuple((jax.typeof(w), getattr(w, "sharding", None)) for w in jax.tree.leaves(params))
+    programs = {} if draft else _programs_of(model, types, (method, ends, rules))
     options: Any = {"config": method, "seed": seed, "words": rules, "programs": programs}
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
     require_texts(model, params := narrow(params), read, max(ends))
@@ -247,10 +258,9 @@ def decode(
     return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
 
 
-def _programs_of(model: Model, params: Params, rules: Any) -> dict[Any, Any]:
-    """Returns the dict of compiled programs that decode by a model's functions, weights of these types, and rules."""
-    types = tuple((jax.typeof(w), getattr(w, "sharding", None)) for w in jax.tree.leaves(params))
-    return _programs(*model[1:-1], types, str(rules))  # without the specs, which have no hash
+def _programs_of(model: Model, types: Any, rest: Any) -> dict[Any, Any]:
+    """Returns the dict of compiled programs of a model's functions, of what else has a hash, and of the rest's text."""
+    return _programs(*model[1:-1], types, str(rest))  # without the specs, which have no hash
 
 
 @functools.lru_cache(maxsize=8)

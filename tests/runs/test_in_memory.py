@@ -1,11 +1,14 @@
 """Models in memory, through `import fxf`."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
 import fxf
 from closeness import assert_close
+from fxf.base.weights import map_weights
 from fxf.models.decoder import Decoder
 from fxf.runs import in_memory
 from fxf.runs.compatibility import require_batch
@@ -64,6 +67,24 @@ def test_fit_learns_what_the_batches_show(fitted):
     assert {len(row) for row in found} == {MODEL.max_len - 3}  # the last token needs no position
     with pytest.raises(fxf.UserError, match=f"^max_tokens: 4 tokens and .* more exceed model.max_len {MODEL.max_len}$"):
         fxf.decode(MODEL, fitted.params, [[2, 3, 4]], MODEL.max_len - 2)
+
+
+def test_fit_compiles_once_for_all_rates_but_anew_for_changed_batches_or_another_spec(fitted, monkeypatch):
+    rows, key = [ROWS], jax.random.key(0)  # the function reads a key and an array, which may change
+
+    def batch(_, step):
+        return fxf.language_model_batch(jax.random.permutation(jax.random.fold_in(key, step), rows[0]))
+
+    first = fxf.fit(MODEL, batch, **FIT, label_smoothing=0.1)
+    with monkeypatch.context() as compiling_nothing:
+        compiling_nothing.setattr(in_memory, "make_train_steps", None)
+        again = fxf.fit(MODEL, batch, **FIT, label_smoothing=0.1)
+        other = fxf.fit(MODEL, batch, **(FIT | {"learning_rate": 1e-3}), label_smoothing=0.2, seed=1)
+    assert np.array_equal(first.losses, again.losses) and other.losses[-1] > first.losses[-1]
+    rows[0] = np.zeros_like(ROWS)
+    assert fxf.fit(MODEL, batch, **FIT).losses[-1] < 0.1  # there is nothing to learn
+    still = MODEL._replace(spec=map_weights(lambda _, weight: dataclasses.replace(weight, rate=0), MODEL.spec))
+    assert np.ptp(fxf.fit(still, batch, **FIT).losses) == 0
 
 
 def test_fit_starts_from_params_without_changing_them_and_draws_the_rest_by_seed(fitted, monkeypatch):
