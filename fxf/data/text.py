@@ -67,12 +67,12 @@ class EncodedText:
     def figures(self) -> dict[str, Any]:
         """Returns sizes and the share of unknown tokens."""
         train, validation, _ = map(self.tokens, ("train", "validation", "test"))  # also checks the test part's length
-        unknown = float(np.mean(np.concatenate([train, validation]) == self.tokenizer.special.unk))
+        n_unknown = sum(np.count_nonzero(tokens == self.tokenizer.special.unk) for tokens in (train, validation))
         return {
             "training_tokens": len(train),
             "validation_tokens": len(validation),
             "vocabulary": self.tokenizer.vocab_size,
-            "unknown_share": round(unknown, 6),
+            "unknown_share": round(n_unknown / (len(train) + len(validation)), 6),
         }
 
     def digests(self) -> dict[str, str]:

@@ -5,12 +5,41 @@ from collections.abc import Mapping
 from typing import Any
 
 import tokenizers
-from tokenizers import normalizers, processors
+from tokenizers import Regex, normalizers, pre_tokenizers, processors
 
-from fxf.data.tokenizer import BLANK, LOWER_CASE, OF_BYTES, SPECIAL_TOKENS, UNK, Tokenizer, exported_form
+from fxf.data.tokenizer import (
+    BLANK,
+    BYTES,
+    CHARACTER,
+    OF_BYTES,
+    PIECE,
+    SPECIAL_TOKENS,
+    TOKENIZERS,
+    UNK,
+    Tokenizer,
+    isolated,
+    json_of,
+)
 from fxf.data.tokenizer_file import KIND, cut_inside_special_tokens
 from fxf.tasks.task import FIRST, NO_END, Task
 from fxf.tasks.text_task import TokenizedTask
+
+# The pattern of the library's ByteLevel pre-tokenizer (Radford et al. 2019).
+_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# "bpe" encodes each line by itself, with its end; these are the line ends of `str.splitlines`.
+_ENDS = r"\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}"
+_LINE = isolated(rf"[^{_ENDS}]*(?:\r\n|[{_ENDS}])|[^{_ENDS}]+")
+# The pre-tokenizers of an export with <mask> in its texts: each <mask> is a piece by itself.
+_WITH_BLANKS = {
+    "character": isolated(f"{BLANK}|{CHARACTER}"),
+    "word": pre_tokenizers.Sequence([isolated(BLANK), pre_tokenizers.WhitespaceSplit()]),
+    "bpe": pre_tokenizers.Sequence([isolated(BLANK), _LINE, isolated(f"{BLANK}|{_WORDS}"), BYTES, PIECE]),
+    "byte": pre_tokenizers.Sequence([isolated(f"{BLANK}|{CHARACTER}"), BYTES]),
+}
+
+# As `str.lower`: the library's Lowercase lacks the final sigma.
+_LAST_SIGMA = r"(?<=\p{Cased}|\p{Cased}\p{Case_Ignorable})Σ(?!\p{Case_Ignorable}*\p{Cased})"
+LOWER_CASE = (normalizers.Replace(Regex(_LAST_SIGMA), "ς"), normalizers.Lowercase())
 
 Around = tuple[int | None, int | None]  # the tokens before and after a text, None for none
 
@@ -44,7 +73,7 @@ def tokenizer_json(tokenizer: Tokenizer, around: Around, *, blanks: bool = False
     if tokenizer.kind == KIND:
         backend = _of_file(record, lower_case)
     else:
-        record |= exported_form(tokenizer.kind, blanks, lower_case)
+        record |= _exported_form(tokenizer.kind, blanks, lower_case)
         if tokenizer.kind in OF_BYTES and blanks:
             record["model"]["ignore_merges"] = True  # makes the piece <mask> one token, and changes no other piece
         backend = tokenizers.Tokenizer.from_str(json.dumps(record))
@@ -83,3 +112,31 @@ def named_tokens(text: str, ids: Mapping[str, int | None], masks: bool) -> dict[
     names["unk_token"] = unknown or model.get("unk_token") or known
     mask_names = {"cls_token": names["bos_token"], "sep_token": names["eos_token"], "mask_token": BLANK}
     return names | (mask_names if masks else {})
+
+
+def _exported_form(kind: str, blanks: bool, lower_case: bool) -> dict[str, Any]:
+    """Returns the entries of a tokenizer.json for `transformers` that are added to, or replace, those of a run's file.
+
+    With them, `transformers` encodes as `Tokenizer.encode`: a word that is spelled like a special token becomes <unk>.
+    A character or byte cannot be spelled so.
+
+    Args:
+      blanks: whether <mask> in a text is the mask token, as in the task `masking`; "bpe" drops the spaces before it.
+      lower_case: whether text is converted to lower case.
+    """
+    cut = TOKENIZERS[kind].cut
+    if kind == "bpe":  # else its words could span two lines
+        cut = pre_tokenizers.Sequence([_LINE, cut])
+    changes: list[normalizers.Normalizer] = [*LOWER_CASE] if lower_case else []
+    if kind == "word":
+        names = "|".join(name for name in SPECIAL_TOKENS if not (blanks and name == BLANK))
+        word = Regex(rf"((?<!\S)|(?<={BLANK}))({names})(?=\s|\z|{BLANK})")
+        changes.append(normalizers.Replace(word, SPECIAL_TOKENS[UNK]))
+    if kind == "bpe" and blanks:
+        changes.append(normalizers.Replace(Regex(f" +(?={BLANK})"), ""))
+    how = {**dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False), "special": True}
+    return {
+        "added_tokens": [{"id": number, "content": name, **how} for number, name in enumerate(SPECIAL_TOKENS)],
+        "normalizer": json_of(normalizers.Sequence(changes)) if changes else None,
+        "pre_tokenizer": json_of(_WITH_BLANKS[kind] if blanks else cut),
+    }
