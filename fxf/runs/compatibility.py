@@ -9,8 +9,6 @@ import numpy as np
 
 from fxf.base.config import defaults, differences, one_of, require_off
 from fxf.base.errors import UserError, nearest, shortened
-from fxf.base.files import digest
-from fxf.base.random_keys import random_key
 from fxf.base.weights import VOCABULARY, Params, flatten, leaves, shapes
 from fxf.layers.kinds import ATTENTIONS, reads_positions
 from fxf.models.decode_config import DecodeConfig
@@ -79,14 +77,6 @@ def first_batch(batch: Callable[..., Any], seed: int) -> Any:
     if not callable(batch):
         raise UserError(f"batch: expected a function of (key, step) that returns a batch, got a {type(batch).__name__}")
     return jax.device_get(jax.jit(batch)(jax.random.fold_in(run_keys(seed).data, 0), np.int32(0)))
-
-
-def trace_of(batch: Callable[..., Any]) -> str:
-    """Returns a digest of what a function of (key, step) computes, with the arrays that it reads besides."""
-    traced = jax.make_jaxpr(lambda *arguments: batch(*arguments))(random_key(0), np.int32(0))  # anew in each call
-    is_key = [jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in traced.consts]
-    arrays = [jax.random.key_data(x) if key else x for x, key in zip(traced.consts, is_key, strict=True)]
-    return digest(b"".join([str(traced).encode(), *(np.asarray(x).tobytes() for x in arrays)]))
 
 
 def require_batch(where: str, batch: Any, model: Model, microbatches: int = 1) -> None:

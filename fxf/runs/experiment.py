@@ -37,7 +37,7 @@ from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, 
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout, make_layout, require_divisible
 from fxf.training.state import Hyperparameters, TrainState
-from fxf.training.step import TrainConfig, Trainer
+from fxf.training.step import TrainConfig, Trainer, with_arrays
 
 # The sections that every config has besides those of its task and its model, and the classes that read them.
 SECTIONS = {
@@ -181,18 +181,15 @@ class Experiment(NamedTuple):
         it may depend on the seed.
         """
         task, train = self.task, self.config["train"]
+        switches = {name: train[name] > 0 for name in ("label_smoothing", "skip_nonfinite")}
         keys = {
             **self.config,
             **dict.fromkeys(("seed", "checkpoint")),
             "log": self.log.every,  # the most steps of a call
-            "train": {
-                **train,
-                **{name: train[name] > 0 for name in ("label_smoothing", "skip_nonfinite")},
-                **dict.fromkeys(("evaluate_every", "patience")),
-            },
+            "train": {**train, **switches, **dict.fromkeys(("evaluate_every", "patience"))},
             "optimizer": {**self.config["optimizer"], **dict.fromkeys(arguments(self.optimizer_config))},
         }
-        batches = "" if task.has("batches") else compatibility.trace_of(task.batch)
+        batches = "" if task.has("batches") else with_arrays(task.batch)[2]
         task_parts = [task.vocab_size, task.end_token, sorted(task.digests().items()), batches]
         return digest(json.dumps([keys, task_parts, guests.record(self.config)], sort_keys=True).encode())
 

@@ -28,16 +28,16 @@ from fxf.models.model import Batch, Model
 from fxf.models.quantized import stored_as
 from fxf.models.rules import Words
 from fxf.models.speculative import Speculative
-from fxf.runs.compatibility import first_batch, require_batch, require_params, require_texts, trace_of
+from fxf.runs.compatibility import first_batch, require_batch, require_params, require_texts
 from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
 from fxf.training.loop import steps_of_next_call
-from fxf.training.optimizer import OPTIMIZERS, make_optimizer, optimizer_section
+from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, optimizer_section
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import hyperparameters, init_state, run_keys
-from fxf.training.step import TrainConfig, Trainer, make_train_steps
+from fxf.training.step import TrainConfig, Trainer, make_train_steps, with_arrays
 
 
 class Fitted(NamedTuple):
@@ -140,8 +140,7 @@ def fit(
 
         params, losses = fxf.fit(model, batch, steps=200, learning_rate=1e-2, schedule="cosine")
 
-    Another call with the same objects `model` and `batch` compiles nothing if it differs only in seed, learning rates,
-    weight decay and label smoothing above 0.
+    Another call with this `model` and `batch` compiles nothing if only seed, rates or label smoothing above 0 differ.
 
     Args:
       batch: `batch(key, step)` returns the batch of a step, arrays [B, T] as `language_model_batch` has, all of one
@@ -170,29 +169,34 @@ def fit(
     layout = make_layout(ParallelConfig(data=1), require_devices())
     trainer = Trainer(without_frozen_gradient(model, optimizer_config.frozen), transform, train, layout)
     given = params and flatten(jax.device_put(jax.tree.map(jnp.array, params), layout.replicated))  # copies
-    # What `numbers` holds is an argument of the step, and no part of it.
-    others = {**vars(optimizer_config), **dict.fromkeys(arguments(optimizer_config))}
-    of_step = model.spec, dataclasses.replace(train, label_smoothing=0), others, trace_of(batch)
-    if not (programs := _programs_of(model, (layout, batch), of_step)):
-        # Sharded as each call leaves it; otherwise the second call would compile again.
-        options = {"out_shardings": layout.replicated, "compiler_options": drawing_options()}
-        programs["start"] = jax.jit(lambda *start: init_state(model, transform, *start), **options)
-        programs["steps"] = deterministic(make_train_steps(trainer, batch, train.steps))
+    programs, arrays = _fitting(trainer, optimizer_config, batch)
     state, train_steps = programs["start"](run_keys(seed).params, given), programs["steps"]
     numbers = hyperparameters(seed, train, optimizer_config, model.weights_dtype)
-    done, at_once, losses = 0, 1, []
+    losses, done, at_once = list[np.ndarray](), 0, 1
     while done < train.steps:  # in calls of about a second
         n, before = min(at_once, train.steps - done), time.perf_counter()
-        state, metrics = train_steps(state, numbers, np.int32(n))
+        state, metrics = train_steps(state, numbers, np.int32(n), *arrays)
         sums, counts = (np.asarray(metrics[name])[:n] for name in ("loss_sum", "weight_sum"))
         losses.append(sums / np.maximum(counts, np.finfo(np.float32).tiny))
         if not np.isfinite(losses[-1]).all():
             first = int(np.argmin(np.isfinite(losses[-1])))
             what = f"step {done + first + 1}: the loss is {losses[-1][first]}"
             raise UserError(f"{what}; a lower learning_rate may help; a target that is no token makes it NaN too")
-        done += n
-        at_once = steps_of_next_call(n, time.perf_counter() - before)
+        done, at_once = done + n, steps_of_next_call(n, time.perf_counter() - before)
     return Fitted(evaluated_params(state), np.concatenate(losses))
+
+
+def _fitting(trainer: Trainer, config: OptimizerConfig, batch: Callable[..., Batch]) -> tuple[dict[str, Any], Any]:
+    """Returns the programs of `fit`, which its calls share, and the arrays that the batches read."""
+    model, layout, (make_batch, arrays, text) = trainer.model, trainer.layout, with_arrays(batch)
+    constants = {**vars(config), **dict.fromkeys(arguments(config))}  # the others are `Hyperparameters`
+    read = model.spec, dataclasses.replace(trainer.config, label_smoothing=0), constants, text
+    if not (programs := _programs(*model[1:-1], layout, batch, str(read))):
+        # Sharded as each call leaves it; otherwise the second call would compile again.
+        options = {"out_shardings": layout.replicated, "compiler_options": drawing_options()}
+        programs["start"] = jax.jit(lambda *start: init_state(model, trainer.optimizer, *start), **options)
+        programs["steps"] = deterministic(make_train_steps(trainer, make_batch, trainer.config.steps))
+    return programs, jax.device_put(arrays, layout.replicated)
 
 
 def decode(
@@ -243,8 +247,7 @@ def decode(
     if not read["prompt"] or (max_tokens := checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens")) == 0:
         return [[] for _ in read["prompt"]]
     rules = Words(read["banned"], next(iter(read["prefix"]), []), -1 if first_token is None else first_token)
-    types = tuple((jax.typeof(w), getattr(w, "sharding", None)) for w in jax.tree.leaves(params))
-    programs = {} if draft else _programs_of(model, types, (method, ends, rules))
+    programs = {} if draft else _programs_of(model, params, (method, ends, rules))
     options: Any = {"config": method, "seed": seed, "words": rules, "programs": programs}
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
     require_texts(model, params := narrow(params), read, max(ends))
@@ -258,9 +261,10 @@ def decode(
     return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
 
 
-def _programs_of(model: Model, types: Any, rest: Any) -> dict[Any, Any]:
-    """Returns the dict of compiled programs of a model's functions, of what else has a hash, and of the rest's text."""
-    return _programs(*model[1:-1], types, str(rest))  # without the specs, which have no hash
+def _programs_of(model: Model, params: Params, rules: Any) -> dict[Any, Any]:
+    """Returns the dict of compiled programs that decode by a model's functions, weights of these types, and rules."""
+    types = tuple((jax.typeof(w), getattr(w, "sharding", None)) for w in jax.tree.leaves(params))
+    return _programs(*model[1:-1], types, str(rules))  # without the specs, which have no hash
 
 
 @functools.lru_cache(maxsize=8)

@@ -38,7 +38,7 @@ from fxf.training.parallel import ParallelConfig
 from fxf.training.record import Record, record_of
 from fxf.training.sharding import Layout, make_layout
 from fxf.training.state import TrainState, run_keys
-from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator
+from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator, with_arrays
 from fxf.training.trackers import OnRecord, Trackers
 
 
@@ -193,12 +193,14 @@ class Steps:
             return
         n_steps, batch = min(experiment.log.every, experiment.train.steps, STEPS_AT_ONCE), task.largest_batch()
         self._least = {} if at_peak is None else {"seconds_at_peak": np.full(n_steps, at_peak(batch))}
+        make_batch, arrays, _ = with_arrays(task.batch)
+        self._arrays = jax.device_put(arrays, layout.replicated)
         if not programs:
             with self._compiling():
                 state, dropout = experiment.state_shapes(layout), jax.eval_shape(lambda: run_keys(0).dropout)
                 asked = terms_and_figures(trainer.model, state.params, batch, dropout)
-                jitted = make_train_steps(trainer._replace(asked=asked), task.batch, n_steps)
-                lowered = jitted.lower(state, self._numbers, np.int32(0))
+                jitted = make_train_steps(trainer._replace(asked=asked), make_batch, n_steps)
+                lowered = jitted.lower(state, self._numbers, np.int32(0), *self._arrays)
             thread = ThreadPoolExecutor(1)
             programs["steps"] = thread.submit(lowered.compile, deterministic_options(lowered))
             thread.shutdown(wait=False)
@@ -210,7 +212,7 @@ class Steps:
         if isinstance(begun := self._programs["steps"], Future):
             with self._compiling():
                 self._programs["steps"] = begun.result()
-        state, metrics = self._programs["steps"](state, self._numbers, n)
+        state, metrics = self._programs["steps"](state, self._numbers, n, *self._arrays)
         return state, metrics | self._least
 
     def learning_rate(self, step: int) -> float:

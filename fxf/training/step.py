@@ -10,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from fxf.base.config import key
 from fxf.base.devices import DATA
 from fxf.base.errors import UserError
 from fxf.base.on_cpu import depending_on
 from fxf.base.on_gpu import deterministic, norm_of
+from fxf.base.random_keys import random_key
 from fxf.base.weights import Params
 from fxf.layers import fp8
 from fxf.layers.loss import or_one
@@ -160,20 +162,35 @@ def jit_step(program: Callable, trainer: Trainer) -> Any:
     return jax.jit(program, donate_argnums=0, out_shardings=shardings)
 
 
-def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Array], Batch], max_steps: int) -> Any:
-    """Returns a jitted `train_steps(state, hyperparameters, n) -> (state, metrics)`, which takes n steps.
+def with_arrays(make_batch: Callable[[jax.Array, jax.Array], Batch]) -> tuple[Callable[..., Batch], list[Any], str]:
+    """Returns `batch(key, step, *arrays)`, the arrays that `make_batch` reads besides, and the text of its program.
 
-    It donates `state`. `make_batch(key, step)` runs inside. All randomness derives from (seed, step). Metrics are
-    arrays [max_steps], of which the first n elements are filled.
+    As constants of a program, the tokens of a text would be compiled and cached with it, and copied several times.
+    """
+    new = lambda *arguments: make_batch(*arguments)  # noqa: E731  JAX caches the trace of a function
+    closed, shapes = jax.make_jaxpr(new, return_shape=True)(random_key(0), np.int32(0))
+    tree = jax.tree.structure(shapes)
+
+    def batch(key: jax.Array, step: jax.Array, *arrays: jax.Array) -> Batch:
+        return jax.tree.unflatten(tree, jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, arrays))(key, step))
+
+    return batch, closed.consts, str(closed.jaxpr)
+
+
+def make_train_steps(trainer: Trainer, make_batch: Callable[..., Batch], max_steps: int) -> Any:
+    """Returns a jitted `train_steps(state, hyperparameters, n, *arrays) -> (state, metrics)`, which takes n steps.
+
+    It donates `state`. `make_batch(key, step, *arrays)` runs inside. All randomness derives from (seed, step). Metrics
+    are arrays [max_steps], of which the first n elements are filled.
 
     One compiled program serves every n up to `max_steps`. So a run that resumes between two calls takes the same steps
     through the same program, and ends with the same bits.
     """
     model, layout = trainer.model, trainer.layout
 
-    def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: jax.Array) -> tuple[TrainState, Metrics]:
+    def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: jax.Array, *arrays: jax.Array) -> Any:
         keys = run_keys(hyperparameters.seed)
-        shape = jax.eval_shape(make_batch, keys.data, state.step)
+        shape = jax.eval_shape(make_batch, keys.data, state.step, *arrays)
         asked = trainer.asked
         if asked is None:
             asked = terms_and_figures(model, state.params, shape, keys.dropout)
@@ -182,7 +199,7 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[[jax.Array, jax.Arra
         def body(i: jax.Array, carry: tuple[TrainState, Metrics, Copies]) -> tuple[TrainState, Metrics, Copies]:
             state, history, copies = carry
             step = make_step(trainer._replace(copies=copies, asked=asked))
-            batch = make_batch(jax.random.fold_in(keys.data, state.step), state.step)
+            batch = make_batch(jax.random.fold_in(keys.data, state.step), state.step, *arrays)
             state, metrics = step(state, layout.shard(batch), hyperparameters)
             history = {name: history[name].at[i].set(value) for name, value in metrics.items()}
             return state, history, copies_of(model, state.params, only_cast, layout)
