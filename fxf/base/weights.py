@@ -89,8 +89,7 @@ def leaves(spec: Spec) -> ItemsView[str, Weight]:
 def without_repeats(spec: Spec) -> Iterator[tuple[str, Weight, int]]:
     """Yields (path, weight, copies), equal weights of several blocks once, with * in the path for the block's index."""
     alike = Counter((with_wildcards(path), weight) for path, weight in leaves(spec))
-    for (path, weight), copies in alike.items():
-        yield path, weight, copies
+    yield from ((path, weight, copies) for (path, weight), copies in alike.items())
 
 
 def map_spec(f: Callable[[str, Weight], Weight], spec: Spec) -> Spec:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from fxf.base.devices import TENSOR, target_devices, target_mesh
 from fxf.base.errors import UserError
 from fxf.base.on_gpu import on_gpu
+from fxf.layers.linear import as_float32
 from fxf.layers.loss_kernel import loss_by_kernel
 
 # Logits of a group. On a CPU 8 MiB fit its cache. A large readout has half as many logits as weights instead, because
@@ -47,6 +48,8 @@ def cross_entropy(
     if targets_BT.shape != features_BTD.shape[:-1] or not jnp.issubdtype(targets_BT.dtype, jnp.integer):
         got, outputs = f"{targets_BT.dtype} {[*targets_BT.shape]}", [*features_BTD.shape[:-1]]
         raise UserError(f"batch: targets: expected an int for each output of the model, {outputs}, got {got}")
+    # Narrow types hold neither the size of a vocabulary, such as uint8 of bytes, nor a sum of weights.
+    targets_BT, weights_BT = targets_BT.astype(jnp.int32), as_float32(weights_BT)
     rows_ND = features_BTD.reshape(-1, features_BTD.shape[-1])
     program = jax.make_jaxpr(readout)(rows_ND).jaxpr
     n_rows, n_columns = program.outvars[0].aval.shape
@@ -125,7 +128,7 @@ def _group_loss(
     if label_smoothing is not None:
         of_tokens_NV = jnp.where(vocabulary_1V < vocab_size, logits_NV, 0) if padded else logits_NV
         losses_N = losses_N - label_smoothing * of_tokens_NV.sum(-1) / vocab_size
-    return jnp.sum(weights_N * losses_N)
+    return jnp.sum(jnp.where(weights_N == 0, 0, weights_N * losses_N))  # the logit of a target may be -inf
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -139,9 +142,8 @@ def _sum_over_groups(one_group: Callable[..., jax.Array], label_smoothing: Any, 
 def _forward(one_group: Callable[..., jax.Array], label_smoothing: Any, closed_over: Any, *rows: Any) -> Any:
     def add(carry: tuple, group: tuple) -> tuple[tuple, jax.Array]:
         total, gradient = carry
-        with_gradient = jax.value_and_grad(one_group, (1, 2))
-        loss, (closed_over_gradient, feature_gradient) = with_gradient(label_smoothing, closed_over, *group)
-        return (total + loss, jax.tree.map(jnp.add, gradient, closed_over_gradient)), feature_gradient
+        loss, (more, feature_gradient) = jax.value_and_grad(one_group, (1, 2))(label_smoothing, closed_over, *group)
+        return (total + loss, jax.tree.map(jnp.add, gradient, more)), feature_gradient
 
     start = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, closed_over))
     (total, closed_over_gradient), feature_gradient = jax.lax.scan(add, start, rows)
