@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 
 import fxf
 from fxf.base.config import key
+from fxf.base.errors import UserError
 from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.layer import Context
 from fxf.layers.linear import as_float32, linear
@@ -36,6 +37,8 @@ class ProductKeys:
     value_rate: float = key(4.0, "learning rate of values, as a multiple of that of other weights", above=0)
 
     def spec(self) -> Spec:
+        if self.best > self.halves:
+            raise UserError(f"model.layers: best: expected at most halves {self.halves}, got {self.best}")
         shape = (2, self.heads, self.halves, self.half_dim)
         init = jax.nn.initializers.normal
         return {

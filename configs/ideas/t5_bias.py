@@ -20,6 +20,7 @@ from ml_collections import ConfigDict
 
 import fxf
 from fxf.base.config import key
+from fxf.base.errors import UserError
 from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.attention import Attention
 from fxf.layers.layer import Places
@@ -30,9 +31,12 @@ class T5Bias(Attention):
     """Attention with a bias of the scores by the distance."""
 
     buckets: int = key(32, "number of buckets; half of them for later keys where all tokens see all", minimum=4)
-    max_distance: int = key(128, "distance from which on all keys share the last bucket", minimum=2)
+    max_distance: int = key(128, "more than buckets / 2: the distance from which on all keys share the last bucket")
 
     def spec(self) -> Spec:
+        if self.max_distance <= self.buckets // 2:
+            what = f"expected more than the {self.buckets // 2} near distances, half of buckets"
+            raise UserError(f"model.layers: max_distance: {what}, got {self.max_distance}")
         shape, init = (self.config.n_heads, self.buckets), jax.nn.initializers.normal(self.config.d_model**-0.5)
         return {**super().spec(), "distances": Weight(shape, ("heads", "position"), init)}
 

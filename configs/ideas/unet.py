@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 import fxf
+from fxf.base.errors import UserError
 from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Context, Layer
@@ -51,8 +52,10 @@ class Up:
         return {"join": join, "part": self.part.spec()}
 
     def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
-        carry = dict(context.carry)
-        skip = carry.pop(skips(context)[-1])
+        carry, left = dict(context.carry), skips(context)
+        if not left:
+            raise UserError("model.blocks: Up reads the stream that a Down left, and none is left; expected as many Down")
+        skip = carry.pop(left[-1])
         x = linear(jnp.concatenate([x, skip], -1), params["join"])
         return self.part.apply(params["part"], x, context.replace(carry=carry))
 
