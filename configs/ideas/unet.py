@@ -54,7 +54,7 @@ class Up:
     def apply(self, params: Params, x: Any, context: Context) -> tuple[Any, Context]:
         carry, left = dict(context.carry), skips(context)
         if not left:
-            raise UserError("model.blocks: Up reads the stream that a Down left, and none is left; expected as many Down")
+            raise UserError("model.blocks: Up reads the stream that a Down left, and none is left")
         skip = carry.pop(left[-1])
         x = linear(jnp.concatenate([x, skip], -1), params["join"])
         return self.part.apply(params["part"], x, context.replace(carry=carry))

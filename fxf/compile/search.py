@@ -30,8 +30,9 @@ class Trial(NamedTuple):
 def search(config: Mapping[str, Any], n_devices: int, measure: Callable[[dict[str, Any]], Figures]) -> Iterator[Trial]:
     """Yields a trial for each mesh of all devices and each batch size.
 
-    The axis `tensor` stays within a host. Rematerialization costs time, so more of it is tried only if the batch does
-    not fit otherwise. A larger batch is not tried if a smaller one does not fit.
+    The axes `fsdp` and `tensor` are powers of two, and `tensor` stays within a host. Rematerialization costs time, so
+    more of it is tried only if the batch does not fit otherwise. A larger batch is not tried if a smaller one does not
+    fit.
 
     Args:
       config: the nested config.

@@ -55,6 +55,8 @@ OF_MODEL: dict[str, tuple[Choices[Any], str]] = {
 
 INNER = "inner_residual"  # the name of the stream after each block that is nested in a block
 
+EMBEDDED = {name for name, kind in POSITIONS.items() if kind.embed}  # positions that act before the first layer
+
 UNSCALED: dict[str, Any] = {"rope_factor": 1.0, "rope_trained_len": 0, "rope_ramp": "llama3", "rope_factors": ""}
 # Keys that act within a sequence, with the values that cross-attention gets.
 BETWEEN_SEQUENCES: dict[str, Any] = {
@@ -87,7 +89,7 @@ def stack_of(config: TransformerConfig, cross: bool | None = None, vocab_size: i
     arguments = config, cross, vocab_size
     head = _blocks(head_text, *arguments) if semicolon else []
     period = _alternating(*arguments) if config.global_every else _blocks(text, *arguments)
-    names = re.findall(r"[\w.:]+", f"{config.blocks} {config.block}{' cross_attention' * (cross is not None)}")
+    names = re.findall(r"[\w.:-]+", f"{config.blocks} {config.block}{' cross_attention' * (cross is not None)}")
     named = {name.rpartition(":")[2] for name in names}
     for name in config.layers.keys() - named:
         what = f"model.blocks '{config.blocks}' names no such layer{nearest(name, named)}"
@@ -95,8 +97,7 @@ def stack_of(config: TransformerConfig, cross: bool | None = None, vocab_size: i
     n_repeated = config.n_layers - len(head)
     if n_repeated < 0:
         raise UserError(f"model.n_layers: model.blocks begins with {len(head)} blocks; got {config.n_layers}")
-    repeated = itertools.islice(itertools.cycle(period), n_repeated)
-    return Stack(config, (*head, *repeated), len(head), len(period))
+    return Stack(config, (*head, *itertools.islice(itertools.cycle(period), n_repeated)), len(head), len(period))
 
 
 def reads_positions(config: TransformerConfig) -> bool:
@@ -111,7 +112,7 @@ def _require_read(config: TransformerConfig, cross: bool | None) -> None:
     if not reads_positions(config):
         drawn = {"position_range": 0, "position_stretch": 1}
         require_off("model", config, drawn, "with model.positions 'none' nothing reads it")
-    names = re.findall(r"[a-zA-Z_][\w.:]*", config.blocks)
+    names = re.findall(r"[a-zA-Z_][\w.:-]*", config.blocks)
     kinds = {config.layers.get(name, {}).get("kind", name) for name in names}
     if cross is None and kinds and kinds <= WITHOUT_ATTENTION:
         positions = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
@@ -136,7 +137,7 @@ def _blocks(text: str, config: TransformerConfig, cross: bool | None, vocab_size
     """Returns the blocks of a part of `model.blocks`."""
     blocks, given = list[Layer](), {"vocab_size": vocab_size}
     for item in _split(text):
-        match = re.fullmatch(r"(?:([1-9]\d*)([*@])|([a-zA-Z_][\w.:]*))\((.*)\)", item)
+        match = re.fullmatch(r"(?:([1-9]\d*)([*@])|([a-zA-Z_][\w.:-]*))\((.*)\)", item)
         if match is None:
             names = [name for name in item.split("+") if cross is not False or name.strip() != "cross_attention"]
             if cross and "cross_attention" not in config.blocks:
@@ -201,6 +202,9 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     unread = AROUND_LAYERS if cls.__module__.startswith("fxf.") else ()
     taken = of_model.keys() - {*unread, *(BETWEEN_SEQUENCES if kind == "cross_attention" else ())}
     changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in taken}
+    positions = changes.get("positions", config.positions)
+    if positions != config.positions and (config.positions if positions == "none" else positions) in EMBEDDED:
+        raise UserError(f"{path}.positions: a layer does not change what embeddings have; set model.positions")
     changed = dataclasses.replace(config, **changes, layers={}) if changes else config
     rest = {key: value for key, value in own.items() if key not in changes}
     if kind == "cross_attention":

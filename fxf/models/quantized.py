@@ -39,7 +39,7 @@ def stored_as(name: str, model: Model) -> tuple[Model, Callable[[Params], Params
             last = range(-len(summed), 0)
             rows = jnp.moveaxis(stored.pop(path), summed, last)
             ends = jnp.abs(rows).max(last, keepdims=True)
-            scale = jnp.where(ends == 0, 1, ends / largest)
+            scale = jnp.where(ends < largest * jnp.finfo(ends.dtype).tiny, 1, ends / largest)  # which is never 0
             whole = jnp.round(rows / scale) if jnp.issubdtype(dtype, jnp.integer) else rows / scale
             stored |= {f"{path}/narrow": whole.astype(dtype), f"{path}/scale": scale.squeeze(last)}
         return unflatten_dict(stored, sep="/")

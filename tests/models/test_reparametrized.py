@@ -140,7 +140,7 @@ CASES = [("tied", "fp8"), ("encoder_decoder", "int8"), pytest.param("tied", "int
 def rounded(w, summed, dtype):
     """Returns a matrix rounded to 8 bits, its 8-bit numbers, and the scale of each output, in float64."""
     ends = np.abs(np.asarray(w, np.float64)).max(summed, keepdims=True)
-    scale = np.where(ends == 0, 1, ends / {"int8": 127, "fp8": 448}[dtype]).astype(np.float32)
+    scale = np.where(ends < 1e-36, 1, ends / {"int8": 127, "fp8": 448}[dtype]).astype(np.float32)
     scaled = w / scale
     narrow = np.rint(scaled) if dtype == "int8" else scaled.astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
     return narrow * scale, narrow, scale
@@ -152,7 +152,7 @@ def test_matrices_have_8_bits_and_a_scale_for_each_output_and_the_model_computes
     params = jax.tree.map(np.array, random_params(model.spec))
     for path, w in flatten(params).items():
         if path.endswith("up"):
-            w[:, 1] = 0  # an output that is always zero
+            w[:, 1], w[:, 2] = 0, 1e-37  # outputs that are, or round to, zero
     new, narrow = stored_as(dtype, model)
     stored = jax.jit(narrow)(params)
     held, expected = flatten(stored), {}
