@@ -36,10 +36,10 @@ class Speculative(Decoder):
           draft: the smaller model, its params, and how many tokens it drafts at a time; by default 4.
 
         Raises:
-          UserError: a model does not generate, or the config asks for a beam search.
+          UserError: `draft` is malformed, a model does not generate, or the config asks for a beam search.
         """
-        if len(draft) not in (2, 3):
-            raise UserError("draft: expected a model, its params, and, if not 4, how many tokens it drafts")
+        if len(draft) not in (2, 3) or not hasattr(n := (*draft, 4)[2], "__index__") or n < 1:
+            raise UserError("draft: expected a model, its params, and, if not 4, how many tokens it drafts, 1 or more")
         smaller, params, self.n_drafts = (*draft, 4)[:3]
         self.models, self.drafting = {"model": model, "draft": smaller.plain}, smaller.to_plain(params)
         spec = {name: each.spec for name, each in self.models.items()}
