@@ -128,7 +128,7 @@ def _group_loss(
     if label_smoothing is not None:
         of_tokens_NV = jnp.where(vocabulary_1V < vocab_size, logits_NV, 0) if padded else logits_NV
         losses_N = losses_N - label_smoothing * of_tokens_NV.sum(-1) / vocab_size
-    return jnp.sum(jnp.where(weights_N == 0, 0, weights_N * losses_N))  # the logit of a target may be -inf
+    return jnp.sum(weights_N * losses_N)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -142,8 +142,9 @@ def _sum_over_groups(one_group: Callable[..., jax.Array], label_smoothing: Any, 
 def _forward(one_group: Callable[..., jax.Array], label_smoothing: Any, closed_over: Any, *rows: Any) -> Any:
     def add(carry: tuple, group: tuple) -> tuple[tuple, jax.Array]:
         total, gradient = carry
-        loss, (more, feature_gradient) = jax.value_and_grad(one_group, (1, 2))(label_smoothing, closed_over, *group)
-        return (total + loss, jax.tree.map(jnp.add, gradient, more)), feature_gradient
+        with_gradient = jax.value_and_grad(one_group, (1, 2))
+        loss, (closed_over_gradient, feature_gradient) = with_gradient(label_smoothing, closed_over, *group)
+        return (total + loss, jax.tree.map(jnp.add, gradient, closed_over_gradient)), feature_gradient
 
     start = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, closed_over))
     (total, closed_over_gradient), feature_gradient = jax.lax.scan(add, start, rows)

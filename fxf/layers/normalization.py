@@ -57,7 +57,7 @@ def _layer_spec(config: TransformerConfig) -> Spec:
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _standardized(epsilon: float, centered: bool, rows: jax.Array) -> jax.Array:
     """Returns rows, minus their mean if `centered`, over √(mean square + epsilon)."""
-    return over_root_mean_square(rows - rows.mean(-1, keepdims=True) if centered else rows, epsilon)
+    return over_root_mean_square(_centered(rows) if centered else rows, epsilon)
 
 
 @_standardized.defjvp
@@ -70,6 +70,10 @@ def _standardized_jvp(epsilon: float, centered: bool, primals: Any, tangents: An
     return y, (change - mean_change - y * (y * change).mean(-1, keepdims=True)) * inverse
 
 
+def _centered(rows: jax.Array) -> jax.Array:
+    return rows - rows.mean(-1, keepdims=True)
+
+
 def _rms(config: TransformerConfig, params: Params, rows: jax.Array, centered: bool = False) -> jax.Array:
     """Returns rows, minus their mean if `centered`, over their deviation from 0, times the scale.
 
@@ -78,7 +82,7 @@ def _rms(config: TransformerConfig, params: Params, rows: jax.Array, centered: b
     if config.norm_epsilon_in == "variance":
         rows = _standardized(config.norm_epsilon, centered, rows)
     else:
-        rows = rows - rows.mean(-1, keepdims=True) if centered else rows
+        rows = _centered(rows) if centered else rows
         variance = jnp.square(rows).mean(-1, keepdims=True)
         # √ has no derivative at 0: the deviation of a constant vector is 0 and has no gradient.
         positive = variance > 0

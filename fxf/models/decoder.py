@@ -206,7 +206,8 @@ class Decoder:
         """Returns the number of prompts in a chunk: all, or as many as the bounds on hypotheses and cache allow."""
         largest_cache = max(LARGEST_CACHE, int(LARGEST_SHARE * held_on_a_device().get("device_bytes", 0)))
         most = min(HYPOTHESES // self.config.beam_width, largest_cache // self._cache_bytes(params, prompts, static))
-        size = min(-(-len(prompts["tokens"]) // n_threads), max(1, most // n_threads))
+        share_of_thread = -(-len(prompts["tokens"]) // n_threads)
+        size = min(share_of_thread, max(1, most // n_threads))
         parts = self.layout.parts if self.layout else 1
         return -(-size // parts) * parts  # rows that the devices do not divide would be replicated
 

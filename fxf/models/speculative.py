@@ -38,9 +38,9 @@ class Speculative(Decoder):
         Raises:
           UserError: `draft` is malformed, a model does not generate, or the config asks for a beam search.
         """
-        if len(draft) not in (2, 3) or not hasattr(n := (*draft, 4)[2], "__index__") or n < 1:
+        smaller, params, self.n_drafts = (*draft, 4)[:3] if len(draft) in (2, 3) else (None, None, 0)
+        if not isinstance(self.n_drafts, int) or self.n_drafts < 1:
             raise UserError("draft: expected a model, its params, and, if not 4, how many tokens it drafts, 1 or more")
-        smaller, params, self.n_drafts = (*draft, 4)[:3]
         self.models, self.drafting = {"model": model, "draft": smaller.plain}, smaller.to_plain(params)
         spec = {name: each.spec for name, each in self.models.items()}
         super().__init__(model._replace(spec=spec, prefill=self.prefill, rolls=False), end_token, **options)

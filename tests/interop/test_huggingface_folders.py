@@ -98,7 +98,7 @@ def test_wrong_or_missing_tensors_are_one_line(folder):
         assert_refused(folder, rf"gpt2: transformer.ln_f.bias has type {name}; expected floating-point numbers, F64,")
     tensors = (folder / huggingface.TENSORS_FILE).rename(folder / "one.safetensors")
     (folder / huggingface.INDEX_FILE).write_text('{"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}')
-    assert_refused(folder, r"two.safetensors: No such file or directory; did you mean 'one.safetensors'\?")
+    assert_refused(folder, r"two.safetensors: No such file or directory$")
     (folder / huggingface.INDEX_FILE).write_text("{}")
     assert_refused(folder, r"gpt2: transformer.wte.weight is absent")
     (folder / huggingface.INDEX_FILE).unlink()
