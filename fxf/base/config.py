@@ -115,8 +115,8 @@ def registered_section(cls: type[SectionT], values: Mapping[str, Any], path: str
 def checked(value: Any, field: Field, path: str) -> Any:
     """Returns `value` as a field's type, or raises a UserError that names `path`."""
     kind, limits = field.kind, field.limits
-    if type(None) in typing.get_args(kind):  # as `int | None`
-        kind = Any if value is None else typing.get_args(kind)[0]
+    if type(None) in (kinds := typing.get_args(kind)):  # as `int | None`
+        kind = Any if value is None else next(each for each in kinds if each is not type(None))
     if kind is Any:
         return value
     if kind is dict or typing.get_origin(kind) is dict:

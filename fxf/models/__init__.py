@@ -12,6 +12,7 @@ from fxf.models.transformer_lm import MaskedLMConfig, TransformerLMConfig, maske
 class RegisteredModel(NamedTuple):
     """The class of the `model` section, with the keys `name` and `max_len`, and `make(section, vocab_size) -> Model`.
 
+    A run with data also calls `make` with another `vocab_size`, to find wrong keys before it prepares the data.
     The model fits the tasks that name it, and all tasks of the model that `in_place_of` names.
     """
 

@@ -21,13 +21,13 @@ from fxf.base.on_cpu import drawing_options
 from fxf.base.random_keys import seed_of
 from fxf.base.status import stage
 from fxf.layers.flash_attention import kernel_of
-from fxf.models import MODELS, RegisteredModel
+from fxf.models import MODELS
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import Model
 from fxf.runs import compatibility, guests
 from fxf.runs.source import StartConfig, folder_of_files
-from fxf.tasks import TASKS, RegisteredTask
+from fxf.tasks import TASKS
 from fxf.tasks.task import RunInfo, Task
 from fxf.training import state
 from fxf.training.checkpoint import CheckpointConfig
@@ -229,25 +229,13 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
       UserError: a key is unknown, missing or wrong; two sections do not fit each other; or there is no device.
     """
     require_devices()
-    config = config.to_dict() if isinstance(config, ConfigDict) else config
-    registered, registered_model = _named(config, "task", TASKS), _named(config, "model", MODELS)
-    if not {config["model"]["name"], registered_model.in_place_of} & {*registered.models}:  # checked before its keys
-        fitting = " or ".join(f"'{name}'" for name in registered.models)
-        raise UserError(f"model.name: task '{config['task']['name']}' needs {fitting}")
-    sections, seed = _sections(config, registered, registered_model), seed_of(config.get("seed", 0))
-    compatibility.require_fitting_sections(sections)
-    train, start = sections["train"], sections["start"]
-
-    def made(vocab_size: int) -> tuple[Model, optax.GradientTransformation]:
-        model = lora(registered_model.make(sections["model"], vocab_size), sections[LORA])
-        require_frozen(model.spec, sections["optimizer"].frozen)
-        return model, make_optimizer(sections["optimizer"], train.steps, model.spec)
-
-    run_info = RunInfo(train, sections.get("data"), seed, folder_of_files(start, folder))
+    sections, seed = sections_of(config), seed_of(config.get("seed", 0))
+    start = sections["start"]
+    run_info = RunInfo(sections["train"], sections.get("data"), seed, folder_of_files(start, folder))
     if run_info.data is not None:
-        made(2**12)  # with any vocabulary: a wrong key is an error before the data are prepared, which may take long
-    task = registered.make(sections["task"], run_info)
-    model, optimizer = made(task.vocab_size)
+        model_of(sections)  # a wrong key is an error before the data are prepared, which may take long
+    task = TASKS[sections["task"].name].make(sections["task"], run_info)
+    model, optimizer = model_of(sections, task.vocab_size)
     compatibility.require_fitting_model(task, model, sections)
     return Experiment(
         config={"seed": seed, **{name: dataclasses.asdict(value) for name, value in sections.items()}},
@@ -261,12 +249,17 @@ def build(config: Mapping[str, Any] | ConfigDict, folder: Path | None = None) ->
     )
 
 
-def _sections(config: Mapping[str, Any], task: RegisteredTask, model: RegisteredModel) -> dict[str, Any]:
-    """Returns each section of the config as an instance of its class; an absent one has its defaults.
+def sections_of(config: Mapping[str, Any] | ConfigDict) -> dict[str, Any]:
+    """Returns each section of a config as an instance of its class; an absent one has its defaults.
 
     Raises:
-      UserError: a section or a key is unknown, or a key has a wrong value.
+      UserError: a section or a key is unknown, a key has a wrong value, or two sections do not fit each other.
     """
+    config = config.to_dict() if isinstance(config, ConfigDict) else config
+    task, model = _named(config, "task", TASKS), _named(config, "model", MODELS)
+    if not {config["model"]["name"], model.in_place_of} & {*task.models}:  # checked before its keys
+        fitting = " or ".join(f"'{name}'" for name in task.models)
+        raise UserError(f"model.name: task '{config['task']['name']}' needs {fitting}")
     classes: dict[str, Any] = {**task.sections, "model": model.config, **SECTIONS}
     for name in config:
         if name not in ("seed", *classes):
@@ -274,7 +267,16 @@ def _sections(config: Mapping[str, Any], task: RegisteredTask, model: Registered
             raise UserError(f"{name}: unknown section{nearest(str(name), [*classes, *keys])}")
     readers: dict[str, Any] = {"task": registered_section, "model": registered_section}
     readers["optimizer"] = lambda _, values, path: optimizer_section(values)
-    return {name: readers.get(name, section)(cls, config.get(name, {}), name) for name, cls in classes.items()}
+    sections = {name: readers.get(name, section)(cls, config.get(name, {}), name) for name, cls in classes.items()}
+    compatibility.require_fitting_sections(sections)
+    return sections
+
+
+def model_of(sections: Mapping[str, Any], vocab_size: int = 2**12) -> tuple[Model, optax.GradientTransformation]:
+    """Returns the model and the optimizer of a config's sections; before the vocabulary is known, of 4,096 tokens."""
+    model = lora(MODELS[sections["model"].name].make(sections["model"], vocab_size), sections[LORA])
+    require_frozen(model.spec, sections["optimizer"].frozen)
+    return model, make_optimizer(sections["optimizer"], sections["train"].steps, model.spec)
 
 
 def _named(config: Mapping[str, Any], section_name: str, registry: Mapping[str, Any]) -> Any:

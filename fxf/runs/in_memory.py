@@ -90,10 +90,10 @@ def initialize(model: Model | weights.Spec, seed: int = 0) -> Params:
     A run with this seed starts from the same params, up to rounding.
 
     Args:
-      seed: from 0 to 2**32 - 1.
+      seed: from 0 to 2**32 - 1; inside a program, an array.
     """
     spec, dtype = (model.spec, model.weights_dtype) if isinstance(model, Model) else (model, "float32")
-    key = run_keys(seed).params
+    key = run_keys(seed if isinstance(seed, jax.Array) else seed_of(seed)).params
     options = None if isinstance(key, jax.core.Tracer) else drawing_options()  # inside a program, those of that program
     return jax.jit(lambda key: weights.initialize(spec, key, dtype), compiler_options=options)(key)
 

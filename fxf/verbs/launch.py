@@ -40,11 +40,14 @@ def flags(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> None:
+    from fxf.runs.experiment import model_of, sections_of
+
     cluster = one_of(" ".join(args.arguments), TEMPLATES, "fxf launch")
     for name, reader in READ_BY.items():
         if reader != cluster and getattr(args, name):
             raise UserError(f"--{name}: only read with {reader}")
-    _, origin = config_and_origin(args)
+    config, origin = config_and_origin(args)
+    model_of(sections_of(config))  # a wrong key is an error here, not after waiting for the machines
     workdir = require_workdir(args)
     train = ["train", f"--config={origin['config_file']}", f"--workdir={args.workdir}"]
     train += [f"--config.{key}={value}" for key, value in origin["overrides"].items()]
