@@ -15,7 +15,7 @@ from fxf.models.cast_once import cast_once
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.decoder import Decoder, prefill
 from fxf.models.steps import PromptGroup
-from helpers import VOCAB_SIZE, Newest, marked, random_params, random_tokens, scaled, small_model, some, table
+from helpers import VOCAB_SIZE, Newest, marked, random_params, random_tokens, scaled, small_model, some
 
 LENGTH, END, OTHER_END = 23, 1, 0
 MODEL, _ = small_model(max_len=LENGTH)  # tests/models/test_searches.py has two blocks
@@ -90,37 +90,6 @@ def test_a_sample_depends_on_the_seed_its_number_and_its_own_prompt_alone_and_a_
     numbered, _ = decoder(SAMPLED)(params, {**prompts, "numbers": np.arange(3, 23, dtype=np.int32)}, 9)
     np.testing.assert_array_equal(by_place, numbered)
     assert not np.array_equal(by_place, together)
-
-
-def row_bytes(width):
-    """Returns the cache's bytes for a prompt of 6 tokens with 9 new ones."""
-    n_slots = 6 + 9 * width
-    n_bytes = 2 * 6 * n_slots * 4 + 4 * width  # keys and values, D, slots, bytes; and the lengths
-    return n_bytes + ((width + 4) * n_slots if width > 1 else 0)  # which hypothesis reads a slot; the tokens' order
-
-
-@pytest.mark.parametrize(("sizes", "chunks"), table("chunks of prompts"))
-def test_the_prompts_of_a_chunk_follow_from_threads_hypotheses_and_cache(monkeypatch, sizes, chunks):
-    n_prompts, width, n_cores, cache_rows = sizes.values()
-    decode, seen = Decoder(MODEL, END, config=DecodeConfig(beam_width=width)), []
-    of_module = {"HYPOTHESES": 8, "WORTHWHILE": 1, "LARGEST_CACHE": int(cache_rows * row_bytes(width))}
-    for name, value in {**of_module, "n_cores": lambda: n_cores}.items():
-        monkeypatch.setattr(decoder_module, name, value)
-
-    def program(params, prompts, static):
-        assert static == {"max_tokens": 9, "longest": 0}
-
-        def run(params, prompts, key):
-            seen.append(len(prompts["tokens"]))
-            return prompts["tokens"][:, None], None
-
-        return run
-
-    monkeypatch.setattr(decode, "_program", program)
-    prompts = prompts_of([6] * n_prompts)
-    tokens, _ = decode(params_of(0), prompts, 9)
-    np.testing.assert_array_equal(tokens[:, 0], prompts["tokens"])
-    assert seen == [*map(int, chunks.split())]
 
 
 @pytest.mark.parametrize(("n_prompts", "at_once"), [(3, 4), (4, 4), (5, 8)])

@@ -12,7 +12,6 @@ from terms_model import FORMS, LENGTH, ROWS, SPEC, batch, by_hand, model_of, upd
 
 from closeness import assert_close, largest_of
 from fxf.base import on_cpu
-from fxf.base.devices import compiling_for
 from fxf.base.random_keys import random_key
 from fxf.layers.named import figure
 from fxf.tasks.task import language_model_batch
@@ -37,23 +36,6 @@ def test_microbatches_give_loss_gradient_and_dropout_of_the_whole_batch_also_on_
     assert_close(one[1], BATCH["weights"].sum())
     assert float(whole(PARAMS, BATCH, random_key(4))[0]) != pytest.approx(float(one[0]), rel=1e-3)
     assert_close(one, compiled(microbatches=3)(PARAMS, BATCH, random_key(3)), largest=largest_of(one))
-
-
-def test_a_cpu_splits_a_batch_whose_rows_do_not_depend_on_each_other(monkeypatch):
-    model = model_of("in a row")._replace(features=lambda params, batch, *, rng: params["table"][batch["inputs"]])
-
-    def program(width, given=None, **options):
-        learn = functools.partial(loss_and_gradient, model._replace(width=width), **options)
-        return str(jax.make_jaxpr(learn)(random_params(SPEC), given or batch(), random_key(3)))
-
-    whole, in_two, in_four = (program(4, microbatches=n) for n in (1, 2, 4))
-    monkeypatch.setattr(on_cpu, "IN_CACHE", 2 * LENGTH * 4)
-    monkeypatch.setattr(on_cpu, "SMALL", 1)
-    assert program(4) == in_four != whole == program(None)
-    assert program(4, {name: x[:, 0] for name, x in batch().items()})  # one output per row
-    assert program(4, microbatches=2) == in_two  # so that parts are as small
-    with compiling_for([types.SimpleNamespace(platform="gpu")]):
-        assert program(4) == whole
 
 
 @pytest.mark.parametrize(("rows", "parts"), table("parts of a batch on a CPU"))
