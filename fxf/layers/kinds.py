@@ -46,6 +46,7 @@ LAYERS: Choices[type] = Choices(
 )
 
 WITHOUT_ATTENTION = {"feed_forward", "moe", "delta", "mamba2"}
+ONLY_ATTENTION: dict[str, Any] = {"attention": "softmax", "n_kv_heads": 0, "attention_bias": "output", **ACT_ON_SCORES}
 
 # Layers whose kind is set by a key of the `model` section.
 OF_MODEL: dict[str, tuple[Choices[Any], str]] = {
@@ -116,8 +117,7 @@ def _require_read(config: TransformerConfig, cross: bool | None) -> None:
     kinds = {config.layers.get(name, {}).get("kind", name) for name in names}
     if cross is None and kinds and kinds <= WITHOUT_ATTENTION:
         positions = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
-        acts_there = {"positions": "none"} if positions.rotate or positions.bias else {}
-        off = {"attention": "softmax", "n_kv_heads": 0, "attention_bias": "output", **acts_there, **ACT_ON_SCORES}
+        off = {**ONLY_ATTENTION, **({"positions": "none"} if positions.rotate or positions.bias else {})}
         require_off("model", config, off, f"model.blocks '{config.blocks}' has no attention")
 
 
@@ -199,8 +199,9 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     if kind in OF_MODEL:
         choices, key = OF_MODEL[kind]
         cls = choices[one_of(own.get(key, getattr(config, key)), choices, f"model.{key}")]
-    unread = AROUND_LAYERS if cls.__module__.startswith("fxf.") else ()
-    taken = of_model.keys() - {*unread, *(BETWEEN_SEQUENCES if kind == "cross_attention" else ())}
+    unread = {*AROUND_LAYERS} if cls.__module__.startswith("fxf.") else set()
+    unread |= {*BETWEEN_SEQUENCES, *ONLY_ATTENTION} if kind in WITHOUT_ATTENTION and unread else set()
+    taken = of_model.keys() - unread - {*(BETWEEN_SEQUENCES if kind == "cross_attention" else ())}
     changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in taken}
     positions = changes.get("positions", config.positions)
     if positions != config.positions and (config.positions if positions == "none" else positions) in EMBEDDED:
