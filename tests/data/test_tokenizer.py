@@ -78,6 +78,7 @@ def test_tokens_are_ranked_as_the_library_ranks_them(kind):
     for size in (7, 12, 99):
         found = json.loads(train_tokenizer(kind, size, texts).to_json())["model"]["vocab"]
         assert list(found) == [*SPECIAL_TOKENS, *expected][:size]
+    assert len(train_tokenizer("bpe", 262, ["abab", "c"]).encode("ab")) == 1  # a pair that occurs twice is a token
 
 
 def test_a_tokens_name_has_only_visible_characters():

@@ -38,6 +38,7 @@ def test_the_share_of_each_sequence_is_chosen_and_shown_80_10_10_and_its_padding
     inputs, targets, chosen = batch["inputs"], batch["targets"], batch["weights"] == 1
     of_text = (t > 0) & (t <= lengths)
     assert not chosen[~of_text].any() and chosen[of_text].mean() == pytest.approx(0.3, abs=0.01)
+    assert chosen[t == lengths].mean() == pytest.approx(0.3, abs=0.05)  # the last token of each text
     np.testing.assert_array_equal(inputs[~chosen], targets[~chosen])
     assert (inputs[chosen] == MASK).mean() == pytest.approx(0.8, abs=0.01)
     kept = 0.1 + 0.1 / (n_tokens - MASK - 1)  # a random token may equal the original

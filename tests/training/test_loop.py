@@ -91,8 +91,8 @@ def test_a_run_is_saved_at_its_best_validations_by_steps_and_at_the_end(checkpoi
 
 @pytest.mark.parametrize(("case", "best"), table("ends of a run"))
 def test_training_ends_after_patience_evaluations_without_gain_also_if_resumed(case, best):
-    scores, ended = case["scores"], case["ended"]
-    keys = {"evaluate_every": 5, "patience": 2, "best": "score", "minutes": 0.0, "figures": figures_of(scores)}
+    figures, ended = figures_of(case.pop("scores")), case.pop("ended")
+    keys = {"evaluate_every": 5, "patience": 2, "best": "score", "minutes": 0.0, "figures": figures, **case}
     stopped = run_of_numbers(stop_at=10, **keys)[1][-1]
     for record in (None, record_of(stopped)):
         last = run_of_numbers(record, **keys)[1][-1]
