@@ -219,3 +219,9 @@ def test_only_a_special_token_ends_a_document_because_text_may_be_spelled_like_a
     backend.add_tokens(["</s>"])
     with pytest.raises(UserError, match="no special token ends a document"):
         saved(backend)
+
+
+def test_a_continuation_begins_where_the_text_ends_by_its_tokens():
+    """Counting the text's characters would be wrong: a tokenizer of words keeps one space between words."""
+    tokenizer = train_tokenizer("word", 9, ["the cat sees the dog"])
+    assert tokenizer.continuation("the   cat", tokenizer.encode("sees")) == " sees"

@@ -232,3 +232,22 @@ def test_dropout_drops_a_sublayers_output_by_its_own_draw_and_not_the_stream(at)
     block = PreNorm(small(dropout=0.25), layers)
     added = jax.jit(lambda x: applied(block, random_params(block.spec()), x, rng=jax.random.key(0)))(x) - x
     assert_dropped(np.where(np.abs(added) < 1e-5, 0, added), np.ones(x.shape), 1 - 0.75**2)
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("epsilon_in", ["variance", "deviation"])
+def test_the_derivative_of_a_norm_equals_finite_differences(norm, epsilon_in):
+    """This includes the direction in which the mean of a row changes."""
+    config = small(norm=norm, norm_epsilon_in=epsilon_in, norm_epsilon=0.1)
+    with jax.enable_x64(True):
+        params = jax.tree.map(lambda w: np.asarray(w, np.float64), random_params(normalization_spec(config)))
+        x, h = np.random.default_rng(0).normal(size=6), 1e-5
+
+        @jax.jit
+        def of_rows(rows):
+            return normalize(config, params, rows)
+
+        jacobian = jax.jit(jax.jacrev(lambda x: normalize(config, params, x[None])[0]))(x)
+        steps = h * np.eye(6)
+        differences = (of_rows(x + steps) - of_rows(x - steps)).T / (2 * h)
+    np.testing.assert_allclose(jacobian, differences, rtol=0, atol=1e-9)
