@@ -111,6 +111,8 @@ def folder_and_pattern(path: str) -> tuple[Path, str]:
     parts = whole.parts
     wild = (i for i, part in enumerate(parts) if re.search(r"[*?\[]", part))
     first = next((i for i in wild if not type(whole)(*parts[: i + 1]).exists()), len(parts))  # names may have brackets
+    if odd := next((part for part in parts[first:] if "**" in part and part != "**"), ""):
+        raise UserError(f"data.path: {path}: ** stands for folders, such as in **/*.txt; got {odd}")
     return type(whole)(*parts[:first]), "/".join(parts[first:])
 
 
