@@ -96,9 +96,10 @@ def sources(config: DocumentsConfig) -> list[Source]:
         return [_file(folder, folder.name)]
     below = folder.glob(pattern) if pattern else [folder]
     matches = {file for path in below for file in (files_below(path) if path.is_dir() else [path])}
-    once = {file.resolve(): file for file in sorted(matches, reverse=True)}  # several links may lead to one file
-    paths = (file.relative_to(folder).as_posix() for file in sorted(once.values()))
-    names = [name for name in paths if not re.search(rf"(^|/)\.|{re.escape(PREPARED)}/", name)]
+    unwanted = re.compile(rf"(^|/)\.|{re.escape(PREPARED)}/")
+    seen = (file for file in matches if not unwanted.search(file.relative_to(folder).as_posix()))
+    once = {file.resolve(): file for file in sorted(seen, reverse=True)}  # several links may lead to one file
+    names = [file.relative_to(folder).as_posix() for file in sorted(once.values())]
     if not names:
         why = f"no file fits the pattern {pattern}" if pattern else "the folder has no files"
         raise UserError(f"data.path: {folder}: {why}")

@@ -56,13 +56,14 @@ def test_files_are_read_in_place_and_chosen_by_a_pattern(tmp_path):
     (tmp_path / "in/d.parquet.prepared").mkdir(parents=True)  # from another run
     (tmp_path / "in/c.jsonl.zst").write_bytes(pa.compress(lines, "zstd", asbytes=True))
     meta = pa.struct({"text": pa.string(), "n": pa.timestamp("us")})  # years beyond Python's range
-    parquet_file(tmp_path / "in/d.parquet", NESTED, pa.schema({"meta": meta}), row_group_size=3)
+    parquet_file(tmp_path / "in/.d", NESTED, pa.schema({"meta": meta}), row_group_size=3)
     (tmp_path / "e.txt").write_text("no JSON")
-    (tmp_path / "in/again.parquet").symlink_to("d.parquet")  # counts once
+    for name in ("again", "d"):  # count once
+        (tmp_path / f"in/{name}.parquet").symlink_to(".d")  # as in checkouts of git-annex or DVC
     (tmp_path / "in/d.parquet.prepared/train.tokens").write_text("no JSON")
     (tmp_path / "empty.bz2").write_bytes(bz2.compress(b""))
-    skipped = b"\x50\x2a\x4d\x18\x01\0\0\0-"  # a frame of zstd without content
-    (tmp_path / "g.zstd").write_bytes(skipped + (tmp_path / "in/c.jsonl.zst").read_bytes())
+    # First a frame of zstd without content.
+    (tmp_path / "g.zstd").write_bytes(b"\x50\x2a\x4d\x18\x01\0\0\0-" + (tmp_path / "in/c.jsonl.zst").read_bytes())
     for pattern, n in {
         **{"a.jsonl": 1, "*.jsonl*": 2, "in/*": 2, "i?/*.parquet": 1},
         **{"**/*.[jp]*": 4, "**/[!eg]*": 4, "*[zs][2t]*": 1, "in": 2},
