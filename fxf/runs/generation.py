@@ -175,6 +175,8 @@ def write_answers(experiment: Experiment, folder: Path, answers: Answers | None)
     for n in range(max(map(len, references))):
         texts[f"references_{n + 1}" if n else "references"] = [(right[n:] or right or [""])[0] for right in references]
     folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("references_[0-9]*.txt"):  # of answers with more references, written here before
+        old.unlink()
     for name, lines in texts.items():
         one_each = [line.replace("\r", " ").replace("\n", " ") + "\n" for line in lines]
         (folder / f"{name}.txt").write_text("".join(one_each), encoding="utf-8")
