@@ -193,6 +193,15 @@ def test_a_model_with_scanned_and_recomputed_blocks_is_edited_like_a_plain_one()
     assert float(np.abs(of_both[1][0] - jax.jit(model.features)(params, batch)).max()) > 1e-3
 
 
+@pytest.mark.parametrize("kind", ["softmax", "linear", "expressive", "latent"])
+def test_the_weights_of_attention_are_shares_of_the_tokens_so_far(kind):
+    model, params = small_model(attention=kind)
+    found = jax.jit(edited(model.features, read="attention/weights"))(params, {"inputs": random_tokens((2, 5))})[1]
+    weights = found["attention/weights"]
+    assert_close(weights.sum(-1), np.ones(weights.shape[:-1]))
+    np.testing.assert_array_equal(weights > 0, np.broadcast_to(np.tri(5, dtype=bool), weights.shape))
+
+
 def asks(x, w):
     x = named("a", x)
     term("small", jnp.square(x).sum(), x.size)
