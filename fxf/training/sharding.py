@@ -242,7 +242,7 @@ def make_layout(config: ParallelConfig, devices: Sequence[Any]) -> Layout:
     slices = config.slices or len({_slice(device) for device in devices[:n]})
     if shape[DATA] % slices:
         only = f"parallel.data {shape[DATA]}, which alone goes across slices"
-        raise UserError(f"{_sizes(shape)}: {slices} slices do not divide {only}")
+        raise UserError(f"{_sizes(shape) or 'parallel.slices'}: {slices} slices do not divide {only}")
     if jax.process_count() > 1:
         if n < here:
             raise UserError(f"parallel: uses {n} of {here} devices; {jax.process_count()} processes must use all")
