@@ -55,6 +55,7 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
         require_off("decode", decode, defaults(DecodeConfig), f"task '{task_name}' generates no tokens")
     elif model.prefill is None or model.step is None:
         raise UserError(f"model.name: task '{task_name}' generates tokens; '{config.name}' has no prefill and step")
+    task.rules(decode)  # raises a UserError if the task has no tokens for texts of the section
     if decode.min_tokens and task.end_token == NO_END and not decode.ends:
         raise UserError(f"decode.min_tokens: no token ends a text of task '{task_name}'; set decode.ends too")
     if not model.loss.of_logits:
