@@ -21,7 +21,7 @@ from typing import Any
 from fxf.base.config import Choices, checked, fields_of, one_of, require_off
 from fxf.base.errors import UserError, nearest
 from fxf.layers.attention import ACT_ON_SCORES, Attention, CrossAttention, Expressive, GatedAttention, SinkLogits
-from fxf.layers.block import BLOCKS, Stack
+from fxf.layers.block import BLOCKS, Block, Stack
 from fxf.layers.config import TransformerConfig
 from fxf.layers.feed_forward import Dense
 from fxf.layers.latent_attention import LatentAttention
@@ -144,9 +144,11 @@ def _blocks(text: str, config: TransformerConfig, cross: bool | None, vocab_size
                 names.insert(len(names) - 1, "cross_attention")
             layers = {name.strip().rpartition(":")[2]: layer_of(config, name.strip(), **given) for name in names}
             if len(layers) != len(names):
-                where = f"model.layers.NAME with kind={names[0].strip()}"
-                raise UserError(f"model.blocks: {item!r} names a layer twice; give one of them a section {where}")
+                what = "names a layer twice; call one of them NAME, by model.layers.NAME.kind"
+                raise UserError(f"model.blocks: {item!r} {what}")
             cls, short = BLOCKS[one_of(config.block, BLOCKS, "model.block")], config.block.rpartition(":")[2]
+            if Block not in getattr(cls, "__mro__", ()):
+                raise UserError(f"model.block: {config.block}: expected a subclass of Block; model.blocks names layers")
             own, path = config.layers.get(short, {}), f"model.layers.{short}"
             blocks.append(_build(cls, path, config, own, {"layers": layers}))
             continue
@@ -172,7 +174,7 @@ def _split(text: str) -> list[str]:
         else:
             items[-1] += letter
     if depth or ";" in text or not all(map(str.strip, items)):
-        raise UserError(f"model.blocks: {text!r} has an unmatched parenthesis, two ';', or names no block at a comma")
+        raise UserError(f"model.blocks: {text!r} has an unmatched parenthesis, two ';', or names no block somewhere")
     return [item.strip() for item in items]
 
 
@@ -192,10 +194,10 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
       UserError: there is no such kind, or `model.layers` has a key or a value that it does not take.
     """
     short = name.rpartition(":")[2]
-    own = dict(config.layers.get(short, {}))
+    own, path = dict(config.layers.get(short, {})), f"model.layers.{short}"
     kind = own.pop("kind", name)
-    cls = LAYERS[one_of(kind, LAYERS, "model.blocks")]
-    path, of_model = f"model.layers.{short}", fields_of(type(config))
+    cls = LAYERS[one_of(kind, LAYERS, f"{path}.kind" if kind != name else "model.blocks")]
+    of_model = fields_of(type(config))
     if kind in OF_MODEL:
         choices, key = OF_MODEL[kind]
         cls = choices[one_of(own.get(key, getattr(config, key)), choices, f"model.{key}")]
@@ -227,6 +229,8 @@ def _build(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Map
             names = [name for name in fields if name not in ("config", *given)]
             near = nearest(key, [*names, *of_model]) or f"; {cls.__name__} has: {', '.join(names)}"
             what = f"only model.{key} is read" if key in of_model else f"unknown key{near}"
+            if key in vars(cls).get("__annotations__", {}):
+                what = f"the field is no key: {cls.__name__} lacks the decorator @dataclasses.dataclass(frozen=True)"
             raise UserError(f"{path}.{key}: {what}")
     values = {"config": config, **given}
     for name, field in fields.items():
