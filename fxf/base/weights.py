@@ -50,8 +50,9 @@ class Weight:
     by: Literal["optimizer", "sign", "gradient"] = "optimizer"
 
     def __post_init__(self) -> None:
-        if len(self.shape) != len(self.axes) or not all(isinstance(axis, str) for axis in self.axes):
-            raise ValueError(f"shape {self.shape} needs a name for each axis, got {self.axes}")
+        is_named = len(self.shape) == len(self.axes) and all(isinstance(axis, str) for axis in self.axes)
+        if not is_named or not all(hasattr(size, "__index__") for size in self.shape):
+            raise ValueError(f"shape {self.shape} needs ints, and a name for each axis, got {self.axes}")
 
 
 @functools.cache
