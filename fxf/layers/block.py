@@ -82,7 +82,7 @@ class Block:
             own = own.replace(source=(normalize(self.config, params[f"{name}_norm"], source_BSD), places))
         with jax.named_scope(name):
             output = self.layers[name].apply(params[name], x, own)
-        y, new = _checked(output, x, self.layers[name])
+        y, new = _checked(output, self.layers[name], x.shape)
         caches = None if context.cache is None else {**context.cache, name: new.cache}
         return y, context.replace(cache=caches, carry=new.carry)
 
@@ -231,9 +231,9 @@ class Stack:
     def _apply_of(self, i: int) -> Callable[[Params, Any, Context], tuple[Any, Context]]:
         """Returns `apply` of block i, with the gradient checkpointing of `config.remat`."""
         apply, config = self.blocks[i].apply, self.config
-        if config.remat == "none":
-            return apply
-        return jax.checkpoint(apply, policy=REMAT[config.remat], prevent_cse=not config.scan_blocks)
+        if config.remat != "none":
+            apply = jax.checkpoint(apply, policy=REMAT[config.remat], prevent_cse=not config.scan_blocks)
+        return lambda *arguments: _checked(apply(*arguments), self.blocks[i])
 
     def start(self, x_RTD: jax.Array) -> Any:
         """Returns the residual stream that the first block makes from vectors [R, T, D]."""
@@ -253,17 +253,18 @@ class Stack:
         return all(getattr(layer, "cached", True) for layer in layers_of(self))
 
 
-def _checked(output: Any, x: jax.Array, layer: Layer) -> tuple[jax.Array, Context]:
-    """Returns what a layer returned for x.
+def _checked(output: Any, layer: Layer, shape: tuple[int, ...] | None = None) -> tuple[Any, Context]:
+    """Returns what a layer or a block returned.
 
     Raises:
-      UserError: it is not (y, context) with y of the shape of x; another shape could broadcast silently.
+      UserError: it is not (y, context) with y of this shape; another shape could broadcast silently.
     """
     name = f"{type(layer).__name__}.apply"
-    if not isinstance(output, tuple) or len(output) != 2:
-        raise UserError(f"{name}: expected to return (y, context), got {type(output).__name__}")
-    if getattr(output[0], "shape", None) != x.shape:
-        raise UserError(f"{name}: expected to return y of shape {[*x.shape]}, got {[*jnp.shape(output[0])]}")
+    if not isinstance(output, tuple) or len(output) != 2 or not isinstance(output[1], Context):
+        kinds = [type(each).__name__ for each in (output if isinstance(output, tuple) else [output])]
+        raise UserError(f"{name}: expected to return (y, context), got {', '.join(kinds)}")
+    if shape is not None and getattr(output[0], "shape", None) != shape:
+        raise UserError(f"{name}: expected to return y of shape {[*shape]}, got {[*jnp.shape(output[0])]}")
     return output
 
 
