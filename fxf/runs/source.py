@@ -67,7 +67,11 @@ def source_of(path: str) -> Source:
         if run := next(filter(is_run, place.parents[:2]), None):
             hint = did_you_mean(f"{run}:{place.name}" if place.name.isdecimal() else str(run))
         raise UserError(f"start.path: {path}: {expected}; it has no config.json{hint}")
-    return Source("run", place, step) if "identity" in read_json(place / CONFIG, "JSON") else Source("folder", place)
+    if "identity" in read_json(place / CONFIG, "JSON"):
+        return Source("run", place, step)
+    if step is not None:
+        raise UserError(f"start.path: {path}: only a run has steps; {place} is a folder of transformers")
+    return Source("folder", place)
 
 
 def folder_of_files(config: StartConfig, workdir: Path | None) -> Path | None:
