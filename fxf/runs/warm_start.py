@@ -12,7 +12,7 @@ from fxf.base.config import defaults
 from fxf.base.errors import UserError
 from fxf.base.files import digest, file_digest, folder_at
 from fxf.base.weights import VOCABULARY, Spec, flatten, leaves, matching
-from fxf.data.tokenizer import TOKENIZER_FILE, VOCAB_SIZE
+from fxf.data.tokenizer import TOKENIZER_FILE, TOKENIZERS, VOCAB_SIZE
 from fxf.interop import huggingface, peft, weights_file
 from fxf.models import MODELS
 from fxf.models.lora import LORA
@@ -130,8 +130,9 @@ def _read(source: Source, experiment: Experiment, layout: Layout) -> tuple[dict[
         return flatten(params), digest("\n".join(texts).encode()), steps[0]
     loaded = huggingface.load(source.place, layout.weights)
     spec, found = dict(leaves(loaded.model.spec)), flatten(loaded.params)
-    for path, weight in leaves(experiment.model.spec):
-        # The vocabulary may be padded with rows that are no token of the tokenizer.
+    learned_here = experiment.config.get("data", {}).get("tokenizer") in TOKENIZERS
+    for path, weight in leaves(experiment.model.spec) if not learned_here else ():
+        # The vocabulary may be padded with rows that are no token of the folder's tokenizer.
         if path in found and weight.axes == spec[path].axes and VOCABULARY in weight.axes:
             axis = weight.axes.index(VOCABULARY)
             n_rows = min(weight.shape[axis], found[path].shape[axis])

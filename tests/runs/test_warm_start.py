@@ -127,10 +127,9 @@ def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
     """The Llama's table has more rows than its tokenizer has tokens."""
     backend = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate("abcde ")}, []))
     backend.add_special_tokens(["<|endoftext|>"])
-    tokens = {"first": 6, "end": 6, "padding": 6, "tokenizer": backend.to_str()}
     llama = TransformerLMConfig(**LLAMA, n_layers=1, d_model=6, d_ff=7, max_len=9)
-    params = random_params(fxf.model(vocab_size=11, **vars(llama)).spec)
-    huggingface.save(tmp_path / "llama", llama, params, **tokens)
+    params = random_params(fxf.model(vocab_size=12, **vars(llama)).spec)
+    huggingface.save(tmp_path / "llama", llama, params, first=6, end=6, padding=6, tokenizer=backend.to_str())
     (tmp_path / "text.txt").write_text("abc dea b cade" * 29)
     of_text = text_config(tmp_path / "text.txt", task={"length": 8}, model={"dropout": 0.25})
     config = config_from(of_text, str(tmp_path / "llama"), tmp_path / "run", ["model.dropout"])
@@ -144,6 +143,9 @@ def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
     theirs |= {"embedding/table": theirs["embedding/table"][:7], "final/kernel": theirs["final/kernel"][:, :7]}
     jax.tree.map(np.testing.assert_array_equal, start.given, theirs)
     assert start.lines[0].endswith(f"{len(theirs)} weights and the tokenizer") and len(start.lines) == 1
+    (tmp_path / "llama/tokenizer.json").unlink()  # tokens that a run learns are not those of the Llama's rows
+    with pytest.raises(UserError, match=r"embedding/table has shape \[12, 6\] there, \[11, 6\] here"):
+        started(config_from(of_text, str(tmp_path / "llama"), tmp_path / "new"), tmp_path / "new")
 
 
 def test_training_adapters_keeps_the_bits_of_the_base_without_moments_and_resumes(source, tuned, tmp_path):
