@@ -207,7 +207,7 @@ class Stack:
             x, new = state[0], context.replace(carry=state[1])
             for j, (weights, _, rng) in enumerate(inputs, i):
                 with jax.named_scope(f"block_{j}"):  # numbered as in the first iteration; named.py counts on
-                    x, new = self._apply_of(j)(weights, x, new.replace(rng=rng))
+                    x, new = _checked(self._apply_of(j)(weights, x, new.replace(rng=rng)), self.blocks[j])
                     x = named(self.stream, x)
             return (x, new.carry), None
 
@@ -222,7 +222,8 @@ class Stack:
                 continue
             weights, cache, rng = inputs[i]
             with jax.named_scope(f"block_{i}"):
-                x, new = self._apply_of(i)(weights, x, context.replace(cache=cache, rng=rng))
+                output = self._apply_of(i)(weights, x, context.replace(cache=cache, rng=rng))
+                x, new = _checked(output, self.blocks[i])
                 x = named(self.stream, x)
             context, caches[str(i)] = context.replace(carry=new.carry), new.cache
             i += 1
@@ -231,9 +232,9 @@ class Stack:
     def _apply_of(self, i: int) -> Callable[[Params, Any, Context], tuple[Any, Context]]:
         """Returns `apply` of block i, with the gradient checkpointing of `config.remat`."""
         apply, config = self.blocks[i].apply, self.config
-        if config.remat != "none":
-            apply = jax.checkpoint(apply, policy=REMAT[config.remat], prevent_cse=not config.scan_blocks)
-        return lambda *arguments: _checked(apply(*arguments), self.blocks[i])
+        if config.remat == "none":
+            return apply
+        return jax.checkpoint(apply, policy=REMAT[config.remat], prevent_cse=not config.scan_blocks)
 
     def start(self, x_RTD: jax.Array) -> Any:
         """Returns the residual stream that the first block makes from vectors [R, T, D]."""
