@@ -118,7 +118,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         self._file = (self._folder / RECORDS).open("a", encoding="utf-8")
 
     def _go_on(self, step: int) -> None:
-        """Drops the records after a step, which will come again, and lines that a kill or a fault has cut short."""
+        """Drops records that will come again (after a step, or of the test), and lines that a kill has cut short."""
         (self._place / ENDED).unlink(missing_ok=True)
         for name in (RECORDS, SAMPLES):
             found = lines(self._place / name)
@@ -126,7 +126,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
                 text = "warning: %s: has records up to step %d but no checkpoint; it begins again at step 0"
                 log.warning(text, self._place, found[-1]["step"])
             if (self._place / name).exists():
-                stays = [to_json(record) + "\n" for record in found if record["step"] <= step]
+                stays = [to_json(row) + "\n" for row in found if row["step"] <= step and row.get("test") is not True]
                 write_atomically(self._folder / name, "".join(stays))
 
     def record(self, step: int, values: dict[str, float], group: str = "train") -> None:
