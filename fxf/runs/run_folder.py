@@ -92,9 +92,8 @@ def open_for_training(made: RunInputs, origin: dict[str, Any]) -> Identity:
     record, identity = require_same_run(made), made.identity
     if not processes.is_first():
         return identity
-    for name, text in files.items():
-        if record is None or not (workdir / name).exists():
-            write_atomically(workdir / name, text)
+    for name, text in files.items():  # one that a run before its first record left may be damaged
+        write_atomically(workdir / name, text)
     if record is None:
         made_of = {"identity": identity_digest(identity), "digests": made.digests, "files": list(files)}
         _write(workdir / CONFIG, {"config": config, **origin, **made_of, **made_by()})

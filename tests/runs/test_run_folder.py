@@ -128,13 +128,14 @@ def changed(folder, change):
     path.write_text(json.dumps(record))
 
 
-def test_a_missing_config_is_written_again_and_another_tokenizer_is_refused(tmp_path):
+def test_another_tokenizer_is_refused_and_training_writes_it_and_a_missing_config_again(tmp_path):
     opened(tmp_path)
     (tmp_path / "config.json").unlink()
     opened(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{ }\n")
     with pytest.raises(UserError, match=r"tokenizer\.json: differs from the file that the run was made with"):
         run_folder.read_config(tmp_path)
+    assert opened(tmp_path) == run_folder.read_config(tmp_path)[1]
 
 
 def test_a_damaged_result_and_one_of_another_run_count_as_absent_with_a_warning(tmp_path, caplog):
