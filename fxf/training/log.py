@@ -190,7 +190,8 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         with nullcontext() if error is None else suppress(OSError, UserError):
             if error is not None and self._is_first:
                 why = one_line(str(error) or type(error).__name__)
-                write_atomically(self._place / ENDED, f"{'' if isinstance(error, Interrupted) else ERROR}{why}\n")
+                is_stop = isinstance(error, Interrupted | KeyboardInterrupt)  # Ctrl-C of a script that does not listen
+                write_atomically(self._place / ENDED, f"{'' if is_stop else ERROR}{why}\n")
             self.close()
             if self._has_page:
                 report.write(self._place)

@@ -55,10 +55,15 @@ def test_a_warning_precedes_dropping_records_without_a_checkpoint(tmp_path, capl
 
 def test_a_record_on_a_full_disk_raises_at_once_and_so_does_closing(tmp_path):
     log = log_of(tmp_path)
-    with no_file_larger_than(0):
-        for write in (lambda: log.record(2, {"loss": 1.5}), log.close):
-            with pytest.raises(OSError, match="File too large"):
-                write()
+    for write in (lambda: log.record(2, {"loss": 1.5}), log.close):
+        with no_file_larger_than(0), pytest.raises(OSError, match="File too large"):
+            write()
+
+
+def test_ctrl_c_is_noted_as_a_stop_and_no_error(tmp_path):
+    with pytest.raises(KeyboardInterrupt), log_of(tmp_path):
+        raise KeyboardInterrupt
+    assert (tmp_path / "ended.txt").read_text() == "KeyboardInterrupt\n"
 
 
 def test_without_a_terminal_progress_is_plain_lines(tmp_path, capsys):
