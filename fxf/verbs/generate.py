@@ -148,7 +148,7 @@ def converse(answer: Callable[[str], None]) -> None:
     for number, content in enumerate(sys.stdin.buffer, 1):
         try:
             line = content.removesuffix(b"\n").removesuffix(b"\r")
-            answer(decoded(line, "standard input", number))
+            answer(decoded(line, "standard input", number).removeprefix("\ufeff"))  # a byte order mark
         except UserError as error:
             print(f"error: {one_line(str(error))}", file=sys.stderr, flush=True)
         print(mark, end="", flush=True)
