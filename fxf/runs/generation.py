@@ -104,6 +104,10 @@ class Answering:
     def _groups(self, texts: list[str]) -> list[PromptGroup]:
         groups, room = self._task.to_prompts(texts, self._max_tokens, self._max_len), self._room
         decoded = [group for group in groups if "lengths" in group.prompts]
+        for lengths, places in ((group.prompts["lengths"], group.places) for group in decoded if room):
+            if (n := lengths.max()) > room:  # a text may pass it, but its prompt may not
+                number = places[lengths.argmax()] + 1
+                raise UserError(f"prompt {number}: {n} tokens; expected at most model.max_len {room}")
         if room and any((group.prompts["lengths"] + group.whole()["limits"]).max() > room for group in decoded):
             log.warning("warning: a text passes model.max_len; attention then sees the newest %d tokens", room)
         return groups if self._drafts else [_padded(group, room or self._max_len) for group in groups]

@@ -111,8 +111,10 @@ def test_prompts_are_continued_without_the_text_and_past_max_len_by_relative_pos
     del weights["embedding"]["positions"]
     with pytest.raises(UserError, match=r"prompt 1: 4 tokens and 40 to generate; model\.max_len is 17"):
         Answering(alibi._replace(draft=(alibi.model, weights, 4)), weights, max_tokens=40)(["7 an"])
-    (((answer, *_),),) = Answering(alibi, weights, max_tokens=40)(["7 an"])
+    (((answer, *_),),) = (answering := Answering(alibi, weights, max_tokens=40))(["7 an"])
     assert len(answer) == 44
+    with pytest.raises(UserError, match=r"prompt 2: 20 tokens; expected at most model\.max_len 17"):
+        answering(["7 an", "7 an" * 5])
     assert caplog.messages == ["warning: a text passes model.max_len; attention then sees the newest 17 tokens"]
 
 
