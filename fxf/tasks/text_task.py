@@ -57,7 +57,7 @@ class TokenizedTask(Task):
         return prompts
 
     def rules(self, decode: DecodeConfig) -> dict[str, Any]:
-        ends = [self.token_of(word) for word in decode.ends.split()]
+        ends = [token for word in decode.ends.split() for token in self.tokens_of(word)]
         words = [self.known(word, "decode.banned") for word in self.cased(decode.banned).split()]
         # A word may have other tokens within a text than at its start.
         banned = {tuple(tokens) for word in words for tokens in (self.tokenizer.encode(word), self.behind(f" {word}"))}
@@ -79,13 +79,19 @@ class TokenizedTask(Task):
             raise UserError(f"{where}: the vocabulary lacks '{lacking[0]}'")
         return text
 
-    def token_of(self, word: str) -> int:
-        """Returns the token with this name, or the only token of this word. Raises a UserError if there is none."""
-        named = [token for token in range(self.vocab_size) if self.tokenizer.name(token) == word]
-        tokens = named or self.tokenizer.encode(word)
-        if len(tokens) != 1 or (self.tokenizer.unknown(word) and not named):
+    def tokens_of(self, word: str) -> list[int]:
+        """Returns the tokens with this name, and those that are this word at the start of a text or within it.
+
+        Raises:
+          UserError: there is none.
+        """
+        tokens = [token for token in range(self.vocab_size) if self.tokenizer.name(token) == word]
+        if not self.tokenizer.unknown(word):
+            usual = self.tokenizer.encode(word), self.behind(f" {word}")
+            tokens += [token for token, *others in usual if not others and token not in tokens]
+        if not tokens:
             raise UserError(f"decode.ends: '{word}' is not one token of the vocabulary")
-        return tokens[0]
+        return tokens
 
     def to_text(self, text: str, tokens: list[int]) -> str:
         return self.tokenizer.decode(tokens)
