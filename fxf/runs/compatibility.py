@@ -52,7 +52,8 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
     elif train.patience:
         raise UserError("train.patience: set checkpoint.best to the metric that must improve")
     if not task.generates:
-        require_off("decode", decode, defaults(DecodeConfig), f"task '{task_name}' generates no tokens")
+        unread = {**defaults(DecodeConfig), "weights": decode.weights}  # scores read decode.weights
+        require_off("decode", decode, unread, f"task '{task_name}' generates no tokens")
     elif model.prefill is None or model.step is None:
         raise UserError(f"model.name: task '{task_name}' generates tokens; '{config.name}' has no prefill and step")
     task.rules(decode)  # raises a UserError if the task has no tokens for texts of the section
