@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from flax.traverse_util import unflatten_dict
 
+from fxf.base.errors import UserError
 from fxf.base.weights import VOCABULARY, Params, Weight, axes_of_matrix, flatten, map_weights
 from fxf.models.model import Model, as_they_are
 
@@ -23,11 +24,16 @@ def stored_as(name: str, model: Model) -> tuple[Model, Callable[[Params], Params
 
     Args:
       name: the name of a type; any other name returns the model and its params unchanged.
+
+    Raises:
+      UserError: the model has no matrix.
     """
     if name not in TYPES:
         return model, as_they_are
     (dtype, largest), spec = TYPES[name], flatten(model.spec)
     matrices = {path: summed for path, weight in spec.items() if (summed := _summed(weight))}
+    if not matrices:
+        raise UserError(f"decode.weights: no weight of the model has the axes of a matrix, to store as {name}")
     for path, summed in matrices.items():
         weight = spec.pop(path)
         outputs = [i for i in range(len(weight.axes)) if i not in summed]

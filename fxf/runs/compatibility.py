@@ -13,6 +13,7 @@ from fxf.base.weights import VOCABULARY, Params, flatten, leaves, shapes
 from fxf.layers.kinds import ATTENTIONS, reads_positions
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Batch, Model
+from fxf.models.quantized import stored_as
 from fxf.tasks.task import NO_END, Task
 from fxf.training.state import run_keys
 
@@ -56,6 +57,7 @@ def require_fitting_model(task: Task, model: Model, sections: Mapping[str, Any])
         require_off("decode", decode, unread, f"task '{task_name}' generates no tokens")
     elif model.prefill is None or model.step is None:
         raise UserError(f"model.name: task '{task_name}' generates tokens; '{config.name}' has no prefill and step")
+    stored_as(decode.weights, model.plain)  # raises a UserError if the model has no matrices
     task.rules(decode)  # raises a UserError if the task has no tokens for texts of the section
     if decode.min_tokens and task.end_token == NO_END and not decode.ends:
         raise UserError(f"decode.min_tokens: no token ends a text of task '{task_name}'; set decode.ends too")
