@@ -125,7 +125,11 @@ def letters(dropout=None):
 @pytest.fixture
 def saved(tmp_path):
     def save(backend):
+        backend.enable_truncation(3)  # as files of other libraries may have them
+        backend.enable_padding(length=99)
         backend.save(str(tmp_path / "tokenizer.json"))
+        backend.no_truncation()
+        backend.no_padding()
         return read_tokenizer_file(tmp_path / "tokenizer.json")
 
     return save

@@ -49,14 +49,8 @@ def random_rows():
     return features, random_tokens((5, 7), VOCAB_SIZE), weights, kernel, bias
 
 
-@pytest.mark.parametrize(
-    ("at_once", "smoothing", "n_padding"),
-    [
-        (244, 0.7, 0),  # two, the last one ragged
-        (100, 0.1, 4),  # three, with padded logits
-        (3, 0.0, 0),  # one row each, because fewer logits are allowed than a row has
-    ],
-)
+# Two groups, the last one ragged; three, with padded logits; one for each row, which has more logits than are allowed.
+@pytest.mark.parametrize(("at_once", "smoothing", "n_padding"), [(244, 0.7, 0), (100, 0.1, 4), (3, 0.0, 0)])
 def test_loss_and_gradient_in_groups_are_the_smoothed_cross_entropy_of_all_rows(at_once, smoothing, n_padding):
     features, targets, weights, *readout = random_rows()
     given = np.where(weights > 0, targets, VOCAB_SIZE)  # targets without weight are not valid tokens
