@@ -63,6 +63,12 @@ def test_logits_equal_the_oracle(case):
         assert_close(actual, expected)
 
 
+def test_embeddings_of_both_sides_are_dropped():
+    model, params = model_and_params("tiny", embedding_dropout=0.5)
+    program = jax.make_jaxpr(lambda key: model.features(params, random_batch([4], 4, 6), rng=key))(jax.random.key(0))
+    assert str(program).count("random_bits[") == 2
+
+
 @some("form", FORMS, ["tiny"])
 def test_padding_tokens_change_nothing(form):
     """No bit of loss, gradient or a logit that counts changes, also with a row without weight or source."""
