@@ -23,7 +23,7 @@ class OptimizerConfig:
     learning_rate: float = key(1e-3, "peak learning rate", above=0, argument=True)
     schedule: str = key("constant", "schedule after the warm-up, one of fxf.training.optimizer.SCHEDULES")
     warmup_steps: int = key(0, "steps of linear warm-up from 0", minimum=0)
-    final_learning_rate: float = key(0.0, "learning rate at the last step", minimum=0, argument=True)
+    final_learning_rate: float = key(0.0, "rate at the last step, no share of learning_rate", minimum=0, argument=True)
     b1: float = key(0.9, "decay of the mean of gradients", minimum=0, below=1)
     b2: float = key(0.999, "decay of the mean of squared gradients", minimum=0, below=1)
     eps: float = key(1e-8, "added to the denominator", above=0)
