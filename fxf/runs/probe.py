@@ -104,7 +104,7 @@ class Reading(NamedTuple):
             if name.endswith("residual") and "encoder/" not in name and stream.shape == shape:
                 probabilities_TV = np.asarray(read(self.params, stream))[0]
                 predictions = [f"{task.token_name(int(row.argmax()))} {row.max():.0%}" for row in probabilities_TV]
-                columns.append(["/".join(name.split("/")[-2:-1]) or name, *predictions])
+                columns.append([name.removeprefix("decoder/").rpartition("/")[0] or name, *predictions])
         return list(zip(*columns, strict=True))
 
 

@@ -72,8 +72,8 @@ def test_the_logit_lens_ends_in_the_models_output_and_shows_streams_outside_bloc
     assert [row[0] for row in rows] == TOKENS
     said = np.asarray(jax.jit(experiment.model.apply)(params, batch))[0].argmax(-1)
     assert [row[-1].split()[0] for row in rows] == [str(token) for token in said]
-    header, *_ = reading._replace(arrays={"residual": arrays["block_1/residual"]}).lens()
-    assert header == ("reads", "residual")
+    nested = dict.fromkeys(("residual", "block_1/block_0/inner_residual"), arrays["block_1/residual"])
+    assert reading._replace(arrays=nested).lens()[0] == ("reads", "residual", "block_1/block_0")
 
 
 def test_a_generated_answer_is_read_except_a_last_token_without_a_position(reading):
