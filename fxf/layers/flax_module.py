@@ -106,9 +106,9 @@ class FlaxModule:
           UserError: its outputs do not have the expected width, or it has variables that are not weights.
         """
         output, flat = jax.eval_shape(self.begin, random_key(0))
-        shape = (1, 2, n_outputs or self.width)
-        if output.shape != shape:
-            raise UserError(f"model: {self.name} makes {output.shape} of 1 row of 2 tokens; expected {shape}")
+        shape, made = (1, 2, n_outputs or self.width), jax.tree.map(lambda x: x.shape, output)
+        if made != shape:
+            raise UserError(f"model: {self.name} makes {made} of 1 row of 2 tokens; expected {shape}")
         weights: dict[str, Weight] = {}
         for path, value in flat.items():
             array = nn.unbox(value)

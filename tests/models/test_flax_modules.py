@@ -88,7 +88,7 @@ class Narrow(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        return nn.Dense(self.width)(x)
+        return nn.Dense(self.width)(x) if self.width < 6 else (x, x)
 
 
 class Summing(nn.Module):
