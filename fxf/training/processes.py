@@ -6,6 +6,7 @@ decision that depends on the clock or the signals of one.
 
 import json
 import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ def join(config: ParallelConfig) -> None:
     """Connects this process to the others before JAX computes anything; does nothing for a run in one process.
 
     Raises:
-      UserError: `parallel.processes` is 0 and there is no launcher, or the others did not connect in time.
+      UserError: `parallel.processes` is 0 and there is no launcher, or the first process cannot listen at its port.
     """
     if config.processes == 1 or jax.distributed.is_initialized():
         return
@@ -40,13 +41,18 @@ def join(config: ParallelConfig) -> None:
         place, others = config.coordinator, f"{config.processes} processes"
         options |= {"coordinator_address": place, "num_processes": config.processes, "process_id": config.process}
         options["cluster_detection_method"] = "deactivate"
-        print(f"process {config.process}: waiting for {others} to meet at {place}", file=sys.stderr, flush=True)
+        if config.process == 0:
+            try:
+                socket.create_server(("", int(place.rpartition(":")[2]))).close()
+            except OSError as error:  # JAX would crash, or share the port with another run
+                raise UserError(f"parallel.coordinator: {place}: {error}") from None
+        what = f"waits five minutes for {others} to meet at {place}; then JAX aborts"
+        print(f"process {config.process}: {what}", file=sys.stderr, flush=True)
     try:
         jax.distributed.initialize(**options)
-    except (ValueError, KeyError, jax.errors.JaxRuntimeError) as error:
+    except (ValueError, KeyError) as error:
         none = "0 asks SLURM, Open MPI or a TPU pod, and none has started this process"
-        what = "could not meet the others" if isinstance(error, jax.errors.JaxRuntimeError) else none
-        raise UserError(f"parallel.processes: {what}: {_first_line(error)}") from None
+        raise UserError(f"parallel.processes: {none}: {_first_line(error)}") from None
 
 
 @contextmanager
