@@ -6,6 +6,7 @@ decision that depends on the clock or the signals of one.
 
 import json
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -63,8 +64,10 @@ def ending_with_the_others() -> Iterator[None]:
     """
     try:
         yield
-    except (jax.errors.JaxRuntimeError, TimeoutError) as error:
-        if jax.process_count() == 1 or str(error).startswith(OWN_FAILURES):
+    except (jax.errors.JaxRuntimeError, TimeoutError, ValueError) as error:
+        # A jitted function raises a ValueError with the code that a JaxRuntimeError begins with.
+        is_of_jax = not isinstance(error, ValueError) or re.match("[A-Z_]+: ", str(error))
+        if jax.process_count() == 1 or not is_of_jax or str(error).startswith(OWN_FAILURES):
             raise
         what = "lost another one; the same command resumes from the newest checkpoint"
         print(f"error: {_who()}: {what} ({_first_line(error)})", file=sys.stderr, flush=True)

@@ -208,7 +208,7 @@ def raises(error):
         raise error
 
 
-@pytest.mark.parametrize("error", [jax.errors.JaxRuntimeError, TimeoutError])
+@pytest.mark.parametrize("error", [jax.errors.JaxRuntimeError, TimeoutError, ValueError])
 def test_a_lost_process_ends_this_one_in_one_line(error, monkeypatch, capsys):
     monkeypatch.setattr(jax, "process_count", lambda: 3)
     monkeypatch.setattr(processes.os, "_exit", sys.exit)
