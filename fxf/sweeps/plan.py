@@ -188,6 +188,7 @@ def _read(name: str, arm: Arm, workdir: Path, metric: str, match: str) -> tuple[
         if arm.config["parallel"]["processes"] != 1:
             raise UserError("parallel.processes: the runs of a trial share one process; leave it at 1")
         experiment = arm.built()
+        experiment.layout()  # raises a UserError if the devices do not fit, before the other config's runs
         decides = choose_metric(experiment, metric)
         content = {**experiment.task.digests(), **guests.digests(arm.config, workdir)}
         if match == "flops" and (lost := flops_per_token(experiment).uncounted):
