@@ -56,10 +56,10 @@ def test_a_value_that_a_section_cannot_read_is_named(name, changes, message):
         section(cls, defaults(cls) | changes, of)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [(name, *case) for name in CONFIGS_REFUSED for case in refused(f"whole config of {name}")],
-)
+REFUSED = [(name, *case) for name in CONFIGS_REFUSED for case in refused(f"whole config of {name}")]
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), REFUSED)
 def test_sections_that_do_not_fit_are_named(name, changes, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("".join(f"{i} and {i * i}\n" for i in range(60)))
