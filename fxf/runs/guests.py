@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Set
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -133,8 +134,20 @@ def _root(name: str, path: Path) -> Path:
     return path.parents[name.count(".") + (path.name == "__init__.py")]
 
 
+class _Finder(modulefinder.ModuleFinder):
+    """Finds what a module imports, also in folders without `__init__.py`, at which its base class raises."""
+
+    def import_module(self, partname: str, fqname: str, parent: Any) -> Any:
+        spec = PathFinder.find_spec(partname, parent.__path__ if parent else self.path)
+        if spec is None or spec.loader or fqname in self.excludes:
+            return super().import_module(partname, fqname, parent)
+        module: Any = self.add_module(fqname)
+        module.__path__ = list(spec.submodule_search_locations or ())
+        return module
+
+
 def _digests(name: str, path: Path) -> dict[str, str]:
-    finder, root = modulefinder.ModuleFinder([str(_root(name, path))]), _root(name, path)
+    finder, root = _Finder([str(_root(name, path))]), _root(name, path)
     if root == path.parent:
         finder.run_script(str(path))  # it reads the file, and does not run it
     else:  # of what a package imports, only its own files count

@@ -63,26 +63,26 @@ def test_a_changed_module_is_imported_again_with_the_config_and_otherwise_refuse
     assert ACTIVATIONS["mine:scaled"](5) == 150 and record(NAMED) != before
 
 
-@pytest.mark.parametrize("name", ["pack", "pack.core"])
-def test_a_package_is_recorded_with_its_files_and_found_again(name, tmp_path):
-    scaling(write(tmp_path / "a/pack/__init__.py", "from .core import scaled\n").parent, name="core")
+@pytest.mark.parametrize(("name", "init"), [("pack", "__init__"), ("pack.core", "__init__"), ("pack.core", "other")])
+def test_a_package_is_recorded_with_its_files_and_found_again(name, init, tmp_path):
+    scaling(write(tmp_path / f"a/pack/{init}.py", "from .core import scaled\n").parent, name="core")
     named = {"model": {"activation": f"{name}:scaled"}}
     load(write(tmp_path / "a/exp.py", CONFIG))
     found = record(named)
-    assert list(found[name]["sha256"]) == ["pack/__init__.py", "pack/core.py"]
+    assert list(found[name]["sha256"]) == ["pack/__init__.py", "pack/core.py"][init != "__init__" :]
     with new_process():
         restore(tmp_path / "run", found)
         assert ACTIVATIONS[f"{name}:scaled"](5) == 10
 
 
 def test_the_record_has_the_files_that_a_config_names_and_what_they_import_beside_them(tmp_path):
-    write(tmp_path / "factor.py", "FACTOR = 2\n")
-    text = f"from factor import FACTOR\nimport json\n\n\ndef scaled(x):\n    return FACTOR * x\n\n{CONFIG}"
+    write(write(tmp_path / "two.py", "FACTOR = 2\n").parent / "folder/factor.py", "from two import FACTOR\n")
+    text = f"from folder.factor import FACTOR\nimport json\n\n\ndef scaled(x):\n    return FACTOR * x\n\n{CONFIG}"
     path = write(tmp_path / "mine.py", text)
     load(path)
     (found,) = record(NAMED).values()
     assert found["path"] == str(path)
-    assert list(found["sha256"]) == ["factor.py", "mine.py"]
+    assert list(found["sha256"]) == ["folder/factor.py", "mine.py", "two.py"]
     assert digests(NAMED, tmp_path / "run") == found["sha256"]
     assert record({"model": {"activation": "relu"}, "data": {"path": "gs://x/y:z"}, "decode": {"ends": "re:x"}}) == {}
 
