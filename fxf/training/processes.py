@@ -45,7 +45,7 @@ def join(config: ParallelConfig) -> None:
         if config.process == 0:
             try:
                 socket.create_server(("", int(place.rpartition(":")[2]))).close()
-            except OSError as error:  # JAX would crash, or share the port with another run
+            except (OSError, OverflowError) as error:  # JAX would crash, or share the port with another run
                 raise UserError(f"parallel.coordinator: {place}: {error}") from None
         what = f"waits five minutes for {others} to meet at {place}; then JAX aborts"
         print(f"process {config.process}: {what}", file=sys.stderr, flush=True)
