@@ -201,9 +201,10 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     if kind in OF_MODEL:
         choices, key = OF_MODEL[kind]
         cls = choices[one_of(own.get(key, getattr(config, key)), choices, f"model.{key}")]
-    unread = {*AROUND_LAYERS} if cls.__module__.startswith("fxf.") else set()
-    unread |= {*BETWEEN_SEQUENCES, *ONLY_ATTENTION} if kind in WITHOUT_ATTENTION and unread else set()
-    taken = of_model.keys() - unread - {*(BETWEEN_SEQUENCES if kind == "cross_attention" else ())}
+    unread = {*BETWEEN_SEQUENCES} if kind == "cross_attention" else set()
+    if cls.__module__.startswith("fxf."):  # a layer of the user's may read any key
+        unread |= {*AROUND_LAYERS, *({*BETWEEN_SEQUENCES, *ONLY_ATTENTION} if kind in WITHOUT_ATTENTION else ())}
+    taken = of_model.keys() - unread
     changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in taken}
     positions = changes.get("positions", config.positions)
     if positions != config.positions and (config.positions if positions == "none" else positions) in EMBEDDED:

@@ -191,6 +191,7 @@ def _fitting(trainer: Trainer, config: OptimizerConfig, batch: Callable[..., Bat
     model, layout, (make_batch, arrays, text) = trainer.model, trainer.layout, with_arrays(batch)
     constants = {**vars(config), **dict.fromkeys(arguments(config))}  # the others are `Hyperparameters`
     read = model.spec, dataclasses.replace(trainer.config, label_smoothing=0), constants, text
+    # The functions of the model, and as text what has no hash: its spec, and what the steps read.
     if not (programs := _programs(*model[1:-1], layout, batch, str(read))):
         # Sharded as each call leaves it; otherwise the second call would compile again.
         options = {"out_shardings": layout.replicated, "compiler_options": drawing_options()}
