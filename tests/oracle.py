@@ -204,8 +204,11 @@ def activation(config, x):
     return activations[config.activation](x)
 
 
-def block(config, weights, x, allowed=to_earlier, source=None, source_allowed=None, number=0):
-    """A block of one of five forms; with `source`, it attends to that sequence after its own one."""
+def block(config, weights, x, allowed=to_earlier, source=None, source_allowed=None, number=0, factor=1):
+    """A block of one of five forms; with `source`, it attends to that sequence after its own one.
+
+    What a layer adds to the stream is multiplied by `factor`.
+    """
     form, first = config.block, x
 
     def norm(name, x):
@@ -220,14 +223,14 @@ def block(config, weights, x, allowed=to_earlier, source=None, source_allowed=No
 
     for name, layer in layers.items():
         if form == "post_norm":
-            x = norm(name, x + layer(x))
+            x = norm(name, x + factor * layer(x))
         elif form == "output_norm":
-            x = x + norm(name, layer(x))
+            x = x + factor * norm(name, layer(x))
         else:
             is_normalized = name != "cross_attention" or config.cross_norm == "queries"
             change = layer(norm(name, x) if is_normalized else x)
             change = norm(f"{name}_post", change) if form == "sandwich" else change
-            x = (first if form == "idea" and name == "feed_forward" else x) + change
+            x = (first if form == "idea" and name == "feed_forward" else x) + factor * change
     return x
 
 

@@ -12,7 +12,7 @@ import oracle
 from closeness import assert_close
 from fxf.base.weights import Weight, initialize
 from fxf.layers.attention import Attention, CrossAttention
-from fxf.layers.block import PreNorm, Stack
+from fxf.layers.block import Block, PreNorm, Stack
 from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec
 from fxf.layers.feed_forward import ACTIVATIONS
@@ -81,17 +81,18 @@ def test_feed_forward_is_two_linear_maps_with_a_nonlinearity_or_a_gate_between()
         assert_close(y, oracle.feed_forward(config, oracle.float64(weights), np.float64(x)))
 
 
-def test_a_block_with_a_source_attends_to_it_after_its_own_sequence():
+def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(monkeypatch):
+    """Dropout is replaced by a factor, which shows what it acts on."""
+    monkeypatch.setattr(Block, "dropout", lambda self, name, y, context: 3 * y)
     forms = [("pre_norm", "queries"), ("pre_norm", "source")]
     forms += [(form, "queries") for form in ("post_norm", "sandwich", "output_norm", "idea")]
     configs = [small(EncoderDecoderConfig, block=form, cross_norm=normalized) for form, normalized in forms]
     blocks = [stack_of(config, cross=True).blocks[0] for config in configs]
-    params, x, z = [random_params(block.spec()) for block in blocks], vectors(), vectors(2, S)
-    both = list(zip(blocks, params, strict=True))
+    both, x, z = [(block, random_params(block.spec())) for block in blocks], vectors(), vectors(2, S)
     found = jax.jit(lambda x, z: [applied(*each, x, source=source_of(z)) for each in both])(x, z)
-    for config, weights, y in zip(configs, params, found, strict=True):
+    for config, (_, w), y in zip(configs, both, found, strict=True):
         expected = [
-            oracle.block(config, oracle.float64(weights), row, source=source, source_allowed=lambda _, s, m=mask: m[s])
+            oracle.block(config, oracle.float64(w), row, oracle.to_earlier, source, lambda _, s, m=mask: m[s], factor=3)
             for row, source, mask in zip(np.float64(x), np.float64(z), IS_TOKEN, strict=True)
         ]
         assert_close({config.block: y}, {config.block: np.array(expected)})

@@ -63,10 +63,10 @@ def test_logits_equal_the_oracle(case):
         assert_close(actual, expected)
 
 
-def test_embeddings_of_both_sides_are_dropped():
-    model, params = model_and_params("tiny", embedding_dropout=0.5)
+def test_embeddings_and_outputs_of_layers_of_both_sides_are_dropped():
+    model, params = model_and_params("tiny", embedding_dropout=0.5, dropout=0.5)
     program = jax.make_jaxpr(lambda key: model.features(params, random_batch([4], 4, 6), rng=key))(jax.random.key(0))
-    assert str(program).count("random_bits[") == 2
+    assert str(program).count("random_bits[") == 2 + 2 + 3
 
 
 @some("form", FORMS, ["tiny"])

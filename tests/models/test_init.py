@@ -9,19 +9,22 @@ import pytest
 
 from fxf.base.weights import Weight, leaves, map_weights
 from fxf.layers.embedding import embedding
-from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
+from fxf.models import MODELS
 from fxf.models.init import initialized_as
-from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.training.optimizer import OptimizerConfig, make_optimizer
 from helpers import marked, random_params, table, values
 
 VOCAB_SIZE, LENGTH, HEAD_DIM, BASE = 11, 7, 8, 32
 
 
-def sized(width, base=BASE, config_class=TransformerLMConfig, **keys):
+def sized(width, base=BASE, name="transformer_lm", **keys):
     """Returns the config of a model of this width, in the base's proportions."""
     sizes = {"n_layers": 1, "d_ff": 2 * width, "n_heads": width // HEAD_DIM, "head_dim": HEAD_DIM, "max_len": LENGTH}
-    return config_class(d_model=width, base_width=base, **{**sizes, **keys})
+    return MODELS[name].config(d_model=width, base_width=base, **{**sizes, **keys})
+
+
+def model_of(config):
+    return MODELS[config.name].make(config, VOCAB_SIZE)
 
 
 def batch():
@@ -43,10 +46,9 @@ def initialized(spec, names=("",)):
 
 
 @functools.cache
-def changes(width, base=BASE, source=False, **keys):
+def changes(width, base=BASE, **keys):
     """Returns the RMS change of the residual stream and of the logits by four steps of Adam."""
-    make, config_class = (encoder_decoder, EncoderDecoderConfig) if source else (transformer_lm, TransformerLMConfig)
-    model, data = make(sized(width, base, config_class, **keys), VOCAB_SIZE), batch()
+    model, data = model_of(sized(width, base, **keys)), batch()
     optimizer = make_optimizer(OptimizerConfig(learning_rate=2**-11), 9, model.spec)
 
     def loss(params):
@@ -87,7 +89,7 @@ def test_changes_are_equal_for_every_kind_of_model_and_grow_without_a_base(keys)
 
 
 def test_only_matrices_between_widths_have_smaller_rates():
-    spec = transformer_lm(sized(64, head="transform", gated=True), VOCAB_SIZE).spec
+    spec = model_of(sized(64, head="transform", gated=True)).spec
     rates = {path: weight.rate for path, weight in leaves(spec)}
     matrices = {f"blocks/0/attention/{name}" for name in ("query", "key", "value", "output")}
     matrices |= {f"blocks/0/feed_forward/{name}" for name in ("gate", "up", "down")} | {"transform/kernel"}
@@ -110,7 +112,7 @@ def test_a_weights_own_rate_combines_with_that_of_the_width(keys, rates):
 
 @pytest.mark.parametrize(("deviations", "keys"), table("initial deviations at width 32"))
 def test_initial_values_are_the_bases_except_smaller_ones_between_widths(deviations, keys):
-    spec = transformer_lm(sized(128, **values(keys)), VOCAB_SIZE).spec
+    spec = model_of(sized(128, **values(keys))).spec
     drawn = initialized(spec, [f"/{name}" for name in deviations])
     for path, weight in drawn.items():
         name = path.split("/")[-1]
@@ -123,7 +125,7 @@ def test_a_base_scales_features_for_logits_and_keeps_the_size_of_embeddings():
     config, rows = sized(64, 16, positions="none", scaled_embeddings=True), np.eye(3, 64, dtype=np.float32)
     np.testing.assert_array_equal(embedding(config, {"table": rows}, np.arange(3), None, scaled=True), 4 * rows)
     for keys in ({}, {"tied_embeddings": True, "logits_bias": True}):
-        plain, wide = (transformer_lm(sized(64, base, final_norm=False, **keys), VOCAB_SIZE) for base in (0, 16))
+        plain, wide = (model_of(sized(64, base, final_norm=False, **keys)) for base in (0, 16))
         params = random_params(plain.spec)
         x = np.linspace(-1, 1, 3 * 64, dtype=np.float32).reshape(3, 64)
         found, expected = jax.jit(wide.readout)(params, x), jax.jit(plain.readout)(params, x / 4)
