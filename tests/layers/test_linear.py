@@ -7,7 +7,7 @@ import pytest
 from ml_dtypes import float8_e4m3fn, float8_e5m2
 
 from closeness import assert_close
-from fxf.base.devices import compiling_for
+from fxf.base.devices import compiling_for, over_mesh
 from fxf.layers import fp8
 from fxf.layers.linear import linear
 
@@ -60,16 +60,16 @@ def test_products_in_8_bits_are_those_of_arrays_rounded_at_one_scale_each(size):
         assert_close(got, expected)
 
 
-def test_a_bias_is_added_in_bfloat16_and_its_gradient_summed_in_float32():
-    n = 1001  # a sum of ones in bfloat16 stops at 256
+def test_a_bias_is_added_in_bfloat16_and_gradients_of_it_and_of_a_matrix_are_summed_in_float32():
+    n = 1001  # not a number of bfloat16, in which a sum of ones stops at 256
     x, w, bias = jnp.ones((n, 3), jnp.bfloat16), np.ones((3, 2), np.float32), np.full(2, 2**-9, np.float32)
 
-    @jax.jit
-    def learned(bias):
-        y, pullback = jax.vjp(lambda bias: linear(x, w, bias), bias)
-        return y, pullback(jnp.ones_like(y))[0]
+    @over_mesh(None, in_float32=True)
+    def learned(*weights):
+        y, pullback = jax.vjp(lambda *weights: linear(x, *weights), *weights)
+        return y, *pullback(jnp.ones_like(y))
 
-    y, gradient = learned(bias)
-    assert y.dtype == jnp.bfloat16 and gradient.dtype == jnp.float32
+    y, *gradients = jax.jit(learned)(w, bias)
+    assert y.dtype == jnp.bfloat16 and [gradient.dtype for gradient in gradients] == [jnp.float32] * 2
     np.testing.assert_array_equal(y.astype(np.float32), 3.0)  # the bias is less than half an ulp
-    np.testing.assert_array_equal(gradient, n)
+    assert all((gradient == n).all() for gradient in gradients)

@@ -49,7 +49,7 @@ def random_batch(source_lengths, n_source, n_inputs, seed=0):
     }
 
 
-LARGER = {"n_layers": 2, "n_heads": 4, "d_model": 36, "d_ff": 50, "scan_blocks": True, "final_norm": True}
+LARGER = {"n_layers": 2, "n_heads": 4, "d_model": 36, "d_ff": 50, "scan_blocks": True, "final_norm": True, "window": 3}
 
 
 @some("case", [each for form in FORMS for each in (form, f"{form}, larger")], [*PRESETS, "tiny, larger"])
