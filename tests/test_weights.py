@@ -101,8 +101,12 @@ def test_norms_and_biases_of_heads_in_groups_neither_decay_nor_are_drawn_as_matr
     decaying = [path for path, decays in flatten(decay_mask(spec)).items() if decays]
     assert not [path for path in decaying if path.endswith(("scale", "bias"))]
     assert spec["blocks/0/mamba2/scale"].init is jax.nn.initializers.ones
-    own = {("embed", "heads"): True, ("heads", "head_dim", "embed"): True, ("heads", "position"): False}
-    weights = {axes: Weight((2,) * len(axes), axes, jax.nn.initializers.zeros) for axes in own}
+    inits, key = [spec[f"blocks/0/mamba2/{name}"].init for name in ("log_rate", "step_bias")], jax.random.key(0)
+    log_rate, step_bias, u = jax.jit(lambda: [f(key, (7,), np.float32) for f in (*inits, jax.random.uniform)])()
+    assert_close((np.exp(log_rate), np.log1p(np.exp(step_bias))), (1 + 15 * u, 1e-3 * 100**u), operations=8)
+    own = {"embed heads": True, "heads head_dim embed": True, "expert embed mlp": True, "expert mlp": False}
+    own |= {"heads position": False, "copies heads head_dim head_dim": False}
+    weights = {names: Weight((2,) * len(axes := (*names.split(),)), axes, jax.nn.initializers.zeros) for names in own}
     assert decay_mask(weights) == own
 
 

@@ -79,9 +79,8 @@ def test_attention_that_needs_the_order_of_tokens_has_it_in_any_slots_of_a_beam(
     @jax.jit
     def read(slots_C):
         order = jnp.asarray(order_BC)[:, slots_C]
-        table = Table(
-            Places(order, order), jnp.argsort(slots_C)[at_BW], jnp.asarray(reads_BWC)[..., slots_C], by_index=False
-        )
+        new_BW, read_BWC = jnp.argsort(slots_C)[at_BW], jnp.asarray(reads_BWC)[..., slots_C]
+        table = Table(Places(order, order), new_BW, read_BWC, by_index=False)
         cache = Slots(tuple(jnp.asarray(entries)[..., slots_C, :]))
         return layer.apply(params, x_R1D, Context(newest, cache=cache, table=table))[0]
 

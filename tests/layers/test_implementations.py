@@ -66,8 +66,7 @@ def use_on_cpu(monkeypatch, kernel, unrolled=False):
     interpreted = functools.partial(splash_attention_kernel.make_splash_mha, interpret=True)
     monkeypatch.setattr(splash_attention_kernel, "make_splash_mha", interpreted)
     monkeypatch.setattr(splash_attention, "BLOCKS", (128,))
-    of_cpu = splash_attention if kernel == "splash" else cudnn_attention
-    monkeypatch.setitem(flash_attention.KERNELS, "cpu", of_cpu)
+    monkeypatch.setitem(flash_attention.KERNELS, "cpu", splash_attention if kernel == "splash" else cudnn_attention)
     return asked
 
 

@@ -86,9 +86,8 @@ def test_beams_keep_the_positions_of_their_prompts():
             new = hypothesis[: np.append(np.flatnonzero(hypothesis == 4) + 1, 9)[0]]
             inputs = np.zeros((1, 12), np.int32)
             inputs[0, 1 : 1 + n], inputs[0, 1 + n : n + len(new)] = prompts["tokens"][row, :n], new[:-1]
-            terms = np.asarray(log({"inputs": inputs, "positions": given[row : row + 1]}))[
-                0, n + np.arange(len(new)), new
-            ]
+            logs_TV = np.asarray(log({"inputs": inputs, "positions": given[row : row + 1]}))[0]
+            terms = logs_TV[n + np.arange(len(new)), new]
             assert_close(score, terms.sum() / len(new), largest=np.abs(terms).max())
     with pytest.raises(UserError, match="positions: expected those of 3 tokens of the prompts and 9 new ones, got 11"):
         decode(params, {**prompts, "positions": given[:, :11]}, 9)
