@@ -30,7 +30,7 @@ def in_a_loop(x, ws):
 
 
 def in_a_loop_of_two(x, ws):
-    """One block, then a loop over pairs of blocks."""
+    """One block, then a loop over pairs of blocks, then one more."""
 
     def turn(x, pair):
         for i in (1, 2):
@@ -38,9 +38,9 @@ def in_a_loop_of_two(x, ws):
                 x = layer(x, pair[i - 1])
         return x, None
 
-    with jax.named_scope("block_0"):
-        x = layer(x, ws[0])
-    return jax.lax.scan(turn, x, ws[1:].reshape(-1, 2))[0]
+    x = jax.lax.scan(turn, in_a_row(x, ws[:1]), ws[1:5].reshape(-1, 2))[0]
+    with jax.named_scope("block_5"):
+        return layer(x, ws[5])
 
 
 FORMS = {
@@ -50,7 +50,7 @@ FORMS = {
     "of rows": lambda x, ws: jax.vmap(in_a_row, (0, None))(x, ws),
     "with derivatives of its own around nothing that is named": lambda x, ws: in_a_row(jax.nn.relu(x), ws),
 }
-WS, X = np.linspace(0.3, 1.1, 5, dtype=np.float32), np.array([0.5, 0.2, 2.0], np.float32)
+WS, X = np.linspace(0.3, 1.1, 6, dtype=np.float32), np.array([0.5, 0.2, 2.0], np.float32)
 
 
 def by_hand(x, ws, edit):
@@ -84,20 +84,20 @@ def test_arrays_are_read_and_replaced_by_name_and_number_whatever_the_form_of_th
         steered = lambda added: edited(function, {"residual": lambda x, i: x + added[i]})(X, WS)[0].sum()  # noqa: E731
         return read, jax.grad(steered)(added), function(X, WS)
 
-    (plain, replaced), gradient, out = found(np.zeros((5, 3), np.float32))
+    (plain, replaced), gradient, out = found(np.zeros((6, 3), np.float32))
     assert_close(plain, by_hand(X, WS, SAME))
     assert_close(replaced, by_hand(X, WS, IN_NUMPY))
     assert_close(plain[0], out)
     # A change of a stream is multiplied by 1 + w cos w x of each later block.
     before = np.array([X, *plain[1]["residual"][:-1]], np.float64)
     passed = 1 + WS[:, None] * np.cos(WS[:, None] * before)
-    assert_close(gradient, [passed[i + 1 :].prod(0) for i in range(5)])
+    assert_close(gradient, [passed[i + 1 :].prod(0) for i in range(6)])
 
 
 def test_an_array_comes_with_the_number_of_its_block():
     plain, *found = (intermediates(form, X, WS) for form in (in_a_row, in_a_loop, in_a_loop_of_two))
     for each in found:
-        assert list(each) == [f"block_{i}/{name}" for i in range(5) for name in ("attention/weights", "residual")]
+        assert list(each) == [f"block_{i}/{name}" for i in range(6) for name in ("attention/weights", "residual")]
         assert_close(each, plain)
 
 
@@ -109,8 +109,8 @@ def test_a_loop_inside_a_block_is_one_named_array():
         return x
 
     found = intermediates(blocks, X)
-    assert {name: x.shape for name, x in found.items()} == {f"block_{i}/state": (5, 3) for i in range(2)}
-    assert_close(found["block_1/state"][4], jax.jit(blocks)(X))
+    assert {name: x.shape for name, x in found.items()} == {f"block_{i}/state": (6, 3) for i in range(2)}
+    assert_close(found["block_1/state"][-1], jax.jit(blocks)(X))
 
 
 @jax.custom_jvp
