@@ -118,8 +118,8 @@ def test_a_sample_is_of_the_training_part_and_spread_over_the_files(tmp_path, mo
     for i in range(40):
         (tmp_path / f"{i:02}.txt").write_text(f"{i:02} " * 33)
     config = DocumentsConfig(path=str(tmp_path), format="files")
-    found = list(sample(config))
-    assert 3 <= len(found) <= 5 and max(int(text[:2]) for text in found) > 25
+    found, half = (list(sample(config, share)) for share in (1.0, 0.5))
+    assert 3 <= len(found) <= 5 and len(half) < len(found) and max(int(text[:2]) for text in found) > 25
     assert {part_of(config, text) for text in found} == {"train"}
 
 

@@ -14,7 +14,7 @@ from helpers import random_params
 from small_runs import text_config, tiny_config, with_sections
 
 LINES = "7 AND 8\n" + "".join(f"{i} and {i * i}\n" for i in range(90))
-TEXT = "7 and 49\n\n3 and 9, not 27\n88 & 7744\n"
+TEXT = "7 and 49\n\n3 and 9, not 27\n88 ß 7744\n"  # ß has two bytes
 LENGTH = 5  # per window
 RUNS = {"bos": {}, "word": {"task": {"bos": False}, "data": {"tokenizer": "word"}}}
 RUNS["documents"] = {"data": {"format": "files", "separator": "\n", "tokenizer": "byte"}}
@@ -64,9 +64,10 @@ def test_each_token_counts_once_after_all_tokens_of_its_window(folder, name):
 def test_scores_are_sums_over_lines_that_two_runs_share_whatever_their_tokens(folder, caplog):
     figures, scorer = text_scores(folder / "bos", folder / "text.txt"), TextScorer(folder / "bos")
     total = scorer.nats(np.array(scorer.task.tokenizer.encode(TEXT))).sum()
-    assert figures["loss"] == pytest.approx(total / len(TEXT))
-    assert figures["perplexity"] == pytest.approx(math.exp(total / len(TEXT)))
-    assert figures["bits_per_byte"] == pytest.approx(total / len(TEXT.encode()) / math.log(2))
+    units = ("character", TEXT), ("byte", TEXT.encode())
+    expected = {f"bits_per_{unit}": total / len(whole) / math.log(2) for unit, whole in units}
+    expected |= {"loss": total / len(TEXT), "perplexity": math.exp(total / len(TEXT))}
+    assert {name: figures[name] for name in expected} == pytest.approx(expected)
     assert figures["bits_per_byte_low"] < figures["bits_per_byte"] < figures["bits_per_byte_high"]
     assert (figures["step"], figures["lines"], figures["tokens"]) == (3, 4, len(TEXT))
 
