@@ -35,8 +35,7 @@ def test_a_path_with_weights_and_sections_of_sources_mean_the_same():
     def parts(**keys):
         return sources_of(DocumentsConfig(format="json_lines", **keys))
 
-    sections = {**SOURCES, "code": {"path": "code/*.zst"}}
-    assert [*parts(path=PATH).items()] == [*parts(sources=sections).items()]
+    assert [*parts(path=PATH).items()] == [*parts(sources={**SOURCES, "code": {"path": "code/*.zst"}}).items()]
     for path, shares in {
         PATH: {"code": 0.25, "wiki": 0.75},
         f"{PATH}2": {"code": 0.8, "wiki": 0.2},  # of code: 12
@@ -45,6 +44,8 @@ def test_a_path_with_weights_and_sections_of_sources_mean_the_same():
     }.items():
         assert {name: part.share for name, part in parts(path=path).items()} == shares
     assert parts(path="odd:1")[""].config.path == "odd:1"
+    other = parts(field="content", sources={"a": {"path": "a", "format": "files"}})["a"]
+    assert other.config.field == "text"  # files have no fields
 
 
 @pytest.mark.parametrize(("keys", "message"), refused("sources of a mixture"))

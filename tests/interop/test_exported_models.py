@@ -179,7 +179,7 @@ def with_adapters(model, folder):
     return model
 
 
-@pytest.mark.parametrize("rank_stabilized", [pytest.param(False, marks=pytest.mark.thorough), True])
+@pytest.mark.parametrize("rank_stabilized", [False, True])
 @EVERY
 def test_a_model_with_a_folders_adapters_has_equal_logits_and_adapters_round_trip(name, rank_stabilized, tmp_path):
     config, section, model, params = adapted(name, rank_stabilized=rank_stabilized)

@@ -139,7 +139,7 @@ def test_an_optimizer_may_read_the_loss_and_the_gradient_at_other_params(monkeyp
     bias = dataclasses.replace(final["bias"], rate=0.1, by="sign")  # the optimizer gets no gradient of it
     spec = {**SPEC, "kernel": kernel, "final": {**final, "bias": bias}}
     config = OptimizerConfig(name="reading", clip_norm=0.1, frozen="table")
-    trainer = make_trainer(model_of(rate=0.0)._replace(spec=spec))
+    trainer = make_trainer(model_of(rate=0.0)._replace(spec=spec, penalty=lambda params, _: params["kernel"].sum()))
     trainer = trainer._replace(optimizer=make_optimizer(config, 20, spec))
     state, numbers = start(trainer), hyperparameters(0, TRAIN, config)
     twice = {**jax.tree.map(lambda p: 2 * p, state.params), "table": state.params["table"]}
@@ -147,7 +147,7 @@ def test_an_optimizer_may_read_the_loss_and_the_gradient_at_other_params(monkeyp
     gradient = jax.jit(functools.partial(loss_and_gradient, trainer.model))
     before, first, other = jax.device_get((state.params, *(gradient(p, batch)[2] for p in (state.params, twice))))
     moved, metrics = steps.make_train_steps(trainer, TASK.batch, 1)(state, numbers, 1)
-    kernel, final = other["kernel"], other["final"]["kernel"]
+    kernel, final = other["kernel"] + metrics["weight_sum"][0], other["final"]["kernel"]  # the penalty's gradient is 1
     share = metrics["loss_sum"][0] / metrics["weight_sum"][0] * 0.1 / np.sqrt((kernel**2).sum() + (final**2).sum())
     expected = {**before, "kernel": before["kernel"] - 0.25 * share * kernel}
     bias = before["final"]["bias"] - 0.1 * np.sign(first["final"]["bias"])
