@@ -146,6 +146,12 @@ def why_not_ours(error: BaseException) -> str:
     return ""
 
 
+def line_of(error: BaseException) -> str:
+    """Returns the line for any error: its own text if it is one of fxf's, else with its type."""
+    own = str(error) if isinstance(error, UserError | Interrupted) else why_not_ours(error)
+    return own or ": ".join(filter(None, (type(error).__name__, text_of(error))))
+
+
 def shortened(text: str, most: int = MAX_MESSAGE) -> str:
     """Returns the text, without its middle if it is too long to read, for example because it quotes a long prompt."""
     return text if len(text) <= most else f"{text[: most // 2]} … {text[-(most // 2) :]}"

@@ -4,6 +4,7 @@ import fcntl
 import json
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -168,10 +169,8 @@ def _is_locked(path: Path) -> bool:
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (OSError, ValueError, AttributeError):  # no lock file, or no locks, as in a bucket
-        return False
+    except (OSError, ValueError, AttributeError) as error:  # others: no lock file, or no locks, as in a bucket
+        return isinstance(error, BlockingIOError)
     return False
 
 
@@ -182,20 +181,17 @@ def _text(path: Path) -> str:
 
 def _object(path: Path) -> Record:
     """Returns the object in a JSON file, {} if the file is missing or damaged."""
-    try:
+    with suppress(FileNotFoundError, UserError):
         return read_json(path, "an object")
-    except (FileNotFoundError, UserError):
-        return {}
+    return {}
 
 
 def lines(path: Path) -> list[Record]:
     """Returns the objects with a step in a file of JSON lines. Other lines, such as an incomplete one, are skipped."""
     records = []
     for line in _text(path).splitlines():
-        try:
+        with suppress(ValueError):
             value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict) and type(value.get("step")) is int:
-            records.append(value)
+            if isinstance(value, dict) and type(value.get("step")) is int:
+                records.append(value)
     return records

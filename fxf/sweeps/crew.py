@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, TextIO
 
 from fxf.base import signals, status
 from fxf.base.config import differences
-from fxf.base.errors import DivergedError, Interrupted, UserError, shortened, text_of, why_not_ours
+from fxf.base.errors import DivergedError, Interrupted, UserError, line_of, shortened, why_not_ours
 from fxf.base.work import n_cores
 from fxf.reports.run_files import DIVERGED, is_run, read
 from fxf.runs import configs, guests, inside, run
@@ -23,6 +24,9 @@ from fxf.runs.experiment import ProgramCache
 
 LOG = "log.txt"
 POLL_SECONDS = 0.1
+# Held while a run's log receives the output of the process. With trials in two threads, one thread would otherwise
+# restore the other's log in place of the terminal.
+ONE_AT_A_TIME = threading.Lock()
 # Experiments whose compiled programs a process keeps. On a CPU, those of a run and its page may take 5,000 memory
 # mappings. Linux allows a process 65,530; beyond that XLA aborts.
 MOST_KEPT = 8
@@ -105,14 +109,14 @@ class Crew:
         """Trains the runs that have not ended. Returns whether all ended before the deadline.
 
         Raises:
-          UserError: a run failed, not by diverging.
+          UserError: a run failed, not by diverging; the message names its log, which has the traceback.
           Interrupted: as `train`.
         """
         left = [job for job in jobs if job.ended() is None]
         with status.stage("training runs", len(left)) as progress:
             for number, (job, error) in enumerate(self.train(left), 1):
                 if error:
-                    raise UserError(error if error.startswith(f"{job.folder}: ") else f"{job.folder}: {error}")
+                    raise UserError(f"{job.folder / LOG}: {error.removeprefix(f'{job.folder}: ')}")
                 progress(number)
         return all(job.ended() is not None for job in left)
 
@@ -192,7 +196,7 @@ def train(job: Job, brought: Mapping[str, Any], kept: ProgramCache) -> str:
     """
     while len(kept) > MOST_KEPT:
         del kept[next(iter(kept))]
-    with _logged(job.folder):
+    with ONE_AT_A_TIME, _logged(job.folder):
         try:
             guests.restore(job.folder, brought)
             result = run.train(job.config, job.folder, job.origin, kept=kept)
@@ -200,10 +204,9 @@ def train(job: Job, brought: Mapping[str, Any], kept: ProgramCache) -> str:
         except Interrupted:
             raise
         except Exception as error:
-            line = str(error) if isinstance(error, UserError) else why_not_ours(error)
-            if not line:
+            if not isinstance(error, UserError) and not why_not_ours(error):
                 traceback.print_exc()
-                line = f"{type(error).__name__}: {text_of(error)}"
+            line = line_of(error)
             print(f"error: {shortened(line)}", file=sys.stderr)
             signals.release()  # a failed run has no step to save
             return "" if isinstance(error, DivergedError) else line

@@ -15,7 +15,7 @@ import jax
 from fxf.base import status
 from fxf.base.compiled import seconds_of_compiling
 from fxf.base.config import key
-from fxf.base.errors import Interrupted, UserError, one_line
+from fxf.base.errors import Interrupted, UserError, line_of, one_line
 from fxf.base.files import files_below, is_remote, to_json, write_atomically
 from fxf.reports import report
 from fxf.reports.run_files import ENDED, ERROR, RECORDS, SAMPLES, lines
@@ -189,7 +189,7 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         # The first error is the one to show, so errors of writing after it are suppressed.
         with nullcontext() if error is None else suppress(OSError, UserError):
             if error is not None and self._is_first:
-                why = one_line(str(error) or type(error).__name__)
+                why = one_line(line_of(error))
                 is_stop = isinstance(error, Interrupted | KeyboardInterrupt)  # Ctrl-C of a script that does not listen
                 write_atomically(self._place / ENDED, f"{'' if is_stop else ERROR}{why}\n")
             self.close()

@@ -57,10 +57,14 @@ def test_a_record_on_a_full_disk_raises_at_once_and_so_does_closing(tmp_path):
             write()
 
 
-def test_ctrl_c_is_noted_as_a_stop_and_no_error(tmp_path):
-    with pytest.raises(KeyboardInterrupt), log_of(tmp_path):
-        raise KeyboardInterrupt
-    assert (tmp_path / "ended.txt").read_text() == "KeyboardInterrupt\n"
+NOTED = {KeyboardInterrupt(): "KeyboardInterrupt", KeyError("a\nb"): "error: KeyError: 'a b'"}
+
+
+@pytest.mark.parametrize("error", NOTED)
+def test_the_error_that_ends_training_is_noted_with_its_type_and_ctrl_c_as_a_stop(error, tmp_path):
+    with pytest.raises(type(error)), log_of(tmp_path):
+        raise error
+    assert (tmp_path / "ended.txt").read_text() == f"{NOTED[error]}\n"
 
 
 def test_without_a_terminal_progress_is_plain_lines(tmp_path, capsys):
