@@ -47,10 +47,10 @@ function scale(values, from, to, height = "linear") {
   return { map, ticks, log, back };
 }
 
+// Formats a tick with all its digits, of which a round number has few: with fewer, neighbours could look the same.
 function tickText(value) {
-  const size = Math.abs(value);
-  if (size >= 1e4 || (size > 0 && size < 1e-2)) return value.toExponential(1).replace(".0e", "e").replace("e+", "e");
-  return String(value);
+  const size = Math.abs(value), round = Number(value.toPrecision(12));
+  return size >= 1e4 || (size > 0 && size < 1e-2) ? round.toExponential().replace("e+", "e") : String(round);
 }
 
 // The title of a chart, with its unit and its better direction.

@@ -85,8 +85,9 @@ def as_html(runs: Comparison, beside: Path = Path()) -> str:
     best = {name: best_groups(runs, name) for name in runs.columns}
     groups = []
     for i, group in enumerate(runs.groups):
-        first = group.entries[0]
-        short = group.label if len(group.label) <= MOST_OF_LABEL else min(first.name, group.label, key=len)
+        first, more = group.entries[0], len(group.entries) - 1
+        name = f"{first.name} and {more} more" if more else first.name
+        short = group.label if len(group.label) <= MOST_OF_LABEL else min(name, group.label, key=len)
         groups.append({"number": i, "label": group.label, "short": short, "axes": axes(first.run)})
         groups[-1] |= {"n": group.n_seeds(), "diverged": group.n_diverged(), "means": _means(runs, group)}
         groups[-1] |= {"best": [name for name in best if group in best[name]]}
