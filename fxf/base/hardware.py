@@ -13,12 +13,14 @@ class Rates(NamedTuple):
       attention: the same of flash attention, forward and backward.
       bandwidth: bytes per second of memory.
       launch: seconds between one kernel and the next.
+      measured: the time of a measured step over the sum of its kernels' times at these rates.
     """
 
     products: float
     attention: float
     bandwidth: float
     launch: float = 0.0
+    measured: float = 1.0
 
 
 class Hardware(NamedTuple):
@@ -34,7 +36,6 @@ class Hardware(NamedTuple):
       ring: a TPU's links form a ring along an axis whose length is a multiple of this.
       on_chip: the numbers of XLA's memory spaces that are on the chip.
       reached: the rates that its kernels reach, None if not measured.
-      measured: the time of a measured step over the sum of its kernels' times at those rates.
     """
 
     kinds: tuple[str, ...]
@@ -46,7 +47,6 @@ class Hardware(NamedTuple):
     ring: int = 1
     on_chip: tuple[int, ...] = ()
     reached: Rates | None = None
-    measured: float = 1.0
 
     @property
     def peak(self) -> Rates:
@@ -64,14 +64,13 @@ class Hardware(NamedTuple):
 
 
 # Measured on an H100: large products in bfloat16, cuDNN's attention, streaming through memory, launching a kernel. A
-# step of GPT-2 small (experiments/results/bench/gpu.md) took 1.065 times the sum over its kernels. No TPU was measured.
-_H100 = Rates(680e12, 475e12, 2.8e12, 2e-6)
+# step of GPT-2 small (experiments/results/bench/gpu.md) took 1.065 times the sum over its kernels. No TPU was measured,
+# nor an H200, for which these hold with its own bandwidth.
+_H100 = Rates(680e12, 475e12, 2.8e12, 2e-6, measured=1.065)
 HARDWARE = {
     # nvidia.com/en-us/data-center/h100 (SXM): 80 GB of HBM3, NVLink of 900 GB/s both ways; a ConnectX-7 of 400 Gb/s for
     # each GPU (DGX H100). Its memory is what XLA's description of the device says.
-    "h100": Hardware(
-        ("NVIDIA H100 80GB HBM3",), 989.4e12, 84_942_979_072, 3.35e12, 450e9, 50e9, reached=_H100, measured=1.065
-    ),
+    "h100": Hardware(("NVIDIA H100 80GB HBM3",), 989.4e12, 84_942_979_072, 3.35e12, 450e9, 50e9, reached=_H100),
     # nvidia.com/en-us/data-center/h200: as the H100, with 141 GB of HBM3e.
     "h200": Hardware(
         ("NVIDIA H200",), 989.4e12, 151_397_597_184, 4.8e12, 450e9, 50e9, reached=_H100._replace(bandwidth=4.0e12)

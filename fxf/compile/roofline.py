@@ -172,7 +172,7 @@ def _costs(kernels: list[Kernel], topology: Topology, program: Program) -> Figur
         "collectives": _exchanges(kernels, topology, devices),
         "ideal": sum(ideal.values()),
         "attainable": reached and spent,
-        "expected": reached and spent * hardware.measured,
+        "expected": hardware.reached and spent * hardware.reached.measured,
         "seconds": seconds,
         "share_of_peak": useful / hardware.flops / spent if spent else 0.0,
     }

@@ -81,6 +81,8 @@ def gradients_of_part(scale: float, *arrays: jax.Array, causal: bool, window: in
     """Returns the gradients of queries, and of a range of keys and values; see `context_parallel.Kernel`."""
     *q_k_v, read, log_sums_BTH, d_read = arrays
     unused = (jnp.zeros(0, read.dtype),) * 7  # of bias, lengths and pages
+    has_score_mod = jax.__version_info__ >= (0, 12)  # the rule's arguments changed
+    others: Any = {"score_mod": None, "cudnn_version": 0} if has_score_mod else {"is_training": True}
     return cudnn._dot_product_attention_bwd_rule(
         scale=scale,
         seed=42,
@@ -89,8 +91,8 @@ def gradients_of_part(scale: float, *arrays: jax.Array, causal: bool, window: in
         mask_type=cudnn.MaskType.CAUSAL if causal else cudnn.MaskType.NO_MASK,
         layout=cudnn.AttentionLayout.BTNH.value,
         sliding_window_length=window or None,
-        is_training=True,
         return_residual=False,
-        res=(*q_k_v, *unused, log_sums_BTH.swapaxes(1, 2), read),
+        res=(*q_k_v, *unused, *[()] * has_score_mod, log_sums_BTH.swapaxes(1, 2), read),
         grad_output=d_read,
+        **others,
     )[:3]
