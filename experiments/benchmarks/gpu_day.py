@@ -3,7 +3,8 @@
 python -m experiments.benchmarks.gpu_day [--output=runs/gpu_day.jsonl] [--toy] [--parts=step,decoding]
 
 It takes at most --seconds on one H100 or H200. Each part has its own process and time limit. Each result is written to
-the output at once, as a line, so a part that fails or is cut loses only what was not written yet. The parts:
+the output at once, as a line, so a part that fails or is cut loses only what was not written yet. Without a GPU each
+part says so. The first is `about`: versions and machine. The others:
 
   step        GPT-2 small, 32 rows of 1,024 tokens: speed, MFU and memory; a trace of 3 steps by kind and by kernel,
               each with its bytes and operations in the program, and the time that these predict
@@ -18,6 +19,7 @@ the output at once, as a line, so a part that fails or is cut loses only what wa
 """
 
 import collections
+import contextlib
 import functools
 import json
 import math
@@ -36,13 +38,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from experiments.benchmarks import rows_gpu
 from experiments.benchmarks import rows_training as training
 from experiments.benchmarks.rows import Settings, Sizes, measured_in_processes
-from experiments.runner import ROOT, command
+from experiments.runner import ROOT
 from fxf.base.config import one_of
 from fxf.base.devices import require_devices
 from fxf.base.errors import one_line
@@ -50,7 +51,6 @@ from fxf.base.hardware import HARDWARE, hardware_of
 from fxf.base.on_gpu import deterministic_options
 from fxf.compile import costs, hlo, times
 from fxf.compile.topologies import Topology
-from fxf.layers import fp8
 from fxf.models.decoder import Decoder
 from fxf.models.transformer_lm import transformer_lm
 from fxf.training.step import jit_step, make_step
@@ -157,10 +157,13 @@ def durations(path: Path) -> dict[str, float]:
 
 
 def beside(peers: tuple[str, ...], settings: Settings) -> Iterator[Found]:
-    """Runs the benchmark's row gpu_gpt2 with one peer at a time."""
+    """Runs the benchmark's row gpu_gpt2 with one peer at a time; a peer that fails, such as to compile, is a line."""
     for peer in peers:
         settings = settings._replace(ways=("fxf", peer), repeats=0 if settings.quick else 4)
-        yield from measured_in_processes(rows_gpu.gpu_gpt2, settings)
+        try:
+            yield from measured_in_processes(rows_gpu.gpu_gpt2, settings)
+        except RuntimeError as error:
+            yield {"what": peer, "error": one_line(str(error))[:300]}
 
 
 def speeds(cases: Sequence[tuple[bool, int, int]], settings: Settings) -> Iterator[Found]:
@@ -191,34 +194,20 @@ def decoding(settings: Settings) -> Iterator[Found]:
         yield {**found, "MB of weights": weights, "MB of cache": cache, "share of bandwidth": share}
 
 
-def rates(settings: Settings) -> Iterator[Found]:
-    """Measures single operations: the step's matrix products, a large one, and a copy."""
-    n, d, v, large = (512, 64, 1024, 256) if settings.quick else (32768, 768, training.PADDED, 8192)
-    shapes = {"q": (n, d, d), "up": (n, d, 4 * d), "down": (n, 4 * d, d), "logits": (n // 4, d, v)}
-    shapes |= {"gradient of up": (d, n, 4 * d), "large": (large,) * 3}
-    products = {name: (shape, jax.jit(jnp.matmul)) for name, shape in shapes.items()}
-    products["large, of 8 bits"] = shapes["large"], jax.jit(fp8.product)  # includes finding and applying the scales
-    for name, ((a, b, c), product) in products.items():
-        left, right = (jax.random.normal(jax.random.key(i), s, jnp.bfloat16) for i, s in enumerate([(a, b), (b, c)]))
-        yield {"product": name, "shape": [a, b, c], "TFLOP/s": 2 * a * b * c / seconds_of(product, left, right) / 1e12}
-    x = jnp.ones((n, 4 * d))
-    yield {"copy": f"{x.nbytes / 1e6:.0f} MB", "GB/s": 2 * x.nbytes / seconds_of(jax.jit(lambda x: x + 1), x) / 1e9}
-
-
-def seconds_of(function: Callable[..., Any], *arrays: Any) -> float:
-    jax.block_until_ready(function(*arrays))
-    start = time.perf_counter()
-    jax.block_until_ready([function(*arrays) for _ in range(30)])
-    return (time.perf_counter() - start) / 30
-
-
 def tests(settings: Settings) -> Iterator[Found]:
     """Runs the tests that need a GPU; with --toy it only collects them."""
     words = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "tests/gpu"]
     words += ["-n0", "--collect-only"] if settings.quick else ["-n4", "--no-skips"]
     env = os.environ if settings.quick else {**os.environ, "JAX_PLATFORMS": "cuda,cpu"}
     done = subprocess.run(words, cwd=ROOT, env=env, text=True, capture_output=True, check=False)
-    yield {"exit code": done.returncode, "said": done.stdout[-6000:]}
+    yield {"exit code": done.returncode, "said": (done.stdout + done.stderr)[-6000:]}
+
+
+def about(settings: Settings) -> Iterator[Found]:
+    """Yields commit, versions and machine."""
+    from experiments.benchmarks import bench  # imported here, because only this part needs it
+
+    yield bench.facts()
 
 
 def taken(name: str, toy: bool, limit: float, keep: Callable[[Found], None]) -> str:
@@ -235,8 +224,9 @@ def taken(name: str, toy: bool, limit: float, keep: Callable[[Found], None]) -> 
         timer = threading.Timer(limit, kill)
         timer.start()
         for line in part.stdout or ():
-            if line.startswith("{"):  # libraries print too
-                keep(json.loads(line))
+            if line.startswith("{"):
+                with contextlib.suppress(json.JSONDecodeError):  # libraries print too, and a kill cuts a line
+                    keep(json.loads(line))
         code = part.wait()
         timer.cancel()
         errors.seek(0)
@@ -248,20 +238,21 @@ def taken(name: str, toy: bool, limit: float, keep: Callable[[Found], None]) -> 
 
 # By name: a generator of results, and its time limit in seconds. The last part gets the time that the others leave.
 PARTS: dict[str, tuple[Callable[[Settings], Iterator[Found]], float]] = {
+    "about": (about, 40),
     "step": (step, 110),
     "beside": (functools.partial(beside, ("PyTorch compiled", "PyTorch")), 130),
     "medium": (functools.partial(speeds, [(True, 16, 1024)]), 70),
     "rows64": (functools.partial(speeds, [(False, 64, 1024)]), 50),
     "decoding": (decoding, 60),
     "long": (functools.partial(speeds, [(False, 4, 8192), (False, 1, 32768)]), 70),
-    "rates": (rates, 30),
+    "rates": (rows_gpu.rates, 30),
     "tests": (tests, 90),
     "autotune": (functools.partial(beside, ("PyTorch max-autotune",)), math.inf),
 }
 
 
 def flags(parser: Parser) -> None:
-    parser.flag("parts", several, list(PARTS), f"of {', '.join(PARTS)}")
+    parser.flag("parts", several, list(PARTS)[1:], f"of {', '.join(PARTS)}")
     parser.flag("seconds", whole(1), 450, "time limit of all parts together")
     parser.flag("output", default="runs/gpu_day.jsonl", doc="the file to append lines of JSON to")
     parser.switch("toy", "small sizes on any device, as a test; ignore the numbers")
@@ -270,7 +261,9 @@ def flags(parser: Parser) -> None:
 
 def main(args: Namespace) -> None:
     if args.part:
-        for found in PARTS[args.part][0](Settings(0, 1 if args.toy else 20, os.cpu_count() or 1, quick=args.toy)):
+        settings = Settings(0, 1 if args.toy else 20, os.cpu_count() or 1, quick=args.toy)
+        rows_gpu.require_gpu(settings)
+        for found in PARTS[args.part][0](settings):
             print(json.dumps(found), flush=True)
         return
     names, end = [one_of(name, PARTS, "--parts") for name in args.parts], time.monotonic() + args.seconds
@@ -283,10 +276,7 @@ def main(args: Namespace) -> None:
             print(line, file=file, flush=True)
             print(line[:300], flush=True)
 
-        # In another process, so that this one does not hold the GPU.
-        script = "import json; from experiments.benchmarks import bench; print(json.dumps(bench.facts()))"
-        keep("about", json.loads(command([sys.executable, "-c", script]).splitlines()[-1]))
-        for name in names:
+        for name in dict.fromkeys(["about", *names]):
             start = time.monotonic()
             limit = min(PARTS[name][1], end - start)
             error = taken(name, args.toy, limit, functools.partial(keep, name)) if limit > 0 else "no time is left"

@@ -5,7 +5,8 @@
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -19,13 +20,14 @@ from fxf.base.errors import UserError
 from fxf.base.hardware import hardware_of
 from fxf.base.operations import operations
 from fxf.base.weights import shapes
+from fxf.layers import fp8
 
 
 def require_gpu(settings: Settings) -> None:
     """Lets the processes of a row share the GPU's memory. Raises a UserError if there is none, unless `quick`."""
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     if require_devices()[0].platform != "gpu" and not settings.quick:
-        raise UserError("the rows gpu_* need an NVIDIA GPU")
+        raise UserError(f"needs an NVIDIA GPU; the device here is {jax.devices()[0].device_kind}")
 
 
 def gpu_gpt2(settings: Settings) -> Iterator[Row]:
@@ -60,6 +62,27 @@ def gpu_products(settings: Settings) -> Iterator[Row]:
     n, times = 64 if settings.quick else 8192, 20
     what, amount = f"product of two matrices in bfloat16, {n} x {n}", times * 2 * n**3 / 1e12
     yield Row(what, "TFLOP/s", amount, product_ways(n, times, "bfloat16", settings.threads))
+
+
+def rates(settings: Settings) -> Iterator[dict[str, Any]]:
+    """Measures single operations: the step's matrix products, a large one, and a copy."""
+    n, d, v, large = (512, 64, 1024, 256) if settings.quick else (32768, 768, training.PADDED, 8192)
+    sizes = {"q": (n, d, d), "up": (n, d, 4 * d), "down": (n, 4 * d, d), "logits": (n // 4, d, v)}
+    sizes |= {"gradient of up": (d, n, 4 * d), "large": (large,) * 3}
+    products = {name: (shape, jax.jit(jnp.matmul)) for name, shape in sizes.items()}
+    products["large, of 8 bits"] = sizes["large"], jax.jit(fp8.product)  # includes finding and applying the scales
+    for name, ((a, b, c), product) in products.items():
+        left, right = (jax.random.normal(jax.random.key(i), s, jnp.bfloat16) for i, s in enumerate([(a, b), (b, c)]))
+        yield {"product": name, "shape": [a, b, c], "TFLOP/s": 2 * a * b * c / seconds_of(product, left, right) / 1e12}
+    x = jnp.ones((n, 4 * d))
+    yield {"copy": f"{x.nbytes / 1e6:.0f} MB", "GB/s": 2 * x.nbytes / seconds_of(jax.jit(lambda x: x + 1), x) / 1e9}
+
+
+def seconds_of(function: Callable[..., Any], *arrays: Any) -> float:
+    jax.block_until_ready(function(*arrays))
+    start = time.perf_counter()
+    jax.block_until_ready([function(*arrays) for _ in range(30)])
+    return (time.perf_counter() - start) / 30
 
 
 ROWS: dict[str, Rows] = {"gpu_products": gpu_products, "gpu_gpt2": gpu_gpt2}
