@@ -6,18 +6,8 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from fxf.base.weights import (
-    Weight,
-    axes_of_matrix,
-    decay_mask,
-    fan_in,
-    flatten,
-    initialize,
-    leaves,
-    map_weights,
-    stack,
-    uniform_half,
-)
+from fxf.base import weights
+from fxf.base.weights import Weight, fan_in, flatten, initialize, leaves, uniform_half
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from helpers import small, small_model
 
@@ -34,11 +24,11 @@ SEED = 3
 SPECS = {
     "few": WEIGHTS,
     "more": {"new": Weight((2,), ("embed",), uniform_half), **WEIGHTS},
-    "two copies": stack(WEIGHTS, 2, "copies"),
-    "three copies": stack(WEIGHTS, 3, "copies"),
+    "two copies": weights.stack(WEIGHTS, 2, "copies"),
+    "three copies": weights.stack(WEIGHTS, 3, "copies"),
     "two blocks": {"blocks": {int(number): block for number, block in feed_forwards(2).items()}},
     "three blocks": {"blocks": feed_forwards(3), "final": small_model()[0].spec["final"]},
-    "wide": stack({"w": Weight((40, 30, 20), ("heads", "head_dim", "embed"), fan_in(2))}, 3, "copies"),
+    "wide": weights.stack({"w": Weight((40, 30, 20), ("heads", "head_dim", "embed"), fan_in(2))}, 3, "copies"),
 }
 
 
@@ -90,7 +80,7 @@ def test_fan_in_counts_the_axes_summed_over_and_not_the_copies(drawn):
 def test_only_matrices_of_an_encoder_decoder_decay_too(embeddings):
     config = small(EncoderDecoderConfig, embeddings=embeddings, positions="learned", attention_bias="all")
     spec = encoder_decoder(config, 7).spec
-    decaying = {path for path, decays in flatten(decay_mask(spec)).items() if decays}
+    decaying = {path for path, decays in flatten(weights.decay_mask(spec)).items() if decays}
     maps = ("/query", "/key", "/value", "/output", "/up", "/down", "/kernel")
     # A shared table is an embedding table, although it also makes the logits.
     assert decaying == {path for path, _ in leaves(spec) if path.endswith(maps)}
@@ -98,7 +88,7 @@ def test_only_matrices_of_an_encoder_decoder_decay_too(embeddings):
 
 def test_norms_and_biases_of_heads_in_groups_neither_decay_nor_are_drawn_as_matrices():
     spec = flatten(small_model(blocks="mamba2+feed_forward", init="gpt2")[0].spec)
-    decaying = [path for path, decays in flatten(decay_mask(spec)).items() if decays]
+    decaying = [path for path, decays in flatten(weights.decay_mask(spec)).items() if decays]
     assert not [path for path in decaying if path.endswith(("scale", "bias"))]
     assert spec["blocks/0/mamba2/scale"].init is jax.nn.initializers.ones
     inits, key = [spec[f"blocks/0/mamba2/{name}"].init for name in ("log_rate", "step_bias")], jax.random.key(0)
@@ -106,14 +96,20 @@ def test_norms_and_biases_of_heads_in_groups_neither_decay_nor_are_drawn_as_matr
     assert_close((np.exp(log_rate), np.log1p(np.exp(step_bias))), (1 + 15 * u, 1e-3 * 100**u), operations=8)
     own = {"embed heads": True, "heads head_dim embed": True, "expert embed mlp": True, "expert mlp": False}
     own |= {"heads position": False, "copies heads head_dim head_dim": False}
-    weights = {names: Weight((2,) * len(axes := (*names.split(),)), axes, jax.nn.initializers.zeros) for names in own}
-    assert decay_mask(weights) == own
+    spec = {names: Weight((2,) * len(axes := (*names.split(),)), axes, jax.nn.initializers.zeros) for names in own}
+    assert weights.decay_mask(spec) == own
 
 
 def test_matrices_are_the_linear_maps_between_vectors_with_heads_cut_in_two_as_one_axis():
     model, _ = small_model(attention_bias="all", n_layers=1)
-    axes = map_weights(lambda _, weight: axes_of_matrix(weight), model.spec)["blocks"]["0"]
+    axes = weights.map_weights(lambda _, weight: weights.axes_of_matrix(weight), model.spec)["blocks"]["0"]
     assert [axes["attention"][name] for name in ("query", "key", "value")] == [((0,), (1, 2))] * 3
     assert axes["attention"]["output"] == ((0, 1), (2,))
     assert [axes["feed_forward"][name] for name in ("up", "down")] == [((0,), (1,))] * 2
     assert sum(found is not None for found in jax.tree.leaves(axes, is_leaf=lambda x: not isinstance(x, dict))) == 6
+
+
+def test_an_error_of_an_init_names_the_weight():
+    with pytest.raises(TypeError) as raised:
+        initialize({"a": {"b": Weight((2, 3), ("embed", "mlp"), 0.02)}}, jax.random.key(SEED))
+    assert "a/b: `init` is called as init(key, shape, dtype) with the shape (2, 3)" in raised.value.__notes__

@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from fxf.base.errors import UserError, nearest
+from fxf.base.errors import UserError, nearest, warn_of_slips
 
 SectionT = TypeVar("SectionT")
 ChoiceT = TypeVar("ChoiceT")
@@ -34,23 +34,15 @@ LARGEST_INT = 2**31 - 1  # steps, positions and sizes are int32 on the device
 BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
-def key(
-    default: Any,
-    doc: str,
-    *,
-    minimum: float | None = None,
-    above: float | None = None,
-    maximum: float | None = None,
-    below: float | None = None,
-    argument: bool = False,
-) -> Any:
+def key(default: Any, doc: str, *, argument: bool = False, **limits: float) -> Any:
     """Returns the dataclass field of a config key: its default, its meaning in one line, and the range of its values.
 
     Args:
       default: {} for a key that holds sections under names of the user's choice.
       argument: whether the number is an argument of the compiled training step; then another value compiles nothing.
+      limits: some of `LIMITS`, such as minimum=1.
     """
-    limits = {"minimum": minimum, "above": above, "maximum": maximum, "below": below}
+    assert limits.keys() <= LIMITS.keys(), limits
     made: Any = {"default_factory": dict, "hash": False} if default == {} else {"default": default}
     return dataclasses.field(**made, metadata={"doc": doc, "argument": argument, **limits})
 
@@ -233,6 +225,8 @@ class Choices(dict[str, ChoiceT]):
         found, first = getattr(module, attribute), next(iter(self.values()))
         if not isinstance(found, type(first)) and not (callable(first) and callable(found)):
             raise UserError(f"{name}: expected {type(first).__module__}.{type(first).__name__}, got {found!r}")
+        if isinstance(found, type):
+            warn_of_slips(found)
         return found
 
 

@@ -4,11 +4,15 @@ import contextlib
 import difflib
 import errno
 import functools
+import logging
 import re
 import tomllib
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
 
 EXIT_USER_ERROR = 2
 MAX_MESSAGE = 1000  # characters
@@ -43,10 +47,10 @@ def did_you_mean(name: str) -> str:
 
 
 @functools.cache
-def also_called() -> dict[str, str]:
-    """Returns fxf's name for each word of another library."""
-    table = tomllib.loads(Path(__file__).with_name("also_called.toml").read_text(encoding="utf-8"))
-    return {word: name for name, words in table.items() for word in words}
+def also_called(table: str = "names") -> dict[str, str]:
+    """Returns fxf's name for each word of another library, or of the words without one, in "hints", what to do."""
+    tables = tomllib.loads(Path(__file__).with_name("also_called.toml").read_text(encoding="utf-8"))
+    return {word: name for name, words in tables[table].items() for word in words}
 
 
 def closest(name: str, valid: Iterable[str]) -> str:
@@ -62,6 +66,18 @@ def closest(name: str, valid: Iterable[str]) -> str:
     matches = matches or [each for each in words if "_" in each and name == "".join(word[:1] for word in words[each])]
     matches = matches or [in_any_case[each] for each in difflib.get_close_matches(name.lower(), in_any_case, n=1)]
     return matches[0] if matches else ""
+
+
+@functools.cache
+def warn_of_slips(cls: type) -> None:
+    """Warns of methods of a user's class that have nearly the name of one of fxf, and that the class never calls."""
+    own, bases = vars(cls), cls.__mro__[1:]
+    known = [name for base in bases if base.__module__.startswith("fxf.") for name in vars(base)]
+    called = {name for each in own.values() for name in getattr(getattr(each, "__code__", None), "co_names", ())}
+    for name in own.keys() - called - {*dir(cls.__base__)}:
+        if callable(own[name]) and (near := difflib.get_close_matches(name, known, 1, 0.8)):
+            what = f"overrides nothing, and no method of the class calls it; did you mean '{near[0]}'?"
+            log.warning("warning: %s: %s.%s %s", cls.__module__, cls.__name__, name, what)
 
 
 # Control characters, line ends, halves of surrogate pairs, and characters that change the direction of text.
@@ -81,6 +97,14 @@ def one_line(text: str) -> str:
     return "\\".join(map(printable, text.split("\\")))
 
 
+def of_shape(y: Any, shape: tuple[int, ...], name: str) -> Any:
+    """Returns what the function `name` returned; raises a UserError if it has another shape, which may broadcast."""
+    if getattr(y, "shape", None) != shape:
+        got = [*y.shape] if hasattr(y, "shape") else type(y).__name__
+        raise UserError(f"{name}: expected to return an array of shape {[*shape]}, got {got}")
+    return y
+
+
 @contextlib.contextmanager
 def errors_of(path: Path) -> Iterator[None]:
     """Turns an exception of a file's code into one line, which names the innermost line of that file."""
@@ -96,28 +120,26 @@ def errors_of(path: Path) -> Iterator[None]:
             line, what = error.lineno, f"{kind}: {error.msg}"
         elif isinstance(error, UserError):
             what = str(error)
-        elif words := _of_config(text_of(error)):
+        elif words := _of_config(error):
             what = words
         elif frames[-1].filename != str(path):
             what += f" ({frames[-1].filename}:{frames[-1].lineno})"
         raise UserError(f"{shown(path)}{f':{line}' if line else ''}: {what}") from None
 
 
-def _of_config(text: str) -> str:
-    """Rewords an error of ml_collections about a wrong key or value; returns "" for another text."""
-    types = r"<class '([\w.]+)'> .* <class '(\w+)'>"
-    if found := re.match(rf"Could not override field '(\w+)' \(reference\)\. (.*) is of \w* ?type {types}", text):
+def _of_config(error: Exception) -> str:
+    """Rewords an error of ml_collections about a wrong key or value; returns "" for another error."""
+    types = r"is of \w* ?type <class '([\w.]+)'> .* <class '(?:[\w.]+\.)?(\w+)'>"
+    if found := re.match(rf"Could not override field '(\w+)' \(reference\)\. (.*) {types}", text_of(error)):
         got = repr(found[2]) if found[3] == "str" else f"{found[2]} ({found[3]})"
         return f"{found[1]}: expected {found[4]}, got {got}"
-    if found := re.search(r'Did you mean "(\w+)" instead of "(\w+)"', text):
-        return f"{found[2]}: unknown key; did you mean '{found[1]}'?"
-    if found := re.match(r"\W*Key \W(\w+)\W+ does not exist and cannot be added", text):
-        section, names = "", []
-        for top, key in re.findall(r"'(\w+)': |\b(\w+): ", text):  # in a printed config, sections are quoted
-            section = top or section
-            names.append(top or f"{section}.{key}")
-        return f"{found[1]}: unknown key{nearest(found[1], names)}"
-    return ""
+    inside: Any = [*traceback.walk_tb(error.__traceback__)][-1][0].f_locals
+    name, holder = inside.get("key", inside.get("attribute")), inside.get("self")
+    if not isinstance(error, AttributeError | KeyError) or not hasattr(holder, "unlocked"):
+        return ""
+    keys = [f"{section}.{key}" for section in holder if hasattr(holder[section], "keys") for key in holder[section]]
+    known = f" (here are {', '.join(holder)})" if len(holder) else "; set it to a dict of its keys"
+    return f"{name}: unknown key{nearest(str(name), [*holder, *keys]) or known}"
 
 
 def shown(path: Path) -> str:

@@ -79,6 +79,14 @@ def folder_at(place: str | Path, flag: str) -> Path:
     return folder
 
 
+def new_folder(place: str | Path, flag: str) -> Path:
+    """Returns the folder at a path, as `folder_at`, to write into. Raises a UserError too if it is a file."""
+    folder = folder_at(place, flag)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{flag}: {place} is a file; expected a folder, or a new path for one")
+    return folder
+
+
 def is_remote(path: Path | str) -> bool:
     """Returns whether the path is in a bucket, which writes files whole and has no renaming and no locks."""
     return not isinstance(path, Path | str)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, path_aware_map
 
-from fxf.base.errors import UserError, closest, did_you_mean
+from fxf.base.errors import UserError, closest, did_you_mean, of_shape
 
 Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
 Spec = Mapping[str, Any]
@@ -168,9 +168,19 @@ def initialize(
         alike.setdefault(weight, []).append(i)
     keys_N = _keys(key, [path for path, _ in drawn])
     for weight, places in alike.items():
-        values = jax.vmap(lambda key, weight=weight: weight.init(key, weight.shape, dtype))(keys_N[np.array(places)])
+        values = _drawn(drawn[places[0]][0], weight, keys_N[np.array(places)], dtype)
         known |= {drawn[place][0]: value for place, value in zip(places, values, strict=True)}
     return map_weights(lambda path, _: known[path], spec)
+
+
+def _drawn(path: str, weight: Weight, keys_N: jax.Array, dtype: Any) -> jax.Array:
+    """Returns the values of equal weights, one for each key. An error names the path of the first one."""
+    draw = lambda key: of_shape(weight.init(key, weight.shape, dtype), weight.shape, f"{path}: init")  # noqa: E731
+    try:
+        return jax.vmap(draw)(keys_N)
+    except Exception as error:
+        error.add_note(f"{path}: `init` is called as init(key, shape, dtype) with the shape {weight.shape}")
+        raise
 
 
 def _keys(key: jax.Array, paths: Sequence[str]) -> jax.Array:

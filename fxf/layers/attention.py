@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base.config import key, one_of, require_off
-from fxf.base.errors import UserError
+from fxf.base.errors import UserError, of_shape
 from fxf.base.on_gpu import with_gradient_added_last
 from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.chunked_attention import chunked
@@ -159,7 +159,8 @@ class Attention:
         k_BGCK, v_BGCK = memory
         scores_BHTC = self.scores(q_BHTK, k_BGCK)
         bias_BHTC = jnp.broadcast_to(bias.astype(scores_BHTC.dtype), scores_BHTC.shape)
-        weights_BHTC = named("weights", self.weigh(params, scores_BHTC, bias_BHTC))
+        weights_BHTC = self.weigh(params, scores_BHTC, bias_BHTC)
+        weights_BHTC = named("weights", of_shape(weights_BHTC, scores_BHTC.shape, f"{type(self).__name__}.weigh"))
         weights_BHTC = dropout(rng, weights_BHTC, self.config.attention_dropout).astype(q_BHTK.dtype)
         weights_BGQC = weights_BHTC.reshape(*v_BGCK.shape[:2], -1, v_BGCK.shape[2])
         return jnp.einsum("BGQC,BGCK->BGQK", weights_BGQC, v_BGCK).reshape(*q_BHTK.shape[:-1], -1)

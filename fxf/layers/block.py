@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base.config import Choices
-from fxf.base.errors import UserError
+from fxf.base.errors import UserError, of_shape
 from fxf.base.weights import Params, Spec
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import dropout, split
@@ -264,9 +264,7 @@ def _checked(output: Any, layer: Layer, shape: tuple[int, ...] | None = None) ->
     if not isinstance(output, tuple) or len(output) != 2 or not isinstance(output[1], Context):
         kinds = [type(each).__name__ for each in (output if isinstance(output, tuple) else [output])]
         raise UserError(f"{name}: expected to return (y, context), got {', '.join(kinds)}")
-    if shape is not None and getattr(output[0], "shape", None) != shape:
-        raise UserError(f"{name}: expected to return y of shape {[*shape]}, got {[*jnp.shape(output[0])]}")
-    return output
+    return output if shape is None else (of_shape(output[0], shape, name), output[1])
 
 
 def _shapes(tree: Any) -> Any:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base.config import Choices, one_of
+from fxf.base.errors import of_shape
 from fxf.base.on_gpu import recomputed
 from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
@@ -65,7 +66,8 @@ def feed_forward(
     hidden = product(x, params["up"], params.get("up_bias"))
     if config.gated:
         hidden = jnp.clip(hidden, -LIMIT, LIMIT) + 1 if config.activation == "silu_clamped" else hidden
-        hidden = activation(product(x, params["gate"], params.get("gate_bias"))) * hidden
+        gate = product(x, params["gate"], params.get("gate_bias"))
+        hidden = of_shape(activation(gate), gate.shape, config.activation) * hidden
     else:
-        hidden = recomputed(activation)(hidden)
+        hidden = of_shape(recomputed(activation)(hidden), hidden.shape, config.activation)
     return product(hidden, params["down"], params.get("down_bias"))

@@ -222,7 +222,7 @@ def _build(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Map
     of_model = fields_of(type(config))
     if of_flax:
         from fxf.layers import flax_module  # imported here, because NNX takes most of a second
-    elif not dataclasses.is_dataclass(cls):
+    elif not dataclasses.is_dataclass(cls) or not all(hasattr(cls, name) for name in ("spec", "apply")):
         raise UserError(f"{path}: {cls.__name__}: a layer is a frozen dataclass with the functions spec and apply")
     fields = flax_module.fields_of_module(cls) if of_flax else fields_of(cls)
     for key in own:

@@ -182,7 +182,8 @@ def closest_key(typed: str, config: Mapping[str, Any], section: Iterable[str] = 
     by_name = {key.rpartition(".")[2]: key for key in reversed(keys)}
     if name in by_name:
         return by_name[name]
-    if (meant := also_called().get(name, "")) in keys:  # which may be in another section
+    # It may be in another section, or in one that a config adds.
+    if (meant := also_called().get(name, "")) in keys or meant.startswith("model.layers."):
         return meant
     elsewhere = [key for key in keys if key.rpartition(".")[0] != before]
     return closest(name, section) or by_name.get(closest(name, by_name), "") or closest(typed, elsewhere)
@@ -199,7 +200,8 @@ def _type_of(config: ConfigDict, key: str, flag: str) -> type:
             if ":" in str(node.get("name", "")):
                 known += "; default_config of a config file makes those of your own"
             meant = closest_key(key.partition(":")[0], config.to_dict(), node) if node else ""
-            raise UserError(f"{flag}{key}: unknown {'key' if before else 'section'}{did_you_mean(meant) or known}")
+            hint = also_called("hints").get(name) or did_you_mean(meant) or known
+            raise UserError(f"{flag}{key}: unknown {'key' if before else 'section'}{hint}")
         node, before = node[name], f"{before}.{name}" if before else name
     if isinstance(node, ConfigDict):
         first = "name" if "name" in node else next(iter(node), "NAME.KEY")

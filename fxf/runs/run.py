@@ -14,7 +14,7 @@ from fxf.base import memory, status
 from fxf.base.config import section
 from fxf.base.devices import target_devices
 from fxf.base.errors import UserError
-from fxf.base.files import folder_at
+from fxf.base.files import folder_at, new_folder
 from fxf.base.on_gpu import deterministic_options
 from fxf.base.weights import Params, count
 from fxf.reports.run_files import CHECKPOINTS
@@ -243,7 +243,7 @@ def evaluate(
       UserError: as `load`; the data differ from those of the training; or the task has no such answers, or no score
         that reads the changed keys.
     """
-    to = None if output is None else folder_at(output, "--output")
+    to = None if output is None else new_folder(output, "--output")
     experiment, loaded_step, params = load(workdir, step, decode)
     if (unread := {*(decode or {})} - {"weights"}) and type(experiment.task).test is LanguageModel.test:
         raise UserError(f"decode.{min(unread)}: a language model is scored without decoding; leave it out")

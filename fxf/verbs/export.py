@@ -17,7 +17,7 @@ from typing import Any
 
 from fxf.base.config import one_of
 from fxf.base.errors import UserError
-from fxf.base.files import is_remote
+from fxf.base.files import is_remote, new_folder
 from fxf.base.status import stage
 from fxf.verbs.flags import Parser, add_run, place, require_workdir
 
@@ -38,7 +38,9 @@ def main(args: Namespace) -> None:
     if is_remote(workdir) and not args.output:
         raise UserError(f"--output: missing; {workdir} is exported to a local file or folder")
     output = Path(args.output) if args.output else workdir / OUTPUTS[name]
-    if name == "safetensors" and output.suffix != ".safetensors":
+    if name != "safetensors":
+        new_folder(output, "--output")
+    elif output.suffix != ".safetensors":
         raise UserError(f"--output: expected a name that ends in .safetensors, got {output}")
     if (output / "checkpoints").exists():  # the export would overwrite its config.json
         raise UserError(f"--output: {output} is a run folder; expected a folder of its own")

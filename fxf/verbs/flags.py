@@ -1,4 +1,13 @@
-"""Shared parts of the verbs: flags, the config that they name, reading prompts and printing metrics."""
+"""Shared parts of the verbs: flags, the config that they name, reading prompts and printing metrics.
+
+exit codes:
+  0    done
+  1    a run of a sweep has no result; or a fault in the code, with a traceback
+  2    the input is wrong, the machine lacks something, or the loss is not finite; one line says which
+  75   stopped by SIGTERM or SIGHUP; the same command resumes at the last step
+  130  stopped by Ctrl-C; the same command resumes
+  141  the reader of the output is gone
+"""
 
 import argparse
 import dataclasses
@@ -13,8 +22,8 @@ from typing import Any, NoReturn
 from fxf.base import status
 from fxf.base.config import parsed
 from fxf.base.devices import start_jax
-from fxf.base.errors import UserError, did_you_mean, nearest, one_line
-from fxf.base.files import folder_at, read_file, to_json
+from fxf.base.errors import UserError, also_called, did_you_mean, nearest, one_line
+from fxf.base.files import new_folder, read_file, to_json
 
 place = os.path.expanduser  # the type of a flag that names a file: a shell does not expand the ~ in --text=~/book.txt
 CONFIG_HELP = "config file, or name of one of fxf's configs, and after a colon its argument; the file runs as code"
@@ -22,21 +31,7 @@ CONFIG_HELP = "config file, or name of one of fxf's configs, and after a colon i
 CHANGE = "--config.="  # --config.KEY=VALUE becomes --config.=KEY=VALUE, which is a flag to argparse
 # The start of a command that runs this fxf; -P keeps Python from importing a copy in the working directory.
 THIS_FXF = (sys.executable, "-P", "-m", "fxf")
-# Flags of other tools, and the equivalent here.
-OF_OTHERS = {
-    **dict.fromkeys(("fp16", "bf16", "amp", "mixed_precision"), "; bfloat16 is '--config.model.dtype=bfloat16'"),
-    **dict.fromkeys(("resume", "resume_from_checkpoint"), "; the same command resumes a run that was stopped"),
-    **dict.fromkeys(("gpus", "device", "devices"), "; training uses all devices that JAX finds"),
-    **dict.fromkeys(("partition", "account", "qos", "mem"), "; flags of SLURM follow the pipe: … | sbatch --FLAG=…"),
-}
-EXITS = """exit codes:
-  0    done
-  1    a run of a sweep has no result; or a fault in the code, with a traceback
-  2    the input is wrong, the machine lacks something, or the loss is not finite; one line says which
-  75   stopped by SIGTERM or SIGHUP; the same command resumes at the last step
-  130  stopped by Ctrl-C; the same command resumes
-  141  the reader of the output is gone
-"""
+EXITS = f"{__doc__}".partition("\n\n")[2]
 
 
 class Parser(argparse.ArgumentParser):
@@ -112,7 +107,7 @@ class Parser(argparse.ArgumentParser):
         near = nearest(name.rpartition(".")[2], known)
         if keys and ("." in name or not near):  # a key without --config, or after a similar word
             meant = configs.closest_key(re.sub(r"^conf\w*[.:-]", "", name), keys)
-            near = OF_OTHERS.get(name) or did_you_mean(meant and f"--config.{meant}") or near
+            near = also_called("hints").get(name) or did_you_mean(meant and f"--config.{meant}") or near
         first = f"{self.arguments}, " if self.arguments else ""
         return f"{typed}: unknown flag{near} (here are {first}--{', --'.join(known)})"
 
@@ -184,10 +179,7 @@ def require_workdir(args: argparse.Namespace) -> Path:
         run = next((word for word in getattr(args, "arguments", ()) if Path(word, "config.json").is_file()), "")
         hint = f"did you mean '--workdir={run}'?" if run else "for example --workdir=runs/reversal"
         raise UserError(f"--workdir: missing; {hint}")
-    workdir = folder_at(args.workdir, "--workdir")
-    if workdir.exists() and not workdir.is_dir():
-        raise UserError(f"--workdir: {args.workdir} is a file; expected a run folder, or a new path for one")
-    return workdir
+    return new_folder(args.workdir, "--workdir")
 
 
 def read_lines(path: str | None) -> list[str]:

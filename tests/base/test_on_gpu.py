@@ -11,6 +11,7 @@ from jax.experimental import pallas
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AbstractMesh
 
+import helpers
 import oracle
 from closeness import assert_close, largest_of
 from flash_models import a_batch
@@ -23,17 +24,7 @@ from fxf.models.decoder import Decoder
 from fxf.models.encoder_decoder import EncoderDecoderConfig, encoder_decoder
 from fxf.models.quantized import stored_as
 from fxf.models.transformer_lm import TransformerLMConfig
-from helpers import (
-    VOCAB_SIZE,
-    equations,
-    loss_and_gradient,
-    random_params,
-    random_tokens,
-    scaled,
-    small,
-    small_model,
-    table,
-)
+from helpers import VOCAB_SIZE, random_params, random_tokens, scaled, small, small_model, table
 
 GPU = SimpleNamespace(platform="gpu")
 
@@ -88,14 +79,14 @@ def test_a_gpus_step_has_the_losses_and_gradients_of_a_cpus_and_sums_in_a_fixed_
 
     def learn(model, config_class=TransformerLMConfig):
         batch = a_batch(config_class)
-        return lambda params: loss_and_gradient(model, params, batch)
+        return lambda params: helpers.loss_and_gradient(model, params, batch)
 
     params = random_params(of_cpu.spec)
     expected, program = jax.tree.leaves(jax.jit(learn(of_cpu))(params)), traced_for(GPU, learn(of_gpu), params)
     found = jax.jit(jaxpr_as_fun(program))(*jax.tree.leaves(params))
     assert_close(found, expected, largest=largest_of(expected))
     other = traced_for(GPU, learn(two_sided, EncoderDecoderConfig), random_params(two_sided.spec))
-    added = [e for each in (program, other) for e in equations(each.jaxpr) if e.primitive.name == "scatter-add"]
+    added = [e for each in (program, other) for e in helpers.equations(each.jaxpr) if e.primitive.name == "scatter-add"]
     assert all(e.params["unique_indices"] for e in added), added
 
 
@@ -157,4 +148,4 @@ def test_the_loss_kernel_is_for_bfloat16_logits_that_each_gpu_has_whole(dtype, t
     mesh = tensor and AbstractMesh((1, 1, 1, 1, tensor), AXES)
     with over_mesh(mesh):
         program = traced_for(GPU, learn, x)
-    assert sum(equation.primitive.name == "pallas_call" for equation in equations(program.jaxpr)) == n_kernels
+    assert sum(equation.primitive.name == "pallas_call" for equation in helpers.equations(program.jaxpr)) == n_kernels

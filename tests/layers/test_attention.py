@@ -6,6 +6,7 @@ import pytest
 
 import oracle
 from closeness import assert_close
+from fxf.base.errors import warn_of_slips
 from fxf.layers.kinds import ATTENTIONS
 from fxf.layers.positions import alibi_geometric_slopes, alibi_slopes, places_of
 from fxf.models.transformer_lm import MaskedLMConfig, masked_lm
@@ -77,3 +78,13 @@ def test_zero_vectors_have_a_finite_gradient():
     params = {kind: random_params(layer.spec()) for kind, layer in layers.items()}
     found = jax.jit(jax.grad(total))(params, np.zeros((1, 3, 6), np.float32))
     assert not [kind for kind, of_kind in found.items() if not all(np.isfinite(g).all() for g in of_kind.values())]
+
+
+def test_a_method_that_overrides_nothing_for_a_slip_is_warned_of(caplog):
+    class Mine(ATTENTIONS["softmax"]):
+        weight = outputs = biases = unlike = lambda self: self.biases()
+
+    warn_of_slips(Mine)
+    assert {message.split("Mine.")[1].split()[0] for message in caplog.messages} == {"weight", "outputs"}
+    said = f"warning: {__name__}: Mine.weight overrides nothing, and no method of the class calls it"
+    assert f"{said}; did you mean 'weigh'?" in caplog.messages
