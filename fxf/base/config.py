@@ -225,8 +225,7 @@ class Choices(dict[str, ChoiceT]):
         found, first = getattr(module, attribute), next(iter(self.values()))
         if not isinstance(found, type(first)) and not (callable(first) and callable(found)):
             raise UserError(f"{name}: expected {type(first).__module__}.{type(first).__name__}, got {found!r}")
-        if isinstance(found, type):
-            warn_of_slips(found)
+        warn_of_slips(found if isinstance(found, type) else type(found))
         return found
 
 

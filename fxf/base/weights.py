@@ -175,9 +175,8 @@ def initialize(
 
 def _drawn(path: str, weight: Weight, keys_N: jax.Array, dtype: Any) -> jax.Array:
     """Returns the values of equal weights, one for each key. An error names the path of the first one."""
-    draw = lambda key: of_shape(weight.init(key, weight.shape, dtype), weight.shape, f"{path}: init")  # noqa: E731
     try:
-        return jax.vmap(draw)(keys_N)
+        return jax.vmap(lambda k: of_shape(weight.init(k, weight.shape, dtype), weight.shape, f"{path}: init"))(keys_N)
     except Exception as error:
         error.add_note(f"{path}: `init` is called as init(key, shape, dtype) with the shape {weight.shape}")
         raise

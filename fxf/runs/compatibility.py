@@ -14,6 +14,7 @@ from fxf.layers.kinds import ATTENTIONS, reads_positions
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Batch, Model
 from fxf.models.quantized import stored_as
+from fxf.tasks.language_model import LanguageModel
 from fxf.tasks.task import NO_END, Task
 from fxf.training.state import run_keys
 
@@ -27,6 +28,10 @@ READ = {*TOKENS, *TOKENS.values(), "positions", "documents", "order", "segments"
 def require_fitting_sections(sections: Mapping[str, Any]) -> None:
     """Raises a UserError if the sections do not fit each other, before the task prepares its data."""
     task, train, model = sections["task"], sections["train"], sections["model"]
+    if task.name == "language_model" and model.max_len < task.length:
+        raise UserError(f"model.max_len: {model.max_len} is too short; the task's sequences need {task.length}")
+    if task.name == "language_model" and (best := sections["checkpoint"].best):
+        one_of(best.partition("/")[0], LanguageModel.metrics, "checkpoint.best")
     positions, attention = (getattr(model, name, "") for name in ("positions", "attention"))
     for key in (f"task.{name}" for name in ("mirrored", "position_range") if getattr(task, name, 0)):
         if getattr(model, "position_range", 0):
