@@ -19,7 +19,7 @@ const COLUMNS = [
   ["state", "state", run => run.state, run => ({ value: run.state, style: STYLES[run.state] || "" })],
   ["step", "step", run => run.step],
   ["steps", "of", run => run.steps],
-  ["figure", "main figure", run => run.figure],
+  ["figure", "main metric", run => run.figure],
   ["value", "value", run => run.value, run => ({ value: run.value, style: "number" })],
   ["seconds", "training time", run => run.seconds, run => ({ value: duration(run.seconds), style: "number" })],
   ["changed", "newest record", run => run.changed, run => ({ value: run.changed && new Date(1000 * run.changed).toLocaleString("sv"), style: "number" })],

@@ -13,7 +13,7 @@ from fxf.reports.figures import HIGHER, LOWER, figure, is_score
 from fxf.reports.page import page, thinned
 from fxf.reports.report import FIRST_CHARTS, REPORT, axes
 from fxf.reports.run_files import NO_VALUE
-from fxf.reports.tables import Row, to_markdown
+from fxf.reports.tables import Row, rounded, to_markdown
 
 MOST_OF_LABEL = 48  # characters in the legend of a curve
 SAME = "runs that differ only in seed"
@@ -58,9 +58,9 @@ def _means(runs: Comparison, group: Group) -> dict[str, str]:
     for name in runs.columns:
         values, n = group.seed_values(name), group.n_diverged(name) if _is_open(runs, name) else 0
         mean = statistics.fmean(values or [0])
-        digits = ".0f" if mean.is_integer() else ".4g"  # counts, as of parameters, get all digits
-        texts = [f"{mean:{digits}}"] if values else [NO_VALUE] if n else []
-        texts += [f"± {statistics.stdev(values):.2g}"] if len(values) > 1 else []
+        shown = f"{mean:.0f}" if mean.is_integer() else rounded(mean)  # counts, as of parameters, get all digits
+        texts = [shown] if values else [NO_VALUE] if n else []
+        texts += [f"± {rounded(statistics.stdev(values), 2)}"] if len(values) > 1 else []
         texts += [f"({n} diverged)"] if n else []
         if texts:
             means[name] = " ".join(texts)

@@ -52,10 +52,14 @@ def to_markdown(rows: Sequence[Row], columns: Iterable[str], bold: Collection[tu
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def rounded(value: float, digits: int = 4) -> str:
+    """Returns a number with so many digits; a large one, such as a speed, has zeros instead of an exponent."""
+    return f"{float(f'{value:.{digits}g}'):.15g}"
+
+
 def _cell(value: Any) -> str:
     """Returns a value as Markdown text on one line, with Markdown's own characters escaped."""
     if is_no_value(value):
         return NO_VALUE
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return re.sub(r"([\\`*|\[\]])", r"\\\1", html.escape(one_line(str(value)), quote=False))
+    text = rounded(value) if isinstance(value, float) else one_line(str(value))
+    return re.sub(r"([\\`*|\[\]])", r"\\\1", html.escape(text, quote=False))

@@ -147,15 +147,14 @@ def text_scores(
     other = others.nats / math.log(2)
     difference = ratio("difference", bits - other, lines.bytes)
     _, low, high = difference.values()
-    is_sure = len(bits) >= FEWEST and (low > 0 or high < 0)
-    verdict = ("better" if high < 0 else "worse") if is_sure else "no difference found"
+    verdict = "better" if high < 0 else "worse" if low > 0 else "no difference found"
     if lines.read != others.read:
         verdict = "not comparable"  # text that a tokenizer drops need not be predicted
     return figures | {"against_bits_per_byte": float(other.sum() / lines.bytes.sum()), **difference, "verdict": verdict}
 
 
 def ratio(name: str, sums_L: np.ndarray, sizes_L: np.ndarray) -> dict[str, float]:
-    """Returns a ratio of sums, and the ends of its bootstrap interval over lines.
+    """Returns a ratio of sums, and the ends of its bootstrap interval over lines, NaN if these are too few.
 
     The interval's quantiles are widened to match Student's interval (Hesterberg 2015, "expanded percentile"): with few
     lines the usual ones miss the ratio twice as often as they say.
@@ -165,5 +164,5 @@ def ratio(name: str, sums_L: np.ndarray, sizes_L: np.ndarray) -> dict[str, float
     ratios = [sums_L[drawn_L].sum() / sizes_L[drawn_L].sum() for drawn_L in draws]
     n_free = max(n_lines - 1, 1)
     tail = ndtr(math.sqrt(n_lines / n_free) * stdtrit(n_free, (1 - LEVEL) / 2))
-    low, high = np.quantile(ratios, [tail, 1 - tail])
+    low, high = np.quantile(ratios, [tail, 1 - tail]) if n_lines >= FEWEST else (math.nan, math.nan)
     return {name: float(sums_L.sum() / sizes_L.sum()), f"{name}_low": float(low), f"{name}_high": float(high)}

@@ -125,7 +125,7 @@ def sweep(tmp_path):
     for rate, exact in RATES.items():
         for seed in (0, 1):
             records = [{"step": 3, "loss": 2 * (10 * rate + seed)}, {"step": 6, "loss": 10 * rate + seed}]
-            result = {"exact_match": exact[seed], "parameters": 18120}
+            result = {"exact_match": exact[seed], "parameters": 18123 + (rate > 0.1) * 2001 * seed}
             changes = {"optimizer": {"learning_rate": rate}, "seed": seed, "records": records, "result": result}
             make_run(tmp_path / f"sweep/{rate},{seed}", **changes)
     make_run(tmp_path / "sweep/on", finished=False, optimizer={"learning_rate": 0.3})
@@ -141,12 +141,12 @@ def found(sweep):
 def test_the_tables_have_the_keys_that_differ_and_mark_a_significant_mean(found):
     table = side_by_side.as_markdown(found).splitlines()
     assert table[0] == "| run | optimizer.learning_rate | seed | status | exact_match ↑ | train_loss ↓ | parameters |"
-    assert table[2] == "| 0.1,0 | 0.1 | 0 | finished | 0.9 | 1 | 18120 |"
+    assert table[2] == "| 0.1,0 | 0.1 | 0 | finished | 0.9 | 1 | 18123 |"
     assert table[6] == "| on | 0.3 | 0 | stopped: step 6 of 6 | 0.25 | 0.125 |  |"
     assert "finished: another task" in table[7]
     assert table[-2:] == [
-        "| learning_rate=0.1 | 2 | **0.91 ± 0.014** | 1.5 ± 0.71 | 18120 ± 0 |",
-        "| learning_rate=0.2 | 2 | 0.52 ± 0.028 | 2.5 ± 0.71 | 18120 ± 0 |",
+        "| learning_rate=0.1 | 2 | **0.91 ± 0.014** | 1.5 ± 0.71 | 18123 ± 0 |",
+        "| learning_rate=0.2 | 2 | 0.52 ± 0.028 | 2.5 ± 0.71 | 19120 ± 1400 |",
     ]
 
 

@@ -68,7 +68,7 @@ def test_scores_are_sums_over_lines_that_two_runs_share_whatever_their_tokens(fo
     expected = {f"bits_per_{unit}": total / len(whole) / math.log(2) for unit, whole in units}
     expected |= {"loss": total / len(TEXT), "perplexity": math.exp(total / len(TEXT))}
     assert {name: figures[name] for name in expected} == pytest.approx(expected)
-    assert figures["bits_per_byte_low"] < figures["bits_per_byte"] < figures["bits_per_byte_high"]
+    assert math.isnan(figures["bits_per_byte_low"]) and math.isnan(figures["bits_per_byte_high"])  # of four lines
     assert (figures["step"], figures["lines"], figures["tokens"]) == (3, 4, len(TEXT))
 
     other = text_scores(folder / "word", folder / "text.txt")["bits_per_byte"]
@@ -82,7 +82,7 @@ def test_scores_are_sums_over_lines_that_two_runs_share_whatever_their_tokens(fo
         assert text_scores(folder / "bos", folder / "known.txt", folder / losing)["verdict"] == "not comparable"
         assert f"{losing} reads less than the text (0 <unk>), so its bits per byte compare only with" in caplog.text
     same = text_scores(folder / "bos", folder / "text.txt", folder / "bos")
-    assert same["difference_low"] == same["difference_high"] == 0 and same["verdict"] == "no difference found"
+    assert same["difference"] == 0 and same["verdict"] == "no difference found"
     rounded = text_scores(folder / "bos", folder / "text.txt", folder / "bos", weights="int8")
     assert rounded["against_bits_per_byte"] == figures["bits_per_byte"] and 0 < abs(rounded["difference"]) < 0.05
 
