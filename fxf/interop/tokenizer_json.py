@@ -7,8 +7,19 @@ from typing import Any
 import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers, processors
 
-from fxf.data import tokenizer as of_runs
-from fxf.data.tokenizer import BLANK, BYTES, CHARACTER, OF_BYTES, PIECE, SPECIAL_TOKENS, UNK, Tokenizer, isolated
+from fxf.data.tokenizer import (
+    BLANK,
+    BYTES,
+    CHARACTER,
+    OF_BYTES,
+    PIECE,
+    SPECIAL_TOKENS,
+    TOKENIZERS,
+    UNK,
+    Tokenizer,
+    isolated,
+    json_of,
+)
 from fxf.data.tokenizer_file import KIND, cut_inside_special_tokens
 from fxf.tasks.task import FIRST, NO_END, Task
 from fxf.tasks.text_task import TokenizedTask
@@ -113,7 +124,7 @@ def _exported_form(kind: str, blanks: bool, lower_case: bool) -> dict[str, Any]:
       blanks: whether <mask> in a text is the mask token, as in the task `masking`; "bpe" drops the spaces before it.
       lower_case: whether text is converted to lower case.
     """
-    cut = of_runs.TOKENIZERS[kind].cut
+    cut = TOKENIZERS[kind].cut
     if kind == "bpe":  # else its words could span two lines
         cut = pre_tokenizers.Sequence([_LINE, cut])
     changes: list[normalizers.Normalizer] = [*LOWER_CASE] if lower_case else []
@@ -126,6 +137,6 @@ def _exported_form(kind: str, blanks: bool, lower_case: bool) -> dict[str, Any]:
     how = {**dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False), "special": True}
     return {
         "added_tokens": [{"id": number, "content": name, **how} for number, name in enumerate(SPECIAL_TOKENS)],
-        "normalizer": of_runs.json_of(normalizers.Sequence(changes)) if changes else None,
-        "pre_tokenizer": of_runs.json_of(_WITH_BLANKS[kind] if blanks else cut),
+        "normalizer": json_of(normalizers.Sequence(changes)) if changes else None,
+        "pre_tokenizer": json_of(_WITH_BLANKS[kind] if blanks else cut),
     }
