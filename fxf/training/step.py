@@ -79,7 +79,8 @@ def train_step(
     update is not finite changes only the number of the step, which sets the learning rate.
 
     An optimizer may read more than the gradient, by optax's names: `value`, the mean loss, and `grad_fn(params, ...)`,
-    which returns the gradient of the same batch, with the same dropout, at other params.
+    which returns the gradient of the same batch, with the same dropout, at other params. `key` is a random key of
+    (seed, step), the same on all devices.
 
     Args:
       batch: under `jax.pmap` one device's part.
@@ -119,8 +120,9 @@ def train_step(
     norm = factor * norm
     gradient = optax.tree.scale(depending_on(norm, factor), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
-    known = {"numbers": hyperparameters.optimizer, "norm": norm, "step": state.step}
-    known |= {"value": factor * loss_sum, "grad_fn": grad_fn}
+    known = {"numbers": hyperparameters.optimizer, "norm": norm, "step": state.step, "value": factor * loss_sum}
+    # As an unsigned number, ~step is the step of no dropout.
+    known |= {"grad_fn": grad_fn, "key": jax.random.fold_in(run_keys(hyperparameters.seed).dropout, ~state.step)}
     updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, **known)
     params = optax.apply_updates(state.params, updates)
     if trainer.config.skip_nonfinite:

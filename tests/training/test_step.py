@@ -127,11 +127,11 @@ def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_and_adds
     assert_close(without_weight.params["final"]["bias"], state.params["final"]["bias"] - 2)
 
 
-def test_an_optimizer_may_read_the_loss_and_the_gradient_at_other_params(monkeypatch):
+def test_an_optimizer_may_read_the_loss_a_random_key_and_the_gradient_at_other_params(monkeypatch):
     """In bfloat16 the loss at the state's params reads copies, and the loss at other params must not."""
 
-    def update(gradient, state, params, *, value, grad_fn, **known):
-        return jax.tree.map(lambda g: -value * g, grad_fn(jax.tree.map(lambda p: 2 * p, params))), state
+    def update(gradient, state, params, *, value, grad_fn, key, **known):
+        return optax.tree.scale(-value * jax.random.uniform(key), grad_fn(optax.tree.scale(2, params))), state
 
     optimizer = optax.GradientTransformationExtraArgs(lambda params: (), update)
     monkeypatch.setitem(OPTIMIZERS, "reading", RegisteredOptimizer(lambda rate, spec: optimizer, unit_steps=True))
@@ -143,14 +143,14 @@ def test_an_optimizer_may_read_the_loss_and_the_gradient_at_other_params(monkeyp
     trainer = trainer._replace(optimizer=make_optimizer(config, 20, spec))
     state, numbers = start(trainer), hyperparameters(0, TRAIN, config)
     twice = {**jax.tree.map(lambda p: 2 * p, state.params), "table": state.params["table"]}
-    batch = make_batch(jax.random.fold_in(run_keys(0).data, 0), 0)
-    gradient = jax.jit(functools.partial(loss_and_gradient, trainer.model))
-    before, first, other = jax.device_get((state.params, *(gradient(p, batch)[2] for p in (state.params, twice))))
+    gradient = jax.jit(lambda params: loss_and_gradient(trainer.model, params, host_batch(0))[2])
+    before, first, other = jax.device_get((state.params, gradient(state.params), gradient(twice)))
     moved, metrics = steps.make_train_steps(trainer, TASK.batch, 1)(state, numbers, 1)
     kernel, final = other["kernel"] + metrics["weight_sum"][0], other["final"]["kernel"]  # the penalty's gradient is 1
     share = metrics["loss_sum"][0] / metrics["weight_sum"][0] * 0.1 / np.sqrt((kernel**2).sum() + (final**2).sum())
-    expected = {**before, "kernel": before["kernel"] - 0.25 * share * kernel}
+    share *= jax.random.uniform(jax.random.fold_in(run_keys(0).dropout, 2**32 - 1))  # ~0, for step 0
     bias = before["final"]["bias"] - 0.1 * np.sign(first["final"]["bias"])
+    expected = {**before, "kernel": before["kernel"] - 0.25 * share * kernel}
     expected["final"] = {"kernel": before["final"]["kernel"] - share * final, "bias": bias}
     assert_close(moved.params, expected, largest=largest_of(expected))
 
