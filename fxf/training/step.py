@@ -78,9 +78,8 @@ def train_step(
     model's penalty, which the metrics leave out. If `config.skip_nonfinite` is not 0, a batch whose loss, gradient or
     update is not finite changes only the number of the step, which sets the learning rate.
 
-    An optimizer may read more than the gradient, by optax's names: `value`, the mean loss, and `grad_fn(params, ...)`,
-    which returns the gradient of the same batch, with the same dropout, at other params. `key` is a random key of
-    (seed, step), the same on all devices.
+    An optimizer may read more, by optax's names: `value`, the mean loss; `grad_fn(params, ...)`, the gradient of the
+    same batch, with the same dropout, at other params; and `key`, a random key of seed and step, equal on all devices.
 
     Args:
       batch: under `jax.pmap` one device's part.
@@ -121,9 +120,8 @@ def train_step(
     gradient = optax.tree.scale(depending_on(norm, factor), gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
     known = {"numbers": hyperparameters.optimizer, "norm": norm, "step": state.step, "value": factor * loss_sum}
-    # As an unsigned number, ~step is the step of no dropout.
-    known |= {"grad_fn": grad_fn, "key": jax.random.fold_in(run_keys(hyperparameters.seed).dropout, ~state.step)}
-    updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, **known)
+    key = jax.random.fold_in(run_keys(hyperparameters.seed).dropout, ~state.step)  # which is no step of dropout
+    updates, opt_state = optimizer.update(gradient, state.opt_state, state.params, grad_fn=grad_fn, key=key, **known)
     params = optax.apply_updates(state.params, updates)
     if trainer.config.skip_nonfinite:
         norm = jnp.where(jnp.isfinite(optax.tree.norm(updates)), norm, jnp.nan)  # also of gradients at other params
