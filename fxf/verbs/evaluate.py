@@ -5,7 +5,7 @@ fxf evaluate --workdir=runs/translation --beam_width=5
 fxf evaluate --workdir=runs/characters --text=book.txt --against=runs/fast
 fxf evaluate --workdir=runs/translation --pairs=pairs.tsv --output=runs/translation/answers
 
-With --text a language model scores that file: loss in nats per token, perplexity, and bits per character and per byte
+With --text a language model scores that file: loss in nats per token, perplexity, bits per character, and bits per byte
 with the 0.95 interval of a bootstrap over lines. --against compares the bits per byte with those of another run on the
 same lines, even if the runs have different tokenizers. It prints the difference, its interval and a verdict: better,
 worse, no difference found, or not comparable if one run reads less of the text, because of its vocabulary, lower case

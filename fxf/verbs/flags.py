@@ -4,7 +4,7 @@ exit codes:
   0    done
   1    a run of a sweep has no result; or a fault in the code, with a traceback
   2    the input is wrong, the machine lacks something, or the loss is not finite; one line says which
-  75   stopped by SIGTERM or SIGHUP; the same command resumes at the last step
+  75   stopped by SIGTERM or SIGHUP, or another process of the run was lost; the same command resumes
   130  stopped by Ctrl-C; the same command resumes
   141  the reader of the output is gone
 """
