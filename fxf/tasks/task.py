@@ -96,7 +96,8 @@ class Task:
     def batches(self) -> Any:
         """Returns a Grain iterator over the batches of the steps, in place of `batch`. Its position can be saved.
 
-        Each process reads its own rows of a batch (`fxf.data.order.share`).
+        Each process reads its own rows of a batch (`fxf.data.order.share`). Batches may differ in rows and length; each
+        shape compiles a program.
         """
         raise NotImplementedError
 
