@@ -140,8 +140,7 @@ def fit(
 
         params, losses = fxf.fit(model, batch, steps=200, learning_rate=1e-2, schedule="cosine")
 
-    Another call with this `model` and `batch` compiles nothing if only seed, rates, weight decay or label smoothing
-    above 0 differ.
+    Another call with this `model` and `batch` compiles nothing new for another seed, rate, weight decay or smoothing.
 
     Args:
       batch: `batch(key, step)` returns the batch of a step, arrays [B, T] as `language_model_batch` has, all of one
