@@ -73,7 +73,7 @@ def train(
         layout, start, made_from = _made_from(experiment, workdir)
         if (finished := run_folder.finished(made_from)) is not None:
             if processes.is_first():
-                print(f"{workdir}: finished already, nothing to do")
+                status.say(f"{workdir}: finished already, nothing to do")
             return finished
         figures = experiment.task.figures()  # of a finished run they would take as long as tokenizing its data
         run.enter_context(run_folder.locked(workdir))
