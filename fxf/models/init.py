@@ -33,15 +33,10 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
         grows = sides is not None and {weight.axes[side[0]] for side in sides} <= WIDTHS  # in inputs and outputs
         factor = narrower if grows else 1.0
         if init := _named(config, path, weight):
-            weight = dataclasses.replace(weight, init=_times(math.sqrt(factor), init))
+            weight = dataclasses.replace(weight, init=lambda *of: math.sqrt(factor) * init(*of))
         return dataclasses.replace(weight, rate=weight.rate * factor)
 
     return weights.map_spec(chosen, spec)
-
-
-def _times(factor: float, init: Initializer) -> Initializer:
-    """Returns the initializer whose numbers are multiplied by a factor."""
-    return init if factor == 1 else lambda *args: factor * init(*args)
 
 
 def _named(config: TransformerConfig, path: str, weight: Weight) -> Initializer | None:
