@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from fxf.base.config import key, require_off
 from fxf.base.weights import Params, Spec
-from fxf.layers.block import Stack, require_documents
+from fxf.layers.block import Stack
 from fxf.layers.config import TransformerConfig
 from fxf.layers.dropout import split
 from fxf.layers.embedding import embedding, embedding_spec, final_layer, final_layer_spec
@@ -17,7 +17,7 @@ from fxf.layers.kinds import stack_of
 from fxf.layers.layer import Context
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import places_of
-from fxf.models.model import Batch, Model, carried
+from fxf.models.model import Batch, Model
 from fxf.models.transformer_lm import Source, TransformerLM
 
 
@@ -70,24 +70,14 @@ class EncoderDecoder(TransformerLM):
         tables = {f"{side}_embedding": embedding_spec(*of_tokens) for side in ("source", "target")}
         return {**tables, **stacks, "final": final_layer_spec(*of_tokens)}
 
-    def features(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
-        """Returns the residual stream of the decoder after its last block, [B, T, D].
-
-        A batch has `source` [B, S] with `source_mask` [B, S], false on padding, and the decoder's `inputs` [B, T]. It
-        may have `source_positions` [B, S] and `positions` [B, T].
-        """
-        rng_encoder, rng_embedding, rng_blocks, rng_positions = split(rng, 4)
-        require_documents(self.decoder, batch)
-        source = self.source(params, batch, rng_encoder)
-        with self.scope():
-            places = places_of(self.config, batch, rng_positions, causal=True)
-            x_BTD = self.embed(params, batch["inputs"], places.positions, rng=rng_embedding)
-            context = Context(places, batch["inputs"], carry=carried(batch), source=source, rng=rng_blocks)
-            x, _ = self.decoder.apply(self.of_decoder(params), self.decoder.start(x_BTD), context)
-            return self.decoder.finish(x)
+    def keys(self, rng: jax.Array | None) -> list[jax.Array | None]:
+        return split(rng, 4)
 
     def source(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> Source:
-        """Returns the encoder's output [B, S, D], and its places for cross-attention."""
+        """Returns the encoder's output [B, S, D], and its places for cross-attention.
+
+        A batch has `source` [B, S]. It may have `source_mask` [B, S], false on padding, and `source_positions` [B, S].
+        """
         rng_embedding, rng_blocks, rng_positions = split(rng, 3)
         names = {"inputs": "source", "input_mask": "source_mask", "positions": "source_positions"}
         side = {"inputs": batch["source"], **{name: batch[there] for name, there in names.items() if there in batch}}

@@ -82,15 +82,22 @@ class TransformerLM:
         `batch` has `inputs` [B, T]. It may have `input_mask` [B, T], which is false on padding; `positions` [B, T];
         `documents` [B, T], the index of each token's document, within which attention stays; `order` [B, T]: tokens see
         those whose order is not above their own; and, for a table of segments, `segments` [B, T]. Arrays `carry/NAME`
-        are the initial carry of the context, for layers that read them by NAME.
+        are the initial carry of the context, for layers that read them by NAME. `source` reads other arrays.
         """
-        rng_embedding, rng_blocks, rng_positions = split(rng, 3)
+        rng_source, rng_embedding, rng_blocks, rng_positions = self.keys(rng)
         require_documents(self.decoder, batch)
-        places, segments_BT = places_of(self.config, batch, rng_positions, causal=self.causal), batch.get("segments")
-        x_BTD = self.embed(params, batch["inputs"], places.positions, segments_BT=segments_BT, rng=rng_embedding)
-        context = Context(places, batch["inputs"], carry=carried(batch), rng=rng_blocks)
-        x, _ = self.decoder.apply(self.of_decoder(params), self.decoder.start(x_BTD), context)
-        return self.decoder.finish(x)
+        source = self.source(params, batch, rng_source)
+        with self.scope():
+            places = places_of(self.config, batch, rng_positions, causal=self.causal)
+            rest = {"segments_BT": batch.get("segments"), "rng": rng_embedding}
+            x_BTD = self.embed(params, batch["inputs"], places.positions, **rest)
+            context = Context(places, batch["inputs"], carry=carried(batch), source=source, rng=rng_blocks)
+            x, _ = self.decoder.apply(self.of_decoder(params), self.decoder.start(x_BTD), context)
+            return self.decoder.finish(x)
+
+    def keys(self, rng: jax.Array | None) -> list[jax.Array | None]:
+        """Returns the random keys of the source, the embedding, the blocks and the positions."""
+        return [None, *split(rng, 3)]
 
     def of_decoder(self, params: Params) -> Params:
         """Returns the weights of the decoder's blocks."""
