@@ -52,8 +52,11 @@ def one_group(prompts: Prompts, max_tokens: int, max_len: int) -> list[PromptGro
 
 
 def padded_prompts(rows: Sequence[Sequence[int]]) -> Prompts:
-    """Returns the prompts of a decoder, padded with 0. Each row has at least one token."""
-    tokens, mask = padded(rows, len(rows), max(map(len, rows)), 0)
+    """Returns the prompts of a decoder, padded with 0. Raises a UserError if a row has no token."""
+    lengths = [*map(len, rows)]
+    if 0 in lengths:
+        raise UserError(f"prompt {lengths.index(0) + 1}: expected at least one token")
+    tokens, mask = padded(rows, len(rows), max(lengths), 0)
     return {"first": tokens[:, 0], "tokens": tokens[:, 1:], "lengths": mask.sum(1, dtype=np.int32) - 1}
 
 

@@ -168,8 +168,8 @@ def draw_sample(config: ReversalConfig, lengths: range) -> np.ndarray:
     """Returns at most `config.examples` distinct held-out sequences, int32 [n, longest], padded with 0.
 
     The sample is the same for every seed. All lengths have about equally many sequences; a length with fewer held-out
-    sequences than that has nearly all of them. If no drawn sequence is held out, as with few symbols, the sample has
-    all that were drawn: this happens only at lengths that training never shows.
+    sequences than that has nearly all of them. If no drawn sequence is held out, the sample has all that were drawn.
+    This happens with few symbols at lengths that training never shows, and rarely if `config.examples` is below 5.
     """
     rng = np.random.default_rng(0)
     n_drawn = drawn_for(config.examples)

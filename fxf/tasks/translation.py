@@ -99,7 +99,7 @@ class Translation(TokenizedTask):
 
     def test_pairs(self, evaluator: Evaluator, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
         examples = [Example(self.cased(a), self.cased(b), f"pair {number}") for number, (a, b) in enumerate(pairs, 1)]
-        data = dataclasses.replace(self.data, on_error="stop")  # line n of the answers belongs to pair n
+        data = dataclasses.replace(self.data, on_error="stop")  # no pair is left out of the scores
         return self.score(evaluator, tokenize(data, self.tokenizer, examples))
 
     def score(

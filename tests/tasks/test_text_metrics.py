@@ -92,9 +92,9 @@ def test_groups_are_decoded_separately_and_hypotheses_keep_the_order():
 
 
 def test_each_prompt_of_a_group_gets_as_many_new_tokens_as_fit_after_it():
-    (group,) = one_group(padded_prompts([[0, 7, 5], [0]]), 0, 7)
-    assert (list(group.places), group.max_tokens, group.prompts["limits"].tolist()) == ([0, 1], 7, [5, 7])
-    assert "limits" not in one_group(padded_prompts([[0, 7, 5], [0]]), 5, 7)[0].prompts
-    assert one_group(padded_prompts([[0, 7, 5]]), 5, 7)[0].max_tokens == 5
-    with pytest.raises(UserError, match=r"^prompt 2: 2 tokens and 6 to generate; model.max_len is 7$"):
-        one_group(padded_prompts([[0], [0, 7, 5]]), 6, 7)
+    most, five = (one_group(padded_prompts([[0, 7, 5], [0]]), n, 7)[0] for n in (0, 5))
+    assert (list(most.places), most.max_tokens, most.prompts["limits"].tolist()) == ([0, 1], 7, [5, 7])
+    assert five.max_tokens == 5 and "limits" not in five.prompts
+    for row, why in ([0, 7, 5], "2 tokens and 6 to generate; model.max_len is 7"), ([], "expected at least one token"):
+        with pytest.raises(UserError, match=f"^prompt 2: {why}$"):
+            one_group(padded_prompts([[0], row]), 6, 7)
