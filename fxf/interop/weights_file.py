@@ -56,7 +56,7 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: dict[s
     from safetensors.numpy import save
 
     # The library's `save_file` would make the file readable by its owner alone.
-    write_atomically(path, save({name: np.ascontiguousarray(x) for name, x in arrays.items()}, metadata))
+    write_atomically(path, save({name: np.asarray(x, order="C") for name, x in arrays.items()}, metadata))
 
 
 def open_tensors(path: Path) -> dict[str, Any]:
