@@ -153,11 +153,13 @@ def _full_forward(
     full = apply(params, batch)
     moved = float(np.spacing(np.float32(np.abs(full).max())))
     rng = np.random.default_rng(0)
+
+    def rounded(w: Any) -> Any:  # numbers of 8 bits are exact
+        is_float = jnp.issubdtype(w.dtype, jnp.floating)
+        return w * (1 + unit * rng.choice([-1, 1], w.shape)).astype(w.dtype) if is_float else w
+
     for _ in range(DRAWS):
-        rounded = jax.tree.map(
-            lambda w: np.asarray(w) * (1 + unit * rng.choice([-1, 1], w.shape)).astype(w.dtype), params
-        )
-        moved = max(moved, float(np.abs(apply(rounded, batch) - full).max()))
+        moved = max(moved, float(np.abs(apply(jax.tree.map(rounded, params), batch) - full).max()))
     return apply, full, ALLOWED * moved
 
 

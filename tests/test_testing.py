@@ -10,6 +10,7 @@ import pytest
 from fxf import testing
 from fxf.layers.attention import Attention
 from fxf.layers.kinds import ATTENTIONS, LAYERS
+from fxf.models.quantized import stored_as
 from helpers import random_tokens, small_model
 
 BATCH = {"inputs": random_tokens((3, 7))}
@@ -73,17 +74,19 @@ def test_a_layer_that_reads_across_documents_is_found_unless_it_says_so(monkeypa
         testing.assert_documents_apart(*small_model(blocks=blocks), batch)
 
 
-def test_a_cache_that_hypotheses_corrupt_for_each_other_is_found(monkeypatch):
-    model, params = small_model()
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_a_cache_that_hypotheses_corrupt_for_each_other_is_found(weights):
+    plain, params = small_model()
+    model, narrow = stored_as(weights, plain)
 
     def reads_all(cache):
         reads = None if cache.reads_BWC is None else jnp.ones_like(cache.reads_BWC)
         return cache.replace(reads_BWC=reads)
 
     blind = model._replace(step=lambda p, cache, tokens: model.step(p, reads_all(cache), tokens))
-    testing.assert_cached_equals_full(blind, params, BATCH, capacities=[7], n_hypotheses=1)
+    testing.assert_cached_equals_full(blind, narrow(params), BATCH, capacities=[7], n_hypotheses=1)
     with pytest.raises(AssertionError, match="with a cache for 7 tokens"):
-        testing.assert_cached_equals_full(blind, params, BATCH)
+        testing.assert_cached_equals_full(blind, narrow(params), BATCH)
 
 
 def test_a_mask_may_be_of_integers():
