@@ -37,8 +37,8 @@ class Point(NamedTuple):
     """One run of a sweep.
 
     Attributes:
-      name: name of its run folder, made from `changes` alone.
-      changes: values of the changed keys, named as in `--config.KEY`.
+      name: name of its run folder, made from what the sweep added.
+      changes: values of the changed keys, named as in `--config.KEY`, also those of a changed section.
       config: the whole config, nested.
     """
 
@@ -69,7 +69,7 @@ def make_points(
             raise UserError(f"--config.{both[0]}: the sweep sets this key itself")
         plain = {key: value.item() if getattr(value, "size", 0) == 1 else value for key, value in changes.items()}
         name = point_name(plain)
-        points.setdefault(name, Point(name, plain, with_values(config, plain)))
+        points.setdefault(name, Point(name, dict(flatten(plain)), with_values(config, plain)))
     if not points:
         raise UserError("sweep: it added no point")
     return [*points.values()]

@@ -104,7 +104,8 @@ RESULT = {"identity": "12ab", "task": "reversal", "seed": 1, "exact_match": 0.12
 @pytest.fixture
 def points(tmp_path):
     """Three points; the last has no result."""
-    added = [{"model.n_layers": 2, "seed": 1}, {"model.block": "idea", "seed": 1, KEY: 3}, {"seed": 7}]
+    idea = {"model.block": "idea", "seed": 1, "model.layers": {"feed_forward": {"d_ff": 3}}}
+    added = [{"model.n_layers": 2, "seed": 1}, idea, {"seed": 7}]
     points = make_points(tiny_config(), added)
     for point, extra in zip(points, ({}, {"best_step": 4}), strict=False):
         (tmp_path / point.name).mkdir()
