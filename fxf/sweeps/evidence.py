@@ -34,6 +34,7 @@ class Evidence(NamedTuple):
       failed: the number of failed runs of each arm.
       effect: the mean difference over the pairs where neither run failed; nan if there is none.
       low, high: the confidence interval of that mean at the last look with one; infinite before.
+      at: the look of that interval, 0 before.
       mean: 1 or -1 for the claim that the mean is above or below 0.
       uneven: whether Student's interval excludes 0 but Hall's does not, so that outliers decide.
       signs: 1 or -1 for the claim that most differences are above or below 0.
@@ -46,6 +47,7 @@ class Evidence(NamedTuple):
     effect: float
     low: float = -math.inf
     high: float = math.inf
+    at: int = 0
     mean: int = 0
     uneven: bool = False
     signs: int = 0
@@ -103,7 +105,7 @@ def _at_look(previous: Evidence, pairs: Sequence[Figures]) -> Evidence:
         claims = [(low > 0) - (high < 0) for low, high in (student, hall)]
         mean = claims[0] if claims[0] == claims[1] else 0
         low, high = min(student[0], hall[0]), max(student[1], hall[1])
-        result = result._replace(low=low, high=high, mean=mean, uneven=claims[0] != mean)
+        result = result._replace(low=low, high=high, at=look, mean=mean, uneven=claims[0] != mean)
     return result
 
 

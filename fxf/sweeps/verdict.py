@@ -224,7 +224,7 @@ class Verdict:
         note = "; its outcomes are too uneven to tell from 0" if evidence.uneven else ""
         if evidence.low == evidence.high:
             note = "; all pairs are equal, so the interval has no width"
-        of = "" if evidence.n in LEVELS else f" of the first {max(look for look in LEVELS if look < evidence.n)} pairs"
+        of = "" if evidence.at == evidence.n else f" of the first {evidence.at} pairs"
         return f"effect {evidence.effect:+.4g}, interval{of} {evidence.low:+.4g} to {evidence.high:+.4g}{note}"
 
     def _failures_line(self) -> str:

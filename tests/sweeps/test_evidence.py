@@ -67,9 +67,9 @@ def test_a_mean_is_claimed_at_32_and_64_pairs_and_signs_at_each_look(case):
 
 def test_a_claim_stays_and_pairs_between_looks_change_only_the_effect():
     (low, _), (_, high) = student_and_hall(SKEWED[:32], 0.035)  # Student's lower end and Hall's higher one
-    for more in ([-50.0], DOWN * 8):
+    for more in ([-50.0], DOWN * 8, SKEWED[32:]):
         found = of([*SKEWED[:32], *more])
-        assert (found.mean, found.low, found.high) == (1, low, high)
+        assert (found.mean, found.low, found.high, found.at) == (1, low, high, 32)
         assert found.effect == pytest.approx((sum(SKEWED[:32]) + sum(more)) / found.n)
     assert of(UP * 2 + DOWN * 6).signs == 1
 
