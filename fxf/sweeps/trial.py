@@ -42,6 +42,7 @@ def run_trial(plan: Plan, workdir: Path, budget: Budget = Budget(), say: Say = l
     """
     checked(budget.seeds, Field(int, {"minimum": 2}), "--seeds")
     checked(budget.minutes, Field(float, {"minimum": 0}), "--minutes")
+    checked(budget.workers, Field(int, {"minimum": 1}), "--workers")
     keep_plan(plan, budget, workdir)
     budget = budget._replace(whole=any(attempt["whole"] for attempt in read_plan(workdir)["budgets"]))
     with Crew(budget.workers, budget.minutes) as crew:
