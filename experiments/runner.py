@@ -98,6 +98,11 @@ def verb(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "fxf", *words]
 
 
+def several(text: str) -> list[str]:
+    """The type of a flag whose value is a comma-separated list of names."""
+    return [name.strip() for name in text.split(",")]
+
+
 def made_now() -> dict[str, Any]:
     """Returns code, versions, commit, machine and date."""
     return {**made_by(), "date": time.strftime("%F")}

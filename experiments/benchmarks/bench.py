@@ -29,11 +29,11 @@ import jax
 
 from experiments.benchmarks import rows_decoding, rows_gpu, rows_process, rows_training
 from experiments.benchmarks.rows import Rows, Settings, markdown, measured_in_processes
-from experiments.runner import RESULTS, made_now
+from experiments.runner import RESULTS, made_now, several
 from fxf.base.config import one_of
 from fxf.base.devices import require_devices
 from fxf.base.errors import one_line
-from fxf.verbs.flags import Parser, several, whole
+from fxf.verbs.flags import Parser, whole
 
 EVERY: dict[str, Rows] = {**rows_training.ROWS, **rows_decoding.ROWS, **rows_process.ROWS, **rows_gpu.ROWS}
 ASKED_FOR = ("recipe", "sentences", *rows_gpu.ROWS)  # need a path, or a GPU

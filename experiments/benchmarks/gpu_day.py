@@ -43,7 +43,7 @@ import numpy as np
 from experiments.benchmarks import rows_gpu
 from experiments.benchmarks import rows_training as training
 from experiments.benchmarks.rows import Settings, Sizes, measured_in_processes
-from experiments.runner import ROOT
+from experiments.runner import ROOT, several
 from fxf.base.config import one_of
 from fxf.base.devices import require_devices
 from fxf.base.errors import one_line
@@ -54,7 +54,7 @@ from fxf.compile.topologies import Topology
 from fxf.models.decoder import Decoder
 from fxf.models.transformer_lm import transformer_lm
 from fxf.training.step import jit_step, make_step
-from fxf.verbs.flags import Parser, several, whole
+from fxf.verbs.flags import Parser, whole
 
 Found = dict[str, Any]
 TRACED = 3  # steps

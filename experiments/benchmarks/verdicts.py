@@ -24,13 +24,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.benchmarks.verdict_runs import KEPT, PLANTED, POOLS, run_planted, train_pool
+from experiments.runner import several
 from fxf.base.config import one_of
 from fxf.base.files import read_json, to_json, write_atomically
 from fxf.reports.tables import Row, to_csv, to_markdown
 from fxf.sweeps import evidence
 from fxf.sweeps.evidence import CALM, CALM_AT, CHECK, FAILURES, LEVELS, LOOKS, SIGNS, WHOLE
 from fxf.sweeps.settle import SEEDS_OF_A_RATE
-from fxf.verbs.flags import Parser, several
+from fxf.verbs.flags import Parser
 
 Array = np.ndarray
 exact_sign = functools.cache(evidence.exact_sign)  # thousands of trials share few splits

@@ -15,11 +15,11 @@ from argparse import Namespace
 
 from experiments.claims.arms import ARMS, measure
 from experiments.claims.page import JOBS, KEPT, PAGE, jobs_of, tables
-from experiments.runner import Job, filled, finished
+from experiments.runner import Job, filled, finished, several
 from experiments.seeds.systems import SEEDS
 from fxf.base.files import folder_at, write_atomically
 from fxf.runs.code_version import code_digest
-from fxf.verbs.flags import Parser, several, whole
+from fxf.verbs.flags import Parser, whole
 
 
 def flags(parser: Parser) -> None:

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.race.entries import ENTRIES, KEPT, PAGE, table
-from experiments.runner import command, filled, keep, verb
+from experiments.runner import command, filled, keep, several, verb
 from fxf.base.config import one_of
 from fxf.base.errors import UserError
 from fxf.base.files import read_json, require_file
-from fxf.verbs.flags import Parser, several, whole
+from fxf.verbs.flags import Parser, whole
 
 
 def gigaflops() -> float:

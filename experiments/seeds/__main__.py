@@ -12,12 +12,12 @@ import fxf.base.listen  # noqa: F401  First of all.
 import sys
 from argparse import Namespace
 
-from experiments.runner import Job, finished
+from experiments.runner import Job, finished, several
 from experiments.seeds.systems import SEEDS
 from fxf.base.config import one_of
 from fxf.base.files import folder_at, write_atomically
 from fxf.reports.tables import to_markdown
-from fxf.verbs.flags import Parser, several
+from fxf.verbs.flags import Parser
 
 
 def flags(parser: Parser) -> None:

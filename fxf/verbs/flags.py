@@ -126,11 +126,6 @@ def whole(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     return kind
 
 
-def several(text: str) -> list[str]:
-    """The type of a flag whose value is a comma-separated list of names."""
-    return [name.strip() for name in text.split(",")]
-
-
 def add_config(parser: Parser) -> None:
     """Adds --config=NAME and --config.KEY=VALUE."""
     parser.flag("config", place, doc=CONFIG_HELP)
