@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fxf.base.errors import UserError
+
 LESS_IS_BETTER = ("s", "MiB")
 SHORT = 2.0  # seconds; the cost of a pause would distort shorter work
 
@@ -103,6 +105,8 @@ def measured_in_processes(rows: Rows, settings: Settings) -> Iterator[dict[str, 
                     pool = stack.enter_context(ProcessPoolExecutor(1, context))
                     ask = functools.partial(_asked, pool, rows, number, name, settings)
                     ways[name] = Way(functools.partial(ask, "turn"), functools.partial(ask, "fact"))
+            if not ways:
+                raise UserError(f"--ways: {row.what} has {', '.join(row.ways)}; got {', '.join(settings.ways)}")
             yield measured(row, ways, settings.repeats)
 
 
