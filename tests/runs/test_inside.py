@@ -70,8 +70,8 @@ def test_the_logit_lens_ends_in_the_models_output_and_shows_streams_outside_bloc
     header, *rows = reading.lens()
     assert header == ("reads", "embedding", "block_0", "block_1")
     assert [row[0] for row in rows] == TOKENS
-    said = np.asarray(jax.jit(experiment.model.apply)(params, batch))[0].argmax(-1)
-    assert [row[-1].split()[0] for row in rows] == [str(token) for token in said]
+    said = np.asarray(jax.nn.softmax(jax.jit(experiment.model.apply)(params, batch)))[0]
+    assert [row[-1] for row in rows] == [f"{likely.argmax()} {likely.max():.0%}" for likely in said]
     nested = dict.fromkeys(("residual", "block_1/block_0/inner_residual"), arrays["block_1/residual"])
     assert reading._replace(arrays=nested).lens()[0] == ("reads", "residual", "block_1/block_0")
 

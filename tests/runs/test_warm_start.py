@@ -50,9 +50,9 @@ def started(config, workdir):
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """A run with checkpoints of steps 2, 4 and 6."""
+    """A run with checkpoints of steps 2, 4 and 6, which uses the mean of the last two."""
     workdir = tmp_path_factory.mktemp("start") / "source"
-    trained(tiny_config(model=LLAMA), workdir, kept=PROGRAMS)
+    trained(tiny_config(model=LLAMA, checkpoint={"average": 2}), workdir, kept=PROGRAMS)
     return workdir
 
 
@@ -108,6 +108,7 @@ def test_patterns_choose_weights_of_a_run_or_a_file_and_the_others_are_drawn(sou
         taken = [path for path in new if path.startswith("blocks/") and not path.endswith("/scale")]
         assert begun.given.keys() == set(taken) and 0 < len(taken) < len(new)
         assert "drawn at random: embedding/table" in begun.lines[1]
+        assert begun.origin["start"]["step"] == (6 if place == source else None)
         fresh = flatten(experiment.new_state(one_device()).params)
         for path, value in new.items():
             np.testing.assert_array_equal(value, (theirs if path in taken else fresh)[path])

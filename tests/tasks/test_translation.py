@@ -40,8 +40,8 @@ def data(tmp_path):
     return DataConfig(name="pairs", path=str(path), tokenizer="word", vocab_size=99, max_length=41, **sides)
 
 
-def make(data, folder=None):
-    return Translation(TranslationConfig(), RunInfo(TrainConfig(batch_size=8), data, folder=folder))
+def make(data, folder=None, **keys):
+    return Translation(TranslationConfig(**keys), RunInfo(TrainConfig(batch_size=8), data, folder=folder))
 
 
 def evaluator_of(task, spoil=0):
@@ -68,6 +68,8 @@ def test_a_perfect_translator_scores_100_on_every_sentence_once_and_a_wrong_word
     assert (figures["exact_match"], figures["examples"]) == (1, len({e.source for e in read_corpus(data).test}))
     assert "tok:13a" in figures["bleu_signature"]
     assert all(expected == answer for _, expected, answer, _ in figures["samples"]) and len(figures["samples"]) == 10
+    answers, few = figures["answers"], make(data, examples=3).test(evaluator_of(task))["answers"]
+    assert few == [answers[0], answers[(len(answers) - 1) // 2], answers[-1]]
     assert task.validate(evaluator_of(task))["validation_loss"] == 1.5  # the quotient of sums
     figures = task.test(evaluator_of(task, spoil=1))  # one for each group of similar length
     assert 0.8 < figures["exact_match"] < 1 and figures["bleu"] < 100
