@@ -97,12 +97,18 @@ def test_a_weight_that_a_mesh_axis_cannot_shard_is_named_with_the_factor():
         "scale": Weight((8,), ("embed",), None),
         "bias": Weight((7,), ("vocabulary",), None),
     }
-    assert list(flops.whole_weights(spec, layout(fsdp=4, tensor=2))) == [
-        "parallel.tensor 2 shards no axis of table 7 x 1048576, bias 7: each of its devices holds 2 times 3.5 MiB",
-    ]
-    assert list(flops.whole_weights(spec, layout(data=8))) == []
+    line = "parallel.tensor 2 shards no axis of table 7 x 1048576, bias 7: each of its devices holds 2 times 3.5 MiB"
+    assert [*flops.whole_weights(spec, layout(fsdp=4, tensor=2))] == [line]
+    assert not [*flops.whole_weights(spec, layout(data=8))]
     (line,) = flops.wasted(build(tiny_config(model={"d_ff": 12, "n_heads": 2})), layout(tensor=4))
     assert "query 6 x 2 x 3" in line and "feed_forward" not in line and line.endswith("and computes 4 times the work")
+
+
+def test_batches_that_a_task_pads_for_the_parts_of_a_layout_are_named_with_the_factor():
+    whole = build(tiny_config(train={"batch_size": 6, "microbatches": 3}))
+    task = SimpleNamespace(has=lambda name: True, largest_batch=whole.task.largest_batch)
+    line = "batches of 6 rows are padded for 9 parts: 1.5 times the work"
+    assert flops.wasted(whole._replace(task=task), layout(data=3)) == [line]
 
 
 def test_a_gpu_that_shares_experts_makes_room_for_the_rows_of_all_their_devices():
