@@ -95,6 +95,8 @@ def test_each_prompt_of_a_group_gets_as_many_new_tokens_as_fit_after_it():
     most, five = (one_group(padded_prompts([[0, 7, 5], [0]]), n, 7)[0] for n in (0, 5))
     assert (list(most.places), most.max_tokens, most.prompts["limits"].tolist()) == ([0, 1], 7, [5, 7])
     assert five.max_tokens == 5 and "limits" not in five.prompts
-    for row, why in ([0, 7, 5], "2 tokens and 6 to generate; model.max_len is 7"), ([], "expected at least one token"):
+    no_room = "tokens and {} to generate; model.max_len is 7"
+    refused = ([0, 7, 5], 6, "2 " + no_room.format(6)), ([0] * 8, 0, "7 " + no_room.format(1))
+    for row, n, why in (*refused, ([], 6, "expected at least one token")):
         with pytest.raises(UserError, match=f"^prompt 2: {why}$"):
-            one_group(padded_prompts([[0], row]), 6, 7)
+            one_group(padded_prompts([[0], row]), n, 7)

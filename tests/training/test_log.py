@@ -23,9 +23,8 @@ def test_records_are_json_lines_with_null_for_nan_and_infinity(tmp_path):
     log = log_of(tmp_path)
     log.record(2, {"loss": 1.5, "wall_seconds": 3.0})
     log.record(4, {"loss": float("nan"), "exact_match": 1.0}, "validation")
-    assert (tmp_path / "metrics.jsonl").read_text() == (
-        '{"step": 2, "loss": 1.5, "wall_seconds": 3.0}\n{"step": 4, "loss": null, "exact_match": 1.0}\n'
-    )
+    lines = '{"step": 2, "loss": 1.5, "wall_seconds": 3.0}\n{"step": 4, "loss": null, "exact_match": 1.0}\n'
+    assert (tmp_path / "metrics.jsonl").read_text() == lines
     log.close()
     assert last_wall_seconds(tmp_path) == 3.0 and last_wall_seconds(tmp_path / "absent") == 0
 
@@ -109,10 +108,8 @@ def received(monkeypatch):
 
 
 def test_a_tracker_receives_config_metrics_by_group_and_the_step_of_resuming(received, tmp_path):
-    records, figures = (
-        [],
-        {"loss": 0.5, "steps_per_second": 7, "mfu": 0.25, "device_bytes": 3, "samples": ["no number"]},
-    )
+    figures = {"loss": 0.5, "steps_per_second": 7, "mfu": 0.25, "device_bytes": 3, "samples": ["no number"]}
+    records = []
     with Trackers(lambda step, values: records.append((step, sorted(values)))) as trackers:
         trackers.open(["recording", "recording"], tmp_path, 3)
         trackers.config({"seed": 0})
