@@ -30,9 +30,8 @@ def test_attention_weights_are_shown_by_head_with_the_tokens_that_are_read(readi
     assert (shown.values.shape, shown.titles) == ((2, 6, 6), ["head 0", "head 1"])
     assert shown.row_labels == shown.column_labels == TOKENS
     text = probe.as_text(shown, "weights").splitlines()
-    assert text[:3] == ["weights", "head 0, in percent", "    0  3  1  0  1  3"]
-    assert text[3] == "0 100  0  0  0  0  0"
-    assert len(text) == 1 + 2 * 8
+    begins = ["weights", "head 0, in percent", "    0  3  1  0  1  3", "0 100  0  0  0  0  0"]
+    assert (text[:4], len(text)) == (begins, 1 + 2 * 8)
     assert reading.matrices("block_1/attention/weights", 1).titles == ["head 1"]
     np.testing.assert_array_equal(reading.matrices("block_1/attention/weights", 1).values, shown.values[1:])
     assert repr(reading).startswith("embedding/positions  1 x ") and "array(" not in repr(reading)
@@ -69,9 +68,8 @@ def test_the_logit_lens_ends_in_the_models_output_and_shows_streams_outside_bloc
     experiment, params, batch, arrays = reading
     header, *rows = reading.lens()
     assert header == ("reads", "embedding", "block_0", "block_1")
-    assert [row[0] for row in rows] == TOKENS
     said = np.asarray(jax.nn.softmax(jax.jit(experiment.model.apply)(params, batch)))[0]
-    assert [row[-1] for row in rows] == [f"{likely.argmax()} {likely.max():.0%}" for likely in said]
+    assert [row[::3] for row in rows] == [(t, f"{p.argmax()} {p.max():.0%}") for t, p in zip(TOKENS, said, strict=True)]
     nested = dict.fromkeys(("residual", "block_1/block_0/inner_residual"), arrays["block_1/residual"])
     assert reading._replace(arrays=nested).lens()[0] == ("reads", "residual", "block_1/block_0")
 
@@ -109,10 +107,16 @@ def test_a_page_shows_attention_in_percent_positions_the_lens_and_every_weight(r
     assert len(full["lens"]) == 1 + reading.experiment.max_len
 
 
+def test_of_many_layers_every_nth_is_shown_so_that_they_are_at_most_as_many_as_fit(reading, monkeypatch):
+    arrays = {f"{name}/weights": reading.arrays["block_0/attention/weights"] for name in "abc"}
+    monkeypatch.setattr(probe, "intermediates_of", lambda *_: arrays)
+    monkeypatch.setattr(inside, "MOST_LAYERS", 2)
+    assert [part["name"] for part in contents(reading)["examples"][0]["maps"]] == ["a", "c"]
+
+
 def test_a_run_without_a_checkpoint_has_a_page_and_a_warning(tmp_path, caplog):
     (tmp_path / "config.json").write_text(json.dumps({"config": tiny_config(), "overrides": {}}))
-    path = inside.write(tmp_path)
-    assert path.exists() and not (tmp_path / "inside.json").exists()
+    assert inside.write(tmp_path).exists() and not (tmp_path / "inside.json").exists()
     assert "the page shows nothing inside the model" in caplog.text
 
 

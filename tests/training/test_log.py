@@ -135,8 +135,7 @@ def test_a_tracker_that_fails_causes_a_warning_and_the_run_continues(at, receive
         trackers.open(["recording"], tmp_path, 0)
         for step in (1, 2):
             trackers.scalars(step, "train", {"loss": 0.5})
-    (warning,) = caplog.records
-    assert warning.getMessage() == "warning: tracker recording failed and gets no more records: no network"
+    assert caplog.messages == ["warning: tracker recording failed and gets no more records: no network"]
 
 
 def test_an_exception_of_the_callback_reaches_the_caller():
@@ -166,9 +165,8 @@ def test_tensorboard_has_config_curves_and_a_session_for_each_part_of_a_run(tmp_
             trackers.config({"seed": 0})
             trackers.scalars(resumed_at + 1, "train", {"loss": 0.25, "note": "no number"})
     found = [event for event in events(tmp_path) if event.HasField("summary")]
-    assert [(event.step, event.summary.value[0].tag.split("/text_summary")[0]) for event in found] == [
-        (step, tag) for start in (0, 3) for step, tag in [(0, "config"), (start + 1, "train/loss")]
-    ]
+    tags = [(event.step, event.summary.value[0].tag.split("/text_summary")[0]) for event in found]
+    assert tags == [(0, "config"), (1, "train/loss"), (0, "config"), (4, "train/loss")]
     assert found[1].summary.value[0].simple_value == 0.25
     assert [event.step for event in events(tmp_path) if event.HasField("session_log")] == [1, 4]
 
