@@ -27,6 +27,7 @@ from helpers import one_device, random_params, refused, table, values
 pytest.importorskip("safetensors")
 
 VOCAB_SIZE = 11
+LETTERS = train_tokenizer("character", VOCAB_SIZE, ["abcdef"])
 TOKENS = {"first": 0, "end": 2, "padding": 1}
 MARIAN_SIZES = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 9, "activation": "silu"}
 ROTARY = {"n_layers": 2, "d_model": 6, "d_ff": 7, "n_heads": 3, "n_kv_heads": 1, "max_len": 5, "norm": "rms",
@@ -51,7 +52,7 @@ def folders(tmp_path_factory):
     sections |= {name: read_config(ARCHITECTURES[name], keys, "here") for keys, name in table("small GPTs")}
     found = {name: tmp_path_factory.mktemp(name) for name in sections}
     for name, config in sections.items():
-        huggingface.save(found[name], *made(config), **TOKENS)
+        huggingface.save(found[name], *made(config), **TOKENS, tokenizer=LETTERS.to_json())
     return found
 
 
@@ -141,6 +142,7 @@ def test_a_rotary_decoder_round_trips_on_the_devices_of_its_layout(name, folders
     assert loaded.huggingface["architectures"] == [ARCHITECTURES[name].name]
     assert dataclasses.replace(loaded.config, n_kv_heads=1, head_dim=config.head_dim) == config
     jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
+    assert json.loads((folders[name] / huggingface.TOKENIZER_CONFIG_FILE).read_text())["padding_side"] == "left"
     assert jax.tree.all(jax.tree.map(lambda x, s: x.sharding == s, loaded.params, layout.weights(loaded.model.spec)))
 
 
@@ -186,15 +188,16 @@ def test_the_tokens_that_end_a_text_are_those_of_generation_or_else_of_the_confi
 
 @pytest.mark.parametrize(("tokens", "expected"), table("special tokens of a folder"))
 def test_files_name_the_same_special_tokens_and_null_for_missing_ones(folder, tmp_path, tokens, expected):
-    loaded, tokenizer = huggingface.load(folder), train_tokenizer("character", VOCAB_SIZE, ["abcdef"])
-    huggingface.save(tmp_path, loaded.config, loaded.params, **tokens, tokenizer=tokenizer.to_json())
+    loaded = huggingface.load(folder)
+    huggingface.save(tmp_path, loaded.config, loaded.params, **tokens, tokenizer=LETTERS.to_json())
     names = ("config", "generation_config", "tokenizer_config")
     record, generation, config = (json.loads((tmp_path / f"{name}.json").read_text()) for name in names)
     expected = values(expected)
     assert {key: record[key] for key in expected} == {key: generation[key] for key in expected} == expected
     assert generation["max_length"] == loaded.config.max_len + 1
-    texts = {key.removesuffix("_id"): n if n is None else tokenizer.name(n) for key, n in expected.items()}
-    assert {key: config[key] for key in texts} == texts and config["unk_token"] == "<unk>"
+    texts = {key.removesuffix("_id"): n if n is None else LETTERS.name(n) for key, n in expected.items()}
+    texts |= {"unk_token": "<unk>", "padding_side": "right"}
+    assert {key: config[key] for key in texts} == texts
     assert huggingface.load(tmp_path).tokenizer.encode_special_tokens
 
 

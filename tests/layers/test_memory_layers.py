@@ -6,28 +6,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import expit as sigmoid
 
 from closeness import assert_as_by_hand
 from fxf.layers import recurrence
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Context, Places
 from fxf.layers.memory_layers import GatedDelta, Mamba2
-from fxf.layers.recurrence import fading_memory, log_decays
+from fxf.layers.recurrence import fading_memory, log_decays, rates, step_biases
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.testing import assert_cached_equals_full
 from helpers import random_params, random_tokens
 
 
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
 def silu(x):
     return x * sigmoid(x)
-
-
-def softplus(x):
-    return np.log1p(np.exp(x))
 
 
 def memory_of(q, k, v, decay, beta, before):
@@ -67,7 +60,7 @@ def gated_delta(weights, x, epsilon):
     y = np.zeros(x.shape)
     for g in range(n_groups):
         for e in range(n_each):
-            step = softplus(x @ weights["step"][:, g, e] + weights["step_bias"][g, e])
+            step = np.logaddexp(0, x @ weights["step"][:, g, e] + weights["step_bias"][g, e])
             decay, beta = np.exp(-np.exp(weights["log_rate"][g, e]) * step), sigmoid(x @ weights["beta"][:, g, e])
             nothing = np.zeros((q.shape[-1], v.shape[-1]))
             read, _ = memory_of(q[:, g] / np.sqrt(q.shape[-1]), k[:, g], v[:, g, e], decay, beta, nothing)
@@ -82,7 +75,7 @@ def mamba2(weights, x, epsilon):
     gated = np.zeros(v.shape)
     for g in range(v.shape[1]):
         for e in range(v.shape[2]):
-            step = softplus(x @ weights["step"][:, g, e] + weights["step_bias"][g, e])
+            step = np.logaddexp(0, x @ weights["step"][:, g, e] + weights["step_bias"][g, e])
             decay, nothing = np.exp(-np.exp(weights["log_rate"][g, e]) * step), np.zeros((k.shape[-1], v.shape[-1]))
             read, _ = memory_of(q[:, g], k[:, g], step[:, None] * v[:, g, e], decay, None, nothing)
             gate = silu(x @ weights["gate"][:, g, e])
@@ -173,6 +166,12 @@ def test_each_document_is_read_by_the_recurrence_of_the_paper_and_its_gradient_i
     real = DOCUMENTS[..., None] > 0
     read = lambda params, x: jnp.where(real, layer.apply(params, x, context(DOCUMENTS))[0], 0)  # noqa: E731
     assert_as_by_hand(read, functools.partial(expected, name), (params, vectors()))
+
+
+def test_rates_begin_uniform_and_steps_uniform_in_their_logarithm():
+    logs, biases = (draw(jax.random.key(0), (4000,), np.float32) for draw in (rates, step_biases))
+    for found, ends in ((np.exp(logs), (1, 16)), (np.log10(np.logaddexp(0, biases)), (-3, -1))):
+        np.testing.assert_allclose(np.quantile(found, [0, 0.5, 1]), np.linspace(*ends, 3), atol=np.ptp(ends) / 30)
 
 
 @each

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import expit as sigmoid
 
 import oracle
 from closeness import UNIT, assert_as_by_hand, assert_close
@@ -39,10 +40,6 @@ def given(moe):
 
 def context():
     return Context(Places(jnp.arange(T)[None], documents=jnp.asarray(REAL)))
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def scores_and_choice(moe, weights, x):

@@ -107,8 +107,7 @@ def test_a_weight_that_a_mesh_axis_cannot_shard_is_named_with_the_factor():
 def test_batches_that_a_task_pads_for_the_parts_of_a_layout_are_named_with_the_factor():
     whole = build(tiny_config(train={"batch_size": 6, "microbatches": 3}))
     task = SimpleNamespace(has=lambda name: True, largest_batch=whole.task.largest_batch)
-    line = "batches of 6 rows are padded for 9 parts: 1.5 times the work"
-    assert flops.wasted(whole._replace(task=task), layout(data=3)) == [line]
+    assert "6 rows are padded for 9 parts: 1.5 times" in flops.wasted(whole._replace(task=task), layout(data=3))[0]
 
 
 def test_a_gpu_that_shares_experts_makes_room_for_the_rows_of_all_their_devices():

@@ -46,7 +46,7 @@ def test_ter_is_sacrebleus_with_any_number_of_references():
     assert reference_columns(references) == [["the cat sat", "a dog barks"], ["there the cat sat", None]]
     alone = METRICS["ter"](answers, [texts[:1] for texts in references])
     assert alone == sacrebleu.corpus_ter(answers, [["the cat sat", "a dog barks"]]).score
-    assert METRICS["ter"](answers, references) < 100
+    assert METRICS["ter"](answers, references) < alone  # a right answer of more words
 
 
 def test_words_that_the_vocabulary_lacks_are_named_once_and_not_all_of_many(caplog):
