@@ -153,8 +153,8 @@ def test_a_gemma_without_windows_is_exported_with_the_window_of_its_class(name):
     assert (written.record["sliding_window"], written.section.window) == (config.max_len, 0)
 
 
-def test_a_gpt_without_biases_is_one_with_biases_of_zero(folder, tmp_path):
-    config = dataclasses.replace(huggingface.load(folder).config, attention_bias="none", feed_forward_bias=False)
+def test_a_gpt_without_some_biases_is_one_with_biases_of_zero(folder, tmp_path):
+    config = dataclasses.replace(huggingface.load(folder).config, attention_bias="output", feed_forward_bias=False)
     config, params = made(config)
     huggingface.save(tmp_path, config, params, **TOKENS)
     found = flatten(huggingface.load(tmp_path).params)
