@@ -192,6 +192,9 @@ def _json_lines(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, b
     for number, line in enumerate(file, 1):
         if line.isspace():
             continue
+        if line.lstrip().startswith(b"["):
+            what = "starts an array; expected an object on each line, as `jq -c '.[]'` writes the elements of an array"
+            raise UserError(f"{where}:{number}: {what}")
         try:
             record = json.loads(decoded(line, where, number))
         except (ValueError, RecursionError) as error:

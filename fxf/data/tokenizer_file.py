@@ -119,7 +119,8 @@ def read_backend(path: Path, key: str = "") -> tokenizers.Tokenizer:
     try:
         backend = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
     except Exception as error:  # the library raises no narrower type
-        raise UserError(f"{f'{key}: ' if key else ''}{path}: not a tokenizer file: {text_of(error)}") from None
+        what = f"{path}: not a tokenizer file: {text_of(error)}"
+        raise UserError(f"{key}: {what}" if key else f"{what}; put the right one back, or remove it") from None
     backend.no_truncation()
     backend.no_padding()
     return backend

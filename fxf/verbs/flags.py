@@ -70,12 +70,12 @@ class Parser(argparse.ArgumentParser):
         for word in words:  # argparse would take unknown flags with spaces for arguments
             name, equals, value = word.partition("=")
             if name not in self._option_string_actions and re.match(r"--[a-zA-Z_]", name):
-                raise UserError(self._unknown(word.replace(CHANGE, "--config.")))
+                raise UserError(self._unknown(word.replace(CHANGE, "--config."), argv))
             if name in self._option_string_actions and equals and not value:
                 raise UserError(f"{name}: expected a value, got ''")
         args, unknown = self.parse_known_intermixed_args(words)
         if unknown := unknown or ([] if self.arguments else after_end):
-            raise UserError(self._unknown(unknown[0]))
+            raise UserError(self._unknown(unknown[0], argv))
         changes = [text.partition("=") for text in getattr(args, "overrides", [])]
         args.overrides = [(key, value if equals else None) for key, equals, value in changes]
         args.arguments = [*getattr(args, "arguments", []), *after_end]
@@ -87,13 +87,16 @@ class Parser(argparse.ArgumentParser):
         message = re.sub(r"invalid (\w+) value: (.*)", r"expected \1, got \2", message)
         raise UserError(message.replace("expected one argument", "expected a value"))
 
-    def _unknown(self, word: str) -> str:
+    def _unknown(self, word: str, argv: Sequence[str]) -> str:
+        """Returns what is wrong with a word, and what it may stand for, such as a key of the config of `argv`."""
         from fxf.runs import configs
 
         known = [name.removeprefix("--") for name in self._option_string_actions if name.startswith("--")]
         typed, _, _ = word.partition("=")
         name = typed.lstrip("+-–—")
-        keys = configs.read_config("reversal").to_dict() | {"data": {"path": ""}} if "config" in known else {}
+        named = re.search(r"^--config[=\n]([^-].*)", "\n".join(argv), re.MULTILINE) or ["", "reversal"]
+        config = configs.read_config(named[1], "--config").to_dict() if "config" in known else {}
+        keys = config and {"data": {"path": ""}} | config
         if not word.startswith("-"):
             is_config = ".py" in word or word.split(":")[0] in configs.names()
             may_be = {"workdir": Path(word, "config.json").is_file(), "config": is_config}
