@@ -121,8 +121,7 @@ def _file(path: Path, name: str) -> Source:
     if is_remote(path):
         stat: Any = path.stat()
         return Source(name, path, stat.length, int(stat.mtime))
-    size = require_file(path, "data.path")
-    return Source(name, path, size, path.stat().st_mtime_ns)
+    return Source(name, path, require_file(path, "data.path"), path.stat().st_mtime_ns)
 
 
 def _public(config: DocumentsConfig) -> tuple[list[Any], Iterator[tuple[bytes, ...]]]:
@@ -193,8 +192,7 @@ def _json_lines(file: BinaryIO, field: str, where: str) -> Iterator[tuple[int, b
         if line.isspace():
             continue
         if line.lstrip().startswith(b"["):
-            what = "starts an array; expected an object on each line, as `jq -c '.[]'` writes the elements of an array"
-            raise UserError(f"{where}:{number}: {what}")
+            raise UserError(f"{where}:{number}: an array; expected an object on each line, as `jq -c '.[]'` writes it")
         try:
             record = json.loads(decoded(line, where, number))
         except (ValueError, RecursionError) as error:

@@ -69,8 +69,7 @@ def read_tokenizer_file(path: Path, key: str = "") -> Tokenizer:
     eos = _first(ENDS, added, backend)
     if eos is None:  # fxf's own tokenizers mark no tokens as special
         if not (kind := tokenizer.kind_of(backend)):
-            names, kinds = ", ".join(ENDS), ", ".join(tokenizer.TOKENIZERS)
-            expected = f"one named {names}, or a tokenizer of fxf, of one of {kinds}"
+            expected = f"one named {', '.join(ENDS)}, or a tokenizer of fxf: one of {', '.join(tokenizer.TOKENIZERS)}"
             where = f"{key}: {path}" if key else path
             raise UserError(f"{where}: no special token ends a document; expected {expected}")
         return Tokenizer(kind, backend)

@@ -72,8 +72,7 @@ class FlaxModule:
         if others := [name for name, kind in kinds.items() if issubclass(kind, nnx.Variable)]:
             what = f"{self.name} has variables besides its params, {', '.join(others)}"
             raise UserError(f"model: {what}, which fxf does not keep")
-        paths = flatten_dict(weights)
-        flat = {"/".join(map(str, path)): value for path, value in paths.items()}
+        flat = {"/".join(map(str, path)): value for path, value in flatten_dict(weights).items()}
         return self.output(nn.unbox(unflatten_dict(flat, sep="/")), x, None, given), flat
 
     def output(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:

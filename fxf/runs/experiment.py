@@ -264,7 +264,8 @@ def sections_of(config: Mapping[str, Any] | ConfigDict) -> dict[str, Any]:
     for name in config:
         if name not in ("seed", *classes):
             keys = [f"{each}.{field}" for each, cls in classes.items() for field in fields_of(cls)]
-            raise UserError(f"{name}: unknown section{nearest(str(name), [*classes, *keys])}")
+            known = f"; task '{config['task']['name']}' has {', '.join(classes)}"
+            raise UserError(f"{name}: unknown section{nearest(str(name), [*classes, *keys]) or known}")
     readers: dict[str, Any] = {"task": registered_section, "model": registered_section}
     readers["optimizer"] = lambda _, values, path: optimizer_section(values)
     sections = {name: readers.get(name, section)(cls, config.get(name, {}), name) for name, cls in classes.items()}

@@ -103,8 +103,7 @@ def check_rates(verdict: Verdict, workdir: Path, crew: Crew, say: Say) -> Verdic
     seeds = [pair.seeds[0] for pair, both in zip(verdict.pairs, verdict.outcomes, strict=True) if None not in both]
     for rate in verdict.rates_beside():
         arm = changed(plan.arms[name], {**verdict.settled[name].changes, RATE: rate})
-        folder = workdir / f"checks/{name}-{rate:.6g}"
-        jobs = [arm.job(seed, folder / str(seed)) for seed in seeds]
+        jobs = [arm.job(seed, workdir / f"checks/{name}-{rate:.6g}/{seed}") for seed in seeds]
         say(f"the claim is checked with the rate {rate:.4g} of the {name} config: {len(jobs)} runs")
         if not crew.train_all(jobs):
             break

@@ -95,8 +95,7 @@ class Parser(argparse.ArgumentParser):
         typed, _, _ = word.partition("=")
         name = typed.lstrip("+-–—")
         named = re.search(r"^--config[=\n]([^-].*)", "\n".join(argv), re.MULTILINE) or ["", "reversal"]
-        config = configs.read_config(named[1], "--config").to_dict() if "config" in known else {}
-        keys = config and {"data": {"path": ""}} | config
+        keys = {"data": {"path": ""}} | configs.read_config(named[1], "--config").to_dict() if "config" in known else {}
         if not word.startswith("-"):
             is_config = ".py" in word or word.split(":")[0] in configs.names()
             may_be = {"workdir": Path(word, "config.json").is_file(), "config": is_config}
@@ -157,8 +156,8 @@ def decode_of(args: argparse.Namespace) -> dict[str, Any]:
     """Returns the keys of the `decode` section that the flags set."""
     from fxf.models.decode_config import DecodeConfig
 
-    values = {field.name: getattr(args, field.name) for field in dataclasses.fields(DecodeConfig)}
-    return {name: value for name, value in values.items() if value is not None}
+    names = (field.name for field in dataclasses.fields(DecodeConfig))
+    return {name: value for name in names if (value := getattr(args, name)) is not None}
 
 
 def config_and_origin(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
