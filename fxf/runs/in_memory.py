@@ -167,7 +167,7 @@ def fit(
     require_frozen(model.spec, optimizer_config.frozen)
     require_batch("batch", first_batch(batch, seed), model, microbatches)
     layout = make_layout(ParallelConfig(data=1), require_devices())
-    trainer = Trainer(without_frozen_gradient(model, optimizer_config.frozen), transform, train, layout)
+    trainer = Trainer(model, transform, train, layout)
     given = params and flatten(jax.device_put(jax.tree.map(jnp.array, params), layout.replicated))  # copies
     programs, arrays = _fitting(trainer, optimizer_config, batch)
     state, train_steps = programs["start"](run_keys(seed).params, given), programs["steps"]
@@ -193,6 +193,7 @@ def _fitting(trainer: Trainer, config: OptimizerConfig, batch: Callable[..., Bat
     read = model.spec, dataclasses.replace(trainer.config, label_smoothing=0), constants, text
     # The functions of the model, and as text what has no hash: its spec, and what the steps read.
     if not (programs := _programs(*model[1:-1], layout, batch, str(read))):
+        trainer = trainer._replace(model=without_frozen_gradient(model, config.frozen))
         # Sharded as each call leaves it; otherwise the second call would compile again.
         options = {"out_shardings": layout.replicated, "compiler_options": drawing_options()}
         programs["start"] = jax.jit(lambda *start: init_state(model, trainer.optimizer, *start), **options)

@@ -17,12 +17,12 @@ from fxf.training.sharding import Layout
 Copies = list[jax.Array | None]
 
 
-def are_only_cast(model: Model, params: Params, batch: Batch, layout: Layout) -> list[bool]:
-    """Returns which weights the loss only casts to `model.dtype`; the arguments may be shapes."""
+def are_only_cast(model: Model, params: Params, batch: Batch, rng: Any, layout: Layout) -> list[bool]:
+    """Returns which weights the loss of training only casts to `model.dtype`; the arguments may be shapes."""
     leaves = jax.tree.leaves(params)
     if model.dtype == model.weights_dtype or model.penalty is not None or layout.pmap:
         return [False] * len(leaves)
-    program = jax.make_jaxpr(lambda params, batch: batch_loss(model, params, batch, layout=layout))(params, batch).jaxpr
+    program = jax.make_jaxpr(lambda *given: batch_loss(model, *given, layout=layout))(params, batch, rng).jaxpr
     return [_is_only_cast(program, variable, model.dtype) for variable in program.invars[: len(leaves)]]
 
 

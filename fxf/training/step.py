@@ -194,7 +194,7 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[..., Batch], max_ste
         asked = trainer.asked
         if asked is None:
             asked = terms_and_figures(model, state.params, shape, keys.dropout)
-        only_cast = are_only_cast(model, state.params, shape, layout)
+        only_cast = are_only_cast(model, state.params, shape, keys.dropout, layout)
 
         def body(i: jax.Array, carry: tuple[TrainState, Metrics, Copies]) -> tuple[TrainState, Metrics, Copies]:
             state, history, copies = carry
