@@ -22,7 +22,7 @@ def are_only_cast(model: Model, params: Params, batch: Batch, rng: Any, layout: 
     leaves = jax.tree.leaves(params)
     if model.dtype == model.weights_dtype or model.penalty is not None or layout.pmap:
         return [False] * len(leaves)
-    program = jax.make_jaxpr(lambda *given: batch_loss(model, *given, layout=layout))(params, batch, rng).jaxpr
+    program = jax.make_jaxpr(lambda p, b, key: batch_loss(model, p, b, key, layout=layout))(params, batch, rng).jaxpr
     return [_is_only_cast(program, variable, model.dtype) for variable in program.invars[: len(leaves)]]
 
 
