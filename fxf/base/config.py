@@ -12,6 +12,7 @@ import inspect
 import math
 import operator
 import re
+import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
@@ -107,8 +108,8 @@ def registered_section(cls: type[SectionT], values: Mapping[str, Any], path: str
 def checked(value: Any, field: Field, path: str) -> Any:
     """Returns `value` as a field's type, or raises a UserError that names `path`."""
     kind, limits = field.kind, field.limits
-    if type(None) in (kinds := typing.get_args(kind)):  # as `int | None`
-        kind = Any if value is None else next(each for each in kinds if each is not type(None))
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):  # as `int | None`
+        kind = next((each for each in typing.get_args(kind) if type(value) is each), typing.get_args(kind)[0])
     if kind is Any:
         return value
     if kind is dict or typing.get_origin(kind) is dict:

@@ -207,7 +207,7 @@ class Stack:
             x, new = state[0], context.replace(carry=state[1])
             for j, (weights, _, rng) in enumerate(inputs, i):
                 with jax.named_scope(f"block_{j}"):  # numbered as in the first iteration; named.py counts on
-                    x, new = _checked(self._apply_of(j)(weights, x, new.replace(rng=rng)), self.blocks[j])
+                    x, new = _checked(self._apply_of(j, in_loop=True)(weights, x, new.replace(rng=rng)), self.blocks[j])
                     x = named(self.stream, x)
             return (x, new.carry), None
 
@@ -229,12 +229,15 @@ class Stack:
             i += 1
         return x, context.replace(cache=None if context.cache is None else caches)
 
-    def _apply_of(self, i: int) -> Callable[[Params, Any, Context], tuple[Any, Context]]:
-        """Returns `apply` of block i, with the gradient checkpointing of `config.remat`."""
+    def _apply_of(self, i: int, in_loop: bool = False) -> Callable[[Params, Any, Context], tuple[Any, Context]]:
+        """Returns `apply` of block i, with the gradient checkpointing of `config.remat`.
+
+        Outside of a loop XLA would merge what the backward pass recomputes with the forward pass, and keep it.
+        """
         apply, config = self.blocks[i].apply, self.config
         if config.remat == "none":
             return apply
-        return jax.checkpoint(apply, policy=REMAT[config.remat], prevent_cse=not config.scan_blocks)
+        return jax.checkpoint(apply, policy=REMAT[config.remat], prevent_cse=not in_loop)
 
     def start(self, x_RTD: jax.Array) -> Any:
         """Returns the residual stream that the first block makes from vectors [R, T, D]."""

@@ -10,7 +10,6 @@ Letters: B rows, T or S tokens, H heads, G groups of heads, K width of a head.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from fxf.base.devices import ROWS, SEQUENCE, TENSOR, target_mesh
+from fxf.base.devices import ROWS, SEQUENCE, TENSOR, divides, target_mesh
 from fxf.layers.linear import as_float32
 
 CUT = {"B": ROWS, "T": (SEQUENCE,), "S": (SEQUENCE,), "G": (TENSOR,)}
@@ -62,11 +61,7 @@ def mapped(kernel: Callable[..., jax.Array], axes: str, *arrays: jax.Array) -> j
     names, sizes = axes.split(), dict[str, int]()
     for name, x in zip(names, arrays, strict=True):
         sizes = dict(zip(name, x.shape, strict=True)) | sizes
-    cut: dict[str, Any] = {
-        letter: on
-        for letter, on in CUT.items()
-        if sizes.get(letter, 1) % math.prod(mesh.shape[axis] for axis in on) == 0
-    }
+    cut: dict[str, Any] = {letter: on for letter, on in CUT.items() if divides(mesh, on, sizes.get(letter, 1))}
     cut["H"] = cut.get("G")
     specs = [
         P(*(cut.get(letter) if n > 1 else None for letter, n in zip(name, x.shape, strict=True)))

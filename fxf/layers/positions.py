@@ -210,7 +210,7 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
 def token_positions(config: TransformerConfig, indices_BT: jax.Array, given: jax.Array | None = None) -> jax.Array:
     """Returns the positions of tokens outside training, [1, T] or [B, T].
 
-    The positions of a row are 0, 1, … or those that the batch gives, times position_gap.
+    The positions of a row are 0, 1, … times position_gap, or those that the batch gives.
 
     Args:
       indices_BT: the index of each token in its row, from 0.
@@ -227,6 +227,7 @@ def token_positions(config: TransformerConfig, indices_BT: jax.Array, given: jax
         what = "the window of model.attention_implementation 'flash' assumes 0, 1, …"
         raise UserError(f"positions: {what}; give none, or set it to 'xla'")
     indices_BT = jnp.broadcast_to(indices_BT, (given.shape[0], indices_BT.shape[1]))
+    given = given.astype(jnp.result_type(given, jnp.int32))  # a distance of unsigned ints would wrap
     return jnp.take_along_axis(given, indices_BT, axis=1)
 
 
@@ -293,7 +294,7 @@ def places_of(
     positions = token_positions(config, indices_1T, given)
     if rng is not None:
         positions = random_positions(config, positions, n_rows, rng)
-    documents = batch["documents"] + 1 if "documents" in batch else None
+    documents = jnp.asarray(batch["documents"], jnp.int32) + 1 if "documents" in batch else None
     if "input_mask" in batch:
         documents = jnp.where(jnp.asarray(batch["input_mask"], bool), 1 if documents is None else documents, 0)
     order = batch.get("order", indices_1T if causal else None)

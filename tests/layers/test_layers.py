@@ -140,7 +140,7 @@ def test_a_growing_stream_is_not_scanned_and_is_the_same():
 def test_scanned_blocks_equal_blocks_in_a_row_also_in_what_they_carry(shared, n_blocks):
     head, *turn = map(Adding, "abc")
     blocks = (head, *3 * turn, turn[0])[:n_blocks]  # the first block creates the carry, so it comes before the loop
-    stacks = [Stack(small(scan_blocks=scan), blocks, 1, 2, shared) for scan in (False, True)]
+    stacks = [Stack(small(scan_blocks=scan, remat="full"), blocks, 1, 2, shared) for scan in (False, True)]
     params = random_params(stacks[0].spec())
     assert [*params] == [str(i) for i in range(3 if shared else n_blocks)]
     start = Context(places(T), rng=jax.random.key(0))
@@ -156,8 +156,9 @@ def test_scanned_blocks_equal_blocks_in_a_row_also_in_what_they_carry(shared, n_
     expected, *found = jax.jit(lambda x: [by_hand(x), *(apply(x) for apply in applies)])(vectors())
     for apply, (x, after), n_turns in zip(applies, found, ([], [2]), strict=True):
         assert_close((x, after.carry), expected)
-        made = equations(jax.make_jaxpr(apply)(vectors()).jaxpr)
-        assert [each.params["length"] for each in made if each.primitive.name == "scan"] == n_turns
+        program = jax.make_jaxpr(apply)(vectors()).jaxpr
+        assert [each.params["length"] for each in equations(program) if each.primitive.name == "scan"] == n_turns
+        assert all(each.params.get("prevent_cse", True) for each in program.eqns)  # of blocks outside of the loop
 
 
 def test_the_norm_of_a_custom_block_is_the_norm_of_its_layers():

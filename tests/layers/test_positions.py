@@ -31,11 +31,10 @@ def built(name, **changes):
 
 
 def test_explicit_positions_0_1_2_change_no_bit():
-    model, params = small_model(positions="alibi", d_model=12)
-    plain, apply = {"inputs": random_tokens((B, T))}, jax.jit(model.apply)
-    batches = plain | {"positions": counted(B, T).astype(np.float32)}, plain
-    found, expected = (apply(params, batch) for batch in batches)
-    np.testing.assert_array_equal(found, expected)
+    model, params = built("masked_lm", positions="alibi", d_model=12)
+    batches = {}, *({"positions": counted(B, T).astype(dtype)} for dtype in (np.float32, np.uint8))
+    expected, *found = (jax.jit(model.apply)(params, {"inputs": random_tokens((B, T))} | each) for each in batches)
+    np.testing.assert_array_equal(found, [expected] * 2)
 
 
 @pytest.mark.thorough  # every time an encoder-decoder below is rotary
