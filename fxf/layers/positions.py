@@ -75,9 +75,8 @@ def halves(positions: jax.Array, d_model: int) -> jax.Array:
     return jnp.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
 
 
-def sinusoids(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+def sinusoids(_: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     """Returns the sinusoids of positions 1, 2, …, [rows, D]; an initializer (seed 004, "Positional Encoding")."""
-    del key
     return interleaved(jnp.arange(1, shape[0] + 1), shape[1]).astype(dtype)
 
 
