@@ -74,7 +74,7 @@ def test_sections_that_do_not_fit_are_named(name, changes, message, tmp_path, mo
 
 
 def test_an_int_is_accepted_for_a_float_minus_zero_is_zero_and_a_key_may_be_none():
-    assert [checked(value, Field(float | bool | None, {}), "a") for value in (3, None, True)] == [3.0, None, True]
+    assert [checked(value, Field(None | float | bool, {}), "a") for value in (3, None, True)] == [3.0, None, True]
     assert [str(model(dropout=value).dropout) for value in (0, -0.0)] == ["0.0", "0.0"]
 
 

@@ -109,7 +109,7 @@ def checked(value: Any, field: Field, path: str) -> Any:
     """Returns `value` as a field's type, or raises a UserError that names `path`."""
     kind, limits = field.kind, field.limits
     if typing.get_origin(kind) in (typing.Union, types.UnionType):  # as `int | None`
-        kind = next((each for each in typing.get_args(kind) if type(value) is each), typing.get_args(kind)[0])
+        kind = min(typing.get_args(kind), key=lambda each: (each is not type(value), each is type(None)))
     if kind is Any:
         return value
     if kind is dict or typing.get_origin(kind) is dict:

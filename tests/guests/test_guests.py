@@ -21,19 +21,10 @@ from fxf.runs.guests import load, record
 from fxf.sweeps.points import check, make_points
 from fxf.training.gradient import objective_and_gradient
 from helpers import VOCAB_SIZE, lines_of, random_params, random_tokens, small, small_model, some, table
-from small_runs import (
-    KEPT,
-    ROOT,
-    assert_serves,
-    assert_stops,
-    new_process,
-    records,
-    sharing_programs,
-    tiny_config,
-    trained,
-)
+from small_runs import KEPT, assert_serves, assert_stops, new_process, records, sharing_programs, tiny_config, trained
 
-HERE, PLACE = Path(__file__).parent, ROOT / "configs/objectives"
+HERE = Path(__file__).parent
+PLACE = HERE.parents[1] / "configs/objectives"
 ((LENGTHS, _),) = table("lines of guests")
 # Guests that go through the verbs together: the first one's config, with the keys that choose the others.
 TOGETHER = {name: keys for keys, name in table("guests together")}
