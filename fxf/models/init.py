@@ -33,7 +33,8 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
         grows = sides is not None and {weight.axes[side[0]] for side in sides} <= WIDTHS  # in inputs and outputs
         factor = narrower if grows else 1.0
         if init := _named(config, path, weight):
-            weight = dataclasses.replace(weight, init=lambda *of: math.sqrt(factor) * init(*of))
+            scaled = init if factor == 1 else lambda *of: math.sqrt(factor) * init(*of)
+            weight = dataclasses.replace(weight, init=scaled)  # a shared one, so that equal weights are drawn together
         return dataclasses.replace(weight, rate=weight.rate * factor)
 
     return weights.map_spec(chosen, spec)
