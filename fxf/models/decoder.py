@@ -278,4 +278,5 @@ def longest_of(group: PromptGroup) -> int:
 
 def restore_order(order: np.ndarray, outputs: Sequence[Any]) -> Any:
     """Returns the outputs of chunks in the order of the prompts; `order` has the prompts' indices, as in the chunks."""
-    return jax.tree.map(lambda *parts: np.concatenate(parts)[np.argsort(order)], *outputs)
+    places = np.argsort(order)
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[places], *outputs)

@@ -31,7 +31,7 @@ CONFIG_HELP = "config file, or name of one of fxf's configs, and after a colon i
 CHANGE = "--config.="  # --config.KEY=VALUE becomes --config.=KEY=VALUE, which is a flag to argparse
 # The start of a command that runs this fxf; -P keeps Python from importing a copy in the working directory.
 THIS_FXF = (sys.executable, "-P", "-m", "fxf")
-EXITS = f"{__doc__}".partition("\n\n")[2]
+EXITS = str(__doc__).partition("\n\n")[2]
 
 
 class Parser(argparse.ArgumentParser):
@@ -94,6 +94,7 @@ class Parser(argparse.ArgumentParser):
         known = [name.removeprefix("--") for name in self._option_string_actions if name.startswith("--")]
         typed, _, _ = word.partition("=")
         name = typed.lstrip("+-–—")
+        # The words are not parsed yet, and some are wrong, so --config is looked for among them.
         named = re.search(r"^--config[=\n]([^-].*)", "\n".join(argv), re.MULTILINE) or ["", "reversal"]
         keys = {"data": {"path": ""}} | configs.read_config(named[1], "--config").to_dict() if "config" in known else {}
         if not word.startswith("-"):

@@ -66,7 +66,8 @@ def main(args: Namespace) -> None:
     if not (args.null or args.other or args.change):
         raise UserError("nothing to try: give --other or --change, or --null")
     if not args.null:
-        other = with_changes(other_config(args.other, origin["overrides"]) if args.other else first, args.change)
+        other = other_config(args.other, origin["overrides"]) if args.other else first
+        other = with_changes(other, args.change)
     rules = {"metric": args.metric or "", "failed": args.failed, "rates": args.rates, "match": args.match}
     budget = Budget(args.seeds, args.minutes, args.whole, workers)
     if args.scales:

@@ -94,10 +94,11 @@ def test_wrong_or_missing_tensors_are_one_line(folder):
     assert_refused(folder, r"gpt2: lm_head.weight differs from transformer.wte.weight, but config.json ties them$")
     right = read_weights(folder / huggingface.TENSORS_FILE)
     right["lm_head.weight"] = right["transformer.wte.weight"]
-    bytes_6, narrow_6 = np.zeros(6, np.int8), np.zeros(6, ml_dtypes.float8_e4m3fn)
-    for bias, what in ((bytes_6, "type I8"), (narrow_6, "type F8_E4M3"), (np.float32(0), r"shape \[\]")):
+    numbers, shape = "expected floating-point numbers, F64,", r"shape \[\]; expected \[6\]"
+    wrong = (np.int8, f"type I8; {numbers}"), (ml_dtypes.float8_e4m3fn, f"type F8_E4M3; {numbers}")
+    for bias, what in (*((np.zeros(6, kind), what) for kind, what in wrong), (np.float32(0), shape)):
         write_tensors(folder / huggingface.TENSORS_FILE, {**right, "transformer.ln_f.bias": bias}, {})
-        assert_refused(folder, rf"transformer.ln_f.bias has {what}; expected (floating-point numbers, F64,|\[6\])")
+        assert_refused(folder, rf"gpt2: transformer.ln_f.bias has {what}")
     tensors = (folder / huggingface.TENSORS_FILE).rename(folder / "one.safetensors")
     (folder / huggingface.INDEX_FILE).write_text('{"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}')
     assert_refused(folder, r"two.safetensors: No such file or directory$")

@@ -74,7 +74,9 @@ def test_an_encoder_equals_the_oracle_whatever_its_attention_and_does_not_read_p
 def test_zero_vectors_have_a_finite_gradient():
     layers = {kind: attention_of(small(attention=kind, positions="none")) for kind in ATTENTIONS}
 
-    total = lambda params, x: sum(applied(layer, params[kind], x).sum() for kind, layer in layers.items())  # noqa: E731
+    def total(params, x):
+        return sum(applied(layer, params[kind], x).sum() for kind, layer in layers.items())
+
     params = {kind: random_params(layer.spec()) for kind, layer in layers.items()}
     found = jax.jit(jax.grad(total))(params, np.zeros((1, 3, 6), np.float32))
     assert not [kind for kind, of_kind in found.items() if not all(np.isfinite(g).all() for g in of_kind.values())]

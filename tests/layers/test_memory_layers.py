@@ -13,7 +13,7 @@ from fxf.layers import recurrence
 from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Context, Places
 from fxf.layers.memory_layers import GatedDelta, Mamba2
-from fxf.layers.recurrence import fading_memory, log_decays, rates, step_biases
+from fxf.layers.recurrence import fading_memory, log_decays
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.testing import assert_cached_equals_full
 from helpers import random_params, random_tokens
@@ -166,12 +166,6 @@ def test_each_document_is_read_by_the_recurrence_of_the_paper_and_its_gradient_i
     real = DOCUMENTS[..., None] > 0
     read = lambda params, x: jnp.where(real, layer.apply(params, x, context(DOCUMENTS))[0], 0)  # noqa: E731
     assert_as_by_hand(read, functools.partial(expected, name), (params, vectors()))
-
-
-def test_rates_begin_uniform_and_steps_uniform_in_their_logarithm():
-    logs, biases = (draw(jax.random.key(0), (4000,), np.float32) for draw in (rates, step_biases))
-    for found, ends in ((np.exp(logs), (1, 16)), (np.log10(np.logaddexp(0, biases)), (-3, -1))):
-        np.testing.assert_allclose(np.quantile(found, [0, 0.5, 1]), np.linspace(*ends, 3), atol=np.ptp(ends) / 30)
 
 
 @each

@@ -196,7 +196,8 @@ def test_the_command_compares_without_jax_and_writes_the_page_beside_the_runs_wi
     done = subprocess.run([sys.executable, "-c", code, "compare", str(sweep)], cwd=ROOT, capture_output=True, text=True)
     apart, named, command, page_path, _ = done.stderr.split("\n")
     assert (done.returncode, page_path, apart) == (0, f"{sweep}/compare.html", "not ranked: other: another task")
-    assert named == f"best exact_match: {sweep / '0.1,1'}" and done.stdout.startswith("| run | optimizer.")
+    assert named == f"best exact_match: {sweep / '0.1,1'}"
+    assert done.stdout.startswith("| run | optimizer.learning_rate | seed |")
     assert f"--from={sweep / '0.1,1'} --config.train.steps=6 --workdir=runs/again" in command
     links = [run["link"] for run in data_of((sweep / "compare.html").read_text())["runs"]]
     assert links == [None, None, None, "0.2%2C1/report.html", None, None]

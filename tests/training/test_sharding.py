@@ -175,7 +175,8 @@ def test_only_data_crosses_tpu_slices_which_may_be_in_any_order():
 def test_a_batch_and_sequences_that_the_devices_do_not_divide_are_an_error_that_names_the_sizes():
     layout = Layout(Devices(data=4, fsdp=2))
     require_divisible(layout, 16, 2)
-    with pytest.raises(UserError, match=r"^train.batch_size: 16 / train.microbatches 4 .* 8 .*data 4 × .*fsdp 2"):
+    message = r"^train.batch_size: 16 / train.microbatches 4 does not divide into 8 equal .*data 4 × parallel.fsdp 2"
+    with pytest.raises(UserError, match=message):
         require_divisible(layout, 16, 4)
     batch = {"row": np.zeros(3), "inputs": np.zeros((3, 6)), "source": np.zeros((3, 7))}
     Layout(Devices(sequence=1)).require_divisible_sequences(batch)
