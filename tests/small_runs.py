@@ -233,21 +233,19 @@ def new_process():
     """Forgets, before and after, which files were executed, and the modules beside them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path])
-        for name in modules_of(guests._executed):
+        for name in modules_of(guests._executed, [*sys.modules]):
             patch.delitem(sys.modules, name)
+        known = {*sys.modules}
         patch.setattr(guests, "_executed", executed := {})
         try:
             yield
         finally:
-            for name in modules_of(executed):
+            for name in modules_of(executed, sys.modules.keys() - known):
                 del sys.modules[name]
 
 
-def modules_of(executed):
-    """Returns the names of the modules in the folders of these files, except the tests' own."""
-    if not executed:
-        return []
-    folders = {f"{path.parent}/" for path in executed}
-    files = ((name, module.__dict__.get("__file__") or "") for name, module in sys.modules.items())
-    below = [(name, file) for name, file in files if file.startswith(tuple(folders))]
-    return [name for name, file in below if f"{os.path.dirname(file)}/" in folders and not name.startswith("test_")]
+def modules_of(executed, names):
+    """Returns those of these names whose modules are in the folders of these files, except the tests' own."""
+    folders = {str(path.parent) for path in executed}
+    files = ((name, sys.modules[name].__dict__.get("__file__") or "") for name in names if folders)
+    return [name for name, file in files if os.path.dirname(file) in folders and not name.startswith("test_")]
