@@ -80,14 +80,14 @@ class TokenizedTask(Task):
         return text
 
     def tokens_of(self, word: str) -> list[int]:
-        """Returns the tokens with this name, and those that are this word at the start of a text or within it.
+        """Returns the tokens with this name, and those that are this word, in the data's case, anywhere in a text.
 
         Raises:
           UserError: there is none.
         """
         tokens = [token for token in range(self.vocab_size) if self.tokenizer.name(token) == word]
-        if not self.tokenizer.unknown(word):
-            usual = self.tokenizer.encode(word), self.behind(f" {word}")
+        if not self.tokenizer.unknown(text := self.cased(word)):
+            usual = self.tokenizer.encode(text), self.behind(f" {text}")
             tokens += [token for token, *others in usual if not others and token not in tokens]
         if not tokens:
             raise UserError(f"decode.ends: '{word}' is not one token of the vocabulary")

@@ -103,9 +103,9 @@ def test_answers_are_the_prompts_continued_to_the_last_position(tmp_path):
 
 
 def test_words_in_decoding_keys_are_tokens_at_the_start_and_inside_of_a_text(tmp_path):
-    task = make(tmp_path, tokenizer="bpe", vocab_size=300)
+    task = make(tmp_path, tokenizer="bpe", vocab_size=300, lower_case=True)
     encode = task.tokenizer.encode
-    rules = task.rules(DecodeConfig(banned="and 7", prefix="1 and", ends="9 and"))
+    rules = task.rules(DecodeConfig(banned="And 7", prefix="1 And", ends="9 And"))
     expected = {tuple(encode(text)) for text in ("and", " and", "7", " 7")}
     assert {*map(tuple, rules["words"].banned)} == expected and rules["words"].prefix == encode("1 and")
     assert rules["end_token"] == (task.end_token, *encode("9"), *encode(" 9"), *encode(" and"))
