@@ -33,7 +33,7 @@ from fxf.training import state
 from fxf.training.checkpoint import CheckpointConfig
 from fxf.training.fine_tuning import require_frozen, without_frozen_gradient
 from fxf.training.log import LogConfig
-from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, optimizer_section
+from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import Layout, make_layout, require_divisible
 from fxf.training.state import Hyperparameters, TrainState
@@ -51,6 +51,8 @@ SECTIONS = {
     "log": LogConfig,
 }
 
+# The sections whose key `name` says what to build.
+NAMED: dict[str, Mapping[str, Any]] = {"task": TASKS, "model": MODELS, "optimizer": OPTIMIZERS}
 
 # The programs that experiments of one process share, by `Experiment.program_key`.
 ProgramCache = dict[str, dict[Any, dict[Any, Any]]]
@@ -213,8 +215,8 @@ def default_config(task: str, model: str = "", optimizer: str = "adam") -> Confi
 
 def classes_of(task: str, model: str, optimizer: str) -> dict[str, Any]:
     """Returns the classes that read the sections of a config with these names, by section."""
-    of_optimizer = {"optimizer": OPTIMIZERS[optimizer].config}
-    return {**TASKS[task].sections, "model": MODELS[model].config, **SECTIONS, **of_optimizer}
+    named = {"model": MODELS[model].config, **SECTIONS, "optimizer": OPTIMIZERS[optimizer].config}
+    return {**TASKS[task].sections, **named}
 
 
 @stage("preparing")
@@ -256,18 +258,18 @@ def sections_of(config: Mapping[str, Any] | ConfigDict) -> dict[str, Any]:
       UserError: a section or a key is unknown, a key has a wrong value, or two sections do not fit each other.
     """
     config = config.to_dict() if isinstance(config, ConfigDict) else config
-    task, model = _named(config, "task", TASKS), _named(config, "model", MODELS)
-    if not {config["model"]["name"], model.in_place_of} & {*task.models}:  # checked before its keys
-        fitting = " or ".join(f"'{name}'" for name in task.models)
-        raise UserError(f"model.name: task '{config['task']['name']}' needs {fitting}")
-    classes: dict[str, Any] = {**task.sections, "model": model.config, **SECTIONS}
+    config = {**config, "optimizer": {"name": OptimizerConfig.name, **config.get("optimizer", {})}}
+    task, model, optimizer = (_named(config, section_name, registry) for section_name, registry in NAMED.items())
+    if not {model, MODELS[model].in_place_of} & {*TASKS[task].models}:  # checked before its keys
+        fitting = " or ".join(f"'{name}'" for name in TASKS[task].models)
+        raise UserError(f"model.name: task '{task}' needs {fitting}")
+    classes = classes_of(task, model, optimizer)
     for name in config:
         if name not in ("seed", *classes):
             keys = [f"{each}.{field}" for each, cls in classes.items() for field in fields_of(cls)]
-            known = f"; task '{config['task']['name']}' has {', '.join(classes)}"
+            known = f"; task '{task}' has {', '.join(classes)}"
             raise UserError(f"{name}: unknown section{nearest(str(name), [*classes, *keys]) or known}")
-    readers: dict[str, Any] = {"task": registered_section, "model": registered_section}
-    readers["optimizer"] = lambda _, values, path: optimizer_section(values)
+    readers: dict[str, Any] = dict.fromkeys(NAMED, registered_section)
     sections = {name: readers.get(name, section)(cls, config.get(name, {}), name) for name, cls in classes.items()}
     compatibility.require_fitting_sections(sections)
     return sections
@@ -280,9 +282,9 @@ def model_of(sections: Mapping[str, Any], vocab_size: int = 2**12) -> tuple[Mode
     return model, make_optimizer(sections["optimizer"], sections["train"].steps, model.spec)
 
 
-def _named(config: Mapping[str, Any], section_name: str, registry: Mapping[str, Any]) -> Any:
-    """Returns the entry that the `name` key of a section names."""
+def _named(config: Mapping[str, Any], section_name: str, registry: Mapping[str, Any]) -> str:
+    """Returns the `name` key of a section, which names an entry of the registry."""
     values = config.get(section_name)
     if not isinstance(values, Mapping) or "name" not in values:
         raise UserError(f"{section_name}: missing name, which says what to build")
-    return registry[one_of(values["name"], registry, f"{section_name}.name")]
+    return one_of(values["name"], registry, f"{section_name}.name")

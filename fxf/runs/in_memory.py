@@ -33,7 +33,7 @@ from fxf.tasks import task
 from fxf.tasks.prompts import before_end, padded_prompts
 from fxf.training.fine_tuning import evaluated_params, require_frozen, without_frozen_gradient
 from fxf.training.loop import steps_of_next_call
-from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer, optimizer_section
+from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, make_optimizer
 from fxf.training.parallel import ParallelConfig
 from fxf.training.sharding import make_layout
 from fxf.training.state import hyperparameters, init_state, run_keys
@@ -159,8 +159,9 @@ def fit(
     seed = seed_of(seed)
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
     train = section(TrainConfig, chosen, "train")
-    require_keywords(fit, keys, OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config)
-    optimizer_config = optimizer_section({"name": optimizer, **keys})
+    optimizer_class = OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config
+    require_keywords(fit, keys, optimizer_class)
+    optimizer_config = registered_section(optimizer_class, {**keys, "name": optimizer}, "optimizer")
     transform = make_optimizer(optimizer_config, train.steps, _checked_model(model).spec)
     if params is not None:
         require_params(model, params)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fxf.base.config import Choices, arguments, defaults, key, one_of, registered_section, require_off
+from fxf.base.config import Choices, arguments, defaults, key, one_of, require_off
 from fxf.base.errors import UserError
 from fxf.base.weights import Spec, Weight, axes_of_matrix, decay_mask, map_weights, without_repeats
 from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen, has_own_rate, unscaled_params
@@ -166,17 +166,6 @@ def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any
     peak, final, warmup = values["learning_rate"], values["final_learning_rate"], config.warmup_steps
     scheduled = SCHEDULES[config.schedule](peak, final, steps - warmup, config)
     return lambda count: jnp.where(count < warmup, peak * (count + 1) / (warmup + 1), scheduled(count - warmup))
-
-
-def optimizer_section(values: Mapping[str, Any]) -> OptimizerConfig:
-    """Returns the `optimizer` section, of the class that the optimizer `values["name"]` has registered.
-
-    Raises:
-      UserError: as `section`.
-    """
-    name = values.get("name", OptimizerConfig.name)
-    registered = OPTIMIZERS[one_of(name, OPTIMIZERS, "optimizer.name")]
-    return registered_section(registered.config, {**values, "name": name}, "optimizer")
 
 
 def make_optimizer(config: OptimizerConfig, steps: int, spec: Spec) -> optax.GradientTransformationExtraArgs:

@@ -25,16 +25,14 @@ def main(args: Namespace) -> None:
 
     tables = keys.of_config(config_and_origin(args)[0]) if args.config else keys.sections()
     sections = {*keys.sections()}  # `data` is a section, and also a key of `parallel`
-    names = {
-        (path, key.name): {path, f"{path}.{key.name}", *({key.name} - sections)}
-        for path, rows in tables.items()
-        for key in rows
-    }
+    chosen, known = dict[str, list[keys.Key]](), set[str]()
+    for path, rows in tables.items():
+        for key in rows:
+            names = {path, f"{path}.{key.name}", *({key.name} - sections)}
+            known |= names
+            if not args.arguments or names & {*args.arguments}:
+                chosen.setdefault(path, []).append(key)
     for name in args.arguments:
-        if name not in (known := set().union(*names.values())):
+        if name not in known:
             raise UserError(f"{name}: no section and no key{nearest(name, known)} (here are {', '.join(tables)})")
-    chosen = {
-        path: [key for key in rows if not args.arguments or names[path, key.name] & {*args.arguments}]
-        for path, rows in tables.items()
-    }
-    print(keys.as_markdown({path: rows for path, rows in chosen.items() if rows}))
+    print(keys.as_markdown(chosen))
