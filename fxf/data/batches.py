@@ -74,7 +74,7 @@ class Batches:
         """Returns the shapes and dtypes of each bucket's batches, those with the most positions first."""
         buckets = sorted(self.buckets, key=lambda b: -b.rows * (b.source_length + b.target_length))
         shapes = [(bucket.rows, bucket.source_length, bucket.target_length) for bucket in buckets]
-        return [jax.eval_shape(lambda shape=shape: seq2seq_batch([], shape, self._special)) for shape in shapes]
+        return [jax.eval_shape(functools.partial(seq2seq_batch, [], shape, self._special)) for shape in shapes]
 
     def padding_share(self) -> float:
         """Returns the share of padding among an epoch's source and target positions."""

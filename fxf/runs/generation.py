@@ -69,7 +69,7 @@ class Answering:
         answers = []
         for text, hypotheses in zip(texts, decoded, strict=True):
             of_text: dict[str, Answer] = {}
-            for answer in (self._answer(text, each) for each in hypotheses):
+            for answer, _is_stopped in (self._answer(text, each) for each in hypotheses):
                 of_text.setdefault(answer.text, answer)
             answers.append([*of_text.values()])
         return answers
@@ -90,8 +90,8 @@ class Answering:
             (limit,) = group.whole()["limits"]
             for tokens in self._evaluator.stream(group):
                 cut_off = (self._task.end_token >= 0 or len(self._ends) > 0) and len(tokens) == limit
-                answer = self._answer(text, Hypothesis(tokens, None, cut_off))
-                if self._place_of_stop(text, tokens) is not None:
+                answer, is_stopped = self._answer(text, Hypothesis(tokens, None, cut_off))
+                if is_stopped:
                     break
                 # The next token may still complete a character or a stop, so these are not final. Beside the bytes of
                 # an incomplete character, a tokenizer may hide characters in front of it, which stay final.
@@ -112,16 +112,13 @@ class Answering:
             log.warning("warning: a text passes model.max_len; attention then sees the newest %d tokens", room)
         return groups if self._drafts else [_padded(group, room or self._max_len) for group in groups]
 
-    def _place_of_stop(self, text: str, tokens: list[int]) -> int | None:
-        answer, start = self._task.to_text(text, tokens), len(self._task.to_text(text, []))
-        found = [(answer.find(words, start), len(words)) for words in self._stop]
-        # The one that is complete first, as in a stream.
-        return min(((place + size, place) for place, size in found if place >= 0), default=(0, None))[1]
-
-    def _answer(self, text: str, found: Hypothesis) -> Answer:
-        """Returns a hypothesis as text, cut at a stop."""
-        answer, stop = self._task.to_text(text, found.tokens), self._place_of_stop(text, found.tokens)
-        return Answer(answer, found.score, bool(found.cut_off)) if stop is None else Answer(answer[:stop], None)
+    def _answer(self, text: str, found: Hypothesis) -> tuple[Answer, bool]:
+        """Returns a hypothesis as text, cut at the stop that is complete first, as in a stream, and whether it is."""
+        answer, start = self._task.to_text(text, found.tokens), len(self._task.to_text(text, []))
+        stops = [(at + len(words), at) for words in self._stop if (at := answer.find(words, start)) >= 0]
+        if stops:
+            return Answer(answer[: min(stops)[1]], None), True
+        return Answer(answer, found.score, bool(found.cut_off)), False
 
 
 def _padded(group: PromptGroup, room: int) -> PromptGroup:

@@ -205,8 +205,7 @@ class Documents(LanguageModel):
         self.parts = sources_of(run.data)
         tokenizer = tokenizer_of_documents(self.parts, run.folder)
         self.end_token = tokenizer.special.eos
-        self.begin = tokenizer.special.bos if config.bos else self.end_token
-        super().__init__(config, run, tokenizer, self.begin)
+        super().__init__(config, run, tokenizer, tokenizer.special.bos if config.bos else self.end_token)
         self.metrics += tuple(f"-validation_loss/{name}" for name in self.parts if name)
 
     @functools.cached_property
@@ -217,7 +216,7 @@ class Documents(LanguageModel):
     def rows(self, tokens_N: np.ndarray) -> Rows:
         """Returns the rows of the tokens of a part."""
         config = self.config
-        return Rows(tokens_N, self.tokenizer.special, self.begin, config.length, config.document_mask)
+        return Rows(tokens_N, self.tokenizer.special, self.begins, config.length, config.document_mask)
 
     def batches(self) -> Any:
         process = (jax.process_index(), jax.process_count())

@@ -57,7 +57,7 @@ def flags(parser: Parser) -> None:
 
 def main(args: Namespace) -> None:
     from fxf.runs import api
-    from fxf.runs.generation import Answering
+    from fxf.runs.generation import Answering, warn_of_cut_off
 
     one_of(args.format, ("text", "json"), "--format")
     workdir, prompts = require_workdir(args), args.arguments
@@ -82,32 +82,22 @@ def main(args: Namespace) -> None:
     if args.seed is not None and not experiment.decode.temperature:
         raise UserError("seed: no token is drawn; set decode.temperature above 0")
     answering = Answering(experiment, run.params, args.max_tokens, args.seed or 0, args.stop)
+
+    def answer(prompts: list[str]) -> None:
+        """Prints the answers to prompts, and warns of those that were cut off."""
+        answers = [[print_as_it_comes(answering.stream(prompts[0]))]] if args.stream else answering(prompts)
+        warn_of_cut_off(answers, args.n_best or 1)
+        for line in () if args.stream else answer_lines(answers, args.n_best, args.format == "json"):
+            print(line, flush=True)
+
     if args.interactive:
-        return converse(lambda line: stream(answering, [line]) if args.stream else show(answering([line]), args))
+        return converse(answer)
     prompts = prompts or read_lines(args.input)
     if not prompts:
         raise UserError("no prompt: give prompts as arguments, or one on each line of standard input")
-    if args.stream:
-        return stream(answering, prompts)
-    show(answering(prompts), args)
-
-
-def show(answers: Sequence[Sequence[Any]], args: Namespace) -> None:
-    """Prints the answers to prompts, and warns of answers that were cut off."""
-    from fxf.runs.generation import warn_of_cut_off
-
-    warn_of_cut_off(answers, args.n_best or 1)
-    for line in answer_lines(answers, args.n_best, args.format == "json"):
-        print(line, flush=True)
-
-
-def stream(answering: Any, prompts: list[str]) -> None:
-    """Prints the answer to a prompt while it is generated, and warns if it was cut off."""
-    from fxf.runs.generation import warn_of_cut_off
-
-    if len(prompts) > 1:
+    if args.stream and len(prompts) > 1:
         raise UserError(f"--stream: expected one prompt, got {len(prompts)}")
-    warn_of_cut_off([[print_as_it_comes(answering.stream(prompts[0]))]])
+    answer(prompts)
 
 
 def answer_lines(answers: Sequence[Sequence[Any]], n_best: int | None, as_json: bool) -> Iterator[str]:
@@ -138,7 +128,7 @@ def print_as_it_comes(answers: Iterator[Any]) -> Any:
     return answer
 
 
-def converse(answer: Callable[[str], None]) -> None:
+def converse(answer: Callable[[list[str]], None]) -> None:
     """Answers each line of standard input. If a line is not a prompt, its error is the answer."""
     from fxf.data.text_files import decoded
 
@@ -148,7 +138,7 @@ def converse(answer: Callable[[str], None]) -> None:
     for number, content in enumerate(sys.stdin.buffer, 1):
         try:
             line = content.removesuffix(b"\n").removesuffix(b"\r")
-            answer(decoded(line, "standard input", number).removeprefix("\ufeff"))  # a byte order mark
+            answer([decoded(line, "standard input", number).removeprefix("\ufeff")])  # a byte order mark
         except UserError as error:
             print(f"error: {one_line(str(error))}", file=sys.stderr, flush=True)
         print(mark, end="", flush=True)
