@@ -278,8 +278,6 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
     Digests are cut to eight digits.
     """
-    if there == here:  # the usual case: a trial compares each run again and again
-        return ""
     old, new = dict(flatten(there)), dict(flatten(here))
     return ", ".join(
         f"{key} ({_short(old.get(key, 'absent'))} there, {_short(new.get(key, 'absent'))} here)"

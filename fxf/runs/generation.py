@@ -48,7 +48,8 @@ class Answering:
         self._max_tokens = checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens")
         if 0 < max_tokens < (fewest := experiment.decode.min_tokens):
             raise UserError(f"max_tokens: {max_tokens} is less than decode.min_tokens {fewest}")
-        self._stop = [words for words in ([stop] if isinstance(stop, str) else stop) if words]
+        cased = getattr(self._task, "cased", str)  # answers are in the case of the data
+        self._stop = [cased(words) for words in ([stop] if isinstance(stop, str) else stop) if words]
         self._ends = experiment.decode.ends.split()
         self._in_beams, self._room = experiment.decode.beam_width > 1, experiment.model.max_len
         self._drafts = experiment.draft is not None

@@ -26,7 +26,7 @@ def main() -> None:
         verb, arguments = arguments[0], ["--help"]
     if verb in HELP or verb == "--version":
         try:
-            print(_overview().splitlines()[0].partition(":")[0] if verb == "--version" else _overview(), flush=True)
+            print(f"fxf {__version__}" if verb == "--version" else _overview(), flush=True)
         except BrokenPipeError:
             _end_unread()
     elif verb not in verbs.VERBS:

@@ -141,7 +141,7 @@ def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop_and
     backend.add_special_tokens(["</s>"])
     backend.save(path := str(tmp_path / "bytes.json"))
     for tokenizer, limit, (stop, texts) in itertools.product(("bpe", path), (5, 6), table("streams of äé!")):
-        data = {"format": "files", "separator": "\n", "tokenizer": tokenizer, "vocab_size": 261}
+        data = {"format": "files", "separator": "\n", "tokenizer": tokenizer, "vocab_size": 261, "lower_case": True}
         experiment = build(text_config(tmp_path / "text.txt", data=data), tmp_path)
         tokens, weights = experiment.task.tokenizer.encode("äé!"), random_params(experiment.model.spec)
         ways = {"decode": lambda groups, tokens=tokens: [(np.array([[tokens]]), None)]}
