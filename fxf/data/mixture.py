@@ -1,6 +1,5 @@
 """Mixtures of documents: the config of each source and its share of the rows. `rows.py` mixes the rows."""
 
-import dataclasses
 import os
 import re
 from pathlib import PurePath
@@ -30,7 +29,7 @@ def sources_of(config: DocumentsConfig) -> dict[str, Part]:
     sources = config.sources or _in_path(config.path)
     if not sources:
         return {"": Part(config, 1.0)}
-    defaults = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    defaults = vars(config)
     known = ["weight", *(name for name in defaults if name not in SHARED)]
     parts = dict[str, Part]()
     if wrong := [name for name in sources if not (name and isinstance(name, str))]:

@@ -54,10 +54,4 @@ class TextMetrics:
 
     def figures(self, answers: list[str], references: list[list[str]]) -> dict[str, float]:
         """Returns each metric by name, given the answer and the right answers to each prompt."""
-        values = {name: metric(answers, references) for name, metric in self.chosen.items()}
-        for name, value in values.items():
-            try:
-                values[name] = float(value)
-            except (TypeError, ValueError):
-                raise UserError(f"task.metrics: {name}: expected to return a number, got {value!r}") from None
-        return values
+        return {name: metric(answers, references) for name, metric in self.chosen.items()}

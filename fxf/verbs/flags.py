@@ -10,7 +10,6 @@ exit codes:
 """
 
 import argparse
-import dataclasses
 import functools
 import os
 import re
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fxf.base import status
-from fxf.base.config import parsed
+from fxf.base.config import defaults, fields_of, parsed
 from fxf.base.devices import start_jax
 from fxf.base.errors import UserError, also_called, did_you_mean, nearest, one_line
 from fxf.base.files import new_folder, read_file, to_json
@@ -147,18 +146,18 @@ def add_decode(parser: Parser) -> None:
     start_jax()  # before the package of the models imports it
     from fxf.models.decode_config import DecodeConfig
 
-    for field in dataclasses.fields(DecodeConfig):
-        kind = functools.partial(parsed, kind=type(field.default))
-        kind.__name__ = type(field.default).__name__  # type: ignore[attr-defined]
-        parser.flag(field.name, kind, doc=f"{field.metadata['doc']}; by default the run config's value")
+    known = fields_of(DecodeConfig)
+    for name, default in defaults(DecodeConfig).items():
+        kind = functools.partial(parsed, kind=type(default))
+        kind.__name__ = type(default).__name__  # type: ignore[attr-defined]
+        parser.flag(name, kind, doc=f"{known[name].limits['doc']}; by default the run config's value")
 
 
 def decode_of(args: argparse.Namespace) -> dict[str, Any]:
     """Returns the keys of the `decode` section that the flags set."""
     from fxf.models.decode_config import DecodeConfig
 
-    names = (field.name for field in dataclasses.fields(DecodeConfig))
-    return {name: value for name in names if (value := getattr(args, name)) is not None}
+    return {name: value for name in defaults(DecodeConfig) if (value := getattr(args, name)) is not None}
 
 
 def config_and_origin(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
