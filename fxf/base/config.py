@@ -239,15 +239,6 @@ def parsed(text: str, kind: type) -> Any:
     return kind(text) if kind in (int, float) else text
 
 
-def named_sections(key: str) -> str:
-    """Returns the key that holds the user-named section of this key, or "" if the key is in no such section.
-
-    Such keys are `model.layers.NAME.KEY`, of one layer, and `data.sources.NAME.KEY`, of one source of a mixture.
-    """
-    found = re.fullmatch(r"(model\.layers|data\.sources)\.[^.]+\.[^.]+", key)
-    return found[1] if found else ""
-
-
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yields ('section.key', value) for every leaf of a nested mapping, in order."""
     for name, value in config.items():

@@ -6,17 +6,20 @@ A config that comes with fxf has a name: `reversal`, or `reversal:example0` with
 import contextlib
 import inspect
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from fxf.base.config import flatten, named_sections, parsed
+from fxf.base.config import flatten, parsed
 from fxf.base.errors import UserError, also_called, closest, did_you_mean, errors_of, nearest, shown
 from fxf.runs.guests import load
 
 ORIGIN, READ_FROM = "origin", "read_from"
+# The keys of a section that the user names: of one layer, and of one source of a mixture.
+IN_NAMED = re.compile(r"(model|data)\.(layers|sources)\.([^.]+)\.([^.]+)")
 PACKAGE = Path(__file__).parent.parent
 
 
@@ -142,10 +145,10 @@ def with_changes(
     """
     config, values = config.copy_and_resolve_references(), dict[str, Any]()
     for key, text in changes:
-        section, _, holder = named_sections(key).partition(".")
-        if holder and holder in config.get(section, {}):
+        named = IN_NAMED.fullmatch(key)
+        if named and named[2] in config.get(named[1], {}):
             values[key] = True if text is None else _typed(text)
-            *_, owner, name = key.split(".")
+            section, holder, owner, name = named.groups()
             with config.unlocked():
                 sections = config[section][holder]
                 sections[owner] = {**sections.get(owner, {}), name: values[key]}

@@ -156,19 +156,18 @@ def fit(
     Raises:
       UserError: a key or its value is wrong, the batch or the params do not fit the model, or the loss is not finite.
     """
-    seed = seed_of(seed)
+    seed, model = seed_of(seed), _checked_model(model)
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
     train = section(TrainConfig, chosen, "train")
     optimizer_class = OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config
     require_keywords(fit, keys, optimizer_class)
     optimizer_config = registered_section(optimizer_class, {**keys, "name": optimizer}, "optimizer")
-    transform = make_optimizer(optimizer_config, train.steps, _checked_model(model).spec)
     if params is not None:
         require_params(model, params)
     require_frozen(model.spec, optimizer_config.frozen)
     require_batch("batch", first_batch(batch, seed), model, microbatches)
     layout = make_layout(ParallelConfig(data=1), require_devices())
-    trainer = Trainer(model, transform, train, layout)
+    trainer = Trainer(model, make_optimizer(optimizer_config, train.steps, model.spec), train, layout)
     given = params and flatten(jax.device_put(jax.tree.map(jnp.array, params), layout.replicated))  # copies
     programs, arrays = _fitting(trainer, optimizer_config, batch)
     state, train_steps = programs["start"](run_keys(seed).params, given), programs["steps"]
