@@ -24,7 +24,7 @@ PREPARED = ".prepared"  # suffix of the folder of tokens, which lies beside the 
 SAMPLE = 2**24  # bytes of text from which a tokenizer is learned
 # Keys that not all formats read, and the formats that read them.
 OF_FIELDS, ON_DISK = ("json_lines", "tfds"), ("files", "json_lines", "tfds")
-READ_BY = {"separator": ("files",), "field": OF_FIELDS, "split": ("tfds",), "prepared": ON_DISK}
+READ_BY = {"separator": ("files",), "field": OF_FIELDS, "split": ("tfds",), "prepared": ON_DISK, "sources": ON_DISK}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +42,6 @@ class DocumentsConfig(TextConfig):
 
     def __post_init__(self) -> None:
         require_off("data", self, unread(self.format), f"data.format '{self.format}' does not read it")
-        if self.sources and self.format == "text":
-            raise UserError("data.sources: data.format 'text' does not read it; leave it at {}")
         if self.sources and self.path:
             raise UserError("data.path: each of data.sources has its own; leave it at ''")
         if self.format in OF_FIELDS and not self.path and not self.sources:
@@ -52,7 +50,8 @@ class DocumentsConfig(TextConfig):
 
 def unread(data_format: str) -> dict[str, Any]:
     """Returns the keys that a format does not read, with their defaults."""
-    return {name: getattr(DocumentsConfig, name) for name, formats in READ_BY.items() if data_format not in formats}
+    names = (name for name, formats in READ_BY.items() if data_format not in formats)
+    return {name: getattr(DocumentsConfig, name, {}) for name in names}  # the default {} is no attribute of the class
 
 
 class Source(NamedTuple):
