@@ -86,8 +86,7 @@ def tokenizer_json(tokenizer: Tokenizer, around: Around, *, blanks: bool = False
 
 def _of_file(record: dict[str, Any], lower_case: bool) -> tokenizers.Tokenizer:
     """Returns the library's tokenizer of a tokenizer file, changed as by `read_tokenizer_file`."""
-    if record["model"].get("dropout"):
-        record["model"]["dropout"] = None
+    record["model"].pop("dropout", None)
     backend = tokenizers.Tokenizer.from_str(json.dumps(record | {"truncation": None, "padding": None}))
     cut_inside_special_tokens(backend, record["model"])
     if lower_case:

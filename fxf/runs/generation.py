@@ -114,7 +114,7 @@ class Answering:
         return groups if self._drafts else [_padded(group, room or self._max_len) for group in groups]
 
     def _answer(self, text: str, found: Hypothesis) -> tuple[Answer, bool]:
-        """Returns a hypothesis as text, cut at the stop that is complete first, as in a stream, and whether it is."""
+        """Returns a hypothesis as text, and whether it is cut at a stop: the one that is complete first in a stream."""
         answer, start = self._task.to_text(text, found.tokens), len(self._task.to_text(text, []))
         stops = [(at + len(words), at) for words in self._stop if (at := answer.find(words, start)) >= 0]
         if stops:
