@@ -85,7 +85,7 @@ class Masking(TokenizedTask):
         return {**self.text.held_out(), "task.length": self.config.length, "task.share": self.config.share}
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, Any]:
-        """Returns the metrics and samples of a part of the text."""
+        """Returns the metrics and samples of a part of the text; if no token was chosen, the metrics are NaN."""
         sums_N3: list[tuple[float, float, float]] = []
         samples: list[tuple[str, ...]] = []
         for batch in self.scored(part):
@@ -95,10 +95,10 @@ class Masking(TokenizedTask):
                 rows = (batch["inputs"], batch["targets"], filled(batch["inputs"], best_BT))
                 texts = ([self.tokenizer.decode(tokens) for tokens in x[:SAMPLES].tolist()] for x in rows)
                 samples = list(zip(*texts, strict=True))
-        loss_sum, weight_sum, n_right = np.sum(sums_N3, axis=0).tolist()
-        loss, n_chosen = loss_sum / max(weight_sum, 1), int(weight_sum)
-        figures = {loss_name: loss, "accuracy": n_right / max(weight_sum, 1), "chosen_tokens": n_chosen}
-        perplexity = {"perplexity": math.exp(loss) if loss < 709 else math.inf} if evaluator.in_nats else {}
+        loss_sum, n_chosen, n_right = np.sum(sums_N3, axis=0).tolist()
+        loss, accuracy = (total / n_chosen if n_chosen else math.nan for total in (loss_sum, n_right))
+        figures = {loss_name: loss, "accuracy": accuracy, "chosen_tokens": int(n_chosen)}
+        perplexity = {"perplexity": math.inf if loss >= 709 else math.exp(loss)} if evaluator.in_nats else {}
         return {**figures, **perplexity, "samples": samples}
 
     def to_prompts(self, texts: list[str], max_tokens: int, max_len: int) -> list[PromptGroup]:

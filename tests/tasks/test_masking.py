@@ -103,8 +103,9 @@ def test_accuracy_is_of_the_chosen_tokens_alone_masked_or_not(tmp_path):
 
     figures = task.validate(perfect(batches)._replace(logits=always))
     right = sum(((b["targets"] == MASK + 1) * b["weights"]).sum() for b in batches)
-    assert 0 < right < figures["chosen_tokens"]
-    assert figures["accuracy"] == pytest.approx(right / figures["chosen_tokens"])
+    assert 0 < right < (n := figures["chosen_tokens"]) and figures["accuracy"] == pytest.approx(right / n)
+    task.config = MaskingConfig(length=9, share=1e-9)  # so none is chosen, and there is no score
+    assert np.isnan([task.validate(perfect([]))[name] for name in ("validation_loss", "accuracy", "perplexity")]).all()
 
 
 def test_blanks_of_a_prompt_are_filled_in_and_the_rest_stays(tmp_path):
@@ -122,5 +123,4 @@ def test_blanks_of_a_prompt_are_filled_in_and_the_rest_stays(tmp_path):
 
 def test_a_blank_of_subwords_takes_the_space_before_it(tmp_path):
     task = make(tmp_path, tokenizer="bpe", vocab_size=300)
-    encode = task.tokenizer.encode
-    assert task.encode("a <mask> b") == [BOS, *encode("a"), MASK, *encode(" b"), EOS]
+    assert task.encode("a <mask> b") == [BOS, *task.tokenizer.encode("a"), MASK, *task.tokenizer.encode(" b"), EOS]
