@@ -166,7 +166,8 @@ class Decoder:
         """Yields all tokens so far of the group's only prompt, after each new one, without the end token."""
         prompts, (begin, go_on) = group.whole(), self._streaming
         progress = begin(params, prompts, self.key, max_tokens=group.max_tokens, longest=longest_of(group))
-        shape = ("step", *map(jnp.shape, jax.tree.leaves(progress)))
+        # A cache that rolls may have the shapes of one that does not; the tree's structure says which it is.
+        shape = ("step", jax.tree.structure(progress), *map(jnp.shape, jax.tree.leaves(progress)))
         if shape not in self.programs:
             _, cache, last_BW = progress
             self.programs[shape] = self.stepping(params, params, cache, last_BW.reshape(-1))

@@ -136,6 +136,15 @@ def test_only_relative_positions_continue_beyond_max_len():
     assert not small_model(positions="rotary", position_range=100)[0].rolls
 
 
+def test_a_stream_beyond_max_len_does_not_take_the_step_of_one_within_it():
+    model, params = small_model(max_len=6, positions="rotary", dtype="bfloat16", seed=5)
+    decode, params = Decoder(model, VOCAB_SIZE), scaled(params, 3)
+    for n in (1, 6):  # both caches have six slots
+        prompt = {**prompts_of([6]), "lengths": np.array([n], np.int32), "limits": np.array([5], np.int32)}
+        expected = decode(params, prompt, 5)[0][0, 0].tolist()
+        assert [*decode.stream(params, PromptGroup((), prompt, 5))][-1] == expected
+
+
 N_NEW = 4
 ONE = {"tokens": random_tokens((1, 5)), "lengths": np.array([4], np.int32)}
 CAST = {
