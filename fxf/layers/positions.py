@@ -222,7 +222,8 @@ def token_positions(config: TransformerConfig, indices_BT: jax.Array, given: jax
         return indices_BT * config.position_gap
     if config.position_range:
         raise UserError("positions: model.position_range draws them; give none, or set it to 0")
-    if config.attention_implementation == "flash" and config.window:
+    layers = [{**vars(config), **own} for own in ({}, *config.layers.values())]
+    if any(each["attention_implementation"] == "flash" and each["window"] for each in layers):
         what = "the window of model.attention_implementation 'flash' assumes 0, 1, …"
         raise UserError(f"positions: {what}; give none, or set it to 'xla'")
     indices_BT = jnp.broadcast_to(indices_BT, (given.shape[0], indices_BT.shape[1]))
