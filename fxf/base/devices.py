@@ -76,16 +76,20 @@ def target_devices() -> Sequence[Any]:
     return _targets.get() or jax.devices()
 
 
-@contextlib.contextmanager
-def compiling_for(devices: Sequence[Any]) -> Iterator[None]:
+def compiling_for(devices: Sequence[Any]) -> Any:
     """Returns a context in which programs are compiled for these devices, which need not be present."""
-    with _set(_targets, devices):
-        yield
+    return setting(_targets, devices)
 
 
 def target_mesh() -> Any:
     """Returns the mesh over which the arrays of a traced function are sharded, or None if it is unknown."""
     return _mesh.get()
+
+
+def devices_along(axis: str) -> int:
+    """Returns the number of devices along an axis of `target_mesh`; 1 if the mesh is unknown."""
+    mesh = _mesh.get()
+    return 1 if mesh is None else mesh.shape[axis]
 
 
 def sums_in_float32() -> bool:
@@ -105,12 +109,13 @@ def over_mesh(mesh: Any, in_float32: bool = False) -> Iterator[None]:
     Args:
       in_float32: what `sums_in_float32` returns inside.
     """
-    with _set(_mesh, mesh), _set(_in_float32, in_float32):
+    with setting(_mesh, mesh), setting(_in_float32, in_float32):
         yield
 
 
 @contextlib.contextmanager
-def _set(variable: contextvars.ContextVar[Any], value: Any) -> Iterator[None]:
+def setting(variable: contextvars.ContextVar[Any], value: Any) -> Iterator[None]:
+    """Returns a context in which a variable has this value; it also decorates a function."""
     token = variable.set(value)
     try:
         yield

@@ -6,13 +6,12 @@ of 64 tokens), Transformer-Tiny (4 and 4 blocks of 128, 32 pairs of 32 tokens), 
 tokens.
 """
 
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fxf.base.devices import SEQUENCE, target_devices, target_mesh
+from fxf.base.devices import SEQUENCE, devices_along, target_devices
 
 # Elements of the residual stream: a part of at most IN_CACHE fits a CPU's caches. A batch is not split up to twice
 # IN_CACHE, nor where no divisor of its rows gives parts of at least SMALL.
@@ -26,9 +25,8 @@ def in_rows(x: jax.Array) -> jax.Array:
     arrays whose axes change. Sequences that are sharded over devices stay as they are too: as one matrix they would be
     gathered on each.
     """
-    mesh = target_mesh()
-    in_parts = mesh is not None and mesh.shape[SEQUENCE] > 1
-    return x.reshape(-1, x.shape[-1]) if target_devices()[0].platform == "cpu" and not in_parts else x
+    on_cpu = target_devices()[0].platform == "cpu"
+    return x.reshape(-1, x.shape[-1]) if on_cpu and devices_along(SEQUENCE) == 1 else x
 
 
 @jax.custom_jvp
@@ -61,8 +59,7 @@ def n_parts(n_rows: int, row_size: int) -> int:
     """
     if n_rows * row_size <= 2 * IN_CACHE:
         return 1
-    small = [n for n in range(1, math.isqrt(n_rows) + 1) if n_rows % n == 0]
-    divisors = [*small, *(n_rows // n for n in reversed(small))]
+    divisors = (n for n in range(1, n_rows) if n_rows % n == 0)
     parts = next((n for n in divisors if n_rows // n * row_size <= IN_CACHE), n_rows)
     return parts if n_rows // parts * row_size >= SMALL else 1
 

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fxf.base.devices import SEQUENCE, devices_along
 from fxf.base.weights import Params
-from fxf.layers.context_parallel import n_parts
 from fxf.layers.layer import Places
 
 CHUNK = 256  # maximum queries of a chunk
@@ -30,7 +30,7 @@ def chunked(
       memory: keys and values, or any tree of arrays [B, …, C, n].
     """
     # With sharded sequences, a chunk has queries of each shard, so that each device computes some of them.
-    parts = n_parts() if q_BHTK.shape[2] % n_parts() == 0 else 1
+    parts = devices_along(SEQUENCE) if q_BHTK.shape[2] % devices_along(SEQUENCE) == 0 else 1
     n_queries = q_BHTK.shape[2] // parts
     n_chunks = -(-n_queries // CHUNK)
     causal = queries.causal and keys.causal and parts == 1

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from fxf.base.devices import ROWS, SEQUENCE, TENSOR, divides, target_mesh
+from fxf.base.devices import ROWS, SEQUENCE, TENSOR, devices_along, divides, target_mesh
 from fxf.layers.linear import as_float32
 
 CUT = {"B": ROWS, "T": (SEQUENCE,), "S": (SEQUENCE,), "G": (TENSOR,)}
@@ -38,12 +38,6 @@ class Kernel(NamedTuple):
 
     read: Callable[..., Any]
     gradients: Callable[..., Any]
-
-
-def n_parts() -> int:
-    """Returns the number of parts into which the mesh shards each sequence."""
-    mesh = target_mesh()
-    return 1 if mesh is None else mesh.shape[SEQUENCE]
 
 
 def mapped(kernel: Callable[..., jax.Array], axes: str, *arrays: jax.Array) -> jax.Array:
@@ -93,7 +87,7 @@ def causal(kernel: Kernel, window: int, *arrays: jax.Array) -> jax.Array:
         return swapped(_in_turns(kernel, 0, swapped(q, 1), k, v), 1, back=True)
 
     # Padding at the end of rows, which no query sees, gives each piece an even length.
-    padding = ((0, 0), (0, -length % (4 * n_parts())), (0, 0), (0, 0))
+    padding = ((0, 0), (0, -length % (4 * devices_along(SEQUENCE))), (0, 0), (0, 0))
     return mapped(local, "BTHK BTGK BTGK", *(jnp.pad(x, padding) for x in arrays))[:, :length]
 
 

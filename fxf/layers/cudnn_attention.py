@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
+from fxf.base.devices import SEQUENCE, devices_along
 from fxf.base.weights import Params
 from fxf.layers import context_parallel
 from fxf.layers.layer import Places
@@ -24,7 +25,7 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
     cuDNN has options for causal attention and its window. Padding, documents, a two-sided window and positional bias
     are passed as arrays [B, H, T, C], whose axes B and H may have size 1. The bias has the queries' precision.
     """
-    config, in_parts = layer.config, context_parallel.n_parts() > 1
+    config, in_parts = layer.config, devices_along(SEQUENCE) > 1
     arrays = [x.transpose(0, 2, 1, 3) for x in (q_BHTK, *memory)]
     n_queries, n_keys = (x.shape[1] for x in arrays[:2])
     bias = layer.bias(params, queries, keys)

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 from flax import nnx
 from flax.core import FrozenDict
 from flax.nnx.variablelib import variable_type_from_name
-from flax.traverse_util import flatten_dict, unflatten_dict
+from flax.traverse_util import unflatten_dict
 
 from fxf.base.config import Field
 from fxf.base.errors import UserError
 from fxf.base.random_keys import random_key
-from fxf.base.weights import Params, Spec, Weight
+from fxf.base.weights import Params, Spec, Weight, flatten
 from fxf.layers.layer import Context, whole_rows
 
 WHAT_IS_READ = ("documents", "positions")  # arrays of a batch that change what a token reads
@@ -72,7 +72,7 @@ class FlaxModule:
         if others := [name for name, kind in kinds.items() if issubclass(kind, nnx.Variable)]:
             what = f"{self.name} has variables besides its params, {', '.join(others)}"
             raise UserError(f"model: {what}, which fxf does not keep")
-        flat = {"/".join(map(str, path)): value for path, value in flatten_dict(weights).items()}
+        flat = flatten(weights)
         return self.output(nn.unbox(unflatten_dict(flat, sep="/")), x, None, given), flat
 
     def output(self, params: Params, x: jax.Array, rng: jax.Array | None, given: Mapping[str, Any]) -> jax.Array:

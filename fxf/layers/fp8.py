@@ -4,13 +4,13 @@ Each array has one scale, a power of two that makes its largest element just fit
 in float32, so any hardware can compute it. On a GPU with 8-bit products, XLA turns this pattern into one of them.
 """
 
-import contextlib
 import contextvars
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from fxf.base.devices import setting
 
 FORWARD, BACKWARD = jnp.float8_e4m3fn, jnp.float8_e5m2
 SMALLEST = -100  # the exponent of the smallest scale; float32 still holds its inverse
@@ -19,14 +19,9 @@ SMALLEST = -100  # the exponent of the smallest scale; float32 still holds its i
 in_use: contextvars.ContextVar[bool] = contextvars.ContextVar("fp8", default=False)
 
 
-@contextlib.contextmanager
-def products(of_8_bits: bool = True) -> Iterator[None]:
+def products(of_8_bits: bool = True) -> Any:
     """Returns a context in which `linear` takes the product of this file, with its gradient, or the usual one."""
-    token = in_use.set(of_8_bits)
-    try:
-        yield
-    finally:
-        in_use.reset(token)
+    return setting(in_use, of_8_bits)
 
 
 @jax.custom_vjp

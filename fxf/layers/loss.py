@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fxf.base.devices import TENSOR, target_devices, target_mesh
+from fxf.base.devices import TENSOR, devices_along, target_devices, target_mesh
 from fxf.base.errors import UserError
 from fxf.base.on_gpu import on_gpu
 from fxf.layers.linear import as_float32
@@ -79,8 +79,7 @@ def cross_entropy(
 
 def _has_kernel(readout: Any) -> bool:
     """Returns whether a GPU kernel may read the logits in bfloat16: the readout's last operation casts from it."""
-    mesh = target_mesh()
-    if not on_gpu() or not readout.eqns or (mesh is not None and mesh.shape[TENSOR] > 1):
+    if not on_gpu() or not readout.eqns or devices_along(TENSOR) > 1:
         return False
     last = readout.eqns[-1]
     return last.outvars == readout.outvars and [x.aval.dtype for x in last.invars] == [jnp.bfloat16]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from fxf.base.config import key
-from fxf.base.devices import SEQUENCE, target_mesh
+from fxf.base.devices import SEQUENCE, devices_along, target_mesh
 from fxf.base.errors import UserError
 from fxf.base.weights import Params, Spec, Weight, fan_in
 from fxf.layers.config import TransformerConfig
@@ -179,10 +179,10 @@ def causal_convolution(
       y like x, and the inputs of each row's last n - 1 tokens before its padding, [R, n - 1, …].
     """
     n_before, length = taps.shape[0] - 1, x_RT.shape[1]
-    if (mesh := target_mesh()) is not None and mesh.shape[SEQUENCE] > 1:
+    if devices_along(SEQUENCE) > 1:
         # XLA may compute wrong gradients of shifts along sharded tokens, as after experts with microbatches.
         gathered = P(*(None if axis == 1 else P.UNCONSTRAINED for axis in range(x_RT.ndim)))
-        x_RT = jax.lax.with_sharding_constraint(x_RT, jax.sharding.NamedSharding(mesh, gathered))
+        x_RT = jax.lax.with_sharding_constraint(x_RT, jax.sharding.NamedSharding(target_mesh(), gathered))
     if tail is None:
         tail = jnp.zeros((x_RT.shape[0], n_before, *x_RT.shape[2:]), x_RT.dtype)
     whole, documents = jnp.concatenate([tail, x_RT], 1), context.places.documents

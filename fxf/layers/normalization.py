@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base.config import Choices, one_of
-from fxf.base.devices import TENSOR, target_mesh
+from fxf.base.devices import TENSOR, devices_along, target_mesh
 from fxf.base.on_gpu import on_gpu
 from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
@@ -126,7 +126,7 @@ def _kernel(config: TransformerConfig, params: Params, x: jax.Array, passes: boo
     from fxf.layers import norm_kernel  # imports Pallas, which takes long, and which only a GPU needs
 
     # A product adds to a copy in place only if neither dropout nor a sum over devices comes between.
-    copies = passes and not config.dropout and (mesh is None or mesh.shape[TENSOR] == 1)
+    copies = passes and not config.dropout and devices_along(TENSOR) == 1
     kind = norm_kernel.Kind(config.norm_epsilon, centered, passes, copies, mesh)
     weights = (scale_factor(config, params["scale"]), *([params["bias"]] if centered else []))
     return functools.partial(norm_kernel.norm, kind, x, weights) if norm_kernel.fits(x) else None

@@ -224,8 +224,7 @@ def token_positions(config: TransformerConfig, indices_BT: jax.Array, given: jax
         raise UserError("positions: model.position_range draws them; give none, or set it to 0")
     layers = [{**vars(config), **own} for own in ({}, *config.layers.values())]
     if any(each["attention_implementation"] == "flash" and each["window"] for each in layers):
-        what = "the window of model.attention_implementation 'flash' assumes 0, 1, …"
-        raise UserError(f"positions: {what}; give none, or set it to 'xla'")
+        raise UserError("positions: windows of model.attention_implementation 'flash' assume 0, 1, …; set it to 'xla'")
     indices_BT = jnp.broadcast_to(indices_BT, (given.shape[0], indices_BT.shape[1]))
     given = given.astype(jnp.result_type(given, jnp.int32))  # a distance of unsigned ints would wrap
     return jnp.take_along_axis(given, indices_BT, axis=1)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fxf.base.devices import SEQUENCE, devices_along
 from fxf.base.errors import UserError
 from fxf.base.weights import Params
 from fxf.layers import context_parallel
@@ -33,7 +34,7 @@ def attend(layer: Any, params: Params, q_BHTK: jax.Array, memory: Any, queries: 
     if not causal and queries.order is not None and keys.order is not None:
         what = "on a TPU reads tokens in the order 0, 1, …, not in a batch's own or where a layer has picked some"
         raise UserError(f"model.attention_implementation: 'flash' {what}; set it to 'chunked'")
-    n_parts = context_parallel.n_parts()
+    n_parts = devices_along(SEQUENCE)
     swaps = causal and n_parts > 1 and not window
     n_pieces = n_parts * (1 + swaps)
     documents = []
