@@ -20,10 +20,8 @@ def test_a_window_has_each_pair_of_tokens_once(n, length):
             own = device * length
             for turns in turns_of_window(n, length, window):
                 if turns.hops <= device:
-                    queries, keys = (
-                        start[0] + np.arange(size)
-                        for start, size in zip((turns.queries, turns.keys), turns.sizes, strict=True)
-                    )
+                    queries = turns.queries[0] + np.arange(turns.sizes[0])
+                    keys = turns.keys[0] + np.arange(turns.sizes[1])
                     seen = np.tri(*turns.sizes, dtype=int) if turns.causal else np.ones(turns.sizes, int)
                     seen -= np.tri(*turns.sizes, k=-turns.window, dtype=int) if turns.window else 0
                     # Earlier keys are in front of a device's own; a band is reversed.

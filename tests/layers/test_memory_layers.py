@@ -55,17 +55,15 @@ def over_rms(x, epsilon):
 def gated_delta(weights, x, epsilon):
     """Gated DeltaNet of one document [T, D] (Yang et al. 2024, equation 10)."""
     q, k, v = (heads_of(weights, name, x) for name in ("query", "key", "value"))
-    _, n_groups, n_each, _ = v.shape
     q, k = (h / np.sqrt(np.square(h).sum(-1, keepdims=True) + 1e-6) for h in (q, k))
     y = np.zeros(x.shape)
-    for g in range(n_groups):
-        for e in range(n_each):
-            step = np.logaddexp(0, x @ weights["step"][:, g, e] + weights["step_bias"][g, e])
-            decay, beta = np.exp(-np.exp(weights["log_rate"][g, e]) * step), sigmoid(x @ weights["beta"][:, g, e])
-            nothing = np.zeros((q.shape[-1], v.shape[-1]))
-            read, _ = memory_of(q[:, g] / np.sqrt(q.shape[-1]), k[:, g], v[:, g, e], decay, beta, nothing)
-            gate = silu(x @ weights["gate"][:, g, e])
-            y += (over_rms(read, epsilon) * weights["scale"] * gate) @ weights["output"][g, e]
+    for g, e in np.ndindex(v.shape[1:3]):
+        step = np.logaddexp(0, x @ weights["step"][:, g, e] + weights["step_bias"][g, e])
+        decay, beta = np.exp(-np.exp(weights["log_rate"][g, e]) * step), sigmoid(x @ weights["beta"][:, g, e])
+        nothing = np.zeros((q.shape[-1], v.shape[-1]))
+        read, _ = memory_of(q[:, g] / np.sqrt(q.shape[-1]), k[:, g], v[:, g, e], decay, beta, nothing)
+        gate = silu(x @ weights["gate"][:, g, e])
+        y += (over_rms(read, epsilon) * weights["scale"] * gate) @ weights["output"][g, e]
     return y
 
 
@@ -73,13 +71,12 @@ def mamba2(weights, x, epsilon):
     """Mamba-2 of one document [T, D] (Dao and Gu 2024, equation 2 with a scalar A, and section 7)."""
     q, k, v = (heads_of(weights, name, x) for name in ("query", "key", "value"))
     gated = np.zeros(v.shape)
-    for g in range(v.shape[1]):
-        for e in range(v.shape[2]):
-            step = np.logaddexp(0, x @ weights["step"][:, g, e] + weights["step_bias"][g, e])
-            decay, nothing = np.exp(-np.exp(weights["log_rate"][g, e]) * step), np.zeros((k.shape[-1], v.shape[-1]))
-            read, _ = memory_of(q[:, g], k[:, g], step[:, None] * v[:, g, e], decay, None, nothing)
-            gate = silu(x @ weights["gate"][:, g, e])
-            gated[:, g, e] = (read + weights["skip"][g, e] * v[:, g, e]) * gate
+    for g, e in np.ndindex(v.shape[1:3]):
+        step = np.logaddexp(0, x @ weights["step"][:, g, e] + weights["step_bias"][g, e])
+        decay, nothing = np.exp(-np.exp(weights["log_rate"][g, e]) * step), np.zeros((k.shape[-1], v.shape[-1]))
+        read, _ = memory_of(q[:, g], k[:, g], step[:, None] * v[:, g, e], decay, None, nothing)
+        gate = silu(x @ weights["gate"][:, g, e])
+        gated[:, g, e] = (read + weights["skip"][g, e] * v[:, g, e]) * gate
     normalized = over_rms(gated.reshape(*gated.shape[:2], -1), epsilon).reshape(gated.shape) * weights["scale"]
     return normalized.reshape(len(x), -1) @ weights["output"].reshape(-1, x.shape[-1])
 

@@ -160,9 +160,8 @@ def test_names_say_where_an_array_is_but_not_in_which_block():
     model = encoder_decoder(small(EncoderDecoderConfig, n_layers=2), 7)
     batch = {"inputs": random_tokens((1, 4)), "source": random_tokens((1, 3)), "source_mask": np.ones((1, 3), bool)}
     params, prompts = random_params(model.spec), {**batch, "lengths": np.array([4])}
-    of_encoder, of_decoder = (
-        {f"{of}/{x}" for x in ("residual", "attention/heads", "attention/weights")} for of in ("encoder", "decoder")
-    )
+    names = ("residual", "attention/heads", "attention/weights")
+    of_encoder, of_decoder = ({f"{side}/{name}" for name in names} for side in ("encoder", "decoder"))
     of_decoder |= {"decoder/cross_attention/heads", "decoder/cross_attention/weights"}
     of_all, fill = of_encoder | of_decoder, lambda *given: model.prefill(*given, 5)
     step = of_decoder, model.step, jax.eval_shape(fill, params, prompts), np.array([1])

@@ -141,8 +141,7 @@ def test_a_stream_beyond_max_len_does_not_take_the_step_of_one_within_it():
     decode, params = Decoder(model, VOCAB_SIZE), scaled(params, 3)
     for n in (1, 6):  # both caches have six slots
         prompt = {**prompts_of([6]), "lengths": np.array([n], np.int32), "limits": np.array([5], np.int32)}
-        expected = decode(params, prompt, 5)[0][0, 0].tolist()
-        assert [*decode.stream(params, PromptGroup((), prompt, 5))][-1] == expected
+        assert [*decode.stream(params, PromptGroup((), prompt, 5))][-1] == decode(params, prompt, 5)[0][0, 0].tolist()
 
 
 N_NEW = 4
