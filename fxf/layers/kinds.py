@@ -29,7 +29,7 @@ from fxf.layers.layer import Layer
 from fxf.layers.linear_attention import LinearAttention
 from fxf.layers.memory_layers import GatedDelta, Mamba2
 from fxf.layers.moe import MoE
-from fxf.layers.positions import POSITIONS
+from fxf.layers.positions import POSITIONS, ROTARY_KEYS
 
 ATTENTIONS: Choices[type[Attention]] = Choices(
     {
@@ -61,9 +61,8 @@ EMBEDDED = {name for name, kind in POSITIONS.items() if kind.embed}  # positions
 UNSCALED: dict[str, Any] = {"rope_factor": 1.0, "rope_trained_len": 0, "rope_ramp": "llama3", "rope_factors": ""}
 # Keys that act within a sequence, with the values that cross-attention gets.
 BETWEEN_SEQUENCES: dict[str, Any] = {
-    **{"positions": "none", "window": 0, "global_every": 0, "local_rope_theta": 0.0},
+    **{"positions": "none", "window": 0, "global_every": 0, **ROTARY_KEYS, **UNSCALED},
     **{"position_range": 0, "position_gap": 1, "position_stretch": 1.0},
-    **{"rope_theta": 10000.0, "rotary_share": 1.0, **UNSCALED},
 }
 # Keys of the `model` section that only blocks and models read, and no layer of fxf.
 AROUND_LAYERS = (
