@@ -57,6 +57,8 @@ def make_points(
 ) -> list[Point]:
     """Returns the points of the changes that a sweep added, in order and without repeats.
 
+    A section among them changes the keys that it names, as on a command line.
+
     Args:
       overridden: keys that the command line sets for every point.
 
@@ -64,12 +66,12 @@ def make_points(
       UserError: there is no point, or a point changes an overridden key. `check` finds wrong keys.
     """
     points = dict[str, Point]()
-    for changes in added:
+    for each in added:
+        changes = {key: x.item() if getattr(x, "size", 0) == 1 else x for key, x in flatten(each)}
         if both := [key for key in changes if key in overridden]:
             raise UserError(f"--config.{both[0]}: the sweep sets this key itself")
-        plain = {key: value.item() if getattr(value, "size", 0) == 1 else value for key, value in changes.items()}
-        name = point_name(plain)
-        points.setdefault(name, Point(name, dict(flatten(plain)), with_values(config, plain)))
+        name = point_name(changes)
+        points.setdefault(name, Point(name, changes, with_values(config, changes)))
     if not points:
         raise UserError("sweep: it added no point")
     return [*points.values()]

@@ -72,15 +72,18 @@ def main(args: Namespace) -> None:
         Job(point.config, workdir / point.name, origin_of(config_file, {**overrides, **point.changes}))
         for point in (left if args.workers else [])
     ]
+    missing = [point.name for point in left]
     with Crew(args.workers) as crew, stage("training the points", len(jobs)) as progress:
-        for number, (job, _) in enumerate(crew.train(jobs), 1):
+        for number, (job, error) in enumerate(crew.train(jobs), 1):
             progress(number)
-            outcome = last_line(job.folder) if read_result(job.folder) is None else "finished"
+            if not error and read_result(job.folder) is not None:  # a failed point may have one of fewer steps
+                missing.remove(job.folder.name)
+            outcome = last_line(job.folder) if job.folder.name in missing else "finished"
             print(one_line(f"{number}/{len(jobs)}  {job.folder.name}  {outcome}"), flush=True)
     print(write_table(points, workdir))
     if any(map(is_run, workdir.iterdir())):
         print(*best.lines(comparison(runs_of([workdir]))), sep="\n", file=sys.stderr)
-    if missing := [point for point in left if not jobs or read_result(workdir / point.name) is None]:
-        for point in missing:
-            print(one_line(f"{workdir / point.name}: no result; {last_line(workdir / point.name)}"), file=sys.stderr)
+    for name in missing:
+        print(one_line(f"{workdir / name}: no result; {last_line(workdir / name)}"), file=sys.stderr)
+    if missing:
         sys.exit(1)

@@ -90,10 +90,11 @@ def test_a_sweep_runs_its_points_names_the_failed_one_and_resumes(tmp_path, monk
     assert [(row["status"], row["examples"]) for row in rows] == [("finished", "12"), ("diverged", "")]
 
     assert command(*sweep, "--workers=0").stdout.startswith("2 points, 1 finished already\n")
-    assert command(*sweep, "--config.train.steps=99", "--workers=0").stderr.count(": no result; ") == 2  # of 99 steps
     (left,) = command(*sweep, "--dry_run").stdout.splitlines()
     assert " -P -m fxf train --config=" in left
     assert left.endswith(f"--config.optimizer.learning_rate=1e+30 --workdir={workdir}/optimizer.learning_rate=1e+30")
+    with run_folder.locked(workdir / "optimizer.learning_rate=0.001"):  # it fails, beside its result of fewer steps
+        assert command(*sweep, "--config.train.steps=99").stderr.count(": no result; ") == 2
 
 
 KEY = "model.layers.feed_forward.d_ff"  # of a single layer: only a config that sets it has it
@@ -103,7 +104,7 @@ RESULT = {"identity": "12ab", "task": "reversal", "seed": 1, "exact_match": 0.12
 @pytest.fixture
 def points(tmp_path):
     """Three points; the last has no result."""
-    idea = {"model.block": "idea", "seed": 1, "model.layers": {"feed_forward": {"d_ff": 3}}}
+    idea = {"model": {"block": "idea", "layers": {"feed_forward": {"d_ff": 3}}}, "seed": 1}
     added = [{"model.n_layers": 2, "seed": 1}, idea, {"seed": 7}]
     points = make_points(tiny_config(), added)
     for point, extra in zip(points, ({}, {"best_step": 4}), strict=False):
