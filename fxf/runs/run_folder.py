@@ -132,8 +132,8 @@ def finished(made: RunInputs) -> dict[str, Any] | None:
 
 
 def source_digest(workdir: Path, path: str) -> dict[str, str]:
-    """Returns the recorded digest of the source `start.path` of the run in `workdir`; {} if there is none."""
-    record = _read_record(workdir) if path and (workdir / CONFIG).exists() else None
+    """Returns the recorded digest of the source `start.path` of the run in `workdir`; {} if none has begun from it."""
+    record = _read_record(workdir) if path and (workdir / CONFIG).exists() and has_begun(workdir) else None
     if record is None or record["config"].get("start", {}).get("path") != path:
         return {}
     return {name: value for name, value in record["digests"].items() if name in (SOURCE, ADAPTERS)}

@@ -19,7 +19,7 @@ from fxf.interop import huggingface, peft, weights_file
 from fxf.models import MODELS
 from fxf.models.lora import LORA
 from fxf.models.transformer_lm import TransformerLMConfig
-from fxf.runs import run
+from fxf.runs import run, run_folder
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build, default_config
 from fxf.runs.source import StartConfig
@@ -66,9 +66,12 @@ def tuned(source):
 
 
 def test_the_first_loss_is_the_sources_which_a_started_run_no_longer_needs(source, tmp_path):
-    copy, workdir = shutil.copytree(source, tmp_path / "copy"), tmp_path / "run"
+    copy, workdir = shutil.copytree(source, tmp_path / "copy"), tmp_path
     plain = tiny_config(seed=3, optimizer={"learning_rate": 1e-30})  # the first record is the mean of two steps
     config = config_from(plain, f"{copy}:4", workdir)
+    failed = {**config, "model": {**config["model"], "dropout": 0.5}}  # before it began
+    run_folder.open_for_training(run_folder.RunInputs(workdir, failed, {"start.path": ""}, {}), {})
+    assert config_from(plain, f"{copy}:4", workdir) == config
     result = trained(config, workdir, kept=PROGRAMS)
     experiment, _, params = run.load(copy, step=4)
     data, batch = run_keys(3).data, jax.jit(build(config).task.batch)
