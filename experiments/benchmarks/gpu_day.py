@@ -127,7 +127,8 @@ def traced(step: Step) -> Iterator[Found]:
             step.take(TRACED)
         spent = durations(next(Path(folder).rglob("*.xplane.pb")))
     module = hlo.read(step.program.as_text())
-    names = {i.name: i.op_name for computation in module.computations.values() for i in computation}
+    ops = [op for computation in module.computations.values() for op in computation]
+    names = {op.name: found[1] for op in ops if (found := re.search(r'op_name="([^"]*)"', op.attributes))}  # by JAX
     known = {kernel.name: kernel for kernel in costs.kernels(module.entry, 1) if kernel.costs}
     hardware = hardware_of(jax.devices()[0]) or HARDWARE["h100"]
     table = times.seconds(known.values(), Topology("one", [], hardware), [], hardware.reached or hardware.peak)

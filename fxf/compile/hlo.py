@@ -64,12 +64,6 @@ class Instruction:
     users: list["Instruction"] = dataclasses.field(default_factory=list)
 
     @property
-    def op_name(self) -> str:
-        """The name that JAX gave to the operation, or that of the instruction."""
-        match = re.search(r'op_name="([^"]*)"', self.attributes)
-        return match[1] if match else self.name
-
-    @property
     def target(self) -> str:
         """The target of a custom call, "" for other instructions."""
         return self.attributes.partition('custom_call_target="')[2].partition('"')[0]

@@ -1,7 +1,6 @@
 """Search for the mesh, rematerialization and batch size that train a config fastest, by the estimated step time."""
 
 import itertools
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -68,9 +67,3 @@ def line(trial: Trial) -> str:
         return f"{changes}: {step.get('refused', 'does not fit')}"
     held, share = gib(step["bytes"]["total"]), f"{100 * step['share_of_peak']:.1f} % of peak"
     return f"{changes}: {trial.rate:,.1f} sequences a second, {share}, {held}"
-
-
-def command(config_file: str, overrides: Mapping[str, Any], best: Trial) -> str:
-    """Returns the command that trains with the changes of a trial."""
-    keys = {**overrides, **best.changes}
-    return shlex.join(["fxf", "train", f"--config={config_file}", *(f"--config.{key}={keys[key]}" for key in keys)])

@@ -171,7 +171,7 @@ def load(
     Without a step, damaged ones are skipped with a warning. If a run that trains there removes one, it starts over.
 
     Args:
-      shapes: the state's tree with `jax.ShapeDtypeStruct` leaves; without a sharding an array goes to one device.
+      shapes: the state's tree with `jax.ShapeDtypeStruct` leaves, which have the shardings of the arrays.
       identity: of the run that the checkpoints must belong to; None for any run.
       used: returns which of the steps a run may use, the first choice at the end; by default the newest.
       part: returns the part of a state to keep, so that n states need not fit in memory.
@@ -203,7 +203,7 @@ def _undamaged(
       FileNotFoundError: a checkpoint was removed meanwhile.
       UserError: all are damaged.
     """
-    together = any(leaf.sharding and not leaf.sharding.is_fully_addressable for leaf in jax.tree.leaves(shapes))
+    together = any(not leaf.sharding.is_fully_addressable for leaf in jax.tree.leaves(shapes))
     damaged, any_sound = list[str](), False
     for step in reversed(steps):
         if what := files.damage(directory / str(step), together):
@@ -235,15 +235,13 @@ def _read(folder: Path, shapes: Any, identity: Mapping[str, Any] | None) -> Rest
         if saved.get(name) != wanted.get(name):  # Orbax would silently convert the type
             what = f"{name} is {saved.get(name, 'absent')} there, {wanted.get(name, 'absent')} here"
             raise UserError(f"{folder}: does not fit this model and optimizer: {what}")
-    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    placed = jax.tree.map(lambda s: s.update(sharding=s.sharding or device), shapes)
-    context, shardings = ocp.Context(), [leaf.sharding for leaf in jax.tree.leaves(placed)]
+    context, shardings = ocp.Context(), [leaf.sharding for leaf in jax.tree.leaves(shapes)]
     # Where several processes hold copies of all arrays, the first one reads and broadcasts them. Values stay; a zero
     # loses its sign.
     copies = (not each.is_fully_addressable and each.mesh.shape[AXES[0]] > 1 for each in shardings)
     context.array.loading.use_load_and_broadcast = all(copies)
     with context:
-        arrays = ocp.load(folder, placed, checkpointable_name=files.ARRAYS)
+        arrays = ocp.load(folder, shapes, checkpointable_name=files.ARRAYS)
     return content["step"], arrays, content["record"]
 
 

@@ -163,8 +163,8 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
             status.tell("", f"step {step}/{self._steps}  {stage}")
 
     def print_lines(self, *texts: str) -> None:
-        """Prints a line for each text."""
-        for text in texts if self._is_first else ():
+        """Prints a line for each text that is not empty."""
+        for text in filter(None, texts) if self._is_first else ():
             status.say(one_line(text))
 
     @contextmanager

@@ -36,10 +36,10 @@ class Intervals(NamedTuple):
     def end(self, record: Record) -> bool:
         return record.step >= self.train.steps or record.stopped
 
-    def unranked(self) -> list[str]:
-        """Returns a line if `checkpoint.best` ranks validations but none will come."""
+    def unranked(self) -> str:
+        """Returns a line if `checkpoint.best` ranks validations but none will come, else ""."""
         none = self.checkpoint.best and self.train.evaluate_every > self.train.steps
-        return ["checkpoint.best: no validation comes before the last step, which is used"] if none else []
+        return "checkpoint.best: no validation comes before the last step, which is used" if none else ""
 
     def until_next(self, step: int) -> int:
         """Returns the number of steps from `step` to the next record, evaluation, checkpoint or end."""

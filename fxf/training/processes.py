@@ -94,8 +94,7 @@ def is_first() -> bool:
 
 def barrier() -> None:
     """Waits until every process has called it."""
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices("fxf")
+    multihost_utils.sync_global_devices("fxf")
 
 
 def any_of(value: bool) -> bool:

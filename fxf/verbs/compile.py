@@ -44,6 +44,7 @@ def main(args: Namespace) -> None:
 
     jax.config.update("jax_platforms", "cpu")  # else the packages for a GPU or TPU would look for one
     from fxf.compile import roofline, search, topologies
+    from fxf.reports.report import command
     from fxf.runs.experiment import Experiment, build
     from fxf.runs.flops import wasted
 
@@ -77,4 +78,4 @@ def main(args: Namespace) -> None:
         refused = all("refused" in trial.figures for trial in trials)
         too_large = f"nothing fits {topology.name}; try a smaller train.batch_size or more devices"
         raise UserError(f"--search: {'every mesh is refused; the lines above say why' if refused else too_large}")
-    print(search.command(origin["config_file"], origin["overrides"], best))
+    print(command({**origin, "overrides": origin["overrides"] | best.changes}))

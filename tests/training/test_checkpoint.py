@@ -22,7 +22,7 @@ def state_of(step):
     return {"w": jnp.arange(1000.0) * step, "b": {"c": jnp.full((3, 5), step, jnp.int32)}}
 
 
-SHAPES = jax.eval_shape(lambda: state_of(1))
+SHAPES = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state_of(1))
 RUN = {"seed": 0, "content of text.txt": "0a1b"}
 
 
@@ -229,7 +229,7 @@ def test_a_checkpoint_of_another_run_is_refused_by_a_line_that_names_both(tmp_pa
 
 def test_a_checkpoint_of_another_model_is_an_error_that_names_the_array(tmp_path):
     save(tmp_path, 1)
-    for there, here in (({}, "absent"), ({"w": jax.ShapeDtypeStruct((7,), jnp.float32)}, "float32[7]")):
+    for there, here in (({}, "absent"), ({"w": SHAPES["w"].update(shape=(7,))}, "float32[7]")):
         with pytest.raises(UserError) as error:
             load(tmp_path, {"b": SHAPES["b"], **there})
         what = f"does not fit this model and optimizer: ['w'] is float32[1000] there, {here} here"
