@@ -69,8 +69,9 @@ class Job(NamedTuple):
 class Crew:
     """Trains runs in this process, or in several that share the cores. Each process compiles a program once.
 
-    A run gives the same bits as alone, because it calls the same programs with the same arguments. As a context
-    manager, the crew ends its processes on exit.
+    In this process a run gives the same bits as alone, because it calls the same programs with the same arguments.
+    Several processes have fewer threads each, and on a CPU the order of some sums depends on the number of threads. As
+    a context manager, the crew ends its processes on exit.
     """
 
     def __init__(self, workers: int, minutes: float = math.inf) -> None:
@@ -175,10 +176,10 @@ class Crew:
 
 
 def _worker(n: int) -> "subprocess.Popen[str]":
-    """Starts one of n processes, with this one's module path and threads for 1/n of the cores."""
+    """Starts one of n processes, with this one's module path, and threads for 1/n of the cores or PJRT_NPROC."""
     command, pipe = [sys.executable, "-P", "-m", "fxf.sweeps.worker"], subprocess.PIPE
     # On a CPU, JAX starts PJRT_NPROC threads; by default one for each core.
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PJRT_NPROC": str(-(-n_cores() // n))}
+    env = {"PJRT_NPROC": str(-(-n_cores() // n)), **os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
 
 

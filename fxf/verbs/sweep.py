@@ -10,7 +10,8 @@ no result. `fxf compare` of the folder shows metrics and curves side by side.
 
 Points train one after another in this process, or in --workers that share the cores. A process imports once, and
 compiles once for all points that differ only in arguments of the compiled program: seed, learning rates, weight decay
-and label smoothing. Each point gives the same bits as alone.
+and label smoothing. Each point gives the same bits as alone, or with PJRT_NPROC=1 in the environment if --workers have
+fewer threads each.
 
 --dry_run prints the commands of the points without a result, one per line, for example for a job array on a cluster.
 Later the same command with --workers=0 writes the table of the finished points.

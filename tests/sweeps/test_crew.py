@@ -122,6 +122,12 @@ def test_of_several_processes_one_also_trains_a_single_run_and_is_replaced_if_it
     assert ended == 2 * [("there", 0)]
 
 
+def test_the_environment_may_set_the_number_of_threads_of_each_process(monkeypatch):
+    monkeypatch.setenv("PJRT_NPROC", "3")
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, env, **__: env["PJRT_NPROC"])
+    assert crew._worker(2) == "3"
+
+
 def test_runs_of_two_threads_take_turns_and_an_error_of_several_lines_is_reported_in_one(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(run, "train", lambda *_, **__: [time.sleep(0.1), exec(r"raise TypeError('at\n(3,)\n\nx')")])
     with ThreadPoolExecutor(2) as pool:
