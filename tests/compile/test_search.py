@@ -36,7 +36,6 @@ def test_recomputation_is_tried_only_if_a_batch_does_not_fit_and_then_no_larger_
     assert tried(4, 2, 1) == [*fit, ("none", 20, False), ("dots", 20, False), ("full", 20, True)]
     assert tried(8, 1, 1) == [*fit, *((remat, 20, False) for remat in ("none", "dots", "full"))]
     assert tried(1, 1, 8) == [("none", 5, False)]
-    (refused,) = [trial for trial in trials if trial.changes["parallel.tensor"] == 8]
-    assert search.line(refused).endswith(": model.n_heads: too few")
+    refused = "data=1 fsdp=1 tensor=8 remat=none batch_size=5: model.n_heads: too few"
     told = "data=2 fsdp=4 tensor=1 remat=none batch_size=10: 1.7 sequences a second, 50.0 % of peak, 3.0 GiB"
-    assert search.line(max(trials, key=lambda trial: trial.rate)) == told
+    assert refused in map(search.line, trials) and search.line(max(trials, key=lambda trial: trial.rate)) == told
