@@ -1,7 +1,6 @@
 """Trials: settle learning rates and steps, then train pairs of runs up to each look until a look ends the trial."""
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
@@ -17,7 +16,7 @@ from fxf.sweeps.crew import Crew, Job
 from fxf.sweeps.evidence import LEVELS, LOOKS, Evidence
 from fxf.sweeps.plan import RATE, Arm, Budget, Plan, changed, keep_plan, make_plan, read_plan
 from fxf.sweeps.settle import OutOfTimeError, Settled, settle
-from fxf.sweeps.verdict import EARLY, LOG, Pair, Verdict, write, write_page
+from fxf.sweeps.verdict import EARLY, Pair, Verdict, write, write_page
 
 Say = Callable[[str], None]
 
@@ -57,8 +56,6 @@ def run_trial(plan: Plan, workdir: Path, budget: Budget = Budget(), say: Say = l
         else:
             verdict = _at_looks(plan, settled, workdir, budget, crew, say)
     write(verdict, workdir)
-    with (workdir / LOG).open("a") as log:
-        log.write("\n  ".join([f"{time.strftime('%F %T')}  {budget}", *verdict.lines()]) + "\n")
     return verdict
 
 

@@ -17,7 +17,7 @@ from fxf.sweeps.plan import RATE, Plan, read_plan
 from fxf.sweeps.points import TABLE
 from fxf.sweeps.settle import Settled
 
-VERDICT, PAGE, LOG = "verdict.json", "trial.html", "trial.txt"
+VERDICT, PAGE = "verdict.json", "trial.html"
 BETTER, WORSE = "better", "worse"
 NOT_BRACKETED, UNEVEN, UNDECIDED = "undecided: not bracketed", "undecided: too uneven", "undecided"
 RATE_DECIDES, UNCHECKED = "undecided: the rate decides", "undecided: not yet checked at other rates"
