@@ -249,9 +249,7 @@ def decode(
     if not read["prompt"] or (max_tokens := checked(max_tokens, Field(int, {"minimum": 0}), "max_tokens")) == 0:
         return [[] for _ in read["prompt"]]
     rules = Words(read["banned"], next(iter(read["prefix"]), []), -1 if first_token is None else first_token)
-    types = tuple((jax.typeof(w), getattr(w, "sharding", None)) for w in jax.tree.leaves(params))
-    # The functions of the model, without its specs, which have no hash, and as text the rules.
-    programs = {} if draft else _programs(*model[1:-1], types, str((method, ends, rules)))
+    programs = {} if draft else _programs_of(model, params, (method, ends, rules))
     options: Any = {"config": method, "seed": seed, "words": rules, "programs": programs}
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
     require_texts(model, params := narrow(params), read, max(ends))
@@ -263,6 +261,12 @@ def decode(
     if sources := read["source"]:
         rows["source"], rows["source_mask"] = padded(sources, len(sources), max(map(len, sources)))
     return [before_end(answer, ends[0]) for answer in decoder(params, rows, max_tokens)[0][:, 0].tolist()]
+
+
+def _programs_of(model: Model, params: Params, rules: Any) -> dict[Any, Any]:
+    """Returns the dict of compiled programs that decode by a model's functions, weights of these types, and rules."""
+    types = tuple((jax.typeof(w), getattr(w, "sharding", None)) for w in jax.tree.leaves(params))
+    return _programs(*model[1:-1], types, str(rules))  # without the specs, which have no hash
 
 
 @functools.lru_cache(maxsize=8)

@@ -88,8 +88,7 @@ def train(
         log = run.enter_context(MetricsLog(workdir, experiment.train.steps, record.step, experiment.log, trackers))
         trackers.config(experiment.config)
         start_lines = [f"{workdir}: resuming at step {record.step}"] if newest else start.lines
-        of_data = "  ".join(f"{name} {value}" for name, value in figures.items())
-        log.print_lines(of_data, *wasted(experiment, layout), intervals.unranked(), *start_lines)
+        log.print_lines(_data_line(figures), *wasted(experiment, layout), intervals.unranked(), *start_lines)
         evaluators = Evaluators(experiment, layout)
         if not intervals.end(record):
             steps = Steps(experiment, layout, record, clock)
@@ -131,6 +130,10 @@ def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, Start, ru
     compatibility.require_learnable(experiment.config["task"]["name"], task, experiment.model, experiment.seed)
     data = {**task.digests(), **code, **start.digests}
     return layout, start, run_folder.RunInputs(workdir, experiment.config, data, task.files)
+
+
+def _data_line(figures: Mapping[str, Any]) -> str:
+    return "  ".join(f"{name} {value}" for name, value in figures.items())
 
 
 def _validated(experiment: Experiment, evaluators: Evaluators, log: MetricsLog, state: TrainState) -> dict[str, Any]:

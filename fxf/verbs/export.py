@@ -19,6 +19,7 @@ from fxf.base.config import one_of
 from fxf.base.errors import UserError
 from fxf.base.files import is_remote, new_folder
 from fxf.base.status import stage
+from fxf.reports.run_files import Record, is_run, read
 from fxf.verbs.flags import Parser, add_run, place, require_workdir
 
 OUTPUTS = {"safetensors": "params.safetensors", "huggingface": "huggingface", "peft": "peft"}
@@ -48,11 +49,11 @@ def main(args: Namespace) -> None:
     if name == "peft" and not experiment.lora.rank:
         raise UserError(f"--format: {workdir} has no adapters; with lora.rank training makes some")
     with stage(f"writing {output}"):
-        _write(name, output, experiment, params)
+        _write(name, output, experiment, params, read(workdir).record)
     print(output)
 
 
-def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
+def _write(name: str, output: Path, experiment: Any, params: Any, record: Record) -> None:
     if name == "safetensors":
         from fxf.interop.weights_file import save_weights
 
@@ -60,7 +61,7 @@ def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
     elif name == "peft":
         from fxf.interop import peft
 
-        peft.save(output, experiment.model_config, experiment.lora, params, _base(experiment.start.path))
+        peft.save(output, experiment.model_config, experiment.lora, params, base_of(record))
     else:
         from fxf.interop import huggingface
         from fxf.interop.tokenizer_json import tokens_of
@@ -70,11 +71,7 @@ def _write(name: str, output: Path, experiment: Any, params: Any) -> None:
         huggingface.save(output, config, params, **tokens_of(task, config.name), longest=longest)
 
 
-def _base(path: str) -> str | None:
+def base_of(record: Record) -> str | None:
     """Returns the folder of transformers that a run started from; None for other sources, or if the folder is gone."""
-    from fxf.runs.source import source_of
-
-    try:
-        return str(source_of(path).place.absolute()) if path and source_of(path).kind == "folder" else None
-    except UserError:
-        return None
+    path = Path(record.get("start", {}).get("path", ""))  # absolute, where the config's may be that of another folder
+    return str(path) if path.is_absolute() and path.is_dir() and not is_run(path) else None

@@ -26,6 +26,7 @@ from fxf.runs.source import StartConfig
 from fxf.runs.warm_start import Start, chosen, config_from, start_of
 from fxf.training.gradient import batch_loss
 from fxf.training.state import run_keys
+from fxf.verbs.export import base_of
 from helpers import one_device, random_params, table
 from small_runs import KEPT, Shared, command, records, text_config, tiny_config, trained, with_sections
 
@@ -202,6 +203,7 @@ def test_exports_hold_merged_weights_and_peft_the_adapters(source, tuned, tmp_pa
     start = {"lora": ADAPTERS, "start": {"adapters": str(tmp_path / "peft")}}
     config = config_from(tiny_config(**start), str(tmp_path / "base"), tmp_path / "run")
     _, begun = started(config, tmp_path / "run")
+    assert base_of(begun.origin) == str(tmp_path / "base") and base_of({"start": {"path": str(source)}}) is None
     assert bits(begun.given) == bits(adapted) and set(begun.digests) == {"start.path", "start.adapters"}
     with pytest.raises(UserError, match=r"no config\.json; start\.adapters names adapters of PEFT$"):
         config_from(config, str(tmp_path / "peft"), tmp_path / "other")
