@@ -8,7 +8,7 @@ the 95 % confidence interval of the difference of their means over seeds exclude
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fxf.reports import report
@@ -17,6 +17,7 @@ from fxf.reports.figures import HIGHER, LOWER
 from fxf.reports.run_files import FINISHED
 
 LEVEL = 0.95
+OF_LOSS = r"(.*loss|perplexity|bits_per_\w+)(/.*)?"  # a model whose loss is not in nats has no bits
 PER_TOKEN = r"(.*loss|perplexity|.*accuracy)(/.*)?"  # a source of a mixture follows the slash
 MOST_UNKNOWN = 1e-3  # share of tokens; with more, bits per byte cover too little of the text
 
@@ -63,19 +64,21 @@ def why_not_ranked(runs: Comparison, name: str) -> str:
     if any(name not in entry.figures for entry in compared):
         return "some runs lack it"
     units = {entry.run.record.get("unit") for entry in compared} - {None}
-    if re.fullmatch(r"(.*loss|perplexity)(/.*)?", name) and len(units) > 1:
-        return "the losses have different units"
-    if len({entry.run.record.get("digests", {}).get(TOKENIZER) for entry in compared}) > 1:
-        return why_other_tokens(name, max(entry.figures.get("unknown_share") or 0 for entry in compared))
-    return ""
+    tokenizers = {entry.run.record.get("digests", {}).get(TOKENIZER) for entry in compared}
+    unknown = max((entry.figures.get("unknown_share") or 0 for entry in compared), default=0)
+    return why_not_alike(name, units, tokenizers, unknown)
 
 
-def why_other_tokens(name: str, unknown: float) -> str:
-    """Returns why runs with different tokenizers cannot be compared by a metric, "" if they can.
+def why_not_alike(name: str, units: Collection[str], tokenizers: Collection[Any], unknown: float) -> str:
+    """Returns why runs with these units of losses and these tokenizers cannot be compared by a metric, "" if they can.
 
     Args:
       unknown: the largest share of unknown tokens.
     """
+    if re.fullmatch(OF_LOSS, name) and len(units) > 1:
+        return "the losses have different units"
+    if len(tokenizers) < 2:
+        return ""
     if re.fullmatch(PER_TOKEN, name):
         return "it is per token, and the tokenizers differ"
     loses_text = unknown > MOST_UNKNOWN and re.fullmatch(r"bits_per_\w+(/.*)?", name)

@@ -119,8 +119,12 @@ def scoring_of(experiment: Experiment) -> dict[str, Any]:
     names = [name for name in task.metrics if name.removeprefix("-") not in both]
     better = {name.removeprefix("-"): LOWER if name.startswith("-") else HIGHER for name in [*names, best] if name}
     better = dict.fromkeys(both, "") | better
-    unit = "nats" if experiment.model.loss.of_logits else experiment.model_config.name
-    return {"better": better, "unit": unit, "scored": scored_of(experiment)}
+    return {"better": better, "unit": unit_of(experiment), "scored": scored_of(experiment)}
+
+
+def unit_of(experiment: Experiment) -> str:
+    """Returns the unit of an experiment's losses: nats, or the name of the model that has a loss of its own."""
+    return "nats" if experiment.model.loss.of_logits else experiment.model_config.name
 
 
 def scored_of(experiment: Experiment) -> dict[str, Any]:

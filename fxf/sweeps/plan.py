@@ -12,13 +12,13 @@ from ml_collections import ConfigDict
 from fxf.base.config import Field, checked, differences, differing_keys, one_of, with_values
 from fxf.base.errors import UserError
 from fxf.base.files import is_remote, read_json, write_atomically
-from fxf.reports.best import why_other_tokens
+from fxf.reports.best import why_not_alike
 from fxf.reports.compare import TOKENIZER
 from fxf.reports.figures import HIGHER, LOWER, figure
 from fxf.reports.run_files import CONFIG
 from fxf.runs import configs, guests
 from fxf.runs.code_version import made_by
-from fxf.runs.evaluator import scored_of
+from fxf.runs.evaluator import scored_of, unit_of
 from fxf.runs.experiment import Experiment, build
 from fxf.runs.flops import flops_per_token
 from fxf.sweeps.crew import Job
@@ -202,12 +202,12 @@ def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> N
     """Raises a UserError if two experiments score different data, or have the metric in different units."""
     if differing := differing_keys(scored_of(first), scored_of(other)):
         raise UserError(f"the two configs score different data: {', '.join(differing)}")
-    if first.task.files.get(TOKENIZER) == other.task.files.get(TOKENIZER):
-        return
-    unknown = max(experiment.task.figures().get("unknown_share", 0) for experiment in (first, other))
-    if why := why_other_tokens(metric, unknown):
+    arms = first, other
+    units, tokenizers = {unit_of(arm) for arm in arms}, {arm.task.files.get(TOKENIZER) for arm in arms}
+    unknown = max(arm.task.figures().get("unknown_share", 0) for arm in arms) if len(tokenizers) > 1 else 0
+    if why := why_not_alike(metric, units, tokenizers, unknown):
         bits = [name.removeprefix("-") for name in first.task.metrics if "bits_per" in name]
-        named = "" if metric in bits else f"; name {' or '.join(bits) or 'another metric'}"
+        named = "" if metric in bits or len(units) > 1 else f"; name {' or '.join(bits) or 'another metric'}"
         raise UserError(f"--metric: {metric}: {why}{named}")
 
 
