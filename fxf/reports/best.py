@@ -69,7 +69,7 @@ def why_not_ranked(runs: Comparison, name: str) -> str:
     return why_not_alike(name, units, tokenizers, unknown)
 
 
-def why_not_alike(name: str, units: Collection[str], tokenizers: Collection[Any], unknown: float) -> str:
+def why_not_alike(name: str, units: Collection[Any], tokenizers: Collection[Any], unknown: float) -> str:
     """Returns why runs with these units of losses and these tokenizers cannot be compared by a metric, "" if they can.
 
     Args:

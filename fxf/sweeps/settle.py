@@ -42,7 +42,8 @@ def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled]:
 
     Raises:
       OutOfTimeError: the crew starts no more runs.
-      UserError: the other config cannot run with equal compute; or as `Crew.train_all`.
+      UserError: the other config cannot run with equal compute; the training losses are means over other numbers of
+        steps; or as `Crew.train_all`.
       Interrupted: as `Crew.train_all`.
     """
     saved = read_plan(workdir)
@@ -55,10 +56,26 @@ def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled]:
             arms["other"].built()
     except UserError as error:
         raise UserError(f"--match: the other config with steps for equal {plan.match}: {error}") from None
+    if plan.metric == "train_loss":
+        _require_equal_records(arms)
     settled = {name: _tuned(plan, name, arm, workdir, crew) for name, arm in arms.items()}
     settled["other"].changes.update(steps)
     write_plan(workdir, {**saved, "settled": {name: values._asdict() for name, values in settled.items()}})
     return settled
+
+
+def _require_equal_records(arms: Mapping[str, Arm]) -> None:
+    """Raises a UserError if the last records of training, whose mean is `train_loss`, are of unequal numbers of steps.
+
+    Loss falls from step to step, so the config with fewer steps in that mean would seem better.
+    """
+    sizes = []
+    for config in (arm.config for arm in arms.values()):
+        intervals = config["log"]["every"], config["train"]["evaluate_every"], config["checkpoint"]["every"]
+        sizes.append(min((config["train"]["steps"] - 1) % every + 1 for every in intervals if every))
+    if sizes[0] != sizes[1]:
+        which = f"the last record, of {sizes[0]} steps of the first config and {sizes[1]} of the other"
+        raise UserError(f"--metric: train_loss is the mean over {which}; name another metric, or set log.every to 1")
 
 
 def _trained(crew: Crew, folder: Path, arms: Mapping[str, Arm], seed: int, n: int) -> list[list[Job]]:

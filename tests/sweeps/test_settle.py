@@ -95,7 +95,7 @@ def test_equal_compute_changes_the_steps_of_the_other_config(match, tmp_path, tr
     flops = lambda experiment: PerToken(3.0, experiment.config["model"]["d_ff"], frozenset())  # noqa: E731
     for module in ("plan", "settle"):
         monkeypatch.setattr(f"fxf.sweeps.{module}.flops_per_token", flops)
-    long = {"train": {"steps": 6000, "batch_size": 5}, "optimizer": {"warmup_steps": 99}, **QUICK}
+    long = {"train": {"steps": 6000, "batch_size": 5}, "optimizer": {"warmup_steps": 99}, "log": {"every": 8}, **QUICK}
     first, other = Arm(tiny_config(seed=4, **long), ORIGIN), Arm(tiny_config(model={"d_ff": 29}, **long), ORIGIN)
     found = run_trial(make_plan(first, other, tmp_path, **RULES, match=match), tmp_path, Budget(2))
     steps = found.settled["other"].changes["train.steps"]
@@ -106,6 +106,9 @@ def test_equal_compute_changes_the_steps_of_the_other_config(match, tmp_path, tr
     config = json.loads((tmp_path / "other-4/config.json").read_text())["config"]
     assert (config["train"]["steps"], "train.steps" in found.settled["first"].changes) == (steps, False)
     assert f"steps of the other {steps:,}, for equal {match}" in found.lines()
-    slow, folder = [changed(arm, {"optimizer.warmup_steps": 5990}) for arm in (first, other)], tmp_path / "slow"
-    with pytest.raises(UserError, match=f"--match: the other config with steps for equal {match}: .* 5990 is not less"):
-        run_trial(make_plan(*slow, folder, **RULES, match=match), folder, Budget(2))
+    too_long = f"--match: the other config with steps for equal {match}: .* 5990 is not less"
+    few, unequal = {"log.every": 1000}, "--metric: train_loss .* of 1000 steps of .* and 448 of the other;"
+    for folder, changes, message in (("slow", {"optimizer.warmup_steps": 5990}, too_long), ("few", few, unequal)):
+        arms = [changed(arm, changes) for arm in (first, other)]
+        with pytest.raises(UserError, match=message):
+            run_trial(make_plan(*arms, tmp_path / folder, **RULES, match=match), tmp_path / folder, Budget(2))

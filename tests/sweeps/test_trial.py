@@ -178,9 +178,9 @@ def test_a_run_that_fails_otherwise_than_by_diverging_ends_the_trial_in_one_line
     starts = iter([crew._worker, lambda _: subprocess.Popen(["sleep", "120"], stdin=pipe, stdout=pipe, text=True)])
     monkeypatch.setattr(crew, "_worker", lambda n: next(starts)(n))
     plan = make_plan(FIRST, OTHER, tmp_path, **LOSS)
-    train = {**OTHER.config["train"], "steps": -1}
+    train = {**OTHER.config["train"], "batch_size": -1}
     broken = plan._replace(first=Arm({**FIRST.config, "train": train}, ORIGIN))
-    with pytest.raises(UserError, match=r"first-\d/log.txt: train.steps: expected at least"):
+    with pytest.raises(UserError, match=r"first-\d/log.txt: train.batch_size: expected at least"):
         run_trial(broken, tmp_path, Budget(2, workers=workers))
 
 
