@@ -30,14 +30,13 @@ from fxf.tasks.task import Evaluator
 from fxf.training import checkpoint_files, processes
 from fxf.training.checkpoint import Checkpoints
 from fxf.training.fine_tuning import evaluated_params
-from fxf.training.gradient import terms_and_figures
 from fxf.training.log import Clock, MetricsLog, goodput, last_wall_seconds
 from fxf.training.loop import STEPS_AT_ONCE, Intervals, fit
 from fxf.training.optimizer import make_schedule
 from fxf.training.parallel import ParallelConfig
 from fxf.training.record import Record, record_of
 from fxf.training.sharding import Layout, make_layout
-from fxf.training.state import TrainState, run_keys
+from fxf.training.state import TrainState
 from fxf.training.step import Metrics, make_train_steps, make_train_steps_from_iterator, with_arrays
 from fxf.training.trackers import OnRecord, Trackers
 
@@ -197,10 +196,8 @@ class Steps:
         self._arrays = jax.device_put(arrays, layout.replicated)
         if not programs:
             with self._compiling():
-                state, dropout = experiment.state_shapes(layout), jax.eval_shape(lambda: run_keys(0).dropout)
-                asked = terms_and_figures(trainer.model, state.params, batch, dropout)
-                jitted = make_train_steps(trainer._replace(asked=asked), make_batch, n_steps)
-                lowered = jitted.lower(state, self._numbers, np.int32(0), *self._arrays)
+                jitted = make_train_steps(trainer, make_batch, n_steps)
+                lowered = jitted.lower(experiment.state_shapes(layout), self._numbers, np.int32(0), *self._arrays)
             thread = ThreadPoolExecutor(1)
             programs["steps"] = thread.submit(lowered.compile, deterministic_options(lowered))
             thread.shutdown(wait=False)

@@ -56,26 +56,20 @@ def settle(plan: Plan, workdir: Path, crew: Crew) -> dict[str, Settled]:
             arms["other"].built()
     except UserError as error:
         raise UserError(f"--match: the other config with steps for equal {plan.match}: {error}") from None
-    if plan.metric == "train_loss":
-        _require_equal_records(arms)
+    first, other = (_in_last_record(arm.config) for arm in arms.values())
+    if plan.metric == "train_loss" and first != other:  # loss falls, so that the shorter mean would be better
+        unequal = f"is the mean over the last record, of {first} steps of the first config and {other} of the other"
+        raise UserError(f"--metric: train_loss {unequal}; name another metric, or set log.every to 1")
     settled = {name: _tuned(plan, name, arm, workdir, crew) for name, arm in arms.items()}
     settled["other"].changes.update(steps)
     write_plan(workdir, {**saved, "settled": {name: values._asdict() for name, values in settled.items()}})
     return settled
 
 
-def _require_equal_records(arms: Mapping[str, Arm]) -> None:
-    """Raises a UserError if the last records of training, whose mean is `train_loss`, are of unequal numbers of steps.
-
-    Loss falls from step to step, so the config with fewer steps in that mean would seem better.
-    """
-    sizes = []
-    for config in (arm.config for arm in arms.values()):
-        intervals = config["log"]["every"], config["train"]["evaluate_every"], config["checkpoint"]["every"]
-        sizes.append(min((config["train"]["steps"] - 1) % every + 1 for every in intervals if every))
-    if sizes[0] != sizes[1]:
-        which = f"the last record, of {sizes[0]} steps of the first config and {sizes[1]} of the other"
-        raise UserError(f"--metric: train_loss is the mean over {which}; name another metric, or set log.every to 1")
+def _in_last_record(config: Mapping[str, Any]) -> int:
+    """Returns the number of steps in a run's last record of training, whose mean loss is its `train_loss`."""
+    intervals = config["log"]["every"], config["train"]["evaluate_every"], config["checkpoint"]["every"]
+    return min((config["train"]["steps"] - 1) % every + 1 for every in intervals if every)
 
 
 def _trained(crew: Crew, folder: Path, arms: Mapping[str, Arm], seed: int, n: int) -> list[list[Job]]:

@@ -54,4 +54,4 @@ class TextMetrics:
 
     def figures(self, answers: list[str], references: list[list[str]]) -> dict[str, float]:
         """Returns each metric by name, given the answer and the right answers to each prompt."""
-        return {name: metric(answers, references) for name, metric in self.chosen.items()}
+        return {name: float(metric(answers, references)) for name, metric in self.chosen.items()}

@@ -191,8 +191,7 @@ def make_train_steps(trainer: Trainer, make_batch: Callable[..., Batch], max_ste
     def train_steps(state: TrainState, hyperparameters: Hyperparameters, n: jax.Array, *arrays: jax.Array) -> Any:
         keys = run_keys(hyperparameters.seed)
         shape = jax.eval_shape(make_batch, keys.data, state.step, *arrays)
-        asked = trainer.asked
-        asked = terms_and_figures(model, state.params, shape, keys.dropout) if asked is None else asked
+        asked = terms_and_figures(model, state.params, shape, keys.dropout)
         only_cast = are_only_cast(model, state.params, shape, keys.dropout, layout)
 
         def body(i: jax.Array, carry: tuple[TrainState, Metrics, Copies]) -> tuple[TrainState, Metrics, Copies]:
