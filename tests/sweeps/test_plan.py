@@ -30,10 +30,9 @@ def test_the_metric_is_one_of_the_tasks_and_its_direction_is_known(of, found):
 def test_configs_whose_metrics_mean_different_things_are_refused(of, message, tmp_path):
     (tmp_path / "text.txt").write_text("".join(f"{i} and {i * i}\n" for i in range(90)))
     tokens, path = {"tokenizer": "bpe", "vocab_size": 270}, tmp_path / "text.txt"
-    other = {**text_config(path, data={**tokens, **of.get("data", {})}), **of.get("whole", {})}
-    arms = Arm(text_config(path, data=tokens), ORIGIN), Arm(other, ORIGIN)
+    configs = [{**text_config(path, data=tokens | x.get("data", {})), **x.get("whole", {})} for x in ({}, of)]
     with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
-        make_plan(*arms, tmp_path, metric=of["metric"])
+        make_plan(*(Arm(config, ORIGIN) for config in configs), tmp_path, metric=of["metric"])
 
 
 def test_the_plan_records_all_that_decides(tmp_path):
