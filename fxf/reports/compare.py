@@ -135,8 +135,10 @@ def comparison(runs: list[RunFiles]) -> Comparison:
     task = Counter(run.task for run in runs).most_common(1)[0][0]
     same_task = [run for run in runs if run.task == task]
     usual = json.loads(Counter(json.dumps(_scored(run), sort_keys=True) for run in same_task).most_common(1)[0][0])
-    configs = [dict(flatten(run.config)) for run in same_task]
-    keys = [key for key in dict.fromkeys(key for config in configs for key in config) if _differs(key, configs)]
+    values_of = defaultdict[str, list[Any]](list)  # models may have different keys
+    for key, value in (item for run in same_task for item in flatten(run.config)):
+        values_of[key].append(value)
+    keys = [key for key, values in values_of.items() if any(value != values[0] for value in values)]
     keys.sort(key=lambda key: key == SEED)
     paths = [Path(os.path.abspath(run.folder)) for run in runs]
     shared = Path(os.path.commonpath([path.parent for path in paths]))  # the folder that holds all the runs
@@ -151,12 +153,6 @@ def comparison(runs: list[RunFiles]) -> Comparison:
 
 def _scored(run: RunFiles) -> Record:
     return {"task": run.task, **run.record.get("scored", {})}
-
-
-def _differs(key: str, configs: Sequence[Record]) -> bool:
-    """Returns whether a key has several values among the configs that have it; models may have different keys."""
-    values = [config[key] for config in configs if key in config]
-    return any(value != values[0] for value in values)
 
 
 def _better(entries: list[Entry]) -> dict[str, str]:

@@ -46,9 +46,8 @@ def one_group(prompts: Prompts, max_tokens: int, max_len: int) -> list[PromptGro
             first = prompts["first"][number - 1] != 0  # a first token 0 is not part of the text
             needed = f"{max_len - room + first} tokens and {max(max_tokens, 1)} to generate"
             raise UserError(f"prompt {number}: {needed}; model.max_len is {max_len}")
-    if max_tokens:
-        return [PromptGroup(range(len(room_N)), prompts, max_tokens)]
-    return [PromptGroup(range(len(room_N)), {**prompts, "limits": room_N.astype(np.int32)}, int(room_N.max()))]
+    limits = {} if max_tokens else {"limits": room_N.astype(np.int32)}
+    return [PromptGroup(range(len(room_N)), {**prompts, **limits}, max_tokens or int(room_N.max()))]
 
 
 def padded_prompts(rows: Sequence[Sequence[int]]) -> Prompts:
