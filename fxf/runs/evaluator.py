@@ -21,7 +21,11 @@ from fxf.tasks.task import Evaluator
 from fxf.training.gradient import batch_loss
 from fxf.training.sharding import Layout
 
-OWN = ("step", "loss", "gradient_norm", "learning_rate", "task", "steps", "seed", "train_loss")  # of every run
+# Names that every run gives to numbers of its own, in its records or its result.
+OWN = (
+    *("step", "steps", "loss", "train_loss", "gradient_norm", "learning_rate", "task", "seed", "identity", "goodput"),
+    *("parameters", "steps_per_second", "tokens_per_second", "train_seconds", "evaluate_seconds", "wall_seconds"),
+)
 
 
 class Evaluators:

@@ -220,8 +220,8 @@ def test_a_metric_without_a_value_is_never_the_best_and_is_null_in_json(tmp_path
     monkeypatch.setitem(METRICS, "figure", lambda answers, references: next(values))
     sections = {"train": {"steps": 3, "evaluate_every": 1}, "checkpoint": {"best": "figure", "keep": 1}}
     assert train(tmp_path, task={"metrics": "figure"}, **sections)["best_step"] == 2
-    for wrong in ({"answers": [], "b": np.ones(1), "a": [1]}, {"loss": 1.0}):
-        with pytest.raises(UserError, match=r"^metric (a|loss): expected a number, by a name .*, got (\[1\]|1.0)$"):
+    for wrong in ({"answers": [], "b": np.ones(1), "a": [1]}, {"loss": 1.0}, {"tokens_per_second": 1.0}):
+        with pytest.raises(UserError, match=r"^metric (a|loss|t.*): expected a number, by a name .*, got (\[1\]|1.0)$"):
             plain(wrong)
     for line in [(tmp_path / "result.json").read_text(), *(tmp_path / "metrics.jsonl").read_text().splitlines()]:
         json.loads(line, parse_constant=pytest.fail)
