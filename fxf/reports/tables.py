@@ -22,9 +22,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def to_csv(rows: Sequence[Row]) -> str:
     """Returns a table with a column for each name that any row has. Missing cells are empty."""
     names, file = list(dict.fromkeys(name for row in rows for name in row)), io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([_for_csv(name) for name in names])
-    writer.writerows([[_for_csv(row.get(name, "")) for name in names] for row in rows])
+    lines = [names, *([row.get(name, "") for name in names] for row in rows)]
+    csv.writer(file, lineterminator="\n").writerows([[_for_csv(cell) for cell in line] for line in lines])
     return file.getvalue()
 
 

@@ -21,11 +21,9 @@ from fxf.tasks.task import Evaluator
 from fxf.training.gradient import batch_loss
 from fxf.training.sharding import Layout
 
-# Names that every run gives to numbers of its own, in its records or its result.
-OWN = (
-    *("step", "steps", "loss", "train_loss", "gradient_norm", "learning_rate", "task", "seed", "identity", "goodput"),
-    *("parameters", "steps_per_second", "tokens_per_second", "train_seconds", "evaluate_seconds", "wall_seconds"),
-)
+# The names of every run's own numbers: in metrics.jsonl, and also in result.json.
+OF_RECORDS = ("step", "loss", "gradient_norm", "learning_rate", "steps_per_second", "tokens_per_second", "wall_seconds")
+OWN = (*OF_RECORDS, "task", "steps", "seed", "parameters", "train_loss", "train_seconds", "evaluate_seconds", "goodput")
 
 
 class Evaluators:
@@ -93,7 +91,7 @@ def plain(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Returns metrics by name, with numbers of NumPy and JAX as Python's.
 
     Raises:
-      UserError: a metric is neither a number nor a text, or has a name of `OWN`.
+      UserError: a metric is neither a number nor a text, or has the name of a number of the run's own.
     """
     found = {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in figures.items()}
     for name, value in found.items():
@@ -122,8 +120,7 @@ def scoring_of(experiment: Experiment) -> dict[str, Any]:
     both = {name for name in task.metrics if f"-{name}" in task.metrics}  # the user chooses their direction
     names = [name for name in task.metrics if name.removeprefix("-") not in both]
     better = {name.removeprefix("-"): LOWER if name.startswith("-") else HIGHER for name in [*names, best] if name}
-    better = dict.fromkeys(both, "") | better
-    return {"better": better, "unit": unit_of(experiment), "scored": scored_of(experiment)}
+    return {"better": dict.fromkeys(both, "") | better, "unit": unit_of(experiment), "scored": scored_of(experiment)}
 
 
 def unit_of(experiment: Experiment) -> str:

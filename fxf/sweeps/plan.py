@@ -170,7 +170,7 @@ def make_plan(
     first, other = first._replace(config=first_built.config), other._replace(config=other_built.config)
     if not null and (first.config, first_content) == (other.config, other_content):
         raise UserError("the two configs of the trial are the same; --null tries a config against itself")
-    _require_same_scores(first_built, other_built, decides[0])
+    _require_same_scores((first_built, other_built), decides[0])
     rates = (1 if null or differing_keys(first.config, other.config) == [RATE] else 3) if rates is None else rates
     if rates not in range(1, 2 if null else 100, 2):
         raise UserError(f"--rates: expected an odd number, and 1 of a null trial, got {rates}")
@@ -198,15 +198,14 @@ def _read(name: str, arm: Arm, workdir: Path, metric: str, match: str) -> tuple[
         raise UserError(f"the {name} config: {error}") from None
 
 
-def _require_same_scores(first: Experiment, other: Experiment, metric: str) -> None:
+def _require_same_scores(arms: tuple[Experiment, Experiment], metric: str) -> None:
     """Raises a UserError if two experiments score different data, or have the metric in different units."""
-    if differing := differing_keys(scored_of(first), scored_of(other)):
+    if differing := differing_keys(*map(scored_of, arms)):
         raise UserError(f"the two configs score different data: {', '.join(differing)}")
-    arms = first, other
     units, tokenizers = {unit_of(arm) for arm in arms}, {arm.task.files.get(TOKENIZER) for arm in arms}
     unknown = max(arm.task.figures().get("unknown_share", 0) for arm in arms) if len(tokenizers) > 1 else 0
     if why := why_not_alike(metric, units, tokenizers, unknown):
-        bits = [name.removeprefix("-") for name in first.task.metrics if "bits_per" in name]
+        bits = [name.removeprefix("-") for name in arms[0].task.metrics if "bits_per" in name]
         named = "" if metric in bits or len(units) > 1 else f"; name {' or '.join(bits) or 'another metric'}"
         raise UserError(f"--metric: {metric}: {why}{named}")
 

@@ -3,14 +3,14 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun, jaxprs_in_params
 
 from fxf.base.config import key
 from fxf.base.devices import DATA
@@ -157,8 +157,7 @@ def make_step(trainer: Trainer) -> Callable[[TrainState, Batch, Hyperparameters]
 
 def jit_step(program: Callable, trainer: Trainer) -> Any:
     """Returns `program(state, ...) -> (state, metrics)` jitted; the state is donated and keeps its sharding."""
-    layout = trainer.layout
-    shardings = (state_shardings(trainer.model, trainer.optimizer, layout), layout.replicated)
+    shardings = state_shardings(trainer.model, trainer.optimizer, trainer.layout), trainer.layout.replicated
     return jax.jit(program, donate_argnums=0, out_shardings=shardings)
 
 
@@ -174,7 +173,19 @@ def with_arrays(make_batch: Callable[[jax.Array, jax.Array], Batch]) -> tuple[Ca
     def batch(key: jax.Array, step: jax.Array, *arrays: jax.Array) -> Batch:
         return jax.tree.unflatten(tree, jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, arrays))(key, step))
 
-    return batch, closed.consts, str(closed.jaxpr)
+    inside = [x.tobytes() if hasattr(x, "tobytes") else str(x) for x in _constants_inside(closed.jaxpr)]
+    return batch, closed.consts, f"{closed.jaxpr} {inside}"
+
+
+def _constants_inside(program: Any) -> Iterator[Any]:
+    """Yields the constants of programs inside a program, as of a function with a `jit` of its own.
+
+    The text of a program leaves them out.
+    """
+    for equation in program.eqns:
+        yield from getattr(equation.params.get("jaxpr"), "consts", ())
+        for inner in jaxprs_in_params(equation.params):
+            yield from _constants_inside(inner)
 
 
 def make_train_steps(trainer: Trainer, make_batch: Callable[..., Batch], max_steps: int) -> Any:

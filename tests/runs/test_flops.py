@@ -65,18 +65,14 @@ def with_a_product_and_a_kernel(config, vocab_size):
     return model._replace(features=features)
 
 
-def device(kind, n=1):
-    """Returns a layout of n devices of a kind."""
-    return SimpleNamespace(mesh=SimpleNamespace(devices=np.array([SimpleNamespace(device_kind=kind)] * n), size=n))
-
-
 def test_a_users_operations_are_counted_and_uncounted_ones_are_named(monkeypatch, caplog):
     monkeypatch.setitem(MODELS, "transformer_lm", MODELS["transformer_lm"]._replace(make=with_a_product_and_a_kernel))
     monkeypatch.setattr("fxf.compile.describe.memory", lambda program: {})  # would compile a step
     experiment = build(tiny_config())
     found = flops_per_token(experiment)
     assert (found.forward, found.uncounted) == (per_token(1, t=6) + 2 * D * D, {"svd"})
-    seconds = seconds_at_peak(experiment, device("TPU v5e", 3), contextlib.nullcontext)
+    layout = SimpleNamespace(mesh=SimpleNamespace(devices=np.array([SimpleNamespace(device_kind="TPU v5e")]), size=3))
+    seconds = seconds_at_peak(experiment, layout, contextlib.nullcontext)
     for rows in (5, 7):
         batch = {name: np.ones((rows, 6), np.int32) for name in ("inputs", "targets", "weights")}
         assert seconds(batch) == pytest.approx(3 * (found.forward * rows * 6 + 2 * D**3) / (3 * 197e12))

@@ -17,13 +17,10 @@ ORIGIN = {"config_file": "reversal", "overrides": {}}
 FIRST, OTHER = Arm(tiny_config(seed=4), ORIGIN), Arm(tiny_config(seed=9, optimizer={"learning_rate": 0.1}), ORIGIN)
 
 
-def experiment(metrics, test=0.0):
-    return SimpleNamespace(task=SimpleNamespace(metrics=metrics), config={"data": {"test": test}})
-
-
 @pytest.mark.parametrize(("of", "found"), table("metric of a trial"))
 def test_the_metric_is_one_of_the_tasks_and_its_direction_is_known(of, found):
-    assert choose_metric(experiment(of["metrics"], of["test"]), of["metric"]) == tuple(found.split())
+    task, config = SimpleNamespace(metrics=of["metrics"]), {"data": {"test": of["test"]}}
+    assert choose_metric(SimpleNamespace(task=task, config=config), of["metric"]) == tuple(found.split())
 
 
 @pytest.mark.parametrize(("of", "message"), refused("configs of a trial"))
@@ -98,7 +95,6 @@ def test_a_change_applies_only_to_the_other_config_and_a_run_records_all_changes
     before = tiny_config()
     found = with_changes(CHANGED, ["model.n_layers=2", "model.activation=silu", "train.skip_nonfinite=1"])
     changes = {"model": {"n_layers": 2, "activation": "silu"}, "train": {"skip_nonfinite": 1}}
-    assert found.config == tiny_config(**changes)
-    assert CHANGED.config == before
+    assert (found.config, CHANGED.config) == (tiny_config(**changes), before)
     overrides = {"seed": 5, "model.n_layers": 2, "model.activation": "silu", "train.skip_nonfinite": 1}
     assert found.job(2**32 + 5, tmp_path).origin == {"config_file": "reversal", "overrides": overrides}
