@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -173,7 +174,8 @@ def with_arrays(make_batch: Callable[[jax.Array, jax.Array], Batch]) -> tuple[Ca
     def batch(key: jax.Array, step: jax.Array, *arrays: jax.Array) -> Batch:
         return jax.tree.unflatten(tree, jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, arrays))(key, step))
 
-    inside = [x.tobytes() if hasattr(x, "tobytes") else str(x) for x in _constants_inside(closed.jaxpr)]
+    consts = _constants_inside(closed.jaxpr)
+    inside = [hashlib.sha256(x.tobytes()).hexdigest() if hasattr(x, "tobytes") else str(x) for x in consts]
     return batch, closed.consts, f"{closed.jaxpr} {inside}"
 
 
