@@ -22,7 +22,7 @@ from fxf.models.decode_config import DecodeConfig
 from fxf.models.model import Model
 from fxf.models.rules import Rules, Words
 from fxf.models.sampling import Sampling
-from fxf.models.steps import PromptGroup, Prompts, where_prompts
+from fxf.models.steps import PromptGroup, Prompts, by_length, where_prompts
 
 # Maximum hypotheses of a chunk, and bytes of its cache, or a share of a GPU's or TPU's memory if that is more. Larger
 # chunks read the weights less often.
@@ -75,7 +75,13 @@ class Decoder:
         return self.groups(params, [PromptGroup((), prompts, max_tokens)])[0]
 
     def groups(self, params: Params, groups: Sequence[PromptGroup]) -> list[Decoded]:
-        """Returns (tokens, scores) of each group, whose prompts are decoded chunk by chunk."""
+        """Returns (tokens, scores) of each group. Prompts of similar lengths are decoded together, chunk by chunk."""
+        parts = list(map(by_length, groups))
+        decoded = iter(self._decoded(params, [part for several in parts for _, part in several]))
+        orders = [[places for places, _ in several] for several in parts]
+        return [restore_order(np.concatenate(order), [next(decoded) for _ in order]) for order in orders]
+
+    def _decoded(self, params: Params, groups: Sequence[PromptGroup]) -> list[Decoded]:
         jobs, orders, outputs = [], [], []
         n_threads = self._n_threads(params, sum(len(group.prompts["tokens"]) for group in groups))
         for group in groups:

@@ -18,6 +18,8 @@ import numpy as np
 #   Other arrays that the model's prefill reads, such as `source`.
 Prompts = dict[str, Any]
 
+LONG, MANY = 128, 64  # each length compiles a program, so only many prompts of half a long length have their own
+
 
 class PromptGroup(NamedTuple):
     """Prompts that are decoded together.
@@ -36,6 +38,28 @@ class PromptGroup(NamedTuple):
         n = len(self.prompts["tokens"])
         defaults = {"first": np.zeros(n), "numbers": self.places or range(n), "limits": np.full(n, self.max_tokens)}
         return {**{name: np.array(values, np.int32) for name, values in defaults.items()}, **self.prompts}
+
+
+def by_length(group: PromptGroup) -> list[tuple[np.ndarray, PromptGroup]]:
+    """Returns the parts of a group, each with the indices of its prompts, the longest first.
+
+    A long prompt would pad all others. So prompts of at most half the length are a part with half the padding, again
+    and again, where they are many.
+    """
+    prompts, lengths_N = group.prompts, np.asarray(group.prompts["lengths"])
+    padded_N = np.full(len(lengths_N), length := prompts["tokens"].shape[1])
+    if prompts.keys() <= {"first", "tokens", "lengths", "numbers", "limits"}:  # others may have an entry for each token
+        while length > LONG and (lengths_N <= length // 2).sum() >= MANY:
+            length //= 2
+            padded_N[lengths_N <= length] = length
+    parts = []
+    for length in np.unique(padded_N)[::-1].tolist():
+        places_n = np.flatnonzero(padded_N == length)
+        chosen = {name: np.asarray(values)[places_n] for name, values in prompts.items()}
+        numbers = np.asarray(group.places or range(len(lengths_N)))[places_n].tolist()
+        part = group._replace(places=numbers, prompts={**chosen, "tokens": chosen["tokens"][:, :length]})
+        parts.append((places_n, part))
+    return parts
 
 
 def where_prompts(condition_B: jax.Array, tree: Any, other: Any) -> Any:

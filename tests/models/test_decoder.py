@@ -11,10 +11,11 @@ from fxf.base.weights import flatten
 from fxf.layers.kinds import ATTENTIONS
 from fxf.layers.positions import POSITIONS
 from fxf.models import decoder as decoder_module
+from fxf.models import steps
 from fxf.models.cast_once import cast_once
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.decoder import Decoder, prefill
-from fxf.models.steps import PromptGroup
+from fxf.models.steps import PromptGroup, by_length
 from helpers import VOCAB_SIZE, Newest, marked, random_params, random_tokens, scaled, small_model, some
 
 LENGTH, END, OTHER_END = 23, 1, 0
@@ -103,10 +104,14 @@ def test_copies_pad_a_chunk_to_a_multiple_of_the_devices(n_prompts, at_once, mon
 def test_answers_are_the_same_in_any_chunks_and_in_the_order_of_their_prompts(monkeypatch, name):
     monkeypatch.setattr(decoder_module, "WORTHWHILE", 1)
     prompts = prompts_of([4, 0, 6, 3, 2, 5, 1], 2) | {"limits": np.array([5, 7, 3, 7, 5, 7, 1])}
+    monkeypatch.setattr(steps, "LONG", 2)
     found = []
-    for n_cores, hypotheses in ((1, 320), (2, 8)):  # all at once, or each prompt of a beam separately
+    # All at once, or prompts of similar lengths together, each prompt of a beam separately.
+    for n_cores, hypotheses, many, lengths in ((1, 320, 64, [6]), (2, 8, 2, [6, 3, 1])):
         monkeypatch.setattr(decoder_module, "n_cores", lambda n=n_cores: n)
         monkeypatch.setattr(decoder_module, "HYPOTHESES", hypotheses)
+        monkeypatch.setattr(steps, "MANY", many)
+        assert [part.prompts["tokens"].shape[1] for _, part in by_length(PromptGroup((), prompts, 7))] == lengths
         found.append(decoder(DECODINGS[name])(params_of(1), prompts, 7))
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert_close(found[0][1], found[1][1])
