@@ -121,7 +121,7 @@ def seq2seq_batch(pairs: Sequence[TokenPair], shape: tuple[int, int, int], speci
     return {"source": source, "source_mask": source_mask, "inputs": inputs, "targets": targets, "weights": weights}
 
 
-def padded(sequences: Sequence[Sequence[int]], rows: int, length: int, pad: int = PAD) -> tuple[np.ndarray, np.ndarray]:
+def padded(sequences: Sequence[Any], rows: int, length: int, pad: int = PAD) -> tuple[np.ndarray, np.ndarray]:
     """Returns the padded sequences, int32 [rows, length], and a mask that is True on tokens."""
     tokens, mask = np.full((rows, length), pad, np.int32), np.zeros((rows, length), bool)
     for row, sequence in enumerate(sequences):

@@ -14,7 +14,7 @@ from fxf.base.errors import UserError
 from fxf.base.files import digest
 from fxf.base.status import say
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
-from fxf.data.corpus import SPLITS, Corpus, DataConfig, TokenPair, read_corpus, tokenize
+from fxf.data.corpus import SPLITS, Corpus, DataConfig, TokenPair, read_corpus, token_pair, tokenize
 from fxf.data.text_files import Example
 from fxf.data.tokenizer_file import any_tokenizer
 from fxf.models.model import Batch
@@ -106,7 +106,7 @@ class Translation(TokenizedTask):
         self, evaluator: Evaluator, tokenized: Sequence[tuple[Example, TokenPair]], n_scored: int = 0
     ) -> dict[str, Any]:
         """Returns the metrics, samples and answers of sentence pairs. `n_scored` limits the sources; 0: all."""
-        grouped: dict[str, tuple[list[int], list[str]]] = {}  # the tokens and all translations of each source
+        grouped: dict[str, tuple[np.ndarray, list[str]]] = {}  # the tokens and all translations of each source
         for example, pair in tokenized:
             grouped.setdefault(example.source, (pair.source, []))[1].append(example.target)
         sources = [*grouped]
@@ -136,7 +136,7 @@ class Translation(TokenizedTask):
         groups = self.groups([[*sources[i], self.end_token] for i in filled], max_tokens)
         return [group._replace(places=[filled[i] for i in group.places]) for group in groups]
 
-    def groups(self, sources: Sequence[list[int]], max_tokens: int = 0) -> list[PromptGroup]:
+    def groups(self, sources: Sequence[Any], max_tokens: int = 0) -> list[PromptGroup]:
         """Groups sources by length, the longest first; the decoder's prompt is <bos> alone.
 
         A long group that came last would run on alone after the others have ended. A translation may have as many
@@ -156,8 +156,7 @@ class Translation(TokenizedTask):
         return groups
 
     def to_batch(self, text: str, answer: str) -> Batch:
-        source, target = (self.tokenizer.encode(self.cased(side)) for side in (text, answer))
-        pair = TokenPair([*source, self.end_token], [*target, self.end_token])
+        pair = token_pair(self.tokenizer, self.cased(text), self.cased(answer))
         batch = seq2seq_batch([pair], (1, len(pair.source), len(pair.target)), self.tokenizer.special)
         return jax.device_put({name: batch[name] for name in ("source", "source_mask", "inputs")})
 
