@@ -68,12 +68,13 @@ TOKENIZERS = {
 def lines_of(text: str) -> Iterator[str]:
     """Yields the lines with their ends, in pieces of at most `MAX_LINE` characters, cut before a space if possible."""
     for line in text.splitlines(keepends=True):
-        while len(line) > MAX_LINE:
-            cut = line.rfind(" ", 1, MAX_LINE + 1)
-            cut = cut if cut > 0 else MAX_LINE
-            yield line[:cut]
-            line = line[cut:]
-        yield line
+        start = 0
+        while len(line) - start > MAX_LINE:
+            space = line.rfind(" ", start + 1, start + MAX_LINE + 1)
+            end = space if space > 0 else start + MAX_LINE
+            yield line[start:end]
+            start = end
+        yield line[start:]
 
 
 class Tokenizer:

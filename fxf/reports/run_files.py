@@ -76,9 +76,9 @@ class RunFiles(NamedTuple):
         curves: dict[str, list[tuple[int, float]]] = {}
         for record in self.metrics:
             for name, value in record.items():
-                if name != "step" and is_number(value) and not re.match("examples(_|$)|wall_seconds", name):
+                if is_number(value):
                     curves.setdefault(name, []).append((record["step"], value))
-        return curves
+        return {name: curves[name] for name in curves if not re.match("step$|examples(_|$)|wall_seconds", name)}
 
     def axes(self) -> dict[str, list[tuple[int, float]]]:
         """Returns the points (step, tokens) and (step, seconds) of training, without compilation and evaluation."""
