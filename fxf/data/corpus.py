@@ -4,7 +4,6 @@ Seed 000, "Prepare Datasets".
 """
 
 import dataclasses
-import itertools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
@@ -15,7 +14,6 @@ from fxf.base.config import Choices, key, one_of, require_off
 from fxf.base.errors import UserError, one_line, shortened
 from fxf.base.files import digest, folder_at
 from fxf.base.status import say
-from fxf.base.work import by_threads
 from fxf.data import phrasebook, text_files
 from fxf.data.text_files import Example, good_lines, read_text_file
 from fxf.data.tokenizer import VOCAB_SIZE, Tokenizer
@@ -23,7 +21,6 @@ from fxf.data.tokenizer import VOCAB_SIZE, Tokenizer
 log = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
-AT_ONCE = 1000  # pairs that a thread encodes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +60,13 @@ class Corpus(NamedTuple):
 
 
 class TokenPair(NamedTuple):
-    """The tokens of a sentence and of its translation, both with the end token. Lists would take five times as much."""
+    """The tokens of a sentence and of its translation, both with the end token.
 
-    source: np.ndarray
-    target: np.ndarray
+    A corpus has them as arrays, because lists of ints take five times the memory.
+    """
+
+    source: Sequence[int] | np.ndarray
+    target: Sequence[int] | np.ndarray
 
 
 def read_corpus(config: DataConfig) -> Corpus:
@@ -117,9 +117,9 @@ def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Exampl
     Raises:
       UserError: an example is too long and `config.on_error` is "stop"; or none is left.
     """
-    kept, parts = [], (examples[start : start + AT_ONCE] for start in range(0, len(examples), AT_ONCE))
-    groups = by_threads(lambda part: [token_pair(tokenizer, *example[:2]) for example in part], parts)
-    for example, pair in zip(examples, itertools.chain.from_iterable(groups), strict=True):
+    kept, eos = [], tokenizer.special.eos
+    for example in examples:
+        pair = TokenPair(*(np.array([*tokenizer.encode(text), eos], tokenizer.dtype) for text in example[:2]))
         if max(map(len, pair)) <= config.max_length:
             kept.append((example, pair))
         elif config.on_error == "stop":
@@ -128,12 +128,6 @@ def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Exampl
     if not kept:
         raise UserError(f"data.max_length: none of {len(examples)} pairs has {config.max_length} tokens or fewer")
     return kept
-
-
-def token_pair(tokenizer: Tokenizer, source: str, target: str) -> TokenPair:
-    """Returns the tokens of a sentence and of its translation, in the tokenizer's dtype."""
-    eos = tokenizer.special.eos
-    return TokenPair(*(np.array([*tokenizer.encode(text), eos], tokenizer.dtype) for text in (source, target)))
 
 
 def _digest(*parts: Sequence[Example]) -> str:

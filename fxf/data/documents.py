@@ -98,11 +98,10 @@ def sources(config: DocumentsConfig) -> list[Source]:
     unwanted = re.compile(rf"(^|/)\.|{re.escape(PREPARED)}/")
     seen = (file for file in matches if not unwanted.search(file.relative_to(folder).as_posix()))
     once = {file.resolve(): file for file in sorted(seen, reverse=True)}  # several links may lead to one file
-    names = [file.relative_to(folder).as_posix() for file in sorted(once.values())]
-    if not names:
+    if not once:
         why = f"no file fits the pattern {pattern}" if pattern else "the folder has no files"
         raise UserError(f"data.path: {folder}: {why}")
-    return [_file(folder / name, name) for name in names]
+    return [_file(file, file.relative_to(folder).as_posix()) for file in sorted(once.values())]
 
 
 def folder_and_pattern(path: str) -> tuple[Path, str]:

@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ NO_TOKEN = -1
 TOKENIZER_FILE = "tokenizer.json"  # in a run folder
 VOCAB_SIZE = 8000  # by default
 MAX_LINE = 2**13  # characters encoded at once
+PIECES = re.compile(rf"[\s\S]{{1,{MAX_LINE}}}(?= |\Z)|[\s\S]{{1,{MAX_LINE}}}")  # of a line
 MAX_PIECE = 256  # bytes; pairs merge within a piece, and learning is quadratic in its length
 AT_ONCE = 128  # pieces encoded at once; an encoding takes about 100 times the memory of its text
 CODE_POINTS = 0x110000  # of Unicode
@@ -68,13 +70,7 @@ TOKENIZERS = {
 def lines_of(text: str) -> Iterator[str]:
     """Yields the lines with their ends, in pieces of at most `MAX_LINE` characters, cut before a space if possible."""
     for line in text.splitlines(keepends=True):
-        start = 0
-        while len(line) - start > MAX_LINE:
-            space = line.rfind(" ", start + 1, start + MAX_LINE + 1)
-            end = space if space > 0 else start + MAX_LINE
-            yield line[start:end]
-            start = end
-        yield line[start:]
+        yield from PIECES.findall(line)
 
 
 class Tokenizer:

@@ -76,29 +76,25 @@ class Decoder:
 
     def groups(self, params: Params, groups: Sequence[PromptGroup]) -> list[Decoded]:
         """Returns (tokens, scores) of each group. Prompts of similar lengths are decoded together, chunk by chunk."""
-        parts = list(map(by_length, groups))
-        decoded = iter(self._decoded(params, [part for several in parts for _, part in several]))
-        orders = [[places for places, _ in several] for several in parts]
-        return [restore_order(np.concatenate(order), [next(decoded) for _ in order]) for order in orders]
-
-    def _decoded(self, params: Params, groups: Sequence[PromptGroup]) -> list[Decoded]:
-        jobs, orders, outputs = [], [], []
+        jobs, chunks, outputs = [], [], []
         n_threads = self._n_threads(params, sum(len(group.prompts["tokens"]) for group in groups))
         for group in groups:
-            prompts, static = group.whole(), {"max_tokens": group.max_tokens, "longest": longest_of(group)}
-            size = self._at_once(params, prompts, static, max(1, n_threads))
-            order = np.argsort(-prompts["limits"], kind="stable")  # answers with similar limits end together
-            for first in range(0, len(order), size):
-                rows = np.resize(order[first : first + size], size)  # copies pad the last chunk
-                chunk = {name: np.asarray(value)[rows] for name, value in prompts.items()}
-                jobs.append((self._program(params, chunk, static), chunk))
-            orders.append((order, size))
+            chunks.append(list[np.ndarray]())
+            for places_n, part in by_length(group):
+                prompts, static = part.whole(), {"max_tokens": part.max_tokens, "longest": longest_of(part)}
+                size = self._at_once(params, prompts, static, max(1, n_threads))
+                order = np.argsort(-prompts["limits"], kind="stable")  # answers with similar limits end together
+                for first in range(0, len(order), size):
+                    rows = np.resize(order[first : first + size], size)  # copies pad the last chunk
+                    chunk = {name: np.asarray(value)[rows] for name, value in prompts.items()}
+                    jobs.append((self._program(params, chunk, static), chunk))
+                    chunks[-1].append(places_n[rows])
         with stage("decoding", len(jobs)) as progress:
             run = lambda job: jax.device_get(job[0](params, job[1], self.key))  # noqa: E731
             for output in by_threads(run, jobs, n_threads) if n_threads else map(run, jobs):
                 outputs.append(output)
                 progress(len(outputs))
-        return [restore_order(order, [outputs.pop(0) for _ in range(0, len(order), size)]) for order, size in orders]
+        return [restore_order(places, [outputs.pop(0) for _ in places]) for places in chunks]
 
     def _program(self, params: Params, prompts: Prompts, static: dict[str, Any]) -> Any:
         """Returns the program for prompts of these shapes, which the threads share."""
@@ -283,7 +279,7 @@ def longest_of(group: PromptGroup) -> int:
     return max(group.prompts["tokens"].shape[1], int(totals_N.max()))
 
 
-def restore_order(order: np.ndarray, outputs: Sequence[Any]) -> Any:
-    """Returns the outputs of chunks in the order of the prompts; `order` has the prompts' indices, as in the chunks."""
-    places = np.argsort(order)
-    return jax.tree.map(lambda *parts: np.concatenate(parts)[places], *outputs)
+def restore_order(chunks: Sequence[np.ndarray], outputs: Sequence[Any]) -> Any:
+    """Returns the outputs of chunks in the order of the prompts; a chunk has the indices of its prompts and copies."""
+    _, first = np.unique(np.concatenate(chunks), return_index=True)
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[first], *outputs)

@@ -1,6 +1,6 @@
 """Prompts of decoding, and groups of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -40,26 +40,23 @@ class PromptGroup(NamedTuple):
         return {**{name: np.array(values, np.int32) for name, values in defaults.items()}, **self.prompts}
 
 
-def by_length(group: PromptGroup) -> list[tuple[np.ndarray, PromptGroup]]:
-    """Returns the parts of a group, each with the indices of its prompts, the longest first.
+def by_length(group: PromptGroup) -> Iterator[tuple[np.ndarray, PromptGroup]]:
+    """Yields the parts of a group, each with the indices of its prompts, the longest first.
 
     A long prompt would pad all others. So prompts of at most half the length are a part with half the padding, again
     and again, where they are many.
     """
-    prompts, lengths_N = group.prompts, np.asarray(group.prompts["lengths"])
+    prompts = {**group.prompts, "numbers": group.whole()["numbers"]}
+    lengths_N = np.asarray(prompts["lengths"])
     padded_N = np.full(len(lengths_N), length := prompts["tokens"].shape[1])
     if prompts.keys() <= {"first", "tokens", "lengths", "numbers", "limits"}:  # others may have an entry for each token
         while length > LONG and (lengths_N <= length // 2).sum() >= MANY:
             length //= 2
             padded_N[lengths_N <= length] = length
-    parts = []
     for length in np.unique(padded_N)[::-1].tolist():
         places_n = np.flatnonzero(padded_N == length)
         chosen = {name: np.asarray(values)[places_n] for name, values in prompts.items()}
-        numbers = np.asarray(group.places or range(len(lengths_N)))[places_n].tolist()
-        part = group._replace(places=numbers, prompts={**chosen, "tokens": chosen["tokens"][:, :length]})
-        parts.append((places_n, part))
-    return parts
+        yield places_n, PromptGroup((), {**chosen, "tokens": chosen["tokens"][:, :length]}, group.max_tokens)
 
 
 def where_prompts(condition_B: jax.Array, tree: Any, other: Any) -> Any:

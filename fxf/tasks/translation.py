@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
@@ -14,7 +14,7 @@ from fxf.base.errors import UserError
 from fxf.base.files import digest
 from fxf.base.status import say
 from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
-from fxf.data.corpus import SPLITS, Corpus, DataConfig, TokenPair, read_corpus, token_pair, tokenize
+from fxf.data.corpus import SPLITS, Corpus, DataConfig, TokenPair, read_corpus, tokenize
 from fxf.data.text_files import Example
 from fxf.data.tokenizer_file import any_tokenizer
 from fxf.models.model import Batch
@@ -56,7 +56,8 @@ class Translation(TokenizedTask):
         own = ("bleu", "bleu_lower_case", "chrf", "exact_match")
         self.text_metrics = TextMetrics(config, *own)
         self.metrics = (*own, *self.text_metrics.names)
-        super().__init__(data, any_tokenizer(run.folder, data, self.training_texts))
+        texts = lambda: (text for example in self.corpus.train for text in example[:2])  # noqa: E731  read if needed
+        super().__init__(data, any_tokenizer(run.folder, data, texts))
         self.end_token = self.tokenizer.special.eos
         self.around = (None, self.end_token)
 
@@ -64,10 +65,6 @@ class Translation(TokenizedTask):
     def corpus(self) -> Corpus:
         """The sentence pairs of all parts."""
         return read_corpus(self.data)
-
-    def training_texts(self) -> Iterator[str]:
-        """Returns the sentences that the tokenizer is learned from."""
-        return (text for example in self.corpus.train for text in (example.source, example.target))
 
     def _tokenized(self, part: str) -> list[tuple[Example, TokenPair]]:
         kept = tokenize(self.data, self.tokenizer, getattr(self.corpus, part))
@@ -106,7 +103,7 @@ class Translation(TokenizedTask):
         self, evaluator: Evaluator, tokenized: Sequence[tuple[Example, TokenPair]], n_scored: int = 0
     ) -> dict[str, Any]:
         """Returns the metrics, samples and answers of sentence pairs. `n_scored` limits the sources; 0: all."""
-        grouped: dict[str, tuple[np.ndarray, list[str]]] = {}  # the tokens and all translations of each source
+        grouped: dict[str, tuple[Any, list[str]]] = {}  # the tokens and all translations of each source
         for example, pair in tokenized:
             grouped.setdefault(example.source, (pair.source, []))[1].append(example.target)
         sources = [*grouped]
@@ -156,7 +153,8 @@ class Translation(TokenizedTask):
         return groups
 
     def to_batch(self, text: str, answer: str) -> Batch:
-        pair = token_pair(self.tokenizer, self.cased(text), self.cased(answer))
+        source, target = (self.tokenizer.encode(self.cased(side)) for side in (text, answer))
+        pair = TokenPair([*source, self.end_token], [*target, self.end_token])
         batch = seq2seq_batch([pair], (1, len(pair.source), len(pair.target)), self.tokenizer.special)
         return jax.device_put({name: batch[name] for name in ("source", "source_mask", "inputs")})
 

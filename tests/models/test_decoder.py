@@ -11,7 +11,6 @@ from fxf.base.weights import flatten
 from fxf.layers.kinds import ATTENTIONS
 from fxf.layers.positions import POSITIONS
 from fxf.models import decoder as decoder_module
-from fxf.models import steps
 from fxf.models.cast_once import cast_once
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.decoder import Decoder, prefill
@@ -104,13 +103,13 @@ def test_copies_pad_a_chunk_to_a_multiple_of_the_devices(n_prompts, at_once, mon
 def test_answers_are_the_same_in_any_chunks_and_in_the_order_of_their_prompts(monkeypatch, name):
     monkeypatch.setattr(decoder_module, "WORTHWHILE", 1)
     prompts = prompts_of([4, 0, 6, 3, 2, 5, 1], 2) | {"limits": np.array([5, 7, 3, 7, 5, 7, 1])}
-    monkeypatch.setattr(steps, "LONG", 2)
+    monkeypatch.setattr("fxf.models.steps.LONG", 2)
     found = []
     # All at once, or prompts of similar lengths together, each prompt of a beam separately.
     for n_cores, hypotheses, many, lengths in ((1, 320, 64, [6]), (2, 8, 2, [6, 3, 1])):
         monkeypatch.setattr(decoder_module, "n_cores", lambda n=n_cores: n)
         monkeypatch.setattr(decoder_module, "HYPOTHESES", hypotheses)
-        monkeypatch.setattr(steps, "MANY", many)
+        monkeypatch.setattr("fxf.models.steps.MANY", many)
         assert [part.prompts["tokens"].shape[1] for _, part in by_length(PromptGroup((), prompts, 7))] == lengths
         found.append(decoder(DECODINGS[name])(params_of(1), prompts, 7))
     np.testing.assert_array_equal(found[0][0], found[1][0])
