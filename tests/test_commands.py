@@ -37,10 +37,6 @@ def commands_of(page):
     return [recipes.get(line.removeprefix("make "), line) for line in lines]
 
 
-def runs_elsewhere(line):
-    return any(re.match(pattern, line) for pattern in ELSEWHERE)
-
-
 def test_commands_tested_elsewhere_are_in_a_page_and_their_tests_exist():
     lines = [line for page in PAGES for line in commands_of(page)]
     assert len(lines) > 40
@@ -84,7 +80,7 @@ def folder(tmp_path, trained):
 )
 def test_the_commands_and_the_code_of_a_page_run(page, folder, monkeypatch, capsys):
     for line in commands_of(page):
-        if not runs_elsewhere(line):
+        if not any(re.match(pattern, line) for pattern in ELSEWHERE):
             done = short(shlex.split(line), folder)
             assert done.returncode == 0, f"{line}\n{done.stderr}"
             if line.startswith("fxf generate --workdir=runs/example0"):

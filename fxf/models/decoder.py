@@ -76,10 +76,9 @@ class Decoder:
 
     def groups(self, params: Params, groups: Sequence[PromptGroup]) -> list[Decoded]:
         """Returns (tokens, scores) of each group. Prompts of similar lengths are decoded together, chunk by chunk."""
-        jobs, chunks, outputs = [], [], []
+        jobs, outputs, chunks = [], [], [list[np.ndarray]() for _ in groups]
         n_threads = self._n_threads(params, sum(len(group.prompts["tokens"]) for group in groups))
-        for group in groups:
-            chunks.append(list[np.ndarray]())
+        for group, of_group in zip(groups, chunks, strict=True):
             for places_n, part in by_length(group):
                 prompts, static = part.whole(), {"max_tokens": part.max_tokens, "longest": longest_of(part)}
                 size = self._at_once(params, prompts, static, max(1, n_threads))
@@ -88,7 +87,7 @@ class Decoder:
                     rows = np.resize(order[first : first + size], size)  # copies pad the last chunk
                     chunk = {name: np.asarray(value)[rows] for name, value in prompts.items()}
                     jobs.append((self._program(params, chunk, static), chunk))
-                    chunks[-1].append(places_n[rows])
+                    of_group.append(places_n[rows])
         with stage("decoding", len(jobs)) as progress:
             run = lambda job: jax.device_get(job[0](params, job[1], self.key))  # noqa: E731
             for output in by_threads(run, jobs, n_threads) if n_threads else map(run, jobs):

@@ -182,12 +182,6 @@ class RunningText(LanguageModel):
         weights = np.pad(weights_NT, missing).reshape(tokens.shape)
         yield from (jax.device_get(self.batch_of(*pair)) for pair in zip(tokens, weights, strict=True))
 
-    def figures(self) -> dict[str, Any]:
-        return self.text.figures()
-
-    def digests(self) -> dict[str, str]:
-        return self.text.digests()
-
     def scored_data(self) -> dict[str, Any]:
         context = {"task.length": self.config.length} if self.context else {}
         return {**self.text.held_out(), **super().scored_data(), **context}

@@ -75,12 +75,6 @@ class Masking(TokenizedTask):
             key = jax.random.fold_in(random_key(0), start)
             yield jax.device_get(masked(key, windows_BP, full_B1, self.config.share, self.vocab_size))
 
-    def figures(self) -> dict[str, Any]:
-        return self.text.figures()
-
-    def digests(self) -> dict[str, str]:
-        return self.text.digests()
-
     def scored_data(self) -> dict[str, Any]:
         return {**self.text.held_out(), "task.length": self.config.length, "task.share": self.config.share}
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fxf.base.errors import UserError, shortened
+from fxf.data.text import EncodedText
 from fxf.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.rules import Words
@@ -24,11 +25,20 @@ class TokenizedTask(Task):
 
     Attributes:
       begins: the token that the decoder reads before a text, NO_TOKEN for none.
+      text: the text; a task on other data has its own `figures` and `digests`.
     """
+
+    text: EncodedText
 
     def __init__(self, data: Any, tokenizer: Tokenizer) -> None:
         self.data, self.tokenizer, self.vocab_size = data, tokenizer, tokenizer.vocab_size
         self.files, self.begins = {TOKENIZER_FILE: tokenizer.to_json()}, tokenizer.special.bos
+
+    def figures(self) -> dict[str, Any]:
+        return self.text.figures()
+
+    def digests(self) -> dict[str, str]:
+        return self.text.digests()
 
     def evaluate(self, evaluator: Evaluator, part: str, loss_name: str) -> dict[str, Any]:
         """Returns the metrics of the part "validation" or "test"; `loss_name` names the loss among them."""

@@ -17,8 +17,7 @@ from fxf.testing import assert_cached_equals_full
 from helpers import random_params, random_tokens, scaled, some, table
 
 B, T, D, H = 2, 5, 6, 3
-THETA = 50.0
-MODEL = {"attention": "latent", "positions": "rotary", "rope_theta": THETA, "attention_bias": "none"}
+MODEL = {"attention": "latent", "positions": "rotary", "rope_theta": 50.0, "attention_bias": "none"}
 OWN = ("kv_rank", "q_rank", "rotary_width", "value_width")
 CASES = {name: [{k: v for k, v in keys.items() if (k in OWN) == own} for own in (True, False)]
          for keys, name in table("latent attention")}  # fmt: skip
