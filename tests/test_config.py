@@ -25,7 +25,7 @@ ALL_SECTIONS = [
 SECTIONS_REFUSED = {f"model of {name}": MODELS[name].config for name in ("transformer_lm", "encoder_decoder")}
 SECTIONS_REFUSED |= {"checkpoint": CheckpointConfig, "decode": DecodeConfig}
 SECTIONS_REFUSED |= {"data of documents": DocumentsConfig, "task of reversal": ReversalConfig}
-CONFIGS_REFUSED = (*("reversal", "language_model transformer_lm"), "masking masked_lm")
+CONFIGS_REFUSED = ("reversal", "language_model transformer_lm", "masking masked_lm", "translation encoder_decoder")
 
 
 def model(config_class=TransformerLMConfig, **changes):

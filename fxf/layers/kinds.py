@@ -114,10 +114,11 @@ def _require_read(config: TransformerConfig, cross: bool | None) -> None:
         require_off("model", config, drawn, "with model.positions 'none' nothing reads it")
     names = re.findall(r"[a-zA-Z_][\w.:-]*", config.blocks)
     kinds = {config.layers.get(name, {}).get("kind", name) for name in names}
-    if cross is None and kinds and kinds <= WITHOUT_ATTENTION:
+    if kinds and kinds <= {*WITHOUT_ATTENTION, "cross_attention"}:
         positions = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
-        off = {**ONLY_ATTENTION, **({"positions": "none"} if positions.rotate or positions.bias else {})}
-        require_off("model", config, off, f"model.blocks '{config.blocks}' has no attention")
+        unread = ONLY_ATTENTION if cross is None else {"window": 0}  # cross-attention reads the others
+        off = {**unread, **({"positions": "none"} if positions.rotate or positions.bias else {})}
+        require_off("model", config, off, f"model.blocks '{config.blocks}' has no self-attention")
 
 
 def _alternating(config: TransformerConfig, cross: bool | None, vocab_size: int) -> list[Layer]:

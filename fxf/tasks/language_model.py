@@ -84,8 +84,8 @@ class LanguageModel(TokenizedTask):
         if self.context:  # the model has not learned to begin a text
             return figures
         rows = evaluator.top(padded_prompts([self.inputs([])] * SAMPLES), self.config.length).tolist()
-        decoded = (self.tokenizer.decode(before_end(row, self.end_token)) for row in rows)
-        texts = dict.fromkeys(decoded)  # greedy decoding gives the same text each time
+        # Greedy decoding gives the same text each time.
+        texts = dict.fromkeys(self.tokenizer.decode(before_end(row, self.end_token)) for row in rows)
         cut_off = self.end_token != NO_END and any(self.end_token not in row for row in rows)
         return {**figures, "samples": [("", None, BETWEEN.join(texts), cut_off)]}
 
