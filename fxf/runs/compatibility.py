@@ -33,12 +33,12 @@ def require_fitting_sections(sections: Mapping[str, Any]) -> None:
     if task.name == "language_model" and (best := sections["checkpoint"].best):
         one_of(best.partition("/")[0], LanguageModel.metrics, "checkpoint.best")
     positions, attention = (getattr(model, name, "") for name in ("positions", "attention"))
-    for key in (f"task.{name}" for name in ("mirrored", "position_range") if getattr(task, name, 0)):
-        if getattr(model, "position_range", 0):
-            raise UserError(f"{key}: model.position_range draws other positions; leave one of them off")
-        if positions == "none" and not (model.window or reads_positions(model)):
-            raise UserError(f"{key}: model.positions 'none' reads no positions without a model.window; leave it off")
+    placing = [f"task.{name}" for name in ("mirrored", "position_range") if getattr(task, name, 0)]
+    if placing and positions == "none" and not (model.window or reads_positions(model)):
+        raise UserError(f"{placing[0]}: model.positions 'none' reads no positions without a model.window; leave it off")
     packed = getattr(task, "document_mask", False) and sections["data"].format != "text"
+    if getattr(model, "position_range", 0) and (given := placing or ["task.document_mask"] * packed):
+        raise UserError(f"{given[0]}: model.position_range draws other positions; leave one of them off")
     if packed and attention in ATTENTIONS and not ATTENTIONS[attention].by_document:
         raise UserError(f"task.document_mask: model.attention '{attention}' keeps all earlier tokens; set it to False")
     if train.batch_size % train.microbatches:
