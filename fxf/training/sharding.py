@@ -129,7 +129,7 @@ class Layout(NamedTuple):
             sizes = zip(weight.shape, weight.axes, strict=True)
             shape = tuple(self.padded_vocabulary(n) if pad and axis == VOCABULARY else n for n, axis in sizes)
             own, filled = (partition(each, self.mesh) for each in (weight, dataclasses.replace(weight, shape=shape)))
-            if any(part.isdigit() for part in path.split("/")):
+            if not shape or any(part.isdigit() for part in path.split("/")):  # one number is whole on each device
                 return lambda x: (jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, own)),) * 2
             dtype = model.dtype if VOCABULARY in weight.axes else model.weights_dtype
             return functools.partial(_read_whole, self.mesh, (own, filled), shape, jnp.dtype(dtype))

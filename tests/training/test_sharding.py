@@ -132,6 +132,8 @@ def test_a_single_cpu_gathers_and_pads_nothing():
 def test_only_weights_with_the_vocabulary_are_gathered_in_the_type_of_the_computation(monkeypatch):
     monkeypatch.setattr(Layout, "pads", True)
     model, params = small_model(dtype="bfloat16")
+    model.spec["temperature"] = Weight((), (), None)  # a weight may be one number
+    params["temperature"] = np.float32(1.7)
     found = jax.jit(lambda params: one_device().gather(model, params, pad=True)[0])(params)
     types = map_weights(lambda _, weight: "bfloat16" if "vocabulary" in weight.axes else "float32", model.spec)
     jax.tree.map(np.testing.assert_array_equal, found, jax.tree.map(np.asarray, params, types))
@@ -185,9 +187,8 @@ def test_a_batch_and_sequences_that_the_devices_do_not_divide_are_an_error_that_
 
 
 def test_a_batch_from_the_host_is_padded_with_rows_without_weight():
-    mesh = jax.make_mesh((1,) * len(AXES), AXES, axis_types=(jax.sharding.AxisType.Auto,) * len(AXES))
     batch = {"inputs": np.arange(15).reshape(5, 3), "weights": jax.numpy.ones((5, 3))}  # a user's may be JAX's
-    placed = jax.device_get(Layout(mesh).put(batch, 4))
+    placed = jax.device_get(one_device().put(batch, 4))
     np.testing.assert_array_equal(placed["inputs"], batch["inputs"][[0, 1, 2, 3, 4, 4, 4, 4]])
     np.testing.assert_array_equal(placed["weights"], np.repeat([[1.0], [0.0]], [5, 3], axis=0) * np.ones((1, 3)))
 
