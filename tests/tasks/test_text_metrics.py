@@ -77,15 +77,14 @@ def test_hypotheses_end_before_their_end_token_or_are_cut_off_and_omit_missing_o
         [([3, 1], None, True), ([1, 2], None, True)],
         [([], None, False), ([5, 5, 5], None, True)],
     ]
-    assert hypotheses([[[3, 1, 0]]], None, NO_END, [2]) == [[([3, 1], None, False)]]
+    assert hypotheses([[[3.5, -1.0, 0.0]]], None, NO_END, [2]) == [[([3.5, -1.0], None, False)]]  # no tokens at all
 
 
 def test_groups_are_decoded_separately_and_hypotheses_keep_the_order():
     groups = [PromptGroup([3, 0], padded_prompts([[9, 7], [9, 5]]), 2), PromptGroup([1], padded_prompts([[9]]), 3)]
 
     def decode(prompts, max_tokens):
-        new = prompts["lengths"][:, None] + np.arange(max_tokens)[None]
-        return new[:, None], None
+        return prompts["lengths"][:, None, None] + np.arange(max_tokens), None
 
     found = in_order_of_texts(groups, in_groups(decode)(groups), 3, 4)
     assert found == [[([1, 2], None, True)], [([0, 1, 2], None, True)], [([], 0.0, False)], [([1, 2], None, True)]]
