@@ -34,8 +34,7 @@ def of_module(module: Any, vocab_size: int, *, max_len: int | None = None, dtype
         """Leaves out the padding that a step adds to the vocabulary: the module checks the shapes of its weights."""
         return jax.tree.map(lambda weight, x: x[tuple(map(slice, weight.shape))], dict(spec), params)
 
-    def readout(params: Params, logits: jax.Array) -> jax.Array:
-        del params
+    def readout(_: Params, logits: jax.Array) -> jax.Array:
         return logits
 
     decoding = WholeSequences(features, readout)

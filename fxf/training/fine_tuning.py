@@ -58,8 +58,7 @@ def without_frozen_gradient(model: Model, patterns: str) -> Model:
 
 def without_other_updates(spec: Spec, gradient: Any) -> Any:
     """Returns the gradient, with zeros for weights that the optimizer does not update (`Weight.by`)."""
-    weights = map_weights(lambda _, weight: weight, spec)
-    return jax.tree.map(lambda weight, g: g if weight.by == "optimizer" else jnp.zeros_like(g), weights, gradient)
+    return jax.tree.map(lambda weight, g: g if weight.by == "optimizer" else jnp.zeros_like(g), spec, gradient)
 
 
 def has_own_rate(weight: Weight) -> bool:
@@ -73,8 +72,7 @@ def at_own_rates(optimizer: optax.GradientTransformationExtraArgs, spec: Spec) -
     It also updates weights by the gradient or its sign (`Weight.by`). Weight decay does not depend on `rate` (Wang and
     Aitchison 2024). The optimizer must read params for weight decay alone, and must freeze weights of rate 0.
     """
-    weights = map_weights(lambda _, weight: weight, spec)
-    if not any(has_own_rate(weight) or weight.by != "optimizer" for weight in jax.tree.leaves(weights)):
+    if not any(has_own_rate(weight) or weight.by != "optimizer" for weight in jax.tree.leaves(spec)):
         return optimizer
 
     def decaying(weight: Weight, p: jax.Array) -> jax.Array:
@@ -87,9 +85,9 @@ def at_own_rates(optimizer: optax.GradientTransformationExtraArgs, spec: Spec) -
         return weight.rate * moved if has_own_rate(weight) else moved
 
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
-        larger = None if params is None else jax.tree.map(decaying, weights, params)
+        larger = None if params is None else jax.tree.map(decaying, spec, params)
         moved, state = optimizer.update(without_other_updates(spec, updates), state, larger, **more)
-        return jax.tree.map(move, weights, updates, moved), state
+        return jax.tree.map(move, spec, updates, moved), state
 
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
@@ -100,7 +98,7 @@ def unscaled_params(spec: Spec, larger: Any) -> Any:
     def smaller(weight: Weight, p: Any) -> Any:
         return p * weight.rate if has_own_rate(weight) and not isinstance(p, optax.MaskedNode) else p
 
-    return jax.tree.map(smaller, map_weights(lambda _, weight: weight, spec), larger)
+    return jax.tree.map(smaller, spec, larger)
 
 
 class Averaging(NamedTuple):
