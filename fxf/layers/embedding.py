@@ -47,21 +47,25 @@ def embedding(
 ) -> jax.Array:
     """Returns the vectors of tokens with their positional encoding, after dropout: int32 [B, T] to [B, T, D].
 
-    Tokens or segments that are not ints, or not in their table, raise a UserError. Under `jax.jit` their values are
-    unknown, and one outside the table gets the vector of another.
+    In place of tokens there may be vectors [B, T, F], floats, which are multiplied by the first F rows of the table: so
+    a one-hot vector stands for its token. Tokens or segments that are not ints, or not in their table, raise a
+    UserError. Under `jax.jit` their values are unknown, and one outside the table gets the vector of another.
 
     Args:
       segments_BT: the segment of each token, if the params have a table of segments; None for 0.
       scaled: whether to multiply the table's rows by √d_model (seed 003, where logits are read from the same table), or
         by √base_width if there is one.
     """
-    require_rows("tokens", tokens_BT, params["table"])
     with jax.named_scope("embedding"):
-        x_BTD = embedding_lookup(params["table"], tokens_BT)
+        if tokens_BT.ndim == 3:
+            x_BTD = linear(as_float32(tokens_BT), params["table"][: tokens_BT.shape[2]])
+        else:
+            require_rows("tokens", tokens_BT, params["table"])
+            x_BTD = embedding_lookup(params["table"], tokens_BT)
         if scaled:
             x_BTD = x_BTD * jnp.sqrt(jnp.asarray(config.base_d_model, x_BTD.dtype))
         if "segments" in params:
-            segments_BT = jnp.zeros_like(tokens_BT) if segments_BT is None else segments_BT
+            segments_BT = jnp.zeros(tokens_BT.shape[:2], jnp.int32) if segments_BT is None else segments_BT
             require_rows("segments", segments_BT, params["segments"])
             x_BTD = x_BTD + embedding_lookup(params["segments"], segments_BT)
         if embed := POSITIONS[config.positions].embed:

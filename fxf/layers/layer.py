@@ -109,7 +109,7 @@ class Context(flax.struct.PyTreeNode):
 
     Attributes:
       places: those of the tokens of x.
-      tokens: the tokens themselves, int32 [R, T]; None if the model reads vectors.
+      tokens: the tokens themselves, int32 [R, T], or the vectors [R, T, F] in their place; None if they are unknown.
       cache: what the layer cached of earlier tokens. None: no cache is used. {}: there are no earlier tokens. Otherwise
         the layer's own tree of arrays: `Slots` for each token, and arrays [R, …] for the state of each row. Zeros mean
         empty.

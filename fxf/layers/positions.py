@@ -148,8 +148,7 @@ def pair_factors(config: TransformerConfig, n_pairs: int) -> np.ndarray:
     except ValueError:  # not numbers, or not equally many of both
         factors = np.zeros(0)
     if factors.shape != (2, n_pairs) or not (factors > 0).all():
-        expected = f"expected twice {n_pairs} positive numbers"
-        raise UserError(f"model.rope_factors: {expected}, got {config.rope_factors!r}")
+        raise UserError(f"model.rope_factors: expected twice {n_pairs} positive numbers, got {config.rope_factors!r}")
     return factors
 
 
@@ -267,7 +266,7 @@ def require_room(config: TransformerConfig, n_tokens: int, name: str = "inputs",
 def places_of(
     config: TransformerConfig, batch: Mapping[str, jax.Array], rng: jax.Array | None, causal: bool, name: str = "inputs"
 ) -> Places:
-    """Returns the places of the tokens of a batch: of `inputs` [B, T], with the optional arrays below.
+    """Returns the places of a batch's `inputs`, tokens [B, T] or vectors [B, T, F], with the optional arrays below.
 
     `input_mask` is false on padding; `positions`, `documents` (here from 0) and `order` are as in `Places`.
 
@@ -280,9 +279,10 @@ def places_of(
       UserError: the rows are too long for a table of positions, or an array has no element for each token.
     """
     tokens, given, named = batch["inputs"], batch.get("positions"), ("input_mask", "positions", "documents", "order")
-    n_rows, length = len(tokens), tokens.shape[-1]
-    shapes = {each: jnp.shape(batch[each]) for each in named if each in batch}
-    for array, shape in {"tokens": tokens.shape, **shapes}.items():
+    of_tokens = tokens.shape[:2] if jnp.issubdtype(tokens.dtype, jnp.floating) else tokens.shape  # floats are vectors
+    shapes = {"tokens": of_tokens, **{each: jnp.shape(batch[each]) for each in named if each in batch}}
+    length = of_tokens[-1]
+    for array, shape in shapes.items():
         # There may be more positions than tokens: those of tokens that decoding adds.
         if len(shape) != 2 or shape[1] < length or (shape[1] > length and array != "positions"):
             what = f"expected [B, T] with one for each of {length} tokens in a row, got the shape {[*shape]}"
@@ -292,7 +292,7 @@ def places_of(
     indices_1T = jnp.arange(length)[None]
     positions = token_positions(config, indices_1T, given)
     if rng is not None:
-        positions = random_positions(config, positions, n_rows, rng)
+        positions = random_positions(config, positions, len(tokens), rng)
     documents = jnp.asarray(batch["documents"], jnp.int32) + 1 if "documents" in batch else None
     if "input_mask" in batch:
         documents = jnp.where(jnp.asarray(batch["input_mask"], bool), 1 if documents is None else documents, 0)

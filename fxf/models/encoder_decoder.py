@@ -76,7 +76,8 @@ class EncoderDecoder(TransformerLM):
     def source(self, params: Params, batch: Batch, rng: jax.Array | None = None) -> Source:
         """Returns the encoder's output [B, S, D], and its places for cross-attention.
 
-        A batch has `source` [B, S]. It may have `source_mask` [B, S], false on padding, and `source_positions` [B, S].
+        A batch has `source`, tokens [B, S] or vectors [B, S, F]. It may have `source_mask` [B, S], false on padding,
+        and `source_positions` [B, S].
         """
         rng_embedding, rng_blocks, rng_positions = split(rng, 3)
         names = {"inputs": "source", "input_mask": "source_mask", "positions": "source_positions"}

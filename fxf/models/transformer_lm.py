@@ -79,10 +79,11 @@ class TransformerLM:
     def features(self, params: Params, batch: Batch, *, rng: jax.Array | None = None) -> jax.Array:
         """Returns the residual stream after the last block, [B, T, D].
 
-        `batch` has `inputs` [B, T]. It may have `input_mask` [B, T], which is false on padding; `positions` [B, T];
-        `documents` [B, T], the index of each token's document, within which attention stays; `order` [B, T]: tokens see
-        those whose order is not above their own; and, for a table of segments, `segments` [B, T]. Arrays `carry/NAME`
-        are the initial carry of the context, for layers that read them by NAME. `source` reads other arrays.
+        `batch` has `inputs`: tokens [B, T], or vectors [B, T, F] in their place (see `embedding`). It may have
+        `input_mask` [B, T], which is false on padding; `positions` [B, T]; `documents` [B, T], the index of each
+        token's document, within which attention stays; `order` [B, T]: tokens see those whose order is not above their
+        own; and, for a table of segments, `segments` [B, T]. Arrays `carry/NAME` are the initial carry of the context,
+        for layers that read them by NAME. `source` reads other arrays.
         """
         rng_source, rng_embedding, rng_blocks, rng_positions = self.keys(rng)
         require_documents(self.decoder, batch)

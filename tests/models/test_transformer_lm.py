@@ -57,7 +57,7 @@ def test_a_prompt_of_no_tokens_at_all_is_read():
     np.testing.assert_array_equal(cache.lengths, [1] * 4)
 
 
-def test_logits_of_a_masked_lm_equal_the_oracle_and_segments_are_0_where_none_are_given():
+def test_logits_of_a_masked_lm_equal_the_oracle_in_segment_0_by_default_also_of_one_hot_vectors():
     config = small(MaskedLMConfig, segments=3, embedding_norm=True, head="transform")
     model = masked_lm(config, VOCAB_SIZE)
     params, tokens, segments = random_params(model.spec), random_tokens((2, 5)), random_tokens((2, 5), 3, seed=1)
@@ -65,7 +65,7 @@ def test_logits_of_a_masked_lm_equal_the_oracle_and_segments_are_0_where_none_ar
     logits, weights = apply(model, params, tokens, segments=segments), oracle.float64(params)
     for row, kinds, actual in zip(tokens, segments, logits, strict=True):
         assert_close(actual, oracle.transformer_lm(config, weights, row, oracle.to_all, segments=kinds))
-    assert_close(apply(model, params, tokens)[1], logits[1])
+    assert_close(apply(model, params, jax.nn.one_hot(tokens, tokens.max() + 1))[1], logits[1])
     with pytest.raises(UserError, match="segments: expected 0 … 2, the rows of the table, got 3"):
         model.apply(params, {"inputs": tokens, "segments": segments + 1})
 
