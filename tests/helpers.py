@@ -97,6 +97,11 @@ def one_device():
     return make_layout(ParallelConfig(data=1), jax.devices())
 
 
+def first_batch(task):
+    """Returns the first training batch of a task."""
+    return jax.device_get(jax.jit(task.batch)(jax.random.key(0), 0))
+
+
 def generated(task, evaluator, texts, max_tokens, max_len):
     """Returns the answers of a task with an evaluator, as `Answering` returns those of a run."""
     model = Model({}, None, None, max_len=max_len)

@@ -7,6 +7,7 @@ those after the blocks.
 import math
 
 import numpy as np
+from scipy.special import expit as sigma
 
 import oracle
 from helpers import table
@@ -58,10 +59,6 @@ def projected(weights, x_TD):
 
 def own_keys(config):
     return config.layers.get("attention", {})
-
-
-def sigma(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def t5_bias(config, weights, h, t, scores, given):

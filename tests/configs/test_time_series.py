@@ -1,4 +1,3 @@
-import jax
 import numpy as np
 import pytest
 
@@ -7,7 +6,7 @@ from fxf.base.errors import UserError
 from fxf.tasks.held_out import held_out
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
-from helpers import generated, in_groups
+from helpers import first_batch, generated, in_groups
 
 
 def config(base=5, delay=2, length=7, **more):
@@ -16,10 +15,6 @@ def config(base=5, delay=2, length=7, **more):
 
 def run_info(batch_size=17):
     return RunInfo(train=TrainConfig(batch_size=batch_size))
-
-
-def batch_of(task):
-    return jax.device_get(jax.jit(task.batch)(jax.random.key(0), 0))
 
 
 def continued(numbers, base, length):
@@ -44,7 +39,7 @@ def evaluator(base, spoil=lambda tokens: None):
 
 @pytest.mark.parametrize(("delay", "base", "length"), [(1, 2, 23), (5, 16, 23)])
 def test_a_batch_has_contexts_and_delayed_sums_as_tokens_from_1_scored_after_the_context(delay, base, length):
-    batch = batch_of(TimeSeries(config(base, delay, length), run_info()))
+    batch = first_batch(TimeSeries(config(base, delay, length), run_info()))
     for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
         assert continued(targets[: delay + 1] - 1, base, length) == (targets - 1).tolist()
         assert np.isin(weights, [0, 1]).all() and not weights[: delay + 1].any()
@@ -55,14 +50,14 @@ def test_a_batch_has_contexts_and_delayed_sums_as_tokens_from_1_scored_after_the
 
 def test_a_small_domain_is_trained_on_and_scored_whole():
     task = TimeSeries(config(), run_info(501))
-    assert (batch_of(task)["weights"].sum(axis=1) == 4).all()
+    assert (first_batch(task)["weights"].sum(axis=1) == 4).all()
     assert task.test(evaluator(5)) == {"exact_match": 1, "token_accuracy": 1, "examples": 125}
     assert len({tuple(start) for start in whole_domain(config()).tolist()}) == 125
 
 
 def test_scored_contexts_of_a_large_domain_never_start_a_series_that_counts():
     task = TimeSeries(config(7, examples=5), run_info(501))
-    batch = batch_of(task)
+    batch = first_batch(task)
     silent = batch["weights"].sum(axis=1) == 0
     np.testing.assert_array_equal(silent, held_out(batch["targets"][:, :3] - 1))
     assert 0 < silent.sum() < 60

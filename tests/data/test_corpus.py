@@ -97,11 +97,11 @@ def test_parallel_files_are_paired_line_by_line_and_test_sentences_in_training_a
 
 
 def test_a_share_of_the_training_pairs_loses_its_punctuation_on_both_sides(tmp_path):
-    lines = [*(f"Is it {i}?!" for i in range(999)), "?!"], [*(f"Est-ce {i} ?" for i in range(999)), "!"]
+    lines = [*(f"...is it {i}?!" for i in range(999)), "?!"], [*(f"Est-ce {i} ?" for i in range(999)), "!"]
     corpus = read_corpus(parallel(tmp_path, *lines, unpunctuated=0.25))
     bare = [e for e in corpus.train if not e.source.endswith("?!")]
     assert 200 < len(bare) < 300
-    assert all(e.source[-1].isdigit() and e.target[-1].isdigit() for e in bare)
+    assert all(e.source[:3] == "..." and e.source[-1].isdigit() and e.target[-1].isdigit() for e in bare)
     assert all(e.target[-2:] in (" ?", "!") for e in corpus.train if e.source.endswith("?!"))
     assert corpus.train[-1][:2] == ("?!", "!")  # pure punctuation stays
     assert corpus.test == read_corpus(parallel(tmp_path, *lines)).test

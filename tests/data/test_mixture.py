@@ -69,6 +69,8 @@ def test_a_source_that_is_prepared_serves_other_mixtures_with_the_same_tokens(mo
     differing = {name for name, value in both.digests().items() if value != other.digests()[name]}
     assert differing == {"data.sources.wiki.share", "data.sources.code.share"}
     assert both.scored_data() != other.scored_data()
+    sizes = [both.figures()[f"{part}_{n}"] for n in ("documents", "tokens") for part in ("training", "validation")]
+    assert sizes == [105, 25, 1829, 385]  # 130 documents of 2,084 bytes, each with a token at its end
 
 
 def test_one_tokenizer_is_trained_by_the_shares_and_kept(monkeypatch):

@@ -46,9 +46,10 @@ def test_the_tokens_of_a_part_are_those_of_its_documents_in_order_and_are_not_re
     for read_again in ("read", "sample", "Source.digest"):
         monkeypatch.setattr(f"fxf.data.documents.{read_again}", None)
     assert prepare(keys) == found
-    os.truncate(found.folder / "test.tokens", 2)
-    with pytest.raises(UserError, match=r"test.tokens: expected a file of \d+ bytes"):
-        found.tokens("test")
+    for size in (2, 9999):
+        os.truncate(found.folder / "test.tokens", size)
+        with pytest.raises(UserError, match=r"test.tokens: expected a file of \d+ bytes"):
+            found.tokens("test")
 
 
 def test_changed_new_and_removed_files_cause_preparation_and_old_ones_are_found_again(tmp_path, capsys):

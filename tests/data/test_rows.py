@@ -162,10 +162,6 @@ def test_processes_together_read_the_rows_that_one_process_reads_from_any_step(m
             assert len({each["weights"].shape for each in shares}) == 1
 
 
-def make(n=101, **keys):
-    return batches_of(pairs(n), **keys)
-
-
 def epoch_of(batches, epoch=0):
     return [batches[i] for i in range(epoch * batches.per_epoch, (epoch + 1) * batches.per_epoch)]
 
@@ -182,7 +178,7 @@ def filled(tokens, length, value=PAD):
 @pytest.mark.parametrize(("keys", "_"), table("batches of pairs"))
 def test_each_epoch_has_each_pair_once_after_bos_within_the_budgets(keys, _):
     n = keys.pop("n", 101)
-    batches, everything, multiple = make(n, **keys), pairs(n), keys.get("multiple", 1)
+    batches, everything, multiple = batches_of(pairs(n), **keys), pairs(n), keys.get("multiple", 1)
     for epoch in ([*batches.epoch()], epoch_of(batches), epoch_of(batches, 3)):
         assert sorted(i for batch in epoch for i in sentences(batch)) == list(range(n))
         assert len({(x["source"].shape, x["targets"].shape) for x in epoch}) <= keys.get("shapes", 4)
@@ -209,7 +205,7 @@ def test_each_epoch_has_each_pair_once_after_bos_within_the_budgets(keys, _):
 
 
 def test_the_share_of_padding_is_that_of_the_batches():
-    batches = make(batch_size=1)
+    batches = batches_of(pairs(), batch_size=1)
     tokens = sum(batch["source_mask"].sum() + batch["weights"].sum() for batch in epoch_of(batches))
     n_positions = sum(batch["source"].size + batch["targets"].size for batch in epoch_of(batches))
     assert batches.padding_share() == pytest.approx(1 - tokens / n_positions)
@@ -224,14 +220,14 @@ def test_bucket_bounds_minimize_padding():
 
     largest = int(longer.max())
     best = min(positions((a, b, largest)) for a in range(1, largest) for b in range(a, largest))
-    assert positions([int(longer[bucket.examples].max()) for bucket in make(shapes=3).buckets]) == best
+    assert positions([int(longer[bucket.examples].max()) for bucket in batches_of(pairs(), shapes=3).buckets]) == best
 
 
 def test_epochs_and_seeds_group_sentences_differently_and_do_not_sort_by_length():
     company = [
-        frozenset(frozenset(sentences(batch)) for batch in epoch_of(make(seed=seed), epoch))
+        frozenset(frozenset(sentences(batch)) for batch in epoch_of(batches_of(pairs(), seed), epoch))
         for seed in (0, 1)
         for epoch in (0, 1)
     ]
-    lengths = [batch["source"].shape[1] for batch in epoch_of(make())]
+    lengths = [batch["source"].shape[1] for batch in epoch_of(batches_of(pairs()))]
     assert len(set(company)) == 4 and lengths != sorted(lengths)

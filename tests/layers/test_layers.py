@@ -228,12 +228,12 @@ class Dropping(Adding):
         return dropout(context.rng, jnp.full_like(x, self.name == "ones"), 0.25), context
 
 
-@pytest.mark.parametrize("at", "abc")
-def test_dropout_drops_a_sublayers_output_by_its_own_draw_and_not_the_stream(at):
-    layers, x = {name: Dropping("ones" * (name == at)) for name in "abc"}, vectors(length=99)
-    block = PreNorm(small(dropout=0.25), layers)
+@pytest.mark.parametrize(("names", "at", "i", "j"), [("ab", "a", 0, 1), ("ab", "b", 3, 4), ("abc", "b", 2, 3)])
+def test_dropout_drops_a_sublayers_output_by_its_own_draw_and_not_the_stream(names, at, i, j):
+    layers, x = {name: Dropping("ones" * (name == at)) for name in names}, vectors(length=99)
+    block, keys = PreNorm(small(dropout=0.25), layers), jax.random.split(jax.random.key(0), max(5, 2 * len(names)))
     added = jax.jit(lambda x: applied(block, random_params(block.spec()), x, rng=jax.random.key(0)))(x) - x
-    assert_dropped(np.where(np.abs(added) < 1e-5, 0, added), np.ones(x.shape), 1 - 0.75**2)
+    assert_close(added, dropout(keys[j], dropout(keys[i], jnp.ones(x.shape), 0.25), 0.25), 3, np.abs(x).max() + 2)
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])

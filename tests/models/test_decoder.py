@@ -92,11 +92,14 @@ def test_a_sample_depends_on_the_seed_its_number_and_its_own_prompt_alone_and_a_
     assert not np.array_equal(by_place, together)
 
 
-@pytest.mark.parametrize(("n_prompts", "at_once"), [(3, 4), (4, 4), (5, 8)])
-def test_copies_pad_a_chunk_to_a_multiple_of_the_devices(n_prompts, at_once, monkeypatch):
+@pytest.mark.parametrize(("n_prompts", "at_once"), [(3, 4), (4, 4), (5, 8), (20, 8)])
+def test_a_chunk_fits_the_largest_cache_and_copies_pad_it_to_a_multiple_of_the_devices(n_prompts, at_once, monkeypatch):
     decode, prompts = Decoder(MODEL, END), PromptGroup((), prompts_of([6] * n_prompts), 9).whole()
     monkeypatch.setattr(decode, "layout", SimpleNamespace(parts=4))
+    # Eight caches of keys and values of 15 tokens, and of a length.
+    monkeypatch.setattr(decoder_module, "LARGEST_CACHE", 8 * 4 * (2 * 15 * 6 + 1))
     assert decode._at_once(params_of(0), prompts, {"max_tokens": 9, "longest": 0}, n_threads=1) == at_once
+    assert decode._at_once(params_of(0), prompts, {"max_tokens": 24, "longest": 0}, n_threads=1) == 4
 
 
 @some("name", DECODINGS, ["beam"])

@@ -203,11 +203,13 @@ def test_a_model_decodes_as_it_trains_with_a_cache_where_modules_read_each_token
 
 
 @some("name", ["Summing", "Attending"], ["Attending"])
-def test_a_whole_model_decodes_as_it_trains_and_separates_documents_if_it_takes_them(name):
+def test_a_whole_model_decodes_as_it_trains_separates_documents_if_it_takes_them_and_ignores_padding(name):
     model = of_module(OWN[name][1], VOCAB_SIZE, max_len=9)
     more = {"documents": DOCUMENTS} if name == "Attending" else {}
     params = random_params(model.spec)
     assert model.max_len == 9
+    padded = jax.tree.map(lambda x: jnp.pad(x, [(0, int(n == VOCAB_SIZE)) for n in x.shape]), params)
+    assert_close(model.apply(padded, {"inputs": TOKENS}), model.apply(params, {"inputs": TOKENS}))
     assert_cached_equals_full(model, params, {"inputs": TOKENS}, capacities=[5])
     if more:
         assert_documents_apart(model, params, {"inputs": TOKENS, **more})

@@ -156,7 +156,7 @@ def test_matrices_have_8_bits_and_a_scale_for_each_output_and_the_model_computes
     new, narrow = stored_as(dtype, model)
     stored = jax.jit(narrow)(params)
     held, expected = flatten(stored), {}
-    for path, _ in leaves(model.spec):
+    for path, weight in leaves(model.spec):
         w, short = np.asarray(flatten(params)[path]), "/".join(path.split("/")[-2:])
         expected[path] = w
         if w.ndim == 1 or "bias" in path or "positions" in path:
@@ -166,6 +166,7 @@ def test_matrices_have_8_bits_and_a_scale_for_each_output_and_the_model_computes
         expected[path], whole, scale = rounded(w, summed, dtype)
         found, factors = held[f"{path}/narrow"], held[f"{path}/scale"]
         assert found.dtype.itemsize == 1
+        assert flatten(new.spec)[f"{path}/narrow"].axes[-len(summed) :] == tuple(weight.axes[i] for i in summed)
         np.testing.assert_array_equal(np.asarray(found, np.float32), np.moveaxis(whole, summed, range(-len(summed), 0)))
         assert_close(np.asarray(factors), scale.squeeze(summed), operations=2)
         # Half a step of integers, or of floats with three mantissa bits.

@@ -1,6 +1,5 @@
 """Configs are built, and misfits refused before training; the list of all keys."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -15,7 +14,7 @@ from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build, default_config
 from fxf.runs.keys import of_config, sections
 from fxf.tasks import TASKS
-from helpers import one_device, random_params, small_model
+from helpers import first_batch, one_device, random_params, small_model
 from small_runs import ROOT, command, tiny_config
 
 
@@ -55,7 +54,7 @@ def test_logits_are_scored_by_cross_entropy_and_other_outputs_by_their_loss(loss
     smoothing = 0.3 * loss.of_logits
     experiment = build(tiny_config(train={"label_smoothing": smoothing, "microbatches": 5}))
     experiment = experiment._replace(model=experiment.model._replace(loss=loss))
-    batch = jax.device_get(jax.jit(experiment.task.batch)(jax.random.key(0), 0))
+    batch = first_batch(experiment.task)
     evaluator = Evaluators(experiment, one_device())(random_params(experiment.model.spec))
     loss_sum, weight_sum = evaluator.loss(batch)
     assert_close(loss_sum, expected(evaluator.logits(batch), batch))

@@ -69,7 +69,7 @@ def test_fit_learns_what_the_batches_show(fitted):
         fxf.decode(MODEL, fitted.params, [[2, 3, 4]], MODEL.max_len - 2)
 
 
-def test_fit_compiles_once_for_all_rates_but_anew_for_changed_batches_or_another_spec(fitted, monkeypatch):
+def test_fit_compiles_once_for_all_rates_and_arrays_but_anew_for_another_schedule_or_spec(fitted, monkeypatch):
     # The function reads a key and an array, which may change.
     rows, key, keys = [ROWS], jax.random.key(0), FIT | {"frozen": "final/bias"}
     read = lambda _, step: fxf.language_model_batch(jax.random.permutation(jax.random.fold_in(key, step), rows[0]))  # noqa: E731
@@ -80,6 +80,8 @@ def test_fit_compiles_once_for_all_rates_but_anew_for_changed_batches_or_another
         slow = fxf.fit(MODEL, read, **keys | {"learning_rate": 1e-3}, label_smoothing=0.2, seed=1)
         rows[0] = np.zeros_like(ROWS)  # an array of the same shape is an argument
         easy = fxf.fit(MODEL, read, **keys, label_smoothing=0.1)
+        with pytest.raises(TypeError, match="NoneType"):
+            fxf.fit(MODEL, read, **keys, schedule="cosine")
     assert slow.losses[-1] > first[-1] > easy.losses[-1]
     still = MODEL._replace(spec=map_weights(lambda _, weight: dataclasses.replace(weight, rate=0), MODEL.spec))
     rows[0] = np.array([[1, 2]])

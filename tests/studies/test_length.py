@@ -1,6 +1,5 @@
 import importlib
 
-import jax
 import numpy as np
 import pytest
 
@@ -8,7 +7,7 @@ from fxf.base.errors import UserError
 from fxf.runs.guests import load
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
-from helpers import in_groups, some
+from helpers import first_batch, in_groups, some
 from small_runs import ROOT
 
 load(ROOT / "configs/studies/problems.py")
@@ -21,13 +20,9 @@ def task_of(problem, batch_size=7, **keys):
     return task_module.length(config, RunInfo(TrainConfig(batch_size=batch_size)))
 
 
-def batch_of(task):
-    return jax.device_get(jax.jit(task.batch)(jax.random.key(0), np.int32(0)))
-
-
 def test_a_decoder_reads_string_end_answer_and_counts_the_answer_and_its_end():
     task = task_of("reverse_string")
-    batch = batch_of(task)
+    batch = first_batch(task)
     assert batch["inputs"].shape == (7, task.n_tokens(5))
     for inputs, targets, weights in zip(batch["inputs"], batch["targets"], batch["weights"], strict=True):
         assert inputs[0] == 0
@@ -43,7 +38,7 @@ def test_a_decoder_reads_string_end_answer_and_counts_the_answer_and_its_end():
 @pytest.mark.parametrize(("problem", "places"), [("duplicate_string", 2), ("stack_manipulation", None)])
 def test_an_encoder_reads_the_string_and_as_many_blanks_as_the_papers_answers_have(problem, places):
     task = task_of(problem, answer="tape")
-    batch = batch_of(task)
+    batch = first_batch(task)
     arrays = (batch[name] for name in ("inputs", "input_mask", "targets", "weights"))
     for inputs, seen, targets, weights in zip(*arrays, strict=True):
         n = inputs.tolist().index(task.empty)
@@ -58,7 +53,7 @@ def test_an_encoder_reads_the_string_and_as_many_blanks_as_the_papers_answers_ha
 
 
 def test_drawn_positions_are_in_the_range_one_for_each_token_and_increasing():
-    batch = batch_of(task_of("duplicate_string", 9, position_range=61))
+    batch = first_batch(task_of("duplicate_string", 9, position_range=61))
     rows = batch["positions"]
     assert rows.shape == batch["inputs"].shape
     used = [2 + 3 * (row.tolist().index(0, 1) - 1) for row in batch["inputs"]]

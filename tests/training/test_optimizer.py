@@ -155,8 +155,7 @@ FROZEN = {"embedding/table", "blocks/0/up", "blocks/0/bias", "blocks/1/bias"}
 
 def test_patterns_choose_paths_and_the_last_one_decides():
     paths = list(flatten(TREE))
-    assert matching("blocks/*", paths) == [path for path in paths if path.startswith("blocks/")]
-    assert set(matching(PATTERNS, paths)) == FROZEN
+    assert matching(PATTERNS, paths) == [path for path in paths if path in FROZEN]
     assert matching(" blocks/?/up , !*/[1]/* ", paths) == ["blocks/0/up"]
     assert matching("", paths) == []
 
