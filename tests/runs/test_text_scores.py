@@ -49,16 +49,18 @@ def test_each_token_counts_once_after_all_tokens_of_its_window(folder, name):
         tokens, first = [*first, *tokens], []
     step = LENGTH - bool(first)  # a window begins with the previous one's last token
     expected = [] if first else [0.0]
-    n_windows = len(scorer.windows(np.array(tokens))[0])
+    inputs_WT = scorer.windows(np.array(tokens))[0]
     while len(expected) < len(tokens):
         start = (len(expected) - 1) // step * step if expected else 0
         read = [*first, *tokens[start : len(expected)]]
         padded = np.array([read + [0] * (LENGTH - len(read))])
-        logits_WTV = scorer.evaluator.logits({"inputs": np.repeat(padded, n_windows, axis=0)}).astype(np.float64)
+        logits_WTV = scorer.evaluator.logits({"inputs": np.repeat(padded, len(inputs_WT), axis=0)}).astype(np.float64)
         logits = logits_WTV[0, len(read) - 1]
         expected.append(np.log(np.exp(logits).sum()) - logits[tokens[len(expected)]])
     expected[0] = expected[0] or np.mean(expected[1:])  # a token without a previous one
     np.testing.assert_allclose(nats, expected[-len(nats) :], rtol=1e-5, atol=1e-5)
+    best_WT = np.asarray(scorer.evaluator.logits({"inputs": inputs_WT})).argmax(-1)
+    assert scorer.logs(inputs_WT, best_WT)[1].all() and not scorer.logs(inputs_WT, best_WT ^ 1)[1].any()
 
 
 def test_scores_are_sums_over_lines_that_two_runs_share_whatever_their_tokens(folder, caplog):
