@@ -14,7 +14,7 @@ from fxf.runs.loading import open_run
 from fxf.runs.source import StartConfig, folder_of_files
 from fxf.runs.warm_start import config_from
 from helpers import table
-from small_runs import tiny_config
+from small_runs import ROOT, tiny_config
 
 DATA, FILES, ORIGIN = {"text.txt": "0a1b"}, {"tokenizer.json": "{}\n"}, {"config_file": "test", "overrides": {}}
 
@@ -108,6 +108,7 @@ def test_other_keys_that_cannot_change_training_and_other_code_are_named_and_rec
     typed = {**ORIGIN, "overrides": {"log.every": 2}, "from": "a"}
     assert run_folder.open_for_training(made(tmp_path, log={"every": 2}), typed) == identity
     assert " --from=a --config.log.every=2 " in report.command(json.loads((tmp_path / "config.json").read_text()))
+    assert code_version.PACKAGE == ROOT / "fxf"  # all of it is the code
     monkeypatch.setattr(code_version, "code_digest", lambda: "ffff")
     run_folder.read_config(tmp_path)
     opened(tmp_path, log={"every": 2})
