@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fxf.base.config import one_of
+from fxf.base.errors import UserError
 from fxf.base.on_gpu import embedding_lookup
 from fxf.base.weights import Params, Spec, Weight
 from fxf.layers.config import TransformerConfig
@@ -58,6 +59,9 @@ def embedding(
     """
     with jax.named_scope("embedding"):
         if tokens_BT.ndim == 3:
+            n_rows = len(params["table"])
+            if tokens_BT.shape[2] > n_rows:
+                raise UserError(f"inputs: {tokens_BT.shape[2]} numbers in a vector; the embedding has {n_rows} rows")
             x_BTD = linear(as_float32(tokens_BT), params["table"][: tokens_BT.shape[2]])
         else:
             require_rows("tokens", tokens_BT, params["table"])
