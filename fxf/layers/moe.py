@@ -111,8 +111,11 @@ class MoE:
         return jnp.where(is_best[..., None], in_groups, -jnp.inf).reshape(preferences_RTE.shape)
 
     def _balance_load(self, params: Params, scores_RTE: jax.Array, chosen_RTK: jax.Array, real_RT: jax.Array) -> None:
-        """Adds the balance term, the move of the bias, and a metric of the load to training. Padding does not count.
-        `moe/max_violation` is the busiest expert's load, minus the mean, over the mean (Wang et al. 2024).
+        """Adds the balance term, the move of the bias, and a metric of the load to training.
+
+        `moe/max_violation` is the busiest expert's load, minus the mean, over the mean (Wang et al. 2024). Padding that
+        `input_mask` or `documents` names does not count. Other padding does, as do the rows that fill a batch up to a
+        multiple of the devices.
         """
         real_RT1 = jnp.broadcast_to(real_RT, chosen_RTK.shape[:2])[..., None]
         taken_RTE = jax.nn.one_hot(chosen_RTK, self.n_experts, dtype=scores_RTE.dtype).sum(-2)
