@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 from fxf.base.errors import UserError
 from fxf.reports.page import as_json, page
 from fxf.reports.report import SCRIPTS, contents, main_figure
-from fxf.reports.run_files import NO_VALUE, RECORDS, RESULT, is_run, no_run, read
+from fxf.reports.run_files import NO_VALUE, RECORDS, RESULT, by_numbers, is_run, no_run, read
 
 HOST, DATA = "127.0.0.1", "data.json"
 
@@ -75,8 +75,9 @@ def folders_of(folder: Path) -> dict[str, Path]:
     """Returns run folders by name: a run folder itself as "", else those in the folder and in its sweeps."""
     if is_run(folder):
         return {"": folder}
-    paths = [path.parent for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/config.json")]
-    return {path.relative_to(folder).as_posix(): path for path in sorted(paths)}
+    paths = (path.parent for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/config.json"))
+    names = sorted((path.relative_to(folder).as_posix() for path in paths), key=by_numbers)
+    return {name: folder / name for name in names}
 
 
 def shown(folder: Path, name: str) -> tuple[dict[str, Any], Sequence[str]]:

@@ -21,6 +21,7 @@ FINISHED, RUNNING, STOPPED, FAILED, DIVERGED = "finished", "running", "stopped",
 _DIVERGED = re.compile(r"step [\d,]+: the loss is ((nan|-?inf)\b|.* norm (nan|inf)\b)")
 NO_VALUE = "no value"  # shown for a metric that is NaN, infinite or null
 MOST_RUNS = 5  # in an error message
+NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
 ERROR = "error: "
 
 Record = dict[str, Any]
@@ -141,7 +142,14 @@ def no_run(folder: Path) -> UserError:
 
 
 def runs_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if is_run(path)) if folder.is_dir() else []
+    """Returns the names of the runs in a folder, in order."""
+    names = (path.name for path in folder.iterdir() if is_run(path)) if folder.is_dir() else ()
+    return sorted(names, key=by_numbers)
+
+
+def by_numbers(name: str) -> list[Any]:
+    """Returns what puts names in the order of the numbers in them: first-2 before first-10, 0.003 before 0.01."""
+    return [float(part) if i % 2 else part for i, part in enumerate(NUMBER.split(name))]
 
 
 def _figures(record: Record) -> dict[str, float | None]:

@@ -151,15 +151,15 @@ def test_the_tables_have_the_keys_that_differ_and_mark_a_significant_mean(found)
 
 
 def test_unlike_models_have_a_table_each_without_keys_that_only_another_has(tmp_path):
-    models = {"a": {"name": "x", "d_model": 6, "depth": 1}, "b": {"name": "y", "d_model": 7, "width": 2}}
-    models |= {"c": {"name": "x", "d_model": 6, "depth": 3}, "d": {"name": "y", "d_model": 7, "width": 2}}
+    models = {"a2": {"name": "x", "d_model": 6, "depth": 1}, "b": {"name": "y", "d_model": 7, "width": 2}}
+    models |= {"a10": {"name": "x", "d_model": 6, "depth": 3}, "d": {"name": "y", "d_model": 7, "width": 2}}
     for name, model in models.items():
         make_run(tmp_path / name, model=model, optimizer={"name": model["name"]})
     found = compare.comparison(compare.runs_of([tmp_path]))
     assert {key for key in found.keys if key.startswith("model.")} == {"model.name", "model.d_model", "model.depth"}
     assert [group.label[:30] for group in found.groups[:1]] == ["d_model=6, model.name=x, depth"]
     first, second = side_by_side.as_markdown(found).split("y:\n\n")
-    assert first.startswith("x:\n\n| run | ") and ["| a |" in first, "| c |" in first, "| b |" in first] == [1, 1, 0]
+    assert first.startswith("x:\n\n| run | ") and re.findall(r"\n\| (\w+) \|", first) == ["run", "a2", "a10"]
     assert "model.depth" in first and "model.depth" not in second and "model.width" not in first + second
 
 
