@@ -8,13 +8,12 @@ import copy
 import dataclasses
 import functools
 import importlib
-import inspect
 import math
 import operator
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from fxf.base.errors import UserError, nearest, warn_of_slips
@@ -32,20 +31,22 @@ LIMITS = {
     "below": (operator.lt, "less than"),
 }
 LARGEST_INT = 2**31 - 1  # steps, positions and sizes are int32 on the device
-BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
-def key(default: Any, doc: str, *, argument: bool = False, **limits: float) -> Any:
+def key(default: Any, doc: str, *, argument: bool = False, when: str = "", **limits: float) -> Any:
     """Returns the dataclass field of a config key: its default, its meaning in one line, and the range of its values.
 
     Args:
       default: {} for a key that holds sections under names of the user's choice.
       argument: whether the number is an argument of the compiled training step; then another value compiles nothing.
+      when: when something reads the key, by other keys of the section. `window`: it differs from its default.
+        `format=json_lines or tfds`: it has one of these values, or names a part of the user's own. With several, joined
+        by ", ", all must hold; those on keys that the section lacks do not count.
       limits: some of `LIMITS`, such as minimum=1.
     """
     assert limits.keys() <= LIMITS.keys(), limits
     made: Any = {"default_factory": dict, "hash": False} if default == {} else {"default": default}
-    return dataclasses.field(**made, metadata={"doc": doc, "argument": argument, **limits})
+    return dataclasses.field(**made, metadata={"doc": doc, "argument": argument, "when": when, **limits})
 
 
 def arguments(config: Any) -> dict[str, float]:
@@ -62,7 +63,7 @@ def section(cls: type[SectionT], values: Any, path: str) -> SectionT:
     """Builds the section class `cls` from a mapping of its keys; an absent key has its default.
 
     Raises:
-      UserError: a key is unknown, of the wrong type or out of range; the text names `path.key`.
+      UserError: a key is unknown, of the wrong type or out of range, or nothing reads it; the text names `path.key`.
     """
     if not isinstance(values, Mapping):
         raise UserError(f"{path}: expected a section of keys, got {values!r}")
@@ -71,17 +72,44 @@ def section(cls: type[SectionT], values: Any, path: str) -> SectionT:
         if name not in fields:
             near = nearest(str(name), fields) or f" ({path} has: {', '.join(fields)})"
             raise UserError(f"{path}.{name}: unknown key{near}")
-    return cls(**{name: checked(value, fields[name], f"{path}.{name}") for name, value in values.items()})
+    made = cls(**{name: checked(value, fields[name], f"{path}.{name}") for name, value in values.items()})
+    require_read(path, made, values)
+    return made
 
 
-def require_keywords(function: Callable[..., Any], keys: Iterable[str], cls: type) -> None:
-    """Raises a UserError, with the nearest name, if a keyword of a function is no key of the section class `cls`."""
-    known = fields_of(cls)
-    for name in keys:
-        if name not in known:
-            named = [*inspect.signature(function).parameters][:-1]  # the last one is **keys
-            near = nearest(name, [*named, *known]) or f" (here are {', '.join([*named, *known])})"
-            raise UserError(f"{function.__name__}: no keyword '{name}'{near}")
+def unread(cls: type, values: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the keys of the section class `cls` that nothing reads beside these values of its keys, and why."""
+    found, fields = dict[str, str](), {field.name: field for field in dataclasses.fields(cls)}
+    for name, field in fields.items():
+        for condition in field.metadata.get("when", "").split(", "):
+            other, equals, words = condition.partition("=")
+            if other in fields:
+                default = fields[other].default
+                value = default if other in found else values.get(other, default)
+                is_read = value != default
+                if equals:
+                    is_read = str(value) in words.split(" or ") or ":" in str(value)
+                if not is_read:
+                    found[name] = f"{other} {value!r} nothing reads it" + (f" (only with {words})" if equals else "")
+    return found
+
+
+def with_changes(cls: type, values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a section with some changed. Others that nothing reads then return to their defaults."""
+    changed = {**values, **changes}
+    return changed | {name: default_of(cls, name) for name in unread(cls, changed).keys() - changes}
+
+
+def default_of(cls: type, name: str) -> Any:
+    return getattr(cls, name, {})  # the default {} is no attribute of the class
+
+
+def require_read(path: str, section: Any, names: Iterable[str]) -> None:
+    """Raises a UserError if one of these keys of a section differs from its default, and nothing reads it."""
+    for name, why in unread(type(section), vars(section)).items():
+        if name in names:
+            short = path.rpartition(" ")[2]  # without a file's name in front
+            require_off(path, section, {name: default_of(type(section), name)}, f"with {short}.{why}")
 
 
 class Field(typing.NamedTuple):
@@ -228,15 +256,6 @@ class Choices(dict[str, ChoiceT]):
             raise UserError(f"{name}: expected {type(first).__module__}.{type(first).__name__}, got {found!r}")
         warn_of_slips(found if isinstance(found, type) else type(found))
         return found
-
-
-def parsed(text: str, kind: type) -> Any:
-    """Parses the text of a value of this type. Raises a ValueError if it is not one."""
-    if kind is bool:
-        if text.lower() not in BOOLS:
-            raise ValueError(text)
-        return BOOLS[text.lower()]
-    return kind(text) if kind in (int, float) else text
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -4,11 +4,12 @@ import contextlib
 import difflib
 import errno
 import functools
+import inspect
 import logging
 import re
 import tomllib
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,15 @@ def closest(name: str, valid: Iterable[str]) -> str:
     matches = matches or [each for each in words if "_" in each and name == "".join(word[:1] for word in words[each])]
     matches = matches or [in_any_case[each] for each in difflib.get_close_matches(name.lower(), in_any_case, n=1)]
     return matches[0] if matches else ""
+
+
+def require_keywords(function: Callable[..., Any], keys: Iterable[str], known: Iterable[str]) -> None:
+    """Raises a UserError, with the nearest name, if a keyword of a function is none of the names `known`."""
+    for name in keys:
+        if name not in known:
+            valid = [*[*inspect.signature(function).parameters][:-1], *known]  # the last parameter is **keys
+            near = nearest(name, valid) or f" (here are {', '.join(valid)})"
+            raise UserError(f"{function.__name__}: no keyword '{name}'{near}")
 
 
 @functools.cache

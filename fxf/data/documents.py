@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
-from fxf.base.config import key, require_off
+from fxf.base.config import key
 from fxf.base.errors import UserError, nearest, text_of
 from fxf.base.files import digest, file_digest, files_below, folder_at, is_remote, require_file
 from fxf.data import phrasebook
@@ -22,36 +22,27 @@ CHUNK = 2**20  # bytes read at once
 ROWS = 64  # of a Parquet file, read at once
 PREPARED = ".prepared"  # suffix of the folder of tokens, which lies beside the documents
 SAMPLE = 2**24  # bytes of text from which a tokenizer is learned
-# Keys that not all formats read, and the formats that read them.
-OF_FIELDS, ON_DISK = ("json_lines", "tfds"), ("files", "json_lines", "tfds")
-READ_BY = {"separator": ("files",), "field": OF_FIELDS, "split": ("tfds",), "prepared": ON_DISK, "sources": ON_DISK}
+ON_DISK = "format=files or json_lines or tfds"
 
 
 @dataclasses.dataclass(frozen=True)
 class DocumentsConfig(TextConfig):
-    """The `data` section of `language_model`. A key that the chosen format does not read must keep its default."""
+    """The `data` section of `language_model`."""
 
     format: Literal["text", "files", "json_lines", "tfds"] = key(
         "text", "text: one text, held in memory; others: documents, of text files, of JSON lines or Parquet, or of TFDS"
     )
-    separator: str = key("", "files: the text between two documents of a file; by default a file is a document")
-    field: str = key("text", "json_lines, tfds: the field or column with a document's text; may be nested: meta.text")
-    split: str = key("train", "tfds: the split to read")
-    prepared: str = key("", "folder for the tokens of documents; by default one beside path, named path.prepared")
-    sources: dict[str, dict[str, Any]] = key({}, "a mixture: weight, path and other keys of each source, by its name")
+    separator: str = key("", "text between documents of a file; by default a file is one", when="format=files")
+    field: str = key("text", "field or column of the text; may be nested: meta.text", when="format=json_lines or tfds")
+    split: str = key("train", "the split to read", when="format=tfds")
+    prepared: str = key("", "folder for the tokens; by default one beside path, named path.prepared", when=ON_DISK)
+    sources: dict[str, dict[str, Any]] = key({}, "a mixture: weight, path and more by source's name", when=ON_DISK)
 
     def __post_init__(self) -> None:
-        require_off("data", self, unread(self.format), f"data.format '{self.format}' does not read it")
         if self.sources and self.path:
             raise UserError("data.path: each of data.sources has its own; leave it at ''")
-        if self.format in OF_FIELDS and not self.path and not self.sources:
+        if self.format in ("json_lines", "tfds") and not self.path and not self.sources:
             raise UserError(f"data.path: data.format '{self.format}' needs it; give --config.data.path")
-
-
-def unread(data_format: str) -> dict[str, Any]:
-    """Returns the keys that a format does not read, with their defaults."""
-    names = (name for name, formats in READ_BY.items() if data_format not in formats)
-    return {name: getattr(DocumentsConfig, name, {}) for name in names}  # the default {} is no attribute of the class
 
 
 class Source(NamedTuple):

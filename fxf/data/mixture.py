@@ -5,9 +5,9 @@ import re
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from fxf.base.config import Field, checked, one_of, section
+from fxf.base.config import Field, checked, one_of, section, with_changes
 from fxf.base.errors import UserError, nearest
-from fxf.data.documents import DocumentsConfig, unread
+from fxf.data.documents import DocumentsConfig
 
 SHARED = ("tokenizer", "vocab_size", "lower_case", "test", "sources")  # keys that all sources share
 WEIGHTED = re.compile(r"\s*(.+?)\s*:\s*((?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*")  # PATH:WEIGHT
@@ -41,8 +41,8 @@ def sources_of(config: DocumentsConfig) -> dict[str, Part]:
         weight = checked(own.pop("weight", 1.0), Field(float, {"above": 0, "below": 1e100}), f"{where}.weight")
         if not own.get("path"):
             raise UserError(f"{where}.path: missing{nearest(name, sources.keys() - {name})}")
-        ignored = unread(own.get("format", config.format))
-        part = section(DocumentsConfig, {**defaults, "path": "", "sources": {}, **ignored, **own}, where)
+        values = with_changes(DocumentsConfig, {**defaults, "path": "", "sources": {}}, own)
+        part = section(DocumentsConfig, values, where)
         parts[name] = Part(part, weight)
     total = sum(part.share for part in parts.values())
     return {name: Part(part.config, part.share / total) for name, part in parts.items()}

@@ -8,6 +8,8 @@ import jax
 from fxf.base.config import key, require_off
 from fxf.base.errors import UserError
 
+ROTARY = "positions=rotary"
+
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
@@ -46,43 +48,49 @@ class TransformerConfig:
         "sinusoids are interleaved (seed 003), or sines come first: concatenated from 1 (seed 000), halves from 0",
     )
     position_range: int = key(0, "training draws each sequence's positions from this many; 0: off", minimum=0)
-    position_gap: int = key(1, "with position_range, the spacing of positions outside training", minimum=1)
+    position_gap: int = key(1, "spacing of positions outside training", minimum=1, when="position_range")
     position_stretch: float = key(1.0, "training multiplies a row's positions by a random factor, 1 to this", minimum=1)
-    rope_theta: float = key(10000.0, "wavelengths of rotary positions are 2π · rope_theta^(2i/head_dim)", above=1)
-    rope_factor: float = key(1.0, "factor of rotary wavelengths, which extends the context", minimum=1)
+    rope_theta: float = key(10000.0, "wavelengths are 2π · rope_theta^(2i/head_dim)", above=1, when=ROTARY)
+    rope_factor: float = key(1.0, "factor of wavelengths, which extends the context", minimum=1, when=ROTARY)
     rope_trained_len: int = key(
         0,
         "rope_factor multiplies only wavelengths longer than this trained length; 0: all (Chen et al. 2023)",
         minimum=0,
+        when="rope_factor",
     )
     rope_ramp: Literal["llama3", "yarn", "yarn_exact", "longrope"] = key(
         "llama3",
         "how shorter wavelengths are interpolated; llama3: from a quarter of rope_trained_len on; yarn: from 32 turns "
         "to 1 (Peng et al. 2023; set query_scale to (0.1 ln rope_factor + 1)² / √head_dim); yarn_exact: unrounded (gpt-"
         "oss); longrope: by rope_factors, queries and keys times √(1 + ln rope_factor / ln rope_trained_len) (Phi-3)",
+        when="rope_trained_len",
     )
     rope_factors: str = key(
-        "", "longrope: factors of pairs, comma-separated; after a semicolon, those for max_len above rope_trained_len"
+        "",
+        "factors of pairs, comma-separated; after a semicolon, those for max_len above rope_trained_len",
+        when="rope_ramp=longrope",
     )
-    rotary_share: float = key(1.0, "first share of a head's width that positions rotate", above=0, maximum=1)
+    rotary_share: float = key(1.0, "first share of a head's width that is rotated", above=0, maximum=1, when=ROTARY)
     attention: str = key("softmax", "one of fxf.layers.kinds.ATTENTIONS")
     attention_implementation: Literal["xla", "chunked", "flash"] = key(
         "xla",
         "how training computes attention; xla: all scores at once; chunked: 256 queries at a time in rows of over "
         "1,024 tokens; flash: a kernel on TPUs and NVIDIA GPUs from Ampere on, for softmax in bfloat16",
     )
-    feature_map: str = key("elu", "linear attention: one of fxf.layers.linear_attention.FEATURE_MAPS")
+    feature_map: str = key("elu", "one of fxf.layers.linear_attention.FEATURE_MAPS", when="attention=linear")
     window: int = key(0, "self-attention sees tokens at a distance below this; 0: all tokens", minimum=0)
-    global_every: int = key(0, "n: every n-th block has no window, all others have it; 0: all have it", minimum=0)
-    local_rope_theta: float = key(0.0, "rope_theta of blocks with a window, without rope_factor; 0: same", minimum=0)
+    global_every: int = key(0, "n: every n-th block has no window; 0: all have it", minimum=0, when="window")
+    local_rope_theta: float = key(
+        0.0, "rope_theta with a window, without rope_factor; 0: same", minimum=0, when=f"{ROTARY}, global_every"
+    )
     qk_norm: bool = key(False, "normalize each head's queries and keys by an RMS norm, whatever model.norm is")
-    qk_norm_joint: bool = key(False, "with qk_norm, normalize all heads of a token together")
+    qk_norm_joint: bool = key(False, "normalize all heads of a token together", when="qk_norm")
     feed_forward: str = key("dense", "kind of feed-forward layer: one of fxf.layers.kinds.FEED_FORWARDS")
     activation: str = key("relu", "nonlinearity of the feed-forward layer: one of fxf.layers.feed_forward.ACTIVATIONS")
     feed_forward_bias: bool = key(True, "linear maps of the feed-forward layer have a bias")
     gated: bool = key(False, "gate the hidden layer: SwiGLU with silu, GeGLU with gelu, gpt-oss's with silu_clamped")
-    logits_bias: bool = key(False, "add a bias to logits that are read from the embedding table")
-    final_bias: bool = key(True, "add a bias to logits of a final layer (not the embedding table)")
+    logits_bias: bool = key(False, "add a bias to logits", when="tied_embeddings=True, embeddings=shared")
+    final_bias: bool = key(True, "add a bias to logits", when="tied_embeddings=False, embeddings=separate")
     logit_softcap: float = key(0.0, "logits become c·tanh(logits/c), where c is this; 0: off", minimum=0)
     attention_softcap: float = key(0.0, "scores become c·tanh(scores/c), where c is this; 0: off", minimum=0)
     query_scale: float = key(0.0, "factor of attention scores; 0: 1 / √(width of a head)", minimum=0)
@@ -104,17 +112,6 @@ class TransformerConfig:
     )
 
     FLASH: ClassVar[dict[str, Any]] = {"attention": "softmax", "dtype": "bfloat16", "attention_dropout": 0}
-    # (key, value, the keys that nothing reads while it has this value, with their defaults)
-    UNREAD: ClassVar[tuple[tuple[str, Any, dict[str, Any]], ...]] = (
-        ("position_range", 0, {"position_gap": 1}),
-        ("qk_norm", False, {"qk_norm_joint": False}),
-        ("window", 0, {"global_every": 0}),
-        ("global_every", 0, {"local_rope_theta": 0}),
-        ("global_every", 1, {"window": 0}),
-        ("rope_factor", 1, {"rope_trained_len": 0}),
-        ("rope_trained_len", 0, {"rope_ramp": "llama3"}),
-        *(("rope_ramp", ramp, {"rope_factors": ""}) for ramp in ("llama3", "yarn", "yarn_exact")),
-    )
 
     def __post_init__(self) -> None:
         if self.dtype == "float64" and jax.dtypes.canonicalize_dtype("float64") != "float64":
@@ -123,9 +120,8 @@ class TransformerConfig:
             raise UserError(f"model.n_heads: {self.n_heads} does not divide model.d_model {self.d_model}")
         if self.n_heads % self.n_groups:
             raise UserError(f"model.n_kv_heads: {self.n_kv_heads} does not divide model.n_heads {self.n_heads}")
-        for name, value, unread in self.UNREAD:
-            if getattr(self, name) == value:
-                require_off("model", self, unread, f"with model.{name} {value!r} nothing reads it")
+        if self.global_every == 1:
+            raise UserError("model.global_every: 1 leaves no block with model.window; expected 0 or at least 2")
         if 0 < self.local_rope_theta <= 1:
             raise UserError(f"model.local_rope_theta: expected 0 or more than 1, got {self.local_rope_theta}")
         if self.rope_trained_len == 1:
@@ -140,8 +136,6 @@ class TransformerConfig:
             if self.position_gap > largest_gap:
                 expected = f"expected at most model.position_range / model.max_len, {largest_gap}"
                 raise UserError(f"model.position_gap: {expected}, got {self.position_gap}")
-        if self.attention != "linear":
-            require_off("model", self, {"feature_map": "elu"}, f"model.attention '{self.attention}' does not read it")
         if self.attention_implementation == "flash":
             require_off("model", self, self.FLASH, "model.attention_implementation 'flash' needs another value")
         if self.base_width:

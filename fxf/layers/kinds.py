@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fxf.base.config import Choices, checked, fields_of, one_of, require_off
+from fxf.base.config import Choices, checked, fields_of, one_of, require_off, require_read, with_changes
 from fxf.base.errors import UserError, nearest
 from fxf.layers.attention import ACT_ON_SCORES, Attention, CrossAttention, Expressive, GatedAttention, SinkLogits
 from fxf.layers.block import BLOCKS, Block, Stack
@@ -29,7 +29,7 @@ from fxf.layers.layer import Layer
 from fxf.layers.linear_attention import LinearAttention
 from fxf.layers.memory_layers import GatedDelta, Mamba2
 from fxf.layers.moe import MoE
-from fxf.layers.positions import POSITIONS, ROTARY_KEYS
+from fxf.layers.positions import POSITIONS
 
 ATTENTIONS: Choices[type[Attention]] = Choices(
     {
@@ -61,8 +61,8 @@ EMBEDDED = {name for name, kind in POSITIONS.items() if kind.embed}  # positions
 UNSCALED: dict[str, Any] = {"rope_factor": 1.0, "rope_trained_len": 0, "rope_ramp": "llama3", "rope_factors": ""}
 # Keys that act within a sequence, with the values that cross-attention gets.
 BETWEEN_SEQUENCES: dict[str, Any] = {
-    **{"positions": "none", "window": 0, "global_every": 0, **ROTARY_KEYS, **UNSCALED},
-    **{"position_range": 0, "position_gap": 1, "position_stretch": 1.0},
+    **{"positions": "none", "window": 0, "global_every": 0, "local_rope_theta": 0.0, "rope_theta": 10000.0, **UNSCALED},
+    **{"rotary_share": 1.0, "position_range": 0, "position_gap": 1, "position_stretch": 1.0},
 }
 # Keys of the `model` section that only blocks and models read, and no layer of fxf.
 AROUND_LAYERS = (
@@ -202,7 +202,7 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
         choices, key = OF_MODEL[kind]
         cls = choices[one_of(own.get(key, getattr(config, key)), choices, f"model.{key}")]
     unread = {*BETWEEN_SEQUENCES} if kind == "cross_attention" else set()
-    if cls.__module__.startswith("fxf."):  # a layer of the user's may read any key
+    if is_of_fxf := cls.__module__.startswith("fxf."):  # a layer of the user's may read any key
         unread |= {*AROUND_LAYERS, *({*BETWEEN_SEQUENCES, *ONLY_ATTENTION} if kind in WITHOUT_ATTENTION else ())}
     taken = of_model.keys() - unread
     changes = {key: checked(value, of_model[key], f"{path}.{key}") for key, value in own.items() if key in taken}
@@ -210,6 +210,9 @@ def layer_of(config: TransformerConfig, name: str, **given: Any) -> Layer:
     if positions != config.positions and (config.positions if positions == "none" else positions) in EMBEDDED:
         raise UserError(f"{path}.positions: a layer does not change what embeddings have; set model.positions")
     changed = dataclasses.replace(config, **changes, layers={}) if changes else config
+    if changes and is_of_fxf:
+        require_read(path, changed, changes)
+        changed = dataclasses.replace(config, **with_changes(type(config), vars(changed), changes))
     rest = {key: value for key, value in own.items() if key not in changes}
     if kind == "cross_attention":
         return CrossAttention(_build(cls, path, dataclasses.replace(changed, **BETWEEN_SEQUENCES), rest, given))

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from fxf.base.config import key, require_off
+from fxf.base.config import key, require_read
 from fxf.base.devices import DATA, EXPERT, FSDP, ROWS, SEQUENCE, divides, target_mesh
 from fxf.base.errors import UserError
 from fxf.base.on_gpu import embedding_lookup, product_of_experts
@@ -46,7 +46,7 @@ class MoE:
     best_groups: int = key(1, "a token's experts are chosen from this many of the best groups", minimum=1)
     biased_logits: bool = key(False, "add a trained bias to the logits of the experts (gpt-oss)")
     d_shared: int = key(0, "width inside the shared expert, which every token passes; 0: no shared expert", minimum=0)
-    shared_gate: bool = key(False, "multiply the shared expert's output by the sigmoid of a linear map (Qwen2-MoE)")
+    shared_gate: bool = key(False, "gate the shared expert by a sigmoid of a linear map (Qwen2-MoE)", when="d_shared")
     balance: float = key(0.01, "factor of the load-balancing loss, which is 1 for an even load", minimum=0)
     bias_rate: float = key(0.0, "how far a step moves an expert's bias against its load; 0: no bias", minimum=0)
 
@@ -144,8 +144,7 @@ class MoE:
         for name, most in (("best_groups", self.expert_groups), ("top_k", n_candidates)):
             if getattr(self, name) > most:
                 raise UserError(f"model.layers: {name}: expected at most {most}, got {getattr(self, name)}")
-        if not self.d_shared:
-            require_off("model.layers", self, {"shared_gate": False}, "only read with a d_shared")
+        require_read("model.layers", self, ["shared_gate"])
 
 
 def apply_experts(

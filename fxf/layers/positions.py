@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fxf.base.config import Choices, one_of, require_off
+from fxf.base.config import Choices, one_of
 from fxf.base.errors import UserError
 from fxf.base.on_gpu import embedding_lookup
 from fxf.base.random_keys import keys_of_rows
@@ -20,8 +20,6 @@ from fxf.layers.config import TransformerConfig
 from fxf.layers.layer import Places
 from fxf.layers.linear import require_rows
 
-# The keys that only rotary positions read, with their defaults.
-ROTARY_KEYS = {"rope_theta": 10000.0, "rope_factor": 1.0, "local_rope_theta": 0.0, "rotary_share": 1.0}
 LEAST_TURNS_KEPT = 4  # the scaling of Llama 3 keeps frequencies that turn this often within the trained length
 YARN_TURNS = 32, 1  # YaRN interpolates between the pairs that turn this often
 
@@ -197,8 +195,6 @@ def positional_encoding_spec(config: TransformerConfig) -> Spec:
     kind = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
     if config.positions == "sinusoidal_concatenated" and config.d_model % 2:
         raise UserError(f"model.positions: 'sinusoidal_concatenated' needs an even model.d_model, got {config.d_model}")
-    if not kind.rotate:
-        require_off("model", config, ROTARY_KEYS, f"model.positions '{config.positions}' does not read it")
     if kind.table and config.position_stretch > 1:
         raise UserError(f"model.position_stretch: stretched positions have no row in the table of '{config.positions}'")
     shape = (config.position_range or config.max_len, config.d_model)

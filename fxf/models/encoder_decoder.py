@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from fxf.base.config import key, require_off
+from fxf.base.config import key
 from fxf.base.weights import Params, Spec
 from fxf.layers.block import Stack
 from fxf.layers.config import TransformerConfig
@@ -31,19 +31,8 @@ class EncoderDecoderConfig(TransformerConfig):
     )
 
     cross_norm: Literal["queries", "source"] = key(
-        "queries", "cross-attention in a pre_norm block normalizes its queries (decoder) or its source (encoder)"
+        "queries", "cross-attention normalizes its queries (decoder) or its source (encoder)", when="block=pre_norm"
     )
-
-    UNREAD = (
-        *TransformerConfig.UNREAD,
-        ("embeddings", "shared", {"final_bias": True}),
-        ("embeddings", "separate", {"logits_bias": False}),
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.block != "pre_norm":
-            require_off("model", self, {"cross_norm": "queries"}, f"model.block '{self.block}' does not read it")
 
 
 @dataclasses.dataclass(frozen=True)

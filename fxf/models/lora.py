@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax.traverse_util import unflatten_dict
 
-from fxf.base.config import key, require_off
+from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.base.weights import EXPERT, Params, Spec, Weight, axes_of_matrix, fan_in, flatten, map_weights, matching, stack
 from fxf.models.model import Model, reparametrized
@@ -22,14 +22,9 @@ class LoraConfig:
     """The `lora` section: adapters that train instead of the weights."""
 
     rank: int = key(0, "rank of the adapters, which train alone; 0: no adapters, the weights train", minimum=0)
-    alpha: float = key(16.0, "an adapter is alpha / rank times the product of its factors", above=0)
-    rank_stabilized: bool = key(False, "divide alpha by the square root of the rank (Kalajdzievski 2023)")
-    weights: str = key("*/query,*/value", "patterns of the matrices with an adapter, such as blocks/*,!*norm*,!*bias")
-
-    def __post_init__(self) -> None:
-        if not self.rank:
-            keys = {field.name: field.default for field in dataclasses.fields(self)}
-            require_off("lora", self, keys, "without lora.rank nothing reads it")
+    alpha: float = key(16.0, "an adapter is alpha / rank times the product of its factors", above=0, when="rank")
+    rank_stabilized: bool = key(False, "divide alpha by the square root of the rank (Kalajdzievski 2023)", when="rank")
+    weights: str = key("*/query,*/value", "patterns of the matrices with one: blocks/*,!*norm*,!*bias", when="rank")
 
     @property
     def scale(self) -> float:

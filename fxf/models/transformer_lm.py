@@ -41,12 +41,6 @@ class TransformerLMConfig(TransformerConfig):
     scaled_embeddings: bool = key(False, "multiply embeddings of tokens by √d_model")
     head: Literal["linear", "transform"] = key("linear", "logits by a linear map, or a dense layer before it (BERT)")
 
-    UNREAD = (
-        *TransformerConfig.UNREAD,
-        ("tied_embeddings", True, {"final_bias": True}),
-        ("tied_embeddings", False, {"logits_bias": False}),
-    )
-
 
 @dataclasses.dataclass(frozen=True)
 class TransformerLM:

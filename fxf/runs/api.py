@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from fxf.base.config import Field, checked, require_keywords
-from fxf.base.errors import UserError
+from fxf.base.config import Field, checked, defaults
+from fxf.base.errors import UserError, require_keywords
 from fxf.base.files import folder_at
 from fxf.base.weights import Params, count
 from fxf.models.decode_config import DecodeConfig
@@ -195,5 +195,5 @@ def load(workdir: str | Path, step: int | None = None, **decode: Any) -> Run:
       UserError: there is no run, no such checkpoint or no undamaged one, a `decode` key is wrong, or a file that
         the config names is missing.
     """
-    require_keywords(load, decode, DecodeConfig)
+    require_keywords(load, decode, defaults(DecodeConfig))
     return Run(*run.load(workdir, step, decode), folder_at(workdir, "workdir"))

@@ -13,7 +13,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from fxf.base.config import flatten, parsed
+from fxf.base.config import flatten
 from fxf.base.errors import UserError, also_called, closest, did_you_mean, errors_of, nearest, shown
 from fxf.runs.guests import load
 
@@ -21,6 +21,7 @@ ORIGIN, READ_FROM = "origin", "read_from"
 # The keys of a section that the user names: of one layer, and of one source of a mixture.
 IN_NAMED = re.compile(r"(model|data)\.(layers|sources)\.([^.]+)\.([^.]+)")
 PACKAGE = Path(__file__).parent.parent
+BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
 def folder() -> Path:
@@ -164,6 +165,15 @@ def with_changes(
             raise UserError(f"{flag}{key}: expected {kind.__name__}, got {got}") from None
         config.update_from_flattened_dict({key: values[key]})
     return config, values
+
+
+def parsed(text: str, kind: type) -> Any:
+    """Parses the text of a value of this type. Raises a ValueError if it is not one."""
+    if kind is bool:
+        if text.lower() not in BOOLS:
+            raise ValueError(text)
+        return BOOLS[text.lower()]
+    return kind(text) if kind in (int, float) else text
 
 
 def _typed(text: str) -> Any:

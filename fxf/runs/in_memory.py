@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fxf.base import weights
-from fxf.base.config import Field, arguments, checked, defaults, one_of, registered_section, require_keywords, section
+from fxf.base.config import Field, arguments, checked, defaults, one_of, registered_section, section
 from fxf.base.devices import require_devices
-from fxf.base.errors import UserError, shortened
+from fxf.base.errors import UserError, require_keywords, shortened
 from fxf.base.on_cpu import drawing_options
 from fxf.base.on_gpu import deterministic
 from fxf.base.random_keys import seed_of
@@ -160,7 +160,7 @@ def fit(
     chosen = {"steps": steps, "microbatches": microbatches, "label_smoothing": label_smoothing}
     train = section(TrainConfig, chosen, "train")
     optimizer_class = OPTIMIZERS[one_of(optimizer, OPTIMIZERS, "optimizer.name")].config
-    require_keywords(fit, keys, optimizer_class)
+    require_keywords(fit, keys, defaults(optimizer_class))
     optimizer_config = registered_section(optimizer_class, {**keys, "name": optimizer}, "optimizer")
     if params is not None:
         require_params(model, params)
@@ -241,7 +241,7 @@ def decode(
         raise UserError("model: cannot generate tokens, because it has no prefill and step")
     require_params(model, params)
     ends = _lists("end_token", [np.atleast_1d(() if end_token is None else end_token)])[0] or [task.NO_END]
-    require_keywords(decode, keys, DecodeConfig)
+    require_keywords(decode, keys, defaults(DecodeConfig))
     method = section(DecodeConfig, changed_decode(defaults(DecodeConfig), keys), "decode")
     if method.ends:
         raise UserError("decode.ends: words are for a task on text; give end_token here")

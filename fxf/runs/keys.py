@@ -69,11 +69,12 @@ def _merged(path: str, classes: Mapping[str, type]) -> list[Key]:
 
 def _keys_of(cls: type, given: Mapping[str, Any]) -> list[Key]:
     """Returns the keys of a section class, with the values given in place of defaults."""
-    values = {**defaults(cls), **given}
-    return [
-        Key(name, _text(values[name]), _values(field.kind, field.limits), field.limits.get("doc", ""))
-        for name, field in fields_of(cls).items()
-    ]
+    values, fields, found = {**defaults(cls), **given}, fields_of(cls), list[Key]()
+    for name, field in fields.items():
+        conditions = [each for each in field.limits.get("when", "").split(", ") if each.partition("=")[0] in fields]
+        meaning = "; only with ".join(filter(None, [field.limits.get("doc", ""), " and ".join(conditions)]))
+        found.append(Key(name, _text(values[name]), _values(field.kind, field.limits), meaning))
+    return found
 
 
 def _text(value: Any) -> str:

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from fxf.base.config import key, require_off
+from fxf.base.config import key
 from fxf.base.errors import UserError, did_you_mean, nearest
 from fxf.base.files import folder_at, read_json
 from fxf.reports.run_files import CONFIG, is_run
@@ -22,17 +22,14 @@ class StartConfig:
         "drawn at random",
     )
     weights: str = key(
-        "*", "patterns of the weights to take, such as blocks/*/attention/*,!blocks/0/*; the others are drawn at random"
+        "*",
+        "patterns of the weights to take, such as blocks/*/attention/*,!blocks/0/*; the others are drawn at random",
+        when="path",
     )
     on_mismatch: Literal["stop", "draw"] = key(
-        "stop", "stop at, or draw at random, weights that the source lacks or has in another shape"
+        "stop", "stop at, or draw at random, weights that the source lacks or has in another shape", when="path"
     )
-    adapters: str = key("", "a folder of PEFT, whose adapters training starts from; by default they are new")
-
-    def __post_init__(self) -> None:
-        if not self.path:
-            off = {"weights": "*", "on_mismatch": "stop", "adapters": ""}
-            require_off("start", self, off, "without start.path nothing reads it")
+    adapters: str = key("", "a folder of PEFT, whose adapters training starts from; by default new", when="path")
 
 
 class Source(NamedTuple):

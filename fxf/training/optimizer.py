@@ -17,13 +17,15 @@ from fxf.training.fine_tuning import at_own_rates, averaging, freeze, has_frozen
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """The `optimizer` section. A key that the chosen optimizer or schedule does not read must keep its default."""
+    """The `optimizer` section. A key that the chosen optimizer does not read must keep its default."""
 
     name: str = key("adam", "one of fxf.training.optimizer.OPTIMIZERS")
     learning_rate: float = key(1e-3, "peak learning rate", above=0, argument=True)
     schedule: str = key("constant", "schedule after the warm-up, one of fxf.training.optimizer.SCHEDULES")
     warmup_steps: int = key(0, "steps of linear warm-up from 0", minimum=0)
-    final_learning_rate: float = key(0.0, "rate at the last step, no share of learning_rate", minimum=0, argument=True)
+    final_learning_rate: float = key(
+        0.0, "rate at the last step, not a share", minimum=0, argument=True, when="schedule=linear or cosine or wsd"
+    )
     b1: float = key(0.9, "decay of the mean of gradients", minimum=0, below=1)
     b2: float = key(0.999, "decay of the mean of squared gradients", minimum=0, below=1)
     eps: float = key(1e-8, "added to the denominator", above=0)
@@ -35,7 +37,7 @@ class OptimizerConfig:
         argument=True,
     )
     clip_norm: float = key(0.0, "gradient clipping: maximum of the global norm; 0: off", minimum=0)
-    decay_steps: int = key(0, "wsd: steps at the end in which the rate falls to final_learning_rate", minimum=0)
+    decay_steps: int = key(0, "steps of the fall to final_learning_rate at the end", minimum=0, when="schedule=wsd")
     frozen: str = key("", "patterns of weights that are not trained, such as embedding/*,blocks/0/*")
     ema_decay: float = key(0.0, "decay of an average of the params, which is evaluated; 0: off", minimum=0, below=1)
 
@@ -143,11 +145,6 @@ SCHEDULES: Choices[Callable[[Any, Any, int, OptimizerConfig], Schedule]] = Choic
         "wsd": stable_then_linear,
     }
 )
-# Keys, and the schedules of fxf that do not read them. A user's own schedule may read all.
-_UNREAD = {
-    "final_learning_rate": ("constant", "inverse_sqrt"),
-    "decay_steps": ("constant", "linear", "cosine", "inverse_sqrt"),
-}
 
 
 def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any] | None = None) -> Schedule:
@@ -160,8 +157,6 @@ def make_schedule(config: OptimizerConfig, steps: int, numbers: Mapping[str, Any
     if config.warmup_steps >= steps:
         what = f"{config.warmup_steps} is not less than train.steps {steps}; set it to {steps // 10}"
         raise UserError(f"optimizer.warmup_steps: {what}, or train.steps above {config.warmup_steps}")
-    unread = {name: getattr(OptimizerConfig, name) for name, those in _UNREAD.items() if config.schedule in those}
-    require_off("optimizer", config, unread, f"schedule '{config.schedule}' does not read it")
     values = {**arguments(config), **(numbers or {})}
     peak, final, warmup = values["learning_rate"], values["final_learning_rate"], config.warmup_steps
     scheduled = SCHEDULES[config.schedule](peak, final, steps - warmup, config)

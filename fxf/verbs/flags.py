@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fxf.base import status
-from fxf.base.config import defaults, fields_of, parsed
+from fxf.base.config import defaults, fields_of
 from fxf.base.devices import start_jax
 from fxf.base.errors import UserError, also_called, did_you_mean, nearest, one_line
 from fxf.base.files import new_folder, read_file, to_json
@@ -145,6 +145,7 @@ def add_decode(parser: Parser) -> None:
     """Adds a flag for each key of the `decode` section."""
     start_jax()  # before the package of the models imports it
     from fxf.models.decode_config import DecodeConfig
+    from fxf.runs.configs import parsed
 
     known = fields_of(DecodeConfig)
     for name, default in defaults(DecodeConfig).items():
