@@ -248,4 +248,7 @@ def _build(cls: type, path: str, config: Any, own: Mapping[str, Any], given: Map
     if "part" in values.keys() - fields.keys():
         raise UserError(f"model.blocks: {cls.__name__} cannot wrap blocks: it has no field 'part'")
     values = {name: value for name, value in values.items() if name in fields}
-    return flax_module.flax_layer(cls, values, config.d_model, config.dtype) if of_flax else cls(**values)
+    if of_flax:
+        return flax_module.flax_layer(cls, values, config.d_model, config.dtype)
+    require_read(path, layer := cls(**values), own)
+    return layer

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from fxf.base.config import key, require_read
+from fxf.base.config import key
 from fxf.base.devices import DATA, EXPERT, FSDP, ROWS, SEQUENCE, divides, target_mesh
 from fxf.base.errors import UserError
 from fxf.base.on_gpu import embedding_lookup, product_of_experts
@@ -144,7 +144,6 @@ class MoE:
         for name, most in (("best_groups", self.expert_groups), ("top_k", n_candidates)):
             if getattr(self, name) > most:
                 raise UserError(f"model.layers: {name}: expected at most {most}, got {getattr(self, name)}")
-        require_read("model.layers", self, ["shared_gate"])
 
 
 def apply_experts(
