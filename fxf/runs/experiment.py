@@ -25,7 +25,7 @@ from fxf.models import MODELS
 from fxf.models.decode_config import DecodeConfig
 from fxf.models.lora import LORA, LoraConfig, lora
 from fxf.models.model import Model
-from fxf.runs import compatibility, guests
+from fxf.runs import compatibility, guests, run_folder
 from fxf.runs.source import StartConfig, folder_of_files
 from fxf.tasks import TASKS
 from fxf.tasks.task import RunInfo, Task
@@ -164,6 +164,11 @@ class Experiment(NamedTuple):
     def state_shapes(self, layout: Layout) -> TrainState:
         """Returns the state's shapes, dtypes and shardings; allocates nothing."""
         return state.state_shapes(self.model, self.optimizer, layout)
+
+    def made_in(self, workdir: Path, started_from: Mapping[str, str]) -> run_folder.RunInputs:
+        """Returns what a run in `workdir` is made from. `started_from` are the digests of the weights that it takes."""
+        data = {**self.task.digests(), **guests.digests(self.config, workdir), **started_from}
+        return run_folder.RunInputs(workdir, self.config, data, self.task.files)
 
     def sharing(self, kept: ProgramCache | None, use: str = "") -> "Experiment":
         """Returns the experiment with the programs of an equal one in `kept`; if there is none, `kept` gets its own.

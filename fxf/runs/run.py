@@ -122,13 +122,12 @@ def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, Start, ru
     Raises:
       UserError: they do not fit each other, or the processes have different configs.
     """
-    task, code = experiment.task, guests.digests(experiment.config, workdir)
-    processes.require_same_config({**experiment.config, **code})
+    task = experiment.task
+    processes.require_same_config({**experiment.config, **guests.digests(experiment.config, workdir)})
     layout = experiment.layout()
     start = start_of(experiment, layout, workdir)
     compatibility.require_learnable(experiment.config["task"]["name"], task, experiment.model, experiment.seed)
-    data = {**task.digests(), **code, **start.digests}
-    return layout, start, run_folder.RunInputs(workdir, experiment.config, data, task.files)
+    return layout, start, experiment.made_in(workdir, start.digests)
 
 
 def _data_line(figures: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from fxf.base.files import write_atomically
 from fxf.base.status import stage
 from fxf.reports import run_files
 from fxf.reports.tables import Row, to_csv
-from fxf.runs import guests, run_folder
+from fxf.runs import run_folder
 from fxf.runs.experiment import build
 
 TABLE = "table.csv"  # a row for each point of a sweep, or each pair of a trial
@@ -103,9 +103,7 @@ def check(points: Sequence[Point], workdir: Path) -> list[Point]:
         try:
             experiment = build(point.config, folder)
             source = run_folder.source_digest(folder, experiment.start.path)
-            digests = experiment.task.digests() | guests.digests(experiment.config, folder) | source
-            made = run_folder.RunInputs(folder, experiment.config, digests, experiment.task.files)
-            left += [] if run_folder.finished(made) else [point]
+            left += [] if run_folder.finished(experiment.made_in(folder, source)) else [point]
         except UserError as error:
             raise UserError(f"sweep: point {number} ({point.name}): {error}") from None
     return left
