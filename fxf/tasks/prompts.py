@@ -83,8 +83,8 @@ def whole_numbers(text: str, minimum: int, maximum: int, expected: str) -> list[
 
 
 def before_end(tokens: list[int], end_token: int) -> list[int]:
-    """Returns the tokens before the first end token; all tokens if there is none, or if it is negative."""
-    return tokens[: tokens.index(end_token)] if end_token >= 0 and end_token in tokens else tokens
+    """Returns the tokens before the first end token, or all if there is none. Answers of floats have none."""
+    return tokens[: tokens.index(end_token)] if end_token in tokens and isinstance(tokens[0], int) else tokens
 
 
 def in_order_of_texts(
