@@ -39,7 +39,8 @@ def get_config(argument: str = "default") -> ConfigDict:
 def _nanogpt(config: ConfigDict, gpu: bool) -> ConfigDict:
     """Returns nanoGPT's settings: its README's for a CPU, its config/train_shakespeare_char.py's for a GPU.
 
-    Source: github.com/karpathy/nanoGPT.
+    Source: github.com/karpathy/nanoGPT. Unlike there, norms and feed-forward layers have biases, half a percent of the
+    weights for a CPU, and weight decay leaves embeddings out.
     """
     model, optimizer = config.model, config.optimizer
     model.n_layers, model.d_model, model.n_heads = (6, 384, 6) if gpu else (4, 128, 4)

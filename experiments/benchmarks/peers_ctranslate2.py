@@ -25,7 +25,6 @@ class CTranslator:
         Args:
           batches: number of batches translated in parallel, each with its share of the threads.
         """
-        assert config.embeddings == "shared" and config.positions == "sinusoidal" and config.block == "pre_norm"
         spec = _spec(config, jax.tree.map(np.asarray, params))
         shares = {"inter_threads": batches, "intra_threads": max(threads // batches, 1)}
         with tempfile.TemporaryDirectory() as folder:

@@ -48,7 +48,6 @@ class TorchTranslator(torch.nn.Module):
 
     def __init__(self, config: EncoderDecoderConfig, params: Params) -> None:
         super().__init__()
-        assert config.embeddings == "shared" and config.positions == "sinusoidal"
         self.config = config
         self.table = _parameter(params["embedding"]["table"])
         sinusoids = interleaved(jnp.arange(config.max_len), config.d_model)

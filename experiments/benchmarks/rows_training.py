@@ -1,9 +1,10 @@
 """Rows of training: the same model, batch and optimizer in fxf, PyTorch (eager and compiled) and Flax NNX.
 
-Each step reads the same random batch. The losses before the first step must agree: up to rounding if the peer has fxf's
-weights (the translators), else within a tenth. Peers run at their best: also compiled, with all threads, fused
-optimizers and donated arrays. By default glibc returns freed memory to Linux; fxf (`fxf/base/kept_memory.py`) and
-each peer here keep it.
+Two differences remain: fxf's layer norms always have biases, and its weight decay leaves embeddings out. Each step
+reads the same random batch. The losses before the first step must agree: up to rounding if the peer has fxf's weights
+(the translators), else within a tenth. Peers run at their best: also compiled, with all threads, fused optimizers and
+donated arrays. By default glibc returns freed memory to Linux; fxf (`fxf/base/kept_memory.py`) and each peer here keep
+it.
 """
 
 import functools
@@ -96,7 +97,7 @@ def lm_config(sizes: Any, **changes: Any) -> TransformerLMConfig:
         **{"n_layers": sizes.n_layers, "d_model": sizes.d_model, "d_ff": 4 * sizes.d_model, "n_heads": sizes.n_heads},
         **{"max_len": sizes.length, "positions": "learned", "tied_embeddings": True, "init": "gpt2"},
         **{"activation": "gelu_tanh" if sizes.gpt2 else "gelu", "norm_epsilon": 1e-5, "norm_epsilon_in": "variance"},
-        **{"attention_bias": "all" if sizes.gpt2 else "none", "dtype": sizes.dtype},
+        **{"attention_bias": "all" if sizes.gpt2 else "none", "feed_forward_bias": sizes.gpt2, "dtype": sizes.dtype},
     }
     return TransformerLMConfig(**{**choices, **changes})
 
@@ -251,9 +252,11 @@ def _growing(sizes: Any, options: dict[str, Any]) -> Way:
 
 def memory_of(way: str) -> float:
     """Returns the MiB that building and training a GPT of nanoGPT's CPU size adds to this process."""
+    from experiments.benchmarks import peers_flax, peers_gpt  # noqa: F401  Their libraries are not what training adds.
+
     sizes, settings = sizes_of(*NANOGPT_CPU), Settings(0, 4, os.cpu_count() or 1)
     batch = random_tokens(NANOGPT_ROWS, sizes.length, sizes.vocab_size)
-    peers = gpt_peers(sizes, batch, settings)  # import their libraries
+    peers = gpt_peers(sizes, batch, settings)
     return added_bytes(lambda: fxf_gpt(sizes, batch).run(settings.steps) if way == "fxf" else peers[way]()[1]()) / 2**20
 
 
