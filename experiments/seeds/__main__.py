@@ -3,8 +3,8 @@
 make seeds
 python -m experiments.seeds --workdir=runs/seeds --only=004,contradictions
 
-What is done already is not repeated. The folder has the runs, and `figures.md` with all rows. The exit code is 1 if a
-row does not hold; the last lines name these rows.
+What the same code has done is not repeated. The folder has the runs, and `figures.md` with all rows. The exit code is 1
+if a row does not hold; the last lines name these rows.
 """
 
 import fxf.base.listen  # noqa: F401  First of all.
@@ -17,6 +17,7 @@ from experiments.seeds.systems import SEEDS
 from fxf.base.config import one_of
 from fxf.base.files import folder_at, write_atomically
 from fxf.reports.tables import to_markdown
+from fxf.runs.code_version import code_digest
 from fxf.verbs.flags import Parser
 
 
@@ -28,7 +29,8 @@ def flags(parser: Parser) -> None:
 def main(args: Namespace) -> None:
     names = [one_of(name, SEEDS, "--only") for name in args.only]
     folder, rows, failed = folder_at(args.workdir, "--workdir"), [], []
-    for done in finished([Job(name, SEEDS[name].look, (folder,)) for name in names], folder):
+    runs = folder / code_digest()[:8]  # a finished run is not repeated, so other code needs other folders
+    for done in finished([Job(name, SEEDS[name].look, (runs,)) for name in names], folder):
         if done.error:
             failed.append(f"seed {done.name}: {done.error}")
             continue
