@@ -57,3 +57,5 @@ def test_the_table_has_the_points_of_the_sweep_and_the_figures_of_its_runs(name)
 def test_a_claim_that_fails_is_undecided_if_an_optimum_is_not_bracketed():
     found = [study.Verdict(1.0, holds).if_bracketed(True, known).words for holds in (1, 0) for known in (1, 0)]
     assert found == ["holds", "holds", "does not hold", "undecided: not bracketed"]
+    first_is_best = [row for row in rows_of("width") if row[study.RATE] > 2**-9]
+    assert module_of("width").verdicts(first_is_best)[1].words == "undecided: not bracketed"

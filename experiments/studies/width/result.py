@@ -42,8 +42,8 @@ def spread(best: list[float]) -> float:
 
 def verdicts(rows: list[Row]) -> list[Verdict]:
     based, without = ([*map(best_rate, losses(rows, kind).values())] for kind in KINDS)
-    ratio = without[0] / without[-1]
-    return [Verdict(spread(based), spread(based) <= BOUND), Verdict(ratio, ratio >= 2)]
+    found = [(spread(based), spread(based) <= BOUND), (ratio := without[0] / without[-1], ratio >= 2)]
+    return [Verdict(figure, holds).if_bracketed(not math.isnan(figure)) for figure, holds in found]
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
