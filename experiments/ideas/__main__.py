@@ -12,6 +12,7 @@ failed if its exact match is below 0.02. All trials of a task share the base's r
 
 import argparse
 import shutil
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,28 +55,28 @@ SAYS = {  # about models up to millions of times as large
     "z_loss": "steadier training of large models; deeper ones by dropped layers",
 }
 
+TRIALS = {f"{task}-{idea}": (task, idea) for task in METRICS for idea in SAYS}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="TASK or TASK-IDEA")
+    parser.add_argument("--only", choices=[*METRICS, *TRIALS, "none"], metavar="TASK or TASK-IDEA")
     parser.add_argument("--workers", type=int, default=1)
-    args = parser.parse_args()
-    ideas = sorted(path.stem for path in (ROOT / "configs/ideas").glob("*.py"))
-    for task in METRICS:
-        for idea in ideas:
-            name = f"{task}-{idea}"
-            there = (KEPT / f"{name}.json").exists()
-            if (args.only in (None, task) and not there) or args.only == name:
-                try:
-                    keep(name, judged(task, idea, f"{task}-{ideas[0]}", args.workers))
-                except UserError as error:
-                    print(f"{name}: {error}", flush=True)
+    args, failed = parser.parse_args(), False
+    for name, (task, idea) in TRIALS.items():
+        if args.only == name or (args.only in (None, task) and not (KEPT / f"{name}.json").exists()):
+            try:
+                keep(name, judged(task, idea, args.workers))
+            except UserError as error:
+                failed = True
+                print(f"{name}: {error}", flush=True)
     write_atomically(PAGE, filled(PAGE, tables()))
+    sys.exit(failed)
 
 
-def judged(task: str, idea: str, base: str, workers: int) -> Verdict:
-    """Returns the verdict on an idea. It takes the base's runs from the trial `base`, if that exists."""
-    folder, base_folder = RUNS / f"{task}-{idea}", RUNS / base
+def judged(task: str, idea: str, workers: int) -> Verdict:
+    """Returns the verdict on an idea. It takes the base's runs from the trial of the first idea, if that exists."""
+    folder, base_folder = RUNS / f"{task}-{idea}", RUNS / f"{task}-{next(iter(SAYS))}"
     for pattern in ("first-*", "rates/first-*", "checks/first-*"):
         for run in base_folder.glob(pattern):
             if not (there := folder / run.relative_to(base_folder)).exists():
