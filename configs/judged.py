@@ -21,48 +21,41 @@ ONE = "attention+feed_forward"
 TASKS = ("text", "reversal")
 
 
-def attention(path: str, **changes: Any) -> dict[str, Any]:
-    """Returns the keys of another kind of attention."""
-    return {"attention": path, **changes}
-
-
 IDEAS: dict[str, dict[str, Any]] = {
-    "canon": {"block": "ideas.canon:Canon", "layers": {"Canon": {"taps": 4}}},
-    "cope": attention("ideas.cope:Cope", positions="none"),
-    "differential": attention("ideas.differential:Differential"),
-    "fire": attention("ideas.fire:Fire", positions="none", layers={"attention": {"threshold": 8.0}}),
-    "forgetting": attention("ideas.forgetting:Forgetting", positions="none", layers={"attention": {"start": 4.0}}),
-    "gated_attention": attention("ideas.gated_attention:GatedAttention"),
-    "hyper_connections": {
-        "block": "ideas.hyper_connections:HyperConnections",
-        "layers": {"HyperConnections": {"streams": 4, "first_scale": 0.01}},
+    "canon": {"block": "ideas.canon:Canon"},
+    "cope": {"attention": "ideas.cope:Cope", "positions": "none"},
+    "differential": {"attention": "ideas.differential:Differential"},
+    "fire": {"attention": "ideas.fire:Fire", "positions": "none", "layers": {"attention": {"threshold": 8.0}}},
+    "forgetting": {
+        "attention": "ideas.forgetting:Forgetting",
+        "positions": "none",
+        "layers": {"attention": {"start": 4.0}},
     },
-    "layer_scale": {"block": "ideas.layer_scale:LayerScale", "layers": {"LayerScale": {"first_scale": 0.1}}},
+    "gated_attention": {"attention": "ideas.gated_attention:GatedAttention"},
+    "hyper_connections": {"block": "ideas.hyper_connections:HyperConnections"},
+    "layer_scale": {"block": "ideas.layer_scale:LayerScale"},
     "looped": {"n_layers": 1, "blocks": f"3@({ONE})"},
-    "mixture_of_depths": {
-        "blocks": f"{ONE}, ideas.mixture_of_depths:Depths({ONE}), {ONE}",
-        "layers": {"Depths": {"capacity": 0.5, "agree": 0.01}},
-    },
+    "mixture_of_depths": {"blocks": f"{ONE}, ideas.mixture_of_depths:Depths({ONE}), {ONE}"},
     "multi_token": {"name": "ideas.multi_token:MODEL", "ahead": 2, "ahead_weight": 1.0},
     "ngpt": {
         **{"name": "ideas.ngpt:MODEL", "block": "ideas.ngpt:Sphere", "feed_forward": "ideas.ngpt:UnitDense"},
         **{"activation": "silu", "gated": True, "d_ff": 86, "feed_forward_bias": False, "attention_bias": "none"},
-        **{"qk_norm": True, "final_norm": False, "final_bias": False, "layers": {"Sphere": {"first_rate": 0.05}}},
+        **{"qk_norm": True, "final_norm": False, "final_bias": False},
     },
     "parallel": {"block": "ideas.parallel:Parallel"},
     "product_keys": {
         "blocks": f"{ONE}, attention+ideas.product_keys:ProductKeys, {ONE}",
-        "layers": {"ProductKeys": {"heads": 4, "halves": 16, "best": 8, "half_dim": 8, "value_rate": 4.0}},
+        "layers": {"ProductKeys": {"halves": 16, "half_dim": 8}},
     },
-    "sigmoid": attention("ideas.sigmoid:Sigmoid"),
-    "sink_logits": attention("sink"),
+    "sigmoid": {"attention": "ideas.sigmoid:Sigmoid"},
+    "sink_logits": {"attention": "sink"},
     "squared_relu": {"activation": "ideas.squared_relu:squared_relu"},
-    "stick_breaking": attention("ideas.stick_breaking:StickBreaking", positions="none"),
-    "t5_bias": attention("ideas.t5_bias:T5Bias", positions="none"),
-    "talking_heads": attention("ideas.talking_heads:TalkingHeads"),
+    "stick_breaking": {"attention": "ideas.stick_breaking:StickBreaking", "positions": "none"},
+    "t5_bias": {"attention": "ideas.t5_bias:T5Bias", "positions": "none"},
+    "talking_heads": {"attention": "ideas.talking_heads:TalkingHeads"},
     "unet": {"blocks": f"ideas.unet:Down({ONE}), {ONE}, ideas.unet:Up({ONE})"},
-    "value_residual": attention("ideas.value_residual:ValueResidual"),
-    "xpos": attention("ideas.xpos:XPos"),
+    "value_residual": {"attention": "ideas.value_residual:ValueResidual"},
+    "xpos": {"attention": "ideas.xpos:XPos"},
     "z_loss": {
         **{"name": "ideas.z_loss:MODEL", "block": "ideas.z_loss:StochasticDepth", "z_loss": 1e-4},
         "layers": {"StochasticDepth": {"survival": 0.9}},
@@ -83,7 +76,7 @@ def get_config(argument: str = "text") -> ConfigDict:
     model.n_layers, model.d_model, model.d_ff, model.n_heads = 3, 32, 128, 4
     model.positions, model.activation = "rotary", "gelu"
     optimizer.schedule, optimizer.warmup_steps, optimizer.b2, optimizer.clip_norm = "cosine", 20, 0.98, 1.0
-    optimizer.name, optimizer.learning_rate = "adam", 1.2e-2 if task == "text" else 8e-3
+    optimizer.learning_rate = 1.2e-2 if task == "text" else 8e-3
     if task == "text":
         config.data.test, config.task.length, model.max_len = 0.01, 32, 32
         config.train.steps, config.train.batch_size = 200, 8

@@ -5,6 +5,7 @@ fxf sweep --config=reversal:example0 --workdir=runs/sweep --workers=2
 
 argument            problem                                  scored, EXPECTED below
 (none)              50 symbols, lengths 1 to 25              10,000 unseen sequences
+short               20 symbols, lengths 1 to 8, 600 steps    the plain model beside those of configs/ideas
 example0, 1, 2      the seed's, with a good recipe           all 100, 36, 336 sequences
 notebook0, 1, 2     the seed's, by its notebook's procedure  a loss of at most 0.3 after notebook0's steps
 
@@ -25,13 +26,13 @@ EXPECTED = {name: {"exact_match": 1} for name in ("", "example0", "example1", "e
 
 # Seed 004's demo examples: number of symbols, minimum and maximum length, and the steps of its notebook.
 EXAMPLES = {"0": (10, 2, 2, 6000), "1": (3, 2, 3, 6000), "2": (4, 2, 4, 16000)}
-ARGUMENTS = ("default", *(f"{kind}{number}" for kind in ("example", "notebook") for number in EXAMPLES))
+ARGUMENTS = ("default", "short", *(f"{kind}{number}" for kind in ("example", "notebook") for number in EXAMPLES))
 
 
 def get_config(argument: str = "default") -> ConfigDict:
     one_of(argument, ARGUMENTS, "argument")
-    if argument == "default":
-        return _default()
+    if argument in ("default", "short"):
+        return _short() if argument == "short" else _default()
     kind, number = argument[:-1], argument[-1:]
     n_tokens, min_length, max_length, steps = EXAMPLES[number]
     config = default_config(task="reversal")
@@ -64,4 +65,11 @@ def _default() -> ConfigDict:
     config.optimizer.b2, config.optimizer.clip_norm = 0.98, 1.0
     config.train.steps, config.train.batch_size = 2500, 64  # with 1,500 not every seed ends near 1
     config.checkpoint.every = 500
+    return config
+
+
+def _short() -> ConfigDict:
+    config = _default()
+    config.task.n_tokens, config.task.max_length, config.task.longer, config.task.examples = 20, 8, 4, 1000
+    config.model.max_len, config.train.steps, config.train.batch_size, config.checkpoint.every = 26, 600, 32, 0
     return config

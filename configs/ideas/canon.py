@@ -44,5 +44,4 @@ class Canon(PreNorm):
 def get_config() -> ConfigDict:
     config = fxf.read_config("reversal:example0")
     config.model.block, config.model.positions = "canon:Canon", "none"
-    config.model.layers = {"Canon": {"taps": 4}}
     return config

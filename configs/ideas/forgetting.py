@@ -54,9 +54,7 @@ class Forgetting(Attention):
 
 
 def get_config() -> ConfigDict:
-    config = fxf.read_config("reversal")
-    config.task.n_tokens, config.task.max_length, config.task.longer, config.task.examples = 20, 8, 4, 1000
-    config.model.max_len, config.train.steps, config.train.batch_size, config.checkpoint.every = 26, 600, 32, 0
+    config = fxf.read_config("reversal:short")
     config.model.attention, config.model.positions = "forgetting:Forgetting", "none"
     config.model.layers = {"attention": {"start": 4.0}}
     return config

@@ -72,5 +72,4 @@ class HyperConnections(Block):
 def get_config() -> ConfigDict:
     config = fxf.read_config("reversal:example0")
     config.model.block = "hyper_connections:HyperConnections"
-    config.model.layers = {"HyperConnections": {"streams": 4, "first_scale": 0.01}}
     return config

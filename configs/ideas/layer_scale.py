@@ -43,7 +43,6 @@ def get_config() -> ConfigDict:
     config = fxf.read_config("reversal:example0")
     config.model.block = "layer_scale:LayerScale"
     config.model.n_layers, config.model.d_model, config.model.d_ff = 12, 64, 128
-    config.model.layers = {"LayerScale": {"first_scale": 0.1}}
     config.optimizer.warmup_steps = 0
     config.model.scan_blocks = True
     return config

@@ -85,7 +85,6 @@ def _in_order(cache: Any, at_BT: jax.Array) -> Any:
 def get_config() -> ConfigDict:
     config = fxf.read_config("characters")
     config.task.length, config.train.steps = 64, 400
-    config.model.layers = {"Depths": {"capacity": 0.5, "agree": 0.01}}
     config.model.update(n_layers=4, d_model=64, d_ff=256, max_len=64)
     config.model.blocks = "attention+feed_forward, mixture_of_depths:Depths(attention+feed_forward)"
     return config

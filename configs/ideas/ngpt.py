@@ -100,5 +100,5 @@ def get_config() -> ConfigDict:
     config.model.update(name="ngpt:MODEL", block="ngpt:Sphere", feed_forward="ngpt:UnitDense", activation="silu")
     config.model.update(gated=True, feed_forward_bias=False, attention_bias="none")
     config.model.update(positions="rotary", qk_norm=True, final_norm=False, final_bias=False)
-    config.model.layers, config.optimizer.warmup_steps = {"Sphere": {"first_rate": 0.05}}, 0
+    config.optimizer.warmup_steps = 0
     return config

@@ -64,7 +64,6 @@ class ProductKeys:
 def get_config() -> ConfigDict:
     config = fxf.read_config("characters")
     config.task.length, config.train.steps = 64, 400
-    config.model.layers = {"ProductKeys": {"heads": 4, "halves": 32, "best": 8, "half_dim": 16, "value_rate": 4.0}}
     blocks = "attention+feed_forward, attention+product_keys:ProductKeys"
     config.model.update(d_model=64, d_ff=256, max_len=64, blocks=blocks)
     return config

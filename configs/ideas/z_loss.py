@@ -68,5 +68,4 @@ def get_config() -> ConfigDict:
     config = fxf.read_config("reversal:example0")
     with config.unlocked():
         config.model.update(name="z_loss:MODEL", block="z_loss:StochasticDepth", n_layers=4, z_loss=1e-4)
-    config.model.layers = {"StochasticDepth": {"survival": 0.8}}
     return config

@@ -3,7 +3,8 @@
 fxf train --config=objectives/rewards:RUN --workdir=runs/rewarded
 
 Each prompt has several sampled answers. The reward of an answer is its share of right tokens, compared with the other
-answers to the prompt. Each batch is used for one step only, so no ratio of probabilities is clipped.
+answers to the prompt. Each batch is used for one step only, so no ratio of probabilities is clipped. Nothing keeps the
+model near the run that it starts from: the paper's term with the KL divergence is left out.
 """
 
 import dataclasses
