@@ -5,9 +5,9 @@ import pytest
 
 from closeness import assert_close
 from configs.primer.bilayer import BilayerConfig, as_vectors, bilayer
-from fxf.base.weights import decay_mask, initialize, shapes
+from fxf.base.weights import decay_mask, initialize
 from fxf.layers.named import intermediates
-from helpers import loss_and_gradient
+from helpers import loss_and_gradient, random_params
 
 WIDTH = 3
 
@@ -17,14 +17,8 @@ def small(**changes):
     return config, bilayer(config, WIDTH)
 
 
-def random_params(model, seed=0):
-    """Returns params large enough to matter, biases too."""
-    rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda s: rng.normal(0, 0.7, s.shape).astype(np.float32), shapes(model.spec))
-
-
 CONFIG, MODEL = small()
-PARAMS, APPLY = random_params(MODEL), jax.jit(MODEL.apply)
+PARAMS, APPLY = random_params(MODEL.spec), jax.jit(MODEL.apply)
 
 
 def vectors(shape, seed=1):
@@ -79,7 +73,7 @@ def test_weights_start_with_the_seeds_deviations_and_the_first_copy_as_if_alone(
 
 def test_each_copy_reads_its_rows_however_many_there_are_and_in_any_order():
     _, model = small(copies=3)
-    params, x, apply = random_params(model), vectors((6, 5, WIDTH)), jax.jit(model.apply)
+    params, x, apply = random_params(model.spec), vectors((6, 5, WIDTH)), jax.jit(model.apply)
     outputs = np.asarray(apply(params, {"inputs": x}))
     for row in range(6):
         own = jax.tree.map(lambda w, row=row: w[row % 3][None], params)
@@ -91,7 +85,7 @@ def test_each_copy_reads_its_rows_however_many_there_are_and_in_any_order():
 
 def test_a_batch_in_parts_gives_each_copy_the_gradient_of_the_whole():
     _, model = small(copies=4)
-    params, x = random_params(model), vectors((6, 5, WIDTH))
+    params, x = random_params(model.spec), vectors((6, 5, WIDTH))
     batch = {"inputs": x, "targets": -x, "weights": np.ones((6, 5), np.float32), "row": np.arange(6, dtype=np.int32)}
     both = jax.jit(lambda *at: [loss_and_gradient(model, *at, microbatches=n) for n in (3, 1)])
     assert_close(*both(params, batch))

@@ -18,19 +18,6 @@ def task(mappings=3, seed=5, **more):
     return BooleanMap(BooleanMapConfig(**more), RunInfo(TrainConfig(batch_size=mappings), seed=seed))
 
 
-def evaluator(outputs):
-    return Evaluator(None, None, lambda batch: outputs)
-
-
-def config(copies, mappings, steps, learning_rate):
-    values = read_config("boolean_map").to_dict()
-    values["model"] |= {"copies": copies}
-    values["train"] |= {"batch_size": mappings, "steps": steps}
-    values["optimizer"] |= {"name": "sgd", "learning_rate": learning_rate}
-    values["log"] |= {"tensorboard": False, "report": False}
-    return values
-
-
 def test_mappings_are_vectors_of_plus_and_minus_0_9():
     batch = task(7, positions=3, dim=5).batch(jax.random.key(0), 0)
     assert batch["inputs"].shape == batch["targets"].shape == (7, 3, 5)
@@ -47,7 +34,7 @@ def test_a_mapping_is_solved_if_the_sum_of_its_squared_errors_is_below_1e_4():
     outputs = targets.copy()
     outputs[1, 0] += 0.006
     outputs[2, 1] += 0.008
-    figures = task().test(evaluator(outputs))
+    figures = task().test(Evaluator(None, None, lambda batch: outputs))
     assert figures["squared_error"] == pytest.approx(2 * 0.008**2, rel=1e-4)
     assert (figures["solved"], figures["examples"]) == (2 / 3, 3)
 
@@ -58,8 +45,11 @@ RATE = 1.5e-2  # the seed's
 @functools.cache
 def procedure(copies):
     """Returns the experiment with n copies, and a function that takes steps from params."""
+    config = read_config("boolean_map")
+    config.model.copies = config.train.batch_size = copies
     # The loss is a mean over positions and mappings, so the rate is the seed's times their numbers.
-    experiment = build(config(copies, copies, 4400, RATE * 5 * copies))
+    config.optimizer.learning_rate = RATE * 5 * copies
+    experiment = build(config.to_dict())
     trainer, numbers = experiment.trainer(experiment.layout_of_one_copy()), experiment.hyperparameters()
 
     @jax.jit
