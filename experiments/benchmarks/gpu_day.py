@@ -52,7 +52,6 @@ from fxf.base.on_gpu import deterministic_options
 from fxf.compile import costs, hlo, times
 from fxf.compile.topologies import Topology
 from fxf.models.decoder import Decoder
-from fxf.models.transformer_lm import transformer_lm
 from fxf.training.step import jit_step, make_step
 from fxf.verbs.flags import Parser, whole
 
@@ -65,7 +64,7 @@ def gpt2(toy: bool, medium: bool = False, length: int = 1024) -> Sizes:
     """Returns the sizes of GPT-2 small or medium, or of a toy."""
     layers, width, heads = (2, 64, 2) if toy else (24, 1024, 16) if medium else (12, 768, 12)
     vocab, length = (1000, length // 16) if toy else (training.GPT2_VOCAB_SIZE, length)
-    return training.sizes_of(layers, width, heads, length, vocab, gpt2=True)._replace(dtype="bfloat16")
+    return Sizes(layers, width, heads, length, vocab, gpt2=True, dtype="bfloat16")
 
 
 class Step:
@@ -134,7 +133,7 @@ def traced(step: Step) -> Iterator[Found]:
         spent = durations(next(Path(folder).rglob("*.xplane.pb")))
     module = hlo.read(step.program.as_text())
     ops = [op for computation in module.computations.values() for op in computation]
-    names = {op.name: found[1] for op in ops if (found := re.search(r'op_name="([^"]*)"', op.attributes))}  # by JAX
+    names = {op.name: told[1] for op in ops if (told := re.search(r'op_name="([^"]*)"', op.attributes))}  # by JAX
     known = {kernel.name: kernel for kernel in costs.kernels(module.entry, 1) if kernel.costs}
     hardware = hardware_of(jax.devices()[0]) or HARDWARE["h100"]
     table = times.seconds(known.values(), Topology("one", [], hardware), [], hardware.reached or hardware.peak)
@@ -186,7 +185,7 @@ def decoding(settings: Settings) -> Iterator[Found]:
     """
     (new, read), sizes = (16, 8) if settings.quick else (256, 128), gpt2(settings.quick)
     attention = "flash" if jax.default_backend() == "gpu" else "xla"
-    model = transformer_lm(training.lm_config(sizes, attention_implementation=attention), sizes.vocab_size)
+    model = training.lm(sizes, attention_implementation=attention)
     params, known = training.drawn(model), hardware_of(require_devices()[0])
     n_weights = sum(weight.size for weight in jax.tree.leaves(params)) - sizes.length * sizes.d_model
     for n in (1, 64):

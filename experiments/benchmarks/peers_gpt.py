@@ -107,7 +107,7 @@ class NanoGPT:
 
     def __init__(self, vocab_size: int, train: np.ndarray, validation: np.ndarray) -> None:
         self.tokens, self.validation = (torch.tensor(part.astype(np.int64)) for part in (train, validation))
-        self.sizes = Sizes(vocab_size, self.LENGTH, 4, 4, 128)
+        self.sizes = Sizes(4, 128, 4, self.LENGTH, vocab_size)
 
     def train(self, steps: int = 0, compiled: bool = False) -> float:
         """Trains a new model, and returns its validation loss, in nats per character."""

@@ -78,11 +78,11 @@ class Sizes(NamedTuple):
       dtype: the type of products; weights and losses are float32.
     """
 
-    vocab_size: int
-    length: int
     n_layers: int
-    n_heads: int
     d_model: int
+    n_heads: int
+    length: int
+    vocab_size: int
     gpt2: bool = False
     dtype: str = "float32"
 

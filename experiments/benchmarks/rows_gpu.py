@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.benchmarks import rows_training as training
-from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Way
+from experiments.benchmarks.rows import Measured, Row, Rows, Settings, Sizes, Way
 from experiments.benchmarks.rows_process import product_ways
 from fxf.base.devices import require_devices
 from fxf.base.errors import UserError
@@ -34,8 +34,7 @@ def gpu_gpt2(settings: Settings) -> Iterator[Row]:
     """GPT-2 small in bfloat16 with flash attention, beside PyTorch with its own, and the GPU's nominal peak."""
     require_gpu(settings)
     rows, length, attention = (2, 64, "chunked") if settings.quick else (32, 1024, "flash")
-    sizes = training.sizes_of(1 if settings.quick else 12, 768, 12, length, training.GPT2_VOCAB_SIZE, gpt2=True)
-    sizes = sizes._replace(dtype="bfloat16")
+    sizes = Sizes(1 if settings.quick else 12, 768, 12, length, training.GPT2_VOCAB_SIZE, gpt2=True, dtype="bfloat16")
     batch = training.random_tokens(rows, length, training.GPT2_VOCAB_SIZE)
     make = functools.partial(training.fxf_gpt, sizes, batch, attention)
     ways = {"fxf": functools.partial(training.ours, make, settings)}
@@ -48,7 +47,7 @@ def gpu_gpt2(settings: Settings) -> Iterator[Row]:
     yield training.training_row(what, ways, rows * length, settings, 0.1)
 
 
-def _peak(sizes: Any, batch: Mapping[str, Any], seconds: float) -> Way:
+def _peak(sizes: Sizes, batch: Mapping[str, Any], seconds: float) -> Way:
     """Returns the seconds of the model's products, given the seconds per operation."""
     model = training.lm(sizes)
     forward = jax.make_jaxpr(model.apply)(shapes(model.spec, jnp.float32), batch)

@@ -87,24 +87,15 @@ class Fxf:
         return lowered.compile().memory_analysis().temp_size_in_bytes
 
 
-def sizes_of(n_layers: int, d_model: int, n_heads: int, length: int, vocab_size: int, gpt2: bool = False) -> Sizes:
-    return Sizes(vocab_size, length, n_layers, n_heads, d_model, gpt2)
-
-
-def lm_config(sizes: Any, **changes: Any) -> TransformerLMConfig:
-    """Returns the config of fxf's GPT of these sizes."""
+def lm(sizes: Sizes, **changes: Any) -> Model:
+    """Returns fxf's GPT of these sizes."""
     choices: dict[str, Any] = {
         **{"n_layers": sizes.n_layers, "d_model": sizes.d_model, "d_ff": 4 * sizes.d_model, "n_heads": sizes.n_heads},
         **{"max_len": sizes.length, "positions": "learned", "tied_embeddings": True, "init": "gpt2"},
         **{"activation": "gelu_tanh" if sizes.gpt2 else "gelu", "norm_epsilon": 1e-5, "norm_epsilon_in": "variance"},
         **{"attention_bias": "all" if sizes.gpt2 else "none", "feed_forward_bias": sizes.gpt2, "dtype": sizes.dtype},
     }
-    return TransformerLMConfig(**{**choices, **changes})
-
-
-def lm(sizes: Any, **changes: Any) -> Model:
-    """Returns fxf's GPT of these sizes."""
-    return transformer_lm(lm_config(sizes, **changes), sizes.vocab_size)
+    return transformer_lm(TransformerLMConfig(**{**choices, **changes}), sizes.vocab_size)
 
 
 def random_tokens(rows: int, length: int, vocab_size: int) -> dict[str, Any]:
@@ -118,7 +109,7 @@ def random_pairs(rows: int, length: int, vocab_size: int) -> dict[str, Any]:
     return {"source": source, "source_mask": weights > 0, "inputs": inputs, "targets": targets, "weights": weights}
 
 
-def fxf_gpt(sizes: Any, batch: dict[str, Any], attention: str = "xla") -> Fxf:
+def fxf_gpt(sizes: Sizes, batch: dict[str, Any], attention: str = "xla") -> Fxf:
     optimizer = OptimizerConfig(name="adamw", learning_rate=1e-3, b2=0.99, weight_decay=0.1, clip_norm=1.0)
     return Fxf(lm(sizes, attention_implementation=attention), batch, optimizer, TrainConfig())
 
@@ -150,7 +141,7 @@ def training_row(what: str, ways: Ways, tokens: int, settings: Settings, within:
     return Row(f"training step, {what}", "tokens/s", tokens * settings.steps, ways, note)
 
 
-def gpt_peers(sizes: Any, batch: dict[str, Any], settings: Settings) -> dict[str, Peer]:
+def gpt_peers(sizes: Sizes, batch: dict[str, Any], settings: Settings) -> dict[str, Peer]:
     from experiments.benchmarks import peers_flax
 
     torch = functools.partial(_gpt_in_torch, sizes, batch, settings)
@@ -162,7 +153,7 @@ def gpt_peers(sizes: Any, batch: dict[str, Any], settings: Settings) -> dict[str
     }
 
 
-def _gpt_in_torch(sizes: Any, batch: dict[str, Any], settings: Settings, mode: str) -> tuple[float, Any]:
+def _gpt_in_torch(sizes: Sizes, batch: dict[str, Any], settings: Settings, mode: str) -> tuple[float, Any]:
     import torch
 
     from experiments.benchmarks.peers_gpt import gpt_training
@@ -172,7 +163,7 @@ def _gpt_in_torch(sizes: Any, batch: dict[str, Any], settings: Settings, mode: s
     return gpt_training(padded, batch, settings.steps, mode=mode)
 
 
-def gpt_row(what: str, sizes: Any, rows: int, settings: Settings, keeps: bool = True) -> Row:
+def gpt_row(what: str, sizes: Sizes, rows: int, settings: Settings, keeps: bool = True) -> Row:
     """Returns a training row of a GPT with AdamW, clipping, and no dropout, beside PyTorch and Flax."""
     batch = random_tokens(rows, sizes.length, sizes.vocab_size)
     peers = gpt_peers(sizes, batch, settings)
@@ -183,18 +174,18 @@ def gpt_row(what: str, sizes: Any, rows: int, settings: Settings, keeps: bool = 
 
 def nanogpt_cpu(settings: Settings) -> Iterator[Row]:
     """nanoGPT's recipe for a CPU: 4 layers, width 128, 12 rows of 64 characters."""
-    yield gpt_row("nanoGPT's CPU size", sizes_of(*NANOGPT_CPU), NANOGPT_ROWS, settings)
+    yield gpt_row("nanoGPT's CPU size", Sizes(*NANOGPT_CPU), NANOGPT_ROWS, settings)
 
 
 def nanogpt_gpu(settings: Settings) -> Iterator[Row]:
     """nanoGPT's recipe for a GPU: 6 layers, width 384, 64 rows of 256 characters, without dropout."""
     rows, settings = 2 if settings.quick else 64, settings._replace(steps=1)  # a step takes seconds
-    yield gpt_row("nanoGPT's GPU size", sizes_of(6, 384, 6, 256, 65), rows, settings)
+    yield gpt_row("nanoGPT's GPU size", Sizes(6, 384, 6, 256, 65), rows, settings)
 
 
 def gpt2_small(settings: Settings) -> Iterator[Row]:
     """GPT-2 small (124M) on 2 rows of 128 tokens."""
-    sizes = sizes_of(1 if settings.quick else 12, 768, 12, 128, GPT2_VOCAB_SIZE, gpt2=True)
+    sizes = Sizes(1 if settings.quick else 12, 768, 12, 128, GPT2_VOCAB_SIZE, gpt2=True)
     yield gpt_row("GPT-2 small, 2 rows of 128 tokens", sizes, 2, settings, keeps=False)  # needs more than 24 GiB
 
 
@@ -239,12 +230,12 @@ def growth(settings: Settings) -> Iterator[Row]:
     for axis, values in GROWTH.items():
         chunks = {"attention_implementation": "chunked"} if "chunks" in axis else {}
         for value in values[:1] if settings.quick else values:
-            sizes = sizes_of(**{**SMALL, axis.split()[0]: value})
+            sizes = Sizes(**{**SMALL, axis.split()[0]: value})
             ways = {"fxf": functools.partial(_growing, sizes, {"scan_blocks": axis == "n_layers", **chunks})}
             yield Row(f"growth, {axis} {value:,}", "tokens/s", sizes.length, ways, lambda facts: facts["fxf"])
 
 
-def _growing(sizes: Any, options: dict[str, Any]) -> Way:
+def _growing(sizes: Sizes, options: dict[str, Any]) -> Way:
     batch = random_tokens(1, sizes.length, sizes.vocab_size)
     fxf = Fxf(lm(sizes, **options), batch, OptimizerConfig(), TrainConfig())
     return Way(lambda: fxf.run(1), lambda: f"plan {fxf.planned_bytes() / 2**20:.0f} MiB")
@@ -254,7 +245,7 @@ def memory_of(way: str) -> float:
     """Returns the MiB that building and training a GPT of nanoGPT's CPU size adds to this process."""
     from experiments.benchmarks import peers_flax, peers_gpt  # noqa: F401  Their libraries are not what training adds.
 
-    sizes, settings = sizes_of(*NANOGPT_CPU), Settings(0, 4, os.cpu_count() or 1)
+    sizes, settings = Sizes(*NANOGPT_CPU), Settings(0, 4, os.cpu_count() or 1)
     batch = random_tokens(NANOGPT_ROWS, sizes.length, sizes.vocab_size)
     peers = gpt_peers(sizes, batch, settings)
     return added_bytes(lambda: fxf_gpt(sizes, batch).run(settings.steps) if way == "fxf" else peers[way]()[1]()) / 2**20

@@ -17,6 +17,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from experiments.benchmarks.rows import timed
+from experiments.benchmarks.rows_process import product_ways
 from experiments.race.entries import ENTRIES, KEPT, PAGE, table
 from experiments.runner import command, filled, keep, several, verb
 from fxf.base.config import one_of
@@ -26,17 +28,10 @@ from fxf.verbs.flags import Parser, whole
 
 
 def gigaflops() -> float:
-    """Returns XLA's speed for a product of two 1024 x 1024 float32 matrices, on all cores."""
-    import jax
-    import jax.numpy as jnp
-
-    multiply, x = jax.jit(jnp.matmul), jnp.ones((1024, 1024))
-    seconds = []
-    for _ in range(6):  # the first compiles
-        start = time.perf_counter()
-        multiply(x, x).block_until_ready()
-        seconds.append(time.perf_counter() - start)
-    return 2 * 1024**3 / min(seconds) / 1e9
+    """Returns XLA's speed for products of two 1024 x 1024 float32 matrices, on all cores."""
+    n, times = 1024, 20
+    way = product_ways(n, times, "float32", threads=0)["XLA"]()
+    return times * 2 * n**3 / min(timed(way) for _ in range(3)) / 1e9
 
 
 def raced(entry: str, seed: int, folder: Path) -> dict[str, Any]:
