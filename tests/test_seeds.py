@@ -1,7 +1,5 @@
 """The seeds: rules reject altered results, and claims without training hold. The run itself is long."""
 
-from argparse import Namespace
-
 import pytest
 
 from experiments.seeds import __main__ as command
@@ -32,7 +30,7 @@ def test_other_code_trains_again(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "finished", lambda jobs, kept: folders.extend(job.arguments for job in jobs) or ())
     for digest in "ab":
         monkeypatch.setattr(command, "code_digest", lambda digest=digest: digest, raising=False)
-        command.main(Namespace(workdir=str(tmp_path), only=["004"]))
+        command.main(command.Namespace(workdir=str(tmp_path), only=["004"]))
     assert len({*folders}) == 2
 
 

@@ -57,5 +57,13 @@ def test_the_table_has_the_points_of_the_sweep_and_the_figures_of_its_runs(name)
 def test_a_claim_that_fails_is_undecided_if_an_optimum_is_not_bracketed():
     found = [study.Verdict(1.0, holds).if_bracketed(True, known).words for holds in (1, 0) for known in (1, 0)]
     assert found == ["holds", "holds", "does not hold", "undecided: not bracketed"]
-    first_is_best = [row for row in rows_of("width") if row[study.RATE] > 2**-9]
-    assert module_of("width").verdicts(first_is_best)[1].words == "undecided: not bracketed"
+    assert module_of("width").verdicts([row for row in rows_of("width") if row[study.RATE] > 2**-9])[1].holds is None
+
+
+def test_points_that_did_not_start_keep_their_figures_if_the_sweep_has_other_columns(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "FOLDER", tmp_path)
+    for folder, text in {"kept": "point,longer,loss\np,0.5,1.5\n", "sweep": "point,loss\np,\n"}.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "table.csv").write_text(text)
+    study.keep("kept", tmp_path / "sweep")
+    assert rows_of("kept") == [{"point": "p", "longer": 0.5, "loss": 1.5}]

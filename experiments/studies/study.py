@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import fmean as mean
 from typing import Any, NamedTuple
 
+from fxf.reports.tables import to_csv
+
 FOLDER = Path(__file__).parent
 RATE = "optimizer.learning_rate"
 SOLVED = 0.99
@@ -196,13 +198,12 @@ def keep(study: str, sweep: Path) -> None:
     the last one.
     """
     place = FOLDER / study
-    rows_before = {row[0]: row for row in csv.reader(_lines(place / "table.csv"))}
+    rows_before = {row["point"]: row for row in csv.DictReader(_lines(place / "table.csv"))}
     runs_before = {json.loads(line)["point"]: line for line in _lines(place / "runs.jsonl")}
-    header, *rows = csv.reader(_lines(sweep / "table.csv"))
-    begun = {row[0]: (sweep / row[0] / "config.json").exists() for row in rows}
-    with (place / "table.csv").open("w", newline="") as file:
-        rows = [row if begun[row[0]] else rows_before.get(row[0], row) for row in rows]
-        csv.writer(file, lineterminator="\n").writerows([header, *rows])
+    rows = {row["point"]: row for row in csv.DictReader(_lines(sweep / "table.csv"))}
+    begun = {point: (sweep / point / "config.json").exists() for point in rows}
+    kept = [row if begun[point] else rows_before.get(point, row) for point, row in rows.items()]
+    (place / "table.csv").write_text(to_csv(kept))
     lines = []
     for row in rows_of(study):
         if not begun[row["point"]]:

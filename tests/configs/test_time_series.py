@@ -9,12 +9,9 @@ from fxf.training.step import TrainConfig
 from helpers import first_batch, generated, in_groups
 
 
-def config(base=5, delay=2, length=7, **more):
-    return TimeSeriesConfig(base=base, delay=delay, length=length, **more)
-
-
-def run_info(batch_size=17):
-    return RunInfo(train=TrainConfig(batch_size=batch_size))
+def task_of(base=5, delay=2, length=7, **more):
+    config = TimeSeriesConfig(base=base, delay=delay, length=length, **more)
+    return TimeSeries(config, RunInfo(train=TrainConfig(batch_size=501)))
 
 
 def continued(numbers, base, length):
@@ -27,10 +24,8 @@ def continued(numbers, base, length):
 
 def evaluator(base, spoil=lambda tokens: None):
     def decode(prompts, max_tokens):
-        rows = []
-        for tokens, length in zip(prompts["tokens"], prompts["lengths"], strict=True):
-            rows.append(continued(tokens[:length] - 1, base, length + max_tokens)[length:])
-        tokens = np.array(rows) + 1
+        both = zip(prompts["tokens"], prompts["lengths"], strict=True)
+        tokens = 1 + np.array([continued(row[:n] - 1, base, n + max_tokens)[n:] for row, n in both])
         spoil(tokens)
         return np.stack([tokens, tokens + 1], axis=1), None
 
@@ -39,7 +34,7 @@ def evaluator(base, spoil=lambda tokens: None):
 
 @pytest.mark.parametrize(("delay", "base", "length"), [(1, 2, 23), (5, 16, 23)])
 def test_a_batch_has_contexts_and_delayed_sums_as_tokens_from_1_scored_after_the_context(delay, base, length):
-    batch = first_batch(TimeSeries(config(base, delay, length), run_info()))
+    batch = first_batch(task_of(base, delay, length))
     for targets, weights in zip(batch["targets"], batch["weights"], strict=True):
         assert continued(targets[: delay + 1] - 1, base, length) == (targets - 1).tolist()
         assert np.isin(weights, [0, 1]).all() and not weights[: delay + 1].any()
@@ -49,14 +44,14 @@ def test_a_batch_has_contexts_and_delayed_sums_as_tokens_from_1_scored_after_the
 
 
 def test_a_small_domain_is_trained_on_and_scored_whole():
-    task = TimeSeries(config(), run_info(501))
+    task = task_of()
     assert (first_batch(task)["weights"].sum(axis=1) == 4).all()
     assert task.test(evaluator(5)) == {"exact_match": 1, "token_accuracy": 1, "examples": 125}
-    assert len({tuple(start) for start in whole_domain(config()).tolist()}) == 125
+    assert len({tuple(start) for start in whole_domain(task.config).tolist()}) == 125
 
 
 def test_scored_contexts_of_a_large_domain_never_start_a_series_that_counts():
-    task = TimeSeries(config(7, examples=5), run_info(501))
+    task = task_of(7, examples=5)
     batch = first_batch(task)
     silent = batch["weights"].sum(axis=1) == 0
     np.testing.assert_array_equal(silent, held_out(batch["targets"][:, :3] - 1))
@@ -69,12 +64,12 @@ def test_a_series_is_right_only_if_all_after_its_context_is():
         tokens[2, 3] = 0  # makes the end of every series wrong
         tokens[4, 0] = tokens[4, 0] % 5 + 1
 
-    figures = TimeSeries(config(), run_info()).test(evaluator(5, spoil))
-    assert figures == {"exact_match": 123 / 125, "token_accuracy": 498 / 500, "examples": 125}
+    figures = {"exact_match": 123 / 125, "token_accuracy": 498 / 500, "examples": 125}
+    assert task_of().test(evaluator(5, spoil)) == figures
 
 
 def test_prompts_are_contexts_and_answers_their_continuations():
-    task = TimeSeries(config(), run_info())
+    task = task_of()
     answers = generated(task, evaluator(5), ["4 3  1", "0 1 0"], 0, 7)
     assert [hypotheses[0] for hypotheses in answers] == [("2 4 3 1", None, False), ("1 1 1 2", None, False)]
     assert generated(task, evaluator(5), ["4 3 1"], 2, 7)[0][0] == ("2 4", None, False)
@@ -84,8 +79,8 @@ def test_prompts_are_contexts_and_answers_their_continuations():
 
 def test_a_value_that_does_not_fit_base_or_length_is_named():
     with pytest.raises(UserError, match="prompt 2: expected numbers 0 … 4 with spaces between, got '5'"):
-        TimeSeries(config(), run_info()).to_prompts(["1 2 3", "1 2 5"], 0, 7)
+        task_of().to_prompts(["1 2 3", "1 2 5"], 0, 7)
     with pytest.raises(UserError, match=r"answer: expected numbers 0 … 9 with spaces between, got '10'"):
-        TimeSeries(config(base=10), run_info()).to_batch("1 2 3", "10")
+        task_of(base=10).to_batch("1 2 3", "10")
     with pytest.raises(UserError, match=r"task.length: expected at least task.delay \+ 2 = 4, .* got 3"):
-        config(length=3)
+        task_of(length=3)

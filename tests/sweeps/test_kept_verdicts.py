@@ -91,8 +91,7 @@ def test_many_trials_at_a_time_claim_what_the_evidence_of_each_does(shape, faili
         for i in range(len(x)):
             pairs = [(None if a else 0.0, None if b else d) for d, a, b in zip(x[i], first[i], other[i], strict=True)]
             one = evidence(pairs[:n])
-            many = found.mean[i], found.signs[i], found.failures[i]
-            assert many == (one.mean, one.signs, one.failures)
+            assert (found.mean[i], found.signs[i], found.failures[i]) == (one.mean, one.signs, one.failures)
             assert bool(found.uneven[i]) == one.uneven
 
 
@@ -131,6 +130,5 @@ def test_the_page_says_how_many_reversals_fall_short_and_how_often_pairs_show_no
 def test_planted_faults_are_found_and_another_set_of_seeds_has_the_same_verdict():
     kept = {name: figures["verdict"] for name, figures in verdicts.planted().items()}
     assert kept.keys() == verdict_runs.PLANTED.keys()
-    faults = {verdict for name, verdict in kept.items() if not name.startswith("gelu")}
-    assert faults == {"worse"}
+    assert {verdict for name, verdict in kept.items() if not name.startswith("gelu")} == {"worse"}
     assert len({verdict for name, verdict in kept.items() if name.startswith("gelu")}) == 1
