@@ -1,8 +1,9 @@
 """JAX platforms that are requested but missing, and how small processes without JAX handle signals.
 
-Also cached programs, and reports of compilation and device memory.
+Also cached programs, reports of compilation and device memory, and what a terminal shows.
 """
 
+import ast
 import os
 import signal
 import stat
@@ -17,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fxf.base import compiled, memory
+from fxf.base import compiled, memory, status
 from fxf.base.compiled import seconds_of_compiling
 from fxf.base.devices import require_devices
 from fxf.base.errors import UserError
@@ -136,15 +137,11 @@ def test_the_environment_may_choose_another_cache_folder_or_none(given, home):
     assert (vars(given), folder_of_programs().exists()) == (before, False)
 
 
-def test_memory_is_that_of_the_fullest_device_and_unknown_on_a_cpu(monkeypatch):
-    for statistics, expected in (
-        ([None, None], {}),
-        ([{"peak_bytes_in_use": 3}, {"peak_bytes_in_use": 5}], {"device_peak_bytes": 5}),
-        ([{"peak_bytes_in_use": 3, "bytes_limit": 7}], {"device_peak_bytes": 3, "device_bytes": 7}),
-    ):
-        devices = [SimpleNamespace(memory_stats=lambda stats=stats: stats) for stats in statistics]
-        monkeypatch.setattr(jax, "local_devices", lambda devices=devices: devices)
-        assert memory.held_on_a_device() == expected
+@pytest.mark.parametrize(("of", "expected"), table("memory of devices"))
+def test_memory_is_that_of_the_fullest_device_and_unknown_on_a_cpu(of, expected, monkeypatch):
+    devices = [SimpleNamespace(memory_stats=lambda stats=stats: stats) for stats in of["each"]]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    assert memory.held_on_a_device() == ast.literal_eval(expected)
 
 
 def test_nested_tracing_is_not_counted_twice(monkeypatch):
@@ -163,3 +160,18 @@ def test_jax_reports_each_program_once():
         function(x)
         seconds.append(seconds_of_compiling() - before)
     assert seconds[0] > 0 == seconds[1]
+
+
+def test_a_terminal_shows_the_open_stages_and_beside_the_innermost_its_text(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with status.stage("around"), status.stage("inside", 8) as progress:
+        progress(2)
+        status.tell("loss 3", "a log's line")
+        status.say("[b]said")
+        with status.stage("then"):
+            pass
+    shown = capsys.readouterr().err
+    *_, around, inside, _ = shown.partition("then")[0].split("\n")
+    assert "loss" not in around and all(text in inside for text in ("inside", "25%", "loss 3"))
+    assert "[b]said\n" in shown and "log's" not in shown

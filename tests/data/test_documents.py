@@ -15,7 +15,7 @@ from fxf.base.errors import UserError
 from fxf.data import phrasebook
 from fxf.data.documents import DocumentsConfig, part_of, read, sample, sources
 from fxf.data.text_files import lines_of, read_text_file
-from helpers import first_phrases, refused
+from helpers import first_phrases, refused, table
 
 TEXTS = ["First one.", "Second\nof two lines", "Drei ß €", "the fourth"]
 NESTED = [{"meta": {"text": text.replace("\n", "\r\n"), "n": 2**60}, "id": i} for i, text in enumerate(TEXTS)]
@@ -64,12 +64,9 @@ def test_files_are_read_in_place_and_chosen_by_a_pattern(tmp_path):
     (tmp_path / "empty.bz2").write_bytes(bz2.compress(b""))
     # First a frame of zstd without content.
     (tmp_path / "g.zstd").write_bytes(b"\x50\x2a\x4d\x18\x01\0\0\0-" + (tmp_path / "in/c.jsonl.zst").read_bytes())
-    for pattern, n in {
-        **{"a.jsonl": 1, "*.jsonl*": 2, "in/*": 2, "i?/*.parquet": 1},
-        **{"**/*.[jp]*": 4, "**/[!eg]*": 4, "*[zs][2t]*": 1, "in": 2},
-    }.items():
-        keys = {"path": str(tmp_path / pattern), "format": "json_lines", "field": "meta.text"}
-        assert texts(**keys) == TEXTS * n, pattern
+    for case, n in table("patterns of files"):
+        keys = {"path": str(tmp_path / case["pattern"]), "format": "json_lines", "field": "meta.text"}
+        assert texts(**keys) == TEXTS * int(n), case
         found = sources(DocumentsConfig(**keys))
         assert [place for source in found for _, place in read(DocumentsConfig(**keys), source)][-1] <= found[-1].size
 
@@ -123,16 +120,10 @@ def test_a_sample_is_of_the_training_part_and_spread_over_the_files(tmp_path, mo
     assert {part_of(config, text) for text in found} == {"train"}
 
 
-def test_lines_end_in_line_feeds_and_a_byte_order_mark_is_dropped(tmp_path):
-    for content, lines in {
-        b"a\r\nb\n": [b"a", b"b"],
-        b"\xef\xbb\xbfa\tb\nc\td\n": [b"a\tb", b"c\td"],
-        b"a\rb\n": [b"a\rb"],
-        b"\xef\xbb\xbfa\tb\rc\td\r": [b"a\tb", b"c\td"],
-        (odd := "a\u2028b\x0bc\x0cd\x1c\x85e".encode()): [odd],
-    }.items():
-        (tmp_path / "a").write_bytes(content)
-        assert lines_of(read_text_file(tmp_path / "a", "data.path")) == lines
+@pytest.mark.parametrize(("case", "_"), table("lines of a text file"))
+def test_lines_end_in_line_feeds_and_a_byte_order_mark_is_dropped(case, _, tmp_path):
+    (tmp_path / "a").write_bytes(case["content"])
+    assert lines_of(read_text_file(tmp_path / "a", "data.path")) == case["lines"]
 
 
 PACKED = {

@@ -13,7 +13,7 @@ from fxf.data.mixture import sources_of
 from fxf.tasks.language_model import LanguageModelConfig, language_model
 from fxf.tasks.task import Evaluator, RunInfo
 from fxf.training.step import TrainConfig
-from helpers import refused
+from helpers import refused, table
 
 PATH = "wiki.jsonl.zst:3, code/*.zst:1"
 CODE = {"path": "code/*.zst", "field": "content"}
@@ -36,13 +36,8 @@ def test_a_path_with_weights_and_sections_of_sources_mean_the_same():
         return sources_of(DocumentsConfig(format="json_lines", **keys))
 
     assert [*parts(path=PATH).items()] == [*parts(sources={**SOURCES, "code": {"path": "code/*.zst"}}).items()]
-    for path, shares in {
-        PATH: {"code": 0.25, "wiki": 0.75},
-        f"{PATH}2": {"code": 0.8, "wiki": 0.2},  # of code: 12
-        ".a.jsonl:1e-6, b.jsonl:2.5E+1": {"a": 1e-6 / (25 + 1e-6), "b": 25 / (25 + 1e-6)},
-        "odd:1": {"": 1.0},
-    }.items():
-        assert {name: part.share for name, part in parts(path=path).items()} == shares
+    for case, _ in table("shares of the sources of a path"):
+        assert {name: part.share for name, part in parts(path=case["path"]).items()} == case["shares"]
     assert parts(path="odd:1")[""].config.path == "odd:1"
     other = parts(field="content", sources={"a": {"path": "a", "format": "files"}})["a"]
     assert other.config.field == "text"  # files have no fields

@@ -99,8 +99,9 @@ def test_wrong_or_missing_tensors_are_one_line(folder):
     for bias, what in (*((np.zeros(6, kind), what) for kind, what in wrong), (np.float32(0), shape)):
         write_tensors(folder / huggingface.TENSORS_FILE, {**right, "transformer.ln_f.bias": bias}, {})
         assert_refused(folder, rf"gpt2: transformer.ln_f.bias has {what}")
-    tensors = (folder / huggingface.TENSORS_FILE).rename(folder / "one.safetensors")
     (folder / huggingface.INDEX_FILE).write_text('{"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}')
+    assert_refused(folder, r"gpt2: transformer.ln_f.bias has")  # in the one file, which comes first
+    tensors = (folder / huggingface.TENSORS_FILE).rename(folder / "one.safetensors")
     assert_refused(folder, r"two.safetensors: No such file or directory$")
     (folder / huggingface.INDEX_FILE).write_text("{}")
     assert_refused(folder, r"gpt2: transformer.wte.weight is absent")

@@ -10,7 +10,7 @@ from fxf.interop.tokenizer_json import named_tokens, tokenizer_json, tokens_of
 from fxf.runs.experiment import build, default_config
 from helpers import table
 
-TEXTS = ["the cat sat on the mat", "The dog's  hat, où ?\n", "Οδός σας"] * 2
+TEXTS = ["the cat sat on the mat", "The dog's  hat, où ?\n\n\n", "Οδός\n\n\nσας"] * 2  # merges may join line ends
 TEXT = "ΟΔΌΣ Σας, ΟΔΌΣ's 日Σ: the <eos> <unk> dog <pad>? <bos>hat\u00a0<eos>\n <mask> a  <EOS>'s 12\t"
 TEXT += "  \n\n b \r\n c \u2028 d \x0b\x85  \r \x1c e"
 
@@ -38,7 +38,7 @@ def test_a_text_has_the_runs_tokens_and_those_around_it(kind, lower_case):
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-@pytest.mark.parametrize("text", ["the <mask> hat", "<mask><eos><mask>, <mask>the  <mask>", "cat <mask>  \n\n<MASK> s"])
+@pytest.mark.parametrize("text", ["a <mask> hat", "<mask><eos><mask>, <mask>the  <mask>", "cat <mask>  \n\n\n<MASK> s"])
 def test_a_blank_is_one_token_if_the_model_fills_in_blanks(kind, text):
     tokenizer = train_tokenizer(kind, 300, TEXTS)
     of = tokenizer_json(tokenizer, (BOS, EOS), blanks=True)

@@ -157,4 +157,4 @@ def test_a_shipped_config_has_the_name_of_its_file_and_a_file_takes_precedence(t
     assert located("reversal:example0") == (f"{folder()}/reversal.py", ["example0"])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reversal").write_text("")
-    assert located("reversal:x") == ("reversal", ["x"])
+    assert located("reversal:x:2") == ("reversal", ["x:2"])

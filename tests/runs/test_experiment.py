@@ -27,8 +27,8 @@ def test_a_model_that_cannot_generate_is_refused_by_a_task_that_does(absent, mon
         build(tiny_config())
 
 
-def test_a_run_of_several_slices_is_read_on_one_device():
-    assert build(tiny_config(parallel={"slices": 2})).layout_of_one_copy().mesh.size == 1
+def test_a_run_of_many_devices_is_read_on_one_if_there_are_no_more():
+    assert build(tiny_config(parallel={"slices": 2, "tensor": 2})).layout_of_one_copy().mesh.size == 1
 
 
 def tripled(*arguments, **options):

@@ -119,6 +119,11 @@ def test_other_keys_that_cannot_change_training_and_other_code_are_named_and_rec
     assert record["config"]["log"]["every"] == 2
     first, second = record["changes"]
     assert (first["keys"], second["keys"], second["code"]) == ("log.every (3 there, 2 here)", "", "ffff")
+    commit, before = code_version._git_commit.__wrapped__, code_version._git_commit()
+    monkeypatch.chdir(tmp_path)  # the commit is fxf's, not that of the user's folder
+    assert commit() == before
+    monkeypatch.setenv("PATH", str(tmp_path))  # without git
+    assert commit() is None
 
 
 def changed(folder, change):

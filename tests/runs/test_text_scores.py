@@ -11,7 +11,7 @@ from fxf.runs import text_scores as scores
 from fxf.runs.experiment import build
 from fxf.runs.text_scores import Lines, TextScorer, ratio, text_scores
 from helpers import random_params
-from small_runs import text_config, tiny_config, with_sections
+from small_runs import text_config, with_sections
 
 LINES = "7 AND 8\n" + "".join(f"{i} and {i * i}\n" for i in range(90))
 TEXT = "7 and 49\n\n3 and 9, not 27\n88 ß 7744\n"  # ß has two bytes
@@ -30,8 +30,7 @@ def folder(tmp_path_factory):
 
     def load(workdir, step, decode):
         changes = {"task": {"length": LENGTH}, "data": {"vocab_size": 300}}, (RUNS | LOWER).get(workdir.name, {})
-        config = with_sections(text_config(folder / "train.txt"), *changes, {"decode": decode or {}})
-        experiment = build(tiny_config() if workdir.name == "reversal" else config)
+        experiment = build(with_sections(text_config(folder / "train.txt"), *changes, {"decode": decode or {}}))
         return experiment.sharing(programs), 3, random_params(experiment.model.spec)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -116,15 +115,10 @@ def test_the_interval_is_students_also_of_few_lines():
 
 
 def test_texts_and_runs_without_a_score_and_lines_of_json_are_named(folder, caplog):
-    refused = {
-        ("bos", "7"): "at least two tokens",
-        ("bos", ""): "the file is empty",
-        ("reversal", TEXT): "only a language model that scores all tokens",
-    }
-    for (run, text), line in refused.items():
+    for text, line in {"7": "at least two tokens", "": "the file is empty"}.items():
         (folder / "refused.txt").write_text(text)
         with pytest.raises(UserError, match=line):
-            text_scores(folder / run, folder / "refused.txt")
+            text_scores(folder / "bos", folder / "refused.txt")
     (folder / "text.jsonl").write_text('{"text": "7 and 49, 8 and 64"}\n')
     assert text_scores(folder / "bos", folder / "text.jsonl")["bytes"] == 31
     assert f"--text: {folder}/text.jsonl looks like lines of JSON; it is read as plain text" in caplog.text

@@ -3,6 +3,7 @@
 import json
 import math
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -39,12 +40,7 @@ def run_of_numbers(record=None, figures=None, stop_at=None, evaluate_every=0, pa
         saved.append(json.loads(to_json(record)))
 
     steps = SimpleNamespace(train=train_steps, learning_rate=float, position=lambda: None)
-    log = SimpleNamespace(
-        record=lambda step, values, group="train": logged.append({"step": step, **values}),
-        show=lambda step, values: None,
-        print_lines=lambda text: None,
-        publish=lambda: None,
-    )
+    log = mock.Mock(record=lambda step, values, group="train": logged.append({"step": step, **values}))
     saves = SimpleNamespace(save=save, wait=lambda: None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "any_of", lambda asked: reached[-1] == stop_at)

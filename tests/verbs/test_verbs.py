@@ -10,10 +10,11 @@ import pytest
 import yaml
 
 from fxf.base.errors import why_not_ours
+from fxf.tasks.prompts import Answer
 from fxf.training.parallel import ParallelConfig
 from fxf.verbs import VERBS
 from fxf.verbs import flags as cli
-from fxf.verbs.generate import answer_lines
+from fxf.verbs.generate import answer_lines, print_as_it_comes
 from helpers import table
 from small_runs import ROOT, command, script
 
@@ -67,18 +68,18 @@ def test_a_long_message_loses_its_middle_and_its_line_ends():
     assert all(part in line for part in (r"'x\n", "yyy … yyy", "yyyz'"))
 
 
-def test_every_answer_is_one_line_whatever_it_contains():
+def test_every_answer_is_one_line_whatever_it_contains(capsys):
     assert list(answer_lines(ANSWERS, None, as_json=False)) == [r"a\nb\\\x1b[31m\u2028é", ""]
     best = ["1\t-0.5000\t" + r"a\nb\\\x1b[31m\u2028é", "1\t-1.2500\tc", "2\t-2.0000\t"]
     assert list(answer_lines(ANSWERS, 2, as_json=False)) == best
+    last = print_as_it_comes(Answer(text, None) for text in ("", "a", "ab\n", "ab\nab\nc", "é"))
+    assert (last.text, capsys.readouterr().out) == ("é", "ab\\nab\\nc\né\n")  # the last began otherwise
 
 
 def test_an_answer_as_json_has_its_exact_text():
-    plain = [json.loads(line) for line in answer_lines(ANSWERS, None, as_json=True)]
-    assert plain == [
-        {"prompt": 1, "text": ANSWERS[0][0][0], "cut_off": False},
-        {"prompt": 2, "text": "", "cut_off": True},
-    ]
+    first, second = (json.loads(line) for line in answer_lines(ANSWERS, None, as_json=True))
+    assert first == {"prompt": 1, "text": ANSWERS[0][0][0], "cut_off": False}
+    assert second == {"prompt": 2, "text": "", "cut_off": True}
     lines = list(answer_lines(ANSWERS, 2, as_json=True))
     assert [json.loads(line)["score"] for line in lines] == [-0.5, -1.25, -2.0]
     assert not any("\n" in line or "\x1b" in line for line in lines)
