@@ -107,8 +107,7 @@ def open_for_training(made: RunInputs, origin: dict[str, Any]) -> Identity:
     if code:
         log.warning("warning: %s: goes on with other code: %s", workdir, differences(*code))
     if keys or code or guests != record.get(GUESTS, {}):
-        if _steps(record) < config["train"]["steps"]:
-            (workdir / RESULT).unlink(missing_ok=True)  # of fewer steps
+        (workdir / RESULT).unlink(missing_ok=True)  # of fewer steps, or damaged
         change = {"time": time.strftime("%F %T"), "keys": keys} | (code[1] if code else {})
         history = [*record.get("changes", []), change]
         _write(workdir / CONFIG, {**record, **origin, "config": config, "changes": history})
