@@ -10,6 +10,7 @@ import tokenizers
 from fxf.base.errors import UserError
 from fxf.data.corpus import DataConfig, read_corpus
 from fxf.data.tokenizer import EOS
+from fxf.runs import run
 from fxf.runs.generation import Answering, score_pairs, write_answers
 from fxf.runs.probe import what_is_read
 from fxf.tasks.task import Evaluator, RunInfo, Task
@@ -97,14 +98,16 @@ def test_the_special_tokens_of_a_tokenizer_file_begin_end_and_fill_sentences(dat
     assert task.test(evaluator_of(task))["exact_match"] == 1.0
 
 
-def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_files(data, tmp_path, capsys):
+def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_files(data, tmp_path, capsys, monkeypatch):
     task = make(dataclasses.replace(data, on_error="skip", max_length=30))
     experiment = SimpleNamespace(task=task, config={"task": {"name": "translation"}})
     (tmp_path / "given.txt").write_text("a b\tun deux\nc\tfalse\nc\ttrois\nd d d\tquatre\n")
-    figures = score_pairs(experiment, evaluator_of(task), tmp_path / "given.txt")
-    assert (figures["examples"], figures["exact_match"]) == (3, pytest.approx(2 / 3))
-    for answers in ([("a", ["b", "c", "d"], "e")], figures["answers"]):  # the second time, two references are the most
-        write_answers(experiment, tmp_path / "answers", answers)
+    write_answers(experiment, tmp_path / "answers", [("a", ["b", "c", "d"], "e")])  # below two references are the most
+    monkeypatch.setattr(run, "load", lambda *_: (experiment, 7, None))
+    monkeypatch.setattr(run, "Evaluators", lambda _: lambda _: evaluator_of(task))
+    figures = run.evaluate("run", pairs=tmp_path / "given.txt", output=tmp_path / "answers")
+    assert [figures[name] for name in ("step", "examples", "exact_match")] == [7, 3, pytest.approx(2 / 3)]
+    assert not {"answers", "samples"} & {*figures}
     found = {path.name: path.read_text().split("\n") for path in (tmp_path / "answers").iterdir()}
     assert found == {
         "sources.txt": ["a b", "c", "d d d", ""],
