@@ -124,8 +124,7 @@ def spec(experiment):
 def batches(experiment):
     task = experiment.task
     if task.has("batches"):
-        made = task.batches()
-        return [next(made) for _ in range(3)]
+        return [*itertools.islice(task.batches(), 3)]
     return traced(task.batch, jax.random.key(0), np.int32(0))
 
 
@@ -230,8 +229,7 @@ def finished_run(experiment):
     """Returns the contents of the run's folder, without times."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        result = trained(experiment.config, folder, kept=KEPT)
-        untimed = without_times([result, *records(folder)])
+        untimed = without_times([trained(experiment.config, folder, kept=KEPT), *records(folder)])
         names = sorted(str(path.relative_to(folder)) for path in folder.glob("*"))
         return untimed, names, sorted(path.name for path in (folder / "checkpoints").iterdir())
 

@@ -24,7 +24,7 @@ from fxf.sweeps import crew
 from fxf.sweeps.crew import Crew, Job, last_line
 from fxf.sweeps.points import make_points
 from helpers import refused, table
-from small_runs import HEARING, ROOT, overrides, tiny_config, trained, without_times
+from small_runs import HEARING, ROOT, overrides, tiny_config, trained, with_sections, without_times
 
 SECTIONS, *CHANGES = (keys for keys, _ in table("points of a crew"))
 CONFIG = tiny_config(**SECTIONS)
@@ -83,8 +83,8 @@ def test_only_numbers_that_are_inputs_of_a_program_leave_it_the_same(change, pro
 
 
 def test_runs_of_a_task_that_draws_its_data_by_the_seed_share_a_program_and_learn_their_own_data(tmp_path, monkeypatch):
-    config, kept = read_config("boolean_map").to_dict(), {}
-    config["train"]["steps"], config["optimizer"]["warmup_steps"], config["log"]["report"] = 2, 0, False
+    keys = {"model": {"n_layers": 1}, "optimizer": {"warmup_steps": 0}, "train": {"steps": 2}, "log": {"report": False}}
+    config, kept = with_sections(read_config("boolean_map").to_dict(), keys), {}
     seeds = [(0, kept), (1, kept), (1, {})]
     runs = [run.train({**config, "seed": s}, tmp_path / str(i), ORIGIN, kept=k) for i, (s, k) in enumerate(seeds)]
     assert len(kept) == 1 and runs[0]["train_loss"] != runs[1]["train_loss"] == runs[2]["train_loss"]
