@@ -143,11 +143,15 @@ def require_params(model: Model, params: Any) -> None:
         raise UserError(shortened(f"params: not those of this model: {differences(found, expected)}", 400))
 
 
-def require_texts(model: Model, params: Params, read: dict[str, Any], end_token: int) -> None:
-    """Raises a UserError if a text is empty or has a token outside the vocabulary, which a program would clamp."""
+def require_texts(model: Model, params: Params, read: dict[str, Any], end_token: int, sizes: dict[Any, int]) -> None:
+    """Raises a UserError if a text is empty or has a token outside the vocabulary, which a program would clamp.
+
+    Args:
+      sizes: keeps the size of the vocabulary for the next texts, because the model is traced to find it.
+    """
     one: Any = np.ones((1, 1), np.int32)
     names = ("inputs", "source", "source_mask") if read["source"] else ("inputs",)
-    size = vocab_size_of(model, params, dict.fromkeys(names, one))
+    size = sizes.get(names) or sizes.setdefault(names, vocab_size_of(model, params, dict.fromkeys(names, one)))
     if read["source"]:
         try:
             vocab_size_of(model, params, {"inputs": one})

@@ -252,7 +252,7 @@ def decode(
     programs = {} if draft else _programs_of(model, params, (method, ends, rules))
     options: Any = {"config": method, "seed": seed, "words": rules, "programs": programs}
     params, (model, narrow) = model.to_plain(params), stored_as(method.weights, model.plain)
-    require_texts(model, params := narrow(params), read, max(ends))
+    require_texts(model, params := narrow(params), read, max(ends), programs)
     n_tokens, room = max(map(len, read["prompt"])), model.max_len  # the last new token is not read
     if room is not None and n_tokens + (0 if model.rolls and method.beam_width == 1 else max_tokens - 1) > room:
         raise UserError(f"max_tokens: {n_tokens} tokens and {max_tokens} more exceed model.max_len {room}")
