@@ -20,10 +20,6 @@ def conv(x_NWC, w_WIO, **options):
     return lax.conv_general_dilated(x_NWC, w_WIO, **{"window_strides": (1,), **options}, dimension_numbers=numbers)
 
 
-def looped(a, b):
-    return lax.scan(lambda x, _: (x @ b @ b.T, None), a, length=11)[0]
-
-
 def halves(x, a, b):
     return lax.cond(x[0, 0] > 0, lambda: (a @ b @ b.T).sum(), lambda: (a @ b).sum())
 
@@ -91,7 +87,7 @@ TWO = [(3, 5), (5, 7)]
         (jax.grad(lambda a, b: own(a, b).sum()), TWO, 3 * PRODUCT, {}),
         (jax.vmap(jnp.matmul), [(4, 3, 5), (4, 5, 7)], 4 * PRODUCT, {}),
         (lambda a, b: a.astype(complex) @ b, TWO, 4 * PRODUCT, {}),  # four for real numbers
-        (looped, TWO, 11 * 2 * PRODUCT, {}),
+        (lambda a, b: lax.scan(lambda x, _: (x @ b @ b.T, None), a, length=11)[0], TWO, 11 * 2 * PRODUCT, {}),
         (halves, [(1, 1), *TWO], 2 * PRODUCT, {}),
         (lambda x: lax.associative_scan(jnp.matmul, x), [(4, 3, 3)], 4 * 2 * 3**3, {}),  # 1 and 2, 3 and 4, then 2 more
         # Each row is in one of the two groups, also if a GPU pads an expert's blocks.

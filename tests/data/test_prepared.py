@@ -16,7 +16,7 @@ from fxf.data.documents import PARTS, DocumentsConfig, part_of, read
 from fxf.data.mixture import sources_of
 from fxf.data.prepared import MANIFEST, prepared, tokenizer_of_documents
 
-TEXTS = [f"Text {i}\nof {'many ' * (i % 7)}words ß." for i in range(60)]
+TEXTS = [f" Text {i}\nof {'many ' * (i % 7)}words ß.\n" for i in range(60)]
 
 
 def config(tmp_path, texts=TEXTS, **keys):

@@ -26,6 +26,7 @@ def test_the_parts_follow_each_other_and_without_a_share_the_test_is_the_validat
     text = read_text(config(tmp_path))
     assert text["train"] == LINES[: int(len(LINES) * 0.9)]
     assert text["test"] == text["validation"] == LINES[len(text["train"]) :]
+    assert len({str(EncodedText(config(tmp_path, x), None, 2).digests()) for x in (LINES, LINES[:-1] + "a")}) == 2
 
 
 def test_line_ends_a_byte_order_mark_and_case_follow_the_config(tmp_path, caplog):

@@ -133,11 +133,6 @@ def adapted(name, **keys):
     return loaded.config, section, model, {**loaded.params, LORA: random_params(model.spec[LORA], seed=1)}
 
 
-def with_values(params, found):
-    """Returns params with other values at the paths of `found`."""
-    return unflatten_dict({**flatten(params), **found}, sep="/")
-
-
 def batch_of(name):
     """Returns a batch as fxf reads it, with padding where the model has some."""
     inputs = random_tokens((3, 7), VOCAB_SIZE)
@@ -207,7 +202,7 @@ def test_an_adapter_of_a_fused_matrix_becomes_one_for_each_weight_at_its_scale(t
               "target_modules": ["c_attn"]}  # fmt: skip
     (tmp_path / peft.CONFIG_FILE).write_text(json.dumps(record))
     config, section, model, params = adapted("gpt2", rank=2, weights="*/query,*/key,*/value")
-    params = with_values(params, peft.load(tmp_path, config, section, model.spec))
+    params = unflatten_dict(flatten(params) | peft.load(tmp_path, config, section, model.spec), sep="/")
     assert_equal_logits("gpt2", model, params, with_adapters(theirs("gpt2"), tmp_path))
 
 

@@ -14,11 +14,6 @@ N_PROMPTS, LENGTHS, ROOM = 3, [0, 2, 5], 5
 SELECT = jax.jit(lambda cache, parents: cache.select(parents))
 
 
-def empty():
-    """Returns the cache after prompts, for a layer with an entry per token."""
-    return Cache(Slots(jnp.zeros((N_PROMPTS, 2, ROOM, 1))), jnp.array(LENGTHS, jnp.int32)).with_slots(ROOM)
-
-
 @jax.jit
 def with_new(cache):
     """Returns the cache with a slot for one more token of each row, and these slots [B, W]."""
@@ -33,7 +28,8 @@ def branching(width, n_slots, n_steps, seed):
     Each token is a unique number. Prompts take new tokens until their cache is full.
     """
     rng, number = np.random.default_rng(seed), 1000
-    cache = SELECT(empty(), np.zeros((N_PROMPTS, width), np.int32)).with_slots(n_slots)
+    empty = Cache(Slots(jnp.zeros((N_PROMPTS, 2, ROOM, 1))), jnp.array(LENGTHS, jnp.int32))
+    cache = SELECT(empty, np.zeros((N_PROMPTS, width), np.int32)).with_slots(n_slots)
     held = [{slot: slot for slot in range(length)} for length in LENGTHS]
     texts = [[list(range(length)) for _ in range(width)] for length in LENGTHS]
     yield cache, held, texts

@@ -192,9 +192,10 @@ def test_a_bias_by_distance_is_not_added_in_cross_attention():
 
 
 def assert_dropped(actual, whole, rate):
-    """Asserts that each element is 0 or the full one over (1 - rate), and that both occur."""
+    """Asserts that each element is 0 or the full one over (1 - rate), and that both occur, also side by side."""
     kept = np.asarray(actual) != 0
     assert_close(actual, np.where(kept, whole / (1 - rate), 0))
+    assert (np.diff(kept.reshape(-1)[: kept.size // 2 * 2].reshape(-1, 2)) != 0).any()  # a random word serves both
     # Four standard deviations of a share of n elements.
     assert abs(kept.mean() - (1 - rate)) < min(0.15, 4 * math.sqrt(rate * (1 - rate) / kept.size))
 

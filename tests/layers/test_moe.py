@@ -38,10 +38,6 @@ def given(moe):
     return scaled(random_params(moe.spec(), seed=2), 3), x
 
 
-def context():
-    return Context(Places(jnp.arange(T)[None], documents=jnp.asarray(REAL)))
-
-
 def scores_and_choice(moe, weights, x):
     """Returns one token's scores, and its experts, the best first."""
     logits = x @ weights["router"] * moe.config.base_d_model / D + weights.get("logits_bias", 0)
@@ -75,7 +71,8 @@ def by_hand(moe, weights, x_RTD):
 def with_balance(moe, params, x_RTD):
     """Returns the output and the balance term."""
     names = ("term/moe/balance/total", "term/moe/balance/weight")
-    y_RTD, found = edited(lambda params, x: moe.apply(params, x, context())[0], read=names)(params, x_RTD)
+    context = Context(Places(jnp.arange(T)[None], documents=jnp.asarray(REAL)))
+    y_RTD, found = edited(lambda params, x: moe.apply(params, x, context)[0], read=names)(params, x_RTD)
     return y_RTD, (found[names[0]] / found[names[1]]).sum()
 
 

@@ -154,6 +154,7 @@ def test_arrays_of_one_name_and_several_shapes_cannot_be_read_as_one():
     function = lambda x: named("a", x).sum() + named("a", x[1:]).sum()  # noqa: E731
     with pytest.raises(UserError, match=r"^arrays named 'a' have several shapes: \[2\], \[3\]$"):
         edited(function, read="a")(X)
+    assert_close(intermediates(function, X), {"a": X[1:]})
 
 
 def test_names_say_where_an_array_is_but_not_in_which_block():
@@ -220,6 +221,7 @@ def test_unread_arrays_are_not_in_the_program():
 
 
 def test_terms_and_metrics_have_no_scope():
+    assert [*intermediates(asks, X, X)] == ["a"]
     assert names_in(lambda x: jax.vmap(asks)(x, x), X)[1:] == [
         *("term/small/total", "term/small/weight", "term/moved/w/total", "term/moved/w/weight", "figure/largest")
     ]

@@ -25,11 +25,11 @@ TINY = {
     **{"positions": "sinusoidal", "attention_bias": "all", "embeddings": "shared", "activation": "relu"},
 }
 TINY_SIZES = {"n_layers": 4, "d_model": 128, "d_ff": 256, "n_heads": 4}
-FORMS = {**PRESETS, "tiny": TINY}
+FORMS, LINEAR = {**PRESETS, "tiny": TINY}, {**TINY, "positions": "none", "attention": "linear"}
 
 
 def config_of(form, **changes):
-    return EncoderDecoderConfig(**{**FORMS[form], **SIZES, **changes})
+    return EncoderDecoderConfig(**{**FORMS.get(form, LINEAR), **SIZES, **changes})
 
 
 def model_and_params(form, **changes):
@@ -69,7 +69,7 @@ def test_embeddings_and_outputs_of_layers_of_both_sides_are_dropped():
     assert str(program).count("random_bits[") == 2 + 2 + 3
 
 
-@some("form", FORMS, ["tiny"])
+@some("form", [*FORMS, "linear"], ["tiny", "linear"])
 def test_padding_tokens_change_nothing(form):
     """No bit of loss, gradient or a logit that counts changes, also with a row without weight or source."""
     model, params = model_and_params(form)

@@ -14,7 +14,7 @@ from fxf.tasks.task import NO_END, Evaluator, RunInfo
 from fxf.training.step import TrainConfig
 from helpers import generated, in_groups, table
 
-LINES = "".join(f"{i} and {i * i}\n" for i in range(60))
+LINES = "".join(f"{i} and {i * i} ß\n" for i in range(60))
 DOCUMENTS = [f"{i} and {i * i} ß" for i in range(80)]
 
 
@@ -86,12 +86,13 @@ def test_a_part_counts_each_of_its_tokens_once_but_without_bos_not_the_first(key
     task = make(tmp_path, bos=bos, test=share)
     ended = (5, 6, NO_END)  # as with decode.ends, which is not a token of the text
     counted, figures = scored(task.validate if part == "validation" else task.test, continuation=ended)
-    assert task.tokenizer.decode(counted) == LINES[int(len(LINES) * (1 - (share or 0.1))) :][not bos :]
+    whole = LINES[int(len(LINES) * (1 - (share or 0.1))) :]
+    assert task.tokenizer.decode(counted) == whole[not bos :]
     if part == "test":
         ((prompt, expected, text, _),) = figures.pop("samples")
         assert (prompt, expected, len(text)) == ("", None, 2)
-    bits = pytest.approx(1.5 / math.log(2))
-    assert figures == {name: 1.5, "bits_per_character": bits, "bits_per_byte": bits}
+    bits, of_bytes = (pytest.approx(1.5 / math.log(2) * len(whole) / len(x)) for x in (whole, whole.encode()))
+    assert figures == {name: 1.5, "bits_per_character": bits, "bits_per_byte": of_bytes}
     assert name == "test_loss" or {metric.removeprefix("-") for metric in task.metrics} == set(figures)
 
 

@@ -86,7 +86,7 @@ def test_a_small_domain_is_scored_completely(domain, examples):
 
 def test_the_scored_sample_of_a_large_domain_never_counts_in_training_where_a_sixteenth_is_held_out():
     scored = {tuple(row[row > 0].tolist()) for row in draw_sample(large(examples=500), range(2, 8))}
-    assert len(scored) == 500
+    assert len(scored) == 500 and {token for row in scored for token in row} == {*range(1, 14)}
     rows = [row for batch in drawn(large()) for row in zip(batch["targets"], batch["weights"].sum(1), strict=True)]
     assert not any(weight for targets, weight in rows if tuple(sequence_of(targets)) in scored)
     assert np.mean([weight == 0 for _, weight in rows]) == pytest.approx(1 / 16, abs=0.015)

@@ -67,10 +67,10 @@ def test_a_perfect_translator_scores_100_on_every_sentence_once_and_a_wrong_word
     figures = task.test(evaluator_of(task))
     assert (figures["bleu"], figures["chrf"]) == (pytest.approx(100), pytest.approx(100))
     assert (figures["exact_match"], figures["examples"]) == (1, len({e.source for e in read_corpus(data).test}))
-    assert "tok:13a" in figures["bleu_signature"]
     assert all(expected == answer for _, expected, answer, _ in figures["samples"]) and len(figures["samples"]) == 10
-    answers, few = figures["answers"], make(data, examples=3).test(evaluator_of(task))["answers"]
-    assert few == [answers[0], answers[(len(answers) - 1) // 2], answers[-1]]
+    answers, few = figures["answers"], make(data, examples=3, tokenized=True).test(evaluator_of(task))
+    assert few["answers"] == [answers[0], answers[(len(answers) - 1) // 2], answers[-1]]
+    assert "tok:13a" in figures["bleu_signature"] and "tok:none" in few["bleu_signature"]
     assert task.validate(evaluator_of(task))["validation_loss"] == 1.5  # the quotient of sums
     figures = task.test(evaluator_of(task, spoil=1))  # one for each group of similar length
     assert 0.8 < figures["exact_match"] < 1 and figures["bleu"] < 100
