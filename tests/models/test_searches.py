@@ -36,7 +36,8 @@ def model_of(kind):
         keys = {"window": 3, "positions": "alibi", "n_kv_heads": 1, "attention_implementation": "chunked"}
         return small_model(vocab_size=V, max_len=9, n_layers=2, scan_blocks=True, **keys)[0], PROMPTS
     # Its memory is per row and thus reordered; the other's is shared by a prompt's hypotheses.
-    return encoder_decoder(small(EncoderDecoderConfig, attention="linear", max_len=9), V), {**PROMPTS, **SOURCE}
+    keys = {"attention": "linear", "block": "pre_norm", "cross_norm": "source", "max_len": 9}
+    return encoder_decoder(small(EncoderDecoderConfig, **keys), V), {**PROMPTS, **SOURCE}
 
 
 @functools.cache
