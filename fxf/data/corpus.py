@@ -119,7 +119,9 @@ def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Exampl
     """
     kept, eos = [], tokenizer.special.eos
     for example in examples:
-        pair = TokenPair(*(np.array([*tokenizer.encode(text), eos], tokenizer.dtype) for text in example[:2]))
+        pair = TokenPair(
+            *(np.array([*tokenizer.encode(text), eos], tokenizer.dtype) for text in (example.source, example.target))
+        )
         if max(map(len, pair)) <= config.max_length:
             kept.append((example, pair))
         elif config.on_error == "stop":

@@ -36,7 +36,9 @@ class DocumentsConfig(TextConfig):
     field: str = key("text", "field or column of the text; may be nested: meta.text", when="format=json_lines or tfds")
     split: str = key("train", "the split to read", when="format=tfds")
     prepared: str = key("", "folder for the tokens; by default one beside path, named path.prepared", when=ON_DISK)
-    sources: dict[str, dict[str, Any]] = key({}, "a mixture: weight, path and more by source's name", when=ON_DISK)
+    sources: dict[str, dict[str, Any]] = key(
+        {}, "a mixture: weight, path and other keys of each source, by its name", when=ON_DISK
+    )
 
     def __post_init__(self) -> None:
         if self.sources and self.path:

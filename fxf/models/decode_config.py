@@ -15,7 +15,11 @@ class DecodeConfig:
     temperature: float = key(0.0, "divides logits; 0: the most probable token", minimum=0, when="beam_width=1")
     top_k: int = key(0, "sample among the k most probable tokens; 0: among all", minimum=0, when="temperature")
     top_p: float = key(
-        1.0, "nucleus sampling: the fewest tokens with this probability", above=0, maximum=1, when="temperature"
+        1.0,
+        "nucleus sampling: the fewest tokens with at least this probability",
+        above=0,
+        maximum=1,
+        when="temperature",
     )
     no_repeat_ngram: int = key(0, "no n-gram of this size repeats in an answer; 0: off", minimum=0)
     repetition_penalty: float = key(1.0, "divides logits of tokens in prompt or answer, or multiplies if < 0", above=0)

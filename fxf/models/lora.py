@@ -24,7 +24,9 @@ class LoraConfig:
     rank: int = key(0, "rank of the adapters, which train alone; 0: no adapters, the weights train", minimum=0)
     alpha: float = key(16.0, "an adapter is alpha / rank times the product of its factors", above=0, when="rank")
     rank_stabilized: bool = key(False, "divide alpha by the square root of the rank (Kalajdzievski 2023)", when="rank")
-    weights: str = key("*/query,*/value", "patterns of the matrices with one: blocks/*,!*norm*,!*bias", when="rank")
+    weights: str = key(
+        "*/query,*/value", "patterns of the matrices with an adapter, such as blocks/*,!*norm*,!*bias", when="rank"
+    )
 
     @property
     def scale(self) -> float:

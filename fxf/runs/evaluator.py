@@ -21,9 +21,12 @@ from fxf.tasks.task import Evaluator
 from fxf.training.gradient import batch_loss
 from fxf.training.sharding import Layout
 
-# The names of every run's own numbers: in metrics.jsonl, and also in result.json.
-OF_RECORDS = ("step", "loss", "gradient_norm", "learning_rate", "steps_per_second", "tokens_per_second", "wall_seconds")
-OWN = (*OF_RECORDS, "task", "steps", "seed", "parameters", "train_loss", "train_seconds", "evaluate_seconds", "goodput")
+# The names of a run's own numbers, in metrics.jsonl and result.json.
+OWN = (
+    *("step", "steps", "best_step", "skipped_steps", "task", "seed", "identity", "parameters", "goodput"),
+    *("loss", "train_loss", "gradient_norm", "learning_rate", "steps_per_second", "tokens_per_second"),
+    *("train_seconds", "compile_seconds", "evaluate_seconds", "wall_seconds"),
+)
 
 
 class Evaluators:

@@ -263,7 +263,8 @@ def sections_of(config: Mapping[str, Any] | ConfigDict) -> dict[str, Any]:
       UserError: a section or a key is unknown, a key has a wrong value, or two sections do not fit each other.
     """
     config = config.to_dict() if isinstance(config, ConfigDict) else config
-    config = {**config, "optimizer": {"name": OptimizerConfig.name, **config.get("optimizer", {})}}
+    if isinstance(given := config.get("optimizer", {}), Mapping):
+        config = {**config, "optimizer": {"name": OptimizerConfig.name, **given}}
     task, model, optimizer = (_named(config, section_name, registry) for section_name, registry in NAMED.items())
     if not {model, MODELS[model].in_place_of} & {*TASKS[task].models}:  # checked before its keys
         fitting = " or ".join(f"'{name}'" for name in TASKS[task].models)

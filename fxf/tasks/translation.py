@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -56,8 +56,7 @@ class Translation(TokenizedTask):
         own = ("bleu", "bleu_lower_case", "chrf", "exact_match")
         self.text_metrics = TextMetrics(config, *own)
         self.metrics = (*own, *self.text_metrics.names)
-        texts = lambda: (text for example in self.corpus.train for text in example[:2])  # noqa: E731  read if needed
-        super().__init__(data, any_tokenizer(run.folder, data, texts))
+        super().__init__(data, any_tokenizer(run.folder, data, self.training_texts))
         self.end_token = self.tokenizer.special.eos
         self.around = (None, self.end_token)
 
@@ -65,6 +64,10 @@ class Translation(TokenizedTask):
     def corpus(self) -> Corpus:
         """The sentence pairs of all parts."""
         return read_corpus(self.data)
+
+    def training_texts(self) -> Iterator[str]:
+        """Returns the sentences that the tokenizer is learned from."""
+        return (text for example in self.corpus.train for text in (example.source, example.target))
 
     def _tokenized(self, part: str) -> list[tuple[Example, TokenPair]]:
         kept = tokenize(self.data, self.tokenizer, getattr(self.corpus, part))

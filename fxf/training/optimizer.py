@@ -24,7 +24,11 @@ class OptimizerConfig:
     schedule: str = key("constant", "schedule after the warm-up, one of fxf.training.optimizer.SCHEDULES")
     warmup_steps: int = key(0, "steps of linear warm-up from 0", minimum=0)
     final_learning_rate: float = key(
-        0.0, "rate at the last step, not a share", minimum=0, argument=True, when="schedule=linear or cosine or wsd"
+        0.0,
+        "rate at the last step, not a share of learning_rate",
+        minimum=0,
+        argument=True,
+        when="schedule=linear or cosine or wsd",
     )
     b1: float = key(0.9, "decay of the mean of gradients", minimum=0, below=1)
     b2: float = key(0.999, "decay of the mean of squared gradients", minimum=0, below=1)
