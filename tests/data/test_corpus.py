@@ -136,7 +136,8 @@ def test_tokens_end_with_eos_and_are_never_cut():
     for example, pair in kept:
         assert [tokenizer.decode(side) for side in pair] == [example.source, example.target]
         assert all(side[-1] == EOS and EOS not in side[:-1] and side.dtype == tokenizer.dtype for side in pair)
-    assert [e for e, _ in tokenize(DataConfig(max_length=4, on_error="skip"), tokenizer, examples)] == examples[:1]
+    ((example, pair),) = tokenize(DataConfig(max_length=4, on_error="skip"), tokenizer, examples)
+    assert example == kept[0][0] and [[*side] for side in pair] == [[*side] for side in kept[0][1]]
     for keys, message in (
         ({"max_length": 4}, r"x:2: source of 5 and target of 3 tokens, .*data.max_length is 4"),
         ({"max_length": 2, "on_error": "skip"}, r"data.max_length: none of 3 pairs has 2 tokens or fewer"),
