@@ -91,7 +91,7 @@ def stack_of(config: TransformerConfig, cross: bool | None = None, vocab_size: i
     period = _alternating(*arguments) if config.global_every else _blocks(text, *arguments)
     names = re.findall(r"[\w.:-]+", f"{config.blocks} {config.block}{' cross_attention' * (cross is not None)}")
     named = {name.rpartition(":")[2] for name in names}
-    for name in config.layers.keys() - named:
+    for name in sorted(config.layers.keys() - named):
         what = f"model.blocks '{config.blocks}' names no such layer{nearest(name, named)}"
         raise UserError(f"model.layers.{name}: {what}")
     n_repeated = config.n_layers - len(head)

@@ -39,6 +39,11 @@ class PromptGroup(NamedTuple):
         defaults = {"first": np.zeros(n), "numbers": self.places or range(n), "limits": np.full(n, self.max_tokens)}
         return {**{name: np.array(values, np.int32) for name, values in defaults.items()}, **self.prompts}
 
+    def at(self, rows: Sequence[int] | np.ndarray) -> "PromptGroup":
+        """Returns the group of some of its prompts, by their indices in it."""
+        prompts = {name: np.asarray(values)[rows] for name, values in self.prompts.items()}
+        return self._replace(places=[self.places[row] for row in rows] if self.places else (), prompts=prompts)
+
 
 def by_length(group: PromptGroup) -> Iterator[tuple[np.ndarray, PromptGroup]]:
     """Yields the parts of a group, each with the indices of its prompts, the longest first.
@@ -46,7 +51,8 @@ def by_length(group: PromptGroup) -> Iterator[tuple[np.ndarray, PromptGroup]]:
     A long prompt would pad all others. So prompts of at most half the length are a part with half the padding, again
     and again, where they are many.
     """
-    prompts = {**group.prompts, "numbers": group.whole()["numbers"]}
+    group = group._replace(places=(), prompts={**group.prompts, "numbers": group.whole()["numbers"]})
+    prompts = group.prompts
     lengths_N = np.asarray(prompts["lengths"])
     padded_N = np.full(len(lengths_N), length := prompts["tokens"].shape[1])
     if prompts.keys() <= {"first", "tokens", "lengths", "numbers", "limits"}:  # others may have an entry for each token
@@ -55,8 +61,8 @@ def by_length(group: PromptGroup) -> Iterator[tuple[np.ndarray, PromptGroup]]:
             padded_N[lengths_N <= length] = length
     for length in np.unique(padded_N)[::-1].tolist():
         places_n = np.flatnonzero(padded_N == length)
-        chosen = {name: np.asarray(values)[places_n] for name, values in prompts.items()}
-        yield places_n, PromptGroup((), {**chosen, "tokens": chosen["tokens"][:, :length]}, group.max_tokens)
+        part = group.at(places_n)
+        yield places_n, part._replace(prompts={**part.prompts, "tokens": part.prompts["tokens"][:, :length]})
 
 
 def where_prompts(condition_B: jax.Array, tree: Any, other: Any) -> Any:

@@ -20,6 +20,7 @@ from fxf.tasks.task import Evaluator, Task
 
 log = logging.getLogger(__name__)
 
+AT_ONCE = 1024  # texts whose answers come together
 LENGTH_STEP = 32  # prompts are padded to multiples of it, because each length compiles a program
 CUT_OFF = "the answer is cut off before its end, at max_tokens or where the task or the model has no more room"
 
@@ -64,16 +65,24 @@ class Answering:
 
         Of hypotheses that spell the same text with other tokens, only the best is there.
         """
+        return [answers for part in self.parts(texts) for answers in part]
+
+    def parts(self, texts: list[str]) -> Iterator[list[list[Answer]]]:
+        """Yields the same answers, to `AT_ONCE` texts at a time, so that who is interrupted has those before."""
         groups = self._groups(texts)
-        found = self._task.decode(self._evaluator, groups) if groups else []
-        decoded = in_order_of_texts(groups, found, self._task.end_token, len(texts), self._ends)
-        answers = []
-        for text, hypotheses in zip(texts, decoded, strict=True):
-            of_text: dict[str, Answer] = {}
-            for answer, _is_stopped in (self._answer(text, each) for each in hypotheses):
-                of_text.setdefault(answer.text, answer)
-            answers.append([*of_text.values()])
-        return answers
+        for start in range(0, len(texts), AT_ONCE):
+            places = range(len(texts))[start : start + AT_ONCE]
+            part = [group.at(np.flatnonzero(np.isin(group.places, places))) for group in groups]
+            part = [group for group in part if len(group.places)]
+            found = self._task.decode(self._evaluator, part) if part else []
+            decoded = in_order_of_texts(part, found, self._task.end_token, len(texts), self._ends)
+            answers = []
+            for place in places:
+                of_text: dict[str, Answer] = {}
+                for answer, _is_stopped in (self._answer(texts[place], each) for each in decoded[place]):
+                    of_text.setdefault(answer.text, answer)
+                answers.append([*of_text.values()])
+            yield answers
 
     def stream(self, text: str) -> Iterator[Answer]:
         """Yields the part of an answer that is final, after each token; the last one is what calling returns.
@@ -139,9 +148,9 @@ def _padded(group: PromptGroup, room: int) -> PromptGroup:
     return group._replace(prompts={**prompts, "tokens": tokens}, max_tokens=most)
 
 
-def warn_of_cut_off(answers: Sequence[Sequence[Answer]], n_best: int = 1) -> None:
+def warn_of_cut_off(answers: Sequence[Sequence[Answer]], n_best: int = 1, first: int = 1) -> None:
     """Warns, in one line, of answers whose best hypotheses reached their largest number of tokens before they ended."""
-    numbers = [str(n) for n, hypotheses in enumerate(answers, 1) if any(each.cut_off for each in hypotheses[:n_best])]
+    numbers = [str(n) for n, found in enumerate(answers, first) if any(each.cut_off for each in found[:n_best])]
     if numbers:
         log.warning("warning: prompt %s: %s", shortened(", ".join(numbers), 60), CUT_OFF)
 

@@ -1,9 +1,9 @@
 r"""Answers prompts with a trained run: translates, reverses, continues a text or fills in blanks.
 
-It prints one line for each prompt, in order. Line ends, control characters and backslashes are written as in Python
-(\n, \x1b, \\). With --format=json each line is a JSON object with the exact text, the number of its prompt, and
-cut_off: whether the answer reached --max_tokens or the model's last position before its end. A warning on standard
-error names the prompts of such answers.
+It prints one line for each prompt, in order, after every 1,024 prompts. Line ends, control characters and backslashes
+are written as in Python (\n, \x1b, \\). With --format=json each line is a JSON object with the exact text, the number of
+its prompt, and cut_off: whether the answer reached --max_tokens or the model's last position before its end. A warning
+on standard error names the prompts of such answers.
 
 fxf generate --workdir=runs/reversal "3 1 4 1 5" "9 2 6"
 fxf generate --workdir=runs/characters --temperature=0.8 --top_k=20 "The king"
@@ -83,12 +83,14 @@ def main(args: Namespace) -> None:
         raise UserError("seed: no token is drawn; set decode.temperature above 0")
     answering = Answering(experiment, run.params, args.max_tokens, args.seed or 0, args.stop)
 
-    def answer(prompts: list[str]) -> None:
-        """Prints the answers to prompts, and warns of those that were cut off."""
-        answers = [[print_as_it_comes(answering.stream(prompts[0]))]] if args.stream else answering(prompts)
-        warn_of_cut_off(answers, args.n_best or 1)
-        for line in () if args.stream else answer_lines(answers, args.n_best, args.format == "json"):
-            print(line, flush=True)
+    def answer(prompts: list[str], first: int = 1) -> None:
+        """Prints the answers to prompts with numbers from `first` on, and warns of those that were cut off."""
+        streamed = [[[print_as_it_comes(answering.stream(prompts[0]))]]] if args.stream else []
+        for answers in streamed or answering.parts(prompts):
+            warn_of_cut_off(answers, args.n_best or 1, first)
+            for line in () if args.stream else answer_lines(answers, args.n_best, args.format == "json", first):
+                print(line, flush=True)
+            first += len(answers)
 
     if args.interactive:
         return converse(answer)
@@ -100,13 +102,13 @@ def main(args: Namespace) -> None:
     answer(prompts)
 
 
-def answer_lines(answers: Sequence[Sequence[Any]], n_best: int | None, as_json: bool) -> Iterator[str]:
+def answer_lines(answers: Sequence[Sequence[Any]], n_best: int | None, as_json: bool, first: int = 1) -> Iterator[str]:
     """Yields a line for the best text of each answer, or for each of `n_best` hypotheses, with prompt number and score.
 
     Args:
       answers: the hypotheses of each prompt, the best first: (text, score, whether it was cut off).
     """
-    for number, hypotheses in enumerate(answers, 1):
+    for number, hypotheses in enumerate(answers, first):
         for text, score, cut_off in hypotheses[: n_best or 1]:
             if as_json:
                 scored = {"score": score} if n_best else {}
@@ -128,7 +130,7 @@ def print_as_it_comes(answers: Iterator[Any]) -> Any:
     return answer
 
 
-def converse(answer: Callable[[list[str]], None]) -> None:
+def converse(answer: Callable[[list[str], int], None]) -> None:
     """Answers each line of standard input. If a line is not a prompt, its error is the answer."""
     from fxf.data.text_files import decoded
 
@@ -138,7 +140,7 @@ def converse(answer: Callable[[list[str]], None]) -> None:
     for number, content in enumerate(sys.stdin.buffer, 1):
         try:
             line = content.removesuffix(b"\n").removesuffix(b"\r")
-            answer([decoded(line, "standard input", number).removeprefix("\ufeff")])  # a byte order mark
+            answer([decoded(line, "standard input", number).removeprefix("\ufeff")], number)  # a byte order mark
         except UserError as error:
             print(f"error: {one_line(str(error))}", file=sys.stderr, flush=True)
         print(mark, end="", flush=True)

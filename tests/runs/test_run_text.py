@@ -118,6 +118,15 @@ def test_prompts_are_continued_without_the_text_and_past_max_len_by_relative_pos
     assert caplog.messages == ["warning: a text passes model.max_len; attention then sees the newest 17 tokens"]
 
 
+def test_answers_that_come_in_parts_are_those_that_come_together(of_documents, monkeypatch):
+    run, texts = fxf.load(of_documents[0], temperature=1.0), ["7", "", "7 an", "7", "1"]
+    together, answering = run.answers(texts), Answering(run.experiment, run.params)
+    monkeypatch.setattr("fxf.runs.generation.AT_ONCE", 2)
+    parts = [*answering.parts(texts)]
+    assert [len(part) for part in parts] == [2, 2, 1] and together[0] != together[3]
+    assert [best.text for part in parts for best, *_ in part] == [best.text for best, *_ in together]
+
+
 @pytest.mark.thorough
 def test_answers_keep_the_rules_that_are_given_as_text(of_documents, monkeypatch):
     def answer(stop=(), **keys):
