@@ -69,7 +69,7 @@ class Answering:
 
     def parts(self, texts: list[str]) -> Iterator[list[list[Answer]]]:
         """Yields the same answers, to `AT_ONCE` texts at a time, so that who is interrupted has those before."""
-        groups = self._groups(texts)
+        groups = [group._replace(places=group.places or range(len(texts))) for group in self._groups(texts)]
         for start in range(0, len(texts), AT_ONCE):
             places = range(len(texts))[start : start + AT_ONCE]
             part = [group.at(np.flatnonzero(np.isin(group.places, places))) for group in groups]
