@@ -116,8 +116,9 @@ def whole(tree):
 
 
 def distance(a, b):
-    """Returns the largest difference between two trees, in units of the bound on rounding."""
-    return max(jax.tree.leaves(jax.tree.map(lambda x, y: float(np.abs(x - y).max()), a, b))) / bound(largest_of(b))
+    """Returns the largest difference between two trees, in units of the bound on rounding; infinity instead of NaN."""
+    largest = np.max(jax.tree.leaves(jax.tree.map(lambda x, y: np.abs(x - y).max(), a, b)))
+    return float(np.nan_to_num(largest / bound(largest_of(b)), nan=np.inf))
 
 
 def distances(one, other):
