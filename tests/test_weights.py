@@ -28,7 +28,6 @@ SPECS = {
     "three copies": weights.stack(WEIGHTS, 3, "copies"),
     "two blocks": {"blocks": {int(number): block for number, block in feed_forwards(2).items()}},
     "three blocks": {"blocks": feed_forwards(3), "final": {"2": {"1": small_model()[0].spec["final"]}}},
-    "wide": weights.stack({"w": Weight((40, 30, 20), ("heads", "head_dim", "embed"), fan_in(2))}, 3, "copies"),
 }
 
 
@@ -72,8 +71,14 @@ def test_a_weight_is_drawn_from_its_path_folded_into_the_key(drawn):
     assert_close((up, params["final"]["2"]["1"]["kernel"]), alone(), operations=4)
 
 
-def test_fan_in_counts_the_axes_summed_over_and_not_the_copies(drawn):
-    assert drawn["wide"]["w"].std() * np.sqrt(40 * 30) == pytest.approx(1, abs=0.03)
+def test_linear_maps_start_with_a_variance_of_one_over_the_inputs_of_each_copy(monkeypatch):
+    monkeypatch.setattr(jax.random, "normal", lambda key, shape, dtype: np.ones(shape))
+    blocks = {"blocks": "attention+delta+moe", "head_dim": 4}
+    models = [small_model(**blocks, attention=kind)[0] for kind in ("softmax", "latent")]
+    for _, weight in [each for model in models for each in leaves(model.spec)]:
+        if axes := weights.axes_of_matrix(weight):
+            size = np.prod(np.take(weight.shape, axes[0]))
+            assert_close(weight.init(jax.random.key(0), weight.shape, None), np.full(weight.shape, size**-0.5))
 
 
 @pytest.mark.parametrize("embeddings", ["separate", "shared"])

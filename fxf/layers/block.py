@@ -173,7 +173,7 @@ class Stack:
       blocks: all of them, in order; equal ones may be one object.
       head, period: after the first `head` blocks, the kinds of blocks repeat with this period. An iteration of a loop
         (`config.scan_blocks`) has `period` blocks.
-      shared: whether all periods have the weights of the first one.
+      shared: whether all periods have the weights of the first one; then `head` is 0.
       stream: the name of the residual stream after each block (see named.py); blocks nested in a block have another.
     """
 
@@ -185,7 +185,7 @@ class Stack:
     stream: str = "residual"
 
     def spec(self) -> Spec:
-        blocks = self.blocks[: self.head + self.period] if self.shared else self.blocks
+        blocks = self.blocks[: self.period] if self.shared else self.blocks
         specs = {id(block): block.spec() for block in blocks}
         return {str(i): specs[id(block)] for i, block in enumerate(blocks)}
 
@@ -198,7 +198,7 @@ class Stack:
         n, i, period, caches = len(self.blocks), 0, self.period, {}
         rngs = [None] * n if context.rng is None else jax.random.split(context.rng, n)
         # The block whose weights block i has: itself, or with shared weights that of the first period.
-        owners = [i if i < self.head or not self.shared else self.head + (i - self.head) % period for i in range(n)]
+        owners = [i % period if self.shared else i for i in range(n)]
         cached = [None if context.cache is None else context.cache.get(str(i), {}) for i in range(n)]
         inputs = [(params[str(owners[i])], cached[i], rngs[i]) for i in range(n)]
 

@@ -97,7 +97,7 @@ class Cache(flax.struct.PyTreeNode):
         selected = self.replace(layers=layers, lengths=lengths_R, given=given)
         if self.reads_BWC is not None:
             return selected.replace(reads_BWC=self.reads_BWC[jnp.arange(batch_size)[:, None], parents_BW])
-        if width == 1 or not self.n_slots:
+        if not self.n_slots:
             return selected
         n_slots = width * self.n_slots
         order_BC = jnp.broadcast_to(jnp.arange(n_slots)[None], (batch_size, n_slots))

@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from closeness import assert_close
 from fxf.layers.cache import Cache
-from fxf.layers.layer import Context, Places, Slots, Table
-from helpers import Newest, random_params, small
+from fxf.layers.kinds import ATTENTIONS
+from fxf.layers.layer import Slots
+from fxf.testing import assert_cached_equals_full
+from helpers import Newest, random_tokens, scaled, small_model
 
 N_PROMPTS, LENGTHS, ROOM = 3, [0, 2, 5], 5
 SELECT = jax.jit(lambda cache, parents: cache.select(parents))
@@ -62,22 +63,9 @@ def test_a_hypothesis_reads_its_own_tokens_each_at_its_index(width, n_slots, see
     assert n_seen > 5
 
 
-def test_attention_that_needs_the_order_of_tokens_has_it_in_any_slots_of_a_beam():
-    layer, rng = Newest(small(positions="none")), np.random.default_rng(0)
-    config, params = layer.config, random_params(layer.spec())
-    x_R1D = rng.normal(size=(4, 1, config.d_model)).astype(np.float32)
-    entries = rng.normal(size=(2, 2, config.n_groups, 7, config.head_width)).astype(np.float32)
-    # Two tokens that both hypotheses have read, one of each, the newest of each, and a free slot.
-    order_BC, at_BW = np.array([[0, 1, 2, 2, 3, 3, 6]] * 2), np.array([[4, 5]] * 2)
-    reads_BWC = np.array([[[1, 1, 1, 0, 1, 0, 0], [1, 1, 0, 1, 0, 1, 0]]] * 2, bool)
-    newest = Places(jnp.full((4, 1), 3), jnp.full((4, 1), 3))
-
-    @jax.jit
-    def read(slots_C):
-        order = jnp.asarray(order_BC)[:, slots_C]
-        new_BW, read_BWC = jnp.argsort(slots_C)[at_BW], jnp.asarray(reads_BWC)[..., slots_C]
-        table = Table(Places(order, order), new_BW, read_BWC, by_index=False)
-        cache = Slots(tuple(jnp.asarray(entries)[..., slots_C, :]))
-        return layer.apply(params, x_R1D, Context(newest, cache=cache, table=table))[0]
-
-    assert_close(read(np.array([3, 5, 6, 0, 4, 2, 1])), read(np.arange(7)))
+@pytest.mark.parametrize("n_hypotheses", [1, 2])
+def test_attention_that_needs_the_order_of_tokens_has_it_in_any_slots(n_hypotheses, monkeypatch):
+    monkeypatch.setitem(ATTENTIONS, "newest", Newest)
+    model, params = small_model(attention="newest", positions="alibi")
+    batch, options = {"inputs": random_tokens((2, 8))}, {"capacities": [9], "n_hypotheses": n_hypotheses}
+    assert_cached_equals_full(model, scaled(params, 2), batch, **options)

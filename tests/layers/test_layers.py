@@ -16,8 +16,8 @@ from fxf.layers.block import Block, PreNorm, Stack
 from fxf.layers.dropout import dropout
 from fxf.layers.embedding import embedding, embedding_spec
 from fxf.layers.feed_forward import ACTIVATIONS
-from fxf.layers.kinds import layer_of, stack_of
-from fxf.layers.layer import Context, Places
+from fxf.layers.kinds import ATTENTIONS, layer_of, stack_of
+from fxf.layers.layer import Context, Places, whole_rows
 from fxf.layers.normalization import normalization_spec, normalize
 from fxf.layers.positions import POSITIONS, positional_encoding_spec
 from fxf.models.encoder_decoder import EncoderDecoderConfig
@@ -81,6 +81,16 @@ def test_feed_forward_is_two_linear_maps_with_a_nonlinearity_or_a_gate_between()
         assert_close(y, oracle.feed_forward(config, oracle.float64(weights), np.float64(x)))
 
 
+def test_layers_return_bfloat16_for_bfloat16_and_keep_memories_in_float32():
+    for kind in (*ATTENTIONS, "feed_forward", "moe", "delta", "mamba2"):
+        of_attention = {"attention": kind} if kind in ATTENTIONS else {}
+        config = small(d_model=12, positions="none" if kind == "linear" else "rotary", **of_attention)
+        layer, x = layer_of(config, "attention" if of_attention else kind), np.ones((1, 5, 12), "bfloat16")
+        y, after = jax.eval_shape(layer.apply, random_params(layer.spec()), x, whole_rows(5).replace(cache={}))
+        in_float32 = any(kept.dtype == "float32" for kept in jax.tree.leaves(after.cache))
+        assert y.dtype == x.dtype and in_float32 == (kind in ("linear", "delta", "mamba2")), kind
+
+
 def test_a_block_with_a_source_attends_to_it_after_its_own_sequence(monkeypatch):
     """Dropout is replaced by a factor, which shows what it acts on."""
     monkeypatch.setattr(Block, "dropout", lambda self, name, y, context: 3 * y)
@@ -136,20 +146,20 @@ def test_a_growing_stream_is_not_scanned_and_is_the_same():
     assert_close(found, plain)
 
 
-@pytest.mark.parametrize(("shared", "n_blocks"), [(False, 8), pytest.param(True, 7, marks=pytest.mark.thorough)])
-def test_scanned_blocks_equal_blocks_in_a_row_also_in_what_they_carry(shared, n_blocks):
+@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_scanned_blocks_equal_blocks_in_a_row_also_in_what_they_carry(shared):
     head, *turn = map(Adding, "abc")
-    blocks = (head, *3 * turn, turn[0])[:n_blocks]  # the first block creates the carry, so it comes before the loop
-    stacks = [Stack(small(scan_blocks=scan, remat="full"), blocks, 1, 2, shared) for scan in (False, True)]
+    # The first block, or period, creates the carry, so it comes before the loop.
+    blocks = 3 * turn if shared else [head, *3 * turn, turn[0]]
+    stacks = [Stack(small(scan_blocks=scan, remat="full"), blocks, not shared, 2, shared) for scan in (False, True)]
     params = random_params(stacks[0].spec())
-    assert [*params] == [str(i) for i in range(3 if shared else n_blocks)]
+    assert [*params] == [str(i) for i in range(2 if shared else 8)]
     start = Context(places(T), rng=jax.random.key(0))
 
     def by_hand(x):
         context = start
-        for i, rng in enumerate(jax.random.split(start.rng, n_blocks)):
-            weights = params["01212121"[i] if shared else str(i)]
-            x, context = blocks[i].apply(weights, x, context.replace(rng=rng))
+        for i, rng in enumerate(jax.random.split(start.rng, len(blocks))):
+            x, context = blocks[i].apply(params[str(i % 2 if shared else i)], x, context.replace(rng=rng))
         return x, context.carry
 
     applies = [lambda x, stack=stack: stack.apply(params, x, start) for stack in stacks]

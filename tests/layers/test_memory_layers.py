@@ -142,9 +142,9 @@ def vectors(seed=0):
     return np.random.default_rng(seed).normal(size=(R, T, D)).astype(np.float32)
 
 
-def context(documents=None, cache=None):
+def context(documents):
     places = jnp.arange(T)[None]
-    return Context(Places(places, places, documents), cache=cache)
+    return Context(Places(places, places, documents))
 
 
 def expected(name, params, x):
@@ -161,13 +161,6 @@ def test_each_document_is_read_by_the_recurrence_of_the_paper_and_its_gradient_i
     real = DOCUMENTS[..., None] > 0
     read = lambda params, x: jnp.where(real, layer.apply(params, x, context(DOCUMENTS))[0], 0)  # noqa: E731
     assert_as_by_hand(read, functools.partial(expected, name), (params, vectors()))
-
-
-@each
-def test_memories_stay_float32_in_bfloat16(name):
-    layer, params = made(name)
-    y, after = jax.eval_shape(layer.apply, params, vectors().astype(jnp.bfloat16), context(cache={}))
-    assert y.dtype == jnp.bfloat16 and after.cache["memory"].dtype == jnp.float32
 
 
 def test_a_hybrid_stack_decodes_as_it_reads_whole_sequences_also_with_several_hypotheses():
