@@ -73,8 +73,7 @@ def test_a_weight_is_drawn_from_its_path_folded_into_the_key(drawn):
 
 def test_linear_maps_start_with_a_variance_of_one_over_the_inputs_of_each_copy(monkeypatch):
     monkeypatch.setattr(jax.random, "normal", lambda key, shape, dtype: np.ones(shape))
-    blocks = {"blocks": "attention+delta+moe", "head_dim": 4}
-    models = [small_model(**blocks, attention=kind)[0] for kind in ("softmax", "latent")]
+    models = [small_model(blocks="attention+delta+moe", attention=kind)[0] for kind in ("softmax", "latent")]
     for _, weight in [each for model in models for each in leaves(model.spec)]:
         if axes := weights.axes_of_matrix(weight):
             size = np.prod(np.take(weight.shape, axes[0]))
@@ -96,6 +95,7 @@ def test_norms_and_biases_of_heads_in_groups_neither_decay_nor_are_drawn_as_matr
     decaying = [path for path, decays in flatten(weights.decay_mask(spec)).items() if decays]
     assert not [path for path in decaying if path.endswith(("scale", "bias"))]
     assert spec["blocks/0/mamba2/scale"].init is jax.nn.initializers.ones
+    assert [spec[f"blocks/0/mamba2/{name}"].shape for name in ("key", "value")] == [(6, 1, 128), (6, 1, 3, 4)]
     inits, key = [spec[f"blocks/0/mamba2/{name}"].init for name in ("log_rate", "step_bias")], jax.random.key(0)
     log_rate, step_bias, u = jax.jit(lambda: [f(key, (7,), np.float32) for f in (*inits, jax.random.uniform)])()
     assert_close((np.exp(log_rate), np.log1p(np.exp(step_bias))), (1 + 15 * u, 1e-3 * 100**u), operations=8)

@@ -158,6 +158,7 @@ def expected(name, params, x):
 @each
 def test_each_document_is_read_by_the_recurrence_of_the_paper_and_its_gradient_is_that_of_the_recurrence(name):
     layer, params = made(name)
+    assert params["value"].shape == (D, 2, 3, 3)  # three heads for each of two keys
     real = DOCUMENTS[..., None] > 0
     read = lambda params, x: jnp.where(real, layer.apply(params, x, context(DOCUMENTS))[0], 0)  # noqa: E731
     assert_as_by_hand(read, functools.partial(expected, name), (params, vectors()))
