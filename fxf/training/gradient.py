@@ -112,8 +112,7 @@ def objective_and_gradient(
     if asked:
         return _with_terms(edited(loss, read=asked), params, batch, rng, n_parts, axis)
     of_part = functools.partial(jax.value_and_grad(loss, has_aux=True), params)
-    whole = n_parts == 1 and axis is None
-    sums, gradient = of_part(batch, rng) if whole else _sum_over_parts(of_part, batch, rng, n_parts, axis)
+    sums, gradient = _sum_over_parts(of_part, batch, rng, n_parts, axis)
     return *sums, gradient, {}
 
 

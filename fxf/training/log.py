@@ -89,7 +89,7 @@ def goodput(seconds: dict[str, float]) -> float:
 
     The rest is starting, compiling, waiting for data, evaluating, saving, and steps lost when a process ended.
     """
-    return max(seconds["train"] - seconds.get("data", 0.0), 0.0) / seconds["wall"]
+    return max(seconds["train"] - seconds["data"], 0.0) / seconds["wall"]
 
 
 def last_wall_seconds(folder: Path) -> float:

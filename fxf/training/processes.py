@@ -78,7 +78,7 @@ def require_same_config(config: Mapping[str, Any]) -> None:
     """Raises a UserError if the processes have different configs; every process must call it."""
     here = {**config, "parallel": {**config["parallel"], "process": 0}}
     number = np.frombuffer(digest(json.dumps(here).encode()).encode(), np.uint8)
-    if jax.process_count() > 1 and (multihost_utils.process_allgather(number) != number).any():
+    if (multihost_utils.process_allgather(number) != number).any():
         raise UserError(f"{_who()}: another process has another config, data or code; start all by the same command")
 
 
@@ -99,12 +99,12 @@ def barrier() -> None:
 
 def any_of(value: bool) -> bool:
     """Returns whether any process has True; every process must call it."""
-    return value if jax.process_count() == 1 else bool(np.any(multihost_utils.process_allgather(np.array(value))))
+    return bool(np.any(multihost_utils.process_allgather(np.array(value))))
 
 
 def of_first(number: int) -> int:
     """Returns the first process's number; every process must call it."""
-    return number if jax.process_count() == 1 else int(multihost_utils.broadcast_one_to_all(np.int32(number)))
+    return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
 def _who() -> str:

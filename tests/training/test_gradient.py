@@ -90,7 +90,7 @@ def test_means_of_a_record_are_over_the_steps_that_were_not_skipped():
     log = types.SimpleNamespace(record=lambda step, values: written.append(values), show=lambda step, values: None)
     for part in ([0, 1, 2], [1]):  # the second has no step that was taken
         record = add_steps(Record(), {name: values[part] for name, values in history.items()}, 1.0, may_skip=1)
-        _logged(record, 0.1, log, {"wall": 2.0, "train": 1.0})
+        _logged(record, 0.1, log, {"wall": 2.0, "train": 1.0, "data": 0.0})
     row, none = written
     assert np.isnan([none[name] for name in ("loss", "gradient_norm", "figure/b")]).all()
     assert (row["loss"], row["gradient_norm"], row["figure/b"], row["steps_per_second"]) == (2.0, 4.0, 1.0, 3.0)
