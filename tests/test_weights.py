@@ -37,16 +37,19 @@ def drawn():
 
     @jax.jit
     def draw():
-        return {name: initialize(spec, jax.random.key(SEED)) for name, spec in SPECS.items()}
+        key, given = jax.random.key(SEED), {"a": np.ones((5, 7), np.float16)}
+        drawn = {name: initialize(spec, key) for name, spec in SPECS.items()}
+        return {**drawn, "given": initialize(WEIGHTS, key, given=given)}
 
     return jax.device_get(draw())
 
 
-def test_adding_a_weight_a_copy_or_a_block_does_not_change_the_others(drawn):
-    assert_equal = np.testing.assert_array_equal
+def test_adding_or_giving_a_weight_a_copy_or_a_block_does_not_change_the_others(drawn):
+    assert_equal = functools.partial(np.testing.assert_array_equal, strict=True)  # also of equal types
     more, two, three = (dict(drawn[name]) for name in ("more", "two blocks", "three blocks"))
     assert more.pop("new").shape == (2,)
     jax.tree.map(assert_equal, drawn["few"], more)
+    jax.tree.map(assert_equal, {**drawn["few"], "a": np.ones((5, 7), np.float32)}, drawn["given"])
     jax.tree.map(lambda a, b: assert_equal(a, b[:2]), drawn["two copies"], drawn["three copies"])
     jax.tree.map(assert_equal, two["blocks"][0], three["blocks"]["0"])
     up = [block["feed_forward"]["up"] for block in three["blocks"].values()]

@@ -188,7 +188,7 @@ def documents(**more):
     return source, [text for text, _ in read(config, source)]
 
 
-def test_the_pairs_and_the_texts_of_a_data_set_are_read_by_its_name(tiny, capfd):
+def test_the_pairs_and_the_texts_of_a_data_set_are_read_by_its_name(tiny, capfd, monkeypatch):
     corpus = pairs_of_set(on_error="skip")
     assert corpus.train == [Example("olá train", "hello train", "tiny_translate:train:1")]
     assert corpus.test == [Example("olá test", "hello test", "tiny_translate:test:1")]
@@ -197,6 +197,10 @@ def test_the_pairs_and_the_texts_of_a_data_set_are_read_by_its_name(tiny, capfd)
     assert texts == ["olá test", "olá"]
     assert source.name == "tiny_translate/1.0.0:test" and source.digest() != corpus.digests["data.path"]
     assert capfd.readouterr().out == ""
+    from fxf.data.public_sets import data_dir
+
+    monkeypatch.delenv("TFDS_DATA_DIR")
+    assert data_dir() == str(Path.home() / "tensorflow_datasets")
 
 
 def test_a_part_that_a_data_set_lacks_is_named(tiny):

@@ -39,7 +39,8 @@ def test_the_tokens_of_a_part_are_those_of_its_documents_in_order_and_are_not_re
         cut = np.split(np.asarray(tokens), np.flatnonzero(tokens == tokenizer.special.eos) + 1)[:-1]
         assert [piece[:-1].tolist() for piece in cut] == [tokenizer.encode(text) for text in expected]
         size = found.counts[part]
-        assert (size["documents"], size["tokens"]) == (len(expected), len(tokens))
+        n_unknown = np.count_nonzero(tokens == tokenizer.special.unk)
+        assert (size["documents"], size["tokens"], size["unknown"]) == (len(expected), len(tokens), n_unknown)
         assert size["characters"] == len("".join(expected)) < size["bytes"] == len("".join(expected).encode())
     others = prepared(keys, tokenizer_of_documents(sources_of(config(tmp_path, tokenizer="byte")), None))
     assert others.folder != found.folder and found.folder.parent == tmp_path / "texts.jsonl.prepared"

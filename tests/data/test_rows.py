@@ -193,7 +193,7 @@ def test_each_epoch_has_each_pair_once_after_bos_within_the_budgets(keys, _):
                 assert batch["source_mask"][row].tolist() == filled([True] * len(source), s, False)
                 assert batch["targets"][row].tolist() == filled(target, t)
                 assert batch["inputs"][row].tolist() == filled([BOS, *target], t)[:t]
-                assert batch["weights"][row].tolist() == filled([1] * len(target), t, 0)
+                assert str(batch["weights"][row].tolist()) == str(filled([1.0] * len(target), t, 0.0))
     *full, last = batches.epoch()  # only the longest batch has rows without a pair
     assert all(len(sentences(batch)) == len(batch["weights"]) for batch in full)
     assert last["source"].shape[1] == max(len(pair.source) for pair in everything)

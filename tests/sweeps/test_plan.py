@@ -32,17 +32,6 @@ def test_configs_whose_metrics_mean_different_things_are_refused(of, message, tm
         make_plan(*(Arm(config, ORIGIN) for config in configs), tmp_path, metric=of["metric"])
 
 
-def test_the_plan_records_all_that_decides(tmp_path):
-    rules = {"metric": "train_loss", "failed": 2.5, "rates": 5, "match": "flops"}
-    keep_plan(make_plan(FIRST, OTHER, tmp_path, **rules), Budget(7, 2.5), tmp_path)
-    there = json.loads((tmp_path / "plan.json").read_text())
-    assert (there["first"], there["other"]) == (FIRST.config, {**OTHER.config, "seed": 4})
-    assert (there["metric"], there["better"], there["named"]) == ("train_loss", "lower", True)
-    assert [there[name] for name in ("failed", "rates", "match")] == [2.5, 5, "flops"]
-    assert (there["null"], there["test"]) == (False, TEST)
-    assert {"code", "versions", "git_commit", "device", "origins", "content"} <= set(there)
-
-
 @pytest.mark.parametrize(("of", "rates"), table("rates of a trial"))
 def test_three_rates_are_tried_unless_the_configs_differ_only_in_the_rate(of, rates, tmp_path):
     other = Arm({**tiny_config(**of["sections"]), **of.get("whole", {})}, ORIGIN) if "sections" in of else None
@@ -61,15 +50,19 @@ def test_each_config_of_a_trial_has_the_files_of_its_own_folder(tmp_path):
     assert arms[0].built().program_key() != arms[1].built().program_key() != arms[0].built().program_key()
 
 
-def test_every_attempt_is_added_and_another_plan_is_refused(tmp_path):
-    plan = make_plan(FIRST, OTHER, tmp_path)
+def test_the_plan_records_all_that_decides_and_every_attempt_and_another_one_is_refused(tmp_path):
+    plan = make_plan(FIRST, OTHER, tmp_path, metric="train_loss", failed=2.5, rates=5, match="flops")
     for seeds in (7, 7, 9):
         keep_plan(plan, Budget(seeds, 2.5), tmp_path)
     there = json.loads((tmp_path / "plan.json").read_text())
+    assert (there["first"], there["other"]) == (FIRST.config, {**OTHER.config, "seed": 4})
+    assert (there["metric"], there["better"], there["named"]) == ("train_loss", "lower", True)
+    assert [there[name] for name in ("failed", "rates", "match", "null", "test")] == [2.5, 5, "flops", False, TEST]
+    assert {"code", "versions", "git_commit", "device", "origins", "content"} <= set(there)
     assert [(each["seeds"], each["minutes"]) for each in there["budgets"]] == [(7, 2.5), (7, 2.5), (9, 2.5)]
     for changed, message in (
-        (plan._replace(failed=0.5), r"failed \(None there, 0.5 here\)"),
-        (plan._replace(metric="train_loss", better="lower"), r"metric \(exact_match there, train_loss here\)"),
+        (plan._replace(failed=0.5), r"failed \(2.5 there, 0.5 here\)"),
+        (plan._replace(metric="exact_match", better="higher"), r"metric \(train_loss there, exact_match here\)"),
         (plan._replace(other=FIRST), r"other.optimizer.learning_rate \(0.1 there"),
         (plan._replace(content={"first": {"data": "1"}}), r"content.first.data \(absent there"),
     ):

@@ -114,17 +114,13 @@ def points(tmp_path):
     return points
 
 
-def test_a_row_has_every_changed_key_of_the_sweep_and_the_metrics_of_its_run(points, tmp_path):
-    first, second, third = read_rows(points, tmp_path)
+def test_a_row_has_every_changed_key_and_the_metrics_of_its_run_and_the_csv_all_rows(points, tmp_path):
+    first, second, third = rows = read_rows(points, tmp_path)
     assert first == {"point": "model.n_layers=2,seed=1", "model.n_layers": 2, "model.block": "pre_norm", KEY: "",
                      "status": "finished", **RESULT}  # fmt: skip
     assert (second["model.n_layers"], second["model.block"], second[KEY], second["best_step"]) == (1, "idea", 3, 4)
     assert third == {"point": "seed=7", "model.n_layers": 1, "model.block": "pre_norm", KEY: "", "seed": 7,
                      "status": "no result"}  # fmt: skip
-
-
-def test_the_csv_has_all_metrics_of_all_rows(points, tmp_path):
-    rows = read_rows(points, tmp_path)
     read = list(csv.DictReader(write_table(points, tmp_path).read_text().splitlines()))
     columns = f"point model.n_layers seed model.block {KEY} status identity task exact_match note train_loss best_step"
     assert list(read[0]) == columns.split()

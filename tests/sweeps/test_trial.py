@@ -88,7 +88,8 @@ def test_a_trials_files_agree_with_its_pairs_and_a_repeat_trains_nothing(tmp_pat
     assert verdict.evidence == evidence([(pair.first, pair.other) for pair in verdict.pairs])
     there = json.loads((workdir / "verdict.json").read_text())
     assert there == json.loads(to_json({**verdict.figures(), "lines": verdict.lines()}))
-    assert (there["stopped"], there["low"]) == ("all 3 seeds are used", None)
+    assert [there[key] for key in ("stopped", "low", "higher", "lower")] == ["all 3 seeds are used", None, 3, 0]
+    assert "a mean is claimed at 32 or 64 pairs only" in str(verdict)
     rows = list(csv.DictReader((workdir / "table.csv").read_text().splitlines()))
     assert [float(row["difference"]) for row in rows] == [pair.other - pair.first for pair in verdict.pairs]
     (trial,) = data_of(workdir / "trial.html")
@@ -124,11 +125,9 @@ def test_a_run_that_diverges_has_failed_and_is_not_repeated(tmp_path, trained):
     verdict = run_trial(plan, tmp_path)
     assert trained.names == [f"{name}-{seed}" for seed in range(4, 12) for name in ("first", "other")]
     assert [(pair.first is None, pair.other is None) for pair in verdict.pairs] == [(False, True)] * 8
-    assert verdict.headline == "fails more often"
-    assert verdict.stopped == "ended early: failures differ"
+    assert (verdict.headline, verdict.stopped) == ("fails more often", "ended early: failures differ")
     assert "failed (not finite): 0 runs of the first config, 8 of the other" in verdict.lines()
-    assert run_trial(plan, tmp_path) == verdict
-    assert len(trained.names) == 16
+    assert (run_trial(plan, tmp_path), len(trained.names)) == (verdict, 16)
 
 
 @pytest.mark.parametrize(("of", "end"), table("ends of trials"))
@@ -144,7 +143,8 @@ def test_a_trial_ends_at_a_look_or_with_its_budget_and_says_what_is_better(of, e
     there = json.loads((tmp_path / "verdict.json").read_text())
     none = stopped.startswith("ended early") or math.isnan(found.evidence.effect)
     assert (there["effect"] is None) == none
-    assert "nan" not in str(found) and ("of the first 32 pairs" in str(found)) == (n == "40")
+    said = [words in str(found) for words in ("nan", "of the first 32 pairs", "all pairs are equal")]
+    assert said == [False, n == "40", of["more"] == [0.0]]
     if there["effect"] is not None:
         assert there["effect"] == pytest.approx(found.evidence.effect)
         said = re.search(r"(\S+) of the first config, (\S+) of the other", str(found)).groups()
@@ -210,7 +210,8 @@ def test_python_has_the_same_trial(tmp_path, trained):
     other = read_config("reversal:example0")
     other.model.activation = "silu"
     found = fxf.trial("reversal:example0", other, tmp_path, metric="train_loss", seeds=2, rates=1)
-    assert (found.verdict, found.evidence.n, found.plan.named) == ("undecided", 2, True)
+    assert (found.verdict, found.evidence.n, found.lines()[-1]) == ("undecided", 2, "the metric was named beforehand")
     assert trained.names == ["first-0", "other-0", "first-1", "other-1"]
-    null = fxf.trial(tiny_config(), None, tmp_path / "null", seeds=2, match="seconds")
-    assert [pair.seeds for pair in null.pairs] == [(0, 1), (2, 3)] and not (tmp_path / "null/measured").exists()
+    fxf.trial(tiny_config(), None, tmp_path / "null", seeds=2, match="seconds")
+    (trial,) = data_of(tmp_path / "null/trial.html")
+    assert [dot[:2] for dot in trial["dots"]] == [[0, 1], [2, 3]] and not (tmp_path / "null/measured").exists()

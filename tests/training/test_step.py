@@ -131,27 +131,30 @@ def test_an_optimizer_may_read_the_loss_a_random_key_and_the_gradient_at_other_p
     """In bfloat16 the loss at the state's params reads copies, and the loss at other params must not."""
 
     def update(gradient, state, params, *, value, grad_fn, key, **known):
-        return optax.tree.scale(-value * jax.random.uniform(key), grad_fn(optax.tree.scale(2, params))), state
+        far, near = (grad_fn(optax.tree.scale(scale, params)) for scale in (2, 0.1))  # one is clipped
+        return optax.tree.scale(-value * jax.random.uniform(key), optax.tree.add(far, near)), state
 
     optimizer = optax.GradientTransformationExtraArgs(lambda params: (), update)
     monkeypatch.setitem(OPTIMIZERS, "reading", RegisteredOptimizer(lambda rate, spec: optimizer, unit_steps=True))
     kernel, final = dataclasses.replace(SPEC["kernel"], rate=0.25), SPEC["final"]
     bias = dataclasses.replace(final["bias"], rate=0.1, by="sign")  # the optimizer gets no gradient of it
     spec = {**SPEC, "kernel": kernel, "final": {**final, "bias": bias}}
-    config = OptimizerConfig(name="reading", clip_norm=0.1, frozen="table")
-    trainer = make_trainer(model_of(rate=0.0)._replace(spec=spec, penalty=lambda params, _: params["kernel"].sum()))
+    config = OptimizerConfig(name="reading", clip_norm=1.0, frozen="table")
+    trainer = make_trainer(model_of(rate=0.0)._replace(spec=spec, penalty=lambda p, _: jnp.square(p["kernel"]).sum()))
     trainer = trainer._replace(optimizer=make_optimizer(config, 20, spec))
     state, numbers = start(trainer), hyperparameters(0, TRAIN, config)
-    twice = {**jax.tree.map(lambda p: 2 * p, state.params), "table": state.params["table"]}
     gradient = jax.jit(lambda params: loss_and_gradient(trainer.model, params, host_batch(0))[2])
-    before, first, other = jax.device_get((state.params, gradient(state.params), gradient(twice)))
     moved, metrics = steps.make_train_steps(trainer, TASK.batch, 1)(state, numbers, 1)
-    kernel, final = other["kernel"] + metrics["weight_sum"][0], other["final"]["kernel"]  # the penalty's gradient is 1
-    share = metrics["loss_sum"][0] / metrics["weight_sum"][0] * 0.1 / np.sqrt((kernel**2).sum() + (final**2).sum())
-    share *= jax.random.uniform(jax.random.fold_in(run_keys(0).dropout, 2**32 - 1))  # ~0, for step 0
-    bias = before["final"]["bias"] - 0.1 * np.sign(first["final"]["bias"])
-    expected = {**before, "kernel": before["kernel"] - 0.25 * share * kernel}
-    expected["final"] = {"kernel": before["final"]["kernel"] - share * final, "bias": bias}
+    loss, n, before = metrics["loss_sum"][0], metrics["weight_sum"][0], state.params
+    rate = loss / n * jax.random.uniform(jax.random.fold_in(run_keys(0).dropout, 2**32 - 1))  # ~0, for step 0
+    bias = before["final"]["bias"] - 0.1 * np.sign(gradient(before)["final"]["bias"])
+    expected = {**before, "final": {**before["final"], "bias": bias}}
+    for scale in (2, 0.1):
+        other = gradient({**jax.tree.map(lambda p, scale=scale: scale * p, before), "table": before["table"]})
+        kernel, final = other["kernel"] / n + 2 * scale * before["kernel"], other["final"]["kernel"] / n
+        share = rate / max(1, np.sqrt((kernel**2).sum() + (final**2).sum()))
+        expected["kernel"] = expected["kernel"] - 0.25 * share * kernel
+        expected["final"]["kernel"] = expected["final"]["kernel"] - share * final
     assert_close(moved.params, expected, largest=largest_of(expected))
 
 
