@@ -129,7 +129,9 @@ def test_of_several_processes_one_prepares_and_the_others_wait(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(("separator", "n"), [("\\n\\n", 0), ("<|end|>", 0), ("\r\n\r\n", 20), ("\n\n", 20)])
-def test_a_separator_that_no_file_has_is_refused(separator, n, tmp_path):
+def test_a_separator_that_no_file_has_and_files_without_a_text_are_refused(separator, n, tmp_path):
+    with pytest.raises(UserError, match="no document has a text"):
+        prepare(config(tmp_path, [" ", "\n"]))
     (tmp_path / "a.txt").write_bytes("\r\n\r\n".join(f"text {i}" for i in range(20)).encode())
     keys = DocumentsConfig(path=str(tmp_path / "a.txt"), format="files", separator=separator, validation=0.3)
     if n:
@@ -138,11 +140,6 @@ def test_a_separator_that_no_file_has_is_refused(separator, n, tmp_path):
         with pytest.raises(UserError, match=r"data.separator: .* does not occur between documents of "):
             prepare(keys)
         assert not list(tmp_path.rglob(MANIFEST))
-
-
-def test_files_without_a_text_are_refused(tmp_path):
-    with pytest.raises(UserError, match="no document has a text"):
-        prepare(config(tmp_path, [" ", "\n"]))
 
 
 def test_files_of_equal_name_size_and_time_share_no_tokens_and_texts_stay_alone(tmp_path):

@@ -90,9 +90,8 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_changes_none_of_its_
 
 
 def test_an_error_of_a_save_is_raised_by_the_call_that_waits_for_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        checkpoint_files, "write_digests", mock.Mock(side_effect=OSError(28, "No space left on device"))
-    )
+    full = mock.Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr(checkpoint_files, "write_digests", full)
     for notice in (lambda: checkpoints.wait(), lambda: checkpoints.save(2, state_of(2), record_of(2))):
         with closing(Checkpoints(tmp_path, CheckpointConfig(), RUN)) as checkpoints:
             checkpoints.save(1, state_of(1), record_of(1))
