@@ -11,7 +11,7 @@ from fxf.base.weights import Weight
 from fxf.layers.named import figure, moved, term
 from fxf.models.model import Model
 
-ROWS, LENGTH, VOCAB_SIZE, WIDTH, BLOCKS = 8, 3, 11, 4, 3
+ROWS, LENGTH, VOCAB_SIZE, WIDTH, BLOCKS, SMOOTHING = 8, 3, 11, 4, 3, 0.1
 SPEC = {
     "table": Weight((VOCAB_SIZE, WIDTH), ("vocabulary", "embed"), jax.nn.initializers.normal(1.0)),
     "scales": Weight((BLOCKS, WIDTH), ("layers", "embed"), jax.nn.initializers.normal(1.0)),
@@ -76,7 +76,8 @@ def by_hand(params, batch):
         for scale in params["scales"]:
             x = update(x, scale)
             streams.append(x)
-        losses = optax.softmax_cross_entropy_with_integer_labels(x @ params["table"].T, batch["targets"])
+        shares = optax.smooth_labels(jax.nn.one_hot(batch["targets"], VOCAB_SIZE), SMOOTHING)
+        losses = optax.softmax_cross_entropy(x @ params["table"].T, shares)
         weights = [jax.lax.stop_gradient((jnp.abs(x).mean(-1) * real).sum()) for x in streams]
         squares = sum((jnp.square(x).mean(-1) * real).sum() / w for x, w in zip(streams, weights, strict=True))
         sizes = sum(jnp.abs(x).mean() for x in streams)

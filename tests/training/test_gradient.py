@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from terms_model import FORMS, LENGTH, ROWS, SPEC, batch, by_hand, model_of, update
+from terms_model import FORMS, LENGTH, ROWS, SMOOTHING, SPEC, batch, by_hand, model_of, update
 
 from closeness import assert_close, largest_of
 from fxf.base import on_cpu
@@ -53,8 +53,8 @@ def test_the_gradient_is_that_of_the_sum_written_out_whatever_the_form_and_the_p
     if form == "in a row":  # a CPU splits each part further
         monkeypatch.setattr(on_cpu, "IN_CACHE", 4)
         monkeypatch.setattr(on_cpu, "SMALL", 1)
-    n_parts = 1 if form == "row by row" else 2
-    compute = jax.jit(functools.partial(objective_and_gradient, model_of(form), microbatches=n_parts))
+    options = {"label_smoothing": SMOOTHING, "microbatches": 1 if form == "row by row" else 2}
+    compute = jax.jit(functools.partial(objective_and_gradient, model_of(form), **options))
     _, weight_sum, gradient, metrics = compute(random_params(SPEC), batch())
     found = jax.tree.map(lambda g: g / weight_sum, gradient), metrics
     assert_close(found, expected(), largest=largest_of(expected()))

@@ -147,7 +147,10 @@ def test_an_optimizer_may_read_the_loss_a_random_key_and_the_gradient_at_other_p
     moved, metrics = steps.make_train_steps(trainer, TASK.batch, 1)(state, numbers, 1)
     loss, n, before = metrics["loss_sum"][0], metrics["weight_sum"][0], state.params
     rate = loss / n * jax.random.uniform(jax.random.fold_in(run_keys(0).dropout, 2**32 - 1))  # ~0, for step 0
-    bias = before["final"]["bias"] - 0.1 * np.sign(gradient(before)["final"]["bias"])
+    first = gradient(before)
+    norm = optax.tree.norm([first["table"], first["kernel"] + 2 * n * before["kernel"], first["final"]["kernel"]])
+    assert_close(metrics["gradient_norm"][0], norm / n, operations=20)
+    bias = before["final"]["bias"] - 0.1 * np.sign(first["final"]["bias"])
     expected = {**before, "final": {**before["final"], "bias": bias}}
     for scale in (2, 0.1):
         other = gradient({**jax.tree.map(lambda p, scale=scale: scale * p, before), "table": before["table"]})
