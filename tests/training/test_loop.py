@@ -23,12 +23,11 @@ LOSSES, WEIGHTS = (np.random.default_rng(seed).lognormal(0, 3, 100).astype(np.fl
 STEPS = 23
 
 
-def run_of_numbers(record=None, figures=None, stop_at=None, evaluate_every=0, patience=0, **checkpoint):
+def run_of_numbers(record=Record(), figures=None, stop_at=None, evaluate_every=0, patience=0, **checkpoint):
     """Runs the loop on a state with only the step; returns the records of the log and of the saves."""
     logged, saved, reached = [], [], []
     train = TrainConfig(steps=STEPS, evaluate_every=evaluate_every, patience=patience)
     sections = Intervals(train, CheckpointConfig(**checkpoint), LogConfig(every=9))
-    record = record or Record()
 
     def train_steps(step, n):
         names = {"loss_sum": LOSSES, "weight_sum": WEIGHTS, "gradient_norm": LOSSES}
@@ -90,7 +89,7 @@ def test_training_ends_after_patience_evaluations_without_gain_also_if_resumed(c
     figures, ended = figures_of(case.pop("scores")), case.pop("ended")
     keys = {"evaluate_every": 5, "patience": 2, "best": "score", "minutes": 0.0, "figures": figures, **case}
     stopped = run_of_numbers(stop_at=10, **keys)[1][-1]
-    for record in (None, record_of(stopped)):
+    for record in (Record(), record_of(stopped)):
         last = run_of_numbers(record, **keys)[1][-1]
         assert (last["step"], str(last["best"])) == (ended, best)
 
