@@ -145,8 +145,7 @@ def test_a_separator_that_no_file_has_and_files_without_a_text_are_refused(separ
 def test_files_of_equal_name_size_and_time_share_no_tokens_and_texts_stay_alone(tmp_path):
     found = []
     for name in "ab":
-        path = tmp_path / name / "texts.jsonl"
-        path.parent.mkdir()
+        (path := tmp_path / name / "texts.jsonl").parent.mkdir()
         path.write_text("".join(json.dumps({"text": f"{name} {i}"}) + "\n" for i in range(9)))
         os.utime(path, ns=(1, 1))
         keys = DocumentsConfig(format="json_lines", path=str(path), tokenizer="byte", prepared=str(tmp_path / "tokens"))

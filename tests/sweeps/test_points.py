@@ -36,8 +36,7 @@ def test_every_point_is_built_and_its_folder_checked_before_anything_runs(tmp_pa
     with pytest.raises(UserError, match=r"point 3 \(model.n_heads=4\): model.n_heads: 4 does not divide"):
         check(points, tmp_path)
     assert check(points[:2], tmp_path) == points[:2] and not list(tmp_path.iterdir())
-    folder = tmp_path / points[1].name
-    folder.mkdir()
+    (folder := tmp_path / points[1].name).mkdir()
     identity = run_folder.open_for_training(run_folder.RunInputs(folder, points[1].config, {}, {}), {})
     (folder / "metrics.jsonl").write_text('{"step": 1}\n')
     assert check(points[:2], tmp_path) == points[:2]

@@ -99,8 +99,7 @@ def rates(steps=10, **settings):
 
 
 def test_schedules_follow_their_formulas():
-    t = np.arange(8) / 7
-    warmup = [0.4 / 3, 0.8 / 3]
+    t, warmup = np.arange(8) / 7, [0.4 / 3, 0.8 / 3]
     expected = {
         "constant": np.full(8, 0.4),  # after a warm-up that is never zero
         "linear": 0.4 + (0.1 - 0.4) * t,
@@ -109,6 +108,7 @@ def test_schedules_follow_their_formulas():
         "wsd": np.array([0.4] * 5 + [0.3, 0.2, 0.1]),
     }
     assert set(expected) == set(SCHEDULES)
+    assert_close(rates(schedule="inverse_sqrt"), 0.4 / np.sqrt(1 + np.arange(10)), operations=10)  # without a warm-up
     for name, after in expected.items():
         final = 0.1 if name in ("linear", "cosine", "wsd") else 0.0
         decay = {"decay_steps": 3} if name == "wsd" else {}

@@ -98,11 +98,14 @@ def test_calls_of_any_size_take_the_same_steps_to_the_bit():
 def test_weights_have_a_copy_except_those_that_training_reads_in_float32():
     model, params = small_model(dtype="bfloat16", attention_bias="all", qk_norm=True, scan_blocks=True, remat="full")
     batch, layout = jax.eval_shape(make_batch, KEY, 0), one_device()
-    same = jax.checkpoint(lambda p: p)  # a program whose result is its argument
-    scaled = lambda p, batch, rng: (rng is None or same(p["final"]["bias"])[0]) * model.features(p, batch)  # noqa: E731
-    only_cast = are_only_cast(model._replace(features=scaled), params, batch, KEY, layout)
     names = jax.tree.leaves(map_weights(lambda name, _: name, model.spec))
-    assert only_cast == [not re.search("norm|_scale|embedding|final/bias", name) for name in names]
+    for use in (jax.checkpoint(lambda p: p), lambda p: p.astype("float16")):  # a program of nothing else; another cast
+
+        def scaled(p, batch, rng, use=use):
+            return model.features(p, batch) * (1 if rng is None else use(p["final"]["bias"])[0])
+
+        only_cast = are_only_cast(model._replace(features=scaled), params, batch, KEY, layout)
+        assert only_cast == [not re.search("norm|_scale|embedding|final/bias", name) for name in names]
     assert not any(are_only_cast(small_model()[0], params, batch, KEY, layout))
 
 
