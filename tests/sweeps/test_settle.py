@@ -68,6 +68,7 @@ def test_a_claim_stays_at_rates_beside_the_worse_one(of, verdict, tmp_path, trai
     plan, budget = make_plan(FIRST, WIDER, tmp_path, **RULES), Budget(of["seeds"], whole=True)
     found = run_trial(plan, tmp_path, budget)
     assert found.verdict == verdict
+    assert ("the claim falls" in str(found)) == (verdict == "undecided: the rate decides")
     assert {rate / RATE: len(figures) for rate, figures in found.checks.items()} == pytest.approx(of["checked"])
     n = len(trained.names)
     assert (run_trial(plan, tmp_path, budget._replace(whole=False)), len(trained.names)) == (found, n)

@@ -105,7 +105,7 @@ def test_the_hash_is_the_same_in_numpy_and_jax_and_with_padding_and_a_sample_is_
 
 def test_longer_sequences_are_scored_separately():
     together, apart = task_of(large(longer=3, examples=50)), task_of(large(longer=3, longer_every=5, examples=50))
-    assert together.longest == 2 * 10 + 2
+    assert (together.longest, together.config.longer_samples()) == (2 * 10 + 2, {"_longer": range(8, 11)})
     for task, more in (together, {"exact_match_longer": 1.0, "examples_longer": 50}), (apart, {"exact_match_10": 1.0}):
         figures = task.test(PERFECT)
         del figures["samples"]
