@@ -32,7 +32,9 @@ def test_a_model_of_plain_keywords_is_that_of_its_config_and_a_run_starts_from_t
     programs = [str(jax.make_jaxpr(model.apply)(PARAMS, inputs)) for model in (MODEL, experiment.model)]
     assert programs[0] == programs[1]
     model = MODEL._replace(spec={"final": MODEL.spec["final"]})  # quick to draw
-    assert_close(fxf.initialize(model, seed=3), experiment._replace(model=model).new_state(one_device()).params)
+    state = experiment._replace(model=model).new_state(one_device())
+    assert_close(fxf.initialize(model, seed=3), state.params)
+    assert state.step == 0
 
 
 def test_a_language_models_inputs_are_token_0_and_its_targets():

@@ -1,5 +1,7 @@
 """Prompts and answers of tasks on texts, and metrics of the answers."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import sacrebleu
@@ -10,7 +12,7 @@ from fxf.tasks.prompts import PromptGroup, in_order_of_texts, one_group, padded_
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import NO_END, Evaluator, RunInfo
 from fxf.tasks.text_metrics import METRICS, reference_columns
-from fxf.tasks.text_task import warn_of_unknown
+from fxf.tasks.text_task import TokenizedTask, warn_of_unknown
 from fxf.training.step import TrainConfig
 from helpers import in_groups
 
@@ -51,7 +53,8 @@ def test_ter_is_sacrebleus_with_any_number_of_references():
 
 def test_words_that_the_vocabulary_lacks_are_named_once_and_not_all_of_many(caplog):
     tokenizer = train_tokenizer("word", 100, ["a"])
-    warn_of_unknown(tokenizer, ["a", "a b", *["c " * 3, "a"] * 8])
+    task = SimpleNamespace(cased=str, tokenizer=tokenizer)
+    TokenizedTask.encode_prompts(task, ["a", "a b", *["c " * 3, "a"] * 8])
     warn_of_unknown(train_tokenizer("bpe", 300, ["a"]), ["anything ß"])
     assert caplog.messages == ["warning: the vocabulary lacks 'b', 'c'; read as <unk>"]
     caplog.clear()
