@@ -224,16 +224,13 @@ def test_peft_itself_reads_an_export(name, tmp_path):
     assert_equal_logits(name, model, params, library.PeftModel.from_pretrained(copy.deepcopy(theirs(name)), tmp_path))
 
 
-ROTARY = {"positions": "rotary", "norm": "rms", "gated": True, "activation": "silu", "attention_bias": "none",
-          "feed_forward_bias": False, "final_bias": False, "norm_epsilon_in": "variance"}  # fmt: skip
-
-
 @pytest.mark.parametrize(("changes", "message"), refused("folders of other adapters"))
 def test_a_folder_of_other_adapters_is_one_line(changes, message, tmp_path):
     section = {"rank": 3, "weights": "*/query"}
     asked = {key: changes.pop(key) for key in section if key in changes}
     old, new = changes.pop("renamed", ("", ""))
-    config = TransformerLMConfig(n_layers=2, d_model=6, d_ff=7, n_heads=1, max_len=9, **ROTARY)
+    sizes = {"n_layers": 2, "d_model": 6, "d_ff": 7, "n_heads": 1, "max_len": 9}
+    config = TransformerLMConfig(**ARCHITECTURES["llama"].section, **sizes, activation="silu", final_bias=False)
     models = [lora(transformer_lm(config, 5), LoraConfig(**keys)) for keys in (section, section | asked)]
     peft.save(tmp_path, config, LoraConfig(**section), random_params(models[0].spec))
     path = tmp_path / peft.CONFIG_FILE

@@ -30,9 +30,8 @@ VOCAB_SIZE = 11
 LETTERS = train_tokenizer("character", VOCAB_SIZE, ["abcdef"])
 TOKENS = {"first": 0, "end": 2, "padding": 1}
 MARIAN_SIZES = {"n_layers": 1, "d_model": 6, "d_ff": 7, "n_heads": 3, "max_len": 9, "activation": "silu"}
-ROTARY = {"n_layers": 2, "d_model": 6, "d_ff": 7, "n_heads": 3, "n_kv_heads": 1, "max_len": 5, "norm": "rms",
-          "norm_epsilon_in": "variance", "positions": "rotary", "gated": True, "activation": "silu",
-          "attention_bias": "none", "feed_forward_bias": False, "final_bias": False}  # fmt: skip
+SIZES = {"n_layers": 2, "d_model": 6, "d_ff": 7, "n_heads": 3, "n_kv_heads": 1, "max_len": 5}
+ROTARY = ARCHITECTURES["llama"].section | SIZES | {"activation": "silu", "final_bias": False}
 CLASSES = {name: ROTARY | keys for keys, name in table("sections of rotary decoders")}
 
 

@@ -71,11 +71,11 @@ def test_text_spelled_like_a_special_token_of_a_file_is_text_in_the_run_and_in_t
     special = ("<unk>", "<s>", "</s>", "<pad>")
     backend = made(*special)
     backend.add_special_tokens(list(special))
-    backend.normalizer = normalizers.Replace("T", "s")  # finds nothing in lower case
+    backend.normalizer = normalizers.Replace("x", "t")  # finds nothing in upper case
     backend.save(str(tmp_path / "tokenizer.json"))
     tokenizer = read_tokenizer_file(tmp_path / "tokenizer.json")
     assert tokenizer.special[:4] == (1, 3, 2, 0)
-    text = "t </s>t <pad> t</s> <s>"
+    text = "x </s>t <pad> t</s> <s>"
     tokens = tokenizer.encode(text)
     assert not {1, 2, 3} & {*tokens} and tokens.count(backend.token_to_id("t")) >= 1
     assert tokenizer.array(text).tolist() == tokens

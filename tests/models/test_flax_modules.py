@@ -207,7 +207,7 @@ def test_a_whole_model_decodes_as_it_trains_separates_documents_if_it_takes_them
     model = of_module(OWN[name][1], VOCAB_SIZE, max_len=9)
     more = {"documents": DOCUMENTS} if name == "Attending" else {}
     params = random_params(model.spec)
-    assert model.max_len == 9
+    assert model.max_len == 9 and of_module(OWN[name][1], VOCAB_SIZE, dtype="bfloat16").dtype == "bfloat16"
     padded = jax.tree.map(lambda x: jnp.pad(x, [(0, int(n == VOCAB_SIZE)) for n in x.shape]), params)
     assert_close(model.apply(padded, {"inputs": TOKENS}), model.apply(params, {"inputs": TOKENS}))
     assert_cached_equals_full(model, params, {"inputs": TOKENS}, capacities=[5])

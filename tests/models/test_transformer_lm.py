@@ -43,16 +43,14 @@ def test_dropout_changes_logits_by_key_and_not_without_one():
 def test_prefill_and_cached_steps_give_the_logits_of_the_full_forward(changes):
     # With two blocks, what prompt tokens see reaches the logits.
     model, params = small_model(**{"n_layers": 2, "scan_blocks": True, **changes})
-    tokens = {"inputs": random_tokens((4, 11))}
-    assert_cached_equals_full(model, params, tokens, capacities=[17], n_hypotheses=1)
+    assert_cached_equals_full(model, params, {"inputs": random_tokens((4, 11))}, capacities=[17], n_hypotheses=1)
 
 
 def test_a_prompt_of_no_tokens_at_all_is_read():
     model, params = small_model()
     tokens = random_tokens((4, 11))
     nothing = {"inputs": tokens[:, :0], "lengths": np.zeros(4, np.int32)}
-    read = jax.jit(lambda params: model.step(params, model.prefill(params, nothing, 11), tokens[:, 0]))
-    logits, cache = read(params)
+    logits, cache = jax.jit(lambda params: model.step(params, model.prefill(params, nothing, 11), tokens[:, 0]))(params)
     assert_close(logits, apply(model, params, tokens)[:, 0])
     np.testing.assert_array_equal(cache.lengths, [1] * 4)
 

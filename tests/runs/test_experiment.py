@@ -7,7 +7,7 @@ from closeness import assert_close
 from configs.primer.bilayer import squared_error
 from fxf.base.config import flatten
 from fxf.base.errors import UserError
-from fxf.layers.loss import CROSS_ENTROPY, Loss
+from fxf.layers.loss import Loss
 from fxf.models import MODELS
 from fxf.runs.compatibility import require_batch
 from fxf.runs.evaluator import Evaluators
@@ -31,11 +31,6 @@ def test_a_run_of_many_devices_is_read_on_one_if_there_are_no_more():
     assert build(tiny_config(parallel={"slices": 2, "tensor": 2})).layout_of_one_copy().mesh.size == 1
 
 
-def tripled(*arguments, **options):
-    loss_sum, weight_sum = CROSS_ENTROPY.sums(*arguments, **options)
-    return 3 * loss_sum, weight_sum
-
-
 def of_logits(logits_BTV, batch):
     """Returns the cross-entropy, in float64."""
     log_of_all_BTV = logits_BTV - np.log(np.exp(logits_BTV.astype(np.float64)).sum(-1, keepdims=True))
@@ -46,10 +41,7 @@ def of_errors(outputs_BTV, batch):
     return (batch["weights"][..., None] * (outputs_BTV - np.eye(4)[batch["targets"]]) ** 2).sum()
 
 
-@pytest.mark.parametrize(
-    ("loss", "expected"),
-    [(Loss(tripled, of_logits=True), of_logits), (Loss(squared_error, of_logits=False), of_errors)],
-)
+@pytest.mark.parametrize(("loss", "expected"), [(Loss(None, True), of_logits), (Loss(squared_error, False), of_errors)])
 def test_logits_are_scored_by_cross_entropy_and_other_outputs_by_their_loss(loss, expected):
     smoothing = 0.3 * loss.of_logits
     experiment = build(tiny_config(train={"label_smoothing": smoothing, "microbatches": 5}))

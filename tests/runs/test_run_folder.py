@@ -59,8 +59,7 @@ def test_a_run_older_than_a_key_or_a_section_has_their_defaults(tmp_path):
     (experiment, identity), expected = open_run(tmp_path / "run"), default_config("reversal").to_dict()
     assert all(experiment.config[name] == expected[name] for name in ("decode", "checkpoint", "start", "log"))
     assert experiment.config["model"]["feed_forward"] == "dense" and "model.feed_forward" not in identity
-    begun = config_from(tiny_config(), str(tmp_path / "run"), tmp_path / "other")
-    assert begun["model"] == experiment.config["model"]
+    assert config_from(tiny_config(), str(tmp_path / "run"), tmp_path / "other")["model"] == experiment.config["model"]
 
 
 def test_a_run_that_failed_before_its_first_record_may_be_replaced(tmp_path):

@@ -111,6 +111,8 @@ def test_prompts_are_continued_without_the_text_and_past_max_len_by_relative_pos
     del weights["embedding"]["positions"]
     with pytest.raises(UserError, match=r"prompt 1: 4 tokens and 40 to generate; model\.max_len is 17"):
         Answering(alibi._replace(draft=(alibi.model, weights, 4)), weights, max_tokens=40)(["7 an"])
+    (group,) = Answering(alibi, weights)._groups(["7 an"])
+    assert group.prompts["limits"].tolist() == [13]  # up to max_len, if no number is given
     (((answer, *_),),) = (answering := Answering(alibi, weights, max_tokens=40))(["7 an"])
     assert len(answer) == 44
     with pytest.raises(UserError, match=r"prompt 2: 20 tokens; expected at most model\.max_len 17"):
@@ -160,6 +162,8 @@ def test_a_stream_waits_for_the_bytes_of_a_character_and_the_start_of_a_stop_and
         found = [*answering.stream("h")]
         assert [part.text for part in found] == texts.split() and answering(["h"])[0] == found[-1:]
         assert found[-1].cut_off == (limit == 5 and not stop["stop"])
+        experiment.task.end_token = -1  # a text that nothing ends is not cut off
+        assert [*answering.stream("h")] == [each._replace(cut_off=False) for each in found]
     found = np.array([[experiment.task.tokenizer.encode(text) for text in "aab"]]), np.array([[-1.0, -2.0, -3.0]])
     answering = Answering(experiment, weights)
     answering._evaluator = answering._evaluator._replace(decode=lambda groups: [found])

@@ -21,8 +21,7 @@ DOCUMENTS = [f"{i} and {i * i} ß" for i in range(80)]
 def make(tmp_path, *, score="all", bos=True, **data):
     """Returns the task on a text; with a `format` on documents."""
     path = tmp_path / "text"
-    rows = "".join(json.dumps({"text": text}) + "\n" for text in DOCUMENTS) if "format" in data else LINES
-    path.write_text(rows)
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in DOCUMENTS) if "format" in data else LINES)
     run = RunInfo(TrainConfig(batch_size=5), DocumentsConfig(path=str(path), **data))
     return language_model(LanguageModelConfig(length=7, score=score, bos=bos), run)
 
@@ -33,12 +32,11 @@ def on_documents(tmp_path, **keys):
 
 def evaluator(loss=None, continuation=(5, 6), read=None):
     """An evaluator that continues every prompt by `continuation`, and appends its inputs to a list."""
+    inputs = [] if read is None else read
 
     def decode_prompts(prompts, max_tokens):
         rows = np.concatenate([prompts["first"][:, None], prompts["tokens"]], axis=1)
-        (read if read is not None else []).extend(
-            row[: 1 + n].tolist() for row, n in zip(rows, prompts["lengths"], strict=True)
-        )
+        inputs.extend(row[: 1 + n].tolist() for row, n in zip(rows, prompts["lengths"], strict=True))
         return np.tile(np.resize(continuation, max_tokens), (len(rows), 1))[:, None], None
 
     return Evaluator(in_groups(decode_prompts), loss, lambda batch: None)

@@ -96,6 +96,7 @@ def test_the_hash_is_the_same_in_numpy_and_jax_and_with_padding_and_a_sample_is_
     rows = np.random.default_rng(0).integers(1, 18, (4000, 3), np.int32)
     np.testing.assert_array_equal(held_out(rows), jax.jit(held_out)(rows))
     np.testing.assert_array_equal(held_out(np.pad(rows, ((0, 0), (0, 4)))), held_out(rows))
+    assert np.flatnonzero(held_out(np.arange(48)[:, None])).tolist() == [0, 9, 23, 24, 39, 47]  # of runs that resume
     rows = np.unique(rows, axis=0)
     counted, held = rows[~held_out(rows)], rows[held_out(rows)]
     drawn = np.concatenate([counted[:2], held[5:7], held[5:7], counted[:1], held[1:3]])

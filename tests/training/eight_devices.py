@@ -26,9 +26,12 @@ from terms_model import model_of
 from closeness import bound, largest_of, without_key_biases
 from fxf.base import on_gpu as gpu
 from fxf.base.devices import AXES, compiling_for, over_mesh
+from fxf.base.weights import flatten
 from fxf.layers import fp8, loss
 from fxf.layers.linear import linear
 from fxf.layers.moe import MoE, apply_experts
+from fxf.models.decode_config import DecodeConfig
+from fxf.models.decoder import Decoder
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
 from fxf.runs import run
 from fxf.runs.experiment import build
@@ -125,10 +128,6 @@ def distances(one, other):
     return {name: distance(other[name], one[name]) for name in one}
 
 
-def write(path, tree):
-    np.savez(path, **flax.traverse_util.flatten_dict(tree, sep="/"))
-
-
 def read(path):
     with np.load(path) as arrays:
         return flax.traverse_util.unflatten_dict(dict(arrays), sep="/")
@@ -146,7 +145,7 @@ def compare(layouts, folder=None, **parts):
     """Returns the distances of each layout, with its numbers of microbatches, from one device."""
     one = train({"data": 1}, **parts)
     if folder:
-        write(folder / "one.npz", one)
+        np.savez(folder / "one.npz", **flatten(one))
     return {name: distances(one, train(parallel, n, **parts)) for name, (parallel, n) in layouts.items()}
 
 
@@ -168,7 +167,7 @@ def save(folder):
     Reversal.validate = lambda *_: {"exact_match": 0.0}  # two processes will generate
     state = go_on(folder / "eight", {"fsdp": 8})
     Reversal.validate = answers
-    write(folder / "unbroken.npz", whole(state.params))
+    np.savez(folder / "unbroken.npz", **flatten(whole(state.params)))
     leaves = jax.tree.leaves(state.opt_state)
     for copy in (folder / "one", folder / "two"):
         shutil.copytree(folder / "eight", copy)
@@ -257,6 +256,15 @@ def sums_of_bfloat16():
     return found
 
 
+def hypotheses():
+    """Returns the distance of the hypotheses by a mesh, which pads the vocabulary, from those by one device."""
+    layout, beam = make_layout(ParallelConfig(fsdp=2, tensor=2), jax.devices()), DecodeConfig(beam_width=2)
+    params = jax.tree.map(lambda w: w - 9 * (w.shape == (VOCAB_SIZE,)), random_params(MODEL.spec))  # logits below 0
+    prompts = {"tokens": np.arange(18).reshape(6, 3) % VOCAB_SIZE, "lengths": np.array([3, 0, 2, 3, 1, 2])}
+    decoders = Decoder(layout.with_mesh(MODEL), 1, config=beam, layout=layout), Decoder(MODEL, 1, config=beam)
+    return distance(*(decode(params, prompts, 2) for decode in decoders))
+
+
 def figures(folder):
     from sequences_on_devices import parts  # reads this file
 
@@ -272,6 +280,7 @@ def more_figures(folder):
         "share": save(folder),
         "distances": compare({**MORE_LAYOUTS, **PMAP}, folder),
         "resumed": resumed(folder / "one", {"data": 1}),
+        "hypotheses": hypotheses(),
     }
 
 

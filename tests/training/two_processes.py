@@ -30,7 +30,7 @@ def take_part(folder, coordinator, process):
     processes.join(ParallelConfig(**parallel))
     figures = {
         "distances": distances(read(folder / "one.npz"), train({**parallel, "fsdp": 2})),
-        "resumed": resumed(folder / "two", {**parallel, "fsdp": 4}),
+        "resumed": resumed(folder / "two", {**parallel, "fsdp": 2}),
         "bytes": bytes_of_restoring(folder, {**parallel, "fsdp": 2}),
     }
     done = folder / "done"
