@@ -33,8 +33,7 @@ def test_a_text_has_the_runs_tokens_and_those_around_it(kind, lower_case):
     tokenizer = train_tokenizer(kind, 300, TEXTS)
     expected = lines(tokenizer, TEXT.lower() if lower_case else TEXT)
     for around, before, after in ((BOS, None), [BOS], []), ((None, EOS), [], [EOS]), ((None, None), [], []):
-        of = tokenizer_json(tokenizer, around, lower_case=lower_case)
-        assert read(TEXT, of) == [*before, *expected, *after]
+        assert read(TEXT, tokenizer_json(tokenizer, around, lower_case=lower_case)) == [*before, *expected, *after]
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)

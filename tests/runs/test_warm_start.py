@@ -61,8 +61,7 @@ def source(tmp_path_factory):
 def tuned(source):
     """A run of adapters on `source`, with the same checkpoints."""
     workdir = source.parent / "tuned"
-    config = config_from(tiny_config(seed=3, lora=ADAPTERS, optimizer=ADAMW), str(source), workdir)
-    trained(config, workdir, kept=KEPT)
+    trained(config_from(tiny_config(seed=3, lora=ADAPTERS, optimizer=ADAMW), str(source), workdir), workdir, kept=KEPT)
     return workdir
 
 

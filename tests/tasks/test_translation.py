@@ -102,7 +102,9 @@ def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_fil
     task = make(dataclasses.replace(data, on_error="skip", max_length=30))
     experiment = SimpleNamespace(task=task, config={"task": {"name": "translation"}})
     (tmp_path / "given.txt").write_text("a b\tun deux\nc\tfalse\nc\ttrois\nd d d\tquatre\n")
-    write_answers(experiment, tmp_path / "answers", [("a", ["b", "c", "d"], "e")])  # below two references are the most
+    # Below, two references are the most.
+    write_answers(experiment, tmp_path / "answers", [("a\r\nb", ["b", "c", "d"], "e")])
+    assert (tmp_path / "answers/sources.txt").read_bytes() == b"a  b\n"
     monkeypatch.setattr(run, "load", lambda *_: (experiment, 7, None))
     monkeypatch.setattr(run, "Evaluators", lambda _: lambda _: evaluator_of(task))
     figures = run.evaluate("run", pairs=tmp_path / "given.txt", output=tmp_path / "answers")
