@@ -136,5 +136,6 @@ def scored_of(experiment: Experiment) -> dict[str, Any]:
     if (scored := experiment.task.scored_data()) is not None:
         return scored
     keys = {key: value for key, value in flatten(experiment.config) if key.startswith(("task.", "data."))}
-    others = ("task.metrics", "data.path", "data.prepared")  # a path counts by its content
+    others = ("task.metrics", "data.prepared")
+    # A digest named like a key, such as data.path, replaces it.
     return {key: value for key, value in keys.items() if key not in others} | experiment.task.digests()

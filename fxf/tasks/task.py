@@ -125,7 +125,8 @@ class Task:
     def scored_data(self) -> dict[str, Any] | None:
         """Returns what identifies the data of `validate` and `test`, by name, such as a digest of a text.
 
-        Only runs that agree in it are ranked. None stands for the sections `task` and `data` and the digests.
+        Only runs that agree in it are ranked. None stands for the sections `task` and `data` and the digests, each of
+        which replaces the key of its name: with a digest `data.path`, a path counts by its content.
         """
         return None
 

@@ -89,8 +89,7 @@ def test_changes_are_equal_for_every_kind_of_model_and_grow_without_a_base(keys)
 
 
 def test_only_matrices_between_widths_have_smaller_rates():
-    spec = model_of(sized(64, head="transform", gated=True)).spec
-    rates = {path: weight.rate for path, weight in leaves(spec)}
+    rates = {path: w.rate for path, w in leaves(model_of(sized(64, head="transform", gated=True)).spec)}
     matrices = {f"blocks/0/attention/{name}" for name in ("query", "key", "value", "output")}
     matrices |= {f"blocks/0/feed_forward/{name}" for name in ("gate", "up", "down")} | {"transform/kernel"}
     assert {path for path, rate in rates.items() if rate == 0.5} == matrices
@@ -112,8 +111,7 @@ def test_a_weights_own_rate_combines_with_that_of_the_width(keys, rates):
 
 @pytest.mark.parametrize(("deviations", "keys"), table("initial deviations at width 32"))
 def test_initial_values_are_the_bases_except_smaller_ones_between_widths(deviations, keys):
-    spec = model_of(sized(128, **values(keys))).spec
-    drawn = initialized(spec, [f"/{name}" for name in deviations])
+    drawn = initialized(model_of(sized(128, **values(keys))).spec, [f"/{name}" for name in deviations])
     for path, weight in drawn.items():
         name = path.split("/")[-1]
         expected = deviations[name] / (2 if name in ("query", "output", "up", "down") else 1)

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, models, normalizers
 
 from fxf.runs.evaluator import scored_of
 from fxf.runs.experiment import build, default_config
-from fxf.tasks.language_model import RunningText
+from fxf.tasks.language_model import Documents
 from fxf.tasks.task import Task
 from helpers import refused
 
@@ -25,7 +25,8 @@ STARTS = {
     "masking": ("masking", TEXT),
     "translation": ("translation", CORPUS),
     "reversal": ("reversal", {}),
-    "a task that does not say it": ("language_model", TEXT),
+    "a task that does not say it": ("language_model", DOCUMENTS),
+    "a task without digests": ("language_model", DOCUMENTS),
 }
 
 
@@ -49,14 +50,16 @@ def files(tmp_path, monkeypatch):
     backend.normalizer = normalizers.Lowercase()
     backend.save("uncased.json")
     for name, text in {"texts.jsonl": LINES, "others.jsonl": LINES.replace("and", "or")}.items():
-        lines = (json.dumps({"text": line, "title": "a" + line}) + "\n" for line in text.splitlines())
-        (tmp_path / name).write_text("".join(lines))
+        records = ({"text": line, "title": "a" + line} for line in text.splitlines())
+        (tmp_path / name).write_text("\n".join(map(json.dumps, records)))
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "kept"), [(name, *case) for name in STARTS for case in refused(f"scored data of {name}")]
 )
 def test_the_digest_changes_only_with_what_is_scored(name, changes, kept, monkeypatch):
-    if name == "a task that does not say it":
-        monkeypatch.setattr(RunningText, "scored_data", Task.scored_data)
+    if name.startswith("a task"):
+        monkeypatch.setattr(Documents, "scored_data", Task.scored_data)
+    if name == "a task without digests":
+        monkeypatch.setattr(Documents, "digests", Task.digests)
     assert (scored(name, **changes) == scored(name)) == (kept == "same")

@@ -147,8 +147,7 @@ def test_the_state_of_every_optimizer_is_sharded_like_its_weights(name, around):
     """This compares shardings only, on an abstract mesh."""
     model, _ = small_model()
     optimizer = make_optimizer(OptimizerConfig(name=name, clip_norm=1.0, **around), 9, model.spec)
-    mesh = jax.sharding.AbstractMesh((1, 2, 1, 1, 3), AXES)
-    shardings = state_shardings(model, optimizer, Layout(mesh))
+    shardings = state_shardings(model, optimizer, Layout(jax.sharding.AbstractMesh((1, 2, 1, 1, 3), AXES)))
     shapes = jax.eval_shape(lambda: init_state(model, optimizer, jax.random.key(0)))
     jax.tree.map(lambda s, sharding: sharding.shard_shape(s.shape), shapes, shardings)  # each fits its array
     leaves = list(zip(*map(jax.tree.leaves, (shapes.opt_state, shardings.opt_state)), strict=True))
