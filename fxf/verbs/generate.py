@@ -1,9 +1,9 @@
 r"""Answers prompts with a trained run: translates, reverses, continues a text or fills in blanks.
 
 It prints one line for each prompt, in order, after every 1,024 prompts. Line ends, control characters and backslashes
-are written as in Python (\n, \x1b, \\). With --format=json each line is a JSON object with the exact text, the number of
-its prompt, and cut_off: whether the answer reached --max_tokens or the model's last position before its end. A warning
-on standard error names the prompts of such answers.
+are written as in Python (\n, \x1b, \\). With --format=json each line is a JSON object with the exact text, the number
+of its prompt, and cut_off: whether the answer reached --max_tokens or the model's last position before its end. A
+warning on standard error names the prompts of such answers.
 
 fxf generate --workdir=runs/reversal "3 1 4 1 5" "9 2 6"
 fxf generate --workdir=runs/characters --temperature=0.8 --top_k=20 "The king"
