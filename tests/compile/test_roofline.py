@@ -16,7 +16,7 @@ from fxf.base.weights import count
 from fxf.compile import costs, hlo, roofline, topologies
 from fxf.compile.topologies import Topology
 from fxf.runs.experiment import build
-from helpers import with_attributes
+from helpers import table, with_attributes
 from small_runs import ROOT, script, tiny_config
 
 SMALL = {"n_layers": 1, "d_model": 16, "d_ff": 24, "n_heads": 2}
@@ -110,11 +110,9 @@ def compiled_for(name, experiment, programs=("training",), rows=0):
 
 
 @pytest.mark.thorough  # needs the packages of EXTRAS=compile
-@pytest.mark.parametrize(
-    ("name", "link", "implementation"),
-    [("h100:8", "NVLink", "flash"), ("v5e:2x4", "ICI", "flash"), ("v5e:2x4", "ICI", "xla")],
-)
-def test_an_accelerators_step_has_the_models_operations_and_its_links(name, link, implementation):
+@pytest.mark.parametrize(("of", "link"), table("steps of an accelerator"))
+def test_an_accelerators_step_has_the_models_operations_and_its_links(of, link):
+    name, implementation = of["name"], of["implementation"]
     model = {"n_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 2, "dtype": "bfloat16", "max_len": 128}
     model |= {"attention_implementation": implementation, "norm_epsilon_in": "variance"}
     # The rows have 128 tokens, a block of flash attention on a TPU.
@@ -129,11 +127,9 @@ def test_an_accelerators_step_has_the_models_operations_and_its_links(name, link
 
 
 @pytest.mark.thorough  # as above
-@pytest.mark.parametrize(
-    ("rows", "weights", "tensor", "n_cublas"),
-    [(1, "plain", 1, 0), (1, "int8", 1, 0), (64, "plain", 1, 13), (1, "plain", 4, 0)],
-)
-def test_a_decoding_step_of_a_gpu_reads_its_weights_in_their_type_and_its_cache_once(rows, weights, tensor, n_cublas):
+@pytest.mark.parametrize(("of", "n_cublas"), table("decoding steps of a GPU"))
+def test_a_decoding_step_of_a_gpu_reads_its_weights_in_their_type_and_its_cache_once(of, n_cublas):
+    rows, weights, tensor = of["rows"], of["weights"], of["tensor"]
     model = {"n_layers": 2, "d_model": 512, "d_ff": 2048, "n_heads": 8, "dtype": "bfloat16", "max_len": 256}
     model |= {"tied_embeddings": True, "scaled_embeddings": True}
     sections = {"task": {"max_length": 127}, "decode": {"weights": weights}, "parallel": {"tensor": tensor}}
@@ -144,7 +140,7 @@ def test_a_decoding_step_of_a_gpu_reads_its_weights_in_their_type_and_its_cache_
     size, others, workspace = (2, 0, 2**22) if weights == "plain" else (1, 512 * 10112, 0)
     once = (size * count(experiment.model.spec) + cache) / tensor
     # In 8 bits the table counts once more: a fusion gathers one of its rows.
-    assert step["memory_traffic"] < 1.1 * once + others + n_cublas * workspace
+    assert step["memory_traffic"] < 1.1 * once + others + int(n_cublas) * workspace
 
 
 @pytest.mark.thorough  # as above

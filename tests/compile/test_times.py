@@ -93,11 +93,8 @@ def test_a_tpu_sends_both_ways_along_a_ring_and_one_way_along_a_line():
 
 
 @pytest.mark.thorough  # needs the packages of EXTRAS=compile
-@pytest.mark.parametrize(
-    ("name", "n", "platform", "n_hosts"),
-    [("h100:8", 8, "gpu", 1), ("h200:16", 16, "gpu", 2), ("v5e:2x4", 8, "tpu", 2), ("v5p:4x4x4", 64, "tpu", 16)],
-)
-def test_a_topologys_name_gives_its_number_of_devices(name, n, platform, n_hosts):
-    devices = topologies.topology(name).devices
+@pytest.mark.parametrize(("expected", "name"), table("devices of a topology"))
+def test_a_topologys_name_gives_its_number_of_devices(expected, name):
+    devices, (n, platform, n_hosts) = topologies.topology(name).devices, expected.values()
     assert len(devices) == n and {device.platform for device in devices} == {platform}
     assert len({device.process_index for device in devices}) == n_hosts
