@@ -18,7 +18,7 @@ from fxf.models.model import Model
 from fxf.tasks.reversal import Reversal, ReversalConfig
 from fxf.tasks.task import RunInfo
 from fxf.training import step as steps
-from fxf.training.copies import are_only_cast
+from fxf.training.copies import are_only_cast, copies_of
 from fxf.training.optimizer import OPTIMIZERS, OptimizerConfig, RegisteredOptimizer, make_optimizer, make_schedule
 from fxf.training.state import TrainState, hyperparameters, run_keys
 from helpers import loss_and_gradient, one_device, random_params, small_model
@@ -105,6 +105,8 @@ def test_weights_have_a_copy_except_those_that_training_reads_in_float32():
             return model.features(p, batch) * (1 if rng is None else use(p["final"]["bias"])[0])
 
         only_cast = are_only_cast(model._replace(features=scaled), params, batch, KEY, layout)
+        copies = jax.eval_shape(lambda p, of=only_cast: copies_of(model, p, of, layout), params)
+        assert only_cast == [copy is not None for copy in copies]
         assert only_cast == [not re.search("norm|_scale|embedding|final/bias", name) for name in names]
     assert not any(are_only_cast(small_model()[0], params, batch, KEY, layout))
 
