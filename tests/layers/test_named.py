@@ -184,13 +184,12 @@ def test_a_model_with_scanned_and_recomputed_blocks_is_edited_like_a_plain_one()
     model, params = small_model(n_layers=3)
     batch = {"inputs": random_tokens((2, 5))}
     without_a_head = {"attention/weights": lambda x_BHTT, i: jnp.where(i == 1, x_BHTT.at[:, 2].set(0), x_BHTT)}
-    of_both = [
-        jax.jit(edited(each.features, without_a_head, read=("residual", "attention/weights")))(params, batch)
-        for each in (model, small_model(n_layers=3, scan_blocks=True, remat="dots")[0])
-    ]
+    edits = {**without_a_head, "residual": lambda x_BTD, i: x_BTD.at[0].multiply(1 + i)}  # steers the first row alone
+    models = model, small_model(n_layers=3, scan_blocks=True, remat="dots")[0]
+    of_both = [jax.jit(edited(each.features, edits, read=[*edits]))(params, batch) for each in models]
     assert_close(*of_both)
     assert (of_both[1][1]["attention/weights"][1, :, 2] == 0).all()
-    assert float(np.abs(of_both[1][0] - jax.jit(model.features)(params, batch)).max()) > 1e-3
+    assert float(np.abs(of_both[1][0] - jax.jit(model.features)(params, batch))[1].max()) > 1e-3
 
 
 @pytest.mark.parametrize("kind", ["softmax", "linear", "expressive", "latent"])
