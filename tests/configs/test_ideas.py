@@ -92,7 +92,7 @@ def test_cached_decoding_equals_the_full_forward(name):
         np.testing.assert_allclose(found, expected, rtol=0, atol=ALLOWED * np.abs(expected).max())
 
 
-@some("name", sorted(ORACLES), ["sigmoid", "sink_logits:at_0"])
+@some("name", sorted(ORACLES), ["sigmoid", "sink_logits:at_0", "value_residual"])
 def test_an_idea_and_its_gradient_equal_its_papers_formula(name):
     config = model_config(name)
     stack, x_TD = stack_of(config), np.random.default_rng(1).normal(size=(T, config.d_model)).astype(np.float32)
