@@ -111,26 +111,26 @@ def test_weights_have_a_copy_except_those_that_training_reads_in_float32():
     assert not any(are_only_cast(small_model()[0], params, batch, KEY, layout))
 
 
-def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_and_adds_the_models_penalty():
+def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_and_adds_the_penalty_of_plain_params():
     def penalty(params, step):
         return (step + 2) * params["final"]["bias"].sum()
 
-    trainer = make_trainer(IN_FLOAT32._replace(penalty=penalty), label_smoothing=0.3, microbatches=3)
-    trainer = trainer._replace(optimizer=optax.sgd(1.0))
+    model = IN_FLOAT32._replace(penalty=penalty, to_plain=lambda params: jax.tree.map(jnp.negative, params))
+    trainer = make_trainer(model, label_smoothing=0.3, microbatches=3)._replace(optimizer=optax.sgd(1.0))
     state, batch, numbers = start(trainer), make_batch(KEY, 0), hyperparameters(0, trainer.config)
     step = jax.jit(functools.partial(steps.train_step, trainer))
     moved, metrics = step(state, batch, numbers)
-    whole = jax.jit(lambda smoothing, *given: loss_and_gradient(IN_FLOAT32, *given, label_smoothing=smoothing))
+    whole = jax.jit(lambda smoothing, *given: loss_and_gradient(model, *given, label_smoothing=smoothing))
     loss_sum, weight_sum, gradient = jax.device_get(whole(0.3, state.params, batch))
     gradient = jax.tree.map(lambda g: g / weight_sum, gradient)
-    gradient["final"]["bias"] += 2
+    gradient["final"]["bias"] -= 2  # the penalty reads the plain bias, which is the negative one
     assert_close(metrics["loss_sum"], loss_sum)
     assert abs(float(loss_sum - whole(0.0, state.params, batch)[0])) > 1e-3
     expected = jax.tree.map(lambda p, g: p - g, state.params, gradient)
     assert_close(moved.params, expected, largest=largest_of(expected))
     assert_close(metrics["gradient_norm"], np.sqrt(sum(np.square(g).sum() for g in jax.tree.leaves(gradient))))
     without_weight, _ = step(state, {**batch, "weights": np.zeros_like(batch["weights"])}, numbers)
-    assert_close(without_weight.params["final"]["bias"], state.params["final"]["bias"] - 2)
+    assert_close(without_weight.params["final"]["bias"], state.params["final"]["bias"] + 2)
 
 
 def test_an_optimizer_may_read_the_loss_a_random_key_and_the_gradient_at_other_params(monkeypatch):
