@@ -86,7 +86,10 @@ class Decoder:
                 for first in range(0, len(order), size):
                     rows = np.resize(order[first : first + size], size)  # copies pad the last chunk
                     chunk = {name: np.asarray(value)[rows] for name, value in prompts.items()}
-                    jobs.append((self._program(params, chunk, static), chunk))
+                    shape = (*static.values(), shapes_of(chunk))
+                    if shape not in self.programs:  # which the threads share
+                        self.programs[shape] = self.jitted.lower(params, chunk, self.key, **static).compile()
+                    jobs.append((self.programs[shape], chunk))
                     of_group.append(places_n[rows])
         with stage("decoding", len(jobs)) as progress:
             run = lambda job: jax.device_get(job[0](params, job[1], self.key))  # noqa: E731
@@ -94,13 +97,6 @@ class Decoder:
                 outputs.append(output)
                 progress(len(outputs))
         return [restore_order(places, [outputs.pop(0) for _ in places]) for places in chunks]
-
-    def _program(self, params: Params, prompts: Prompts, static: dict[str, Any]) -> Any:
-        """Returns the program for prompts of these shapes, which the threads share."""
-        shape = (*static.values(), shapes_of(prompts))
-        if shape not in self.programs:
-            self.programs[shape] = self.jitted.lower(params, prompts, self.key, **static).compile()
-        return self.programs[shape]
 
     @functools.cached_property
     def jitted(self) -> Any:
