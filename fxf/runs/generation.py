@@ -68,12 +68,12 @@ class Answering:
         return [answers for part in self.parts(texts) for answers in part]
 
     def parts(self, texts: list[str]) -> Iterator[list[list[Answer]]]:
-        """Yields the same answers, to `AT_ONCE` texts at a time, so that who is interrupted has those before."""
+        """Yields the same answers, to `AT_ONCE` texts at a time, so that an interruption loses few."""
         groups = [group._replace(places=group.places or range(len(texts))) for group in self._groups(texts)]
         for start in range(0, len(texts), AT_ONCE):
             places = range(len(texts))[start : start + AT_ONCE]
-            part = [group.at(np.flatnonzero(np.isin(group.places, places))) for group in groups]
-            part = [group for group in part if len(group.places)]
+            chosen = [group.at(np.flatnonzero(np.isin(group.places, places))) for group in groups]
+            part = [group for group in chosen if group.places]
             found = self._task.decode(self._evaluator, part) if part else []
             decoded = in_order_of_texts(part, found, self._task.end_token, len(texts), self._ends)
             answers = []

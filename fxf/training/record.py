@@ -64,7 +64,7 @@ def add_steps(record: Record, history: dict[str, np.ndarray], seconds: float, ma
 
 def _sum(start: float, values: np.ndarray) -> float:
     """Adds values [N] to a start one by one, so that the sum is the same however the values are split over calls."""
-    return float(np.add.accumulate(np.append(start, values))[-1])
+    return float(np.add.accumulate(np.append(start, values))[-1])  # in float64, the type of `start`
 
 
 def _zero_nonfinite(history: dict[str, np.ndarray], step: int, allowed: int) -> int:

@@ -85,10 +85,12 @@ def main(args: Namespace) -> None:
 
     def answer(prompts: list[str], first: int = 1) -> None:
         """Prints the answers to prompts with numbers from `first` on, and warns of those that were cut off."""
-        streamed = [[[print_as_it_comes(answering.stream(prompts[0]))]]] if args.stream else []
-        for answers in streamed or answering.parts(prompts):
+        if args.stream:
+            warn_of_cut_off([[print_as_it_comes(answering.stream(prompts[0]))]], first=first)
+            return
+        for answers in answering.parts(prompts):
             warn_of_cut_off(answers, args.n_best or 1, first)
-            for line in () if args.stream else answer_lines(answers, args.n_best, args.format == "json", first):
+            for line in answer_lines(answers, args.n_best, args.format == "json", first):
                 print(line, flush=True)
             first += len(answers)
 
