@@ -4,6 +4,7 @@ Seed 000, "Prepare Datasets".
 """
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
@@ -13,7 +14,8 @@ import numpy as np
 from fxf.base.config import Choices, key, one_of, require_off
 from fxf.base.errors import UserError, one_line, shortened
 from fxf.base.files import digest, folder_at
-from fxf.base.status import say
+from fxf.base.status import say, stage
+from fxf.base.work import by_threads
 from fxf.data import phrasebook, text_files
 from fxf.data.text_files import Example, good_lines, read_text_file
 from fxf.data.tokenizer import VOCAB_SIZE, Tokenizer
@@ -21,6 +23,7 @@ from fxf.data.tokenizer import VOCAB_SIZE, Tokenizer
 log = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
+AT_ONCE = 1000  # pairs that a thread tokenizes at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,16 +120,25 @@ def tokenize(config: DataConfig, tokenizer: Tokenizer, examples: Sequence[Exampl
     Raises:
       UserError: an example is too long and `config.on_error` is "stop"; or none is left.
     """
-    kept, eos = [], tokenizer.special.eos
-    for example in examples:
-        pair = TokenPair(
-            *(np.array([*tokenizer.encode(text), eos], tokenizer.dtype) for text in (example.source, example.target))
-        )
-        if max(map(len, pair)) <= config.max_length:
-            kept.append((example, pair))
-        elif config.on_error == "stop":
-            lengths = f"source of {len(pair.source)} and target of {len(pair.target)} tokens, end tokens included"
-            raise UserError(f"{example.where}: {lengths}; data.max_length is {config.max_length}")
+    eos, kept = tokenizer.special.eos, list[tuple[Example, TokenPair]]()
+
+    def tokens(text: str) -> np.ndarray:
+        return np.array([*tokenizer.encode(text), eos], tokenizer.dtype)
+
+    def encoded(group: Sequence[Example]) -> list[TokenPair]:
+        return [TokenPair(tokens(example.source), tokens(example.target)) for example in group]
+
+    groups = (examples[start : start + AT_ONCE] for start in range(0, len(examples), AT_ONCE))
+    with stage("tokenizing", len(examples)) as progress:
+        pairs = itertools.chain.from_iterable(by_threads(encoded, groups))
+        for number, (example, pair) in enumerate(zip(examples, pairs, strict=True), 1):
+            if max(map(len, pair)) <= config.max_length:
+                kept.append((example, pair))
+            elif config.on_error == "stop":
+                lengths = f"source of {len(pair.source)} and target of {len(pair.target)} tokens, end tokens included"
+                raise UserError(f"{example.where}: {lengths}; data.max_length is {config.max_length}")
+            if number % AT_ONCE == 0:
+                progress(number)
     if not kept:
         raise UserError(f"data.max_length: none of {len(examples)} pairs has {config.max_length} tokens or fewer")
     return kept
@@ -155,7 +167,7 @@ def _pairs(config: DataConfig) -> Corpus:
     first = 2 if in_file[: len(in_config)] == in_config else 1  # line 1 may name the columns
     if first == 1 and {*in_config} <= {*in_file}:
         raise UserError(f"{path.name}:1: the columns are {', '.join(in_file)}; data.columns has {', '.join(in_config)}")
-    if first == 1 and len(header) == len(columns) + 1 and header[0].replace(".", "").isdecimal():
+    if len(header) == len(columns) + 1 and header[0].replace(".", "").isdecimal():
         named = f"data.columns=number,{config.columns} names the first column too"
         raise UserError(f"{path.name}:1: expected text in {columns[0]}, got {header[0]}; {named}")
     if first == 2:
