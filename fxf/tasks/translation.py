@@ -99,6 +99,9 @@ class Translation(TokenizedTask):
 
     def test_pairs(self, evaluator: Evaluator, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
         examples = [Example(self.cased(a), self.cased(b), f"pair {number}") for number, (a, b) in enumerate(pairs, 1)]
+        if [name.strip().lower() for name in pairs[0]] == [self.data.source.lower(), self.data.target.lower()]:
+            say("--pairs: the first line names the columns")
+            del examples[0]
         data = dataclasses.replace(self.data, on_error="stop")  # no pair is left out of the scores
         return self.score(evaluator, tokenize(data, self.tokenizer, examples))
 

@@ -184,7 +184,7 @@ def read_lines(path: str | None) -> list[str]:
     """Reads a prompt from each line of a file or of standard input. Raises a UserError if one is not UTF-8."""
     from fxf.data.text_files import decoded, lines_of, unpacked_content
 
-    if path in (None, "/dev/stdin"):
+    if path in (None, "-", "/dev/stdin"):
         status.end()  # the user may type
         name, content = "standard input", sys.stdin.buffer.read() if sys.stdin else b""  # None if it is closed
     else:

@@ -101,7 +101,7 @@ def test_the_special_tokens_of_a_tokenizer_file_begin_end_and_fill_sentences(dat
 def test_given_pairs_are_scored_in_place_of_the_test_and_the_answers_go_into_files(data, tmp_path, capsys, monkeypatch):
     task = make(dataclasses.replace(data, on_error="skip", max_length=30))
     experiment = SimpleNamespace(task=task, config={"task": {"name": "translation"}})
-    (tmp_path / "given.txt").write_text("a b\tun deux\nc\tfalse\nc\ttrois\nd d d\tquatre\n")
+    (tmp_path / "given.txt").write_text("en\tFR\na b\tun deux\nc\tfalse\nc\ttrois\nd d d\tquatre\n")
     # Below, two references are the most.
     write_answers(experiment, tmp_path / "answers", [("a\r\nb", ["b", "c", "d"], "e")])
     assert (tmp_path / "answers/sources.txt").read_bytes() == b"a  b\n"
