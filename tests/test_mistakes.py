@@ -183,7 +183,7 @@ def test_in_a_conversation_a_wrong_prompt_is_one_line_and_the_next_is_answered(b
     finished = command("generate", *flags, stdin="\ufeff1\nx\n3\n", cwd=box)
     assert (finished.returncode, re.findall(r'"prompt": ?(\d+)', finished.stdout)) == (0, ["1", "3"])
     lines = [line for line in finished.stderr.splitlines() if not line.startswith("warning: ")]  # answers cut off
-    assert len(lines) == 1 and lines[0].startswith("error: prompt 1: ")
+    assert len(lines) == 1 and lines[0].startswith("error: prompt 2: ")
 
 
 def test_help_lists_the_flags_of_a_verb_and_the_exit_codes():
@@ -195,7 +195,7 @@ def test_help_lists_the_flags_of_a_verb_and_the_exit_codes():
 
 def test_lines_of_a_file_of_prompts_are_read_as_they_are(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
-    assert read_lines(None) == []
+    assert read_lines(None) == read_lines("-") == []
     (tmp_path / "prompts").write_bytes("\ufeff1 2\n\n é \r\n2\r\r\n1\r2\u2028\x0b3\x0c\n\n".encode())
     assert read_lines(str(tmp_path / "prompts")) == ["1 2", "", " é ", "2\r", "1\r2\u2028\x0b3\x0c", ""]
 

@@ -144,5 +144,6 @@ def converse(answer: Callable[[list[str], int], None]) -> None:
             line = content.removesuffix(b"\n").removesuffix(b"\r")
             answer([decoded(line, "standard input", number).removeprefix("\ufeff")], number)  # a byte order mark
         except UserError as error:
-            print(f"error: {one_line(str(error))}", file=sys.stderr, flush=True)
+            what = one_line(str(error)).replace("prompt 1:", f"prompt {number}:", 1)  # each line is answered alone
+            print(f"error: {what}", file=sys.stderr, flush=True)
         print(mark, end="", flush=True)
