@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 EXIT_USER_ERROR = 2
 MAX_MESSAGE = 1000  # characters
+FLAGS = ("by_document", "by_row", "cached", "ordered")  # what a layer may say of itself
 FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of writing to an open file, which do not name it
 # Modules that an installation may lack, and the packages that bring them.
 BROUGHT_BY = {
@@ -80,13 +81,14 @@ def require_keywords(function: Callable[..., Any], keys: Iterable[str], known: I
 
 @functools.cache
 def warn_of_slips(cls: type) -> None:
-    """Warns of methods of a user's class that have nearly the name of one of fxf, and that the class never calls."""
+    """Warns of methods and flags of a user's class with nearly the name of one of fxf, which the class never reads."""
     own, bases = vars(cls), cls.__mro__[1:]
-    known = [name for base in bases if base.__module__.startswith("fxf.") for name in vars(base)]
+    known = [*FLAGS, *(name for base in bases if base.__module__.startswith("fxf.") for name in vars(base))]
     called = {name for each in own.values() for name in getattr(getattr(each, "__code__", None), "co_names", ())}
     for name in own.keys() - called - {*dir(cls.__base__)}:
-        if callable(own[name]) and (near := difflib.get_close_matches(name, known, 1, 0.8)):
-            what = f"overrides nothing, and no method of the class calls it; did you mean '{near[0]}'?"
+        may_be = callable(own[name]) or isinstance(own[name], bool)
+        if may_be and (near := difflib.get_close_matches(name, known, 1, 0.8)):
+            what = f"overrides nothing, and no method of the class reads it; did you mean '{near[0]}'?"
             log.warning("warning: %s: %s.%s %s", cls.__module__, cls.__name__, name, what)
 
 
