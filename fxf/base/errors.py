@@ -83,11 +83,11 @@ def require_keywords(function: Callable[..., Any], keys: Iterable[str], known: I
 def warn_of_slips(cls: type) -> None:
     """Warns of methods and flags of a user's class with nearly the name of one of fxf, which the class never reads."""
     own, bases = vars(cls), cls.__mro__[1:]
-    known = [*FLAGS, *(name for base in bases if base.__module__.startswith("fxf.") for name in vars(base))]
+    methods = [name for base in bases if base.__module__.startswith("fxf.") for name in vars(base)]
     called = {name for each in own.values() for name in getattr(getattr(each, "__code__", None), "co_names", ())}
-    for name in own.keys() - called - {*dir(cls.__base__)}:
-        may_be = callable(own[name]) or isinstance(own[name], bool)
-        if may_be and (near := difflib.get_close_matches(name, known, 1, 0.8)):
+    for name in own.keys() - called - {*dir(cls.__base__), *FLAGS}:
+        known = methods if callable(own[name]) else FLAGS if isinstance(own[name], bool) else ()
+        if near := difflib.get_close_matches(name, known, 1, 0.8):
             what = f"overrides nothing, and no method of the class reads it; did you mean '{near[0]}'?"
             log.warning("warning: %s: %s.%s %s", cls.__module__, cls.__name__, name, what)
 

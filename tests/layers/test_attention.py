@@ -85,7 +85,7 @@ def test_zero_vectors_have_a_finite_gradient():
 def test_a_method_that_overrides_nothing_for_a_slip_is_warned_of(caplog):
     class Mine(ATTENTIONS["softmax"]):
         weight = outputs = biases = unlike = lambda self: self.biases()
-        by_rows, keeps = False, True
+        by_rows, by_document, keeps = False, False, True
 
     warn_of_slips(Mine)
     assert {message.split("Mine.")[1].split()[0] for message in caplog.messages} == {"weight", "outputs", "by_rows"}
