@@ -24,7 +24,6 @@ from fxf.base.devices import start_jax
 from fxf.base.errors import UserError, also_called, did_you_mean, nearest, one_line
 from fxf.base.files import new_folder, read_file, to_json
 
-place = os.path.expanduser  # the type of a flag that names a file: a shell does not expand the ~ in --text=~/book.txt
 CONFIG_HELP = "config file, or name of one of fxf's configs, and after a colon its argument; the file runs as code"
 
 CHANGE = "--config.="  # --config.KEY=VALUE becomes --config.=KEY=VALUE, which is a flag to argparse
@@ -112,6 +111,13 @@ class Parser(argparse.ArgumentParser):
             near = also_called("hints").get(name) or did_you_mean(meant and f"--config.{meant}") or near
         first = f"{self.arguments}, " if self.arguments else ""
         return f"{typed}: unknown flag{near} (here are {first}--{', --'.join(known)})"
+
+
+def place(text: str) -> str:
+    """The type of a flag that names a file on a disk. A shell does not expand the ~ in --text=~/book.txt."""
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"{text}: expected a path on a disk")
+    return os.path.expanduser(text)
 
 
 def whole(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
