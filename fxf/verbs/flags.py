@@ -91,7 +91,7 @@ class Parser(argparse.ArgumentParser):
 
         known = [name.removeprefix("--") for name in self._option_string_actions if name.startswith("--")]
         typed, _, _ = word.partition("=")
-        name = typed.lstrip("+-–—")
+        name = typed.lstrip("+-–—").replace("-", "_")
         # The words are not parsed yet, and some are wrong, so --config is looked for among them.
         named = re.search(r"^--config[=\n]([^-].*)", "\n".join(argv), re.MULTILINE) or ["", "reversal"]
         keys = {"data": {"path": ""}} | configs.read_config(named[1], "--config").to_dict() if "config" in known else {}
@@ -105,10 +105,10 @@ class Parser(argparse.ArgumentParser):
                 meant = f"--config.{key}{word.removeprefix(typed)}"
             hint = did_you_mean(meant) or "; a value follows its flag after =, as in --KEY=VALUE"
             return f"expected only flags, got '{word}'{hint}"
-        near = nearest(name.rpartition(".")[2], known)
+        near = also_called("hints").get(name) or nearest(name.rpartition(".")[2], known)
         if keys and ("." in name or not near):  # a key without --config, or after a similar word
             meant = configs.closest_key(re.sub(r"^conf\w*[.:-]", "", name), keys)
-            near = also_called("hints").get(name) or did_you_mean(meant and f"--config.{meant}") or near
+            near = did_you_mean(meant and f"--config.{meant}") or near
         first = f"{self.arguments}, " if self.arguments else ""
         return f"{typed}: unknown flag{near} (here are {first}--{', --'.join(known)})"
 
