@@ -23,6 +23,10 @@ from helpers import first_phrases
 from small_runs import ROOT, new_process
 
 NAMES = [name for name in names() if not name.startswith("objectives/")]  # start from a run
+LINES = {  # of the file that an argument of a config needs
+    "anki": "Sentence {0}.\tPhrase {0}.\n",
+    "json_lines": '{{"text": "Text {0}.", "prompt": "Text {0}", "completion": " ends."}}\n',
+}
 # Commands of fxf in tables and code blocks of claims and studies.
 COMMANDS = [
     command
@@ -58,12 +62,9 @@ def registered(monkeypatch):
 def config_of(name, argument, tmp_path):
     """Returns the config, with a small file or folder as its path if it needs one."""
     config = module_of(name).get_config(*argument.split())
-    if argument == "anki":
-        (tmp_path / "fra.txt").write_text("".join(f"Sentence {i}.\tPhrase {i}.\n" for i in range(9)))
-        config.data.path = str(tmp_path / "fra.txt")
-    if argument == "json_lines":
-        (tmp_path / "texts.jsonl").write_text("".join(f'{{"text": "Text {i}."}}\n' for i in range(9)))
-        config.data.path = str(tmp_path / "texts.jsonl")
+    if argument in LINES:
+        (tmp_path / "lines").write_text("".join(LINES[argument].format(i) for i in range(9)))
+        config.data.path = str(tmp_path / "lines")
     if name == "studies/scan":
         for part, n in (("train", 3), ("test", 30)):
             lines = [f"IN: walk {word} OUT:{n * ' I_WALK'}\n" for word in "abcdefgh"]
@@ -120,3 +121,14 @@ def test_each_study_and_published_figure_has_its_command():
 def test_gpt2_has_its_published_size(tmp_path):
     model = section(TransformerLMConfig, config_of("characters", "gpt2", tmp_path).model.to_dict(), "model")
     assert count(transformer_lm(model, 50257).spec) == 124_439_808
+
+
+def test_of_a_prompt_with_its_completion_only_the_completion_and_its_end_are_learned(tmp_path):
+    task = build(config_of("completions", "json_lines", tmp_path).to_dict()).task
+    batch, completion = next(task.batches()), [*task.tokenizer.encode(" ends."), task.end_token]
+    assert len(batch["inputs"]) == 7
+    for inputs, targets, weights in zip(batch["inputs"], batch["targets"], batch["weights"], strict=True):
+        read = inputs[: weights.argmax() + 1].tolist()
+        assert (targets[weights > 0].tolist(), read[1:] + completion) == (completion, targets.tolist())
+        (group,) = task.to_prompts([task.tokenizer.decode(read)], 0, 0)
+        assert [*group.prompts["first"], *group.prompts["tokens"][0]] == read

@@ -118,7 +118,7 @@ class Translation(TokenizedTask):
         tokens, references = map(list, zip(*map(grouped.__getitem__, sources), strict=True))
         groups = self.groups(tokens)
         best = [beam[0] for beam in in_order_of_texts(groups, evaluator.decode(groups), self.end_token, len(tokens))]
-        texts = [self.tokenizer.decode(hypothesis.tokens) for hypothesis in best]
+        texts = [self.to_text(source, answer.tokens) for source, answer in zip(sources, best, strict=True)]
         chosen = range(0, len(sources), max(len(sources) // SAMPLES, 1))[:SAMPLES]
         return {
             **scores(texts, references, self.config.tokenized),
