@@ -2,13 +2,13 @@
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
-from fxf.base.config import defaults
+from fxf.base.config import defaults, with_values
 from fxf.base.errors import UserError
 from fxf.base.files import digest, file_digest, folder_at
 from fxf.base.weights import VOCABULARY, Spec, flatten, leaves, matching
@@ -142,7 +142,7 @@ def _read(source: Source, experiment: Experiment, layout: Layout) -> tuple[dict[
 
 
 def config_from(
-    config: Mapping[str, Any], path: str, workdir: Path, overridden: Collection[str] = ()
+    config: Mapping[str, Any], path: str, workdir: Path, overrides: Mapping[str, Any] = {}
 ) -> dict[str, Any]:
     """Returns a config whose run starts from `path`, with the model and the tokenizer of the source.
 
@@ -150,7 +150,8 @@ def config_from(
     overridden, the model's keys that the source lacks have the values of a config with that model, else their defaults.
 
     Args:
-      overridden: keys that the user has given; those of `model` stay as they are.
+      overrides: the keys that the user has given, with their values; those of `model` also change the source's, such
+        as one of `model.layers.NAME`.
 
     Raises:
       UserError: there is no such source, or a key that the user has given names another tokenizer.
@@ -160,24 +161,23 @@ def config_from(
     if known := config.get("data"):
         taken = {key: value for key, value in data.items() if key in known}
         for key, value in taken.items():
-            if f"data.{key}" in overridden and known[key] != value:
+            if f"data.{key}" in overrides and known[key] != value:
                 what = f"a run that starts from {path} has its tokenizer, here {value!r}; got {known[key]!r}"
                 raise UserError(f"data.{key}: {what}; leave it out, or start from a file of `fxf export`")
         changed["data"] = {**known, **taken}
     if model:
-        given = {key: value for key, value in config["model"].items() if f"model.{key}" in overridden}
-        changed["model"] = _model_section(config["model"], model, given)
+        changed["model"] = _model_section(config["model"], model, overrides.get("model.name", model["name"]))
+        changed = with_values(changed, {key: value for key, value in overrides.items() if key.startswith("model.")})
     return changed
 
 
-def _model_section(ours: Mapping[str, Any], theirs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a config's `model` section, updated by that of a source and then by the keys `given`."""
-    name = given.get("name", theirs["name"])
+def _model_section(ours: Mapping[str, Any], theirs: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Returns the `model` section of a config for the model of this name, with the values of a source."""
     known = defaults(MODELS[name].config) if name in MODELS else {}
     if name != theirs["name"]:
         known |= ours if ours["name"] == name else {}
         theirs = {key: value for key, value in theirs.items() if key in known}
-    return {**known, **theirs, **given}
+    return {**known, **theirs, "name": name}
 
 
 def _sections_of(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:

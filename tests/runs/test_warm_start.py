@@ -90,15 +90,15 @@ def test_the_first_loss_is_the_sources_which_a_started_run_no_longer_needs(sourc
 
 @dataclasses.dataclass(frozen=True)
 class WithRank(TransformerLMConfig):
-    name: str = "ranked"
+    name: str = "own"
     rank: int = key(4, "a key of its own", minimum=1)
 
 
-def test_a_model_that_adds_a_key_starts_from_a_run_with_the_value_of_its_config(source, tmp_path, monkeypatch):
-    monkeypatch.setitem(MODELS, "ranked", MODELS["transformer_lm"]._replace(config=WithRank))
-    begun = with_sections(default_config("reversal", model="ranked").to_dict(), {"model": {"rank": 7}})
-    config = config_from(begun, str(source), tmp_path, {"model.name"})
-    assert config["model"] == {**tiny_config(model=LLAMA)["model"], "name": "ranked", "rank": 7}
+def test_a_model_that_adds_a_key_starts_from_a_run_with_its_own_keys_and_those_given(source, tmp_path, monkeypatch):
+    monkeypatch.setitem(MODELS, "own", MODELS["transformer_lm"]._replace(config=WithRank))
+    begun = with_sections(default_config("reversal", model="own").to_dict(), {"model": {"rank": 7}})
+    config = config_from(begun, str(source), tmp_path, {"model.name": "own", "model.layers.a.k": 2})
+    assert config["model"] == {**tiny_config(model=LLAMA)["model"], "name": "own", "rank": 7, "layers": {"a": {"k": 2}}}
 
 
 def test_patterns_choose_weights_of_a_run_or_a_file_and_the_others_are_drawn(source, tmp_path):
@@ -136,9 +136,9 @@ def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
     huggingface.save(tmp_path / "llama", llama, params, first=6, end=6, padding=6, tokenizer=backend.to_str())
     (tmp_path / "text.txt").write_text("abc dea b cade" * 29)
     of_text = text_config(tmp_path / "text.txt", task={"length": 8}, model={"dropout": 0.25})
-    config = config_from(of_text, str(tmp_path / "llama"), tmp_path / "run", ["model.dropout"])
+    config = config_from(of_text, str(tmp_path / "llama"), tmp_path / "run", {"model.dropout": 0.25})
     with pytest.raises(UserError, match=r"^data\.tokenizer: a run that starts from .* has its tokenizer, here .*; got"):
-        config_from(of_text, str(tmp_path / "llama"), tmp_path / "run", ["data.tokenizer"])
+        config_from(of_text, str(tmp_path / "llama"), tmp_path / "run", {"data.tokenizer": "character"})
     found = [config["model"][key] for key in ("positions", "max_len", "dropout")]
     assert (found, config["data"]["vocab_size"]) == (["rotary", 9, 0.25], 8000)
     experiment, start = started(config, tmp_path / "run")
