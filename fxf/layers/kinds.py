@@ -54,6 +54,7 @@ OF_MODEL: dict[str, tuple[Choices[Any], str]] = {
     "feed_forward": (FEED_FORWARDS, "feed_forward"),
 }
 
+NAME = r"[a-zA-Z_][\w.:-]*"  # of a layer in `model.blocks`
 INNER = "inner_residual"  # the name of the stream after each block that is nested in a block
 
 EMBEDDED = {name for name, kind in POSITIONS.items() if kind.embed}  # positions that act before the first layer
@@ -89,11 +90,11 @@ def stack_of(config: TransformerConfig, cross: bool | None = None, vocab_size: i
     arguments = config, cross, vocab_size
     head = _blocks(head_text, *arguments) if semicolon else []
     period = _alternating(*arguments) if config.global_every else _blocks(text, *arguments)
-    names = re.findall(r"[\w.:-]+", f"{config.blocks} {config.block}{' cross_attention' * (cross is not None)}")
-    named = {name.rpartition(":")[2] for name in names}
+    names = re.findall(NAME, f"{config.blocks} {config.block}{' cross_attention' * (cross is not None)}")
+    named = sorted({name.rpartition(":")[2] for name in names})
     for name in sorted(config.layers.keys() - named):
-        what = f"model.blocks '{config.blocks}' names no such layer{nearest(name, named)}"
-        raise UserError(f"model.layers.{name}: {what}")
+        near = nearest(name, named) or f" (here are {', '.join(named)})"
+        raise UserError(f"model.layers.{name}: model.blocks '{config.blocks}' names no such layer{near}")
     n_repeated = config.n_layers - len(head)
     if n_repeated < 0:
         raise UserError(f"model.n_layers: model.blocks begins with {len(head)} blocks; got {config.n_layers}")
@@ -112,7 +113,7 @@ def _require_read(config: TransformerConfig, cross: bool | None) -> None:
     if not reads_positions(config):
         drawn = {"position_range": 0, "position_stretch": 1}
         require_off("model", config, drawn, "with model.positions 'none' nothing reads it")
-    names = re.findall(r"[a-zA-Z_][\w.:-]*", config.blocks)
+    names = re.findall(NAME, config.blocks)
     kinds = {config.layers.get(name, {}).get("kind", name) for name in names}
     if kinds and kinds <= {*WITHOUT_ATTENTION, "cross_attention"}:
         positions = POSITIONS[one_of(config.positions, POSITIONS, "model.positions")]
@@ -137,7 +138,7 @@ def _blocks(text: str, config: TransformerConfig, cross: bool | None, vocab_size
     """Returns the blocks of a part of `model.blocks`."""
     blocks, given = list[Layer](), {"vocab_size": vocab_size}
     for item in _split(text):
-        match = re.fullmatch(r"(?:([1-9]\d*)([*@])|([a-zA-Z_][\w.:-]*))\((.*)\)", item)
+        match = re.fullmatch(rf"(?:([1-9]\d*)([*@])|({NAME}))\((.*)\)", item)
         if match is None:
             names = [name for name in item.split("+") if cross is not False or name.strip() != "cross_attention"]
             if cross and "cross_attention" not in config.blocks:
