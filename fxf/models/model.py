@@ -70,9 +70,10 @@ class Model(NamedTuple):
 
     @property
     def plain(self) -> "Model":
-        """The model whose weights are the plain ones."""
-        spec = self.spec if self.plain_spec is None else self.plain_spec
-        return self._replace(spec=spec, to_plain=as_they_are, plain_spec=None)
+        """The model whose weights are the plain ones: itself, if it computes with the weights that it trains."""
+        if self.to_plain is as_they_are:
+            return self
+        return self._replace(spec=self.plain_spec or self.spec, to_plain=as_they_are, plain_spec=None)
 
     @property
     def scored(self) -> "Model":

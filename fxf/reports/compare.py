@@ -148,17 +148,14 @@ def comparison(runs: list[RunFiles]) -> Comparison:
         apart = ", ".join(f"another {name}" for name in differing_keys(usual, _scored(run)))
         entries.append(Entry(run, path.relative_to(shared).as_posix(), values, run.figures(), apart))
     compared = [entry for entry in entries if entry.run.task == task]
-    return Comparison(entries, task, keys, _groups(compared, keys), _better(compared))
+    # A metric's direction is that of the runs' tasks where they agree, else that of its name.
+    names = dict.fromkeys(name for entry in compared for name in entry.figures)
+    better = {name: better_of(name, *(entry.run.record.get("better", {}) for entry in compared)) for name in names}
+    return Comparison(entries, task, keys, _groups(compared, keys), better)
 
 
 def _scored(run: RunFiles) -> Record:
     return {"task": run.task, **run.record.get("scored", {})}
-
-
-def _better(entries: list[Entry]) -> dict[str, str]:
-    """Returns the better direction of each metric: that of the runs' tasks where they agree, else that of its name."""
-    names = dict.fromkeys(name for entry in entries for name in entry.figures)
-    return {name: better_of(name, *(entry.run.record.get("better", {}) for entry in entries)) for name in names}
 
 
 def _groups(entries: list[Entry], keys: list[str]) -> list[Group]:

@@ -50,7 +50,7 @@ class Evaluators:
             shardings = layout.weights(model.spec)
             programs["weights"] = jax.jit(lambda params: narrow(trained.to_plain(params)), out_shardings=shardings)
         self._loss, self._logits = programs["loss"], programs["logits"]
-        self._to_read = None if model.spec is trained.spec else programs["weights"]
+        self._to_read = None if model is trained else programs["weights"]
         options: Any = {"programs": experiment.programs["decode", layout], "layout": layout}
         options |= {"config": experiment.decode, "seed": seed, **experiment.task.rules(experiment.decode)}
         if draft := experiment.draft:

@@ -141,11 +141,11 @@ class Experiment(NamedTuple):
 
     def with_plain_weights(self) -> "Experiment":
         """Returns the experiment whose model has the plain weights, as `model.to_plain` returns them."""
-        return self if self.model.plain_spec is None else self._of_model(self.model.plain)
+        return self if self.model.plain is self.model else self._of_model(self.model.plain)
 
     def _with_model(self, config: Any) -> "Experiment":
         model = lora(MODELS[config.name].make(config, self.task.vocab_size), self.lora)
-        model = model.plain if self.model.plain_spec is None else model
+        model = model.plain if self.model.plain is self.model else model
         return self._replace(model_config=config)._of_model(model)
 
     def _of_model(self, model: Model) -> "Experiment":

@@ -62,9 +62,9 @@ def load(
 def plain_params(experiment: Experiment, layout: Layout, params: weights.Params) -> weights.Params:
     """Returns the plain weights of params in this layout."""
     model = experiment.model
-    if model.plain_spec is None:
+    if model.plain is model:
         return params
-    return jax.jit(model.to_plain, out_shardings=layout.weights(model.plain_spec))(params)
+    return jax.jit(model.to_plain, out_shardings=layout.weights(model.plain.spec))(params)
 
 
 def open_run(workdir: Path, decode: Changes = None) -> tuple[Experiment, run_folder.Identity]:

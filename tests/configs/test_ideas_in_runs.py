@@ -60,8 +60,7 @@ def test_an_idea_goes_through_every_verb(name, tmp_path, monkeypatch):
 
     assert_serves(whole, result, *texts)
     with new_process():
-        points = make_points(config_of(name), [*grid({"seed": [1, 2]})])
-        check(points, Path("sweep"))
+        check(make_points(config_of(name), [*grid({"seed": [1, 2]})]), Path("sweep"))
     assert len(comparison(runs_of([whole, stopped])).entries) == 2
 
 

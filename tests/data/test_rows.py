@@ -144,8 +144,7 @@ def test_no_two_seeds_or_steps_share_a_batch_that_a_device_draws(kind):
         return jax.vmap(lambda seed: jax.vmap(lambda step: one(seed, step))(np.arange(5)))(np.arange(10))
 
     assert len({tuple(key) for key in jax.random.key_data(jnp.stack(run_keys(3))).tolist()}) == 3
-    found = np.asarray(all_batches())
-    assert len(np.unique(found.reshape(50, -1), axis=0)) == 50
+    assert len(np.unique(np.asarray(all_batches()).reshape(50, -1), axis=0)) == 50
 
 
 @pytest.mark.parametrize("make", [of_pairs, of_documents, of_mixture])

@@ -86,8 +86,7 @@ def test_losses_and_gradients_are_float32_and_close_to_those_of_a_float32_comput
     of_both = jax.jit(lambda params: [loss_and_gradient(model, params, BATCH) for model in (exact, rounded)])(params)
     (loss, weight, gradient), (loss_16, weight_16, gradient_16) = jax.device_get(of_both)
     assert {leaf.dtype for leaf in jax.tree.leaves((loss_16, weight_16, gradient_16))} == {jnp.dtype("float32")}
-    assert weight_16 == weight
-    assert 1e-6 < abs(loss_16 / loss - 1) < 1e-2
+    assert weight_16 == weight and 1e-6 < abs(loss_16 / loss - 1) < 1e-2
     for a, b in zip(jax.tree.leaves(gradient_16), jax.tree.leaves(gradient), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=0.05 * np.abs(b).max() + 1e-2)
 

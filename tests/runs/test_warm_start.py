@@ -22,6 +22,7 @@ from fxf.models.transformer_lm import TransformerLMConfig
 from fxf.runs import run, run_folder
 from fxf.runs.evaluator import Evaluators
 from fxf.runs.experiment import build, default_config
+from fxf.runs.loading import plain_params
 from fxf.runs.source import StartConfig
 from fxf.runs.warm_start import Start, chosen, config_from, start_of
 from fxf.training.gradient import batch_loss
@@ -172,7 +173,10 @@ def test_a_loaded_run_of_adapters_has_plain_weights_and_a_plain_models_programs(
     (plain, *_), (loaded, _, params) = run.load(source), run.load(tuned)
     assert flatten(params).keys() == flatten(shapes(plain.model.spec)).keys() == flatten(fxf.load(tuned).params).keys()
     trains, _, adapted = run.load(tuned, as_trained=True)
-    evaluators = [Evaluators(each, one_device()) for each in (plain, loaded, trains)]
+    model = plain.model._replace(to_plain=lambda params: jax.tree.map(lambda x: x / 2, params))  # of the same spec
+    halving, doubled = plain._of_model(model), jax.tree.map(lambda x: 2 * x, params)
+    assert bits(plain_params(halving, one_device(), doubled)) == bits(params)
+    evaluators = [Evaluators(each, one_device()) for each in (plain, loaded, trains, halving)]
     prompts = {"tokens": np.zeros((5, 3), np.int32)} | dict.fromkeys(("lengths", "first"), np.ones(5, np.int32))
     texts = {
         each.decoder.jitted.lower(shapes(plain.model.spec), prompts, each.decoder.key, max_tokens=4).as_text()
@@ -180,7 +184,7 @@ def test_a_loaded_run_of_adapters_has_plain_weights_and_a_plain_models_programs(
     }
     assert len(texts) == 1
     batch = jax.jit(loaded.task.batch)(jax.random.key(0), 0)
-    assert evaluators[1](params).loss(batch) == evaluators[2](adapted).loss(batch)
+    assert evaluators[1](params).loss(batch) == evaluators[2](adapted).loss(batch) == evaluators[3](doubled).loss(batch)
     assert run.evaluate(tuned)["exact_match"] == json.loads((tuned / "result.json").read_text())["exact_match"]
 
 

@@ -206,8 +206,7 @@ def test_a_checkpoint_removed_during_reading_by_its_run_is_replaced_by_a_newer_o
         return read(folder, *arguments)
 
     monkeypatch.setattr(checkpoint, "_read", too_late)
-    assert loaded(tmp_path) == [4]
-    assert warnings_of(caplog) == []
+    assert (loaded(tmp_path), warnings_of(caplog)) == ([4], [])
     with pytest.raises(UserError, match=r"no checkpoint of step 2; there are \[3, 4\]"):
         loaded(tmp_path, step=2)
 
