@@ -40,7 +40,7 @@ class Weight:
     Attributes:
       by: what updates it. By "sign" each step adds -rate · sign(gradient), by "gradient" -rate · gradient;
         `fxf.layers.named.moved` may make the gradient. Then the optimizer, with its schedule, clipping and decay,
-        leaves the weight alone, and the norm of the gradient does not count it.
+        leaves the weight alone and sees its new value, and the norm of the gradient does not count it.
     """
 
     shape: tuple[int, ...]

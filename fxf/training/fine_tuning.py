@@ -69,24 +69,25 @@ def has_own_rate(weight: Weight) -> bool:
 def at_own_rates(optimizer: optax.GradientTransformationExtraArgs, spec: Spec) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer whose update of each weight is multiplied by the weight's own `rate`.
 
-    It also updates weights by the gradient or its sign (`Weight.by`). Weight decay does not depend on `rate` (Wang and
-    Aitchison 2024). The optimizer must read params for weight decay alone, and must freeze weights of rate 0.
+    It also updates weights by the gradient or its sign (`Weight.by`); the optimizer sees their new values, which may
+    hold what the step found in its batch. Weight decay does not depend on `rate` (Wang and Aitchison 2024). The
+    optimizer must read params for weight decay alone, and must freeze weights of rate 0.
     """
-    if not any(has_own_rate(weight) or weight.by != "optimizer" for weight in jax.tree.leaves(spec)):
-        return optimizer
-
-    def decaying(weight: Weight, p: jax.Array) -> jax.Array:
-        # The rate multiplies the decay too, so the optimizer sees a weight that is larger by 1 / rate.
-        return p / weight.rate if has_own_rate(weight) else p
 
     def move(weight: Weight, g: jax.Array, moved: jax.Array) -> jax.Array:
         if weight.by != "optimizer":
             return -weight.rate * (jnp.sign(g) if weight.by == "sign" else g)
         return weight.rate * moved if has_own_rate(weight) else moved
 
+    def seen(weight: Weight, g: jax.Array, p: jax.Array) -> jax.Array:
+        if weight.by != "optimizer":
+            return p + move(weight, g, g)
+        # The rate multiplies the decay too, so the optimizer sees a weight that is larger by 1 / rate.
+        return p / weight.rate if has_own_rate(weight) else p
+
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
-        larger = None if params is None else jax.tree.map(decaying, spec, params)
-        moved, state = optimizer.update(without_other_updates(spec, updates), state, larger, **more)
+        shown = None if params is None else jax.tree.map(seen, spec, updates, params)
+        moved, state = optimizer.update(without_other_updates(spec, updates), state, shown, **more)
         return jax.tree.map(move, spec, updates, moved), state
 
     return optax.GradientTransformationExtraArgs(optimizer.init, update)

@@ -106,7 +106,8 @@ def train_step(
         return jax.tree.map(lambda g, p: g + or_one(weight_sum) * p, gradient, of_penalty)
 
     def grad_fn(params: Params, *number: Any) -> Params:  # optax numbers the calls of one step
-        whole = jax.tree.map(lambda own, p: own if isinstance(p, optax.MaskedNode) else p, state.params, params)
+        is_own = lambda weight, p: isinstance(p, optax.MaskedNode) or weight.by != "optimizer"  # noqa: E731
+        whole = jax.tree.map(lambda w, own, p: own if is_own(w, p) else p, model.spec, state.params, params)
         _, n, gradient, _ = sums(model, whole)
         gradient = without_other_updates(model.spec, penalized(whole, n, gradient))
         return jax.tree.map(lambda g, p: p if isinstance(p, optax.MaskedNode) else g / or_one(n), gradient, params)

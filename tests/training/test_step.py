@@ -138,12 +138,13 @@ def test_an_optimizer_may_read_the_loss_a_random_key_and_the_gradient_at_other_p
 
     def update(gradient, state, params, *, value, grad_fn, key, **known):
         far, near = (grad_fn(optax.tree.scale(scale, params)) for scale in (2, 0.1))  # one is clipped
-        return optax.tree.scale(-value * jax.random.uniform(key), optax.tree.add(far, near)), state
+        rate = value * params["final"]["bias"].max() * jax.random.uniform(key)
+        return optax.tree.scale(-rate, optax.tree.add(far, near)), state
 
     optimizer = optax.GradientTransformationExtraArgs(lambda params: (), update)
     monkeypatch.setitem(OPTIMIZERS, "reading", RegisteredOptimizer(lambda rate, spec: optimizer, unit_steps=True))
     kernel, final = dataclasses.replace(SPEC["kernel"], rate=0.25), SPEC["final"]
-    bias = dataclasses.replace(final["bias"], rate=0.1, by="sign")  # the optimizer gets no gradient of it
+    bias = dataclasses.replace(final["bias"], rate=0.1, by="sign")  # the optimizer sees its new values
     spec = {**SPEC, "kernel": kernel, "final": {**final, "bias": bias}}
     config = OptimizerConfig(name="reading", clip_norm=1.0, frozen="table")
     trainer = make_trainer(model_of(rate=0.0)._replace(spec=spec, penalty=lambda p, _: jnp.square(p["kernel"]).sum()))
@@ -152,14 +153,15 @@ def test_an_optimizer_may_read_the_loss_a_random_key_and_the_gradient_at_other_p
     gradient = jax.jit(lambda params: loss_and_gradient(trainer.model, params, host_batch(0))[2])
     moved, metrics = steps.make_train_steps(trainer, TASK.batch, 1)(state, numbers, 1)
     loss, n, before = metrics["loss_sum"][0], metrics["weight_sum"][0], state.params
-    rate = loss / n * jax.random.uniform(jax.random.fold_in(run_keys(0).dropout, 2**32 - 1))  # ~0, for step 0
     first = gradient(before)
     norm = optax.tree.norm([first["table"], first["kernel"] + 2 * n * before["kernel"], first["final"]["kernel"]])
     assert_close(metrics["gradient_norm"][0], norm / n, operations=20)
     bias = before["final"]["bias"] - 0.1 * np.sign(first["final"]["bias"])
+    rate = loss / n * bias.max() * jax.random.uniform(jax.random.fold_in(run_keys(0).dropout, 2**32 - 1))  # step ~0
     expected = {**before, "final": {**before["final"], "bias": bias}}
     for scale in (2, 0.1):
-        other = gradient({**jax.tree.map(lambda p, scale=scale: scale * p, before), "table": before["table"]})
+        final = {**before["final"], "kernel": scale * before["final"]["kernel"]}
+        other = gradient({**before, "kernel": scale * before["kernel"], "final": final})
         kernel, final = other["kernel"] / n + 2 * scale * before["kernel"], other["final"]["kernel"] / n
         share = rate / max(1, np.sqrt((kernel**2).sum() + (final**2).sum()))
         expected["kernel"] = expected["kernel"] - 0.25 * share * kernel
