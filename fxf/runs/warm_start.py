@@ -123,7 +123,7 @@ def _read(source: Source, experiment: Experiment, layout: Layout) -> tuple[dict[
         with guests.restoring_imports():  # it may have other files of the same names
             trained, identity = open_run(source.place)
         steps, params = load_params(trained, layout, source.place, identity, source.step)
-        if trained.lora != experiment.lora or experiment.model.plain is experiment.model:
+        if experiment.model.plain is experiment.model or (trained.lora.rank and trained.lora != experiment.lora):
             params = plain_params(trained, layout, params)
         folders = [source.place / CHECKPOINTS / str(step) for step in steps]
         texts = [(folder / checkpoint_files.DIGESTS).read_text() for folder in folders]

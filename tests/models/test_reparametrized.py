@@ -124,8 +124,7 @@ def test_nested_reparametrizations_are_undone_from_the_outside_in():
     params = random_params(model.spec)
     expected = jax.tree.map(lambda x: np.exp(np.float64(x)).sum(axis=0), params["logs"]["both"])
     assert_close(jax.jit(model.to_plain)(params), expected, operations=6)
-    assert model.plain.spec is base.spec
-    assert model.plain.to_plain(params) is params
+    assert model.plain.spec is base.spec and model.plain.to_plain(params) is params
 
 
 # The axes that a matrix's products sum over, by its last two names.

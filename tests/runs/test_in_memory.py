@@ -60,8 +60,7 @@ def fitted():
 
 
 def test_fit_learns_what_the_batches_show(fitted):
-    assert fitted.losses.shape == (90,)
-    assert fitted.losses[-1] < 0.5 * fitted.losses[0]
+    assert fitted.losses.shape == (90,) and fitted.losses[-1] < 0.5 * fitted.losses[0]
     found = fxf.decode(MODEL, fitted.params, [[1, 2], [3], [2, 3, 4]], max_tokens=MODEL.max_len - 3)
     assert [row[:4] for row in found] == [[3, 4, 1, 2], [4, 1, 2, 3], [1, 2, 3, 4]]
     assert {len(row) for row in found} == {MODEL.max_len - 3}  # the last token needs no position

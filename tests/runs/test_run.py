@@ -95,8 +95,7 @@ def test_a_run_leaves_the_documented_folder_and_result_and_repeats_them(finished
         assert figures["exact_match"] == run.evaluate(workdir, step=step)["exact_match"]
 
     before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
-    assert train(workdir, **SECTIONS) == result
-    assert "finished already" in capsys.readouterr().err
+    assert train(workdir, **SECTIONS) == result and "finished already" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in workdir.rglob("*")} == before
 
 
@@ -251,8 +250,7 @@ def test_a_run_in_a_bucket_equals_the_run_in_a_folder(tmp_path, capsys, monkeypa
     assert without_times([result]) == without_times([train_there(here, shown=False)])
     assert_same_bits(run.load(there)[2], run.load(here)[2])
     assert sorted(path.name for path in (tmp_path / "there" / "checkpoints").iterdir()) == ["4", "6"]
-    assert train_there(there) == result
-    assert "finished already" in capsys.readouterr().err
+    assert train_there(there) == result and "finished already" in capsys.readouterr().err
     # A checkpoint whose save was interrupted has no digests: it is skipped, and its step is saved again.
     for name in ("result.json", "checkpoints/6/digests.json"):
         (tmp_path / "there" / name).unlink()

@@ -44,6 +44,10 @@ def bits(params):
     return {path: np.asarray(value).tobytes() for path, value in flatten(params).items()}
 
 
+def halved(params):
+    return jax.tree.map(lambda x: x / 2, params)
+
+
 def started(config, workdir):
     """Returns the experiment of a config, and its start."""
     experiment = build(config, workdir)
@@ -173,8 +177,8 @@ def test_a_loaded_run_of_adapters_has_plain_weights_and_a_plain_models_programs(
     (plain, *_), (loaded, _, params) = run.load(source), run.load(tuned)
     assert flatten(params).keys() == flatten(shapes(plain.model.spec)).keys() == flatten(fxf.load(tuned).params).keys()
     trains, _, adapted = run.load(tuned, as_trained=True)
-    model = plain.model._replace(to_plain=lambda params: jax.tree.map(lambda x: x / 2, params))  # of the same spec
-    halving, doubled = plain._of_model(model), jax.tree.map(lambda x: 2 * x, params)
+    halving = plain._of_model(plain.model._replace(to_plain=halved))
+    doubled = jax.tree.map(lambda x: 2 * x, params)
     assert bits(plain_params(halving, one_device(), doubled)) == bits(params)
     evaluators = [Evaluators(each, one_device()) for each in (plain, loaded, trains, halving)]
     prompts = {"tokens": np.zeros((5, 3), np.int32)} | dict.fromkeys(("lengths", "first"), np.ones(5, np.int32))
@@ -186,6 +190,14 @@ def test_a_loaded_run_of_adapters_has_plain_weights_and_a_plain_models_programs(
     batch = jax.jit(loaded.task.batch)(jax.random.key(0), 0)
     assert evaluators[1](params).loss(batch) == evaluators[2](adapted).loss(batch) == evaluators[3](doubled).loss(batch)
     assert run.evaluate(tuned)["exact_match"] == json.loads((tuned / "result.json").read_text())["exact_match"]
+
+
+def test_adapters_start_from_the_trained_weights_of_a_model_that_computes_with_others(source, tmp_path, monkeypatch):
+    registered = MODELS["transformer_lm"]
+    of_halves = lambda *given: registered.make(*given)._replace(to_plain=halved)  # noqa: E731
+    monkeypatch.setitem(MODELS, "transformer_lm", registered._replace(make=of_halves))
+    _, start = started(config_from(tiny_config(lora=ADAPTERS), str(source), tmp_path), tmp_path)
+    assert bits(start.given) == bits(run.load(source, as_trained=True)[2])
 
 
 def test_exports_hold_merged_weights_and_peft_the_adapters(source, tuned, tmp_path):

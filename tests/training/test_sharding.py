@@ -119,8 +119,7 @@ def test_each_axis_of_the_mesh_shards_the_first_axis_that_it_divides(sizes, expe
 @pytest.mark.parametrize(("devices", "padded"), table("padded vocabularies"))
 def test_a_vocabulary_is_padded_to_a_multiple_for_tensor_and_accelerator(devices, padded):
     layout = Layout(Devices(**devices))
-    assert layout.padded_vocabulary(50_257) == int(padded)
-    assert layout.pads == (int(padded) > 50_257)
+    assert layout.padded_vocabulary(50_257) == int(padded) and layout.pads == (int(padded) > 50_257)
 
 
 def test_a_single_cpu_gathers_and_pads_nothing():
