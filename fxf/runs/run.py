@@ -87,8 +87,7 @@ def train(
         log = run.enter_context(MetricsLog(workdir, experiment.train.steps, record.step, experiment.log, trackers))
         trackers.config(experiment.config)
         start_lines = [f"{workdir}: resuming at step {record.step}"] if newest else start.lines
-        data_line = "  ".join(f"{name} {value}" for name, value in figures.items())
-        log.print_lines(data_line, *wasted(experiment, layout), intervals.unranked(), *start_lines)
+        log.print_lines(_data_line(figures), *wasted(experiment, layout), intervals.unranked(), *start_lines)
         evaluators = Evaluators(experiment, layout)
         if not intervals.end(record):
             steps = Steps(experiment, layout, record, clock)
@@ -129,6 +128,10 @@ def _made_from(experiment: Experiment, workdir: Path) -> tuple[Layout, Start, ru
     start = start_of(experiment, layout, workdir)
     compatibility.require_learnable(experiment.config["task"]["name"], task, experiment.model, experiment.seed)
     return layout, start, experiment.made_in(workdir, start.digests)
+
+
+def _data_line(figures: Mapping[str, Any]) -> str:
+    return "  ".join(f"{name} {value}" for name, value in figures.items())
 
 
 def _validated(experiment: Experiment, evaluators: Evaluators, log: MetricsLog, state: TrainState) -> dict[str, Any]:

@@ -88,7 +88,6 @@ def train_step(
     model = trainer.model
     if trainer.config.products == "fp8":
         model = model._replace(features=fp8.products()(model.features))
-
     sums = functools.partial(
         objective_and_gradient,
         batch=batch,
