@@ -175,9 +175,8 @@ def why_not_ours(error: BaseException) -> str:
         return f"{error.filename or 'a file'}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError) and (name := (error.name or "").split(".")[0]) in BROUGHT_BY:
         return f"{name} is not installed: pip install {BROUGHT_BY[name]}"
-    if kind == "PanicException":  # from a library in Rust; it is not an Exception
-        return f"a library failed: {text}"
-    return ""
+    # From a library in Rust; it is not an Exception.
+    return f"a library failed: {text}" if kind == "PanicException" else ""
 
 
 def line_of(error: BaseException) -> str:
