@@ -16,16 +16,16 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
 from fxf.base.config import key, one_of
 from fxf.base.files import digest, folder_at
-from fxf.data.batches import Arrays, Batches
+from fxf.data.batches import Arrays, seq2seq_batch
 from fxf.data.corpus import Corpus, DataConfig, RegisteredCorpus, TokenPair
 from fxf.data.text_files import Example, Sides, good_lines, lines_of, read_text_file, split_by_source
+from fxf.data.tokenizer import Special
 from fxf.models.model import Batch
 from fxf.runs.experiment import default_config
 from fxf.tasks import RegisteredTask
@@ -43,25 +43,22 @@ class CompletionsConfig(TranslationConfig):
     name: str = key("completions", "the task to learn")  # type: ignore[assignment]
 
 
-class Rows(Batches):
-    """Batches of rows for a decoder. A pair's source is its prompt with <eos>, its target the whole row after <bos>."""
+def row_batch(pairs: Sequence[TokenPair], shape: tuple[int, int, int], special: Special) -> Arrays:
+    """Returns the decoder's arrays of a batch. The tokens of a prompt have no weight as targets.
 
-    def _arrays(self, *batch: Any) -> Arrays:
-        return row_batch(super()._arrays(*batch))
-
-    def shapes(self) -> list[dict[str, jax.ShapeDtypeStruct]]:
-        return [jax.eval_shape(row_batch, shape) for shape in super().shapes()]
-
-
-def row_batch(pairs: Any) -> Arrays:
-    """Returns the decoder's arrays of a batch of pairs. The tokens of a prompt have no weight as targets."""
-    n_prompt_B1 = pairs["source_mask"].sum(1, keepdims=True) - 1
-    is_answer_BT = np.arange(pairs["targets"].shape[1])[None] >= n_prompt_B1
-    return {"inputs": pairs["inputs"], "targets": pairs["targets"], "weights": pairs["weights"] * is_answer_BT}
+    Args:
+      pairs: a prompt with <eos>, and the whole row after <bos>.
+    """
+    batch = seq2seq_batch(pairs, shape, special)
+    n_prompt_B1 = batch["source_mask"].sum(1, keepdims=True) - 1
+    is_answer_BT = np.arange(batch["targets"].shape[1])[None] >= n_prompt_B1
+    return {"inputs": batch["inputs"], "targets": batch["targets"], "weights": batch["weights"] * is_answer_BT}
 
 
 class Completions(Translation):
     """Completion of prompts by a decoder, scored as translations are."""
+
+    arrays = staticmethod(row_batch)
 
     def __init__(self, config: CompletionsConfig, run: RunInfo) -> None:
         super().__init__(config, run)
@@ -79,10 +76,6 @@ class Completions(Translation):
         answer = whole[n:] if whole[:n] == prompt else self.tokenizer.encode(example.target)
         rows = ([*tokens, self.end_token] for tokens in (prompt, prompt + answer))
         return TokenPair(*(np.array(row, self.tokenizer.dtype) for row in rows))
-
-    def _batches_of(self, part: str) -> Batches:
-        process = (jax.process_index(), jax.process_count()) if part == "train" else (0, 1)
-        return Rows([pair for _, pair in self.tokenized(part)], self.data, self.run, self.tokenizer.special, process)
 
     def groups(self, sources: Sequence[Any], max_tokens: int = 0) -> list[PromptGroup]:
         prompts = padded_prompts([[self.begins, *source[:-1]] for source in sources])

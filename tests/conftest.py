@@ -65,6 +65,15 @@ providers._get_local_constants = lambda: no_constants
 FIRST = ("sharding", "run_text", "kill", "run", "decoder", "every_key", "mistakes", "on_gpu", "in_memory")
 
 
+@pytest.fixture
+def process():
+    """Makes a test's imports of own files those of a new process."""
+    from small_runs import new_process
+
+    with new_process():
+        yield
+
+
 def pytest_addoption(parser):
     parser.addoption("--no-skips", action="store_true", help="a test that would be skipped fails")
 

@@ -69,7 +69,8 @@ def folder(tmp_path, trained):
     (tmp_path / "wiki.jsonl.zst").write_bytes(pyarrow.compress(corpus.encode(), "zstd", asbytes=True))
     (tmp_path / "code").mkdir()
     parquet.write_table(pyarrow.table({"text": documents, "content": documents}), tmp_path / "code/part.parquet")
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps({"en": line, "fr": line[::-1]}) + "\n" for line in lines))
+    for name, *keys in (("pairs", "en", "fr", "prompt", "completion"), ("choices", "prompt", "chosen", "rejected")):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(dict.fromkeys(keys, line)) + "\n" for line in lines))
     write_files(tmp_path)
     return tmp_path
 

@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
+from experiments.benchmarks.smoke import STARTS
 from experiments.claims.others import PUBLISHED
 from experiments.studies.__main__ import STUDIES
-from fxf.base.config import flatten, section
+from fxf.base.config import flatten, section, with_values
 from fxf.base.weights import count
 from fxf.data import phrasebook, text
 from fxf.models.transformer_lm import TransformerLMConfig, transformer_lm
@@ -20,12 +21,12 @@ from fxf.runs.guests import load
 from fxf.sweeps.points import check, make_points
 from fxf.tasks.language_model import RunningText
 from helpers import first_phrases
-from small_runs import ROOT, new_process
+from small_runs import ROOT
 
-NAMES = [name for name in names() if not name.startswith("objectives/")]  # start from a run
+NAMES = [name for name in names() if not name.startswith(tuple(STARTS))]
 LINES = {  # of the file that an argument of a config needs
     "anki": "Sentence {0}.\tPhrase {0}.\n",
-    "json_lines": '{{"text": "Text {0}.", "prompt": "Text {0}", "completion": " ends."}}\n',
+    "json_lines": '{{"text": "Text {0}.", "prompt": "Text {0}", "completion": " ends.", "rejected": " goes on."}}\n',
 }
 # Commands of fxf in tables and code blocks of claims and studies.
 COMMANDS = [
@@ -49,14 +50,12 @@ def kept_text(config, length):
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch):
+def registered(monkeypatch, process):
     """Removes a config's modules after a test. Points on the same text read a small part of it, once."""
     monkeypatch.setattr(
         sys.modules[RunningText.__module__], "EncodedText", lambda config, folder, length: kept_text(config, length)
     )
     monkeypatch.setattr(phrasebook, "phrases", first_phrases)
-    with new_process():
-        yield
 
 
 def config_of(name, argument, tmp_path):
@@ -132,3 +131,10 @@ def test_of_a_prompt_with_its_completion_only_the_completion_and_its_end_are_lea
         assert (targets[weights > 0].tolist(), read[1:] + completion) == (completion, targets.tolist())
         (group,) = task.to_prompts([task.tokenizer.decode(read)], 0, 0)
         assert [*group.prompts["first"], *group.prompts["tokens"][0]] == read
+
+
+def test_the_row_of_a_chosen_answer_is_followed_by_that_of_the_rejected_one(tmp_path):
+    config, _ = config_of("completions", "json_lines", tmp_path).to_dict(), module_of("choices")
+    batch = next((task := build(with_values(config, {"task.name": "choices:CHOICES"})).task).batches())
+    rows = [task.tokenizer.decode(row[n > 0]) for row, n in zip(batch["targets"], batch["weights"], strict=True)]
+    assert [row.replace(" ends.", " goes on.") for row in rows[::2]] == rows[1::2] and len(rows) == 14

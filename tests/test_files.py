@@ -9,12 +9,9 @@ from helpers import table
 from small_runs import no_file_larger_than
 
 
-def test_nan_and_infinity_are_null():
+def test_nan_and_infinity_are_null_also_in_older_files(tmp_path):
     value = {"a": [1.5, float("nan"), (float("inf"), 2)], "b": -float("inf"), "c": "NaN", "d": None, "e": True}
     assert to_json(value) == '{"a": [1.5, null, [null, 2]], "b": null, "c": "NaN", "d": null, "e": true}'
-
-
-def test_nan_and_infinity_of_older_files_are_read_as_null(tmp_path):
     (tmp_path / "result.json").write_text('{"a": NaN, "b": [-Infinity, 1]}')
     assert read_json(tmp_path / "result.json", "a result") == {"a": None, "b": [None, 1]}
 
@@ -40,12 +37,10 @@ def test_on_a_full_disk_a_file_stays_unchanged_and_nothing_is_left_beside_it(tmp
     write_atomically(tmp_path / "file", "old")
     with no_file_larger_than(2), pytest.raises(OSError, match=r"File too large: '.*/file'$"):
         write_atomically(tmp_path / "file", b"new text")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    assert (tmp_path / "file").read_text() == "old"
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"file": "old"}
 
 
-def test_a_path_that_is_not_a_regular_file_is_refused_at_once(tmp_path):
+def test_a_pipe_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    for path, kind in [(tmp_path, "a folder"), (tmp_path / "fifo", "a pipe or a device")]:
-        with pytest.raises(UserError, match=f"^data.path: {path}: expected a file, got {kind}$"):
-            read_file(path, "data.path")
+    with pytest.raises(UserError, match=r"^data.path: .*/fifo: expected a file, got a pipe or a device$"):
+        read_file(tmp_path / "fifo", "data.path")

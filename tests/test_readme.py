@@ -15,6 +15,7 @@ import jax
 import pytest
 
 import fxf
+from experiments.benchmarks.smoke import STARTS
 from fxf.runs import configs
 from fxf.runs.guests import load
 from fxf.testing import assert_consistent
@@ -52,7 +53,7 @@ def test_a_command_names_a_verb_its_flags_and_a_config_with_its_keys(own_files, 
         try:
             args = Parser(verb, importlib.import_module(f"fxf.verbs.{verb}")).parse(arguments)
             named = getattr(args, "config", None) or ""
-            if (args.overrides or named) and not named.startswith("objectives/"):  # start from a run
+            if (args.overrides or named) and not named.startswith(tuple(STARTS)):
                 configs.with_changes(configs.read_config(args.config), args.overrides, "--config.")
         except fxf.UserError as error:
             pytest.fail(f"{command}: {error}", pytrace=False)

@@ -59,9 +59,11 @@ def preferring(config: PreferringConfig, vocab_size: int) -> Model:
         x_BTD = model.features(params, batch, rng=rng)
         if rng is not None:  # in training
             before_B = log_probability(before.experiment.model.apply(before.params, batch), batch)
-            better_N, worse_N = (log_probability(model.readout(params, x_BTD), batch) - before_B).reshape(-1, 2).T
-            term("preference", -jax.nn.log_sigmoid(config.beta * (better_N - worse_N)).sum(), len(better_N))
-            figure("margin", (better_N - worse_N).mean())
+            gain_B = log_probability(model.readout(params, x_BTD), batch) - before_B
+            margin_N, is_real_N = gain_B[::2] - gain_B[1::2], (batch["weights"] > 0).any(1)[::2]  # others fill a batch
+            loss_N = jnp.where(is_real_N, -jax.nn.log_sigmoid(config.beta * margin_N), 0)
+            term("preference", loss_N.sum(), is_real_N.sum())
+            figure("margin", margin_N.sum() / jnp.maximum(is_real_N.sum(), 1))
         return x_BTD
 
     # Only the term is learned. It compares rows, so `width` is None, and a CPU does not split the batch.

@@ -23,6 +23,8 @@ from typing import Any
 from fxf.base.errors import UserError
 from fxf.runs import configs, guests
 
+# Configs that start from a run, by the beginning of their name, and the config of that run.
+STARTS = {"objectives/": "reversal:example0", "choices": "completions"}
 LINES, DOCUMENTS = 300, 9000  # lines of a made-up text; one document in a thousand is for validation
 # Quick compilation in the processes that train, which share compiled programs.
 QUICK = {
@@ -43,9 +45,9 @@ def names() -> list[str]:
     return found
 
 
-def of_run(name: str, base: Path) -> str:
-    """Returns the name with the run that an objective starts from."""
-    return f"{name}:{base}" if name.startswith("objectives/") else name
+def base_of(name: str) -> str:
+    """Returns the config of the run that this config starts from, "" for none."""
+    return next((base for start, base in STARTS.items() if name.startswith(start)), "")
 
 
 def make_texts(folder: Path) -> dict[str, str]:
@@ -53,7 +55,8 @@ def make_texts(folder: Path) -> dict[str, str]:
     draw = random.Random(0)
     words = ["".join(draw.choices("abcdefgh", k=draw.randint(1, 5))) for _ in range(99)]
     lines = [" ".join(draw.choices(words, k=draw.randint(3, 9))) for _ in range(LINES)]
-    documents = [json.dumps({"text": f"{i} {line}"}) for i in range(DOCUMENTS // LINES) for line in lines]
+    fields = ("text", "prompt", "completion", "chosen", "rejected")
+    documents = [json.dumps(dict.fromkeys(fields, f"{i} {line}")) for i in range(DOCUMENTS // LINES) for line in lines]
     files = {"pairs.txt": [f"{line}\t{line[::-1]}" for line in lines], "documents.jsonl": documents}
     for part in ("train", "val", "test_2016_flickr"):
         files |= {f"{part}.lc.norm.tok.{language}": lines for language in ("en", "de", "fr")}
@@ -62,7 +65,8 @@ def make_texts(folder: Path) -> dict[str, str]:
     for name, content in files.items():
         (folder / name).write_text("\n".join([*content, ""]))
     of_folder = [f"translation:multi30k_{pair}" for pair in ("de", "fr", "deen")] + ["studies/scan"]
-    others = {"translation:anki": "pairs.txt", "documents:json_lines": "documents.jsonl"}
+    of_lines = dict.fromkeys(("documents:json_lines", "completions:json_lines", "choices"), "documents.jsonl")
+    others = {"translation:anki": "pairs.txt", **of_lines}
     return {**dict.fromkeys(of_folder, str(folder)), **{name: str(folder / file) for name, file in others.items()}}
 
 
@@ -96,13 +100,14 @@ def main() -> int:
     failed, began, context = 0, time.perf_counter(), multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="fxf-smoke-") as where:
         os.environ |= {**QUICK, "JAX_COMPILATION_CACHE_DIR": f"{where}/programs"}
-        paths, base = make_texts(Path(where)), Path(where) / "base"
-        if any(name.startswith("objectives/") for name in chosen):  # start from a run
-            failed += bool(smoke("reversal:example0", "", base))
+        paths = make_texts(Path(where))
+        bases = {base: Path(where) / "bases" / base for base in sorted({*map(base_of, chosen)} - {""})}
+        failed += sum(bool(smoke(base, "", folder)) for base, folder in bases.items())
         with ProcessPoolExecutor(2, context) as pool:
             runs = {
-                pool.submit(smoke, of_run(name, base), paths.get(name, ""), Path(where) / "runs" / str(i)): name
+                pool.submit(smoke, full, paths.get(name, ""), Path(where) / "runs" / str(i)): name
                 for i, name in enumerate(chosen)
+                for full in [f"{name}:{bases[base_of(name)]}" if base_of(name) else name]
             }
             for future in as_completed(runs):
                 wrong = future.result()

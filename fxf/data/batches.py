@@ -33,7 +33,13 @@ class Batches:
     """
 
     def __init__(
-        self, pairs: Sequence[TokenPair], data: DataConfig, run: Any, special: Special, process: tuple[int, int]
+        self,
+        pairs: Sequence[TokenPair],
+        data: DataConfig,
+        run: Any,
+        special: Special,
+        process: tuple[int, int],
+        arrays: Callable[..., Arrays] | None = None,
     ) -> None:
         """Makes the buckets; keeps `pairs` without a copy.
 
@@ -42,8 +48,10 @@ class Batches:
             each microbatch. `shapes` limits the number of buckets.
           run: a `RunInfo`. A batch has at most `train.batch_size` rows, a multiple of `train.microbatches`.
           process: (index, count). This process reads its `share` of each batch, padded with rows of weight 0.
+          arrays: makes the arrays of a batch, as `seq2seq_batch`, which is the default.
         """
         self._pairs, self._seed, self._process, self._special = pairs, run.seed, process, special
+        self._arrays = arrays or seq2seq_batch
         multiple = run.train.microbatches
         self._lengths_N2 = np.array([(len(pair.source), len(pair.target)) for pair in pairs])
         self.buckets: list[Bucket] = []
@@ -64,17 +72,17 @@ class Batches:
 
     def __getitem__(self, i: int) -> Arrays:
         epoch, index = divmod(int(i), self.per_epoch)
-        return self._arrays(*self._shuffled(epoch)[index])
+        return self._batch(*self._shuffled(epoch)[index])
 
     def epoch(self) -> Iterator[Arrays]:
         """Yields the batches of one epoch in order, for evaluation."""
-        return (self._arrays(*batch) for batch in self._in_order)
+        return (self._batch(*batch) for batch in self._in_order)
 
     def shapes(self) -> list[dict[str, jax.ShapeDtypeStruct]]:
         """Returns the shapes and dtypes of each bucket's batches, those with the most positions first."""
         buckets = sorted(self.buckets, key=lambda b: -b.rows * (b.source_length + b.target_length))
         shapes = [(bucket.rows, bucket.source_length, bucket.target_length) for bucket in buckets]
-        return [jax.eval_shape(functools.partial(seq2seq_batch, [], shape, self._special)) for shape in shapes]
+        return [jax.eval_shape(functools.partial(self._arrays, [], shape, self._special)) for shape in shapes]
 
     def padding_share(self) -> float:
         """Returns the share of padding among an epoch's source and target positions."""
@@ -97,10 +105,10 @@ class Batches:
             left = examples[end:]
         return batches
 
-    def _arrays(self, bucket: Bucket, examples: np.ndarray) -> Arrays:
+    def _batch(self, bucket: Bucket, examples: np.ndarray) -> Arrays:
         mine = share(bucket.rows, self._process)
         pairs = [self._pairs[i] for i in examples[mine]]
-        return seq2seq_batch(pairs, (mine.stop - mine.start, bucket.source_length, bucket.target_length), self._special)
+        return self._arrays(pairs, (mine.stop - mine.start, bucket.source_length, bucket.target_length), self._special)
 
 
 def seq2seq_batch(pairs: Sequence[TokenPair], shape: tuple[int, int, int], special: Special) -> Arrays:

@@ -45,9 +45,11 @@ class Translation(TokenizedTask):
     Attributes:
       tokenized: `tokenized(part)` returns the examples of "train", "validation" or "test", with their tokens.
       batches_of: `batches_of(part)` returns the batches of a part; those of "train" have this process's share.
+      arrays: makes the arrays of a batch of `TokenPair`s.
     """
 
     generates = True
+    arrays = staticmethod(seq2seq_batch)
 
     def __init__(self, config: TranslationConfig, run: RunInfo) -> None:
         data: DataConfig = run.data
@@ -77,7 +79,11 @@ class Translation(TokenizedTask):
 
     def _batches_of(self, part: str) -> Batches:
         process = (jax.process_index(), jax.process_count()) if part == "train" else (0, 1)
-        return Batches([pair for _, pair in self.tokenized(part)], self.data, self.run, self.tokenizer.special, process)
+        return Batches(self.pairs(part), self.data, self.run, self.tokenizer.special, process, self.arrays)
+
+    def pairs(self, part: str) -> list[TokenPair]:
+        """Returns the pairs of tokens of a part."""
+        return [pair for _, pair in self.tokenized(part)]
 
     def batches(self) -> Any:
         return iterate(self.batches_of("train"))

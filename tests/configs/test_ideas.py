@@ -32,7 +32,7 @@ from fxf.runs.guests import load, record
 from fxf.testing import assert_consistent
 from fxf.training.gradient import batch_loss
 from helpers import lines_of, random_params, random_tokens, some, table
-from small_runs import ROOT, new_process
+from small_runs import ROOT
 
 FOLDER = ROOT / "configs" / "ideas"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
@@ -46,10 +46,7 @@ ALLOWED = 1e-5  # relative to an array's largest number
 EVERY = some("name", NAMES, [])
 
 
-@pytest.fixture(autouse=True)
-def process():
-    with new_process():
-        yield
+pytestmark = pytest.mark.usefixtures("process")
 
 
 def tiny(name):

@@ -18,10 +18,7 @@ CONFIG = "from fxf.runs.experiment import default_config as made\n\n\ndef get_co
 NAMED = {"model": {"activation": "mine:scaled"}}
 
 
-@pytest.fixture(autouse=True)
-def process():
-    with new_process():
-        yield
+pytestmark = pytest.mark.usefixtures("process")
 
 
 def write(path, text):
