@@ -15,7 +15,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from fxf.base.config import one_of
+from fxf.base.config import fields_of, one_of
 from fxf.base.errors import UserError
 from fxf.base.files import is_remote, new_folder
 from fxf.base.status import stage
@@ -66,9 +66,34 @@ def _write(name: str, output: Path, experiment: Any, params: Any, record: Record
         from fxf.interop import huggingface
         from fxf.interop.tokenizer_json import tokens_of
 
-        config, task = experiment.model_config, experiment.task
+        config, task = section_of(experiment, params), experiment.task
         longest = task.longest if config.name == "encoder_decoder" else None
         huggingface.save(output, config, params, **tokens_of(task, config.name), longest=longest)
+
+
+def section_of(experiment: Any, params: Any) -> Any:
+    """Returns the `model` section to export: of a user's model that computes the same as fxf's decoder, the decoder's.
+
+    An objective, such as a distillation, changes a model in training alone. Their logits of random tokens are compared.
+    """
+    import jax
+    import numpy as np
+
+    from fxf.base.weights import leaves
+    from fxf.models import MODELS
+
+    own, n_tokens = experiment.model_config, experiment.task.vocab_size
+    if (name := MODELS[own.name].in_place_of) != "transformer_lm":
+        return own
+    known, make, _ = MODELS[name]
+    section = known(**{**{key: value for key, value in vars(own).items() if key in fields_of(known)}, "name": name})
+    models = experiment.model, make(section, n_tokens)
+    shapes, of_decoder = ({path: weight.shape for path, weight in leaves(model.spec)} for model in models)
+    if shapes != of_decoder:
+        return own
+    batch = {"inputs": np.random.default_rng(0).integers(0, n_tokens, (2, min(own.max_len or 64, 64)))}
+    ours, theirs = (np.float64(jax.jit(model.apply)(params, batch)) for model in models)
+    return section if np.abs(ours - theirs).max() <= 1e-5 * np.abs(theirs).max() else own
 
 
 def base_of(record: Record) -> str | None:

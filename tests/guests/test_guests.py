@@ -20,6 +20,7 @@ from fxf.runs.experiment import build
 from fxf.runs.guests import load, record
 from fxf.sweeps.points import check, make_points
 from fxf.training.gradient import objective_and_gradient
+from fxf.verbs.export import section_of
 from helpers import VOCAB_SIZE, lines_of, random_params, random_tokens, small, small_model, some, table
 from small_runs import KEPT, assert_serves, assert_stops, new_process, records, sharing_programs, tiny_config, trained
 
@@ -57,12 +58,11 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "most"), LENGTHS.items())
-def test_a_guest_is_short_and_builds(name, most, elsewhere):
+def test_a_guest_is_short_and_builds(name, most, elsewhere, process):
     assert 0 < lines_of(HERE / f"{name}.py") <= most
-    with new_process():
-        config = tiny(shutil.copy(HERE / f"{name}.py", elsewhere))
-        assert build(config).config == {**config, "seed": 0}
-        assert list(record(config)) == [name]
+    config = tiny(shutil.copy(HERE / f"{name}.py", elsewhere))
+    assert build(config).config == {**config, "seed": 0}
+    assert list(record(config)) == [name]
 
 
 @some("name", TOGETHER, ["model"])
@@ -116,28 +116,26 @@ OBJECTIVES = {"teacher": ("term/teacher", divergence), "preferences": ("term/pre
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_an_objective_in_a_model_equals_its_papers_formula(name, monkeypatch):
+def test_an_objective_in_a_model_equals_its_papers_formula(name, monkeypatch, process):
     term, formula = OBJECTIVES[name]
     tokens, weights = random_tokens((2, 6, 5)), np.random.default_rng(0).uniform(0.5, 1.5, (6, 5)).astype(np.float32)
     batch = {"inputs": tokens[0], "targets": tokens[1], "weights": weights}
-    with new_process():
-        module, (plain, earlier) = load(PLACE / f"{name}.py"), small_model()
-        found = SimpleNamespace(experiment=SimpleNamespace(model=plain), params=earlier)
-        monkeypatch.setattr(module, "loaded", lambda _: found)
-        (registered,) = (value for value in vars(module).values() if isinstance(value, RegisteredModel))
-        model, params = registered.make(small(registered.config), VOCAB_SIZE), random_params(plain.spec, 1)
-        shown = jax.jit(lambda *parts: objective_and_gradient(model, *parts)[3])(params, batch, jax.random.key(0))
+    module, (plain, earlier) = load(PLACE / f"{name}.py"), small_model()
+    found = SimpleNamespace(experiment=SimpleNamespace(model=plain), params=earlier)
+    monkeypatch.setattr(module, "loaded", lambda _: found)
+    (registered,) = (value for value in vars(module).values() if isinstance(value, RegisteredModel))
+    model, params = registered.make(small(registered.config), VOCAB_SIZE), random_params(plain.spec, 1)
+    shown = jax.jit(lambda *parts: objective_and_gradient(model, *parts)[3])(params, batch, jax.random.key(0))
     apply = jax.jit(plain.apply)
     logits = [np.float64(apply(weights, batch)) for weights in (params, earlier)]
     assert_close(shown[term], formula(*logits, batch), operations=300)
 
 
-def test_sampled_answers_continue_their_prompts_and_learn_from_relative_rewards():
+def test_sampled_answers_continue_their_prompts_and_learn_from_relative_rewards(process):
     batch = jax.device_get(fxf.language_model_batch(random_tokens((6, 5)), np.float32([[0, 0, 1, 1, 1]] * 6)))
     batch["positions"] = np.array([[4, 3, 2, 1, 0]] * 6)
-    with new_process():
-        module, (plain, params) = load(PLACE / "rewards.py"), small_model(seed=1)
-        model = module.rewarded(small(module.RewardedConfig), VOCAB_SIZE)
+    module, (plain, params) = load(PLACE / "rewards.py"), small_model(seed=1)
+    model = module.rewarded(small(module.RewardedConfig), VOCAB_SIZE)
     sampled, apply = jax.jit(fxf.edited(model.features, read="answers")), jax.jit(plain.apply)
     learn = jax.jit(partial(objective_and_gradient, model))
     rows = {name: np.repeat(x, 8, axis=0) for name, x in batch.items()}
@@ -158,15 +156,17 @@ def test_sampled_answers_continue_their_prompts_and_learn_from_relative_rewards(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", (*OBJECTIVES, "rewards"))
-def test_an_objective_that_starts_from_a_run_is_short_learns_and_answers(name, elsewhere):
+def test_an_objective_that_starts_from_a_run_is_short_learns_and_answers(name, elsewhere, process):
     path = PLACE / f"{name}.py"
     assert lines_of(path) <= 60
-    with new_process():
-        trained(tiny_config(), elsewhere / "base", kept=KEPT)
-        config = read_config(f"objectives/{name}:{elsewhere / 'base'}").to_dict()
-        config["train"] |= {"batch_size": 6, "steps": 3}
-        trained(config, elsewhere / "run", {"config_file": str(path), "overrides": {}})
-        found = {"teacher": "term/teacher", "preferences": "term/preference", "rewards": "figure/reward"}[name]
-        first = records(elsewhere / "run")[0][found]
-        assert first == pytest.approx(np.log(2), rel=0.01) if name == "preferences" else first > 0
-        assert fxf.load(elsewhere / "run").generate(["3 1"])
+    trained(tiny_config(), elsewhere / "base", kept=KEPT)
+    config = read_config(f"objectives/{name}:{elsewhere / 'base'}").to_dict()
+    config["train"] |= {"batch_size": 6, "steps": 3}
+    trained(config, elsewhere / "run", {"config_file": str(path), "overrides": {}})
+    found = {"teacher": "term/teacher", "preferences": "term/preference", "rewards": "figure/reward"}[name]
+    first = records(elsewhere / "run")[0][found]
+    assert first == pytest.approx(np.log(2), rel=0.01) if name == "preferences" else first > 0
+    experiment, params = (run := fxf.load(elsewhere / "run")).experiment, run.params
+    assert run.generate(["3 1"]) and section_of(experiment, params).name == "transformer_lm"
+    double = experiment.model._replace(readout=lambda *given: 2 * experiment.model.readout(*given))
+    assert section_of(experiment._replace(model=double), params) is experiment.model_config
