@@ -22,6 +22,7 @@ from ml_collections import ConfigDict
 
 from fxf.base.config import key, one_of
 from fxf.base.files import digest, folder_at
+from fxf.base.work import by_threads
 from fxf.data.batches import Arrays, seq2seq_batch
 from fxf.data.corpus import Corpus, DataConfig, RegisteredCorpus, TokenPair
 from fxf.data.text_files import Example, Sides, good_lines, lines_of, read_text_file, split_by_source
@@ -67,7 +68,8 @@ class Completions(Translation):
         self.around = (self.begins, None)
 
     def _tokenized(self, part: str) -> list[tuple[Example, TokenPair]]:
-        return [(example, self.row(example)) for example, _ in super()._tokenized(part)]
+        examples = [example for example, _ in super()._tokenized(part)]
+        return list(zip(examples, by_threads(self.row, examples), strict=True))
 
     def row(self, example: Example) -> TokenPair:
         """Returns the tokens of a prompt, as `fxf generate` reads it, and those of the whole row."""
