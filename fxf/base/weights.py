@@ -93,12 +93,6 @@ def without_repeats(spec: Spec) -> Iterator[tuple[str, Weight, int]]:
     yield from ((path, weight, copies) for (path, weight), copies in alike.items())
 
 
-def map_spec(f: Callable[[str, Weight], Weight], spec: Spec) -> Spec:
-    """Returns the spec of `f(path, weight)`, called once for equal weights of blocks, with a path without indices."""
-    once = functools.cache(f)
-    return map_weights(lambda path, weight: once(without_indices(path), weight), spec)
-
-
 def map_weights(f: Callable[[str, Weight], Any], spec: Spec) -> Any:
     """Returns the tree of `f(path, weight)`."""
     return path_aware_map(lambda path, weight: f("/".join(map(str, path)), weight), spec)

@@ -138,15 +138,10 @@ class TransformerConfig:
                 raise UserError(f"model.position_gap: {expected}, got {self.position_gap}")
         if self.attention_implementation == "flash":
             require_off("model", self, self.FLASH, "model.attention_implementation 'flash' needs another value")
-        if self.base_width:
-            self._check_base()
-
-    def _check_base(self) -> None:
-        """Raises a UserError if the base's widths are not whole numbers in proportion."""
-        if not self.head_dim:
+        if self.base_width and not self.head_dim:
             also = f"{self.head_width} here, because wider models have more heads of the same width"
             raise UserError(f"model.base_width: {self.base_width} needs model.head_dim too, {also}")
-        for name in ("n_heads", "d_ff"):
+        for name in ("n_heads", "d_ff"):  # the base's widths are whole numbers in proportion
             value = getattr(self, name)
             if value * self.base_width % self.d_model:
                 there = f"{value} at model.d_model {self.d_model} is {value * self.base_width / self.d_model:.4g}"

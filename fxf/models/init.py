@@ -1,6 +1,7 @@
 """Initializers and learning rates of a model's weights, as its config sets them."""
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -26,6 +27,7 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
         return spec
     narrower = config.base_d_model / config.d_model
 
+    @functools.cache  # once for equal weights of blocks, whose paths differ only by index
     def chosen(path: str, weight: Weight) -> Weight:
         if weight.by != "optimizer":
             return weight
@@ -37,7 +39,7 @@ def initialized_as(config: TransformerConfig, spec: Spec) -> Spec:
             weight = dataclasses.replace(weight, init=scaled)  # a shared one, so that equal weights are drawn together
         return dataclasses.replace(weight, rate=weight.rate * factor)
 
-    return weights.map_spec(chosen, spec)
+    return weights.map_weights(lambda path, weight: chosen(weights.without_indices(path), weight), spec)
 
 
 def _named(config: TransformerConfig, path: str, weight: Weight) -> Initializer | None:
