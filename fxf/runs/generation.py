@@ -124,7 +124,8 @@ class Answering:
 
     def _answer(self, text: str, found: Hypothesis) -> tuple[Answer, bool]:
         """Returns a hypothesis as text, and whether it is cut at a stop: the one that is complete first in a stream."""
-        answer, start = self._task.to_text(text, found.tokens), len(self._task.to_text(text, []))
+        # Some tasks have no empty answer.
+        answer, start = self._task.to_text(text, found.tokens), len(self._task.to_text(text, []) if self._stop else "")
         stops = [(at + len(words), at) for words in self._stop if (at := answer.find(words, start)) >= 0]
         if stops:
             return Answer(answer[: min(stops)[1]], None), True
