@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fxf.base.config import defaults, with_values
+from fxf.base.config import flatten as flat
 from fxf.base.errors import UserError
 from fxf.base.files import digest, file_digest, folder_at
 from fxf.base.weights import VOCABULARY, Spec, flatten, leaves, matching
@@ -89,16 +90,16 @@ def chosen(config: StartConfig, spec: Spec, found: Mapping[str, Any]) -> tuple[d
     """Returns the weights found that the `start` section takes, and lines that name the others.
 
     Raises:
-      UserError: a pattern matches no weight of the model, a weight is missing, extra or of another shape and
+      UserError: a pattern matches no weight of model or source, a weight is missing, extra or of another shape and
         `on_mismatch` is "stop", or no weight is left.
     """
     expected = {path: weight.shape for path, weight in leaves(spec)}
-    wanted = matching(config.weights, expected, "start.weights")
-    there = {path: found[path].shape for path in wanted if path in found}
-    given = {path: found[path] for path, shape in there.items() if shape == expected[path]}
-    extra = [path for path in matching(config.weights, found) if path not in expected]
+    there = {path: value.shape for path, value in found.items()}
+    wanted = matching(config.weights, expected | there, "start.weights")
+    given = {path: found[path] for path in wanted if there.get(path) == expected.get(path)}
+    extra = [path for path in wanted if path not in expected]
     differing = [f"{path} is absent there" for path in wanted if path not in there]
-    for path in (path for path in there if path not in given):
+    for path in (path for path in wanted if path in expected and path in there and path not in given):
         differing.append(f"{path} has shape {list(there[path])} there, {list(expected[path])} here")
     differing += [f"{path} is not a weight of this model" for path in extra]
     if differing and config.on_mismatch == "stop":
@@ -146,8 +147,9 @@ def config_from(
 ) -> dict[str, Any]:
     """Returns a config whose run starts from `path`, with the model and the tokenizer of the source.
 
-    If the run in `workdir` has begun from the same source, they are taken from its folder. Where `model.name` is
-    overridden, the model's keys that the source lacks have the values of a config with that model, else their defaults.
+    If the run in `workdir` has begun from the same source, they are taken from its folder. Parts of the user's own that
+    the config names, by module:name, stay. Where one of them is the model, or `model.name` is overridden, the model's
+    keys that the source lacks have the values of a config with that model, else their defaults.
 
     Args:
       overrides: the keys that the user has given, with their values; those of `model` also change the source's, such
@@ -166,18 +168,18 @@ def config_from(
                 raise UserError(f"data.{key}: {what}; leave it out, or start from a file of `fxf export`")
         changed["data"] = {**known, **taken}
     if model:
-        changed["model"] = _model_section(config["model"], model, overrides.get("model.name", model["name"]))
-        changed = with_values(changed, {key: value for key, value in overrides.items() if key.startswith("model.")})
+        ours = dict(flat(config["model"], "model."))
+        own = {key: value for key, value in ours.items() if isinstance(value, str) and ":" in value}
+        if own.keys() - {"model.name"}:  # layers of the user's own come with their keys
+            own |= {key: value for key, value in ours.items() if key.startswith("model.layers.")}
+        own |= {key: value for key, value in overrides.items() if key.startswith("model.")}
+        name = own.get("model.name", model["name"])
+        known = defaults(MODELS[name].config) if name in MODELS else {}
+        if name != model["name"]:
+            model = {key: value for key, value in model.items() if key in known}
+            known |= config["model"]
+        changed = with_values({**changed, "model": {**known, **model}}, own)
     return changed
-
-
-def _model_section(ours: Mapping[str, Any], theirs: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Returns the `model` section of a config for the model of this name, with the values of a source."""
-    known = defaults(MODELS[name].config) if name in MODELS else {}
-    if name != theirs["name"]:
-        known |= ours if ours["name"] == name else {}
-        theirs = {key: value for key, value in theirs.items() if key in known}
-    return {**known, **theirs, "name": name}
 
 
 def _sections_of(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:

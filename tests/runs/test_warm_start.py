@@ -95,15 +95,14 @@ def test_the_first_loss_is_the_sources_which_a_started_run_no_longer_needs(sourc
 
 @dataclasses.dataclass(frozen=True)
 class WithRank(TransformerLMConfig):
-    name: str = "own"
     rank: int = key(4, "a key of its own", minimum=1)
 
 
-def test_a_model_that_adds_a_key_starts_from_a_run_with_its_own_keys_and_those_given(source, tmp_path, monkeypatch):
-    monkeypatch.setitem(MODELS, "own", MODELS["transformer_lm"]._replace(config=WithRank))
-    begun = with_sections(default_config("reversal", model="own").to_dict(), {"model": {"rank": 7}})
-    config = config_from(begun, str(source), tmp_path, {"model.name": "own", "model.layers.a.k": 2})
-    assert config["model"] == {**tiny_config(model=LLAMA)["model"], "name": "own", "rank": 7, "layers": {"a": {"k": 2}}}
+def test_a_model_of_ones_own_starts_from_a_run_with_its_own_keys_and_parts(source, tmp_path, monkeypatch):
+    monkeypatch.setitem(MODELS, "own:MODEL", MODELS["transformer_lm"]._replace(config=WithRank))
+    ours = {"name": "own:MODEL", "rank": 7, "attention": "own:Sigmoid", "layers": {"attention": {"slope": 2}}}
+    begun = with_sections(default_config("reversal", model="own:MODEL").to_dict(), {"model": ours})
+    assert config_from(begun, str(source), tmp_path)["model"] == tiny_config(model=LLAMA)["model"] | ours
 
 
 def test_patterns_choose_weights_of_a_run_or_a_file_and_the_others_are_drawn(source, tmp_path):
@@ -130,6 +129,7 @@ def test_weights_that_do_not_fit_are_drawn_or_left_out_on_request(change, said):
     theirs = {path: SimpleNamespace(shape=shape) for path, shape in {**ours, name: shape}.items() if shape}
     given, lines = chosen(StartConfig("there", on_mismatch="draw"), spec, theirs)
     assert given.keys() == ours.keys() - {name} and lines == (said,)
+    assert chosen(StartConfig("there", f"*,!{name}"), spec, theirs)[0].keys() == given.keys()
 
 
 def test_a_llama_comes_with_its_model_and_tokenizer(tmp_path):
