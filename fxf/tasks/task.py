@@ -96,8 +96,9 @@ class Task:
     def batches(self) -> Any:
         """Returns a Grain iterator over the batches of the steps, in place of `batch`. Its position can be saved.
 
-        Each process reads its own rows of a batch (`fxf.data.order.share`). Batches may differ in rows and length; each
-        shape compiles a program.
+        Nothing else of a task is saved, and the iterator runs ahead of the steps: no batch may depend on what a
+        validation found. Each process reads its own rows of a batch (`fxf.data.order.share`). Batches may differ in
+        rows and length; each shape compiles a program.
         """
         raise NotImplementedError
 
