@@ -126,8 +126,7 @@ def _read(source: Source, experiment: Experiment, layout: Layout) -> tuple[dict[
         steps, params = load_params(trained, layout, source.place, identity, source.step)
         if experiment.model.plain is experiment.model or (trained.lora.rank and trained.lora != experiment.lora):
             params = plain_params(trained, layout, params)
-        folders = [source.place / CHECKPOINTS / str(step) for step in steps]
-        texts = [(folder / checkpoint_files.DIGESTS).read_text() for folder in folders]
+        texts = [(source.place / CHECKPOINTS / str(n) / checkpoint_files.DIGESTS).read_text() for n in steps]
         return flatten(params), digest("\n".join(texts).encode()), steps[0]
     loaded = huggingface.load(source.place, layout.weights)
     spec, found = dict(leaves(loaded.model.spec)), flatten(loaded.params)

@@ -149,10 +149,11 @@ class MetricsLog(AbstractContextManager["MetricsLog"]):
         return {name: value for name, value in figures.items() if name not in ("samples", "answers")}
 
     def show(self, step: int, values: dict[str, float]) -> None:
-        """Shows a record of training."""
+        """Shows a record of training, with the terms, which the loss leaves out."""
         left = timedelta(seconds=round((self._steps - step) / values["steps_per_second"]))
         utilization = f"  MFU {values['mfu']:.1%}" if "mfu" in values else ""
-        text = f"step {step}/{self._steps}  loss {values['loss']:.4f}  {values['steps_per_second']:.1f} steps/s"
+        terms = "".join(f"  {name} {value:.4f}" for name, value in values.items() if name.startswith("term/"))
+        text = f"step {step}/{self._steps}  loss {values['loss']:.4f}{terms}  {values['steps_per_second']:.1f} steps/s"
         text += f"  {values['tokens_per_second']:,.0f} tokens/s{utilization}"
         if self._is_first:
             status.tell(text, f"{text}  left {left}")

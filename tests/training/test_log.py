@@ -70,10 +70,10 @@ def test_the_error_that_ends_training_is_noted_with_its_type_and_ctrl_c_as_a_sto
 
 def test_without_a_terminal_progress_is_plain_lines(tmp_path, capsys):
     log, speeds = log_of(tmp_path), {"steps_per_second": 7.25, "tokens_per_second": 12345.6}
-    log.show(5, {"loss": 1.23456, **speeds, "mfu": 0.4132})
+    log.show(5, {"loss": 1.23456, **speeds, "mfu": 0.4132, "term/pull": 0.5, "figure/reward": 0.2})
     log.print_lines("hello")
     log.close()
-    line = "step 5/10  loss 1.2346  7.2 steps/s  12,346 tokens/s  MFU 41.3%  left 0:00:01"
+    line = "step 5/10  loss 1.2346  term/pull 0.5000  7.2 steps/s  12,346 tokens/s  MFU 41.3%  left 0:00:01"
     assert capsys.readouterr().err.splitlines() == [line, "hello"]
 
 
