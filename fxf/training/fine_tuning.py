@@ -14,9 +14,13 @@ from fxf.training.state import TrainState
 FROZEN, TRAINED = "frozen", "trained"
 
 
-def labels(spec: Spec, patterns: str) -> Any:
-    """Returns a tree of labels: FROZEN for weights of rate 0 and those that a pattern matches, TRAINED for others."""
-    chosen = set(matching(patterns, [path for path, _ in leaves(spec)]))
+def labels(spec: Spec, patterns: str, where: str = "") -> Any:
+    """Returns a tree of labels: FROZEN for weights of rate 0 and those that a pattern matches, TRAINED for others.
+
+    Args:
+      where: the config key that holds the patterns, as in `matching`.
+    """
+    chosen = set(matching(patterns, [path for path, _ in leaves(spec)], where))
     return map_weights(lambda path, w: FROZEN if path in chosen or w.rate == 0 else TRAINED, spec)
 
 
@@ -27,10 +31,7 @@ def has_frozen(spec: Spec, patterns: str) -> bool:
 
 def require_frozen(spec: Spec, patterns: str) -> None:
     """Raises a UserError if a pattern of `optimizer.frozen` matches no weight, or if no weight is left to train."""
-    if not patterns:
-        return
-    matching(patterns, [path for path, _ in leaves(spec)], "optimizer.frozen")
-    if TRAINED not in jax.tree.leaves(labels(spec, patterns)):
+    if patterns and TRAINED not in jax.tree.leaves(labels(spec, patterns, "optimizer.frozen")):
         raise UserError(f"optimizer.frozen: '{patterns}' matches every weight that trains; nothing is left to train")
 
 

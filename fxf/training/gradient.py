@@ -144,8 +144,7 @@ def terms_and_figures(model: Model, params: Params, batch: Batch, rng: jax.Array
 
 def metric_names(asked: Sequence[str]) -> list[str]:
     """Returns the names of the metrics that show these terms and figures."""
-    names = [name.removesuffix(TOTAL) for name in asked if not name.endswith(WEIGHT)]
-    return [name for name in names if not name.startswith(MOVED)]
+    return [name.removesuffix(TOTAL) for name in asked if not name.endswith(WEIGHT) and not name.startswith(MOVED)]
 
 
 def _with_terms(

@@ -19,7 +19,7 @@ from fxf.base.errors import UserError
 from fxf.base.on_cpu import depending_on
 from fxf.base.on_gpu import deterministic, norm_of
 from fxf.base.random_keys import random_key
-from fxf.base.weights import Params
+from fxf.base.weights import Params, Weight
 from fxf.layers import fp8
 from fxf.layers.loss import or_one
 from fxf.models.model import Batch, Model
@@ -118,7 +118,7 @@ def train_step(
     norm = norm_of(without_other_updates(model.spec, gradient))
     factor = 1 / or_one(weight_sum.astype(norm.dtype))  # a task's weights may be float32 where all else is float64
     norm = factor * norm
-    gradient = optax.tree.scale(depending_on(norm, factor), gradient)
+    gradient = jax.tree.map(functools.partial(_mean, depending_on(norm, factor), weight_sum), model.spec, gradient)
     optimizer = optax.with_extra_args_support(trainer.optimizer)
     known = {"numbers": hyperparameters.optimizer, "norm": norm, "step": state.step, "value": factor * loss_sum}
     key = jax.random.fold_in(run_keys(hyperparameters.seed).dropout, ~state.step)  # which is no step of dropout
@@ -130,6 +130,17 @@ def train_step(
         params, opt_state = optax.tree.where(finite, (params, opt_state), (state.params, state.opt_state))
     metrics = {"loss_sum": loss_sum, "weight_sum": weight_sum, "gradient_norm": norm, **shown}
     return TrainState(state.step + 1, params, opt_state), metrics
+
+
+def _mean(factor: jax.Array, n: jax.Array, weight: Weight, gradient: jax.Array) -> jax.Array:
+    """Returns gradient / n, by the factor 1 / n.
+
+    A weight that moves by its gradient gets a quotient. So whole numbers move it exactly if n is whole: masks stay 0 or
+    1. The factor would miss, because n · (1 / n) need not be 1, nor is it where XLA joins product and difference.
+    """
+    if weight.by != "gradient":
+        return factor * gradient
+    return gradient / jnp.where(jnp.isnan(gradient), gradient, or_one(n))  # by one number XLA does not divide arrays
 
 
 def _dropout_key(trainer: Trainer, seed: Any, step: jax.Array) -> jax.Array:
@@ -167,12 +178,11 @@ def with_arrays(make_batch: Callable[[jax.Array, jax.Array], Batch]) -> tuple[Ca
 
     As constants of a program, the tokens of a text would be compiled and cached with it, and copied several times.
     """
-    new = lambda *arguments: make_batch(*arguments)  # noqa: E731  JAX caches the trace of a function
-    closed, shapes = jax.make_jaxpr(new, return_shape=True)(random_key(0), np.int32(0))
-    tree = jax.tree.structure(shapes)
+    # A new function, because JAX caches the trace of a function.
+    closed, shape = jax.make_jaxpr(lambda *args: make_batch(*args), return_shape=True)(random_key(0), np.int32(0))
 
     def batch(key: jax.Array, step: jax.Array, *arrays: jax.Array) -> Batch:
-        return jax.tree.unflatten(tree, jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, arrays))(key, step))
+        return jax.tree.unflatten(jax.tree.structure(shape), jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, arrays))(key, step))
 
     consts = _constants_inside(closed.jaxpr)
     inside = [hashlib.sha256(x.tobytes()).hexdigest() if hasattr(x, "tobytes") else str(x) for x in consts]

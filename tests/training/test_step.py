@@ -31,6 +31,7 @@ WIDTH = 6
 SPEC = {
     "table": Weight((TASK.vocab_size, WIDTH), ("vocabulary", "embed"), None),
     "kernel": Weight((WIDTH, WIDTH), ("embed", "mlp"), None),
+    "counts": Weight((50,), ("embed",), None, by="gradient"),
     "final": linear_spec({"mlp": WIDTH, "vocabulary": TASK.vocab_size}),
 }
 
@@ -55,8 +56,8 @@ def model_of(dtype="bfloat16", rate=0.5):
 MODEL, IN_FLOAT32 = model_of(), model_of("float32", 0.0)
 
 
-def make_trainer(model=MODEL, **config):
-    return steps.Trainer(model, make_optimizer(SGD, 20, SPEC), dataclasses.replace(TRAIN, **config), one_device())
+def make_trainer(model=MODEL, optimizer=make_optimizer(SGD, 20, SPEC), **config):
+    return steps.Trainer(model, optimizer, dataclasses.replace(TRAIN, **config), one_device())
 
 
 def start(trainer=None):
@@ -76,14 +77,12 @@ def through(n_calls, train_steps, seed=0, rate=SGD.learning_rate):
     return jax.tree.map(np.asarray, state), np.concatenate(losses)
 
 
-@functools.cache
-def on_device():
-    return steps.make_train_steps(make_trainer(), TASK.batch, max_steps=7)
+ON_DEVICE = steps.make_train_steps(make_trainer(), TASK.batch, max_steps=7)
 
 
 @functools.cache
 def train(n_calls, seed=0):
-    return through(n_calls, on_device(), seed)
+    return through(n_calls, ON_DEVICE, seed)
 
 
 def test_calls_of_any_size_take_the_same_steps_to_the_bit():
@@ -111,13 +110,14 @@ def test_weights_have_a_copy_except_those_that_training_reads_in_float32():
     assert not any(are_only_cast(small_model()[0], params, batch, KEY, layout))
 
 
-def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_and_adds_the_penalty_of_plain_params():
+def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_adds_the_penalty_and_counts_exactly():
     def penalty(params, step):
-        return (step + 2) * params["final"]["bias"].sum()
+        return (step + 2) * params["final"]["bias"].sum() - jnp.arange(50) @ params["counts"]
 
     model = IN_FLOAT32._replace(penalty=penalty, to_plain=lambda params: jax.tree.map(jnp.negative, params))
-    trainer = make_trainer(model, label_smoothing=0.3, microbatches=3)._replace(optimizer=optax.sgd(1.0))
+    trainer = make_trainer(model, optax.sgd(1.0), label_smoothing=0.3, microbatches=3)
     state, batch, numbers = start(trainer), make_batch(KEY, 0), hyperparameters(0, trainer.config)
+    batch["weights"] *= 5  # 95 times 1 / 95, rounded, is not 1
     step = jax.jit(functools.partial(steps.train_step, trainer))
     moved, metrics = step(state, batch, numbers)
     whole = jax.jit(lambda smoothing, *given: loss_and_gradient(model, *given, label_smoothing=smoothing))
@@ -127,6 +127,7 @@ def test_a_step_divides_by_the_weight_of_the_whole_batch_smooths_splits_and_adds
     assert_close(metrics["loss_sum"], loss_sum)
     assert abs(float(loss_sum - whole(0.0, state.params, batch)[0])) > 1e-3
     expected = jax.tree.map(lambda p, g: p - g, state.params, gradient)
+    np.testing.assert_array_equal(moved.params.pop("counts"), expected.pop("counts") - np.arange(50, dtype=np.float32))
     assert_close(moved.params, expected, largest=largest_of(expected))
     assert_close(metrics["gradient_norm"], np.sqrt(sum(np.square(g).sum() for g in jax.tree.leaves(gradient))))
     without_weight, _ = step(state, {**batch, "weights": np.zeros_like(batch["weights"])}, numbers)
@@ -232,8 +233,7 @@ def test_after_skipped_steps_a_step_has_the_rate_of_its_number_and_adam_counts_u
         return jnp.where(step == 3, jnp.inf, 0) * params["final"]["bias"].sum()
 
     adam = OptimizerConfig(learning_rate=0.1, schedule="linear", warmup_steps=2, b1=0.0, b2=0.0, eps=1e-20)
-    trainer = make_trainer(IN_FLOAT32._replace(penalty=penalty), skip_nonfinite=3)
-    trainer = trainer._replace(optimizer=make_optimizer(adam, 9, SPEC))
+    trainer = make_trainer(IN_FLOAT32._replace(penalty=penalty), make_optimizer(adam, 9, SPEC), skip_nonfinite=3)
     schedule, state = make_schedule(adam, 9), jax.device_put(start(trainer), one_device().replicated)
     step = steps.jit_step(steps.make_step(trainer), trainer)
     batch = jax.device_get(make_batch(KEY, 0))
