@@ -49,7 +49,7 @@ class Copy(Task):
         return [0, *map(NAMES.index, text), MARK]
 
     def to_text(self, text, tokens):
-        return NAMES[tokens[0]] + "".join(map(self.token_name, tokens[1:]))  # there is no empty answer
+        return "".join(map(self.token_name, tokens))
 
     def to_batch(self, text, answer):
         return {"inputs": jnp.array([[*self.encode(text), *map(NAMES.index, answer)]])}
