@@ -8,7 +8,7 @@ are those of the chosen answers. train.batch_size counts pairs of answers.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from objectives import preferences
 
 from fxf.base.config import key
 from fxf.base.errors import UserError
-from fxf.data.batches import Arrays, Batches, padded
+from fxf.data.batches import Arrays, padded
 from fxf.data.corpus import DataConfig, TokenPair, read_corpus, tokenize
 from fxf.data.tokenizer import Special
 from fxf.reports.run_files import read
@@ -43,9 +43,8 @@ def in_turn(pairs: Sequence[TokenPair], shape: tuple[int, int, int], special: Sp
 class Choices(Completions):
     """Pairs of answers to learn from; validation and test complete prompts."""
 
-    def _batches_of(self, part: str) -> Batches:
-        self.arrays = in_turn if part == "train" else super().arrays
-        return super()._batches_of(part)
+    def arrays(self, part: str) -> Callable[..., Arrays]:
+        return in_turn if part == "train" else super().arrays(part)
 
     def pairs(self, part: str) -> list[TokenPair]:
         if part != "train":

@@ -13,7 +13,7 @@ A row is <bos>, the prompt, the completion and <eos>. Nothing is put between pro
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -59,8 +59,6 @@ def row_batch(pairs: Sequence[TokenPair], shape: tuple[int, int, int], special: 
 class Completions(Translation):
     """Completion of prompts by a decoder, scored as translations are."""
 
-    arrays = staticmethod(row_batch)
-
     def __init__(self, config: CompletionsConfig, run: RunInfo) -> None:
         super().__init__(config, run)
         self.longest = 2 * self.data.max_length
@@ -70,6 +68,9 @@ class Completions(Translation):
     def _tokenized(self, part: str) -> list[tuple[Example, TokenPair]]:
         examples = [example for example, _ in super()._tokenized(part)]
         return list(zip(examples, by_threads(self.row, examples), strict=True))
+
+    def arrays(self, part: str) -> Callable[..., Arrays]:
+        return row_batch
 
     def row(self, example: Example) -> TokenPair:
         """Returns the tokens of a prompt, as `fxf generate` reads it, and those of the whole row."""

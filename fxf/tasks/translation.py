@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -13,7 +13,7 @@ from fxf.base.config import key
 from fxf.base.errors import UserError
 from fxf.base.files import digest
 from fxf.base.status import say
-from fxf.data.batches import Batches, iterate, padded, seq2seq_batch
+from fxf.data.batches import Arrays, Batches, iterate, padded, seq2seq_batch
 from fxf.data.corpus import SPLITS, Corpus, DataConfig, TokenPair, read_corpus, tokenize
 from fxf.data.text_files import Example
 from fxf.data.tokenizer_file import any_tokenizer
@@ -45,11 +45,9 @@ class Translation(TokenizedTask):
     Attributes:
       tokenized: `tokenized(part)` returns the examples of "train", "validation" or "test", with their tokens.
       batches_of: `batches_of(part)` returns the batches of a part; those of "train" have this process's share.
-      arrays: makes the arrays of a batch of `TokenPair`s.
     """
 
     generates = True
-    arrays = staticmethod(seq2seq_batch)
 
     def __init__(self, config: TranslationConfig, run: RunInfo) -> None:
         data: DataConfig = run.data
@@ -79,7 +77,11 @@ class Translation(TokenizedTask):
 
     def _batches_of(self, part: str) -> Batches:
         process = (jax.process_index(), jax.process_count()) if part == "train" else (0, 1)
-        return Batches(self.pairs(part), self.data, self.run, self.tokenizer.special, process, self.arrays)
+        return Batches(self.pairs(part), self.data, self.run, self.tokenizer.special, process, self.arrays(part))
+
+    def arrays(self, part: str) -> Callable[..., Arrays]:
+        """Returns the function that makes the arrays of a batch from a part's pairs of tokens."""
+        return seq2seq_batch
 
     def pairs(self, part: str) -> list[TokenPair]:
         """Returns the pairs of tokens of a part."""
