@@ -136,15 +136,12 @@ DRAWN = {
 
 @pytest.mark.parametrize("kind", DRAWN)
 def test_no_two_seeds_or_steps_share_a_batch_that_a_device_draws(kind):
-    @jax.jit
-    def all_batches():
-        def one(seed, step):
-            return DRAWN[kind](jax.random.fold_in(run_keys(seed).data, step))
+    def batch(seed, step):
+        return DRAWN[kind](jax.random.fold_in(run_keys(seed).data, step))
 
-        return jax.vmap(lambda seed: jax.vmap(lambda step: one(seed, step))(np.arange(5)))(np.arange(10))
-
+    batches = jax.jit(jax.vmap(batch))(*np.divmod(np.arange(50), 5))
     assert len({tuple(key) for key in jax.random.key_data(jnp.stack(run_keys(3))).tolist()}) == 3
-    assert len(np.unique(np.asarray(all_batches()).reshape(50, -1), axis=0)) == 50
+    assert len(np.unique(np.asarray(batches).reshape(50, -1), axis=0)) == 50
 
 
 @pytest.mark.parametrize("make", [of_pairs, of_documents, of_mixture])

@@ -103,6 +103,8 @@ def test_a_model_of_ones_own_starts_from_a_run_with_its_own_keys_and_parts(sourc
     ours = {"name": "own:MODEL", "rank": 7, "attention": "own:Sigmoid", "layers": {"attention": {"slope": 2}}}
     begun = with_sections(default_config("reversal", model="own:MODEL").to_dict(), {"model": ours})
     assert config_from(begun, str(source), tmp_path)["model"] == tiny_config(model=LLAMA)["model"] | ours
+    given = config_from(tiny_config(), str(source), tmp_path, {"model.layers.a.k": 3})
+    assert given["model"] == tiny_config(model=LLAMA)["model"] | {"layers": {"a": {"k": 3}}}
 
 
 def test_patterns_choose_weights_of_a_run_or_a_file_and_the_others_are_drawn(source, tmp_path):

@@ -160,15 +160,11 @@ def test_patterns_choose_paths_and_the_last_one_decides():
     assert matching("", paths) == []
 
 
-def with_rates(rate):
-    """Returns the spec with rate 0 for the weights of `PATTERNS`, and this rate for the others."""
-    return map_weights(lambda path, w: dataclasses.replace(w, rate=0.0 if path in FROZEN else rate), TREE)
-
-
 @pytest.mark.parametrize(("case", "_"), table("weights that are frozen"))
 def test_frozen_weights_keep_their_bits_and_have_no_state(case, _):
     name, patterns, rate = case.values()
-    spec = with_rates(rate) if rate else TREE
+    of_rates = map_weights(lambda path, w: dataclasses.replace(w, rate=0.0 if path in FROZEN else rate), TREE)
+    spec = of_rates if rate else TREE
     ones = jax.tree.map(np.ones_like, random_params(TREE))
     params = jax.tree.map(lambda x: x.at[..., 0].set(-0.0), random_params(TREE))  # -0.0 + 0.0 would be 0.0
     config = OptimizerConfig(name=name, frozen=patterns, clip_norm=1.0, ema_decay=0.3, weight_decay=0.1)
